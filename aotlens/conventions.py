@@ -182,6 +182,27 @@ def _whole(value: Any) -> int:
 INVISIBLE = {"Cc", "Cf", "Co", "Cn", "Cs", "Zl", "Zp", "Zs"}
 
 
+_GLYPHS = {" ": "·", "\n": "⏎", "\t": "→"}
+
+
+def glyphs(token: str) -> str:
+    """A token with every character visible, for people: `" the"` is `"·the"`, a newline ⏎, a tab →, the empty token ∅.
+
+    Other invisible characters are their codes, since few fonts have the pictures that Unicode gives control characters.
+    It isn't reversible (a real middle dot looks the same); `describe` is the unambiguous form.
+    """
+    return "".join(map(_glyph, token)) or "∅"
+
+
+def _glyph(char: str) -> str:
+    if char in _GLYPHS:
+        return _GLYPHS[char]
+    category = unicodedata.category(char)
+    if category in INVISIBLE:
+        return f"⟨{ord(char):04X}⟩"
+    return "◌" + char if category.startswith("M") else char
+
+
 def describe(token: str) -> str:
     """A token as a quoted literal in which nothing is ambiguous: `" the"`, `"\\n"`, `"\\u200b"`."""
     body = "".join(char if _plain(char) else _escape(char) for char in token)

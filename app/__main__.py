@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from app.core.access import checked_token, new_token
 from app.core.hosts import WILDCARDS, checked_name
-from app.core.settings import Settings
+from app.core.settings import TEXTS, Settings
 
 if TYPE_CHECKING:
     from app.core.catalog import Catalog
@@ -74,8 +74,8 @@ def _parse(argv: Sequence[str] | None) -> Settings:
     )
     parser.add_argument(
         "--corpus", metavar="SPEC", action="append", default=[],
-        help="text that the Skip-trigrams page may hold its rows against, and heads may be distilled on: stdlib, "
-        "file:PATH or dir:PATH; may be given more than once",
+        help="text that the Skip-trigrams page may check its rows against, and heads may be distilled on: file:PATH or "
+        "dir:PATH, beside the novels and the standard library that are always there; may be given more than once",
     )  # fmt: skip
     parser.add_argument(
         "--images", metavar="SPEC", action="append", default=[],
@@ -92,7 +92,7 @@ def _parse(argv: Sequence[str] | None) -> Settings:
     return Settings(
         token=_token(parser, given.token, made=shared) if not given.no_token else None,
         no_token=given.no_token,
-        corpora=tuple(given.corpus),
+        corpora=tuple(dict.fromkeys((*given.corpus, *TEXTS))),
         images=tuple(given.images),
         distillations=tuple(given.distillation),
         checkpoints=tuple(given.checkpoints),

@@ -55,7 +55,7 @@ def bigrams_command(
     ] = [],  # noqa: B006
     corpus: Annotated[
         str | None,
-        typer.Option(metavar="SPEC", help="Hold it against text: stdlib, file:PATH, dir:PATH or hf:NAME."),
+        typer.Option(metavar="SPEC", help="Hold it against text: novels, stdlib, file:PATH, dir:PATH or hf:NAME."),
     ] = None,
     document: Documents = [],  # noqa: B006
     all_documents: AllDocuments = False,

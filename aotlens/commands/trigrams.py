@@ -90,7 +90,9 @@ def trigrams_command(
     ] = 20_000,
     evidence: Annotated[
         str | None,
-        typer.Option(metavar="SPEC", help="Hold the rows against text: stdlib, file:PATH, dir:PATH or hf:NAME."),
+        typer.Option(
+            metavar="SPEC", help="Hold the rows against text: novels, stdlib, file:PATH, dir:PATH or hf:NAME."
+        ),
     ] = None,
     document: Documents = [],  # noqa: B006
     all_documents: AllDocuments = False,

@@ -1,10 +1,11 @@
-"""Corpora by name: the interpreter's own library, a text file, a folder, or a Hugging Face dataset."""
+"""Corpora by name: bundled novels, the interpreter's own library, a text file, a folder, or a Hugging Face dataset."""
 
 from __future__ import annotations
 
 import os
 import sys
 import sysconfig
+import zipfile
 from collections.abc import Collection, Iterator
 from os import PathLike
 from pathlib import Path
@@ -19,6 +20,8 @@ _NOT_LIBRARY = frozenset({"test", "tests", "idle_test", "site-packages", "dist-p
 def open_corpus(spec: str, *, root: str | PathLike[str] | None = None) -> Corpus:
     """Open a corpus by name.
 
+    - ``novels``: the beginnings of the five English novels that were held out when the bundled models of novels were
+      trained, some 60,000 of their tokens each;
     - ``stdlib``: the ``*.py`` files of the running interpreter's standard library, without its tests;
     - ``file:PATH``: one text file, one document;
     - ``dir:PATH``: every ``*.txt`` file below a folder, a document each;
@@ -32,6 +35,8 @@ def open_corpus(spec: str, *, root: str | PathLike[str] | None = None) -> Corpus
     """
     kind, _, argument = spec.partition(":")
     base = Path(root) if root is not None else Path()
+    if spec == "novels":
+        return BundledNovels()
     if spec == "stdlib":
         return standard_library()
     if kind in ("file", "dir") and argument:
@@ -39,7 +44,9 @@ def open_corpus(spec: str, *, root: str | PathLike[str] | None = None) -> Corpus
         return _one_file(spec, path) if kind == "file" else _folder(spec, path)
     if kind == "hf" and argument:
         return HuggingFaceCorpus(spec)
-    raise ValueError(f"expected a corpus 'stdlib', 'file:PATH', 'dir:PATH' or 'hf:NAME[:config[:field]]', got {spec!r}")
+    raise ValueError(
+        f"expected a corpus 'novels', 'stdlib', 'file:PATH', 'dir:PATH' or 'hf:NAME[:config[:field]]', got {spec!r}"
+    )
 
 
 #: Kinds of data that are a file or a folder of this machine.
@@ -92,6 +99,29 @@ class TextFiles(Corpus):
                 ) from None
             yield Document(name, _plain_text(text))
         self.skipped = tuple(skipped)
+
+
+class BundledNovels(Corpus):
+    """The beginnings of five novels in the public domain, 1849 to 1919, each up to the end of a sentence.
+
+    They have the names that the novels have in the bundled models' cards, where they are held out from the training.
+    """
+
+    spec = "novels"
+    _FILE = Path(__file__).parent / "bundled" / "novels.zip"
+
+    def names(self) -> tuple[str, ...]:
+        with zipfile.ZipFile(self._FILE) as file:
+            return tuple(name.removesuffix(".txt") for name in file.namelist())
+
+    def documents(self, names: Collection[str] | None = None) -> Iterator[Document]:
+        known = self.names()
+        wanted = set(known if names is None else names)
+        self._require_known(wanted, known)
+        with zipfile.ZipFile(self._FILE) as file:
+            for name in known:
+                if name in wanted:
+                    yield Document(name, file.read(f"{name}.txt").decode())
 
 
 def standard_library() -> TextFiles:

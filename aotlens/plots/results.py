@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     )
     from aotlens.paths import PairSums, PatchCurves, PathExpansion, TermImportance, Trace
     from aotlens.paths.superposition import JohnsonLindenstrauss
-    from aotlens.trigrams import Evidence
+    from aotlens.trigrams import Evidence, TrigramRows
 
 #: Up to this many heads' patterns are drawn side by side.
 MOST_PATTERNS = 24
@@ -234,10 +234,10 @@ def importance(result: TermImportance, *, of: str = "orders", theme: Theme = "li
     return _by_head(values, quantity, theme)
 
 
-def verdicts(result: Evidence, *, theme: Theme = "light") -> go.Figure:
-    """How many rows of each kind the text confirms."""
+def verdicts(result: Evidence | TrigramRows, *, theme: Theme = "light") -> go.Figure:
+    """How many rows of each kind there are, and how many of them the text confirms."""
     frame = result.by_kind()
-    quiet = ("not confirmed", "too rare")
+    quiet = ("not confirmed", "too rare", "not checked")
     return stacked_counts(
         frame.to_numpy(), list(frame.index), list(frame.columns), title="rows", quiet=quiet, theme=theme
     )
@@ -336,6 +336,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.paths.score.trace.Trace": traced,
     "aotlens.paths.superposition.johnson_lindenstrauss.JohnsonLindenstrauss": distortions,
     "aotlens.trigrams.evidence.Evidence": verdicts,
+    "aotlens.trigrams.rows.TrigramRows": verdicts,
 }
 
 

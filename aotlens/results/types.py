@@ -121,6 +121,7 @@ _TYPES = {
     "trigrams.evidence": "Evidence",
     "trigrams.examples": "Example",
     "trigrams.folding": "FoldedTrigrams",
+    "trigrams.rows": "RowsByHead StoredRows TrigramRow TrigramRows",
     "trigrams.skip_trigram_bug": "SkipTrigramBugs",
     "trigrams.strata": "Strata",
     "trigrams.table": "TrigramTable",

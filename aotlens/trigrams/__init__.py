@@ -20,6 +20,7 @@ examples.py     a few occurrences to read
 evidence.py     `evidence`: all of that, in one pass
 matched.py      random triples of the same token frequencies
 skip_trigram_bug.py     the false triples that pairs of rows force
+rows.py         a head's rows in groups, checked; all heads; checks that come with aotlens
 
 corpus_bigrams.py   which token follows which in text
 direct_path.py  `bigrams`: what the last token alone predicts
@@ -35,11 +36,21 @@ from aotlens.trigrams.distance import distance_scores, distance_shares, own_toke
 from aotlens.trigrams.ensemble import EnsembleCheck, ensemble_check
 from aotlens.trigrams.evidence import Evidence, evidence
 from aotlens.trigrams.examples import Example
-from aotlens.trigrams.find import frequent_tokens, score_triples, skip_trigrams
+from aotlens.trigrams.find import frequent_tokens, score_triples, skip_trigrams, tokens_like
 from aotlens.trigrams.folding import FoldedTrigrams, fold_rows
 from aotlens.trigrams.kinds import count_kinds, kinds
 from aotlens.trigrams.matched import matched_random
 from aotlens.trigrams.normaliser import background_distribution, log_background
+from aotlens.trigrams.rows import (
+    RowsByHead,
+    StoredRows,
+    TrigramRow,
+    TrigramRows,
+    check_rows,
+    list_rows,
+    rows_by_head,
+    stored_check,
+)
 from aotlens.trigrams.skip_trigram_bug import SkipTrigramBugs, skip_trigram_bugs
 from aotlens.trigrams.table import TrigramTable
 from aotlens.trigrams.text import read_ids
@@ -52,11 +63,16 @@ __all__ = [
     "Evidence",
     "Example",
     "FoldedTrigrams",
+    "RowsByHead",
     "SkipTrigramBugs",
+    "StoredRows",
+    "TrigramRow",
+    "TrigramRows",
     "TrigramTable",
     "ZeroLayer",
     "background_distribution",
     "bigrams",
+    "check_rows",
     "count_bigrams",
     "count_kinds",
     "direct_path",
@@ -67,12 +83,16 @@ __all__ = [
     "fold_rows",
     "frequent_tokens",
     "kinds",
+    "list_rows",
     "log_background",
     "matched_random",
     "own_token_heads",
     "read_ids",
+    "rows_by_head",
     "score_triples",
     "skip_trigram_bugs",
     "skip_trigrams",
+    "stored_check",
+    "tokens_like",
     "zero_layer",
 ]

@@ -55,7 +55,8 @@ class Evidence(Result):
 
     @property
     def headline(self) -> str:
-        return f"{self.n_confirmed} of {self.n_testable} rows that can be tested are confirmed"
+        of = f"of {len(self.verdict):,} rows the text decides {self.n_testable:,}"
+        return f"{of}: {self.n_confirmed:,} confirmed, {self.n_testable - self.n_confirmed:,} not"
 
     @property
     def n_confirmed(self) -> int:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
 from jaxtyping import Float64, Int64, Integer
 from torch import Tensor
 
-from aotlens.conventions import HeadLike
+from aotlens.conventions import HeadLike, glyphs
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.trigrams.distance import relative_positions
 from aotlens.trigrams.factors import Background, HeadCircuits, HeadFactors, competition, head_circuits, restrict
@@ -37,7 +37,7 @@ def skip_trigrams(
     destinations: Tokens | None = None,
     outs: Tokens | None = None,
     min_count: float | int = 0,
-    background: Background = None,
+    background: Background | Literal["uniform"] = None,
     distance: int | np.integer | str | None = None,
     normaliser: Float64[np.ndarray, " d_vocab"] | None = None,
 ) -> TrigramTable:
@@ -67,7 +67,8 @@ def skip_trigrams(
     `background`: a score says nothing of how often its tokens occur, and rare ones, whose vectors training has hardly
     touched, crowd the top.
 
-    `background` is counts or probabilities of tokens, by default the training counts stored with the checkpoint.
+    `background` is counts or probabilities of tokens, by default the training counts stored with the checkpoint;
+    `"uniform"` gives every token the same.
     `normaliser` is log Σ_b u_b e^{q[d, b]} where it is known (`log_background`); the ranking is exact for the
     normaliser used, whose float32 rounding is some 1e-6 of the largest scores. Where attention underflows to 0 (z below
     −745), the zeros stand in order of the sign of ov first.
@@ -87,6 +88,10 @@ def skip_trigrams(
     if not isinstance(k, int | np.integer) or isinstance(k, bool) or not 1 <= k <= _MOST_ROWS:
         raise ValueError(f"k={k!r}: expected a whole number, at least 1 and at most {_MOST_ROWS:,}.")
     k = int(k)
+    if isinstance(background, str):
+        if background != "uniform":
+            raise ValueError(f"background={background!r}: expected counts, probabilities, 'uniform' or None.")
+        background = np.ones(model.cfg.d_vocab or 0)
     circuits = head_circuits(model, head)
     common = frequent_tokens(model, min_count, background).tolist() if min_count else None
     filters = [
@@ -164,6 +169,30 @@ def frequent_tokens(
     if not len(frequent):
         raise ValueError(f"min_count={min_count:,}: no token has as many; the most frequent has {values.max():,.6g}.")
     return frequent
+
+
+def tokens_like(
+    model: AttentionOnlyTransformer, text: str, role: str = "token", *, most: int | None = None
+) -> list[int]:
+    """Ids of the first `most` tokens (None: all) that contain `text`, whatever its case, or with `=` before it are it.
+
+    Tokens are compared as `aotlens.conventions.glyphs` writes them: · is a space, ⏎ a line end. Raises `ValueError`,
+    which calls them `role`, where there is none, and for a model without a tokenizer.
+    """
+    if model.tokenizer is None:
+        raise ValueError("tokens_like: this model has no tokenizer, so its tokens have no text.")
+    strings = model.tokenizer.str_tokens(range(model.cfg.d_vocab or 0))
+    ids = [number for number, token in enumerate(strings) if is_like(glyphs(token), text)]
+    if not ids:
+        raise ValueError(
+            f"No token matches the {role} {text!r}: try a part of it. · stands for a space, ⏎ for a line end."
+        )
+    return ids[:most]
+
+
+def is_like(shown: str, text: str) -> bool:
+    """Whether a token, written with glyphs, contains `text` or, with `=`, is it."""
+    return shown == glyphs(text[1:]) if text.startswith("=") else glyphs(text).casefold() in shown.casefold()
 
 
 def token_ids(model: AttentionOnlyTransformer, tokens: Tokens, name: str) -> list[int]:

@@ -55,7 +55,7 @@ from aotlens.trigrams.strata import Strata
 MIN_OCCURRENCES = 10
 MIN_STRATA = 5
 FALSE_DISCOVERY_RATE = 0.05
-CONFIRMED, NOT_CONFIRMED, TOO_RARE = "confirmed", "not confirmed", "too rare"
+VERDICTS = CONFIRMED, NOT_CONFIRMED, TOO_RARE = ("confirmed", "not confirmed", "too rare")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -21,6 +21,7 @@ paths.py        logits as sums over paths
 scores.py       attention scores as sums over pairs of paths
 subspaces.py    subspace denoising
 sufficient.py   heads that do a task by themselves
+trigrams.py     skip-trigrams, checked against text (trigram_choice.py, trigram_captions.py)
 """
 
 from __future__ import annotations

@@ -107,7 +107,8 @@ class View:
     labels, as in "1.3" or "5"; `parameter += customdata`: a parameter that lists names, which the point's own joins,
     or leaves where it is listed already; nothing where a click does nothing."""
     slow: str = ""
-    """What its call counts (`progress`), where that takes so long that it is started and watched."""
+    """What its call counts (`progress`), where that takes so long that it is started and watched; with a `cost`, where
+    that is more than a request may take."""
     slow_part: Callable[[Values], Call] | None = None
     """The part of a slow view's call that takes long, where the rest is quick; None: the whole."""
 

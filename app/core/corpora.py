@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from aotlens.views import Call, make
 from app.core.errors import RequestError
 from app.core.own_texts import OwnTexts, is_key, key_of, plain
-from app.core.settings import Settings
+from app.core.settings import TEXTS, Settings
 
 if TYPE_CHECKING:
     from aotlens.checkpoints import CheckpointInfo
@@ -47,23 +47,32 @@ class Corpora:
         self._settings = settings
         self.own = OwnTexts(settings)
         """Texts that were uploaded, or pasted and used."""
-        self._corpora: dict[str, Corpus] = {}
+        self._corpora: dict[str, Corpus | None] = {}
+        """None for one that is opened when it is first asked for, since to open the first takes seconds of imports."""
         self._pasted: OrderedDict[str, str] = OrderedDict()
         for spec in settings.corpora:
-            self._corpora[self._label(spec)] = self._open(spec)
+            self._corpora[self._label(spec)] = None if spec in TEXTS else self._open(spec)
 
     @staticmethod
     def _open(spec: str) -> Corpus:
-        # Imported here: the start of an app without corpora needs none of it.
         from aotlens.data import open_corpus
 
-        if spec != "stdlib" and not spec.startswith(("file:", "dir:")):
-            raise ValueError(f"{spec}: expected 'stdlib', 'file:PATH' or 'dir:PATH'.")
+        if spec not in TEXTS and not spec.startswith(("file:", "dir:")):
+            raise ValueError(f"{spec}: expected 'novels', 'stdlib', 'file:PATH' or 'dir:PATH'.")
         return open_corpus(spec)
+
+    def _corpus(self, name: str) -> Corpus | None:
+        if name in self._corpora and self._corpora[name] is None:
+            self._corpora[name] = self._open(self.spec(name))
+        return self._corpora.get(name)
+
+    def spec(self, name: str | None) -> str:
+        """How a corpus of the server's was named at the start; empty for another text."""
+        return dict(zip(self._corpora, self._settings.corpora, strict=True)).get(name or "", "")
 
     def _label(self, spec: str) -> str:
         """The last part of a path: where it lies is nobody's business at the browser."""
-        name = "Python's standard library" if spec == "stdlib" else PurePath(spec.partition(":")[2]).name or spec
+        name = TEXTS.get(spec) or PurePath(spec.partition(":")[2]).name or spec
         label, number = name, 2
         while label in self._corpora or label == PASTED:
             label, number = f"{name} ({number})", number + 1
@@ -84,14 +93,18 @@ class Corpora:
         training, else the first; None where there is none."""
         if name in self._corpora or self.own.get(name) is not None:
             return name
-        fitting = (one for one, corpus in self._corpora.items() if info is not None and info.held_out(corpus.names()))
+        fitting = (one for one in self._corpora if info is not None and self._held_out(one, info))
         return next(fitting, next(iter(self._corpora), None))
+
+    def _held_out(self, name: str, info: CheckpointInfo) -> tuple[str, ...]:
+        corpus = self._corpus(name)
+        return () if corpus is None else info.held_out(corpus.names())
 
     def text(self, name: str | None, info: CheckpointInfo) -> Text:
         """A corpus for a model: of its own training corpus only what was held out. A key gives the text it is of."""
         if is_key(name):
             return self._own(str(name))
-        corpus = self._corpora.get(name or "")
+        corpus = self._corpus(name or "")
         if name is None or corpus is None:
             known = ", ".join(self._corpora) or "none"
             raise RequestError(f"No text is called {name!r} here. There are: {known}. Choose one, or paste a text.")
@@ -121,7 +134,7 @@ class Corpora:
         """
         if is_key(name):
             return make("aotlens.data.open_corpus", f"file:{name}.txt", root=make(_FOLDER, "texts"))
-        kind, colon, path = dict(zip(self._corpora, self._settings.corpora, strict=True))[name].partition(":")
+        kind, colon, path = self.spec(name).partition(":")
         return make("aotlens.data.open_corpus", f"{kind}{colon}{PurePath(path).name}")
 
     def paste(self, text: str) -> str:

@@ -9,6 +9,9 @@ from socket import gethostname
 from app.core.access import checked_token
 from app.core.hosts import LOOPBACK, WILDCARDS, checked_name, is_loopback
 
+#: Texts that are on every machine, as `aotlens.data.open_corpus` takes them, and what they are called.
+TEXTS = {"novels": "English novels", "stdlib": "Python's standard library"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -64,11 +67,11 @@ class Settings:
     consistency_images: int = 200
     """Images on which it is measured whether heads attend to the same part of a class."""
     corpora: tuple[str, ...] = ()
-    """Texts that skip-trigrams may be held against: `stdlib`, `file:PATH` or `dir:PATH`."""
+    """Texts that skip-trigrams may be checked against: `novels`, `stdlib`, `file:PATH` or `dir:PATH`."""
     folded_rows: int = 20_000
-    """Skip-trigrams that are searched for where those that say nearly the same are folded beneath the best of them."""
+    """Skip-trigrams that are searched for where those that say nearly the same are grouped with the best of them."""
     members_shown: int = 100
-    """Rows of a group of skip-trigrams that are listed when it is unfolded, the best first."""
+    """Further rows of a group of skip-trigrams that are listed on request, the best first."""
     reference_windows: int = 32
     """Windows of a corpus whose means, or one of which, stand in for heads that are switched off."""
     evidence_tokens: tuple[int, ...] = (30_000, 100_000, 300_000, 1_000_000)
@@ -81,14 +84,10 @@ class Settings:
     """How many tokens FFNs may be trained on."""
     cost_tokens: int = 4096
     """Held-out tokens on which heads are replaced, at most."""
-    n_evidence: int = 64
-    """Tables with evidence that are kept; the least recently used go first."""
-    n_occurrences: int = 4
-    """Occurrences of a row that are kept to be read."""
     max_addressed: int = 600
     """Longest prompt, in characters, that an address says itself; of a longer one, the key under which it is kept."""
     max_pasted: int = 300_000
-    """Longest pasted text that rows are held against, in characters."""
+    """Longest pasted text that rows are checked against, in characters."""
     max_compiled_heads: int = 400
     """Heads of an attention model that a feed-forward network is compiled into; sliding η compiles it anew."""
     n_matchings: int = 32

@@ -68,10 +68,18 @@ class AppWorkshop(Workshop):
         part = view.slow_part or view.call
         return view.missing(values) is None and self._kept.known(self._key(part(values))) is not None
 
+    def waits(self, view: View, values: Any) -> bool:
+        """Whether a view's result is to be started first: it takes long, or where its cost is known, more operations
+        than one request may take, and it is not kept."""
+        if not view.slow or view.missing(values) is not None:
+            return False
+        cost = view.cost(values)
+        return not 0 < cost <= self._settings.max_operations and not self.known(view, values)
+
     def result(self, view: View, values: Any) -> Any:
         """A view's result. Raises RequestError for what is missing, for what the library refuses, and for what takes
         long and has not been made."""
-        if view.slow and self.progress is None and view.missing(values) is None and not self.known(view, values):
+        if self.progress is None and self.waits(view, values):
             raise RequestError("This takes long and has not been made for this choice: start it first.")
         if view.missing(values) is None and not self.known(view, values):
             self._require_affordable(view, values)

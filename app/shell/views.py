@@ -55,6 +55,8 @@ class Own:
     """Whether the caption says what is missing (`View.missing`), or else `empty`, and no notice does."""
     reads: Callable[[Any], Any] = lambda values: ""
     """What `draw` depends on beside the view's call."""
+    waiting: Callable[[Any], dict[str, Any]] = lambda values: {"caption": _NOT_MADE}
+    """What a slow view's panel says before it is started, of its `parts` and `outputs`."""
 
 
 def view_panel(
@@ -210,7 +212,7 @@ def _drawn(
 
     def compute() -> tuple[str, dict[str, Any] | None]:
         chosen = values(shown, **given)
-        known = not view.slow or workshop.known(view, chosen)
+        known = not workshop.waits(view, chosen)
         key = hashlib.sha256(f"{theme}{known}{view.key(chosen)}{panel.reads(chosen)}".encode()).hexdigest()[:16]
         if key == before:
             return key, None
@@ -218,7 +220,7 @@ def _drawn(
         if missing is not None and panel.quiet:
             return key, {**nothing, "notice": None, **({"caption": missing} if "caption" in nothing else {})}
         if not known and missing is None:
-            return key, {**nothing, "caption": _NOT_MADE}
+            return key, {**nothing, "notice": None, **panel.waiting(chosen)}
         answer = {"notice": None}
         if panel.draw is None or "figure" in panel.parts:
             answer |= picture(workshop, view, chosen, theme)

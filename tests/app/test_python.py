@@ -9,7 +9,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from playwright.sync_api import expect
@@ -45,10 +44,9 @@ from app.pages.subspaces.address import SubspacesState
 from app.pages.subspaces.ids import VIEWS as SUBSPACES_VIEWS
 from app.pages.subspaces.ids import ids as subspaces
 from app.pages.subspaces.service import chosen_of
-from app.pages.trigrams import rows as trigram_rows
 from app.pages.trigrams.address import TrigramsState
+from app.pages.trigrams.ids import VIEWS as TRIGRAM_VIEWS
 from app.pages.trigrams.ids import ids as trigrams
-from app.pages.trigrams.service_direct import PathChoice, direct_path
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.page import Page
@@ -70,7 +68,7 @@ from tests.app.same_numbers import same
 from tests.app.sufficient import numbers as sufficient
 
 TEXT = "The captain bowed to the captain."
-#: What skip-trigrams are held against.
+#: What skip-trigrams are checked against.
 BOOK = 30 * LONG
 #: What each page shows in these tests: nothing but what its address says.
 STATES: dict[str, Any] = {
@@ -175,29 +173,12 @@ def _on_text(app: App, state: DistillationState) -> Any:
     return service.on_text(service.describe(state)[0], state.text)[0].relative
 
 
-def _trigrams(app: App, state: TrigramsState) -> tuple[Any, Any, Any]:
-    """The service, a table and a text that it has been held against."""
-    service, (choice, _) = app.services["trigrams"], app.services["trigrams"].describe(state)
-    return service, choice, service.reading(state, choice.checkpoint)
+def _of_rows(view: View) -> Expected:
+    def expected(app: App, at: TrigramsState) -> Any:
+        service = app.services["trigrams"]
+        return view.frame(service.workshop.result(view, service.of_address(at)))
 
-
-def _kinds(app: App, state: TrigramsState) -> Any:
-    counts = trigram_rows.count(*_trigrams(app, state))
-    return {
-        verdict: dict(zip(counts.kinds, counts.counts[:, number], strict=True))
-        for number, verdict in enumerate(counts.verdicts)
-    }
-
-
-def _kinds_by_head(app: App, state: TrigramsState) -> Any:
-    records = trigram_rows.heads(*_trigrams(app, state))
-    return {tuple(one["goto"]): {kind: one[kind] for kind in trigram_rows.KINDS} for one in records}
-
-
-def _bigrams(app: App, state: TrigramsState) -> Any:
-    service, choice, reading = _trigrams(app, state)
-    asked = PathChoice(checkpoint=choice.checkpoint, k=choice.k, own=False, after=state.after, reading=reading)
-    return direct_path(service, asked).bigrams.to_frame()
+    return expected
 
 
 def _audit(app: App, state: SubspacesState) -> Any:
@@ -251,12 +232,7 @@ EXPECTED: dict[str, Expected] = {
     subspaces.RATIOS: lambda app, at: _audit(app, at).to_frame(),
     subspaces.PRINCIPAL: lambda app, at: _audit(app, at).pca_frame(),
     subspaces.LAYERS_TABLE: lambda app, at: _audit(app, at).to_frame(),
-    trigrams.ROWS: lambda app, at: (t := _trigrams(app, at))[0].evidence(*t[1:]).to_frame(),
-    trigrams.ONE: lambda app, at: (t := _trigrams(app, at))[0].evidence(*t[1:]).to_frame().iloc[[2]],
-    trigrams.KINDS: _kinds,
-    trigrams.FORCED: lambda app, at: (t := _trigrams(app, at))[0].bugs(*t[1:]).to_frame(),
-    trigrams.ALL_HEADS: _kinds_by_head,
-    trigrams.PATH: _bigrams,
+    **{panel: _of_rows(view) for panel, view in TRIGRAM_VIEWS.items()},
     **denoising.EXPECTED,
     **sufficient.EXPECTED,
     **lens.EXPECTED,
@@ -285,10 +261,9 @@ def at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
         stored_atlases(home / "atlases-of-tests", patch)
         app = create_app(Settings(device="cpu", first_checkpoint="tiny-mhsa"))
         app.core.corpora.own.keep_text("a book", BOOK)
-        service, choice, reading = _trigrams(app, STATES["trigrams"])
-        service.check_every_head(choice, reading, (2, 3))
-        for layer, head in np.ndindex(2, 3):
-            assert wait(service.checking(choice.at(layer, head), reading)).state == "done"
+        service = app.services["trigrams"]
+        told = service.workshop.told(lambda *_: None)
+        told.result(TRIGRAM_VIEWS[trigrams.ALL_HEADS], service.of_address(STATES["trigrams"]))
         audits = app.services["subspaces"].audits
         assert wait(audits.start(audits.order("tiny-mhsa", key_of(BOOK), None, 5))).state == "done"
         yield app

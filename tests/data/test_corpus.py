@@ -67,7 +67,7 @@ def test_documents_are_read_one_at_a_time(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("novels", "expected a corpus 'stdlib', 'file:PATH', .* got 'novels'"),
+        ("poems", "expected a corpus 'novels', 'stdlib', .* got 'poems'"),
         ("dir:", "expected a corpus"),
         ("file:", "expected a corpus"),
         ("hf:", "expected a corpus"),

@@ -1,45 +1,77 @@
-"""Skip-trigrams: the best `[source] … [destination] → [out]` of a head, and whether text bears them out.
+"""Skip-trigrams: the best `[source] … [destination] → [predicted token]` of a head, and whether text bears them out.
 
-callbacks.py            which table, which text, how far
-view_callbacks.py       one row, kinds, what rows force
-path_callbacks.py       the direct path
-file_callbacks.py       files
-service.py              tables and evidence, found and checked in the background
-service_occurrences.py  places in text where a row happens
-service_direct.py       the direct path, beside the bigrams of a text
-rows.py                 rows of a table as they are listed
-occurrence_list.py      these places, tokens marked
+service.py      what the page says that it shows; searches, checks and tables, once each
+callbacks.py    what it asks of the server
+rows.py         the table's rows: searched, sorted, a page at a time
+occurrences.py  places in text where a row happens
+tables.py       the tables' columns
 """
 
 from __future__ import annotations
 
-from app.pages.trigrams import callbacks, file_callbacks, path_callbacks, view_callbacks
+from dash import Output
+
 from app.pages.trigrams.address import ADDRESS
-from app.pages.trigrams.browser import BROWSER
+from app.pages.trigrams.callbacks import python, register
 from app.pages.trigrams.ids import ids
 from app.pages.trigrams.layout import layout
-from app.pages.trigrams.python import python
-from app.pages.trigrams.service import Trigrams
-from app.shell.page import Page, register_all
-from app.shell.props import inside, props, values
+from app.pages.trigrams.service import CONTROLS, Trigrams
+from app.shell import ids as shell
+from app.shell.browser import Browser
+from app.shell.page import Page
+from app.shell.props import inside, props, stores, values
+
+_FILTERS = ids.named("source destination out within after fold verdict kind tokens least")
 
 PAGE = Page(
     title="Skip-trigrams",
     address=ADDRESS,
     service=Trigrams,
     layout=layout,
-    register=register_all(callbacks, view_callbacks, path_callbacks, file_callbacks),
+    register=register,
     python=python,
     writes={
         **inside(ids.ASKED, "checkpoint", "score", "end", "distance", "k"),
-        "head": (ids.ASKED, "data.layer", "data.head"),
-        **values(**ids.named("source destination out within after fold verdict kind tokens least")),
-        **values(tab=ids.TABS, beside=ids.BESIDES),
+        "head": (ids.SHOWN, "data.layer", "data.head"),
+        **values(**_FILTERS, tab=ids.TABS, beside=ids.BESIDES),
         **props("checked", own=ids.OWN),
-        **inside(ids.READING, "corpus"),
+        **inside(ids.SHOWN, "corpus"),
         "row": (ids.ROW, "data"),
     },
-    browser=BROWSER,
-    sends={ids.HEAD: (0, 1)},
+    browser=(
+        Browser(
+            "collect",
+            inputs=values(**ids.named(" ".join(one for one in CONTROLS if one != "own")))
+            | stores(head=ids.HEAD)
+            | props("checked", own=ids.OWN),
+            state=stores(before=ids.ASKED),
+            outputs=stores(asked=ids.ASKED, row=ids.ROW, opened=ids.OPEN),
+        ),
+        Browser("list", inputs=stores(first=ids.FIRST, opened=ids.OPEN), state=stores(asked=ids.ASKED)),
+        Browser(
+            "pick",
+            inputs=props("selectedRows", selected=shell.table(ids.ROWS)),
+            outputs={"row": Output(ids.ROW, "data", allow_duplicate=True)},
+            at_first=False,
+        ),
+        Browser(
+            "unfold",
+            inputs=props("cellClicked", click=shell.table(ids.ROWS)),
+            state=stores(opened=ids.OPEN),
+            outputs={"opened": Output(ids.OPEN, "data", allow_duplicate=True)},
+            at_first=False,
+        ),
+        Browser("walk", inputs=props("cellClicked", click=shell.table(ids.ALL_HEADS)), at_first=False),
+    ),
+    sends={
+        ids.HEAD: (0, 1),
+        ids.ASKED: {
+            "checkpoint": "", "head": (0, 1), "score": "effect", "end": "top", "distance": None, "k": 1, "fold": "none",
+            "least": 0, "within": "table", "source": "", "destination": "", "out": "", "verdict": None, "kind": None,
+            "corpus": None, "tokens": 1, "own": False, "after": "", "pasted": "",
+        },
+        ids.ROW: 1,
+        ids.OPEN: (1,),
+    },
     file=__file__,
-)
+)  # fmt: skip

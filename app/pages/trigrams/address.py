@@ -1,4 +1,4 @@
-"""The Skip-trigrams page's address: a table, its filters, and the text that it is held against."""
+"""The Skip-trigrams page's address: a table, its filters, and the text that it is checked against."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ MAX_COUNT = 999_999_999
 #: What sorts of skip-trigrams there are (`aotlens.trigrams.kinds.KINDS`, whose import takes seconds).
 KINDS = ("copying", "punctuation", "names", "morphology", "other")
 
-#: Tokens of text that rows are held against, at first.
-FIRST_TOKENS = 100_000
+#: Tokens of text that rows are checked against, at first: as many as the bundled novels have.
+FIRST_TOKENS = 300_000
 
 
 def max_distance(n_ctx: int, positions: str | None) -> int:
@@ -69,7 +69,7 @@ class TrigramsState:
     distance: int | Literal["mean"] | None = address.whole(words=("mean",), check=_distance)
     k: int = address.whole(FIRST_ROWS, least=1, most=MAX_ROWS)
     fold: Fold = address.choice(get_args(Fold), "similar")
-    """Beneath the best of them: rows that differ in the source or the destination only, in the source only, or none."""
+    """Which rows are grouped: those that differ in the source or the destination only, in the source only, or none."""
     least: int = address.whole(FIRST_LEAST, most=MAX_COUNT)
     """Training counts that a token must have; 0: any."""
     source: str = address.text("", most=_MAX_WANTED)
@@ -84,7 +84,7 @@ class TrigramsState:
     tokens: int = address.whole(FIRST_TOKENS, least=1, most=MAX_COUNT, check=_tokens)
     """Tokens of it that are read."""
     row: int | None = address.whole()
-    """The rank of the row that is explained; None: the first."""
+    """The rank of the row that is explained; None: the best confirmed one, else the first."""
     tab: Tab = address.choice(get_args(Tab), "rows")
     """The panel that is open at the left; `beside` is at the right."""
     beside: Beside = address.choice(get_args(Beside), "one")

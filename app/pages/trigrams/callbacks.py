@@ -1,223 +1,287 @@
-"""What the Skip-trigrams page asks of the server: which table, which text, how far it is, the rows in view."""
+"""What the Skip-trigrams page asks of the server: all panels that a choice changes in one answer, those that read the
+text in another, and further rows of the table."""
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from dash import no_update
+from dash import html, no_update
 
-from app.core import sessions
-from app.core.corpora import PASTED
-from app.core.parameters import whole_within
+from aotlens.plots import describe, glyphs
+from aotlens.views.trigram_captions import (
+    EXACT,
+    in_text,
+    in_weights,
+    rule,
+    says_choice,
+    says_own_heads,
+    says_summary,
+)
+from aotlens.views.trigrams import CHECK, CHOICE, DECIDABLE, FORCED, KINDS, ZERO_LAYER
+from app.core import Core
 from app.pages.trigrams import rows as table_rows
-from app.pages.trigrams import words
-from app.pages.trigrams.address import FIRST_ROWS, FIRST_TOKENS, MAX_COUNT, MAX_ROWS, TrigramsState
-from app.pages.trigrams.ids import PANELS, ids
-from app.pages.trigrams.service import Choice, Reading, Trigrams
-from app.pages.trigrams.tables import row_columns
+from app.pages.trigrams.address import TrigramsState
+from app.pages.trigrams.ids import STARTED, VIEWS, ids
+from app.pages.trigrams.occurrences import occurrence_list
+from app.pages.trigrams.service import Shown, Trigrams
+from app.pages.trigrams.tables import bigram_columns, forced_height, hidden_columns
 from app.shell import ids as shell
 from app.shell import own_texts
 from app.shell.app import App
-from app.shell.background import said
 from app.shell.callbacks import Answer, guarded
 from app.shell.choices import head_buttons
 from app.shell.notices import exact, problem, relative
-from app.shell.props import children, props, stores, values
-from app.shell.sharing import long_table, mark_head, when_seen
+from app.shell.page import python_of
+from app.shell.props import children, props, stores
+from app.shell.sharing import long_table, mark_head, save_files
+from app.shell.tables import PAGE
+from app.shell.views import Own, follow_views, python_lines, record, show_views, tables
 
-_NO_TEXT = (
-    "This app was started without a corpus, so there are no verdicts. Upload or paste a text here, or start it with "
-    "--corpus stdlib, --corpus file:PATH or --corpus dir:PATH."
-)
+if TYPE_CHECKING:
+    from aotlens.trigrams import Bigrams, RowsByHead, TrigramRow, TrigramRows
+
+_TO_START = "So many tokens take long to search through: Start does it in the background."
 
 
-def register(app: App, trigrams: Trigrams) -> None:
+def register(app: App, core: Core, trigrams: Trigrams) -> None:
     """The page's callbacks."""
-    mark_head(app, ids.HEADS, ids.ASKED)
-    when_seen(app, ids.SHOWN, PANELS)
+    mark_head(app, ids.HEADS, ids.SHOWN)
     own_texts.register(app, ids.EVIDENCE, ids.CORPUS, ids.PASTED)
     long_table(app, shell.table(ids.ROWS))
-    _register_choice(app, trigrams)
-    _register_follow(app, trigrams)
-
-    @guarded(
-        app,
-        panel=ids.EVIDENCE,
-        inputs=values(checkpoint=ids.CHECKPOINT, corpus=ids.CORPUS, tokens=ids.TOKENS, pasted=ids.PASTED),
-        parts=("caption",),
-        output=stores(reading=ids.READING) | children(rule=ids.RULE),
-        empty={"rule": no_update},
-    )
-    def read(checkpoint: str, corpus: str | None, tokens: str | None, pasted: str | None) -> Answer:
-        n = min(int(tokens or FIRST_TOKENS), max(trigrams.settings.evidence_tokens))
-        nothing = {"corpus": None, "text": None, "tokens": n}
-        if corpus and corpus != PASTED:
-            reading = Reading(text=str(corpus), tokens=n)
-        elif not (pasted or "").strip():
-            why = "Paste a text to check against." if trigrams.corpora.names else _NO_TEXT
-            return {"reading": nothing, "caption": why, "rule": words.rule()}
-        else:
-            reading = Reading(text=trigrams.corpora.paste(pasted or ""), tokens=n)
-        return {
-            "reading": {"corpus": reading.text, **reading.to_dict()},
-            "caption": f"Reads {trigrams.text(reading, checkpoint).about}.",
-            "rule": words.rule(),
-        }
+    shown = stores(row=ids.ROW, checked=shell.made(ids.EVIDENCE))
+    panels = {
+        ids.CHOICE: Own(
+            view=CHOICE,
+            draw=choose,
+            parts=(),
+            outputs=stores(shown=ids.SHOWN, heads=shell.drawn(ids.HEADS))
+            | children(meaning=ids.MEANING)
+            | props("disabled", distance=ids.DISTANCE, delta=ids.DELTA, least=ids.LEAST),
+            empty={"heads": no_update, "distance": False, "delta": False, "least": False},
+            reads=lambda chosen: (chosen.head, chosen.distance, chosen.least_asked, chosen.corpus, CHOICE.key(chosen)),
+        ),
+        ids.ROWS: Own(
+            view=VIEWS[ids.ROWS],
+            draw=partial(list_rows, trigrams),
+            parts=("caption",),
+            outputs=stores(first=ids.FIRST)
+            | children(relative=ids.RELATIVE)
+            | props("className", start=shell.start(ids.ROWS)),
+            empty={"start": "hidden"},
+            quiet=True,
+            reads=lambda chosen: chosen.filters,
+            waiting=lambda chosen: {"caption": _TO_START, "start": ""},
+        ),
+        ids.ONE: Own(
+            view=VIEWS[ids.ONE], draw=partial(explain, trigrams), parts=("body", "title"), quiet=True,
+            empty={"title": "One row"}, reads=lambda chosen: chosen.reading,
+        ),
+        ids.KINDS: Own(view=KINDS, quiet=True, parts=("figure", "caption")),
+        ids.FORCED: Own(
+            view=FORCED, draw=list_forced, parts=("rows", "caption"), quiet=True,
+            outputs=props("style", style=shell.table(ids.FORCED)),
+            empty={"style": forced_height(0), "caption": FORCED.missing(Shown(checkpoint=""))},
+        ),
+        ids.ALL_HEADS: Own(
+            view=VIEWS[ids.ALL_HEADS], draw=list_heads, parts=("rows", "caption"), quiet=True,
+            reads=lambda chosen: chosen.head,
+        ),
+    }  # fmt: skip
+    show_views(app, trigrams.workshop, panels, trigrams.values, shown=ids.ASKED, keys=ids.DRAWN, inputs=shown)
+    reading = {
+        ids.EVIDENCE: Own(
+            view=CHECK,
+            draw=lambda chosen, rows: {"caption": CHECK.caption(chosen, rows), "rule": rule(), "check": False},
+            parts=("caption",),
+            outputs=children(rule=ids.RULE) | props("disabled", check=shell.start(ids.EVIDENCE)),
+            empty={"check": True},
+            waiting=partial(before_check, trigrams),
+        ),
+        ids.PATH: Own(
+            view=VIEWS[ids.PATH], draw=partial(list_bigrams, trigrams), parts=("rows", "columns", "caption"),
+            outputs=props("disabled", own=ids.OWN), empty={"own": False},
+        ),
+    }  # fmt: skip
+    show_views(app, trigrams.workshop, reading, trigrams.values, shown=ids.ASKED, keys=ids.READ, inputs={})
+    follow_views(app, trigrams.jobs, trigrams.workshop, STARTED, trigrams.started, shown=ids.ASKED)
+    files = {panel: view for panel, view in VIEWS.items() if panel != ids.ONE}
+    makers = tables(trigrams.workshop, files, trigrams.values)
+    makers |= tables(trigrams.workshop, {ids.KINDS: KINDS}, trigrams.values, "json", record)
+    save_files(app, makers, stores(shown=ids.ASKED))
 
     @guarded(
         app,
         panel=ids.ROWS,
         inputs=stores(request=shell.asked_rows(shell.table(ids.ROWS))),
-        parts=("caption",),
         output=stores(answer=shell.sent_rows(shell.table(ids.ROWS))),
         empty={"answer": {"rows": [], "count": 0}},
         at_first=False,
+        shares_notice=True,
     )
-    def list_rows(request: Any) -> Answer:
+    def send_rows(request: Any) -> Answer:
         context = (request or {}).get("context") or {}
-        choice = chosen(context.get("choice"))
-        if choice is None:
+        if not context.get("asked"):
             return None
-        frame = table_rows.found_frame(trigrams, choice, reading_of(context.get("reading")))
-        filters = context.get("filters") or {}
-        kept = table_rows.sort(table_rows.select(frame, filters), request.get("sortModel") or [])
-        members = table_rows.unfolded(kept, trigrams, choice, context.get("opened") or [])
-        page = table_rows.with_unfolded(kept, members, int(request["startRow"]), int(request["endRow"]))
-        caption = f"{len(frame):,} rows" if len(kept) == len(frame) else f"{len(kept):,} of {len(frame):,} rows match"
-        if "folded" in frame:
-            beneath, most = frame["folded"], trigrams.settings.members_shown
-            caption += words.folded(choice, int(beneath.sum()), int(beneath.max()) if len(frame) else 0, most)
-        if filters.get("verdict") and "verdict" not in frame:
-            caption += ": no row has a verdict before the table is checked against text"
-        answer = {"number": request["number"], "rows": page, "count": len(kept) + len(members)}
-        return {"answer": answer, "caption": f"{caption}."}
+        chosen = trigrams.values(context["asked"])
+        frame = table_rows.sort(_selected(trigrams, chosen), request.get("sortModel") or [])
+        rows = trigrams.workshop.result(VIEWS[ids.ROWS], chosen)
+        page, count = table_rows.page(
+            frame, rows, context.get("opened") or [], int(request["startRow"]), int(request["endRow"]),
+            most=core.settings.members_shown,
+        )  # fmt: skip
+        return {"answer": {"number": request["number"], "rows": page, "count": count}}
 
 
-def _register_choice(app: App, trigrams: Trigrams) -> None:
-    @guarded(
-        app,
-        panel=ids.CHOICE,
-        inputs=values(**ids.named("checkpoint score end distance delta k fold least within source destination out"))
-        | stores(head=ids.HEAD),
-        state=stores(before=ids.ASKED),
-        output=stores(asked=ids.ASKED, head=ids.HEAD, row=ids.ROW, opened=ids.OPEN, heads=shell.drawn(ids.HEADS))
-        | children(meaning=ids.MEANING)
-        | props("disabled", distance=ids.DISTANCE, delta=ids.DELTA, least=ids.LEAST),
-        empty={"head": no_update, "heads": no_update, "distance": False, "delta": False, "least": False},
-    )
-    def choose(
-        checkpoint: str | None, head: Any, score: Any, end: Any, distance: str, delta: Any, k: Any, fold: Any,
-        least: Any, within: Any, source: str | None, destination: str | None, out: str | None, before: Any,
-    ) -> Answer:  # fmt: skip
-        number = whole_within(delta, 1, 1, MAX_COUNT)
-        state = TrigramsState(
-            checkpoint=checkpoint,
-            head=(int(head[0]), int(head[1])) if head else None,
-            score=score,
-            end=end,
-            distance={"none": None, "mean": "mean"}.get(distance, number),  # type: ignore[arg-type]
-            k=whole_within(k, FIRST_ROWS, 1, MAX_ROWS),
-            fold=fold,
-            least=whole_within(least, 0, 0, MAX_COUNT),
-            within=within,
-            source=source or "",
-            destination=destination or "",
-            out=out or "",
-        )
-        choice, shape = trigrams.describe(state)
-        trigrams.search(choice, session=sessions.current())
-        asked = {**choice.to_dict(), "layers": shape.n_layers, "heads": shape.n_heads}
-        answer: dict[str, Any] = {
-            "asked": asked,
-            "head": [choice.layer, choice.head],
-            "distance": shape.max_distance == 0,
-            "delta": shape.max_distance == 0 or distance != "fixed",
-            "least": not shape.counted,
-            "meaning": f"{words.table(choice, trigrams.settings.folded_rows)} {words.rare(state.least, shape)}",
-        }
-        if before is None or [before["layers"], before["heads"]] != [shape.n_layers, shape.n_heads]:
-            answer["heads"] = head_buttons(shape.n_layers, shape.n_heads)
-        if before is not None and asked != before:
-            answer |= {"row": None, "opened": []}
-        return answer
-
-
-def _register_follow(app: App, trigrams: Trigrams) -> None:
-    output = {
-        **stores(shown=ids.SHOWN, heard=ids.HEARD),
-        **children(relative=ids.RELATIVE, progress=shell.progress(ids.CHOICE)),
-        **props("columnDefs", columns=shell.table(ids.ROWS)),
-        **props("rowData", heads=shell.table(ids.ALL_HEADS)),
-        **props("className", stop=shell.stop(ids.CHOICE)),
-        **props("disabled", timer=shell.timer(ids.CHOICE)),
+def choose(chosen: Shown, info: Any) -> dict[str, Any]:
+    """Which rows are shown, and what of the choice the model has."""
+    without = not chosen.model.get("positions")
+    layer, head = chosen.head
+    return {
+        "shown": {"layer": layer, "head": head, "corpus": chosen.corpus},
+        "heads": head_buttons(*chosen.shape),
+        "distance": without,
+        "delta": without or not isinstance(chosen.distance, int),
+        "least": not chosen.counted,
+        "meaning": says_choice(chosen, chosen.least_asked, chosen.most_count),
     }
 
-    @guarded(
-        app,
-        panel=ids.CHECK,
-        inputs=stores(asked=ids.ASKED, read=ids.READING)
-        | props("n_intervals", ticks=shell.timer(ids.CHOICE))
-        | props("n_clicks", one=ids.CHECK, every=ids.CHECK_ALL, stop=shell.stop(ids.CHOICE)),
-        state=stores(before=ids.SHOWN, heard=ids.HEARD) | props("rowData", heads=shell.table(ids.ALL_HEADS)),
-        output=output,
-        empty={**dict.fromkeys(output, no_update), "timer": True},
+
+def _selected(trigrams: Trigrams, chosen: Shown) -> Any:
+    return table_rows.select(trigrams.frame(chosen), chosen.filters)
+
+
+def list_rows(trigrams: Trigrams, chosen: Shown, rows: TrigramRows) -> dict[str, Any]:
+    """The first rows of the table, and how many match what is searched for."""
+    view, kept = VIEWS[ids.ROWS], _selected(trigrams, chosen)
+    caption = view.caption(chosen, rows)
+    if chosen.filters:
+        caption = f"{len(kept):,} of {len(rows):,} rows match{caption[caption.index(' rows') + 5 :]}"
+    if rows.groups is not None and trigrams.core.settings.members_shown < len(rows.groups.table):
+        caption += (
+            f" + lists the best {trigrams.core.settings.members_shown:,} others of a group; the CSV has them all."
+        )
+    if ("verdict" in dict(chosen.filters)) and rows.evidence is None:
+        caption += " No row has a verdict before the rows are checked against text."
+    page, count = table_rows.page(kept, rows, [], 0, PAGE, most=0)
+    hidden = hidden_columns(
+        grouped=rows.groups is not None, scored=chosen.score != "effect", checked=rows.evidence is not None
     )
-    def follow(asked: Any, read: Any, one: Any, every: Any, stop: Any, before: Any, heard: Any, **_: Any) -> Answer:
-        nothing = {"shown": None, "heads": [], "relative": None, "progress": None, "stop": "hidden", "timer": True}
-        choice, reading = chosen(asked), reading_of(read)
-        if choice is None:
-            return nothing
-        shape = (asked["layers"], asked["heads"])
-        # Clicks are counted: of a call that waited while this one ran, Dash may name the later tick alone.
-        session, clicks = sessions.current(), [whole_within(n, 0, 0, MAX_COUNT) for n in (one, every, stop)]
-        checks_one, checks_every, stops = (now > then for now, then in zip(clicks, heard or [0, 0, 0], strict=True))
-        if checks_one or checks_every:
-            if reading is None:
-                why = _NO_TEXT if not trigrams.corpora.names else "Paste a text first, above."
-                return {"notice": problem(why), "heard": clicks, "timer": True}
-            trigrams.corpora.keep_pasted(reading.text)  # so that the address goes on to mean it
-            # The chosen head first, since somebody is looking at it.
-            trigrams.check(choice, reading, session=session)
-            if checks_every:
-                trigrams.check_every_head(choice, reading, shape, session=session)
-        if stops:
-            trigrams.checks.stop(session)
-        searching = trigrams.searching(choice)
-        if searching is not None and searching.state == "failed":
-            return {**nothing, "heard": clicks, "progress": problem(searching.error)}
-        checking = trigrams.checking(choice, reading) if reading is not None else None
-        jobs = [job for job in (searching, checking, trigrams.checks.under_way(session)) if job is not None]
-        active = next((job for job in jobs if job.active), None)
-        told = active or checking
-        answer: dict[str, Any] = {
-            "progress": told and said(told, session, "tokens", "The rows could not be checked"),
-            "stop": "" if trigrams.checks.awaited(session) else "hidden",
-            "timer": active is None,
-        }
-        shown, table = None, trigrams.table(choice)
-        if table is not None:
-            checked = trigrams.evidence(choice, reading) is not None
-            answer["relative"] = relative([table.relative], "rows") if table.relative else exact(words.EXACT)
-            columns = {"checked": checked, "score": choice.score, "folded": choice.fold != "none"}
-            shown = {
-                "choice": choice.to_dict(),
-                "reading": read,
-                "rows": len(table),
-                "checked": checked,
-                "columns": columns,
+    first = {"whole": view.key(chosen), "filters": chosen.filters, "rows": page, "count": count, "hidden": hidden}
+    said = relative([rows.table.relative], "rows") if rows.table.relative else exact(EXACT)
+    return {"first": first, "caption": caption, "relative": said, "start": "hidden"}
+
+
+def explain(trigrams: Trigrams, chosen: Shown, row: TrigramRow) -> dict[str, Any]:
+    """What weights and text say of one row, and where it happens."""
+    table, at = row.rows.table, row.number
+    chips = [
+        html.Span(glyphs(text[at]), className="token", title=f"{describe(text[at])} · id {ids_of[at]}")
+        for text, ids_of in (
+            (table.source_token, table.source), (table.destination_token, table.destination),
+            (table.out_token, table.out),
+        )
+    ]  # fmt: skip
+    body: list[Any] = [
+        html.Div([chips[0], "…", chips[1], "→", chips[2]], className="trigram-big"),
+        html.H3("In the weights", className="trigram-side"),
+        *_paragraphs(in_weights(row)),
+        html.H3("In text", className="trigram-side"),
+    ]
+    found = row.rows.evidence
+    if found is None or chosen.reading is None:
+        body += _paragraphs(["Not checked. Check the rows against text to see whether it is so, and where."])
+    else:
+        body += _paragraphs(in_text(row, chosen.reading.about))
+        places = [one for one in found.examples if one.row == at]
+        if places:
+            roles = {
+                "source": "source", "destination": "destination", "out": "predicted token",
+                "instead": "what came instead",
+            }  # fmt: skip
+            marks = [html.Span(name, className=f"role-{role}") for role, name in roles.items()]
+            body += [
+                html.H3("Where it happens", className="trigram-side"),
+                html.P(marks, className="trigram-legend"),
+                occurrence_list(trigrams.core, chosen, places),
+            ]
+    answer = {"body": body, "title": f"Row {at + 1:,}"}
+    if chosen.row not in (None, at + 1):
+        n, rank = len(row.rows), int(chosen.row or 0)
+        answer["notice"] = problem(f"There is no row {rank:,} among {n:,} rows; the nearest is explained instead.")
+    return answer
+
+
+def _paragraphs(sentences: list[str]) -> list[html.P]:
+    return [html.P(sentence, className="trigram-said") for sentence in sentences]
+
+
+def list_forced(chosen: Shown, rows: TrigramRows) -> dict[str, Any]:
+    """What pairs of confirmed rows force."""
+    frame = FORCED.frame(rows)
+    records = []
+    for number, bug in enumerate(frame.to_dict(orient="records")):
+        names = ("source", "destination", "out", "other_destination", "other_out")
+        source, destination, out, other, other_out = (glyphs(bug[name]) for name in names)
+        records.append(
+            {
+                "id": str(number),
+                "source": source,
+                "one": f"… {destination} → {out}",
+                "one_followed": bug["followed"],
+                "other": f"… {other} → {other_out}",
+                "other_followed": bug["other_followed"],
+                "forced": f"… {destination} → {other_out}",
+                "judgement": "false" if bug["false"] else bug["forced_verdict"],
+                "effect": table_rows.exact(bug["forced_effect"]),
+                "occurrences": bug["forced_occurrences"],
+                "followed": bug["forced_followed"],
+                "lift": table_rows.exact(bug["forced_lift_within"]),
             }
-            if before is None or before["columns"] != columns:
-                answer["columns"] = row_columns(**columns)
-        return {**answer, "heard": clicks, "shown": shown, "heads": table_rows.heads(trigrams, choice, reading)}
+        )
+    return {"rows": records, "caption": FORCED.caption(chosen, rows), "style": forced_height(len(records))}
 
 
-def chosen(data: Any) -> Choice | None:
-    """The table that is asked for; None where there is none."""
-    if not data:
-        return None
-    return Choice(**{name: data[name] for name in Choice.__dataclass_fields__})
+def list_heads(chosen: Shown, found: RowsByHead) -> dict[str, Any]:
+    """A record for every head."""
+    records = found.to_frame().to_dict("records")
+    here = chosen.name
+    rows = [{**one, "chosen": one["head"] == here} for one in records]
+    return {"rows": rows, "caption": VIEWS[ids.ALL_HEADS].caption(chosen, found)}
 
 
-def reading_of(data: Any) -> Reading | None:
-    """The text that is chosen; None while none has been pasted."""
-    return Reading(text=str(data["text"]), tokens=int(data["tokens"])) if data and data["text"] else None
+def before_check(trigrams: Trigrams, chosen: Shown) -> dict[str, Any]:
+    """How many rows the text can decide; or what a check that comes with aotlens says."""
+    if chosen.stored:
+        rows = trigrams.workshop.result(VIEWS[ids.ROWS], chosen)
+        caption = f"{says_summary(rows.evidence)} This check comes with aotlens: {chosen.reading.about}."
+    else:
+        caption = DECIDABLE.caption(chosen, trigrams.workshop.result(DECIDABLE, chosen))
+    return {"caption": caption, "rule": rule(), "check": False}
+
+
+def list_bigrams(trigrams: Trigrams, chosen: Shown, found: Bigrams) -> dict[str, Any]:
+    """The direct path's bigrams, tokens with glyphs; null where the text does not have the first token."""
+    own = chosen.own_heads.run(trigrams.workshop)
+    said = [VIEWS[ids.PATH].caption(chosen, found), says_own_heads(own, found)]
+    if chosen.reading is not None:
+        said.append(ZERO_LAYER.caption(chosen, trigrams.workshop.result(ZERO_LAYER, chosen)))
+    frame = found.to_frame()
+    for name in ("first", "second"):
+        frame[name] = [glyphs(token) for token in frame[name]]
+    records = [
+        {"id": str(number), **{name: None if value != value else value for name, value in one.items()}}
+        for number, one in enumerate(frame.to_dict(orient="records"))
+    ]
+    return {
+        "rows": records,
+        "columns": bigram_columns(counted=found.count is not None),
+        "caption": " ".join(filter(None, said)),
+        "own": not own,
+    }
+
+
+@python_of(*VIEWS)
+def python(core: Core, trigrams: Trigrams, state: TrigramsState, panel: str) -> list[str]:
+    """The lines that give a panel's numbers."""
+    return python_lines(VIEWS[panel], trigrams.of_address(state))

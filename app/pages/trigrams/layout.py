@@ -7,91 +7,45 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
+from aotlens.views.trigram_captions import RULES, SCORES
+from aotlens.views.trigrams import CHECK, CHOICE, FORCED, KINDS
 from app.core import Core
-from app.pages.trigrams.address import KINDS, MAX_COUNT, MAX_ROWS, VERDICTS, TrigramsState
-from app.pages.trigrams.ids import ids
+from app.pages.trigrams.address import KINDS as ALL_KINDS
+from app.pages.trigrams.address import MAX_COUNT, MAX_ROWS, VERDICTS, TrigramsState
+from app.pages.trigrams.ids import VIEWS, ids
 from app.pages.trigrams.service import Trigrams
 from app.pages.trigrams.tables import bigrams_grid, forced_grid, heads_grid, rows_grid
-from app.pages.trigrams.words import RULES
 from app.shell import ids as shell
-from app.shell.background import stop_bar
+from app.shell.background import job_bar
 from app.shell.controls import head_choice, labelled, segments, switch_of, whole_number
-from app.shell.graph import caption, figure
+from app.shell.graph import caption
 from app.shell.own_texts import own_text, text_choice
-from app.shell.panel import about, panel, tabs
+from app.shell.panel import panel, tabs
 from app.shell.prompt import checkpoint_choice
+from app.shell.views import FILES, about_view, view_panel
 
-_FRAMEWORK = "A Mathematical Framework for Transformer Circuits (Elhage et al. 2021)"
-
-_EXPLAIN_CHOICE = about(
-    "A skip-trigram [source] … [destination] → [out]: with the source earlier in the text and the destination as the "
-    "current token, the head moves the logit of the out as the next token. Read from the weights, over all triples of "
-    "the vocabulary. The address in your browser holds everything you choose here.",
-    formula="z = QK[destination, source] − log-mean-exp over training tokens;  effect = attention(z) · OV[source, out]",
-    source=f"Structures in Transformers, Section 5; {_FRAMEWORK}",
-)
-_EXPLAIN_ROWS = (
-    "A row stands for those that differ from it in the source or the destination only (sources folded: in the source "
-    "only, so rows are grouped by destination and out); + unfolds them. The raw order lists all. "
-    "Search by part of a token, or = and all of it (· is a space, ⏎ a line end). Click a column's name to sort, a row "
-    "to explain it; on the keyboard, arrow keys and Enter."
-)
-_EXPLAIN_EVIDENCE = about(
-    "A row read from weights need not be true of language, nor matter where it is. Held against text, each row gets a "
-    "verdict, and places to read. Places are compared within stretches of one document, since a source may only tell "
-    "which document it is.",
-    formula="lift within = places that the out follows ÷ those expected, were source and out independent in a stretch",
-)
-_EXPLAIN_ONE = (
-    "What the row says in numbers and, once the rows are held against text, how often it is so and where it happens. "
-    "A place opens in Heads."
-)
-_EXPLAIN_KINDS = "What sort of thing the rows are, by rules that read their strings; the first that holds counts."
-_EXPLAIN_FORCED = about(
-    "A head's score factors, so with keep … in → mind and keep … at → bay it also says keep … in → bay: what two "
-    "confirmed rows with one source force, and how often the text has it.",
-    formula="effect(in → bay) · effect(at → mind) = effect(in → mind) · effect(at → bay)",
-    source=f"Skip-trigram bugs: {_FRAMEWORK}",
-)
-_EXPLAIN_HEADS = (
-    "Every head's table with these same choices, where it has been searched for. “Check every head” fills in the rest."
-)
-
-_EXPLAIN_PATH = about(
-    "What the last token alone predicts, through no head: bigrams. Heads that attend to the token itself write bigrams "
-    "too, and can be added. Beside them, how often the text chosen at the right has them. Search by part of the "
-    "last token, or = and all of it.",
-    formula="W_E W_U + Σ W_E W_V W_O W_U over these heads  [last, next], each row less its mean, in logits",
-    source="Structures in Transformers, Section 4: zero-layer transformers",
-)
-
-_FOLDS = {"similar": "varied", "sources": "sources folded", "none": "raw order"}
+_FOLDS = {"similar": "distinct", "sources": "sources grouped", "none": "all"}
 _DISTANCES = {"none": "left out", "mean": "mean", "fixed": "tokens:"}
 
 
 def layout(core: Core, service: Trigrams, state: TrigramsState) -> html.Div:
-    """The page for an address; with nothing in it, the first head of the first checkpoint."""
-    checkpoint = state.checkpoint or core.catalog.default()
+    """The page for an address; with nothing in it, rows that come checked."""
+    checkpoint = service.first(state)
     return html.Div(
         [
             html.H1("Skip-trigrams", className="sr-only"),
-            dcc.Store(id=ids.ASKED),
-            dcc.Store(id=ids.SHOWN),
-            dcc.Store(id=ids.READING),
+            *(dcc.Store(id=id) for id in (ids.ASKED, ids.SHOWN, ids.FIRST, ids.DRAWN, ids.READ)),
             dcc.Store(id=ids.HEAD, data=state.head),
-            dcc.Store(id=ids.HEARD),
             dcc.Store(id=ids.ROW, data=state.row),
             dcc.Store(id=ids.OPEN, data=[]),
-            dcc.Store(id=ids.ASKED_PATH),
             _choice_panel(core, state, checkpoint),
             html.Div(
                 [
                     tabs(ids.TABS, state.tab, _views(state), label="Of the head"),
-                    tabs(ids.BESIDES, state.beside, _besides(core, state), label="Of a row, and of text"),
+                    tabs(ids.BESIDES, state.beside, _besides(core, state, checkpoint), label="Of a row, and of text"),
                 ],
                 id=ids.BODY,
                 className="trigrams-body",
-                **{"data-empty": ""},
             ),
         ],
         className="trigrams",
@@ -100,41 +54,41 @@ def layout(core: Core, service: Trigrams, state: TrigramsState) -> html.Div:
 
 def _views(state: TrigramsState) -> dict[str, tuple[str, Any]]:
     rules = html.Ul([html.Li([html.B(name), f": {rule}"]) for name, rule in RULES.items()], className="trigram-rules")
-    kinds = html.Div([caption(ids.KINDS), figure(ids.KINDS, "graph-kinds"), rules], className="needs-rows")
     forced = [caption(ids.FORCED), forced_grid(shell.table(ids.FORCED))]
-    check_all = dmc.Button("Check every head", id=ids.CHECK_ALL, n_clicks=0, size="compact-sm", variant="light")
+    heads = [
+        _started(ids.ALL_HEADS, "Count every head"),
+        caption(ids.ALL_HEADS),
+        heads_grid(shell.table(ids.ALL_HEADS)),
+    ]
+    kinds = view_panel(
+        ids.KINDS, KINDS, "graph-kinds", follows=ids.ASKED, before=[rules], exports=(*FILES, "json"),
+    )  # fmt: skip
     return {
         "rows": ("Rows", _rows_panel(state)),
-        "kinds": (
-            "Kinds",
-            panel(
-                ids.KINDS, "Kinds", _EXPLAIN_KINDS, kinds, exports=("png", "svg", "csv", "json", "python"),
-                follows=ids.SHOWN,
-            ),
-        ),
-        "forced": (
-            "What true rows force",
-            panel(
-                ids.FORCED, "What true rows force", _EXPLAIN_FORCED, forced, exports=("csv", "python"),
-                follows=ids.SHOWN,
-            ),
-        ),
-        "heads": (
-            "All heads",
-            panel(
-                ids.ALL_HEADS, "All heads", _EXPLAIN_HEADS, heads_grid(shell.table(ids.ALL_HEADS)),
-                controls=check_all, exports=("csv", "python"),
-            ),
-        ),
+        "kinds": (KINDS.title, kinds),
+        "forced": (FORCED.title, _panel(ids.FORCED, forced)),
+        "heads": ("All heads", _panel(ids.ALL_HEADS, heads)),
         "direct": ("Direct path", _path_panel(state)),
-    }  # fmt: skip
+    }
 
 
-def _besides(core: Core, state: TrigramsState) -> dict[str, tuple[str, Any]]:
-    one = html.Div(id=shell.body(ids.ONE), className="needs-rows one-row", tabIndex=0)
+def _panel(id: str, content: Any, **rest: Any) -> html.Section:
+    view = VIEWS.get(id) or {ids.EVIDENCE: CHECK, ids.CHOICE: CHOICE}[id]
+    rest = {"exports": ("csv", "python"), **rest}
+    return panel(id, view.title, about_view(view), content, follows=ids.ASKED, **rest)
+
+
+def _started(id: str, text: str, **rest: Any) -> html.Div:
+    """The button that starts a panel's view, and how far it is."""
+    button = dmc.Button(text, id=shell.start(id), n_clicks=0, size="compact-sm", **rest)
+    return html.Div([button, job_bar(id), dcc.Store(id=shell.made(id))], className="view-start")
+
+
+def _besides(core: Core, state: TrigramsState, checkpoint: str | None) -> dict[str, tuple[str, Any]]:
+    one = html.Div(id=shell.body(ids.ONE), className="one-row", tabIndex=0)
     return {
-        "one": ("One row", panel(ids.ONE, "One row", _EXPLAIN_ONE, one, exports=("python",), follows=ids.SHOWN)),
-        "text": ("Check against text", _evidence_panel(core, state)),
+        "one": ("One row", _panel(ids.ONE, one, exports=("python",))),
+        "text": (CHECK.title, _evidence_panel(core, state, checkpoint)),
     }
 
 
@@ -155,7 +109,7 @@ def _path_panel(state: TrigramsState) -> html.Section:
         caption(ids.PATH),
         bigrams_grid(shell.table(ids.PATH)),
     ]  # fmt: skip
-    return panel(ids.PATH, "Direct path", _EXPLAIN_PATH, content, exports=("csv", "python"), follows=ids.ASKED_PATH)
+    return _panel(ids.PATH, content)
 
 
 def _choice_panel(core: Core, state: TrigramsState, checkpoint: str | None) -> html.Section:
@@ -167,9 +121,9 @@ def _choice_panel(core: Core, state: TrigramsState, checkpoint: str | None) -> h
                 head_choice(ids.HEADS, ids.HEAD),
                 segments(
                     ids.SCORE, "Ranked by", state.score,
-                    {"effect": "effect", "sum": "z + ov", "product": "z × ov"},
+                    SCORES,
                 ),
-                segments(ids.END, "End", state.end, {"top": "raised", "bottom": "suppressed"}),
+                segments(ids.END, "End", state.end, {"top": "promotes", "bottom": "suppresses"}),
                 labelled(
                     "Distance to the source",
                     html.Div(
@@ -198,16 +152,15 @@ def _choice_panel(core: Core, state: TrigramsState, checkpoint: str | None) -> h
         ),
         html.P(id=ids.MEANING, className="meaning"),
         html.Div(id=ids.RELATIVE),
-        stop_bar(ids.CHOICE),
     ]  # fmt: skip
-    return panel(ids.CHOICE, "Skip-trigrams", _EXPLAIN_CHOICE, content)
+    return _panel(ids.CHOICE, content, exports=())
 
 
 def _rows_panel(state: TrigramsState) -> html.Section:
     fields = (
         (ids.SOURCE, "source", state.source),
         (ids.DESTINATION, "destination", state.destination),
-        (ids.OUT, "out", state.out),
+        (ids.OUT, "predicted token", state.out),
     )
     filters = [
         *(
@@ -219,23 +172,24 @@ def _rows_panel(state: TrigramsState) -> html.Section:
         ),
         segments(ids.WITHIN, "Search in", state.within, {"table": "these rows", "all": "all triples"}, size="xs"),
         _select(ids.VERDICT, "verdict", state.verdict, list(VERDICTS)),
-        _select(ids.KIND, "kind", state.kind, list(KINDS)),
+        _select(ids.KIND, "kind", state.kind, list(ALL_KINDS)),
     ]  # fmt: skip
     content = html.Div(
         [
             html.Div(filters, className="trigram-filters"),
+            _started(ids.ROWS, "Start", className="hidden"),
             caption(ids.ROWS),
             rows_grid(shell.table(ids.ROWS)),
         ],
     )
     fold = switch_of(ids.FOLD, "Rows that say nearly the same", state.fold, _FOLDS)
-    return panel(ids.ROWS, "Rows", _EXPLAIN_ROWS, content, controls=fold, exports=("csv", "python"))
+    return _panel(ids.ROWS, content, controls=fold)
 
 
-def _evidence_panel(core: Core, state: TrigramsState) -> html.Section:
+def _evidence_panel(core: Core, state: TrigramsState, checkpoint: str | None) -> html.Section:
     corpora, settings = core.corpora, core.settings
     known = {info.name: info for info in core.catalog.list()}
-    info = known.get(state.checkpoint or core.catalog.default() or "")
+    info = known.get(checkpoint or "")
     tokens = sorted({*settings.evidence_tokens, min(state.tokens, max(settings.evidence_tokens))})
     content = [
         html.Div(
@@ -246,19 +200,18 @@ def _evidence_panel(core: Core, state: TrigramsState) -> html.Section:
                     data=[{"value": str(n), "label": f"{n:,} tokens"} for n in tokens],
                     value=str(min(state.tokens, max(tokens))),
                 ),
-                dmc.Button("Check the rows", id=ids.CHECK, n_clicks=0, size="xs"),
             ],
             className="evidence-choices",
         ),
         own_text(ids.CORPUS, ids.PASTED, settings),
         caption(ids.EVIDENCE),
-        html.Div(id=shell.notice(ids.CHECK), className="panel-notice", role="status"),
+        _started(ids.EVIDENCE, "Check the rows"),
         html.Details(
             [html.Summary("What the verdicts mean"), html.P(id=ids.RULE, className="caption")],
             className="caption",
         ),
     ]  # fmt: skip
-    return panel(ids.EVIDENCE, "Check against text", _EXPLAIN_EVIDENCE, content)
+    return _panel(ids.EVIDENCE, content, exports=())
 
 
 def _select(id: str, label: str, value: str | None, data: list[str]) -> dmc.Select:

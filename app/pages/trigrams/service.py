@@ -1,365 +1,248 @@
-"""A head's skip-trigrams and what text says of them: found and checked in the background, then read by page.
-
-Searching reads weights. Checking runs the model, on a copy of its own, so that nobody waits for it.
-"""
+"""Which rows the page says that it shows, and where they are searched for and checked: once each."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from aotlens.plots import glyphs
+from aotlens.conventions import Head, glyphs
+from aotlens.views import Call, View
+from aotlens.views.trigram_choice import Chosen, Reading
+from aotlens.views.trigrams import BY_HEAD, CHECK, ROWS
 from app.core import Core
-from app.core.cache import Cache
-from app.core.catalog import LoadedModel
-from app.core.corpora import Text
+from app.core.corpora import PASTED
 from app.core.errors import RequestError
-from app.core.jobs import Job, Jobs, Report
-from app.pages.trigrams.address import End, Fold, Score, TrigramsState, max_distance
+from app.core.jobs import Jobs
+from app.core.workshop import AppWorkshop
+from app.pages.trigrams.address import MAX_ROWS, Fold, TrigramsState, max_distance
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from aotlens.models import AttentionOnlyTransformer
-    from aotlens.trigrams import Evidence, FoldedTrigrams, SkipTrigramBugs, TrigramTable
+    from aotlens.trigrams import StoredRows
 
-#: The tokens in which a row may differ from the one that it is folded beneath.
+#: The tokens in which a row may differ from the best of its group.
 OVER: dict[Fold, tuple[str, ...]] = {"similar": ("source", "destination"), "sources": ("source",), "none": ()}
-
-#: Forced triples that are counted and listed, largest forced effect first.
-MAX_BUGS = 1000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """Which table."""
-
-    checkpoint: str
-    layer: int
-    head: int
-    score: Score
-    end: End
-    distance: int | Literal["mean"] | None
-    k: int
-    """Rows; where some are folded, groups."""
-    fold: Fold = "none"
-    least: int = 0
-    """Training counts that the tokens searched through must have."""
-    source: str = ""
-    """What the tokens searched through must contain; empty: all tokens."""
-    destination: str = ""
-    out: str = ""
-
-    @property
-    def name(self) -> str:
-        """For titles and file names."""
-        return f"{self.checkpoint} · head {self.layer}.{self.head} · skip-trigrams"
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def at(self, layer: int, head: int) -> Choice:
-        """The same of another head."""
-        return replace(self, layer=layer, head=head)
+#: The controls whose values the browser puts into the store `asked`.
+CONTROLS = (
+    "checkpoint", "score", "end", "distance", "delta", "k", "fold", "least", "within", "source", "destination", "out",
+    "verdict", "kind", "corpus", "tokens", "own", "after", "pasted",
+)  # fmt: skip
+#: What the page opens on where the address says nothing: rows whose check comes with aotlens.
+OPENS_ON = "novels-1l-mhsa"
+_NO_TEXT = (
+    "There is no text here to check the rows against: upload or paste one, or start the app with --corpus file:PATH or "
+    "--corpus dir:PATH."
+)
+_NOTHING_PASTED = "There is no text to check the rows against: paste one above, or choose another."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
-    """Which text, and how many tokens of it."""
+class Shown(Chosen):
+    """The rows, and which of them are listed."""
 
-    text: str
-    """A corpus's name, or the key of a text of somebody's own."""
-    tokens: int
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """What the model offers."""
-
-    n_layers: int
-    n_heads: int
-    max_distance: int
-    """0 for a model without positions."""
-    counted: bool
-    """Whether the checkpoint has the counts of its training tokens, which are the background."""
-    most_count: int
-    """The count of its most frequent token; 0 where there are no counts."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Searched:
-    """What a search found."""
-
-    table: TrigramTable
-    """The rows that are listed."""
-    folded: FoldedTrigrams | None
-    """The groups that they stand for; None where nothing is folded."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Checked:
-    """What a check found."""
-
-    found: Evidence
-    bugs: SkipTrigramBugs
+    least_asked: int = 0
+    """Training counts that were asked for, of which the model may have none."""
+    most_count: int = 0
+    """The count of its most frequent token."""
+    shape: Head = (1, 1)
+    """Its layers and heads."""
+    corpus: str | None = None
+    """The text's name, or its key."""
+    filters: tuple[tuple[str, str], ...] = ()
+    """Columns of the rows, and what is searched for in them."""
 
 
 class Trigrams:
-    """Tables and evidence of all checkpoints, remembered."""
+    """Rows of all checkpoints, with what texts say of them."""
 
     def __init__(self, core: Core) -> None:
-        self.core, self.settings, self.corpora = core, core.settings, core.corpora
-        self._searches = Jobs(kept=256, memory=core.memory, seconds=core.settings.job_seconds)
-        self.checks = Jobs(kept=core.settings.n_evidence, memory=core.memory, seconds=core.settings.job_seconds)
-        self._copies: Cache[str, AttentionOnlyTransformer] = core.memory.cache(1)
-        self._frames: Cache[str, pd.DataFrame] = core.memory.cache(16)
-        self.paths: Cache[str, Any] = core.memory.cache(8)
-        """Direct paths (service_direct.py)."""
+        self.core, self.workshop = core, _Workshop(core, self)
+        self.jobs = Jobs(core.settings.n_views, memory=core.memory, seconds=core.settings.job_seconds)
+        self._frames = core.memory.cache(16)
+        self._records: dict[str, StoredRows | None] = {}
+        self._texts: dict[int, tuple[str, str]] = {}
 
-    def describe(self, state: TrigramsState) -> tuple[Choice, Shape]:
-        """The table that a state asks for; what the model doesn't have is replaced by what it has.
+    def first(self, state: TrigramsState) -> str | None:
+        """The checkpoint of a state; where it names neither that nor a head, one whose rows come checked."""
+        default = self.core.catalog.default()
+        if state.checkpoint is not None or state.head is not None or self._record(OPENS_ON) is None:
+            return state.checkpoint or default
+        return OPENS_ON
 
-        Raises RequestError for a checkpoint that isn't there, can't be opened, or has no tokens.
-        """
-        name = state.checkpoint or self.core.catalog.default()
+    def values(
+        self, asked: Mapping[str, Any], row: Any = None, checked: Any = None, *, keep: bool = False
+    ) -> Shown:  # fmt: skip
+        """What the page says that it shows; `keep` a text that was pasted."""
+        given = {name: value for name, value in asked.items() if name != "pasted"}
+        head = given["head"]
+        state = TrigramsState(**{**given, "head": None if head is None else (int(head[0]), int(head[1])), "row": row})
+        if state.corpus != PASTED:
+            return self.of_address(state)
+
+        def pasted(name: str) -> str | None:
+            text = asked["pasted"] or ""
+            key = self.core.corpora.paste(text) if text.strip() else None
+            if keep and key is not None:
+                self.core.corpora.keep_pasted(key)
+            return key
+
+        return self._of(state, pasted, _NOTHING_PASTED if self.core.corpora.names else _NO_TEXT)
+
+    def started(self, asked: Mapping[str, Any]) -> Shown:
+        """The same for work that is started: the address goes on to mean a pasted text."""
+        return self.values(asked, keep=True)
+
+    def of_address(self, state: TrigramsState) -> Shown:
+        """What an address says."""
+        corpora, catalog = self.core.corpora, self.core.catalog
+        state = replace(state, checkpoint=self.first(state))
+        return self._of(state, lambda name: corpora.chosen(state.corpus, catalog.info(name)), _NO_TEXT)
+
+    def _of(self, state: TrigramsState, text: Callable[[str], str | None], no_text: str) -> Shown:
+        try:
+            corpus = text(str(state.checkpoint))
+            chosen = self._chosen(state, corpus, no_text)
+        except RequestError as error:
+            return Shown(checkpoint=state.checkpoint or "", problem=str(error))
+        if self.workshop.waits(ROWS, chosen):
+            return replace(chosen, searched=False)
+        try:
+            rows = self.workshop.result(ROWS, chosen)
+        except RequestError as error:
+            return replace(chosen, problem=str(error))
+        if chosen.reading is not None and self.workshop.known(CHECK, chosen):
+            return replace(chosen, checked=True)
+        record = self._record(chosen.checkpoint)
+        stored = (
+            record is not None
+            and self.core.corpora.spec(corpus) == record.corpus
+            and state.tokens == record.max_tokens
+            and record.of(rows) is not None
+        )
+        return replace(chosen, stored=stored)
+
+    def _chosen(self, state: TrigramsState, corpus: str | None, no_text: str) -> Shown:
+        """What the model does not have is replaced by what it has. Raises RequestError for one that has no tokens."""
+        name = str(state.checkpoint)
         loaded = self.core.catalog.load(name)
-        cfg = loaded.model.cfg
         self.core.catalog.need_text(name)
+        cfg, counts = loaded.model.cfg, loaded.model.unigram_counts
         if cfg.read_in != "tokens" or cfg.read_out != "tokens" or loaded.model.tokenizer is None:
             raise RequestError(
                 f"The checkpoint {name} doesn't read and write text, so it has no skip-trigrams; choose one with a "
                 "tokenizer."
             )
-        layer, head = state.head or (0, 0)
-        if layer >= cfg.n_layers or head >= cfg.n_heads:
-            layer, head = 0, 0
-        most = max_distance(cfg.n_ctx, cfg.positions)
+        record = self._record(name)
+        first = (0, 0) if record is None else (record.rows[0].table.layer, record.rows[0].table.head)
+        head = state.head or first
+        if head[0] >= cfg.n_layers or head[1] >= cfg.n_heads:
+            head = first
+        most, every = max_distance(cfg.n_ctx, cfg.positions), state.within == "all"
         distance = state.distance if most else None
-        if isinstance(distance, int):
-            distance = min(max(distance, 1), most)
-        every = state.within == "all"
-        counts = loaded.model.unigram_counts
+        texts = {role: getattr(state, role) for role in ("source", "destination", "out")}
         most_count = 0 if counts is None else int(counts.max())
-        choice = Choice(
-            checkpoint=str(name),
-            layer=layer,
+        filters = {"verdict": state.verdict, "kind": state.kind, **({} if every else texts)}
+        return Shown(
+            checkpoint=name,
             head=head,
+            model=self.core.catalog.info(name).model,
+            counted=counts is not None,
             score=state.score,
-            end=state.end,
-            distance=distance,
+            largest=state.end == "top",
+            distance=min(max(distance, 1), most) if isinstance(distance, int) else distance,
             k=state.k,
-            fold=state.fold,
+            over=OVER[state.fold],
+            depth=self.core.settings.folded_rows,
             least=state.least if state.least <= most_count else 0,
-            source=state.source if every else "",
-            destination=state.destination if every else "",
-            out=state.out if every else "",
-        )
-        return choice, Shape(
-            n_layers=cfg.n_layers, n_heads=cfg.n_heads, max_distance=most, counted=counts is not None,
+            **(texts if every else {}),
+            reading=None if corpus is None else self._reading(corpus, name, state.tokens),
+            no_text=no_text,
+            row=state.row,
+            own=state.own,
+            after=state.after,
+            most_rows=MAX_ROWS,
+            least_asked=state.least,
             most_count=most_count,
-        )  # fmt: skip
-
-    # ── tables ──────────────────────────────────────────────────────────────────────────────────────────────
-
-    def search(self, choice: Choice, *, session: str = "") -> Job:
-        """Find the table in the background for a session; the job that does, or did."""
-        loaded = self.core.catalog.load(choice.checkpoint)
-        label = f"Head {choice.layer}.{choice.head}"
-        return self._searches.start(
-            f"{loaded.key}:{choice}", label, lambda report: self._find(loaded, choice, report), session=session
+            shape=(cfg.n_layers, cfg.n_heads),
+            corpus=corpus,
+            filters=tuple((column, str(text)) for column, text in filters.items() if text),
         )
 
-    def searching(self, choice: Choice) -> Job | None:
-        """The job of `search`, if it was started."""
-        return self._searches.get(f"{self.core.catalog.load(choice.checkpoint).key}:{choice}")
+    def _reading(self, corpus: str, checkpoint: str, tokens: int) -> Reading:
+        text = self.core.corpora.text(corpus, self.core.catalog.info(checkpoint))
+        stamp = zlib.crc32(text.key.encode())
+        self._texts[stamp] = corpus, checkpoint
+        opened = replace(self.core.corpora.opening(corpus), kept=True).stamped(stamp)
+        most = min(tokens, max(self.core.settings.evidence_tokens))
+        return Reading(text=opened, about=text.about, tokens=most, held_out=text.documents is not None)
 
-    def table(self, choice: Choice) -> TrigramTable | None:
-        """The table if it has been found."""
-        searched = self._searched(choice)
-        return None if searched is None else searched.table
+    def opened(self, stamp: int) -> Any:
+        """The text with this stamp, as the library reads it."""
+        corpus, checkpoint = self._texts[stamp]
+        text = self.core.corpora.text(corpus, self.core.catalog.info(checkpoint))
+        return text.pasted if text.corpus is None else text.corpus
 
-    def folded(self, choice: Choice) -> FoldedTrigrams | None:
-        """The groups that its rows stand for, where some are folded and they have been found."""
-        searched = self._searched(choice)
-        return None if searched is None else searched.folded
+    def _record(self, checkpoint: str) -> StoredRows | None:
+        """The rows of a checkpoint that come checked; None where there are none, or other weights of that name."""
+        from aotlens.results import load
+        from aotlens.trigrams.rows import StoredRows, stored_rows_path
 
-    def _searched(self, choice: Choice) -> Searched | None:
-        job = self.searching(choice)
-        return job.result if job is not None and job.state == "done" else None
-
-    def strings(self, checkpoint: str) -> list[str]:
-        """Every token as it is."""
-        model = self.core.catalog.load(checkpoint).model
-        assert model.tokenizer is not None and model.cfg.d_vocab is not None
-        return list(model.tokenizer.str_tokens(range(model.cfg.d_vocab)))
-
-    def _find(self, loaded: LoadedModel, choice: Choice, report: Report) -> Searched:
-        import numpy as np
-
-        from aotlens.trigrams import fold_rows, skip_trigrams
-
-        report(0, 0, "searching all triples")
-        model = loaded.model
-        filters: dict[str, list[int] | None] = {}
-        shown: list[str] = []
-        for name in ("source", "destination", "out"):
-            wanted = getattr(choice, name)
-            if wanted and not shown:
-                shown = [glyphs(token) for token in self.strings(choice.checkpoint)]
-            filters[f"{name}s"] = matching(shown, wanted, name) if wanted else None
-        over = OVER[choice.fold]
-        table = skip_trigrams(
-            model,
-            (choice.layer, choice.head),
-            k=max(choice.k, self.settings.folded_rows) if over else choice.k,
-            score=choice.score,
-            largest=choice.end == "top",
-            distance=choice.distance,
-            min_count=choice.least,
-            background=np.ones(model.cfg.d_vocab or 0) if model.unigram_counts is None else None,
-            **filters,
-        )
-        if not over:
-            return Searched(table=table, folded=None)
-        folded = fold_rows(table, over)
-        return Searched(table=table.take(folded.best[: choice.k]), folded=folded)
-
-    def frame(self, choice: Choice, reading: Reading | None) -> pd.DataFrame | None:
-        """Every row with its kind and, where it has been checked, its evidence; None until it is found."""
-        table, found = self.table(choice), self.evidence(choice, reading)
-        if table is None:
+        path = stored_rows_path(checkpoint)
+        if not path.exists():
             return None
-        loaded = self.core.catalog.load(choice.checkpoint)
-        key = f"{self._check_key(loaded, choice, reading)}:{found is not None}"
-        folded = self.folded(choice)
+        info = next((one for one in self.core.catalog.list() if one.name == checkpoint and one.problem is None), None)
+        if info is None:
+            return None
+        if checkpoint not in self._records:
+            self._records[checkpoint] = load(path, StoredRows)
+        record = self._records[checkpoint]
+        return record if record is not None and record.belongs_to(info) else None
 
-        def make() -> pd.DataFrame:
-            frame = frame_of(table, found)
-            if folded is not None:
-                frame["folded"] = folded.to_frame()["rows"].to_numpy()[: len(frame)] - 1
-            return frame
-
-        return self._frames.get(key, make)
-
-    # ── evidence ────────────────────────────────────────────────────────────────────────────────────────────
-
-    def text(self, reading: Reading, checkpoint: str) -> Text:
-        """What a reading reads. Raises RequestError for text that isn't here."""
-        return self.corpora.text(reading.text, self.core.catalog.info(checkpoint))
-
-    def reading(self, state: TrigramsState, checkpoint: str) -> Reading | None:
-        """What a state reads, as far as it is offered here; None where there is no text."""
-        name = self.corpora.chosen(state.corpus, self.core.catalog.info(checkpoint))
-        tokens = min(state.tokens, max(self.settings.evidence_tokens))
-        return None if name is None else Reading(text=name, tokens=tokens)
-
-    def about(self, choice: Choice, reading: Reading | None) -> str:
-        """Which text is read, in words."""
-        return "" if reading is None else self.text(reading, choice.checkpoint).about
-
-    def check_every_head(self, choice: Choice, reading: Reading, shape: tuple[int, int], *, session: str = "") -> None:
-        """Queue a check of each head for a session. Raises RequestError for more heads than results are kept for."""
-        most = self.settings.n_evidence
-        if shape[0] * shape[1] > most:
-            raise RequestError(
-                f"This model has {shape[0] * shape[1]} heads, and evidence for at most {most} is kept here. Choose "
-                "heads one by one, or use the command: aotlens trigrams."
-            )
-        for layer in range(shape[0]):
-            for head in range(shape[1]):
-                self.search(choice.at(layer, head), session=session)
-                self.check(choice.at(layer, head), reading, session=session)
-
-    def check(self, choice: Choice, reading: Reading, *, session: str = "") -> Job:
-        """Hold the table against text in the background for a session; the job that does, or did."""
-        loaded, text = self.core.catalog.load(choice.checkpoint), self.text(reading, choice.checkpoint)
-        label = f"Checking head {choice.layer}.{choice.head} on {text.label}"
-        return self.checks.start(
-            self._check_key(loaded, choice, reading),
-            label,
-            lambda report: self._check(loaded, choice, reading, text, report),
-            session=session,
-        )
-
-    def checking(self, choice: Choice, reading: Reading) -> Job | None:
-        """The job of `check`, if it was started."""
-        loaded = self.core.catalog.load(choice.checkpoint)
-        return self.checks.get(self._check_key(loaded, choice, reading))
-
-    def evidence(self, choice: Choice, reading: Reading | None) -> Evidence | None:
-        """The evidence if it is there."""
-        checked = self._checked(choice, reading)
-        return None if checked is None else checked.found
-
-    def bugs(self, choice: Choice, reading: Reading | None) -> SkipTrigramBugs | None:
-        """What pairs of confirmed rows force, if the table has been checked."""
-        checked = self._checked(choice, reading)
-        return None if checked is None else checked.bugs
-
-    def _checked(self, choice: Choice, reading: Reading | None) -> Checked | None:
-        job = None if reading is None else self.checking(choice, reading)
-        return job.result if job is not None and job.state == "done" else None
-
-    @staticmethod
-    def _check_key(loaded: LoadedModel, choice: Choice, reading: Reading | None) -> str:
-        return f"{loaded.key}:{choice}:{reading}"
-
-    @staticmethod
-    def source(reading: Reading, text: Text) -> tuple[Any, dict[str, Any]]:
-        """What the library reads, and how much of it."""
-        source: Any = text.pasted if text.corpus is None else text.corpus
-        return source, {"max_tokens": reading.tokens, "documents": text.documents}
-
-    def _check(self, loaded: LoadedModel, choice: Choice, reading: Reading, text: Text, report: Report) -> Checked:
-        from aotlens.trigrams import evidence, skip_trigram_bugs
-
-        table = self.table(choice)
-        if table is None:
-            table = self._find(loaded, choice, report).table
-        report(0, reading.tokens, "reading")
-        model = self._copies.get(loaded.key, loaded.copied)
-        read, how_much = self.source(reading, text)
-        found = evidence(
-            model,
-            table,
-            read,
-            n_examples=self.settings.n_occurrences,
-            progress=lambda done, total: report(done, total, "reading"),
-            **how_much,
-        )
-        bugs = skip_trigram_bugs(
-            model, found, read, limit=MAX_BUGS, progress=lambda _, total: report(total, total, "reading"), **how_much
-        )
-        return Checked(found=found, bugs=bugs)
+    def frame(self, chosen: Chosen) -> pd.DataFrame:
+        """The rows that are listed, tokens with glyphs beside them."""
+        call = ROWS.call(chosen)
+        rows = self.workshop.result(ROWS, chosen)
+        return self._frames.get((call.source, call.stamps, id(rows)), lambda: with_glyphs(rows.listed_frame()))
 
 
-def frame_of(table: TrigramTable, found: Evidence | None) -> pd.DataFrame:
-    """A row a trigram: what the library says, tokens with glyphs, the score that ranks, the kind."""
-    from aotlens.trigrams.kinds import kinds
-
-    frame = (table if found is None else found).to_frame()
-    for column in ("source", "destination", "out"):
-        frame[f"{column}_shown"] = [glyphs(token) for token in frame[column]]
-    frame["score"] = {"sum": frame.qk + frame.ov, "product": frame.qk * frame.ov}.get(table.score or "", frame.effect)
-    frame["kind"] = kinds(table)
-    return frame
+def with_glyphs(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with what its tokens are shown as."""
+    shown = {f"{role}_shown": [glyphs(token) for token in frame[role]] for role in ("source", "destination", "out")}
+    return frame.assign(**shown)
 
 
-def matching(shown: list[str], wanted: str, name: str) -> list[int]:
-    """Ids of tokens (written with glyphs) that contain `wanted`, or are it where it begins with `=`."""
-    found = [index for index, token in enumerate(shown) if contains(token, wanted)]
-    if not found:
-        raise ValueError(
-            f"No token matches the {name} {wanted!r}: try a part of it. · stands for a space, ⏎ for a line end."
-        )
-    return found
+class _Workshop(AppWorkshop):
+    """Texts are the app's own, and heads that are counted are those that are shown."""
 
+    def __init__(self, core: Core, service: Trigrams) -> None:
+        super().__init__(core, core.settings.n_views)
+        self._service = service
 
-def contains(shown: str, wanted: str) -> bool:
-    """Whether a token, written with glyphs, is what somebody searches for: a part of it, or with `=` all of it."""
-    if wanted.startswith("="):
-        return shown == glyphs(wanted[1:])
-    return glyphs(wanted).casefold() in shown.casefold()
+    def call(self, node: Call, work: Callable[[], Any]) -> Any:
+        """A text or a checkpoint's card, or what has been kept of a call."""
+        if node.function == "aotlens.data.open_corpus":
+            return self._service.opened(node.stamp)
+        if node.function == "aotlens.checkpoints.find_checkpoint":
+            return self._catalog.info(node.args[0])
+        return super().call(node, work)
+
+    def result(self, view: View, values: Any) -> Any:
+        """A view's result; of all heads, from rows that are kept for whoever goes to such a head."""
+        if view is BY_HEAD and self.progress is not None:
+            return self.keep(self._key(view.call(values)), lambda: self._every_head(values))
+        return super().result(view, values)
+
+    def _every_head(self, values: Shown) -> Any:
+        from aotlens.trigrams.rows import gather_rows
+
+        tell, one = self.progress, ROWS if values.reading is None else CHECK
+        heads = [(layer, head) for layer in range(values.shape[0]) for head in range(values.shape[1])]
+
+        def rows_of(head: Head) -> Any:
+            done = heads.index(head)
+            return self.told(lambda *_: tell and tell(done, len(heads))).result(one, values.of_head(head))
+
+        return gather_rows(heads, rows_of, progress=tell)

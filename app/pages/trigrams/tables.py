@@ -10,81 +10,74 @@ from dash import html
 from app.pages.trigrams.address import KINDS
 from app.shell.tables import grid, long_grid, number
 
+_EVIDENCE = (
+    "verdict", "lift_within", "lift", "occurrences", "followed", "measured_attention", "measured_effect",
+    "ablation_change", "q_value", "verdict_by_document",
+)  # fmt: skip
+
 
 def rows_grid(id: str) -> html.Div:
     """A table of any length: the server sends what is in view."""
-    return long_grid(id, row_columns(checked=False), key="id", height=560)
+    return long_grid(id, row_columns(), key="id", height=560)
 
 
-def row_columns(*, checked: bool, score: str = "effect", folded: bool = False) -> list[dict[str, Any]]:
-    """Rank, what is folded, the three tokens, the weights' numbers and, where there is evidence, the text's."""
+def hidden_columns(*, grouped: bool, scored: bool, checked: bool) -> list[str]:
+    """The columns that say nothing of rows that are not grouped, that are ranked by their effect, or not checked."""
+    own = {"grouped": grouped, "score": scored, **dict.fromkeys(_EVIDENCE, checked)}
+    return [name for name, there in own.items() if not there]
+
+
+def row_columns() -> list[dict[str, Any]]:
+    """Rank, the group's size, the three tokens, the weights' numbers and the text's."""
     token: dict[str, Any] = {"cellClass": "mono pick"}
-    columns = [
+    return [
         {"field": "rank", "headerName": "", "width": 46, "cellClass": "rank", "type": "rightAligned",
          "headerTooltip": "Rank by the chosen score"},
+        _grouped(),
         {"field": "source_shown", "headerName": "source", "headerTooltip": "Earlier in the text", **token},
         {"field": "destination_shown", "headerName": "… destination", "headerTooltip": "The current token", **token},
-        {"field": "out_shown", "headerName": "→ out", "headerTooltip": "The token whose logit moves", **token},
-    ]  # fmt: skip
-    if folded:
-        columns.insert(1, unfolding())
-    if score != "effect":
-        columns.append(
-            number(
-                "score",
-                {"sum": "z + ov", "product": "z × ov"}[score],
-                ".3f",
-                "What the rows are ranked by",
-            )
-        )
-    columns.append(
-        number("effect", "effect (logits)", "+.3f", "attention × ov: what the source adds to the out's logit")
-    )  # fmt: skip
-    if checked:
-        columns += [
-            {"field": "verdict", "headerName": "verdict",
-             "cellClassRules": {"good": "params.value == 'confirmed'", "rank": "params.value == 'too rare'"}},
-            number("lift_within", "lift within", ".2f", "How often the out follows source … destination, over what is "
-                   "expected within stretches of one document"),
-            pooled_lift(),
-            number("occurrences", "places", ",d", "Where source … destination occurs in the text"),
-        ]  # fmt: skip
-    columns += [
-        {"field": "kind", "headerName": "kind",
-         "headerTooltip": "By rules that read the strings; they stand below"},
+        {"field": "out_shown", "headerName": "→ predicted token", "headerTooltip": "The token whose logit moves",
+         **token},
+        number("score", "score", ".3f", "What the rows are ranked by: z + ov, or z × ov"),
+        number("effect", "effect (logits)", "+.3f", "attention × ov: what the source adds to the predicted token's "
+               "logit"),
+        {"field": "verdict", "headerName": "verdict",
+         "cellClassRules": {"good": "params.value == 'confirmed'", "rank": "params.value == 'too rare'"}},
+        number("lift_within", "lift within documents", ".2f", "How often the predicted token follows source … "
+               "destination, over what is expected within stretches of one document"),
+        _lift_overall(),
+        number("occurrences", "places", ",d", "Where source … destination occurs in the text"),
+        {"field": "kind", "headerName": "kind", "headerTooltip": "By rules that read the strings; Kinds has them"},
         number("attention", "attention", ".2%", "The source's share against tokens of background"),
         number("qk", "z (nats)", ".2f", "What the destination scores the source, above the background"),
-        number("ov", "ov (logits)", "+.2f", "What all attention on the source would add to the out's logit, above "
-               "the mean over outs"),
+        number("ov", "ov (logits)", "+.2f", "What all attention on the source would add to the predicted token's "
+               "logit, above the mean over all tokens"),
+        number("followed", "followed", ",d", "Occurrences that the predicted token follows"),
+        number("measured_attention", "attention in text", ".2%", "The head's mean attention from destination to source "
+               "where they occur"),
+        number("measured_effect", "effect in text", "+.3f", "What this attention adds to the predicted token's logit, "
+               "mean, in logits"),
+        number("ablation_change", "without the head", "+.3f", "Mean change of the predicted token's log-probability "
+               "when the head writes nothing, nats; below 0 the head helps"),
+        number("q_value", "q", ".2g", "p-value adjusted for the false discovery rate"),
+        {"field": "verdict_by_document", "headerName": "whole documents",
+         "headerTooltip": "The verdict with whole documents as stretches; too rare where there are fewer than 5"},
     ]  # fmt: skip
-    if checked:
-        columns += [
-            number("followed", "followed", ",d", "Occurrences that the out follows"),
-            number("measured_attention", "attention in text", ".2%", "The head's mean attention from destination to "
-                   "source where they occur"),
-            number("measured_effect", "effect in text", "+.3f", "What this attention adds to the out's logit, mean, in "
-                   "logits"),
-            number("ablation_change", "without the head", "+.3f", "Mean change of the out's log-probability when the "
-                   "head writes nothing, nats; below 0 the head helps"),
-            number("q_value", "q", ".2g", "p-value adjusted for the false discovery rate"),
-            {"field": "verdict_by_document", "headerName": "whole documents",
-             "headerTooltip": "The verdict with whole documents as stretches; too rare where there are fewer than 5"},
-        ]  # fmt: skip
-    return columns
 
 
-def unfolding() -> dict[str, Any]:
-    """How many rows are folded beneath a row; a click unfolds them, or folds them again."""
-    help = "Rows beneath this one that say nearly the same: click or press Enter to unfold them"
-    column = number("folded", "folded", ",d", help, cellClass="pick ag-right-aligned-cell")
+def _grouped() -> dict[str, Any]:
+    """How many further rows a row's group has; a click lists them, or hides them again."""
+    help = "Further rows of the group, which say nearly the same: click or press Enter to list them"
+    column = number("grouped", "grouped", ",d", help, cellClass="pick ag-right-aligned-cell")
     text = column["valueFormatter"]["function"]
     return {**column, "valueFormatter": {"function": f"params.value ? '+ ' + ({text}) : ''"}}
 
 
-def pooled_lift() -> dict[str, Any]:
-    """Marked where it lies on the other side of 1 than the lift within stretches."""
-    column = number("lift", "lift pooled", ".2f", "P(out | source … destination) ÷ P(out | destination), all places. "
-                    "≠: on the other side of 1 than the lift within; the source tells which passage it is")  # fmt: skip
+def _lift_overall() -> dict[str, Any]:
+    """Marked where it lies on the other side of 1 than the lift within documents."""
+    column = number("lift", "lift overall", ".2f", "P(predicted token | source … destination) ÷ P(predicted token | "
+                    "destination), all places. ≠: on the other side of 1 than the lift within documents; the source "
+                    "tells which passage it is")  # fmt: skip
     text = column["valueFormatter"]["function"]
     mark = "params.data && params.data.lifts_disagree ? ' ≠' : ''"
     return {**column, "valueFormatter": {"function": f"({text}) + ({mark})"}}
@@ -97,19 +90,20 @@ def forced_grid(id: str) -> dag.AgGrid:
         {"field": "source", "headerName": "source", "cellClass": "mono",
          "headerTooltip": "Of both confirmed rows"},
         {"field": "one", "headerName": "true", "headerTooltip": "A confirmed row with this source", **pair},
-        number("one_followed", "followed", ",d", "How often its out follows its pair"),
+        number("one_followed", "followed", ",d", "How often its predicted token follows its pair"),
         {"field": "other", "headerName": "and true", "headerTooltip": "Another, with the same source", **pair},
-        number("other_followed", "followed", ",d", "How often its out follows its pair"),
-        {"field": "forced", "headerName": "forced", "headerTooltip": "The one's destination with the other's out: the "
-         "head's score factors, so it says this too", **pair},
+        number("other_followed", "followed", ",d", "How often its predicted token follows its pair"),
+        {"field": "forced", "headerName": "forced", "headerTooltip": "The one's destination with the other's predicted "
+         "token: the head's score factors, so it says this too", **pair},
         {"field": "judgement", "headerName": "in the text",
          "cellClassRules": {"broken": "params.value == 'false'", "good": "params.value == 'confirmed'",
                             "rank": "params.value == 'too rare'"},
-         "headerTooltip": "false: enough places, and the out comes less often than after the destination anyway"},
-        number("followed", "followed", ",d", "How often the forced out follows the pair"),
+         "headerTooltip": "false: enough places, and the predicted token comes less often than after the destination "
+         "anyway"},
+        number("followed", "followed", ",d", "How often the forced token follows the pair"),
         number("occurrences", "places", ",d", "Where source … destination occurs"),
-        number("lift", "lift within", ".2f", "How often the forced out follows, over what is expected within stretches "
-               "of one document"),
+        number("lift", "lift within documents", ".2f", "How often the forced token follows, over what is expected "
+               "within stretches of one document"),
         number("effect", "forced effect", "+.3f", "attention of the one row × ov of the other, logits"),
     ]  # fmt: skip
     return grid(id, columns, key="id", height=_height(0))

@@ -1,38 +1,56 @@
-// The Skip-trigrams page between two questions to the server: pick a row, hand the filters to the grid.
-aotlens.page("trigrams", {
-    // Which rows the grid shall ask for: the table, and the filters. The grid sends them back with each request.
-    list: function ({ shown, source, destination, out, within, verdict, kind, opened }) {
-        const body = document.getElementById("trigrams-body");
-        if (body) body.toggleAttribute("data-empty", !shown);
-        const tokens = within === "table" ? { source, destination, out } : {};
-        const context = shown ? {
-            choice: shown.choice, reading: shown.reading, checked: shown.checked, filters: { ...tokens, verdict, kind },
-            opened,
-        } : null;
-        aotlens.listRows("trigrams-rows-table", shown && shown.choice, context);
-    },
+// The Skip-trigrams page between two questions to the server: collect the controls, pick rows, hand them to the grid.
+(function () {
+    "use strict";
+    const whole = (value, first) => Number.isInteger(value) ? value : first;
+    const OF_TEXT = ["verdict", "kind", "corpus", "tokens", "own", "after", "pasted"];
 
-    pick: function ({ selected }) {
-        const row = selected && selected[0];
-        if (!row || !row.rank) return {};
-        aotlens.openTab("trigrams-besides", "one");
-        return { row: row.rank };
-    },
+    // What the rows are of, without the text that they are checked against and what is searched for among them.
+    function tableOf(asked) {
+        const rest = Object.entries(asked).filter(([name]) => !OF_TEXT.includes(name));
+        const tokens = ["source", "destination", "out"];
+        return JSON.stringify(rest.filter(([name]) => asked.within === "all" || !tokens.includes(name)));
+    }
 
-    // The direct path, of the same checkpoint, as many rows of it, beside the same text.
-    askPath: function ({ asked, reading, after, own, before }) {
-        const path = asked && reading ? { checkpoint: asked.checkpoint, k: asked.k, own, after, reading } : null;
-        return JSON.stringify(path) === JSON.stringify(before ?? null) ? {} : { path };
-    },
+    let listed = {}; // the first rows, and what was asked for them
 
-    unfold: function ({ click, opened }) {
-        if (!click || click.colId !== "folded" || !click.value) return {};
-        const rank = Number(click.rowId);
-        return { opened: opened.includes(rank) ? opened.filter((other) => other !== rank) : [...opened, rank] };
-    },
+    aotlens.page("trigrams", {
+        // The row that is explained and the groups that are listed are those of other rows once the rows are others.
+        collect: function ({ before, head, distance, delta, k, least, tokens, verdict, kind, ...rest }) {
+            const texts = ["source", "destination", "out", "after", "pasted"];
+            const asked = {
+                ...rest, head: head ?? null,
+                ...Object.fromEntries(texts.map((name) => [name, rest[name] || ""])),
+                distance: distance === "fixed" ? Math.max(whole(delta, 1), 1) : distance === "mean" ? "mean" : null,
+                k: Math.min(Math.max(whole(k, 500), 1), 5000), least: Math.max(whole(least, 0), 0),
+                tokens: Number(tokens), verdict: verdict || null, kind: kind || null,
+            };
+            if (JSON.stringify(asked) === JSON.stringify(before ?? null)) return {};
+            return before && tableOf(before) !== tableOf(asked) ? { asked, row: null, opened: [] } : { asked };
+        },
 
-    walk: function ({ click, rows }) {
-        const record = click && rows && rows.find((row) => row.head === click.value);
-        if (record) aotlens.pickHead("trigrams-heads", record.goto[0], record.goto[1]);
-    },
-});
+        // Which rows the grid shall ask for: the first of them are here; further ones it asks the server for.
+        list: function ({ first, opened, asked }) {
+            if (listed.first !== first) listed = { first, asked };
+            const context = first && { asked: listed.asked, opened };
+            aotlens.listRows("trigrams-rows-table", first && first.whole, context, first);
+        },
+
+        pick: function ({ selected }) {
+            const row = selected && selected[0];
+            if (!row || !row.rank) return {};
+            aotlens.openTab("trigrams-besides", "one");
+            return { row: row.rank };
+        },
+
+        unfold: function ({ click, opened }) {
+            if (!click || click.colId !== "grouped" || !click.value) return {};
+            const rank = Number(click.rowId);
+            return { opened: opened.includes(rank) ? opened.filter((other) => other !== rank) : [...opened, rank] };
+        },
+
+        walk: function ({ click }) {
+            const head = click && click.colId === "head" && String(click.value).split(".").map(Number);
+            if (head) aotlens.pickHead("trigrams-heads", ...head);
+        },
+    });
+})();

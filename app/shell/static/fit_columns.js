@@ -64,13 +64,14 @@
     // Where all rows are known, the table ends under the last one, or is as tall as the page says.
     function shorten(api) {
         const root = rootOf(api), table = root && root.closest(".table[id]"), count = api.getDisplayedRowCount();
-        const last = count ? api.getDisplayedRowAtIndex(count - 1) : null;
         if (!table) return;
-        const endless = api.getGridOption("rowModelType") === "infinite" && !api.isLastRowIndexKnown();
-        const known = last && last.rowTop !== null && !endless;
+        const long = api.getGridOption("rowModelType") === "infinite"; // whose last row would be asked for, and is as high
+        const last = long || !count ? null : api.getDisplayedRowAtIndex(count - 1);
+        const bottom = long ? count * api.getGridOption("rowHeight") : last && last.rowTop + last.rowHeight;
+        const known = long ? count && api.isLastRowIndexKnown() : last && last.rowTop !== null;
         const around = ["ag-header", "ag-body-horizontal-scroll"].reduce(
             (sum, part) => sum + (root.querySelector(`.${part}`)?.offsetHeight || 0), 2);
-        table.style.maxHeight = known ? `${Math.ceil(last.rowTop + last.rowHeight + around)}px` : "";
+        table.style.maxHeight = known ? `${Math.ceil(bottom + around)}px` : "";
     }
 
     // Once what is to be shown is drawn.

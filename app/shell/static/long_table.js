@@ -4,11 +4,16 @@
 (function () {
     "use strict";
     const waiting = new Map(); // by the table's id: {number, startRow, successCallback} of the request that is under way
+    const firsts = new Map(); // by the table's id: the first rows, which came with what they are of
     let count = 0;
 
     aotlens.askRows = function (id, { startRow, endRow, sortModel, context, successCallback }) {
-        const number = ++count;
+        const number = ++count, first = firsts.get(id);
         waiting.set(id, { number, startRow, successCallback });
+        if (first && context && startRow === 0 && !sortModel.length && !context.opened.length) {
+            aotlens.takeRows(id, { ...first, number });
+            return;
+        }
         if (context) return { number, startRow, endRow, sortModel, context };
         aotlens.takeRows(id, null);
     };
@@ -24,13 +29,19 @@
 
     // The rows of `context`, which the server gets with every request; null: of nothing. What was selected is so no longer
     // where the rows are of another `whole`; where only `opened` differs, rows that are unfolded, the place is kept.
-    aotlens.listRows = function (id, whole, context) {
+    // The `first` rows, {rows, count, filters, hidden}, are not asked for; `hidden` are columns that the table has not.
+    aotlens.listRows = function (id, whole, context, first) {
+        firsts.set(id, first);
         window.dash_ag_grid.getApiAsync(id).then(function (api) {
             if (!api || api.isDestroyed()) return;
-            const before = api.getGridOption("context"), now = context && { ...context, whole };
+            const before = api.getGridOption("context"), now = context && { ...context, whole, filters: first.filters };
             if (JSON.stringify(before) === JSON.stringify(now)) return;
             if (before && now && JSON.stringify(before.whole) !== JSON.stringify(whole)) api.deselectAll();
             api.setGridOption("context", now);
+            const hidden = first ? first.hidden : [];
+            const columns = api.getColumns().map((column) => column.getColId());
+            api.setColumnsVisible(columns.filter((name) => !hidden.includes(name)), true);
+            api.setColumnsVisible(hidden, false);
             const apart = (context) => JSON.stringify({ ...context, opened: null });
             if (before && now && apart(before) === apart(now)) api.refreshInfiniteCache();
             else api.purgeInfiniteCache();

@@ -1,4 +1,4 @@
-"""What the tests of the Skip-trigrams page share: small checkpoints, a folder of text, a table held against it."""
+"""What the tests of the Skip-trigrams page share: small checkpoints, a folder of text, rows checked against it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import torch
 
 from aotlens.checkpoints import CheckpointInfo, save_checkpoint
 from aotlens.checkpoints import load as load_checkpoint
+from aotlens.views.trigrams import CHECK
 from app.core import Core
 from app.core.links import Links
 from app.core.settings import Settings
 from app.factory import create_app
 from app.pages import PAGES
-from app.pages.trigrams.service import Choice, Reading, Trigrams
-from tests.app.conftest import TEXT, save_tiny, serve, wait
-
-READING = Reading(text="books", tokens=3000)
+from app.pages.trigrams.address import TrigramsState
+from app.pages.trigrams.service import Shown, Trigrams
+from tests.app.conftest import TEXT, save_tiny, serve
 
 
 @pytest.fixture(scope="module")
@@ -48,19 +48,17 @@ def more(tmp_path_factory: pytest.TempPathFactory, checkpoints: Path, books: Pat
         yield Trigrams(replace(core, links=Links(page.address for page in PAGES)))
 
 
-def choice(**changes: Any) -> Choice:
-    usual = {"checkpoint": "tiny-one", "layer": 0, "head": 1, "score": "effect", "end": "top", "distance": None}
-    return Choice(**{**usual, "k": 40, **changes})
+def state(**changes: Any) -> TrigramsState:
+    usual = {"checkpoint": "tiny-one", "head": (0, 1), "k": 40, "fold": "none", "least": 0, "tokens": 3000}
+    return TrigramsState(**{**usual, **changes})
 
 
 @pytest.fixture(scope="module")
-def checked(more: Trigrams) -> Choice:
-    """A table that has been held against text."""
-    wanted = choice(source="captain", destination="·")  # tokens that are in the text
-    assert wait(more.search(wanted)).state == "done"
-    job = wait(more.check(wanted, READING))
-    assert job.state == "done", job.error
-    return wanted
+def checked(more: Trigrams) -> Shown:
+    """Rows that were checked against text, of tokens that are in it."""
+    asked = state(source="captain", destination="·", within="all")
+    more.workshop.told(lambda *_: None).result(CHECK, more.of_address(asked))
+    return more.of_address(asked)
 
 
 @pytest.fixture(scope="module")
@@ -83,4 +81,4 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Trig
         app = create_app(settings)
         with serve(app) as address:
             yield address, app.services["trigrams"]
-        app.services["trigrams"].checks.stop()
+        app.services["trigrams"].jobs.stop()

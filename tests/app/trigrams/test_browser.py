@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import re
-import struct
 import threading
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import pandas as pd
 import pytest
 from playwright.sync_api import expect
 
+from aotlens.plots import glyphs
+from aotlens.views.trigrams import PATH
 from app.core.own_texts import key_of
-from app.pages.trigrams import words
-from app.pages.trigrams.address import TrigramsState
 from app.pages.trigrams.ids import ids
 from app.pages.trigrams.service import Trigrams
 from app.shell import ids as shell
-from tests.app.conftest import PATIENCE, TEXT, fits, focused, in_the_first_screen, opened, settled, written
+from tests.app.conftest import (
+    PATIENCE,
+    TEXT,
+    fits,
+    focused,
+    in_the_first_screen,
+    opened,
+    revealed,
+    seen,
+    settled,
+    written,
+)
+from tests.app.trigrams.conftest import state
 from tests.app.trigrams.listing import checked, column, listed, lists, trigrams
-
-if TYPE_CHECKING:
-    pass
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +41,7 @@ def test_the_rows_are_the_tables(open_page, served):
     page = open_page(trigrams())
     listed(page, "300 rows.")
     service = served[1]
-    choice, _ = service.describe(TrigramsState(checkpoint="tiny-one", head=(0, 1), k=300, fold="none"))
-    frame = service.frame(choice, None)
+    frame = service.frame(service.of_address(state(k=300)))
     lists(page, "out_shown", frame["out_shown"].tolist())
     expect(page.locator("#trigrams-relative")).to_have_text(re.compile("^Exact"))
     # Rows that are not in view come when they are.
@@ -64,8 +69,7 @@ def test_search_sort_and_the_address(open_page, served):
     listed(page, "300 rows.")
     expect(page.locator("#trigrams-one-title")).to_have_text("Row 7")
     service = served[1]
-    choice, _ = service.describe(TrigramsState(checkpoint="tiny-one", head=(0, 1), k=300, fold="none"))
-    frame = service.frame(choice, None)
+    frame = service.frame(service.of_address(state(k=300)))
     wanted = frame["out_shown"].iloc[0]
     page.fill(f"#{ids.OUT}", f"={wanted}")
     n = int((frame["out_shown"] == wanted).sum())
@@ -89,7 +93,7 @@ def test_search_sort_and_the_address(open_page, served):
     written(page, "head", "0.2")
     written(page, "row", None)
     page.locator("#trigrams-one-title >> text='Row 1'").wait_for()
-    page.click(f"#{ids.END} >> text=suppressed")
+    page.click(f"#{ids.END} >> text=suppresses")
     page.click(f"#{ids.SCORE} >> text=z + ov")
     page.locator("#trigrams-rows-table .ag-header-cell[col-id=score]").wait_for()
     page.click(f"#{ids.DISTANCE} >> text=mean")
@@ -98,34 +102,21 @@ def test_search_sort_and_the_address(open_page, served):
     page.locator("#trigrams-one-body >> text=lowers the logit").wait_for()
 
 
-def test_all_triples_are_searched(open_page):
-    page = open_page(trigrams(out="captain", within="all", k=25))
-    listed(page, "25 rows.")
-    page.wait_for_function(
-        """() => [...document.querySelectorAll("#trigrams-rows-table .ag-row [col-id=out_shown]")].every(
-            one => one.textContent)"""
-    )
-    settled(page)
-    outs = column(page, "out_shown")
-    assert len(outs) >= 10 and all("captain" in out for out in outs)
-    expect(page.locator(f"#{ids.MEANING}")).to_contain_text("out contains")
-    page.fill(f"#{ids.OUT}", "zzzzz")
-    page.locator(f"#{shell.progress(ids.CHOICE)} >> text=No token matches").wait_for()
-
-
 def test_check_read_and_open_in_heads(open_page):
     page = open_page(trigrams(source="captain", destination="·", within="all", k=60, tokens=3000))
     listed(page, "60 rows.")
     opened(page, "Check against text")
-    page.locator(f"#{shell.caption(ids.EVIDENCE)} >> text=Reads 1 document in book.txt").wait_for()
-    page.click(f"#{ids.CHECK}")
+    page.locator(
+        f"#{shell.caption(ids.EVIDENCE)} >> text=/This text can decide \\d+ of the 60 rows.*book.txt/"
+    ).wait_for()
+    page.click(f"#{shell.start(ids.EVIDENCE)}")
     checked(page)
-    opened(page, "What true rows force")
+    opened(page, "Forced skip-trigrams")
     page.locator(f"#{shell.caption(ids.FORCED)} >> text=/nothing is forced|forced by pairs/").wait_for()
     opened(page, "Kinds")
     page.locator("#trigrams-kinds-caption >> text=tokens of 1 document").wait_for()
     page.wait_for_selector("#trigrams-kinds-graph .barlayer .trace", state="attached")
-    confirmed = int(page.inner_text("#trigrams-kinds-caption").split(" confirmed")[0])
+    confirmed = int(re.findall(r"(\d+) confirmed", page.inner_text("#trigrams-kinds-caption"))[0])
     opened(page, "Rows")
     # The verdict's filter agrees with what is counted.
     page.click(f"#{ids.VERDICT}")
@@ -173,29 +164,31 @@ def test_check_read_and_open_in_heads(open_page):
 
 
 def test_a_check_can_be_stopped_and_every_head_checked(open_page, served, monkeypatch: pytest.MonkeyPatch):
-    import aotlens.trigrams
+    from aotlens.trigrams import rows
 
-    started, real = threading.Event(), aotlens.trigrams.evidence
+    started, real = threading.Event(), rows.evidence
 
-    def slow(*args: Any, progress: Any, **rest: Any) -> Any:
+    def slow(*args: Any, progress: Any, run_model: bool = True, **rest: Any) -> Any:
+        if not run_model:
+            return real(*args, run_model=False, **rest)
         started.set()
         while True:  # until somebody stops it
             progress(1, 3000)
             threading.Event().wait(0.01)
 
-    monkeypatch.setattr(aotlens.trigrams, "evidence", slow)
+    monkeypatch.setattr(rows, "evidence", slow)
     page = open_page(trigrams(k=20, tokens=3000))
     listed(page, "20 rows.")
     opened(page, "Check against text")
-    page.click(f"#{ids.CHECK}")
+    page.click(f"#{shell.start(ids.EVIDENCE)}")
     assert started.wait(PATIENCE / 1000)
-    page.locator(f"#{shell.progress(ids.CHOICE)} >> text=/Checking head 0.1 .* of 3,000 tokens/").wait_for()
-    page.click(f"#{shell.stop(ids.CHOICE)}")
-    page.locator(f"#{shell.progress(ids.CHOICE)} >> text=Stopped; nothing of it is kept").wait_for()
-    expect(page.locator(f"#{shell.stop(ids.CHOICE)}")).to_be_hidden()
-    monkeypatch.setattr(aotlens.trigrams, "evidence", real)
+    page.locator(f"#{shell.progress(ids.EVIDENCE)} >> text=/Check against text: .* of 3,000 tokens/").wait_for()
+    page.click(f"#{shell.stop(ids.EVIDENCE)}")
+    page.locator(f"#{shell.progress(ids.EVIDENCE)} >> text=Stopped; nothing of it is kept").wait_for()
+    expect(page.locator(f"#{shell.stop(ids.EVIDENCE)}")).to_be_hidden()
+    monkeypatch.setattr(rows, "evidence", real)
     opened(page, "All heads")
-    page.click(f"#{ids.CHECK_ALL}")
+    page.click(f"#{shell.start(ids.ALL_HEADS)}")
     page.wait_for_function("""() => { const cells = [...document.querySelectorAll(
         "#trigrams-all-heads-table .ag-row [col-id='too rare']")]; return cells.length === 3
         && cells.every(cell => /^[0-9]+$/.test(cell.textContent)); }""")
@@ -218,6 +211,7 @@ def test_the_keyboard_reaches_rows_and_heads(open_page):
     written(page, "row", "4")
     settled(page)
     opened(page, "All heads")
+    page.click(f"#{shell.start(ids.ALL_HEADS)}")
     page.locator("#trigrams-all-heads-table .ag-row[row-index='0'] [col-id=head]").focus()
     page.keyboard.press("Enter")
     written(page, "head", "0.0")
@@ -229,63 +223,21 @@ def test_pasted_text_is_a_corpus(open_page):
     opened(page, "Check against text")
     page.click(f"#{ids.CORPUS}")
     page.click("[role=option] >> text='pasted text'")
-    page.click(f"#{ids.CHECK}")
-    page.locator(f"#{shell.notice(ids.CHECK)} >> text=Paste a text first").wait_for()
+    page.locator(f"#{shell.notice(ids.EVIDENCE)} >> text=There is no text").wait_for()
+    expect(page.locator(f"#{shell.start(ids.EVIDENCE)}")).to_be_disabled()
     page.fill(f"#{ids.PASTED}", TEXT * 5)
     page.locator(f"#{shell.caption(ids.EVIDENCE)} >> text=a pasted text of").wait_for()
-    page.click(f"#{ids.CHECK}")
+    page.click(f"#{shell.start(ids.EVIDENCE)}")
     checked(page)
     # It is in the address, and there it is found when the page is opened again.
     written(page, "corpus", key_of(TEXT * 5))
     page = open_page(trigrams(k=30, corpus=key_of(TEXT * 5), beside="text"))
-    page.locator(f"#{shell.caption(ids.EVIDENCE)} >> text=Reads your text ‹Pasted: The captain").wait_for()
-
-
-@pytest.mark.long  # on a loaded machine the click reads what was there before, once in some dozen presses
-def test_a_check_reads_what_the_fields_hold(open_page):
-    """However soon after the typing the button is pressed: fields wait for more of it before they tell the server."""
-    page = open_page(trigrams(source="captain", destination="·", within="all", k=30))
-    listed(page, "30 rows.")
-    opened(page, "Check against text")
-    page.click(f"#{ids.CORPUS}")
-    page.click("[role=option] >> text='pasted text'")
-    opened(page, "Kinds")
-    for times in (5, 6, 7):
-        page.fill(f"#{ids.PASTED}", TEXT * times)
-        page.click(f"#{ids.CHECK}")
-        about = f"‹Pasted: The captain bowed, and Mrs. Pendlebury› of {len(TEXT) * times:,} characters"
-        expect(page.locator("#trigrams-kinds-caption")).to_contain_text(about)
-        expect(page.locator(f"#{shell.notice(ids.CHECK)}")).to_be_empty()
-    # So do those of the table: it is one of 20 rows that is checked.
-    opened(page, "Rows")
-    page.fill(f"#{ids.K}", "20")
-    page.click(f"#{ids.CHECK}")
-    listed(page, "20 rows.")
-    checked(page)
-
-
-def test_a_click_that_waits_for_another_answer_is_heard(open_page, monkeypatch: pytest.MonkeyPatch):
-    """The check needs to know the text, whose choice the server has not answered yet."""
-    release, rule = threading.Event(), words.rule
-
-    def late() -> str:
-        release.wait(PATIENCE / 1000)
-        return rule()
-
-    page = open_page(trigrams(k=20))
-    listed(page, "20 rows.")
-    opened(page, "Check against text")
-    monkeypatch.setattr(words, "rule", late)
-    page.click(f"#{ids.CORPUS}")
-    page.click("[role=option] >> text='pasted text'")
-    page.click(f"#{ids.CHECK}")
-    release.set()
-    page.locator(f"#{shell.notice(ids.CHECK)} >> text=Paste a text first").wait_for()
+    page.locator(f"#{shell.caption(ids.EVIDENCE)} >> text=your text ‹Pasted: The captain").wait_for()
 
 
 def test_what_there_is_not_is_said(open_page):
     page = open_page(trigrams(checkpoint="tiny-fixed"))
-    page.locator(f"#{shell.progress(ids.CHOICE)} .mantine-Alert-root").wait_for()
+    page.locator(f"#{shell.notice(ids.CHOICE)} .mantine-Alert-root").wait_for()
     page = open_page(trigrams(checkpoint="tiny-two", head=(1, 0), k=20), width=800, scheme="dark")
     listed(page, "20 rows.")
     page.locator(f"#{ids.RELATIVE} >> text=Relative").wait_for()
@@ -299,36 +251,8 @@ def test_what_there_is_not_is_said(open_page):
     expect(said).to_contain_text("has been deleted. book.txt was taken instead.")
     expect(said).to_contain_text("tokens=200000: expected at most 100,000 tokens.")
     expect(said).to_contain_text("distance=900: expected a distance from 1 to 24 tokens, or 'mean'. 24 was taken")
-    expect(page.locator(f"#{shell.notice(ids.ONE)}")).to_contain_text("There is no row 77 in a table of 20 rows")
+    expect(page.locator(f"#{shell.notice(ids.ONE)}")).to_contain_text("There is no row 77 among 20 rows")
     expect(page.locator("#trigrams-one-title")).to_have_text("Row 20")
-
-
-def test_files(open_page):
-    page = open_page(trigrams(k=40))
-    listed(page, "40 rows.")
-    opened(page, "Kinds")
-    page.wait_for_selector("#trigrams-kinds-graph .barlayer .trace", state="attached")
-    starts = {"csv": b'"kind"', "json": b"{", "png": b"\x89PNG", "svg": b"<svg"}
-    for kind, start in starts.items():
-        page.click("#trigrams-kinds-export")
-        with page.expect_download() as download:
-            page.click(f"#{shell.export(ids.KINDS, kind)}")
-        content = Path(download.value.path()).read_bytes()
-        assert content.startswith(start), (kind, content[:40])
-        if kind == "png":
-            assert struct.unpack(">II", content[16:24]) >= (900, 800)
-    opened(page, "All heads")
-    page.click("#trigrams-all-heads-export")
-    with page.expect_download() as download:
-        page.click(f"#{shell.export(ids.ALL_HEADS, 'csv')}")
-    heads = pd.read_csv(download.value.path())
-    assert heads["head"].astype(str).tolist() == ["0.0", "0.1", "0.2"]
-    assert heads["rows"][1] == 40
-    opened(page, "Rows")
-    page.click("#trigrams-rows-export")
-    with page.expect_download() as download:
-        page.click(f"#{shell.export(ids.ROWS, 'csv')}")
-    assert len(Path(download.value.path()).read_text(encoding="utf-8").splitlines()) >= 41
 
 
 def test_the_rows_are_in_the_first_screen_and_tabs_are_remembered(open_page):
@@ -342,12 +266,135 @@ def test_the_rows_are_in_the_first_screen_and_tabs_are_remembered(open_page):
     opened(page, "Check against text")
     written(page, "tab", "kinds")
     written(page, "beside", "text")
-    again = open_page(trigrams(k=60, tab="forced", beside="text"), load=True)
-    expect(again.locator(f"#{shell.caption(ids.FORCED)}")).to_contain_text("has not been held against text")
-    expect(again.locator(f"#{ids.CHECK}")).to_be_visible()
+    again = open_page(trigrams(k=61, tab="forced", beside="text"), load=True)
+    expect(again.locator(f"#{shell.caption(ids.FORCED)}")).to_contain_text("have not been checked against text")
+    expect(again.locator(f"#{shell.start(ids.EVIDENCE)}")).to_be_visible()
     # A row that is clicked is explained, whatever was open.
     opened(again, "Rows")
     again.click("#trigrams-rows-table .ag-row[row-index='2'] [col-id=out_shown]")
     expect(again.locator("#trigrams-one-title")).to_have_text("Row 3")
     expect(again.locator(f"#{ids.ONE}")).to_be_visible()
     written(again, "beside", None)
+
+
+def test_groups_are_listed_and_all_rows_are_a_switch_away(open_page, served):
+    page = open_page(trigrams(fold="similar", k=40))
+    listed(page, "40 rows, with which")
+    frame = served[1].frame(served[1].of_address(state(k=40, fold="similar")))
+    lists(page, "out_shown", frame["out_shown"].tolist())
+    beneath = int(frame["grouped"][1])
+    page.click("#trigrams-rows-table .ag-row[row-index='1'] [col-id=grouped]")
+    ranks = ["1", "2", *[""] * min(beneath, served[1].core.settings.members_shown), *map(str, range(3, 41))]
+    lists(page, "rank", ranks)
+    written(page, "row", "2")
+    # A folded row is explained by the one that it is beneath.
+    page.click("#trigrams-rows-table .ag-row[row-index='2'] [col-id=out_shown]")
+    settled(page)
+    written(page, "row", "2")
+    page.locator("#trigrams-rows-table .ag-row[row-index='1'] [col-id=grouped]").click()
+    lists(page, "rank", [str(rank) for rank in range(1, 41)])
+    page.click(f"#{ids.FOLD} >> text=all")
+    listed(page, "40 rows.")
+    written(page, "fold", "none")
+    expect(page.locator("#trigrams-rows-table .ag-header-cell[col-id=grouped]")).to_have_count(0)
+
+
+def test_the_direct_path_has_a_tab(open_page, served):
+    page = open_page(trigrams(k=30, tokens=3000))
+    listed(page, "30 rows.")
+    page.click("[role=tab] >> text=Direct path")
+    written(page, "tab", "direct")
+    caption = page.locator(f"#{shell.caption(ids.PATH)}")
+    expect(caption).to_contain_text("30 largest entries of all")
+    expect(caption).to_contain_text("bigrams of 1 document in book.txt")
+    first = page.locator(f"#{shell.table(ids.PATH)} .ag-row[row-index='0'] [col-id=first]")
+    path = served[1].workshop.result(PATH, served[1].of_address(state(k=30)))
+    expect(first).to_have_text(glyphs(path.first_token[0]))
+    page.fill(f"#{ids.AFTER}", "captain")
+    expect(first).to_have_text("·captain")
+    written(page, "after", "captain")
+    page.fill(f"#{ids.AFTER}", "no such token")
+    page.locator(f"#{shell.notice(ids.PATH)} >> text=No token matches").wait_for()
+    page = open_page(trigrams(k=30, tab="direct", after="captain", tokens=3000), width=800, scheme="dark")
+    expect(first).to_have_text("·captain")
+    fits(page)
+
+
+def test_a_head_picker_of_many_layers_scrolls_to_the_chosen_head(open_page):
+    page = open_page(trigrams(checkpoint="tiny-deep", head=(11, 1), k=20))
+    listed(page, "20 rows.")
+    assert page.locator(f"#{ids.HEADS} .pick-head").count() == 24
+    in_view = """([layer, head]) => {
+        const button = document.querySelector(`#trigrams-heads [data-layer="${layer}"][data-head="${head}"]`);
+        const row = button.getBoundingClientRect();
+        const box = document.getElementById("trigrams-heads").getBoundingClientRect();
+        return button.getAttribute("aria-pressed") === "true" && row.top >= box.top && row.bottom <= box.bottom
+            && scrollY === 0;
+    }"""
+    page.wait_for_function(in_view, arg=[11, 1])
+    # So it does when the keyboard moves through the layers.
+    page.locator(f'#{ids.HEADS} [data-layer="11"][data-head="1"]').focus()
+    for layer in range(10, -1, -1):
+        page.keyboard.press("ArrowUp")
+        page.wait_for_function(in_view, arg=[layer, 1])
+    written(page, "head", "0.1")
+
+
+def test_a_head_that_is_chosen_again_before_the_answer_is_shown(open_page, served, monkeypatch):
+    page = open_page(trigrams(checkpoint="tiny-deep", head=(11, 1), k=20))
+    listed(page, "20 rows.")
+    settled(page)
+    asked, answer, real = threading.Event(), threading.Event(), served[1]._chosen
+
+    def slow(state: Any, *rest: Any) -> Any:
+        if state.head == (10, 1):
+            asked.set()
+            assert answer.wait(120)
+        return real(state, *rest)
+
+    monkeypatch.setattr(served[1], "_chosen", slow)
+    page.locator(f'#{ids.HEADS} [data-layer="11"][data-head="1"]').focus()
+    page.keyboard.press("ArrowUp")
+    assert asked.wait(120)
+    page.keyboard.press("ArrowDown")
+    answer.set()
+    settled(page)
+    written(page, "head", "11.1")
+    expect(page.locator(f'#{ids.HEADS} [data-layer="11"][data-head="1"]')).to_have_attribute("aria-pressed", "true")
+
+
+def test_with_many_layers_the_main_views_are_in_the_first_screen(open_page):
+    page = open_page(trigrams(checkpoint="tiny-deep", head=(11, 1), k=20))
+    listed(page, "20 rows.")
+    in_the_first_screen(page, ids.ROWS)
+    page = open_page("/circuits?checkpoint=tiny-deep&head=11.1")
+    for panel in ("circuits-map", "circuits-top"):
+        seen(page, panel)
+        page.evaluate("scrollTo(0, 0)")
+        in_the_first_screen(page, panel)
+
+
+@pytest.mark.parametrize("width", [1440, 800])
+@pytest.mark.parametrize("path", ["/checkpoints", "/circuits?checkpoint=tiny-two", trigrams(k=40, fold="similar")])
+def test_columns_fit_their_content_and_headers_break_between_words(open_page, path: str, width: int):
+    page = open_page(path, width=width)
+    if path.startswith("/circuits"):
+        revealed(page, "circuits-top")
+    page.wait_for_function(
+        """() => {
+            const pen = document.createElement("canvas").getContext("2d");
+            const seen = (element) => element.offsetParent && element.getBoundingClientRect().width;
+            const cells = [...document.querySelectorAll(".ag-cell")].filter(seen);
+            const headers = [...document.querySelectorAll(".ag-header-cell-text")].filter(seen);
+            const whole = (header) => {
+                pen.font = getComputedStyle(header).font;
+                return header.textContent.split(/\\s+/).every(
+                    (word) => pen.measureText(word).width <= header.getBoundingClientRect().width + 1);
+            };
+            const widths = [...document.querySelectorAll(".ag-header-cell")].filter(seen).map(seen).map(Math.round);
+            return new Set(widths).size > 1 // the table's own are all alike
+                && cells.length > 20 && cells.every((cell) => cell.scrollWidth <= cell.clientWidth + 1)
+                && headers.length > 3 && headers.every(whole);
+        }"""
+    )
+    fits(page)
