@@ -6,15 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from aotlens.views.calls import Call, Load, call, make
 from aotlens.views.family import Choice, Family, TextParameter
+from aotlens.views.patching_captions import METRICS, says_circuit, says_estimate, says_patched
 from aotlens.views.view import About, Parameter, View, pass_cost
 
 if TYPE_CHECKING:
     from aotlens.checkpoints import CheckpointInfo
-    from aotlens.patching import Attribution, EdgeCircuit, Patched
 
 #: Pairs of random tokens, and tokens before the last one.
 N_PAIRS, LENGTH = 32, 24
@@ -39,12 +37,6 @@ _SETS = {
     "indentation": "aotlens.data.deeper_indentation",
 }
 DIRECTIONS = {"denoising": "clean into corrupted (denoising)", "noising": "corrupted into clean (noising)"}
-METRICS = {
-    "logit_difference": "logit difference",
-    "probability": "probability of the answer",
-    "loss": "loss of the answer",
-    "kl": "KL divergence from the clean prompt",
-}
 STREAMS = {
     "resid_pre": "residual stream before the layer",
     "attn_out": "attention output",
@@ -171,47 +163,6 @@ def _missing_heads(chosen: Chosen) -> str | None:
     return None
 
 
-def _cell(result: Patched | Attribution, place: tuple[int, ...]) -> str:
-    of = result.cell(place)
-    layer = f"head {of['layer']}.{of['head']}" if "head" in of else f"layer {of['layer']}"
-    if "position" not in of:
-        return layer
-    at = of["position"]
-    word = result.str_tokens[at] if result.str_tokens else ""
-    return f"{layer}, position {at}" + (f" (‹{word}›)" if word else "")
-
-
-def _says(chosen: Chosen, result: Patched) -> str:
-    clean, corrupted = float(result.clean.mean()), float(result.corrupted.mean())
-    base, verb = (1.0, "takes most away") if chosen.direction == "noising" else (0.0, "restores most")
-    place = np.unravel_index(int(np.abs(result.restored - base).argmax()), result.restored.shape)
-    asked = f"Answer ‹{result.outputs[0]}›, wrong answer ‹{result.outputs[1]}›. " if result.outputs else ""
-    said = (
-        f"{asked}{METRICS[chosen.metric].capitalize()}: {clean:.3f} {result.unit} clean, {corrupted:.3f} corrupted"
-        f"{'' if len(result.clean) == 1 else f', means over {len(result.clean)} pairs'}. Of all cells "
-        f"{_cell(result, tuple(int(at) for at in place))} {verb}: with it patched {result.values[place]:.3f}, a share "
-        f"of {result.restored[place]:.2f} of the way from corrupted to clean"
-    )
-    low, high = result.intervals()[place]
-    said = f"{said}{'' if np.isnan(low) else f' (95% {low:.2f} to {high:.2f}, over pairs)'}."
-    low, high = result.difference_interval
-    if low <= 0 <= high:
-        said += (
-            f" Over pairs clean and corrupted prompts cannot be told apart (95% of their difference {low:.3f} to "
-            f"{high:.3f}), so these are shares of next to nothing."
-        )
-    return said
-
-
-def _says_estimate(chosen: Chosen, result: Attribution) -> str:
-    cell, miss = result.worst
-    return (
-        f"Of the {len(result.exact)} cells that the gradient calls largest, estimate and exact change have a rank "
-        f"correlation of {result.rank_correlation:.2f}. The estimate is farthest off at {_cell(result, cell)}: by "
-        f"{miss:+.3f} {result.unit}."
-    )
-
-
 def _search(chosen: Chosen) -> Call:
     held_out = {"held_out": 0} if chosen.pairs == "prompts" else {}
     return call(
@@ -226,27 +177,6 @@ def _circuit(chosen: Chosen) -> Call:
     edges = [edge.strip() for edge in chosen.removed.split(",") if edge.strip()]
     less = "aotlens.patching.circuit_faithfulness"
     return call(less, *chosen.made, found.named("found"), chosen.metric, without=edges, keep=chosen.keep)
-
-
-def _says_circuit(chosen: Chosen, result: EdgeCircuit) -> str:
-    low, high = result.interval
-    reach = "" if np.isnan(low) else f" (95% {low:.2f} to {high:.2f}, over pairs)"
-    where = (
-        f"on {result.n_held_out} pairs that the search did not see" if result.n_held_out
-        else f"on all {result.n_searched} pairs, with {_counted(len(result.removed), 'edge')} taken out"
-        if result.search == "given"
-        else "on the pair that it was searched on; pairs that it has not seen would check it"
-    )  # fmt: skip
-    needed = sum(each == "necessary" for each in result.necessary)
-    said = (
-        f"{len(result.edges)} of {result.n_edges} edges keep {result.faithfulness:.2f}{reach} of what the corrupted "
-        f"prompt takes away, {where}; all other edges keep {result.completeness:.2f}."
-    )
-    return said if np.isnan(low) else f"{said} {needed} are necessary for {result.keep:g}."
-
-
-def _counted(n: int, noun: str) -> str:
-    return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 def _file(chosen: Chosen, what: str) -> str:
@@ -286,7 +216,7 @@ STREAM = View(
         if chosen.by == "exact"
         else call("aotlens.patching.attribution", *chosen.made, chosen.stream, check=CHECKED, **chosen.options)
     ),
-    caption=lambda chosen, result: (_says if chosen.by == "exact" else _says_estimate)(chosen, result),
+    caption=lambda chosen, result: (says_patched if chosen.by == "exact" else says_estimate)(chosen, result),
     drawn=lambda chosen: {} if chosen.by == "exact" else {"shown": "cells"},
     file=lambda chosen: _file(chosen, chosen.stream if chosen.by == "exact" else f"{chosen.stream}-estimate"),
     missing=_missing_stream,
@@ -311,7 +241,7 @@ OF_HEADS = View(
         **chosen.options,
         **({"positions": [int(chosen.position)]} if chosen.position else {}),
     ),
-    caption=_says,
+    caption=says_patched,
     file=lambda chosen: _file(chosen, chosen.heads),
     missing=_missing_position,
     picks="head = y.x",
@@ -331,7 +261,7 @@ ESTIMATE = View(
     call=lambda chosen: call(
         "aotlens.patching.attribution", *chosen.made, chosen.heads, check=CHECKED, **chosen.options
     ),
-    caption=_says_estimate,
+    caption=says_estimate,
     cost=lambda chosen: chosen.cost(4 + _HEADS_COST * CHECKED),
     held=lambda chosen: chosen.held,
     file=lambda chosen: _file(chosen, f"{chosen.heads}-estimate"),
@@ -374,7 +304,7 @@ CIRCUIT = View(
         source="Conmy et al. (2023), ACDC; Hanna et al. (2024), faithfulness",
     ),
     call=_circuit,
-    caption=_says_circuit,
+    caption=says_circuit,
     file=lambda chosen: _file(chosen, "circuit"),
     held=lambda chosen: chosen.held_by_edges,
     picks="removed += customdata",

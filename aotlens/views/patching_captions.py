@@ -1,0 +1,82 @@
+"""What is said of patched cells, estimates and circuits: the captions of `aotlens.views.patching`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from aotlens.patching import Attribution, EdgeCircuit, Patched
+
+METRICS = {
+    "logit_difference": "logit difference",
+    "probability": "probability of the answer",
+    "loss": "loss of the answer",
+    "kl": "KL divergence from the clean prompt",
+}
+
+
+def _cell(result: Patched | Attribution, place: tuple[int, ...]) -> str:
+    of = result.cell(place)
+    layer = f"head {of['layer']}.{of['head']}" if "head" in of else f"layer {of['layer']}"
+    if "position" not in of:
+        return layer
+    at = of["position"]
+    word = result.str_tokens[at] if result.str_tokens else ""
+    return f"{layer}, position {at}" + (f" (‹{word}›)" if word else "")
+
+
+def says_patched(chosen: Any, result: Patched) -> str:
+    """What the clean and the corrupted prompt say, and which cell matters most."""
+    clean, corrupted = float(result.clean.mean()), float(result.corrupted.mean())
+    base, verb = (1.0, "takes most away") if chosen.direction == "noising" else (0.0, "restores most")
+    place = np.unravel_index(int(np.abs(result.restored - base).argmax()), result.restored.shape)
+    asked = f"Answer ‹{result.outputs[0]}›, wrong answer ‹{result.outputs[1]}›. " if result.outputs else ""
+    said = (
+        f"{asked}{METRICS[chosen.metric].capitalize()}: {clean:.3f} {result.unit} clean, {corrupted:.3f} corrupted"
+        f"{'' if len(result.clean) == 1 else f', means over {len(result.clean)} pairs'}. Of all cells "
+        f"{_cell(result, tuple(int(at) for at in place))} {verb}: with it patched {result.values[place]:.3f}, a share "
+        f"of {result.restored[place]:.2f} of the way from corrupted to clean"
+    )
+    low, high = result.intervals()[place]
+    said = f"{said}{'' if np.isnan(low) else f' (95% {low:.2f} to {high:.2f}, over pairs)'}."
+    low, high = result.difference_interval
+    if low <= 0 <= high:
+        said += (
+            f" Over pairs clean and corrupted prompts cannot be told apart (95% of their difference {low:.3f} to "
+            f"{high:.3f}), so these are shares of next to nothing."
+        )
+    return said
+
+
+def says_estimate(chosen: Any, result: Attribution) -> str:
+    """How far the gradient's estimate is from the exact change, over the cells that were patched."""
+    cell, miss = result.worst
+    return (
+        f"Of the {len(result.exact)} cells that the gradient calls largest, estimate and exact change have a rank "
+        f"correlation of {result.rank_correlation:.2f}. The estimate is farthest off at {_cell(result, cell)}: by "
+        f"{miss:+.3f} {result.unit}."
+    )
+
+
+def says_circuit(chosen: Any, result: EdgeCircuit) -> str:
+    """How faithful and complete a circuit is, on which pairs, and how many of its edges are necessary."""
+    low, high = result.interval
+    reach = "" if np.isnan(low) else f" (95% {low:.2f} to {high:.2f}, over pairs)"
+    where = (
+        f"on {result.n_held_out} pairs that the search did not see" if result.n_held_out
+        else f"on all {result.n_searched} pairs, with {_counted(len(result.removed), 'edge')} taken out"
+        if result.search == "given"
+        else "on the pair that it was searched on; pairs that it has not seen would check it"
+    )  # fmt: skip
+    needed = sum(each == "necessary" for each in result.necessary)
+    said = (
+        f"{len(result.edges)} of {result.n_edges} edges keep {result.faithfulness:.2f}{reach} of what the corrupted "
+        f"prompt takes away, {where}; all other edges keep {result.completeness:.2f}."
+    )
+    return said if np.isnan(low) else f"{said} {needed} are necessary for {result.keep:g}."
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n} {noun}{'' if n == 1 else 's'}"
