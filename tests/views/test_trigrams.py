@@ -35,11 +35,6 @@ CHOSEN = Chosen(
 CHECKED = replace(CHOSEN, checked=True)
 
 
-@pytest.fixture(scope="module")
-def chosen_model() -> dict[str, object]:
-    return dict(find_checkpoint(NAME).model)
-
-
 @pytest.mark.parametrize(
     ("view", "chosen"),
     [
@@ -50,10 +45,8 @@ def chosen_model() -> dict[str, object]:
     ],
     ids=lambda one: one.name if isinstance(one, View) else "",
 )
-def test_its_python_gives_its_result_table_and_figure(
-    view: View, chosen: Chosen, chosen_model: dict[str, object]
-) -> None:
-    chosen = replace(chosen, model=chosen_model)
+def test_its_python_gives_its_result_table_and_figure(view: View, chosen: Chosen) -> None:
+    chosen = replace(chosen, model=find_checkpoint(NAME).model)
     result = view.result(chosen)
     space: dict[str, object] = {}
     exec(view.python(chosen), space)

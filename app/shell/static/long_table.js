@@ -39,9 +39,13 @@
             if (before && now && JSON.stringify(before.whole) !== JSON.stringify(whole)) api.deselectAll();
             api.setGridOption("context", now);
             const hidden = first ? first.hidden : [];
-            const columns = api.getColumns().map((column) => column.getColId());
-            api.setColumnsVisible(columns.filter((name) => !hidden.includes(name)), true);
-            api.setColumnsVisible(hidden, false);
+            const columns = api.getColumns();
+            const turned = (shown) => columns.filter((column) => hidden.includes(column.getColId()) !== shown
+                && column.isVisible() !== shown).map((column) => column.getColId());
+            for (const shown of [true, false]) {
+                const names = turned(shown);
+                if (names.length) api.setColumnsVisible(names, shown);
+            }
             const apart = (context) => JSON.stringify({ ...context, opened: null });
             if (before && now && apart(before) === apart(now)) api.refreshInfiniteCache();
             else api.purgeInfiniteCache();
