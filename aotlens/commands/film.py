@@ -134,11 +134,12 @@ def _events(measures: OverTraining) -> str:
         curves["k composition"] = np.nanmax(composition[:, 1, 1:], axis=(1, 2))
     if len(measures.steps) < 12:
         return "Change points need at least 12 snapshots."
-    rows = [("the largest over heads of", "changes between steps", "p")]
+    rows = [("measure (largest over heads)", "leaves its first values between steps", "segmented fit begins at", "p")]
     for name, curve in curves.items():
         change = change_point(measures.steps.tolist(), curve.tolist())
         between = "no change" if change.step is None else f"{change.after:,} and {change.step:,}"
-        rows.append((name, between, f"{change.p:.3f}"))
+        onset = "" if change.onset is None else f"{change.onset:,}"
+        rows.append((name, between, onset, f"{change.p:.3f}"))
     return table(rows)
 
 

@@ -85,6 +85,7 @@ def test_stretches_are_halved_where_nodes_do_not_suffice() -> None:
 
     parts = integrate(Step(), n_nodes=5, tolerance=1e-3)
     assert abs(parts[0] - 1) < 1e-3 and parts[1] == 0 and 20 < Step.calls < 150
+    assert abs(integrate(Step(), n_nodes=5, tolerance=1e-7)[0] - 1) < 1e-7
 
 
 @pytest.mark.parametrize("kind", KINDS)
