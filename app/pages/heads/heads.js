@@ -124,7 +124,6 @@
         if (!columns) return;
         const { maps, without, motifs, off } = heads, head = heads.head.join(".");
         columns.toggleAttribute("data-empty", !state.analysis);
-        columns.toggleAttribute("data-tall", Boolean(maps && maps.layers > maps.heads));
         columns.toggleAttribute("data-off", off.length > 0);
         const says = document.querySelector("#heads-off-line .off-says");
         if (says) says.textContent = off.length ? `Without ${off.map((pair) => pair.join(".")).join(", ")}` : "Every head is on";
