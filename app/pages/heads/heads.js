@@ -16,7 +16,10 @@
         heads.places = [["strip", parts.Strip], ["grid-cells", parts.Grid], ["ranking", parts.Ranking], ["map-canvas", parts.LargeMap],
             ["map-off-canvas", class extends parts.LargeMap { of = () => heads.without; }]];
         heads.addEventListener("choose", () => send("heads-head", heads.head));
-        heads.addEventListener("off", () => send("heads-off", heads.off));
+        heads.addEventListener("off", function () {
+            send("heads-off", heads.off);
+            askMaps({ ...asking, off: heads.off }); // now, not when Dash comes to it
+        });
         heads.addEventListener("lock", () => lockEntry(heads.cell, null, heads.position));
         heads.addEventListener("drawn", mark);
     });
@@ -24,7 +27,7 @@
     // ── maps, by a route of their own ───────────────────────────────────────────────────────────────────────
 
     const kept = new Map(); // by what is asked for: maps that are there or on their way, the newest last
-    let asked = 0, noticed = false, page = null;
+    let asked = 0, asking = null, noticed = false, page = null;
 
     function fetchMaps(question) {
         const found = kept.get(question) ?? fetch("/maps?" + question).then(async function (response) {
@@ -39,7 +42,8 @@
         return found;
     }
 
-    async function askMaps({ prompt, view, off, how, corpus }) {
+    async function askMaps(chosen) {
+        const { prompt, view, off, how, corpus } = asking = chosen;
         const number = ++asked, readable = prompt.text !== undefined && prompt.text.isWellFormed();
         const question = (run) => aotlens.address.format("heads", { ...prompt, view, ...run }).split("?")[1];
         await ready;
@@ -120,7 +124,6 @@
         if (!columns) return;
         const { maps, without, motifs, off } = heads, head = heads.head.join(".");
         columns.toggleAttribute("data-empty", !state.analysis);
-        columns.toggleAttribute("data-tall", Boolean(maps && maps.layers > maps.heads));
         columns.toggleAttribute("data-off", off.length > 0);
         const says = document.querySelector("#heads-off-line .off-says");
         if (says) says.textContent = off.length ? `Without ${off.map((pair) => pair.join(".")).join(", ")}` : "Every head is on";
