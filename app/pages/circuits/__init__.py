@@ -41,7 +41,7 @@ PAGE = Page(
             | stores(head=ids.HEAD)
             | props("checked", biases=ids.BIASES),
             state=stores(shown=ids.SHOWN),
-            outputs=stores(chosen=ids.CHOSEN),
+            outputs=stores(form=ids.FORM),
         ),
         Browser(
             "show",

@@ -41,7 +41,8 @@ class Circuits:
     """Circuits of all checkpoints."""
 
     def __init__(self, core: Core) -> None:
-        self.core, self.workshop = core, AppWorkshop(core, core.settings.n_views)
+        # A head that is looked at has some eight results, and people go back and forth between heads.
+        self.core, self.workshop = core, AppWorkshop(core, 8 * core.settings.n_views)
         self._labels = core.memory.cache(2 * core.settings.max_models)
 
     def values(
