@@ -147,9 +147,9 @@ def of_trained_models(results: Mapping[str, DenoisingAudit]) -> list[Verdict]:
                 paper="all layers",
                 ours=f"ratios {_range(result.ratios)}; beyond every turned write it rises in {rises} and falls in "
                 f"{falls} of {pairs} (grouping, layer), by chance {pairs / (1 + len(result.null_snr)):.1f} each",
-                because="layers lower it, and most by more than their writes turned at random would"
+                because="layers lower it, and most by more than their writes randomly rotated would"
                 if falls * 2 > pairs
-                else "most layers change it as their writes turned at random would",
+                else "most layers change it as their writes randomly rotated would",
                 measured=(rises / pairs,),
                 bounds=(1, 1),
             )

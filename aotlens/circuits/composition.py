@@ -1,4 +1,4 @@
-"""How much a later head reads of what an earlier one writes, beside the same two heads turned at random.
+"""How much a later head reads of what an earlier one writes, beside the same two heads randomly rotated.
 
 With W_OV = W_V W_O and W_QK = W_Q W_Kᵀ (rows; see `aotlens.conventions`), the composition of an earlier head e and a
 later head l is (Elhage et al. 2021, "Analyzing a two-layer model"; there W is the transpose)

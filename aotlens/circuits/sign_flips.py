@@ -32,7 +32,7 @@ _TIED = 1e-20
 
 
 def eigenbasis(covariance: Float64[Tensor, "D D"]) -> Float64[Tensor, "D D"]:
-    """Orthonormal eigenvectors, as columns; those of equal eigenvalues are turned at random, from a fixed seed."""
+    """Orthonormal eigenvectors, as columns; those of equal eigenvalues are randomly rotated, from a fixed seed."""
     values, vectors = torch.linalg.eigh(covariance)
     new = torch.ones(len(values), dtype=torch.bool)
     new[1:] = values.diff() > 1e-10 * values.abs().max()

@@ -39,7 +39,7 @@ def motifs_command(
 ) -> None:
     """Score every head for every motif on repeated random tokens: its mean attention to the motif's keys.
 
-    Scores run from 0 to 1 for a softmax; the last row is chance, what even attention over the keys that a query sees
+    Scores run from 0 to 1 for a softmax; the last row is chance, what uniform attention over the keys that a query sees
     would score. A head's label is the motif that exceeds chance most, of those that reach 0.4.
     """
     from aotlens.checkpoints import load
@@ -65,7 +65,7 @@ def motifs_command(
             lines.append((f"{layer}.{head}", *cells, label.replace("_", " ")))
     assert scores.uniform is not None
     chance = (f"{scores.uniform[scores.motifs.index(name)].mean():.3f}" for name in measured)
-    lines.append(("even", *chance, "what even attention scores"))
+    lines.append(("even", *chance, "what uniform attention scores"))
     print_text(f"Mean attention on {scores.about}.\n")
     print_text(table(lines))
     for name, reason in scores.reasons.items():

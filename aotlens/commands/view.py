@@ -58,7 +58,7 @@ def _command(of: Family) -> Any:
     def run(**given: Any) -> None:
         _show(of, given)
 
-    several = of.several and "One or several, the first of which is looked into."
+    several = of.several and "One or several, the first of which is inspected."
     arguments: dict[str, tuple[Any, Any]] = {}
     if of.reads is not None:
         words = f"A name that `aotlens checkpoints list` shows, or a folder. {several or ''}".strip()

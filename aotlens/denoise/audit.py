@@ -141,7 +141,7 @@ class DenoisingAudit(Result):
     def to_frame(self) -> pd.DataFrame:
         """One row a grouping and layer, in the heads' subspaces.
 
-        `snr` (before the layer) is the mean over heads, and `turned_snr` its mean over subspaces turned at random, with
+        `snr` (before the layer) is the mean over heads, and `turned_snr` its mean over randomly rotated subspaces, with
         `p_snr` = (1 + rotations that reach `snr`) ÷ (1 + rotations). `ratio` is SNR after ÷ before, `null_…` that with
         the writes turned, and `p_above` and `p_below` = (1 + draws as extreme) ÷ (1 + draws). `turned_ratio…` are the
         ratios in turned subspaces, which start at another SNR and so are no null of `ratio`. All p are one-sided, over

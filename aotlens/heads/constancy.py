@@ -5,7 +5,7 @@ q sees,
 
     constancy = 1 − Σ (A_s − Ā_s)² ÷ Σ (A_s − 1/v_q)²        over sequences, queries with v_q ≥ 2, and keys
 
-1: the same on every text; 0: the texts' mean says no more of a pattern than even attention does; it may lie a little
+1: the same on every text; 0: the texts' mean says no more of a pattern than uniform attention does; it may lie a little
 below. A sink decides it otherwise: a head that mostly attends to position 0 is constant in that. So it is also taken
 without key 0: the other keys' attention divided by its sum, v_q − 1 for v_q, queries with v_q ≥ 3. Rows with less than
 1e-3 of their attention off key 0 have no such pattern: they are left out of sums and means, and their share is told.

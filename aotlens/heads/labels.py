@@ -67,7 +67,7 @@ class HeadLabels(Result):
             best = int(excess.argmax())
             return f"It has no one motif; most beyond chance is {scores.motifs[best]} ({excess[best]:+.2f})."
         motif, place = MOTIFS.get(name), scores.motifs.index(name)
-        of_keys = scores.chance is not None and (motif is None or motif.score is None)  # even attention is all alike
+        of_keys = scores.chance is not None and (motif is None or motif.score is None)  # uniform attention is all alike
         chance = f" (chance {scores.chance[(place, *at)]:.2f})" if of_keys else ""  # type: ignore[index]
         where = " on random tokens that come twice" if scores is self.random and self.text is not None else ""
         said = f"{name.replace('_', ' ')}." if motif is None else motif.sentence

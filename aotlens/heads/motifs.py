@@ -6,7 +6,7 @@
     first_token       0, a start token or [CLS]
     last_token        n − 1, [SEP] where a sequence ends in one
     fixed_offset      i − δ > 0, for the δ from 2 on that gets most (and i + δ where later keys are seen)
-    broadcast         all alike: the entropy of the row ÷ that of even attention
+    broadcast         all alike: the entropy of the row ÷ that of uniform attention
     induction         every j + 1 ≤ i where an earlier token t_j (1 ≤ j < i) equals t_i (Olsson et al. 2022)
     duplicate_token   every j < i with t_j = t_i, j ≥ 1
     separator         every special token after position 0
@@ -77,8 +77,8 @@ class Motif:
     offsets: Offsets | None = None
     """Offsets (key − query), not 0, of which each head's best counts: the score is the mean attention to it."""
     by_position: bool = False
-    """Whether its keys depend on positions alone: chance is then even attention, and otherwise, without `classes`, what
-    the head's mean pattern over other sequences would score."""
+    """Whether its keys depend on positions alone: chance is then uniform attention, and otherwise, without `classes`,
+    what the head's mean pattern over other sequences would score."""
     reads: tuple[Reads, ...] = ("tokens",)
     """What it can be measured on."""
     on_text: bool = False

@@ -21,7 +21,7 @@ def attention_in_prompts(
     model: AttentionOnlyTransformer, tokens: Float[Tensor, "prompt pos d"], *, batch_size: int = 64
 ) -> MotifScores:
     """Every head's mean attention to each motif of prompts (`motifs_of("prompts")`) on interleaved `tokens`, beside
-    even attention's.
+    uniform attention's.
 
     Intervals of the excess are over prompts. Raises `ValueError` for a model that does not read vectors or whose
     pattern does not depend on what it reads, and for fewer than two points.

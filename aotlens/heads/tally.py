@@ -33,7 +33,7 @@ class MotifTally:
     own: Float64[Tensor, "unit motif layer head"]
     """Attention to the motif's keys, summed over queries (a score of the pattern: summed over sequences)."""
     even: Float64[Tensor, "unit motif layer head"]
-    """The same of even attention over the keys that a query sees."""
+    """The same of uniform attention over the keys that a query sees."""
     others: Float64[Tensor, "unit motif layer head"] | None
     """The same of the head's mean pattern over the other sequences; of motifs with classes `compared` − `matched` of
     it, and 0 for motifs of position."""
@@ -69,7 +69,7 @@ class MotifTally:
         self.reasons, self.best_offsets, self.others = {}, {}, None
         heads, n_pos = (reader.n_layers, reader.n_heads), inputs.n_pos
         visible = reader.visible_keys(n_pos).double()
-        #: Even attention, one pattern for all heads or one a head.
+        #: Uniform attention, one pattern for all heads or one a head.
         self.even_pattern = visible / visible.sum(-1, keepdim=True).clamp(min=1)
         self.own = torch.zeros(self.n_units, len(self.motifs), *heads, dtype=torch.float64)
         self.even = torch.zeros_like(self.own)

@@ -72,8 +72,8 @@ def attention_map(
         "zeroline": False,
         "constrain": "domain",
     }
-    keys = {**axis, "tickangle": -90, "title": {"text": "key: where it looks"}}
-    queries = {**axis, "autorange": "reversed", "title": {"text": "query: who looks"}}
+    keys = {**axis, "tickangle": -90, "title": {"text": "key (source)"}}
+    queries = {**axis, "autorange": "reversed", "title": {"text": "query (destination)"}}
     meta = {"meta": {"top": top, "signed": least < 0}} if levels else {}
     return go.Figure(heatmap, layout=base_layout(theme, xaxis=keys, yaxis=queries, **meta))
 

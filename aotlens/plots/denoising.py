@@ -76,7 +76,7 @@ def rate_map(result: DenoisingRates, *, theme: Theme = "light") -> go.Figure:
 
 def audit_curves(result: DenoisingAudit, *, principal: bool = False, theme: Theme = "light") -> go.Figure:
     """SNR after ÷ before every layer over relative depth, a line a grouping; dashed the same with the layer's writes
-    turned at random, in the band of all draws. `principal`: in principal directions of the heads' tokens."""
+    randomly rotated, in the band of all draws. `principal`: in principal directions of the heads' tokens."""
     ratios, null = (result.pca_ratios, result.pca_null_ratios) if principal else (result.ratios, result.null_ratios)
     null_name = "writes turned"
     curves: dict[str, np.ndarray] = {}

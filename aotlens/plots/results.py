@@ -105,7 +105,7 @@ def attention(patterns: AttentionPatterns, *, head: HeadLike | None = None, them
 
 def motifs(scores: MotifScores, *, motif: str | None = None, excess: bool = False, theme: Theme = "light") -> go.Figure:
     """One motif's score of every head, layers down and heads across; without a name induction, or else the first. With
-    `excess`, attention to all motifs beyond even attention, a row a head."""
+    `excess`, attention to all motifs beyond uniform attention, a row a head."""
     if excess:
         rows = [f"{layer}.{head}" for layer, head in np.ndindex(*scores.excess.shape[1:])]
         columns = [name.replace("_", " ") for name in scores.motifs]

@@ -95,7 +95,7 @@ HEADS = _table(
     "All heads",
     About(
         text="A row a head. Click a column’s name to sort, a head for its dossier. “does” is the motif that its "
-        "attention exceeds chance by most; chance is even attention for motifs of position, and the head’s mean "
+        "attention exceeds chance by most; chance is uniform attention for motifs of position, and the head’s mean "
         "pattern over other texts for motifs of content. In the search line, compare columns with numbers and join "
         "with and, or: induction_random > 0.4 and layer = 1; or write a part of a label: previous token. Columns that "
         "you name are listed too; in the file all are.",
@@ -183,7 +183,7 @@ PARTNERS = _table(
     "Reads and feeds",
     About(
         text="Which earlier heads this one reads most, by its queries, keys or values, and which later ones read it: "
-        "by how many standard deviations the composition lies above that of the same heads turned at random. Click a "
+        "by how many standard deviations the composition lies above that of the same heads randomly rotated. Click a "
         "head for its dossier.",
         formula="‖W_first W_second‖ ÷ (‖W_first‖ ‖W_second‖), Frobenius norms",
         source=_FRAMEWORK,

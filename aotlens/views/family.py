@@ -74,7 +74,7 @@ class Family:
     reads: Callable[[CheckpointInfo], bool] | None = None
     """Whether it is of such a checkpoint; None where it is of none."""
     several: bool = False
-    """Whether it is of several checkpoints, the first of which is looked into."""
+    """Whether it is of several checkpoints, the first of which is inspected."""
 
     def view(self, name: str) -> View:
         """The view of that name. Raises ValueError where there is none."""

@@ -37,14 +37,14 @@ PARAMETERS = {
 STAND_INS = {
     "mean": "its mean output",
     "zero": "nothing",
-    "uniform": "even attention",
+    "uniform": "uniform attention",
     "position_mean": "its mean output at each position",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """Models that read equally many numbers, the one that is looked into, and the task."""
+    """Models that read equally many numbers, the inspected one, and the task."""
 
     models: tuple[str, ...]
     checkpoint: str
@@ -54,7 +54,7 @@ class Chosen:
     weights: Mapping[str, int] = field(default_factory=dict)
     """How many each of them has."""
     n_heads: int = 0
-    """Of the one that is looked into, in all layers."""
+    """Of the inspected one, in all layers."""
     dims: int | None = None
     nonzero: int | None = None
     noise: float | int = 0.0
@@ -110,7 +110,7 @@ def _values(*infos: CheckpointInfo, **chosen: Any) -> Chosen:
 
 
 def sizes(*infos: CheckpointInfo) -> dict[str, Any]:
-    """What `Chosen` holds of how large models are, the first of which is looked into."""
+    """What `Chosen` holds of how large models are, the first of which is inspected."""
     model = infos[0].model
     return {
         "weights": {info.name: info.n_weights or 0 for info in infos},
@@ -277,17 +277,17 @@ def _of_motifs(chosen: Chosen, scores: MotifScores) -> str:
             (layer, head), score = best
             even = scores.uniform[index, layer, head]
             parts.append(f"{name.replace('_', ' ')} {layer}.{head} {score:.2f} ({even:.2f})")
-    return f"Most attention to each motif, even attention's in brackets, on {scores.about}: {', '.join(parts)}."
+    return f"Most attention to each motif, uniform attention's in brackets, on {scores.about}: {', '.join(parts)}."
 
 
 MOTIFS = View(
     name="motifs",
     title="Where heads look in prompts",
     about=About(
-        text="Mean attention beyond even attention: own input: from a label to its x; all labels, all inputs: from an "
-        "x to the labels, or inputs, before it; last label: from an x to the label before it; current token: to "
-        f"itself. On {N_HEADS} prompts; the file has each score, even attention's, and 95% intervals over prompts.",
-        formula="excess = mean over queries of Σ A(query, keys of the motif) − the same of even attention",
+        text="Mean attention beyond uniform attention: own input: from a label to its x; all labels, all inputs: from "
+        "an x to the labels, or inputs, before it; last label: from an x to the label before it; current token: to "
+        f"itself. On {N_HEADS} prompts; the file has each score, uniform attention's, and 95% intervals over prompts.",
+        formula="excess = mean over queries of Σ A(query, keys of the motif) − the same of uniform attention",
     ),
     call=lambda chosen: call(
         "aotlens.heads.attention_in_prompts", chosen.model, chosen.prompts(N_HEADS).part("tokens")
@@ -348,7 +348,7 @@ SUPPORT = View(
     missing=_no_support,
 )
 
-#: Of several models, and of the one that is looked into.
+#: Of several models, and of the inspected one.
 VIEWS: Sequence[View] = (ERRORS, LAYERS, WITHOUT, MOTIFS, SUPPORT)
 
 FAMILY = Family(

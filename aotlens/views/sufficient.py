@@ -22,7 +22,7 @@ HOWS = {
     "position_mean": "its mean output at each position",
     "mean": "its mean output",
     "zero": "nothing",
-    "uniform": "even attention",
+    "uniform": "uniform attention",
 }
 
 

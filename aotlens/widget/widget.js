@@ -655,8 +655,8 @@ class LargeMap {
     pen.image(picture, [firstKey * scale, firstQuery * scale, span * scale], left, top, side);
     pen.rect(left - 0.5, top - 0.5, side + 1, side + 1, { stroke: colours.css.line });
     this.labels(pen, { left, top, side, unit, names, colours, span: [firstQuery, firstKey, span] });
-    if (!small) pen.text("query: who looks", 8, top + side / 2, { fill: colours.css.quiet, align: "center", turned: true });
-    if (!small) pen.text("key: where it looks", left + side / 2, top + side + margin - 8, { fill: colours.css.quiet, align: "center" });
+    if (!small) pen.text("query (destination)", 8, top + side / 2, { fill: colours.css.quiet, align: "center", turned: true });
+    if (!small) pen.text("key (source)", left + side / 2, top + side + margin - 8, { fill: colours.css.quiet, align: "center" });
     this.bar(pen, maps, left + side + 10, top, side, colours, small ? "" : maps.quantity);
     const frame = (query, key, rows, columns, thick) => {
       const y = entry(query, firstQuery), x = entry(key, firstKey);

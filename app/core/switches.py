@@ -26,7 +26,7 @@ HOWS: dict[How, str] = {
     "zero": "nothing",
     "mean": "its mean output",
     "position_mean": "its mean output at each position",
-    "uniform": "even attention",
+    "uniform": "uniform attention",
     "fixed_pattern": "its mean pattern",
     "resample": "its output on another text",
 }
@@ -49,7 +49,7 @@ class Switches:
         if corpus is None:
             raise RequestError(
                 f"To put {HOWS[how]} in a head's place takes other texts: choose a corpus. Without one, heads can give "
-                "way to nothing or to even attention."
+                "way to nothing or to uniform attention."
             )
         text = self._corpora.text(corpus, self._catalog.info(checkpoint))
         if text.corpus is None:

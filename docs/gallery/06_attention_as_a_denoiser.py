@@ -62,7 +62,7 @@ plots.snr_by_layer(softmax.snr.numpy())
 # --------------------------
 # One may ask the same of a trained MSSA: is the SNR of its tokens in the subspaces of its heads higher after a
 # layer than before? Below, on 2,040 tokens of novels that it was not trained on, beside the same layers with what
-# they write turned at random (the band). A ratio above 1 and above the band would be denoising.
+# they write randomly rotated (the band). A ratio above 1 and above the band would be denoising.
 audit = aotlens.denoise.stored_audit("novels-12l-mssa").audit
 aotlens.plot(audit)
 

@@ -181,7 +181,7 @@ def test_the_exact_variance_in_two_dimensions() -> None:
 
 
 def test_trained_spectra_do_not_raise_the_level() -> None:
-    """Heads with one large singular value, turned at random: independent Gaussian heads would call a third of them far
+    """Heads with one large singular value, randomly rotated: independent Gaussian heads would call a third of them far
     from chance. Uniform p-values keep about 5% below 0.05, and no edge on average in 19 of 20 models."""
     model = AttentionOnlyTransformer(ModelConfig(n_layers=2, d_model=16, n_heads=24, d_head=4, n_ctx=4, d_vocab=5))
     spikes = torch.tensor([9.0, 1.0, 0.3, 0.1])

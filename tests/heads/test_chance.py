@@ -193,7 +193,7 @@ def test_chance_of_copies_is_what_other_classes_of_as_many_get(name: str, others
 
 
 def test_untrained_heads_do_neither_more_nor_less_than_chance() -> None:
-    """48 heads on tokens as frequent as words are; beside even attention most would seem to avoid copies."""
+    """48 heads on tokens as frequent as words are; beside uniform attention most would seem to avoid copies."""
     torch.manual_seed(0)
     cfg = ModelConfig(n_layers=1, d_model=256, n_heads=48, d_head=16, n_ctx=96, d_vocab=150)
     model = AttentionOnlyTransformer(cfg)

@@ -58,7 +58,7 @@ def test_a_pattern_written_by_hand_has_its_label(name: str) -> None:
     scores = attention_to(model, bright(), others=True, intervals=True, batch_size=2)
     assert set(scores.motifs) == set(motifs_of("images")) and not scores.reasons
     assert scores[name][0, 0] == pytest.approx(1, abs=1e-6)
-    if name != "border":  # which even attention reaches nearly as well
+    if name != "border":  # which uniform attention reaches nearly as well
         assert scores.labels()[0][0] == name
 
 

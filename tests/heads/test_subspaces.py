@@ -44,7 +44,7 @@ def test_angles_are_scipys(changes: dict) -> None:
 
 
 def test_random_subspaces_are_as_they_are_drawn() -> None:
-    """Mean and deviation of the overlap, and the law of the largest cosine, of subspaces turned at random."""
+    """Mean and deviation of the overlap, and the law of the largest cosine, of randomly rotated subspaces."""
     result = subspaces(make(attention="mssa"), n_random=4000, seed=1)
     turned = ortho_group.rvs(result.width, size=4000, random_state=2)[:, :4, :4]
     overlap, largest = np.square(turned).sum((1, 2)), np.linalg.norm(turned, ord=2, axis=(1, 2))

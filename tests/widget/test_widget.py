@@ -250,7 +250,7 @@ def test_pictures_are_files_of_the_same_drawing(show):
     picture = Image.open(io.BytesIO(bytes(files[1]))).convert("RGB")
     assert files[0] == "head 1.2 · attention" and picture.size == (1800, 1640)
     said = re.sub(r"<[^>]+>", " ", files[2])
-    for text in ("head 1.2 · attention", "·t8", "query: who looks", "key: where it looks", "0"):
+    for text in ("head 1.2 · attention", "·t8", "query (destination)", "key (source)", "0"):
         assert text in said, text
     image = re.findall(r'href="data:image/png;base64,([^"]+)"', files[2])
     inner = np.array(Image.open(io.BytesIO(base64.b64decode(image[0]))).convert("RGBA"))

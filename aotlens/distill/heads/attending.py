@@ -27,7 +27,7 @@ class Attending(Result):
     """Of all heads of the model, for every motif that was known when they were measured."""
     constancy: Float64[np.ndarray, " head"]
     """How far the pattern is the same on every text, 1 where it is (`aotlens.heads.pattern_constancy`, key 0 with the
-    others); NaN for even attention."""
+    others); NaN for uniform attention."""
 
     def to(self, motif: str) -> Float64[np.ndarray, " head"]:
         """Mean attention to a motif's keys; NaN for a motif that was not measured."""

@@ -156,7 +156,7 @@ def _off_line(core: Core, state: HeadsState) -> html.Div:
     says = html.Span(className="off-says", role="status")
     parts = [says, html.Span("· off means"), how, html.Span("from"), corpus]
     all_on = dmc.Button("All on", id=ids.ALL_ON, n_clicks=0, size="compact-xs", variant="default", className="all-on")
-    beside = link_button(ids.OPEN_COMPARE, "Beside the whole model", core.links.to("compare"))
+    beside = link_button(ids.OPEN_COMPARE, "Compare with full model", core.links.to("compare"))
     return html.Div([*parts, all_on, beside], id=ids.OFF_LINE, className="off-line off-none")
 
 

@@ -35,7 +35,7 @@ PRINCIPAL = about(
     "its tokens in the other half. The band turns the layer’s writes here, too."
 )
 LAYERS = about(
-    "SNR before the layer (mean over heads), beside its mean in the heads’ subspaces turned at random (angles between "
+    "SNR before the layer (mean over heads), beside its mean in the heads’ randomly rotated subspaces (angles between "
     "heads stay, tokens are assigned anew): a small p says that heads read where the stream is. Then SNR after ÷ "
     "before, beside turned writes. Every p is one-sided, (1 + rotations as extreme) ÷ (1 + rotations): its unit is the "
     "rotation, and it says nothing of other texts. The three ways of giving tokens to heads are not independent."

@@ -30,7 +30,10 @@ def layout(core: Core, service: Subspaces, state: SubspacesState) -> html.Div:
             tabs(
                 ids.TAB,
                 state.tab,
-                {"mixture": ("Drawn tokens", _mixture(state)), "models": ("Trained models", audit_tab(core, state))},
+                {
+                    "mixture": ("Synthetic tokens", _mixture(state)),
+                    "models": ("Trained models", audit_tab(core, state)),
+                },
                 label="Subspace denoising",
             ),
         ],

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from app.pages.heads.head_grid import motif_labels
 
 from aotlens.views.distillation import ATTENTION, HEADS
 from app.pages.distillation import words
 from app.pages.distillation.address import DistillationState
 from app.pages.distillation.service import Distillations
 from app.pages.distillation.tables import head_rows
-from app.pages.heads.head_grid import motif_labels
 from tests.messages import says
 
 NAME = "up_to_here"
@@ -24,7 +24,7 @@ SENTENCE = "It attends up to here."
 @pytest.fixture(scope="module", autouse=True)
 def motif() -> Iterator[None]:
     """Before anything is measured: all attention of a query, which is 1 for every head, as a score of the pattern. (As
-    keys it would be no label: even attention has all of it too.)"""
+    keys it would be no label: uniform attention has all of it too.)"""
     from aotlens.heads import MOTIFS, Motif
 
     def score(pattern: torch.Tensor) -> torch.Tensor:
