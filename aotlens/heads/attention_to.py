@@ -15,17 +15,17 @@ A head that looks three tokens back finds many an open bracket there; only atten
 A head whose pattern depends on positions alone has no excess over chance in any motif of content. (Shuffled tokens are
 no chance: an induction head does induction there too.) Equal tokens share a softmax, so that attention to m copies of
 one token is not what m keys get that differ: uniform attention is no chance for copies. Queries that see no other class
-of as many keys are in the score and not in its excess (`n_compared` counts those that are). On repeated random tokens all
-sequences repeat alike, so that the mean pattern is the head itself: there chance of what remains is `uniform`.
+of as many keys are in the score and not in its excess (`n_compared` counts those that are). On repeated random tokens
+all sequences repeat alike, so that the mean pattern is the head itself: there chance of what remains is `uniform`.
 
 Intervals are of the excess, score − chance over the queries that have a chance: 95%, over sequences, or over their
 documents where these are known, since windows of one document depend on each other (`aotlens.heads.tally`,
 `aotlens.statistics.ratio_intervals`). Of untrained heads with sharp patterns and learned positions, on 60 windows of 5
 novels (nominal: 2.5% on either side; beside uniform attention it was up to 57%): for induction 2 to 3% lie wholly
-below 0 and 2 to 3% above, 5% and 8% where the embeddings are trained ones. For duplicate tokens 3 to 23% lie below and 2 to 15%
-above, and up to half below without positions: x W_QK xᵀ, of a token with itself, has a mean of its own in every head,
-trained or not. That is an excess, of .004 to .007 there, and no sign of training: an interval of that motif that leaves
-out 0 says that the head is not at chance, and a label asks for .1.
+below 0 and 2 to 3% above, 5% and 8% where the embeddings are trained ones. For duplicate tokens 3 to 23% lie below and
+2 to 15% above, and up to half below without positions: x W_QK xᵀ, of a token with itself, has a mean of its own in
+every head, trained or not. That is an excess, of .004 to .007 there, and no sign of training: an interval of that motif
+that leaves out 0 says that the head is not at chance, and a label asks for .1.
 """
 
 from __future__ import annotations
