@@ -59,8 +59,8 @@ def change_point(steps: Sequence[int], values: Sequence[float], *, n_random: int
     fit leaves of the curve. Of 1,000 flat curves whose neighbours correlate by up to .9, fewer than 5% have a change
     point; beyond that a flat curve wanders like one that changes.
 
-    Where the first snapshots are a few steps apart, nothing moves among them, and the band is as narrow as that: a curve
-    leaves it long before it changes much. `onset` says when most of the change begins.
+    Where the first snapshots are a few steps apart, nothing moves among them, and the band is as narrow as that: a
+    curve leaves it long before it changes much. `onset` says when most of the change begins.
 
     Raises `ValueError` for fewer than 12 snapshots, or values that are not finite.
     """
