@@ -74,6 +74,8 @@ def snapshot_info(info: CheckpointInfo, step: int) -> CheckpointInfo:
         metrics={},
         weights_dtype="float32",
         weights_sha256=sha256,
+        card=f"# {info.name}@{step}\n\nThe weights after {step:,} updates, {tokens:,} {info.words.counted}, of the run "
+        f"that trained {info.name}.\n",
     )
 
 

@@ -37,9 +37,9 @@ class ChangePoint(Result):
     after: int | None
     """The snapshot before it: the change was between the two."""
     onset: int | None
-    """Where the segmented fit begins to rise or fall; None where the fit is no better than a flat curve's."""
+    """Where a segmented fit begins to rise or fall; None where the curve may be flat."""
     p: float
-    """Of that fit beside those of flat curves with the same autocorrelation."""
+    """That a flat curve with its autocorrelation is as near to one that rises or falls."""
     low: float
     """The band: the mean of the first tenth of the snapshots minus 3 standard errors."""
     high: float
@@ -54,13 +54,14 @@ def change_point(steps: Sequence[int], values: Sequence[float], *, n_random: int
     standard errors, on one side of it.
 
     A flat curve leaves so narrow a band by chance. So there must be as many snapshots outside as the band is made of,
-    and a segmented fit (flat, a straight rise or fall, flat) must explain more of the curve than it does of 95% of
+    and the best rising or falling curve (isotonic regression) must explain more of the curve than it does of 95% of
     `n_random` flat curves of Gaussian noise, whose neighbours correlate as much as is compatible (95%) with what the
     fit leaves of the curve. Of 1,000 flat curves whose neighbours correlate by up to .9, fewer than 5% have a change
     point; beyond that a flat curve wanders like one that changes.
 
     Where the first snapshots are a few steps apart, nothing moves among them, and the band is as narrow as that: a
-    curve leaves it long before it changes much. `onset` says when most of the change begins.
+    curve leaves it long before it changes much. `onset`, from a segmented fit (flat, a straight rise or fall, flat),
+    says when most of the change begins.
 
     Raises `ValueError` for fewer than 12 snapshots, or values that are not finite.
     """
@@ -79,14 +80,14 @@ def change_point(steps: Sequence[int], values: Sequence[float], *, n_random: int
     first = n
     while first > 0 and side[first - 1] == side[-1] != 0:
         first -= 1
-    explained, onset, correlation = _segmented(curve)
+    explained, correlation = _monotone(curve)
     noise = _noise(n, _largest_correlation(n, correlation), n_random, seed)
-    p = float((1 + (_explained(noise) >= explained - 1e-12).sum()) / (1 + n_random))
+    p = (1 + sum(_monotone(each)[0] >= explained - 1e-12 for each in noise)) / (1 + n_random)
     found = n - first >= k and p <= _MOST_P
     return ChangePoint(
         step=int(steps[first]) if found else None,
         after=int(steps[first - 1]) if found and first else None,
-        onset=int(steps[onset]) if p <= _MOST_P else None,
+        onset=int(steps[_onset(curve)]) if p <= _MOST_P else None,
         p=p,
         low=float(low),
         high=float(high),
@@ -187,37 +188,30 @@ def _ramps(n: int) -> tuple[np.ndarray, np.ndarray]:
     return ramps / np.linalg.norm(ramps, axis=1, keepdims=True), np.array([a for a, _ in ends])
 
 
-def _explained(curves: Float64[np.ndarray, "curve n"]) -> Float64[np.ndarray, " curve"]:
-    """The largest share of a curve's variance that a ramp explains."""
-    centred = curves - curves.mean(1, keepdims=True)
-    total = (centred**2).sum(1)
-    best = ((centred @ _ramps(curves.shape[1])[0].T) ** 2).max(1)
-    return np.divide(best, total, out=np.zeros_like(best), where=total > 0)
-
-
-def _segmented(curve: Float64[np.ndarray, " n"]) -> tuple[float, int, float]:
-    """What the best ramp explains, where it begins to rise, and the autocorrelation of what it leaves."""
+def _onset(curve: Float64[np.ndarray, " n"]) -> int:
+    """Where the ramp that explains most of a curve begins to rise or fall."""
     ramps, begins = _ramps(len(curve))
-    best = int(np.abs(ramps @ (curve - curve.mean())).argmax())
-    return float(_explained(curve[None])[0]), int(begins[best]), float(_left_correlation(curve[None])[0])
+    return int(begins[np.abs(ramps @ (curve - curve.mean())).argmax()])
 
 
-def _left_correlation(curves: Float64[np.ndarray, "curve n"]) -> Float64[np.ndarray, " curve"]:
-    """The correlation of neighbours in what the best ramp leaves of each curve."""
-    ramps = _ramps(curves.shape[1])[0]
-    centred = curves - curves.mean(1, keepdims=True)
-    along = centred @ ramps.T
-    best = np.abs(along).argmax(1)
-    left = centred - along[np.arange(len(curves)), best][:, None] * ramps[best]
-    power = (left**2).sum(1)
-    return np.divide((left[:, 1:] * left[:, :-1]).sum(1), power, out=np.zeros(len(curves)), where=power > 0)
+def _monotone(curve: Float64[np.ndarray, " n"]) -> tuple[float, float]:
+    """The share of a curve's variance that the best rising or falling curve explains (isotonic regression), and the
+    correlation of neighbours in what that leaves."""
+    from scipy.optimize import isotonic_regression
+
+    total = float(((curve - curve.mean()) ** 2).sum())
+    left = min((curve - isotonic_regression(curve, increasing=rises).x for rises in (True, False)), key=np.linalg.norm)
+    power = float(left @ left)
+    explained = 1 - power / total if total > 0 else 0.0
+    return explained, float(left[1:] @ left[:-1]) / power if power > 0 else 0.0
 
 
 @lru_cache(maxsize=8)
 def _usual_correlations(n: int) -> Float64[np.ndarray, " correlation"]:
     """For each of `_CORRELATIONS` the value that the correlation after a fit lies below in a share `_UNLIKELY` of flat
     curves: a fit takes away most of what makes neighbours alike."""
-    return np.array([np.quantile(_left_correlation(_noise(n, each, 200, seed=0)), _UNLIKELY) for each in _CORRELATIONS])
+    curves = (_noise(n, each, 200, seed=0) for each in _CORRELATIONS)
+    return np.array([np.quantile([_monotone(curve)[1] for curve in each], _UNLIKELY) for each in curves])
 
 
 def _largest_correlation(n: int, left: float) -> float:

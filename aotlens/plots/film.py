@@ -24,15 +24,18 @@ def film_figure(measures: OverTraining, *, theme: Theme = "light") -> go.Figure:
     heads = [f"{layer}.{head}" for layer, head in np.ndindex(*first.copying.shape)]
     columns = [*first.motifs, "q composition", "k composition", "v composition", "copying", "OV distance to end"]
     steps = [max(float(step), 0.5) for step in measures.steps]
+    titles = [plotly_text(name.replace("_", " ")) for name in columns]
 
     def frame(place: int) -> list[go.Heatmap | go.Scatter]:
         each = measures.results[place]
         scores = [*each.motif_scores, *each.composition, each.copying, each.ov_distance.clip(max=1)]
         cells = np.stack([np.asarray(score).reshape(-1) for score in scores], axis=1)
+        kept = np.flatnonzero(~np.isnan(cells).all(0))
         return [
             go.Heatmap(
-                z=cells, x=[plotly_text(name.replace("_", " ")) for name in columns], y=heads, zmin=0, zmax=1,
-                colorscale="Viridis", hovertemplate="head %{y}, %{x}: %{z:.3f}<extra></extra>",
+                z=cells[:, kept], x=[titles[column] for column in kept], y=heads, zmin=0, zmax=1,
+                colorscale="Viridis", colorbar={"len": 0.55, "y": 0.27},
+                hovertemplate="head %{y}, %{x}: %{z:.3f}<extra></extra>",
             ),
             go.Scatter(
                 x=steps[: place + 1], y=measures["loss"][: place + 1], name="loss", line={"color": LINES[theme][0]},
@@ -55,6 +58,7 @@ def film_figure(measures: OverTraining, *, theme: Theme = "light") -> go.Figure:
     figure.update_layout(base_layout(theme), height=720)
     figure.update_layout(
         margin={"b": 120},
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
         updatemenus=[{
             "type": "buttons", "direction": "left", "x": 0, "y": -0.2, "xanchor": "left",
             "buttons": [{"label": "Play", "method": "animate", "args": [None, playing]},
@@ -67,5 +71,5 @@ def film_figure(measures: OverTraining, *, theme: Theme = "light") -> go.Figure:
     )  # fmt: skip
     figure.update_xaxes(title_text="step", type="log", range=[np.log10(steps[0]), np.log10(steps[-1])], row=1, col=1)
     figure.update_yaxes(title_text="nats a token", row=1, col=1)
-    figure.update_yaxes(autorange="reversed", row=2, col=1)
+    figure.update_yaxes(autorange="reversed", type="category", title={"text": "head", "standoff": 24}, row=2, col=1)
     return figure

@@ -48,6 +48,13 @@ def test_known_changes_are_found(sign: int) -> None:
     assert (step.after, step.step) == (2**11, 2**12) and f"{2**11} and {2**12}" in step.headline
 
 
+def test_a_smooth_growth_is_found() -> None:
+    """Such as the gain on repeated tokens: what a straight rise leaves of it is smooth, and no sign of a flat curve."""
+    grown = np.exp(np.linspace(-8, 1.6, 60)) + 0.02 * np.random.default_rng(3).normal(size=60)
+    change = change_point(range(60), grown)
+    assert change.p <= 0.01 and change.step is not None and change.step < 50 and change.onset in range(30, 55)
+
+
 def test_what_returns_is_no_change() -> None:
     """A curve that leaves the band and comes back has not changed; nor has a constant one, nor one that leaves at the
     last snapshot."""

@@ -62,7 +62,12 @@ def test_a_name_with_a_step_is_a_checkpoint(
     info = aotlens.checkpoints.find_checkpoint("tiny@7", [run_folder])
     model = aotlens.load("tiny@7", "cpu", folders=[run_folder])
     assert info.name == model.card.name == "tiny@7" and info.weights_sha256 == model.card.weights_sha256
-    assert info.metrics == {} and info.tokens_seen == 7 * 256 and model.tokenizer is not None
+    assert (
+        "after 7 updates" in info.card
+        and info.metrics == {}
+        and info.tokens_seen == 7 * 256
+        and model.tokenizer is not None
+    )
     assert aotlens.checkpoints.verify(info.path) == []
     assert info.weights_sha256 != aotlens.checkpoints.find_checkpoint("tiny", [run_folder]).weights_sha256
     with pytest.raises(SystemExit) as ended:
