@@ -78,7 +78,7 @@ class Core:
         catalog, corpora = Catalog(settings, memory, models), Corpora(settings)
         switches = Switches(catalog, corpora, settings, memory)
         inference = Inference(catalog, settings, switches, memory)
-        expansions = Expansions(catalog, inference, memory)
+        expansions = Expansions(catalog, inference, memory, settings)
         return cls(
             settings=settings,
             catalog=catalog,

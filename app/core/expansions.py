@@ -16,9 +16,17 @@ from app.core.cache import Cache, Memory
 from app.core.catalog import Catalog, LoadedModel
 from app.core.errors import RequestError
 from app.core.inference import Inference
+from app.core.limits import require_at_most
+from app.core.settings import Settings
 
 if TYPE_CHECKING:
     from aotlens.paths import PathExpansion, Residual
+
+
+#: What an expansion and the sum of all its paths take: passes over the prompt, of whose operations, products of large
+#: matrices, ten cost as much as one of others; and bytes for each position and output. Patterns are bounded by
+#: `Inference.token_limit`.
+_PASSES, _STREAMED, _BYTES_OF_OUTPUT = 8, 0.1, 8.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,12 +53,13 @@ class Expanded:
 class Expansions:
     """Prompts expanded into paths."""
 
-    def __init__(self, catalog: Catalog, inference: Inference, memory: Memory) -> None:
-        self._catalog, self._inference = catalog, inference
+    def __init__(self, catalog: Catalog, inference: Inference, memory: Memory, settings: Settings) -> None:
+        self._catalog, self._inference, self._settings = catalog, inference, settings
         self._expanded: Cache[str, Expanded] = memory.cache(grows=True)
 
     def of(self, checkpoint: str | None, text: str, *, length: int | None = None) -> Expanded:
-        """A prompt's expansion. Raises RequestError for text that `Inference` refuses."""
+        """A prompt's expansion. Raises RequestError for text that `Inference` refuses, and for what would take more
+        operations or memory than one request may."""
         self._catalog.need_text(checkpoint)
         loaded, tokens = self._inference.tokens(checkpoint, text, length=length)
         assert checkpoint is not None
@@ -62,7 +71,14 @@ class Expansions:
         import torch
 
         from aotlens.paths import expand
+        from aotlens.views.view import pass_cost
 
+        cfg, n_pos = loaded.model.cfg, len(tokens)
+        outputs = n_pos * (cfg.d_vocab or 0)
+        products = _PASSES * pass_cost(cfg.to_dict(), n_pos) + 2.0 * (cfg.n_layers + 2) * outputs * cfg.d_model
+        shorter = "a shorter text, or a smaller model"
+        require_at_most(_STREAMED * products, self._settings.max_operations, "operations", choose=shorter)
+        require_at_most(_BYTES_OF_OUTPUT * outputs, self._settings.max_held_bytes, "bytes", choose=shorter)
         try:
             with loaded.exclusive:
                 expansion = expand(loaded.model, torch.tensor(tokens), split_sources=True)

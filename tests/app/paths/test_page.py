@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path as File
 from typing import Any
 
@@ -272,3 +273,9 @@ def test_an_answer_is_of_all_panels_in_view_and_of_no_other(app: Any):
     refused = ask(app, {shell.seen(ids.PANEL): {**PROMPT, "text": "x" * 400}}, before=shown)
     assert refused[ids.SHOWN]["data"] is None and "at most 48" in json.dumps(refused[shell.notice(ids.PANEL)])
     assert set(keys) == set(VIEWS)
+
+
+def test_a_prompt_that_would_take_more_than_a_request_may_is_refused(settings: Settings):
+    for limit, of in (({"max_operations": 1e3}, "operations"), ({"max_held_bytes": 1000}, "bytes")):
+        with refused(of, "shorter text", error=RequestError):
+            Paths(Core.start(replace(settings, **limit))).values(PROMPT)
