@@ -82,6 +82,15 @@ def test_a_name_with_a_step_is_a_checkpoint(
             aotlens.load(name, "cpu", folders=[run_folder])
 
 
+def test_a_snapshot_is_exported_as_a_checkpoint(run_folder: Path, tmp_path: Path) -> None:
+    at_step = run_folder.with_name("tiny@7")
+    archive = aotlens.checkpoints.export_checkpoint(at_step, tmp_path / "seven.tar")
+    info = aotlens.checkpoints.import_checkpoint(archive, into=tmp_path)
+    assert info.name == "tiny-7" and info.tokens_seen == 7 * 256
+    one, other = aotlens.load(at_step, "cpu").state_dict(), aotlens.load(tmp_path / "tiny-7", "cpu").state_dict()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
 def test_differences_are_exact_and_smaller(tmp_path: Path) -> None:
     """Weights that move a little take less; special values and other types come back as they are."""
     generator = torch.Generator().manual_seed(0)
