@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,8 +30,10 @@ from aotlens.checkpoints.layout import (
     place,
     replacing,
 )
-from aotlens.checkpoints.reading import verify
+from aotlens.checkpoints.reading import load_folder, verify
+from aotlens.checkpoints.snapshots import split_step
 from aotlens.checkpoints.unpacking import DAMAGED, entries
+from aotlens.checkpoints.writing import save_checkpoint
 from aotlens.files import force_to_disk, replacing_file
 from aotlens.untrusted import MOST_BYTES, shown
 
@@ -38,9 +41,18 @@ from aotlens.untrusted import MOST_BYTES, shown
 def export_checkpoint(folder: str | Path, destination: str | Path) -> Path:
     """Writes the checkpoint in `folder` to a .tar, .tar.gz, .tgz, .tar.xz or .zip, or else to a new folder.
 
+    NAME@STEP, a run's snapshot, becomes a checkpoint NAME-STEP of its own.
+
     Raises CheckpointError if it is damaged or if `destination` exists; nothing is overwritten.
     """
     folder, destination = Path(folder), Path(destination).expanduser()
+    checkpoint, step = split_step(folder)
+    if step is not None:
+        with tempfile.TemporaryDirectory() as parent:
+            model = load_folder(folder, "cpu")
+            whole = Path(parent) / f"{checkpoint.name}-{step}"
+            save_checkpoint(whole, model, model.card)
+            return export_checkpoint(whole, destination)
     problems = verify(folder)
     if problems:
         raise CheckpointError(f"only whole checkpoints are exported: {' '.join(problems)}")

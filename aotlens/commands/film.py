@@ -36,8 +36,8 @@ def film_command(
     length: Annotated[
         int | None, typer.Option(min=5, max=MOST_NUMBER, metavar="N", help="Tokens of a window; default: the context.")
     ] = None,
-    n_random: Annotated[
-        int, typer.Option("--random", min=0, max=MOST_ROWS, metavar="N", help="Rotations for p of compositions.")
+    random: Annotated[
+        int, typer.Option(min=0, max=MOST_ROWS, metavar="N", help="Rotations for p of compositions.")
     ] = 100,
     with_ledger: Annotated[
         bool, typer.Option("--ledger", help="Also split the change of the loss by circuit (minutes).")
@@ -71,7 +71,7 @@ def film_command(
     width = min(length or last.cfg.n_ctx, last.cfg.n_ctx)
     tokens = spread_windows(source, documents or source.names(), Encoding.of(last.tokenizer), sequences, width)
     with TokenBar("steps", lines=True) as bar:
-        measures = film(models, tokens, n_random=n_random, progress=bar)
+        measures = film(models, tokens, n_random=random, progress=bar)
     if html is not None:
         from aotlens.plots.display import DISPLAY
         from aotlens.plots.film import film_figure

@@ -66,7 +66,6 @@ def change_point(steps: Sequence[int], values: Sequence[float], *, n_random: int
     Raises `ValueError` for fewer than 12 snapshots, or values that are not finite.
     """
     require_whole("n_random", n_random, 19)
-    require_seed(seed)
     curve = np.asarray(values, dtype=np.float64)
     n = len(curve)
     if curve.ndim != 1 or n != len(steps) or n < 12:
@@ -222,7 +221,7 @@ def _largest_correlation(n: int, left: float) -> float:
 
 def _noise(n: int, correlation: float, number: int, seed: int) -> Float64[np.ndarray, "curve n"]:
     """Stationary Gaussian curves whose neighbours have this correlation."""
-    draws = np.random.default_rng(seed).normal(size=(number, n))
+    draws = np.random.default_rng(require_seed(seed)).normal(size=(number, n))
     curves = np.empty_like(draws)
     curves[:, 0] = draws[:, 0]
     for place in range(1, n):

@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from aotlens import __version__
 from aotlens.checkpoints import save_checkpoint
-from aotlens.checkpoints.snapshots import SnapshotWriter, snapshot_steps
+from aotlens.checkpoints.snapshots import SnapshotWriter, snapshots_folder
 from aotlens.checkpoints.units import OBJECTIVE_WORDS
 from aotlens.conventions import Progress
 from aotlens.models import AttentionOnlyTransformer, resolve_device
@@ -122,8 +122,11 @@ def _settings_of_process(objective: Objective[Any], device: torch.device) -> dic
 def check_start(out: Path, resume: bool) -> None:
     """Raise `TrainingError` where a run into `out` would overwrite something, or has nothing to go on with."""
     state_path = _state_path(out)
-    if not resume and (out.exists() or state_path.exists() or snapshot_steps(out)):
-        raise TrainingError(f"{out} exists already; choose another --out, remove it, or continue it with --resume.")
+    taken = [path for path in (out, state_path, snapshots_folder(out)) if path.exists()]
+    if taken and not resume:
+        raise TrainingError(
+            f"{taken[0]} exists already; choose another --out, remove it, or continue it with --resume."
+        )
     if resume and (out / "config.json").exists() and not state_path.exists():
         raise TrainingError(f"{out} is finished: there is no training state beside it to resume from.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_table_events_ledger_and_page(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -68,7 +70,7 @@ def test_table_events_ledger_and_page(
     assert ended.value.code == 2
     says(capsys.readouterr().err, "--ledger")
     with pytest.raises(SystemExit):
-        main(["film", "novels-1l-mhsa", *command[2:]])
+        main(["film", str(shutil.copytree(folder, tmp_path / "bare")), *command[2:]])
     says(capsys.readouterr().err, "snapshots", "found none")
 
 

@@ -57,7 +57,7 @@ def test_a_snapshot_is_a_run_stopped_at_that_step(
 
 
 def test_a_name_with_a_step_is_a_checkpoint(
-    run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     info = aotlens.checkpoints.find_checkpoint("tiny@7", [run_folder])
     model = aotlens.load("tiny@7", "cpu", folders=[run_folder])
@@ -73,13 +73,23 @@ def test_a_name_with_a_step_is_a_checkpoint(
     with pytest.raises(SystemExit) as ended:
         main(["motifs", f"{run_folder}@7", "--half-length", "5"])
     assert not ended.value.code and "previous token" in capsys.readouterr().out.replace("_", " ")
+    bare = shutil.copytree(run_folder, tmp_path / "bare")
     for name, words in (
         ("tiny@6", ["5, 7"]),
-        ("novels-1l-mhsa@6", ["found none", "snapshots ="]),
+        ("bare@6", ["found none", "snapshots ="]),
         ("tony@6", ["tony"]),
     ):
         with refused(*words):
-            aotlens.load(name, "cpu", folders=[run_folder])
+            aotlens.load(name, "cpu", folders=[run_folder, bare])
+
+
+def test_a_snapshot_is_exported_as_a_checkpoint(run_folder: Path, tmp_path: Path) -> None:
+    at_step = run_folder.with_name("tiny@7")
+    archive = aotlens.checkpoints.export_checkpoint(at_step, tmp_path / "seven.tar")
+    info = aotlens.checkpoints.import_checkpoint(archive, into=tmp_path)
+    assert info.name == "tiny-7" and info.tokens_seen == 7 * 256
+    one, other = aotlens.load(at_step, "cpu").state_dict(), aotlens.load(tmp_path / "tiny-7", "cpu").state_dict()
+    assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_differences_are_exact_and_smaller(tmp_path: Path) -> None:
@@ -205,7 +215,7 @@ def test_a_resumed_run_drops_what_came_after_its_state(
             for name, tensor in read_snapshot(out, step).tensors.items()
         )
     shutil.rmtree(out)
-    with pytest.raises(TrainingError, match="exists already"):
+    with pytest.raises(TrainingError, match=r"tiny\.snapshots exists already"):
         train(recipe, data, out, device="cpu")
 
 
@@ -251,4 +261,4 @@ def test_others_folders_by_step(run_folder: Path, tmp_path: Path) -> None:
     with refused("(1, 5, 12)", "got 2"):
         run[2]
     with refused("found none", "snapshots ="):
-        aotlens.load_run("novels-1l-mhsa")
+        aotlens.load_run(shutil.copytree(run_folder, tmp_path / "elsewhere" / "bare"))
