@@ -31,6 +31,7 @@ Packages, each with its own `help`, for instance `help(aotlens.heads)`:
     train         training from recipes, on one device or several
     trigrams      skip-trigrams of heads, held against text
     views         analyses declared once: call, figure, table and sentences, for pages, commands and scripts
+    widget        the maps of all heads as packed arrays, and the module that draws them in app, notebook and report
 
 A package is imported when it is first used (PEP 562), so that ``import aotlens`` takes no time; the first
 that reads a model imports PyTorch and TransformerLens, which takes some seconds.
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
         train,
         trigrams,
         views,
+        widget,
     )
     from aotlens.checkpoints import list_checkpoints, load, load_run
     from aotlens.models import AttentionOnlyTransformer, ModelConfig
@@ -104,6 +106,7 @@ __all__ = [
     "train",
     "trigrams",
     "views",
+    "widget",
 ]
 
 #: The module of each name that is not a module itself.

@@ -108,7 +108,7 @@ def test_the_library_and_its_data_are_installed(scripts: Path, tmp_path: Path) -
     assert min(counts) > 0
     out = tmp_path / "report.html"
     made = run(scripts, "aotlens", "report", "novels-1l-mhsa", "-o", str(out), "--sections", "maps,card")
-    assert made.returncode == 0 and "drawHeadMaps" in out.read_text(encoding="utf-8"), made.stderr
+    assert made.returncode == 0 and "aotlens-heads" in out.read_text(encoding="utf-8"), made.stderr
 
 
 def test_without_dash_the_app_says_what_to_install(scripts: Path) -> None:

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float64, Int64
 from aotlens.circuits.composition import EDGE_Z, Composition, all_compositions
 from aotlens.circuits.head_pairs import Mode
 from aotlens.conventions import Head, HeadLike, as_head
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ def head_composition(
     `compositions` are those of the same model; without them, `all_compositions(model, folded=True)`, which takes the
     time. Raises `ValueError` for a head that the model does not have.
     """
+    require_ours(model, "head_composition")
     chosen, cfg = as_head(head, model.cfg), model.cfg
     found = all_compositions(model, folded=True) if compositions is None else compositions
     one_matrix = cfg.attention == "mssa" and not cfg.position_kind.rotates

@@ -125,6 +125,7 @@ def copying_scores(
 
     `progress(done, total)` counts heads. Cost and errors are those of `copying_rate`, for each head.
     """
+    require_ours(model, "copying_scores")
     all_heads = product(range(model.cfg.n_layers), range(model.cfg.n_heads))
     chosen = as_heads(list(all_heads if heads is None else heads), model.cfg)
     rates, spectra = [], []

@@ -117,7 +117,9 @@ class PromptPairs(Result):
         return tuple((a, b) for a, b in pair.positions if not torch.equal(pair.clean[a], pair.corrupted[b]))
 
     def require_tokenizer_of(self, model: Any) -> None:
-        """Raise `ValueError` where the model's tokenizer reads other texts in these tokens than `str_tokens` has."""
+        """Raise `ValueError` for what is no model of ours, and where the model's tokenizer reads other texts in these
+        tokens than `str_tokens` has."""
+        require_ours(model, "PromptPairs.require_tokenizer_of")
         for number, pair in enumerate(self if self.str_tokens and model.tokenizer else ()):
             words = tuple(model.tokenizer.str_tokens(pair.clean.tolist()))
             if words != tuple(self.str_tokens[number][0]):  # type: ignore[index]

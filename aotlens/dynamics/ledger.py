@@ -24,7 +24,7 @@ from torch import Tensor
 from aotlens.checkpoints import Run
 from aotlens.conventions import Progress, require_whole
 from aotlens.dynamics.products import Between
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
 
 if TYPE_CHECKING:
@@ -116,7 +116,12 @@ def ledger(
     Raises `ValueError` for fewer than two snapshots, and for a model that has parts which the ledger does not know.
     """
     require_whole("n_nodes", n_nodes, 1, 64)
-    known = list(run.steps) if isinstance(run, Run) else list(range(len(run)))
+    if isinstance(run, Run):
+        known = list(run.steps)
+    else:
+        for model in run:
+            require_ours(model, "ledger")
+        known = list(range(len(run)))
     steps = [step for step in known if (start is None or step >= start) and (end is None or step <= end)]
     if len(steps) < 2:
         raise ValueError(f"expected at least two snapshots from {start} to {end}, got {len(steps)} of {len(known)}.")

@@ -179,6 +179,7 @@ def tokens_like(
     Tokens are compared as `aotlens.conventions.glyphs` writes them: · is a space, ⏎ a line end. Raises `ValueError`,
     which calls them `role`, where there is none, and for a model without a tokenizer.
     """
+    require_ours(model, "tokens_like")
     if model.tokenizer is None:
         raise ValueError("tokens_like: this model has no tokenizer, so its tokens have no text.")
     strings = model.tokenizer.str_tokens(range(model.cfg.d_vocab or 0))

@@ -178,6 +178,7 @@ def whole_head(head: list[Any]) -> tuple[int, int]:
 
 def _within(head: Any, shape: list[int]) -> list[int]:
     """The chosen head, or the first one where the model has no such head."""
-    if isinstance(head, list) and len(head) == 2 and head[0] < shape[0] and head[1] < shape[1]:
+    is_head = isinstance(head, list) and len(head) == 2 and all(isinstance(part, int) for part in head)
+    if is_head and head[0] < shape[0] and head[1] < shape[1]:
         return cast("list[int]", head)
     return [0, 0]

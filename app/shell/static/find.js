@@ -28,6 +28,7 @@
     }
 
     function show() {
+        if (!entries) return;
         const words = wordsOf(box.value);
         const fitting = entries.filter(({ name, note }) => {
             const text = `${name} ${note}`.toLowerCase();

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from app.pages.heads.head_grid import motif_labels
 
 from aotlens.views.distillation import ATTENTION, HEADS
 from app.pages.distillation import words
 from app.pages.distillation.address import DistillationState
 from app.pages.distillation.service import Distillations
 from app.pages.distillation.tables import head_rows
+from app.pages.heads.motif_labels import motif_labels
 from tests.messages import says
 
 NAME = "up_to_here"

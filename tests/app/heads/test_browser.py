@@ -14,7 +14,6 @@ import pytest
 from playwright.sync_api import expect
 
 from app.core import Core
-from app.core.examples import FIRST
 from app.core.head_maps import View
 from app.pages.heads.address import ADDRESS as HEADS
 from app.pages.heads.address import HeadsState
@@ -75,8 +74,9 @@ def test_the_first_page_shows_the_first_example(open_page):
 
 def test_nothing_in_the_address_means_the_first_checkpoint_and_example(open_page, services: Core):
     page = open_page("/heads")
-    expect(page.locator(f"#{ids.TEXT}")).to_have_value(FIRST)
-    assert query(page)["checkpoint"] == services.catalog.default()
+    first = services.catalog.default()
+    expect(page.locator(f"#{ids.TEXT}")).to_have_value(services.inference.opening(first, None))
+    assert query(page)["checkpoint"] == first
 
 
 def test_type_run_click_and_lock(open_page, services: Core):

@@ -243,12 +243,17 @@ def test_services_of_text_say_where_models_of_images_are_shown(image_core: Core)
         ),
         "paths": lambda: services["paths"].values({"checkpoint": name, "text": "a text"}),
         "subspaces": lambda: services["subspaces"].audits.start(AuditOrder(checkpoint=name, corpus="", draws=5)),
-        "trigrams": lambda: services["trigrams"].describe(TrigramsState(checkpoint=name)),
     }
     for page, ask in asked.items():
         with refused("digits-tiny", "not text", "page Images", error=RequestError):
             ask()
             pytest.fail(page)
+    says(
+        services["trigrams"].of_address(TrigramsState(checkpoint=name)).problem,
+        "digits-tiny",
+        "not text",
+        "page Images",
+    )
 
 
 def test_an_address_names_what_is_there(image_core: Core) -> None:

@@ -23,7 +23,6 @@ from tests.app.conftest import (
     focused,
     in_the_first_screen,
     opened,
-    revealed,
     seen,
     settled,
     written,
@@ -375,11 +374,9 @@ def test_with_many_layers_the_main_views_are_in_the_first_screen(open_page):
 
 
 @pytest.mark.parametrize("width", [1440, 800])
-@pytest.mark.parametrize("path", ["/checkpoints", "/circuits?checkpoint=tiny-two", trigrams(k=40, fold="similar")])
+@pytest.mark.parametrize("path", ["/checkpoints", trigrams(k=40, fold="similar")])
 def test_columns_fit_their_content_and_headers_break_between_words(open_page, path: str, width: int):
     page = open_page(path, width=width)
-    if path.startswith("/circuits"):
-        revealed(page, "circuits-top")
     page.wait_for_function(
         """() => {
             const pen = document.createElement("canvas").getContext("2d");

@@ -21,6 +21,7 @@ NO_WEIGHTS = {
     **NOT_ASKED,
     "count_parameters": "shapes are enough",
     "from_transformer_lens": "takes a bridge",
+    "tokens_like": "reads the tokenizer alone",
     "save_checkpoint": "checks them as they are stored, in an error of its own",
 }
 _REFUSAL = r"ValueError: [\w. ]+: expected a model of aotlens, got a TransformerBridge;"
