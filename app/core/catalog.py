@@ -89,7 +89,7 @@ class Catalog:
         for info in known:
             if info.name == name:
                 return info
-        run, _, step = (name or "").rpartition("@")
+        run, _, step = str(name or "").rpartition("@")
         trained = next((info for info in known if info.name == run and info.problem is None and info.path), None)
         if trained is not None and step.isascii() and step.isdigit():
             try:
