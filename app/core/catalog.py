@@ -91,7 +91,7 @@ class Catalog:
                 return info
         run, _, step = str(name or "").rpartition("@")
         trained = next((info for info in known if info.name == run and info.problem is None and info.path), None)
-        if trained is not None and step.isascii() and step.isdigit():
+        if trained is not None and step.isascii() and step.isdigit() and len(step) < 10:
             try:
                 return self.read(trained, "snapshots", lambda: snapshot_info(trained, int(step)))
             except CheckpointError as error:
