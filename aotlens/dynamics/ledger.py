@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -164,6 +164,7 @@ def ledger(
     )
 
 
+@runtime_checkable
 class Loss(Protocol):
     """A loss along a line, and its slope by each entry."""
 

@@ -45,7 +45,7 @@ class Chosen:
     statistic: str = "extreme"
     block: tuple[int, int] | None = None
     """None: that of the largest entry."""
-    z: float = 0
+    z: float | int = 0
     """Of the pairs above their null, those with at least this z are drawn."""
     n_entries: int = N_ENTRIES
     n_lines: int = N_LINES

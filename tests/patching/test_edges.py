@@ -178,6 +178,7 @@ def test_the_largest_are_patched_and_steps_lead_from_one_prompt_to_the_other(mak
         np.testing.assert_allclose(one.exact, one.estimate[one.checked], rtol=0, atol=1e-9)
 
 
+@pytest.mark.unchecked
 def test_edges_are_read_as_they_are_written(make: MakeModel) -> None:
     wires = Wires.of(make(d_mlp=9))
     assert wires.edge("0.1 -> 1.0.k") == wires.edge("0.1→1.0.k") == wires.edge(("0.1", "1.0.k")) == ("0.1", "1.0.k")

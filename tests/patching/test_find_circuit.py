@@ -100,6 +100,7 @@ def test_pairs_kept_out_check_what_was_found(make: MakeModel):
     assert find_circuit(model, pairs, keep=0.7, seed=1).faithfulness != found.faithfulness
 
 
+@pytest.mark.unchecked
 def test_what_is_nothing_to_search_is_refused(make: MakeModel):
     model = make()
     pairs = pairs_of(model)

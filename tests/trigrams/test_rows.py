@@ -109,6 +109,7 @@ def test_tokens_are_found_by_their_text(model: AttentionOnlyTransformer, text: s
     assert tokens_like(model, text, most=1) == found[:1]
 
 
+@pytest.mark.unchecked
 def test_a_uniform_background_weighs_all_tokens_alike(model: AttentionOnlyTransformer) -> None:
     uniform = skip_trigrams(model, "0.1", k=20, background="uniform")
     assert uniform.effect.tolist() == skip_trigrams(model, "0.1", k=20, background=np.ones(279)).effect.tolist()

@@ -67,7 +67,7 @@ def check_zip(path: Path) -> None:
     """Raise `ValueError` for a zip that unpacks to more than it holds: torch.save compresses nothing."""
     with open_regular(path) as (file, _):
         try:
-            layout.check_zip(ShortReads(file))  # type: ignore[arg-type]
+            layout.check_zip(ShortReads(file))
         except layout.Unfit as error:
             raise ValueError(f"{path}: {error}") from None
 

@@ -62,8 +62,9 @@ def read_plain(file: BinaryIO) -> tuple[Any, Places]:
     return Unpickler(_Bounded(file)).load(), none
 
 
-def check_zip(file: BinaryIO) -> None:
-    """Raise `Unfit` for a zip that unpacks to more than it holds: torch.save compresses nothing."""
+def check_zip(file: Any) -> None:
+    """Raise `Unfit` for a zip, as an open file that can be sought, that unpacks to more than it holds: torch.save
+    compresses nothing."""
     if not zipfile.is_zipfile(file):
         return
     try:
