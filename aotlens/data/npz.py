@@ -9,7 +9,7 @@ import math
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +50,7 @@ def read_npz(path: Path, names: Sequence[str], most: int, optional: Sequence[str
         raise ValueError(f"expected a whole NumPy file (.npz), but: {error or type(error).__name__}.") from error
 
 
-def _require_room(file: IO[bytes], name: str, held: int, most: int) -> None:
+def _require_room(file: Any, name: str, held: int, most: int) -> None:
     """Raises `ValueError` unless the array that begins here is plain numbers or text, of at most `most` bytes, all of
     which are among the `held` bytes of its entry."""
     try:

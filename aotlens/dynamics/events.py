@@ -49,7 +49,9 @@ class ChangePoint(Result):
         return f"no change (p = {self.p:.3f})" if self.step is None else f"between steps {self.after} and {self.step}"
 
 
-def change_point(steps: Sequence[int], values: Sequence[float], *, n_random: int = 199, seed: int = 0) -> ChangePoint:
+def change_point(
+    steps: Sequence[int] | np.ndarray, values: Sequence[float] | np.ndarray, *, n_random: int = 199, seed: int = 0
+) -> ChangePoint:
     """The first snapshot after which all values lie outside the band of the first tenth (5 at least), their mean ± 3
     standard errors, on one side of it.
 

@@ -142,7 +142,7 @@ def path_patch(
     head: HeadLike | None = None,
     direction: str = "denoising",
     together: bool = False,
-    positions: Iterable[int | np.integer] | None = None,
+    positions: Iterable[int] | np.ndarray | None = None,
     batch_size: int = 32,
     progress: Progress | None = None,
 ) -> PatchedEdges:

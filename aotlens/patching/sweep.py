@@ -124,7 +124,7 @@ def patch(
     *,
     direction: str = "denoising",
     by_position: bool | None = None,
-    positions: Iterable[int | np.integer] | None = None,
+    positions: Iterable[int] | np.ndarray | None = None,
     batch_size: int = 32,
     progress: Progress | None = None,
 ) -> Patched:
@@ -214,7 +214,7 @@ def require_one_length(pairs: PromptPairs, direction: str) -> None:
         )
 
 
-def checked_positions(positions: Iterable[int | np.integer], pairs: PromptPairs, direction: str) -> tuple[int, ...]:
+def checked_positions(positions: Iterable[int] | np.ndarray, pairs: PromptPairs, direction: str) -> tuple[int, ...]:
     """Some positions of the prompts that are run, in order. Raises `ValueError` for what is none, and for none."""
     n_pos = min(len(pair.corrupted if direction == "denoising" else pair.clean) for pair in pairs)
     given = list(positions)

@@ -235,6 +235,7 @@ def test_a_model_that_somebody_listens_to_is_refused(make: MakeModel) -> None:
         patch(model, pairs_of(model))
 
 
+@pytest.mark.unchecked
 def test_some_positions_are_those_of_the_whole_sweep(make: MakeModel) -> None:
     model = make()
     whole = patch(model, pairs_of(model), "z", by_position=True)
