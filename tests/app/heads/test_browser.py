@@ -263,7 +263,7 @@ def test_what_is_chosen_asks_the_server_nothing_by_itself(open_page):
     page.locator("#heads-ranking button").nth(1).click()
     page.click(f"#{ids.DIRECTION} >> text=who attends to it")
     written(page, "direction", "from")
-    page.locator(f"#{ids.HIDE_FIRST}").check(force=True)
+    page.locator(f"#{ids.HIDE_FIRST}").click(force=True)  # `check` would look before React has drawn
     written(page, "sink", "hide")
     settled(page)
     assert asked == []
