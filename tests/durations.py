@@ -8,10 +8,9 @@ long one at the end; a file that is not stored yet counts as the median.
 from __future__ import annotations
 
 import json
-import os
 import statistics
 from collections import defaultdict
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -93,32 +92,24 @@ class Recorder:
 
 
 class Limit:
-    """Fails a test without a marker that takes more than some seconds.
+    """Fails a test without a marker whose stored seconds are more than some.
 
-    What counts are its stored seconds, so that the same tests fail on every machine, browser tests aside: their time is
-    that of their page. A test that is not stored yet is judged by a third of its processor time (that of this process
-    and of those that it has waited for), since beside other work a test takes up to three times as long.
+    Nothing is measured while tests run: the same tests fail on every machine, however slow or busy it is. A test that
+    is not stored yet passes, and is judged once `make durations` has stored it. Browser tests are not judged.
     """
 
     def __init__(self, seconds: float = LIMIT_SECONDS) -> None:
         self.seconds = seconds
         self.stored = {f"{file}::{test}": s for file, entry in stored().items() for test, s in entry["tests"].items()}
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, None, None]:
-        started = _processor_seconds()
-        yield
-        takes = self.stored.get(item.nodeid, (_processor_seconds() - started) / 3)
+    def pytest_runtest_call(self, item: pytest.Item) -> None:
+        takes = self.stored.get(item.nodeid, 0.0)
         if takes > self.seconds and not any(item.get_closest_marker(name) for name in ("slow", "long", "browser")):
             pytest.fail(
                 f"takes {takes:.1f} s, more than {self.seconds:g}: make it smaller, or mark it `slow` if it earns its "
                 "seconds, or `long` for make test-long (docs/testing.md). make durations stores what it takes.",
                 pytrace=False,
             )
-
-
-def _processor_seconds() -> float:
-    return sum(os.times()[:4])
 
 
 def table(rows: Sequence[tuple[float, str]]) -> str:

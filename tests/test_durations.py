@@ -47,25 +47,24 @@ def test_what_is_stored_orders_files_and_keeps_what_was_not_run(file: Path) -> N
     assert items[0].nodeid.endswith("0")
 
 
-def test_a_long_test_fails_unless_it_says_so(pytester: pytest.Pytester) -> None:
+def test_a_test_stored_as_long_fails_unless_it_says_so(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nmarkers = slow: said")
     pytester.makepyfile(
-        """
-        import pytest, subprocess, sys
-
-        BUSY = "import time\\nwhile time.process_time() < 0.2: pass"
+        test_it="""
+        import pytest
 
         def test_quick(): pass
-        def test_idle(): __import__("time").sleep(0.1)
-        def test_busy(): sum(range(10_000_000))
-        def test_busy_child(): subprocess.run([sys.executable, "-c", BUSY])
+        def test_not_stored(): pass
+        def test_long(): pass
         @pytest.mark.slow
-        def test_said(): sum(range(10_000_000))
+        def test_said(): pass
         """
     )
-    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", plugins=[durations.Limit(0.02)])
-    result.assert_outcomes(passed=3, failed=2)
-    result.stdout.fnmatch_lines(["*takes*slow*long*"])
+    limit = durations.Limit(2.0)
+    limit.stored = {"test_it.py::test_quick": 1.0, "test_it.py::test_long": 3.0, "test_it.py::test_said": 3.0}
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", plugins=[limit])
+    result.assert_outcomes(passed=3, failed=1)
+    result.stdout.fnmatch_lines(["*takes 3.0 s*slow*long*"])
 
 
 def test_folders_follow_from_changed_files() -> None:
