@@ -17,7 +17,7 @@ from pathlib import Path
 import aotlens
 from aotlens.checkpoints import find_checkpoint
 from aotlens.data import open_corpus
-from aotlens.distill import Record, held_out_windows, lighten, load_record, substitution_costs
+from aotlens.distill import Record, compress, held_out_windows, load_record, substitution_costs
 from aotlens.distill.records import bundled_distillations_folder
 
 NAMES = ("novels-12l-mssa", "novels-6l-mhsa", "novels-2l-gpt", "novels-2l-mhsa", "novels-1l-mhsa", "code-2l-mhsa")
@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
         windows = held_out_windows(model, open_corpus(spec), chosen.tokens)
         costs = substitution_costs(model, distillation, windows, width=WIDTH, n_random=N_RANDOM)
         record = Record(
-            distillation=lighten(distillation, WIDTH),
+            distillation=compress(distillation, WIDTH),
             checkpoint=name,
             weights_sha256=info.weights_sha256,
             corpus=str(info.corpus.get("name") or "its training corpus"),

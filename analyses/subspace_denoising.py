@@ -124,13 +124,13 @@ def audit_table(results: Mapping[str, DenoisingAudit]) -> str:
     rows = []
     for name, result in results.items():
         for row in result.to_frame().itertuples():
-            before = (f"{row.snr:.3f}", f"{row.turned_snr:.3f}", f"{row.p_snr:.2g}")
+            before = (f"{row.snr:.3f}", f"{row.rotated_snr:.3f}", f"{row.p_snr:.2g}")
             null = f"{row.null_ratio:.3f} ({row.null_least:.3f} to {row.null_largest:.3f})"
             after = (f"{row.ratio:.3f}", null, f"{row.p_above:.2g}", f"{row.p_below:.2g}")
-            turned = f"{row.turned_ratio:.3f} ({row.turned_ratio_least:.3f} to {row.turned_ratio_largest:.3f})"
+            turned = f"{row.rotated_ratio:.3f} ({row.rotated_ratio_least:.3f} to {row.rotated_ratio_largest:.3f})"
             rows.append((name, row.grouping, f"{row.relative_depth:.2f}", *before, *after, turned))
     header = (
-        "checkpoint", "tokens", "relative depth", "SNR before", "subspaces turned", "p above", "after ÷ before",
+        "checkpoint", "tokens", "relative depth", "SNR before", "rotated subspaces", "p above", "after ÷ before",
         "writes turned", "p above", "p below", "after ÷ before, subspaces turned",
     )  # fmt: skip
     return markdown(header, rows)

@@ -10,11 +10,11 @@
     reading.py   load_folder, verify
     snapshots.py weights at moments of a run, beside its checkpoint, as differences where that is smaller
     catalog.py   bundled, home and given folders; load by name
-    foreign.py   models that others saved: loaded, or brought in as checkpoints
+    external.py   models that others saved: loaded, or brought in as checkpoints
     runs.py      load_run: a run's snapshots as models, or those that others saved by step
     archive.py   export to and import from .tar, .tar.gz, .zip or a folder
 
-Listing needs no torch: only functions of checks.py, writing.py, reading.py and foreign.py import it, when called.
+Listing needs no torch: only functions of checks.py, writing.py, reading.py and external.py import it, when called.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from aotlens.checkpoints.catalog import (
     bundled_folder,
     find_checkpoint,
     home_folder,
-    is_foreign,
+    is_external,
     list_checkpoints,
     load,
 )
 from aotlens.checkpoints.errors import CheckpointError
-from aotlens.checkpoints.foreign import Imported, import_foreign, read_check, read_key_map
+from aotlens.checkpoints.external import Imported, import_external, read_check, read_key_map
 from aotlens.checkpoints.info import CheckpointInfo, read_info
 from aotlens.checkpoints.layout import user_folder
 from aotlens.checkpoints.reading import load_folder, verify
@@ -47,8 +47,8 @@ __all__ = [
     "find_checkpoint",
     "home_folder",
     "import_checkpoint",
-    "import_foreign",
-    "is_foreign",
+    "import_external",
+    "is_external",
     "list_checkpoints",
     "load",
     "load_folder",

@@ -19,7 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal
 
 from aotlens.checkpoints.errors import CheckpointError
-from aotlens.checkpoints.foreign import FOREIGN_SUFFIXES, load_foreign
+from aotlens.checkpoints.external import EXTERNAL_SUFFIXES, load_external
 from aotlens.checkpoints.info import CheckpointInfo, read_info
 from aotlens.checkpoints.layout import CONFIG, WEIGHTS, home_folder, is_checkpoint, is_of_another_program, locate
 from aotlens.checkpoints.reading import load_folder, snapshot_info
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from aotlens.interop.foreign.checking import Check
+    from aotlens.interop.external.checking import Check
     from aotlens.models import AttentionOnlyTransformer, ModelConfig
 
 #: How long a place may say nothing before it counts as gone.
@@ -129,8 +129,8 @@ def load(
     of one of our own checkpoints.
     """
     is_given = not (weights is None and config is None and key_map is None)
-    if is_given or not isinstance(source, str | os.PathLike) or is_foreign(source, folders):
-        return load_foreign(source, device, weights=weights, config=config, key_map=key_map, check=check)
+    if is_given or not isinstance(source, str | os.PathLike) or is_external(source, folders):
+        return load_external(source, device, weights=weights, config=config, key_map=key_map, check=check)
     if check is not None:
         raise CheckpointError(
             f"{source}: check= is for models that others saved; a checkpoint has its weights' SHA-256."
@@ -142,7 +142,7 @@ def load(
     return model
 
 
-def is_foreign(source: str | Path, folders: Iterable[str | Path] = ()) -> bool:
+def is_external(source: str | Path, folders: Iterable[str | Path] = ()) -> bool:
     """Whether `source` is of the hub, or a file or folder that another program wrote, and no name of a checkpoint."""
     name, path = str(source), Path(source).expanduser()
     if name.startswith("hf:"):
@@ -152,12 +152,12 @@ def is_foreign(source: str | Path, folders: Iterable[str | Path] = ()) -> bool:
     match _kind(path):
         case "file":
             ours = path.name == WEIGHTS and is_checkpoint(path.parent) and not is_of_another_program(path.parent)
-            return path.suffix in FOREIGN_SUFFIXES and not ours
+            return path.suffix in EXTERNAL_SUFFIXES and not ours
         case "folder" if is_checkpoint(path):
             return is_of_another_program(path)
         case "folder":
             with suppress(OSError):  # a folder that we may not look into
-                return any(child.suffix in FOREIGN_SUFFIXES and child.name != WEIGHTS for child in path.iterdir())
+                return any(child.suffix in EXTERNAL_SUFFIXES and child.name != WEIGHTS for child in path.iterdir())
     return False
 
 

@@ -32,7 +32,7 @@ class Run:
     """The checkpoint that the run trained, or the folder that holds a folder for each step."""
     steps: tuple[int, ...]
     """Of which there are weights, in order."""
-    is_foreign: bool = False
+    is_external: bool = False
     """Whether each step is a folder that another program wrote."""
     device: str | torch.device = "auto"
     """Where models are put."""
@@ -49,7 +49,7 @@ class Run:
 
     def source(self, step: int) -> Path:
         """What `aotlens.load` takes for the model of that step. Raises CheckpointError where there is none."""
-        if not self.is_foreign:
+        if not self.is_external:
             require_step(self.folder, step)
             return self.folder.with_name(f"{self.folder.name}@{step}")
         folders = _step_folders(self.folder)
@@ -59,7 +59,7 @@ class Run:
 
     def tokens(self, step: int) -> int:
         """How many training tokens the model of that step had seen. Raises CheckpointError where nobody says it."""
-        if self.is_foreign:
+        if self.is_external:
             raise CheckpointError(f"{self.folder}: says no tokens of its steps. Take a step: run[{step}].")
         return about_snapshot(self.folder, step)[0]
 
@@ -83,7 +83,7 @@ def load_run(folder: str | Path, device: str | torch.device = "auto") -> Run:
     path = Path(folder).expanduser()
     if path.is_dir() and not is_checkpoint(path) and (steps := _step_folders(path)):
         name = path.resolve().name
-        return Run(name=name, folder=path, steps=tuple(sorted(steps)), is_foreign=True, device=device)
+        return Run(name=name, folder=path, steps=tuple(sorted(steps)), is_external=True, device=device)
     info = find_checkpoint(folder)
     if info.problem is not None or info.path is None:
         raise CheckpointError(info.problem or f"{folder}: expected a folder on this disk.")

@@ -107,19 +107,19 @@ def _check_target(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"{folder}: expected a folder to save to, found a file. Choose another name.")
     config, weights = folder / CONFIG, folder / WEIGHTS
-    foreign = None
+    external = None
     if config.exists():
         try:
             stored = strict_json(read_regular(config))
             ours = isinstance(stored, dict) and stored.keys() >= OUR_KEYS
         except (OSError, ValueError):
             ours = False
-        foreign = None if ours else config
+        external = None if ours else config
     elif weights.exists() and not is_checkpoint(folder):
-        foreign = weights
-    if foreign is not None:
+        external = weights
+    if external is not None:
         raise CheckpointError(
-            f"{foreign}: expected an empty folder or an aotlens checkpoint to replace, found another "
+            f"{external}: expected an empty folder or an aotlens checkpoint to replace, found another "
             "program's "
             "file or a damaged checkpoint. Nothing was written; choose another folder, or move it away."
         )

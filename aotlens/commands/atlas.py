@@ -42,7 +42,7 @@ def atlas_command(
     head: Annotated[
         str | None,
         typer.Option(
-            metavar="L.H", callback=check_heads, help="This head's dossier, with examples, in place of the table."
+            metavar="L.H", callback=check_heads, help="This head's summary, with examples, in place of the table."
         ),
     ] = None,
     how: Annotated[
@@ -105,7 +105,7 @@ def atlas_command(
         print_text(f"{what}: not measured, {why}.")
     print_text("")
     if wanted is not None:
-        _print_dossier(made, wanted, model.tokenizer)
+        _print_summary(made, wanted, model.tokenizer)
         return
     _print_table(made, frame)
 
@@ -172,7 +172,7 @@ def _number(value: float | None, digits: str) -> str:
     return "" if value is None or value != value else format(value, digits)
 
 
-def _print_dossier(made: Atlas, head: tuple[int, int], tokenizer: object) -> None:
+def _print_summary(made: Atlas, head: tuple[int, int], tokenizer: object) -> None:
     from aotlens.conventions import describe
 
     print_text(f"Head {head[0]}.{head[1]}. {made.sentence(head)}")

@@ -103,9 +103,9 @@ def audit_command(
 def _as_text(frame: pd.DataFrame) -> str:
     """One line a grouping and layer."""
     null = ("writes turned: mean", "least", "largest", "p above", "p below")
-    lines: list[tuple[str, ...]] = [("tokens", "layer", "SNR", "subspaces turned", "ratio", *null)]
+    lines: list[tuple[str, ...]] = [("tokens", "layer", "SNR", "rotated subspaces", "ratio", *null)]
     for row in frame.itertuples():
-        values = (row.snr, row.turned_snr, row.ratio, row.null_ratio, row.null_least, row.null_largest)
+        values = (row.snr, row.rotated_snr, row.ratio, row.null_ratio, row.null_least, row.null_largest)
         tails = (f"{row.p_above:.2g}", f"{row.p_below:.2g}")
         lines.append((row.grouping, str(row.layer), *(f"{value:.3f}" for value in values), *tails))
     return table(lines)

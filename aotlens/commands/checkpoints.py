@@ -13,8 +13,8 @@ from aotlens.checkpoints import (
     export_checkpoint,
     find_checkpoint,
     import_checkpoint,
-    import_foreign,
-    is_foreign,
+    import_external,
+    is_external,
     list_checkpoints,
     read_check,
     read_key_map,
@@ -138,12 +138,12 @@ def import_command(
     if start is not None and symbols is None:
         raise ValueError(f"--start {start}: expected --symbols beside it, of which it is one.")
     settings = dict(map(_setting, config))
-    if not (settings or key_map or weights or check or is_foreign(source)):
+    if not (settings or key_map or weights or check or is_external(source)):
         info = import_checkpoint(source, name=name, into=into)
         print_text(f"{info.name}: imported to {info.path}")
         return
     names = None if key_map is None else read_key_map(key_map)
-    made = import_foreign(
+    made = import_external(
         source,
         name=name,
         into=into,

@@ -116,9 +116,9 @@ def load_ours(command: str, checkpoint: str, device: str, folders: list[Path]) -
 
 def card_of(model: Any, checkpoint: str, folders: list[Path]) -> CheckpointInfo:
     """What the card of `checkpoint` says, whose model `model` is; of what another program wrote, as far as is known."""
-    from aotlens.checkpoints import CheckpointInfo, find_checkpoint, is_foreign
+    from aotlens.checkpoints import CheckpointInfo, find_checkpoint, is_external
 
-    if not is_foreign(checkpoint, folders):
+    if not is_external(checkpoint, folders):
         return find_checkpoint(checkpoint, folders)
     return getattr(model, "card", None) or CheckpointInfo(name=Path(checkpoint).resolve().name)
 

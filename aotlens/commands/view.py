@@ -17,7 +17,7 @@ from aotlens.views import FAMILIES, family
 if TYPE_CHECKING:
     import pandas as pd
 
-    from aotlens.views import Asked, Family
+    from aotlens.views import AnyParameter, Family
 
 _MOST_LINES = 60
 
@@ -84,7 +84,7 @@ def _command(of: Family) -> Any:
     return run
 
 
-def _option(each: Asked) -> tuple[Any, Any]:
+def _option(each: AnyParameter) -> tuple[Any, Any]:
     from aotlens.views import Choice, TextParameter
 
     if isinstance(each, Choice):

@@ -66,7 +66,7 @@ from aotlens.denoise.kept import (
     trainings,
 )
 from aotlens.denoise.one_layer import Landscape, Scale, attend, landscape, optimal_linear_scale
-from aotlens.denoise.stored import DenoiserTraining, hold_against_bayes, stored
+from aotlens.denoise.stored import DenoiserTraining, compare_with_bayes, stored
 from aotlens.denoise.subspaces import Mixture, OverflowedTokens, memberships, sample_mixture, snr, unroll
 from aotlens.denoise.tasks import TASKS, GaussianMixtures, LinearSubspaces, Prompts, Spheres, Task
 from aotlens.denoise.theorem import Condition, Conditions, DenoisingRates, conditions, denoising_rates
@@ -116,6 +116,7 @@ __all__ = [
     "bayes_loss",
     "bessel_ratio",
     "check_proposition_6",
+    "compare_with_bayes",
     "conditions",
     "denoising_rates",
     "descend",
@@ -125,7 +126,6 @@ __all__ = [
     "fit_proposition_5",
     "found_scales",
     "head_asymmetry",
-    "hold_against_bayes",
     "hopfield_energy",
     "hopfield_step",
     "landscape",

@@ -77,7 +77,7 @@ class DenoisingAudit(Result):
     snr: Float[Tensor, "moment grouping layer head"]
     null_snr: Float[Tensor, "draw grouping layer head"]
     """After the layer, with its writes turned by one random rotation a draw."""
-    turned_snr: Float[Tensor, "draw moment grouping layer head"]
+    rotated_snr: Float[Tensor, "draw moment grouping layer head"]
     """In the subspaces turned by one random rotation a draw."""
     pca_snr: Float[Tensor, "moment grouping layer head"]
     """In the principal directions of the head's tokens in the other half of the windows; for "all tokens" NaN."""
@@ -105,9 +105,9 @@ class DenoisingAudit(Result):
         return mean_ratio(self.null_snr, self.snr[0])
 
     @property
-    def turned_ratios(self) -> Float[Tensor, "draw grouping layer"]:
+    def rotated_ratios(self) -> Float[Tensor, "draw grouping layer"]:
         """The same in the turned subspaces: no null of `ratios`, since they start at another SNR."""
-        return mean_ratio(self.turned_snr[:, 1], self.turned_snr[:, 0])
+        return mean_ratio(self.rotated_snr[:, 1], self.rotated_snr[:, 0])
 
     @property
     def pca_ratios(self) -> Float[Tensor, "grouping layer"]:
@@ -141,13 +141,13 @@ class DenoisingAudit(Result):
     def to_frame(self) -> pd.DataFrame:
         """One row a grouping and layer, in the heads' subspaces.
 
-        `snr` (before the layer) is the mean over heads, and `turned_snr` its mean over randomly rotated subspaces, with
-        `p_snr` = (1 + rotations that reach `snr`) ÷ (1 + rotations). `ratio` is SNR after ÷ before, `null_…` that with
-        the writes turned, and `p_above` and `p_below` = (1 + draws as extreme) ÷ (1 + draws). `turned_ratio…` are the
-        ratios in turned subspaces, which start at another SNR and so are no null of `ratio`. All p are one-sided, over
-        rotations on this text.
+        `snr` (before the layer) is the mean over heads, and `rotated_snr` its mean over randomly rotated subspaces,
+        with `p_snr` = (1 + rotations that reach `snr`) ÷ (1 + rotations). `ratio` is SNR after ÷ before, `null_…`
+        that with the writes turned, and `p_above` and `p_below` = (1 + draws as extreme) ÷ (1 + draws).
+        `rotated_ratio…` are the ratios in rotated subspaces, which start at another SNR and so are no null of
+        `ratio`. All p are one-sided, over rotations on this text.
         """
-        return self._frame("turned", self.snr, self.null_snr, self.turned_snr, self.groupings)
+        return self._frame("turned", self.snr, self.null_snr, self.rotated_snr, self.groupings)
 
     def pca_frame(self) -> pd.DataFrame:
         """The same in principal directions of heads' tokens; `random_…` are those of random groups."""
@@ -263,7 +263,7 @@ def audit(
         sizes=sizes,
         snr=snr,
         null_snr=null,
-        turned_snr=turned,
+        rotated_snr=turned,
         pca_snr=pca_snr,
         pca_null_snr=pca_null,
         random_group_snr=random_groups,

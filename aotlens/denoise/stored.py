@@ -77,7 +77,7 @@ class DenoiserTraining(Result):
         return frame
 
 
-def hold_against_bayes(layers: TrainedLayers, *, command: str = "") -> DenoiserTraining:
+def compare_with_bayes(layers: TrainedLayers, *, command: str = "") -> DenoiserTraining:
     """Put trained layers beside the Bayes loss, the baselines and the best scaled identities of their task.
 
     Baselines and scan are measured on the layers' own test prompts, before a transform (which changes neither).
@@ -114,7 +114,7 @@ def train_bundled(
     settings = BUNDLED[_bundled_key(task, attention, transformed)]
     transform = random_transform(TASKS[task].n) if transformed else None
     layers = train_layers(TASKS[task], attention, settings, transform=transform, progress=progress)
-    return hold_against_bayes(layers, command="python -m analyses.bundle_denoisers")
+    return compare_with_bayes(layers, command="python -m analyses.bundle_denoisers")
 
 
 def stored(task: str, attention: str, *, transformed: bool = False) -> DenoiserTraining:

@@ -21,7 +21,7 @@ from aotlens.conventions import require_seed, require_whole
 from aotlens.models.attention import Attention, make_attention
 from aotlens.models.config import ModelConfig
 from aotlens.models.phi import PHIS
-from aotlens.models.positions import Order
+from aotlens.models.positions import PositionTerms
 from aotlens.results import Result
 
 
@@ -156,7 +156,7 @@ def unroll(
             )
         if layer < n_layers:
             stream = layers[-1][None]
-            layers.append((stream + operator(stream, Order(), None, False))[0])
+            layers.append((stream + operator(stream, PositionTerms(), None, False))[0])
     return torch.stack(layers)
 
 
@@ -171,7 +171,7 @@ def memberships(
     operator = _operator(tokens, bases, 1.0, phi, threshold)
     patterns: list[Tensor] = []
     operator.hook_pattern.add_hook(lambda pattern, hook: patterns.append(pattern))
-    operator(tokens[None], Order(), None, False)
+    operator(tokens[None], PositionTerms(), None, False)
     return patterns[0][0]
 
 

@@ -36,7 +36,7 @@ class Record(OfCheckpoint):
         return self.distillation.headline
 
 
-def lighten(distillation: Distillation, width: int) -> Distillation:
+def compress(distillation: Distillation, width: int) -> Distillation:
     """The same with the FFNs of one width and, of each head, the seed that did best on validation text, in float16.
 
     Every error and curve stays. Raises `ValueError` for a width that was not distilled, and for weights that float16

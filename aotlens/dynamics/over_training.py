@@ -129,7 +129,7 @@ def over_training(
         run=run.name,
         analysis=name.rpartition(".")[2],
         steps=np.array(chosen, dtype=np.int64),
-        tokens=None if run.is_foreign else np.array([run.tokens(step) for step in chosen], dtype=np.int64),
+        tokens=None if run.is_external else np.array([run.tokens(step) for step in chosen], dtype=np.int64),
         results=tuple(results),
     )
 
@@ -158,7 +158,7 @@ def _kept_at(
     run: Run, step: int, name: str, analysis: Callable[..., Any], settings: Mapping[str, Any], folder: Path | None
 ) -> Path | None:
     """Where the result of a step is kept; None where it is not: a function without a name could be any function."""
-    if folder is None or run.is_foreign or "<" in name or name.startswith("__main__."):
+    if folder is None or run.is_external or "<" in name or name.startswith("__main__."):
         return None
     from aotlens import __version__
 

@@ -23,7 +23,7 @@ each_head.py   the same for each head alone, without computing earlier layers ag
 atlas.py       a row a head of all of it (examples.py: where it attends; atlas_file.py: kept on disk)
     head_search.py          "induction > 0.4 and layer = 1" among its columns
     atlas_records.py        atlases in files, and those of the bundled checkpoints
-    dossier.py              the heads that it finds, and one closely (sharpest.py: what its circuits are sharpest about)
+    summary.py              the heads that it finds, and one closely (sharpest.py: what its circuits are sharpest about)
 induction.py   the induction circuit of a model, found in its atlas and put to the test
 sufficient.py  a small set of heads that does what the model does
 """
@@ -36,7 +36,6 @@ from aotlens.heads.atlas_records import AtlasRecord, stored_atlas
 from aotlens.heads.attention_to import MotifScores, attention_to
 from aotlens.heads.consistency import SemanticConsistency, semantic_consistency
 from aotlens.heads.constancy import PatternConstancy, RepeatedPatterns, pattern_constancy, repeated_patterns
-from aotlens.heads.dossier import FoundHeads, HeadDossier, find_heads, head_dossier
 from aotlens.heads.each_head import EachHead, ablate_each
 from aotlens.heads.examples import Example, HeadExamples
 from aotlens.heads.image_maps import ImageMaps, image_maps
@@ -53,6 +52,7 @@ from aotlens.heads.sharpest import SharpestCircuits, sharpest_circuits
 from aotlens.heads.source_code import open_bracket, previous_indentation, previous_use
 from aotlens.heads.subspaces import HeadSubspaces, subspaces
 from aotlens.heads.sufficient import SufficientHeads, sufficient_heads
+from aotlens.heads.summary import FoundHeads, HeadSummary, find_heads, head_summary
 from aotlens.heads.values import ValueNorms, value_norms
 from aotlens.heads.without import HeadSwitches, without
 
@@ -66,11 +66,11 @@ __all__ = [
     "EachHead",
     "Example",
     "FoundHeads",
-    "HeadDossier",
     "HeadExamples",
     "HeadLabels",
     "HeadMatching",
     "HeadSubspaces",
+    "HeadSummary",
     "HeadSwitches",
     "ImageMaps",
     "InductionCircuit",
@@ -95,8 +95,8 @@ __all__ = [
     "attention_patterns",
     "attention_to",
     "find_heads",
-    "head_dossier",
     "head_labels",
+    "head_summary",
     "image_maps",
     "induction_circuit",
     "induction_pairs",

@@ -128,10 +128,10 @@ class MotifScores(Result):
 
         Of the motifs with keys whose score reaches `threshold` (None: each motif's own) and exceeds chance by .1, the
         one with the largest excess, so that of two that hold the narrower wins; where there is none, a score of the
-        pattern alone that reaches its own threshold, such as `broadcast`. Attention to the first position is where many
-        heads rest when there is nothing for them to do: of a head whose `first_token` reaches its threshold, scores and
-        excess are divided by the attention that goes elsewhere, if that is .1 at least, and only a head that does
-        nothing else is labelled `first_token` (`resting` tells the others).
+        pattern alone that reaches its own threshold, such as `uniform_attention`. Attention to the first position is
+        where many heads rest when there is nothing for them to do: of a head whose `first_token` reaches its threshold,
+        scores and excess are divided by the attention that goes elsewhere, if that is .1 at least, and only a head
+        that does nothing else is labelled `first_token` (`resting` tells the others).
         """
         return np.array([*self.motifs, MIXED])[self._labelled(threshold)].tolist()  # −1 is the last
 

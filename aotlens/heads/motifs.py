@@ -235,8 +235,8 @@ MOTIFS: dict[str, Motif] = {
             offsets=distant_offsets, by_position=True,
         ),
         Motif(
-            name="broadcast", badge="all", sentence="It attends to all keys alike.", score=evenness, by_position=True,
-            threshold=0.9, reads=("tokens", "images"),
+            name="uniform_attention", badge="all", sentence="It attends to all keys alike.", score=evenness,
+            by_position=True, threshold=0.9, reads=("tokens", "images"),
         ),
         Motif(
             name="duplicate_token", badge="dup", classes=by_token,

@@ -2,7 +2,7 @@
 
 - `to_transformer_lens`: a model as a `TransformerBridge`, so that patching, SVD views and the rest work on it
 - `from_transformer_lens`: a native bridge as a model
-- `open_foreign`: a model that others saved (`aotlens.load` calls it), held against logits of its source where they are
+- `open_external`: a model that others saved (`aotlens.load` calls it), held against logits of its source where they are
   given, with what became of its file
 - `compare_with_source`: its logits beside those of its own code
 """
@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from aotlens.interop.bridge_in import from_transformer_lens
 from aotlens.interop.bridge_out import to_transformer_lens
-from aotlens.interop.foreign import Comparison, Opened, compare_with_source, open_foreign
+from aotlens.interop.external import Comparison, Opened, compare_with_source, open_external
 
 __all__ = [
     "Comparison",
     "Opened",
     "compare_with_source",
     "from_transformer_lens",
-    "open_foreign",
+    "open_external",
     "to_transformer_lens",
 ]

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from aotlens.models.config import ModelConfig
 from aotlens.models.hooks import HookPoint
 from aotlens.models.phi import PHIS, apply_phi
-from aotlens.models.positions import Order
+from aotlens.models.positions import PositionTerms
 
 
 def visible_keys(
@@ -108,14 +108,14 @@ class Attention(nn.Module):
     def _needs_pattern(self) -> bool:
         return not PHIS[self.cfg.phi].sdpa or self.hook_attn_scores.has_hooks() or self.hook_pattern.has_hooks()
 
-    def _rotated(self, q: Tensor, k: Tensor, order: Order) -> tuple[Tensor, Tensor]:
+    def _rotated(self, q: Tensor, k: Tensor, order: PositionTerms) -> tuple[Tensor, Tensor]:
         if order.rotation is None:
             return q, k
         same = q is k and not (self.hook_rot_q.has_hooks() or self.hook_rot_k.has_hooks())
         q = self.hook_rot_q(order.rotated(q))
         return q, q if same else self.hook_rot_k(order.rotated(k))
 
-    def forward(self, x: Tensor, order: Order, visible: Tensor | None, causal_only: bool) -> Tensor:
+    def forward(self, x: Tensor, order: PositionTerms, visible: Tensor | None, causal_only: bool) -> Tensor:
         """The layer's output `[batch, pos, d_model]`.
 
         `order` is what positions do to queries, keys and scores; `visible` is `visible_keys`'s, and `causal_only` says
@@ -153,7 +153,7 @@ class Attention(nn.Module):
         return self.hook_pattern(pattern.clone()) if self.hook_pattern.has_hooks() else pattern
 
 
-def scores_of(cfg: ModelConfig, q: Tensor, k: Tensor, order: Order, start: int = 0) -> Tensor:
+def scores_of(cfg: ModelConfig, q: Tensor, k: Tensor, order: PositionTerms, start: int = 0) -> Tensor:
     """Scores `[row, head, query, key]` before masking, in nats, of rotated queries (from position `start` on) and keys,
     `[row, head, pos, d_head]`."""
     scores = (q * cfg.score_scale) @ k.transpose(-1, -2)
@@ -165,7 +165,7 @@ def attended(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    order: Order,
+    order: PositionTerms,
     visible: Tensor | None,
     causal_only: bool = False,
     start: int = 0,

@@ -13,7 +13,7 @@ from aotlens.models.attention import make_attention
 from aotlens.models.config import ModelConfig
 from aotlens.models.hooks import HookPoint
 from aotlens.models.norms import Norm
-from aotlens.models.positions import Order
+from aotlens.models.positions import PositionTerms
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -80,7 +80,7 @@ class Block(nn.Module):
             if not cfg.parallel:
                 self.hook_resid_mid = HookPoint()
 
-    def forward(self, residual: Tensor, order: Order, visible: Tensor | None, causal_only: bool) -> Tensor:
+    def forward(self, residual: Tensor, order: PositionTerms, visible: Tensor | None, causal_only: bool) -> Tensor:
         residual = before = self.hook_resid_pre(residual)
         residual = residual + self.hook_attn_out(self.attn(self.ln1(residual), order, visible, causal_only))
         if self.mlp is not None and self.parallel:

@@ -246,7 +246,7 @@ def alibi_slopes(cfg: PositionSettings) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class Order:
+class PositionTerms:
     """What positions do inside the attention layers of one run; nothing where they are in the stream or nowhere."""
 
     added: Tensor | None = None
@@ -257,7 +257,7 @@ class Order:
     """`[batch or 1, head, query, key]`, added to scores (`"alibi"`)."""
 
     @classmethod
-    def of(cls, cfg: PositionSettings, ids: Tensor, dtype: torch.dtype) -> Order:
+    def of(cls, cfg: PositionSettings, ids: Tensor, dtype: torch.dtype) -> PositionTerms:
         """Of rotary and ALiBi positions numbered `ids [batch or 1, pos]`."""
         kind = POSITIONS[cfg.positions]
         if kind.rotates:

@@ -27,7 +27,7 @@ from aotlens.models.initialise import initialise
 from aotlens.models.layers import Block
 from aotlens.models.norms import Norm
 from aotlens.models.ours import OwnModel
-from aotlens.models.positions import Order
+from aotlens.models.positions import PositionTerms
 from aotlens.models.text import TextTokenizer
 
 ReturnType = Literal["logits", "loss", "both"]
@@ -281,29 +281,29 @@ class AttentionOnlyTransformer(OwnModel):
                 stream = block(*arguments)
         return stream
 
-    def _add_positions(self, stream: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Order]:
+    def _add_positions(self, stream: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, PositionTerms]:
         """The stream with positions added, and what positions do inside the layers."""
         if self.cfg.positions is None:
-            return stream, Order()
+            return stream, PositionTerms()
         if attention_mask is None:
             ids = torch.arange(stream.shape[1], device=stream.device)[None]
         else:
             ids = (attention_mask.long().cumsum(-1) - 1).clamp(min=0)
         if self.pos_embed is None:
-            return stream, Order.of(self.cfg, ids, stream.dtype)
+            return stream, PositionTerms.of(self.cfg, ids, stream.dtype)
         positions = self.pos_embed(ids).expand(stream.shape[0], -1, -1)
         in_stream = self.cfg.position_kind.in_stream
         hook = self.hook_pos_embed if in_stream else self.hook_qk_pos_embed
         if hook.has_hooks():
             positions = hook(positions.clone())  # one row, expanded: an in-place hook needs all of them
-        return (stream + positions, Order()) if in_stream else (stream, Order(added=positions))
+        return (stream + positions, PositionTerms()) if in_stream else (stream, PositionTerms(added=positions))
 
-    def order(self, n_pos: int) -> Order:
+    def order(self, n_pos: int) -> PositionTerms:
         """What positions do inside the layers on a sequence of `n_pos` positions without padding."""
         ids = torch.arange(n_pos, device=self.device)[None]
         if self.cfg.positions == "qk":
-            return Order(added=self.W_pos[:n_pos][None])
-        return Order.of(self.cfg, ids, self.dtype)
+            return PositionTerms(added=self.W_pos[:n_pos][None])
+        return PositionTerms.of(self.cfg, ids, self.dtype)
 
     def _counts_absolutely(self) -> bool:
         """Whether a mask, pattern or read-out names positions by number, so that a row cannot be shifted."""

@@ -21,7 +21,7 @@ from torch import Tensor
 from aotlens.models import PHIS, AttentionOnlyTransformer, hook_names
 from aotlens.models.attention import attended, scores_of
 from aotlens.models.phi import apply_phi
-from aotlens.models.positions import Order
+from aotlens.models.positions import PositionTerms
 
 #: Where rows enter: before a layer, or between its attention and its MLP (after its attention).
 Place: TypeAlias = Literal["before", "after"]
@@ -180,7 +180,7 @@ class Run:
         visible = self.model.visible_keys(self.final.shape[1], None, self.final.device)
         return None if visible is None else visible[:, :, start:]
 
-    def _scored(self, q: Tensor, k: Tensor, v: Tensor, order: Order, start: int) -> Tensor:
+    def _scored(self, q: Tensor, k: Tensor, v: Tensor, order: PositionTerms, start: int) -> Tensor:
         cfg, visible = self.model.cfg, self.visible(start)
         if PHIS[cfg.phi].sdpa:
             return attended(cfg, q, k, v, order, visible, start=start)

@@ -313,7 +313,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.heads.consistency.SemanticConsistency": consistency,
     "aotlens.heads.constancy.PatternConstancy": constancy,
     "aotlens.heads.constancy.RepeatedPatterns": repeated,
-    "aotlens.heads.dossier.FoundHeads": atlas,
+    "aotlens.heads.summary.FoundHeads": atlas,
     "aotlens.heads.each_head.EachHead": each_head,
     "aotlens.heads.matching.HeadMatching": matching,
     "aotlens.heads.patterns.AttentionPatterns": attention,

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import UInt8
 from torch import Tensor
 
-from aotlens.checkpoints import CheckpointInfo, find_checkpoint, is_foreign, load
+from aotlens.checkpoints import CheckpointInfo, find_checkpoint, is_external, load
 from aotlens.conventions import Head, HeadLike, Progress, as_heads
 from aotlens.data import Corpus, open_corpus
 from aotlens.data.images import decode_image
@@ -71,7 +71,7 @@ class Subject:
         """A checkpoint by name or path, or a model. Raises `ValueError` for one that there is not, for heads and a
         corpus that there are not, and for images where the model reads none or a file is none."""
         if isinstance(checkpoint, str | Path):
-            known = None if is_foreign(checkpoint, folders) else find_checkpoint(checkpoint, folders)
+            known = None if is_external(checkpoint, folders) else find_checkpoint(checkpoint, folders)
             model: Any = load(checkpoint, device, folders=folders)
             info = known or _info(model, Path(checkpoint).name)
         else:

@@ -71,7 +71,7 @@ _TYPES = {
     "heads.attention_to": "MotifScores",
     "heads.consistency": "SemanticConsistency",
     "heads.constancy": "PatternConstancy RepeatedPatterns",
-    "heads.dossier": "FoundHeads HeadDossier",
+    "heads.summary": "FoundHeads HeadSummary",
     "heads.each_head": "EachHead",
     "heads.examples": "HeadExamples",
     "heads.image_maps": "ImageMaps",

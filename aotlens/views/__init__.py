@@ -29,13 +29,13 @@ from __future__ import annotations
 from importlib import import_module
 
 from aotlens.views.calls import Call, Load, Part, Workshop, call, make
-from aotlens.views.family import Asked, Choice, Family, TextParameter
+from aotlens.views.family import AnyParameter, Choice, Family, TextParameter
 from aotlens.views.view import About, Parameter, Values, View, pass_cost
 
 __all__ = [
     "FAMILIES",
     "About",
-    "Asked",
+    "AnyParameter",
     "Call",
     "Choice",
     "Family",

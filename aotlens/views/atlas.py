@@ -38,7 +38,7 @@ class Chosen:
     x: str = FIRST_X
     y: str = FIRST_Y
     head: Head | None = None
-    """None before one is chosen: the dossier is the first one's, and no point has a ring."""
+    """None before one is chosen: the summary is the first one's, and no point has a ring."""
     bin: int | None = None
     """Whose examples are given, by tenths of attention away from key 0; None for the highest that has some."""
 
@@ -76,8 +76,8 @@ def _found(chosen: Chosen) -> Call:
     return make("aotlens.heads.find_heads", chosen.atlas, *([chosen.where] if chosen.where else []))
 
 
-def _dossier(chosen: Chosen, **bin: int) -> Call:
-    return make("aotlens.heads.head_dossier", chosen.atlas, chosen.head or (0, 0), **bin)
+def _summary(chosen: Chosen, **bin: int) -> Call:
+    return make("aotlens.heads.head_summary", chosen.atlas, chosen.head or (0, 0), **bin)
 
 
 def _headline(chosen: Chosen, result: Any) -> str:
@@ -85,8 +85,8 @@ def _headline(chosen: Chosen, result: Any) -> str:
 
 
 def _table(name: str, title: str, about: About, **rest: Any) -> View:
-    """A table without a figure: of the dossier of the head that is looked at, if not otherwise said."""
-    usual = {"call": _dossier, "caption": _headline, "file": lambda chosen: chosen.file(chosen.name, name)}
+    """A table without a figure: of the summary of the head that is looked at, if not otherwise said."""
+    usual = {"call": _summary, "caption": _headline, "file": lambda chosen: chosen.file(chosen.name, name)}
     return View(name=name, title=title, about=about, pictured=False, **{**usual, **rest})
 
 
@@ -94,7 +94,7 @@ HEADS = _table(
     "heads",
     "All heads",
     About(
-        text="A row a head. Click a column’s name to sort, a head for its dossier. “does” is the motif that its "
+        text="A row a head. Click a column’s name to sort, a head for its summary. “does” is the motif that its "
         "attention exceeds chance by most; chance is uniform attention for motifs of position, and the head’s mean "
         "pattern over other texts for motifs of content. In the search line, compare columns with numbers and join "
         "with and, or: induction_random > 0.4 and layer = 1; or write a part of a label: previous token. Columns that "
@@ -110,15 +110,15 @@ SCORES = View(
     title="Two scores",
     about=About(
         text="Any two scores against each other, a point a head: colour and shape say what it does. Heads that the "
-        "search does not find are faint. Click a point for the head’s dossier.",
+        "search does not find are faint. Click a point for the head’s summary.",
     ),
     call=lambda chosen: _found(replace(chosen, where=chosen.readable)),
     caption=_headline,
     file=lambda chosen: chosen.file(chosen.x, chosen.y),
     drawn=lambda chosen: {"x": chosen.x, "y": chosen.y} | ({"head": chosen.head} if chosen.head else {}),
 )
-DOSSIER = _table(
-    "dossier",
+SUMMARY = _table(
+    "summary",
     "One head",
     About(
         text="What the head does, in a sentence made from its scores: the motif, its share of the attention beside "
@@ -137,7 +137,7 @@ EXAMPLES = _table(
         formula="away = 1 − A(query, 0)",
         source="A seeded reservoir a bin, one pass over the text (aotlens.heads.examples)",
     ),
-    call=lambda chosen: _dossier(chosen, **({} if chosen.bin is None else {"bin": chosen.bin})),
+    call=lambda chosen: _summary(chosen, **({} if chosen.bin is None else {"bin": chosen.bin})),
     caption=lambda chosen, result: result.examples_headline,
     table="example_frame",
 )
@@ -184,7 +184,7 @@ PARTNERS = _table(
     About(
         text="Which earlier heads this one reads most, by its queries, keys or values, and which later ones read it: "
         "by how many standard deviations the composition lies above that of the same heads randomly rotated. Click a "
-        "head for its dossier.",
+        "head for its summary.",
         formula="‖W_first W_second‖ ÷ (‖W_first‖ ‖W_second‖), Frobenius norms",
         source=_FRAMEWORK,
     ),

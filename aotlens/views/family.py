@@ -56,7 +56,7 @@ class TextParameter:
         return value
 
 
-Asked: TypeAlias = Parameter | Choice | TextParameter
+AnyParameter: TypeAlias = Parameter | Choice | TextParameter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class Family:
     views: Sequence[View]
     values: Callable[..., Values]
     """`values(*infos, **parameters)` of the checkpoints' cards, every parameter given."""
-    parameters: Mapping[str, Asked] = field(default_factory=dict)
+    parameters: Mapping[str, AnyParameter] = field(default_factory=dict)
     reads: Callable[[CheckpointInfo], bool] | None = None
     """Whether it is of such a checkpoint; None where it is of none."""
     several: bool = False

@@ -285,8 +285,14 @@ def corpus() -> Any:
 
 
 def motif(default: str) -> Any:
-    """The name of a motif (`aotlens.heads.MOTIFS`)."""
-    return text(default, most=60, check=checks.motif)
+    """The name of a motif (`aotlens.heads.MOTIFS`); links made before one was renamed open it."""
+
+    def read(value: str) -> str:
+        if len(value) > 60:
+            raise Unfit("a text of at most 60 characters", value[:60])
+        return {"broadcast": "uniform_attention"}.get(value, value)
+
+    return _field(default, read=read, check=checks.motif)
 
 
 def _read_real(value: str) -> float:

@@ -10,9 +10,9 @@ from dash.exceptions import DependencyException
 from flask import Flask
 
 from app.core import Core
-from app.shell.asked import Asked
 from app.shell.browser import Wiring
 from app.shell.page import Page
+from app.shell.requests import RequestForms
 
 #: Dash's page, with a language, and the theme known before anything is drawn. Our scripts come before Dash's renderer.
 _INDEX = """<!DOCTYPE html>
@@ -54,7 +54,7 @@ class App(Dash):
             suppress_callback_exceptions=True,
         )
         self.server.register_error_handler(DependencyException, lambda _: ("There is no such package.", 404))
-        self.asked = Asked()
+        self.asked = RequestForms()
         """What browsers may ask of the callbacks."""
         self.core = core
         self.pages = tuple(pages)

@@ -29,10 +29,10 @@ from aotlens.checkpoints import CheckpointError
 from aotlens.files import WriteError
 from app.core.errors import RequestError, logged, not_kept, out_of_memory
 from app.shell import ids
-from app.shell.asked import refuse_wrong_values
 from app.shell.graph import EMPTY
 from app.shell.notices import defect, no_memory, problem
 from app.shell.props import Props, as_role, stores
+from app.shell.requests import refuse_wrong_values
 
 if TYPE_CHECKING:
     from app.shell.app import App

@@ -56,7 +56,7 @@ class Page:
     """What the browser does alone: functions of `script` and links to other pages."""
     sends: Mapping[str, Any] = field(default_factory=dict)
     """An example of what the browser puts into each store that the server neither fills at first nor answers with
-    (`app.shell.asked`): a tuple is a list of that length."""
+    (`app.shell.requests`): a tuple is a list of that length."""
     in_navigation: bool = True
     """Whether the menu names it."""
     file: str | None = None

@@ -81,7 +81,7 @@ def when_seen(app: App, shown: str, panels: Iterable[str]) -> None:
 def long_table(app: App, table: str) -> None:
     """A `tables.long_grid` asks through the store `ids.asked_rows(table)` and shows what `ids.sent_rows(table)` gets.
 
-    Asked is {number, startRow, endRow, sortModel, context}, of the context that the page's script gave to
+    AnyParameter is {number, startRow, endRow, sortModel, context}, of the context that the page's script gave to
     `aotlens.listRows`; sent is {number, rows, count} (static/long_table.js).
     """
     state = props("id", id=table)

@@ -15,7 +15,7 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
-from aotlens.views import Asked, Choice, Family, Parameter, TextParameter, Values, View
+from aotlens.views import AnyParameter, Choice, Family, Parameter, TextParameter, Values, View
 from app.core import Core, address
 from app.core.address_checks import Unfit
 from app.core.errors import RequestError
@@ -160,7 +160,7 @@ def _state(family: Family) -> type[Any]:
     return dataclasses.make_dataclass("State", [*checkpoint, *rest], frozen=True, kw_only=True)
 
 
-def _field(each: Asked) -> Any:
+def _field(each: AnyParameter) -> Any:
     """A parameter as a field of the address."""
     if isinstance(each, Choice):
         return address.choice(tuple(each.options), each.first)

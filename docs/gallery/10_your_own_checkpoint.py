@@ -113,7 +113,7 @@ aotlens.plot(aotlens.heads.attention_patterns(model, tokens[0]))
 # Brought in as a checkpoint it has a name, which every command and the app take. Without ``into`` it goes to your
 # own folder of checkpoints, ``~/.cache/aotlens``; on the command line ``aotlens checkpoints import theirs.pt --name
 # mine`` does the same. Without ``check`` its card says UNCHECKED.
-imported = aotlens.checkpoints.import_foreign(
+imported = aotlens.checkpoints.import_external(
     folder / "theirs.pt", name="mine", into=folder, config=config, key_map=key_map, check=check
 )
 again = aotlens.load("mine", folders=[folder])

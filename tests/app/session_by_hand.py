@@ -7,10 +7,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from app.shell import asked
+from app.shell import requests as forms
 from app.shell.app import App
-from app.shell.asked import Place
 from app.shell.props import components
+from app.shell.requests import Place
 
 URL = "/_dash-update-component"
 HEADERS = {"Host": "localhost"}
@@ -42,7 +42,7 @@ class SessionByHand:
     def body(self, output: str) -> dict[str, Any]:
         """The request that asks for a callback's outputs."""
         callback = self.callbacks[output]
-        places = [{"id": id, "property": prop} for id, prop in asked._places(output)]
+        places = [{"id": id, "property": prop} for id, prop in forms._places(output)]
         entries = {
             kind: [{**place, "value": self._value(place["id"], place["property"])} for place in _bare(callback[kind])]
             for kind in ("inputs", "state")

@@ -23,7 +23,7 @@ from app.core import Core
 from app.core.jobs import Jobs
 from app.core.settings import Settings
 from app.factory import create_app
-from app.shell import asked
+from app.shell import requests as forms
 from app.shell.app import App
 from app.shell.props import components
 
@@ -86,7 +86,7 @@ def requests(app: App, seed: int, count: int) -> Any:
             ]
             for kind in ("inputs", "state")
         }  # fmt: skip
-        places = [{"id": id, "property": prop} for id, prop in asked._places(output)]
+        places = [{"id": id, "property": prop} for id, prop in forms._places(output)]
         changed = drawn.choice(entries["inputs"])
         body: dict[str, Any] = {
             "output": output, "outputs": places if output.startswith("..") else places[0], **entries,
@@ -239,11 +239,11 @@ def test_what_is_no_request_is_refused(app: App, data: str):
 
 
 def test_forms():
-    assert asked.like({"layer": 1, "head": 2}, {"layer": 0, "head": 0})
-    assert not asked.like({"layer": "1", "head": 2}, {"layer": 0, "head": 0}) and not asked.like(
+    assert forms.like({"layer": 1, "head": 2}, {"layer": 0, "head": 0})
+    assert not forms.like({"layer": "1", "head": 2}, {"layer": 0, "head": 0}) and not forms.like(
         {"layer": 1}, {"layer": 0, "head": 0}
     )
-    assert asked.like([1, 2], (0, 0)) and not asked.like([1], (0, 0)) and not asked.like("10", (0, 0))
-    assert asked.like([], [(0, 1)]) and asked.like([[1, 2], [3, 4]], [(0, 1)]) and not asked.like([[1]], [(0, 1)])
-    assert asked.like(1, 0.5) and asked.like(2.0, 1) and not asked.like(0.5, 1) and not asked.like(True, 1)
-    assert asked.like(None, "x") and not asked.like(3, "x")
+    assert forms.like([1, 2], (0, 0)) and not forms.like([1], (0, 0)) and not forms.like("10", (0, 0))
+    assert forms.like([], [(0, 1)]) and forms.like([[1, 2], [3, 4]], [(0, 1)]) and not forms.like([[1]], [(0, 1)])
+    assert forms.like(1, 0.5) and forms.like(2.0, 1) and not forms.like(0.5, 1) and not forms.like(True, 1)
+    assert forms.like(None, "x") and not forms.like(3, "x")

@@ -11,7 +11,7 @@ import torch
 import transformers
 from playwright.sync_api import expect
 
-from aotlens.checkpoints import import_foreign
+from aotlens.checkpoints import import_external
 from aotlens.data import Tokenizer
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from app.core import Core
@@ -28,7 +28,7 @@ from app.pages.paths.address import ADDRESS as PATHS
 from app.pages.paths.address import PathsState
 from app.pages.paths.service import Paths
 from tests.app.conftest import TEXT, serve
-from tests.interop.foreign.conftest import noisy
+from tests.interop.external.conftest import noisy
 from tests.messages import says
 
 
@@ -42,13 +42,13 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Core]:
         cfg = ModelConfig(n_layers=2, d_model=8, n_heads=2, d_head=4, n_ctx=16, d_vocab=20, bias=True)
         torch.save(AttentionOnlyTransformer(cfg).state_dict(), folder / "task.pt")
         said = {"positional_embedding_type": "standard", "attention_dir": "causal"}
-        import_foreign(folder / "task.pt", name="task", config=said)
+        import_external(folder / "task.pt", name="task", config=said)
         sizes = transformers.GPT2Config(n_layer=2, n_head=2, n_embd=16, n_positions=48, vocab_size=300)
         noisy(transformers.GPT2LMHeadModel(sizes)).save_pretrained(folder / "gpt2")
         (folder / "gpt2" / "tokenizer.json").write_text(Tokenizer.train([TEXT * 3], 300).to_json(), encoding="utf-8")
-        import_foreign(folder / "gpt2", name="gpt2")
+        import_external(folder / "gpt2", name="gpt2")
         torch.save(AttentionOnlyTransformer(cfg).state_dict(), folder / "mapped.pt")
-        import_foreign(folder / "mapped.pt", name="mapped", config=cfg, key_map={})
+        import_external(folder / "mapped.pt", name="mapped", config=cfg, key_map={})
         yield Core.start(Settings(device="cpu"))
 
 

@@ -23,7 +23,7 @@ def text(tmp_path: Path) -> str:
     return f"dir:{tmp_path / 'text'}"
 
 
-def test_the_table_and_a_dossier(run: Run, text: str, home: Path) -> None:
+def test_the_table_and_a_summary(run: Run, text: str, home: Path) -> None:
     options = ("atlas", "small", "--corpus", text, "--tokens", "120", "--sequences", "6")
     code, out, err = run(*options)
     assert (code, err) == (0, "")

@@ -37,7 +37,7 @@ def test_the_table_and_the_file(run: Run, spec: str, tmp_path: Path) -> None:
     lines = out.splitlines()
     says(lines[0], "SNR", "10 windows of 6 tokens", "2 rotations")
     first = expected.to_frame().iloc[0]
-    names = ("snr", "turned_snr", "ratio", "null_ratio", "null_least", "null_largest")
+    names = ("snr", "rotated_snr", "ratio", "null_ratio", "null_least", "null_largest")
     numbers = [*(f"{first[name]:.3f}" for name in names), f"{first.p_above:.2g}", f"{first.p_below:.2g}"]
     assert lines[3].split() == ["all", "tokens", "0", *numbers]
     assert lines[-1] == f"{file}: saved" and len(lines) == 3 + 6 + 1

@@ -70,8 +70,8 @@ def test_nulls_are_those_of_loops() -> None:
             for head in range(3):
                 cases = (
                     (result.null_snr[draw, 1], bases[layer][head], before + write @ rotation, own),
-                    (result.turned_snr[draw, 0, 1], turned[head], before, redone),
-                    (result.turned_snr[draw, 1, 1], turned[head], before + write, redone),
+                    (result.rotated_snr[draw, 0, 1], turned[head], before, redone),
+                    (result.rotated_snr[draw, 1, 1], turned[head], before + write, redone),
                 )
                 for measured, basis, stream, labels in cases:
                     rows = stream[labels == head]
@@ -106,7 +106,7 @@ def test_writes_that_know_nothing_of_the_subspaces_are_within_their_null() -> No
 
     Beside turned subspaces, whose SNR starts lower, most of the same layers fall below every draw.
     """
-    p_values, below_turned_subspaces = [], []
+    p_values, below_rotated_subspaces = [], []
     for seed in range(40):
         torch.manual_seed(seed)
         cfg = ModelConfig(
@@ -119,11 +119,11 @@ def test_writes_that_know_nothing_of_the_subspaces_are_within_their_null() -> No
             model.blocks[0].attn.W_O.normal_(std=0.2)
         result = audit(model, torch.randint(50, (6, 12)), n_draws=19, seed=seed)
         p_values.append(result.to_frame()[["p_above", "p_below"]].to_numpy())
-        below_turned_subspaces.append((result.ratios < result.turned_ratios.amin(0))[:, 0].numpy())
+        below_rotated_subspaces.append((result.ratios < result.rotated_ratios.amin(0))[:, 0].numpy())
     p_values = np.array(p_values)  # [model, grouping, tail]
     assert (np.abs(p_values.mean(0) - 0.525) < 4 * 0.289 / 40**0.5).all()
     assert ((p_values <= 0.05).sum(0) <= 7).all()  # of 40 at 5%, more than 7 has a probability of 0.001
-    assert (np.mean(below_turned_subspaces, 0) > 0.4).all()
+    assert (np.mean(below_rotated_subspaces, 0) > 0.4).all()
 
 
 def unrolled(noise: float, **changes: object) -> tuple[AttentionOnlyTransformer, torch.Tensor]:
@@ -154,7 +154,7 @@ def test_layers_of_the_theorem_have_its_rate_and_rotations_do_not() -> None:
         torch.testing.assert_close(
             result.ratios[grouping], torch.full((2,), 1.3, dtype=torch.float64), rtol=1e-9, atol=0
         )
-        assert float(result.null_ratios[:, grouping].max()) < 1.3 > float(result.turned_ratios[:, grouping].max())
+        assert float(result.null_ratios[:, grouping].max()) < 1.3 > float(result.rotated_ratios[:, grouping].max())
     frame = result.to_frame()
     told = frame[frame.grouping != "all tokens"]
     assert (told.p_above == 1 / 21).all() and (told.p_below == 1).all() and (told.p_snr == 1 / 21).all()
@@ -170,7 +170,7 @@ def test_rotations_leave_angles_and_sizes_alone_and_are_drawn_by_seed() -> None:
     model = maker({**SMALL, "d_head": 3})()
     first, again = (audit(model, TOKENS, n_draws=3, seed=5) for _ in range(2))
     other = audit(model, TOKENS, n_draws=3, seed=6)
-    for name in ("null_snr", "turned_snr", "pca_null_snr", "random_group_snr"):
+    for name in ("null_snr", "rotated_snr", "pca_null_snr", "random_group_snr"):
         drawn = [getattr(result, name) for result in (first, again, other)]
         torch.testing.assert_close(drawn[0], drawn[1], rtol=0, atol=0, equal_nan=True)
         assert not torch.equal(drawn[0].nan_to_num(), drawn[2].nan_to_num()) or not drawn[0].isfinite().any()

@@ -25,7 +25,7 @@ BUNDLED = (
     "novels-4l-masked",
     "novels-6l-mhsa",
 )
-MEASURED = ("snr", "null_snr", "turned_snr", "pca_snr", "pca_null_snr", "random_group_snr")
+MEASURED = ("snr", "null_snr", "rotated_snr", "pca_snr", "pca_null_snr", "random_group_snr")
 
 pytestmark = pytest.mark.usefixtures("real_bundled_folder")
 
@@ -64,7 +64,7 @@ def test_a_bundled_audit_is_what_the_audit_measures_on_its_windows(name: str) ->
     for measured, expected in (
         (again.snr, stored.audit.snr),
         (again.null_snr[0], stored.audit.null_snr[0]),
-        (again.turned_snr[0], stored.audit.turned_snr[0]),
+        (again.rotated_snr[0], stored.audit.rotated_snr[0]),
         (again.pca_snr, stored.audit.pca_snr),
         (again.pca_null_snr[0], stored.audit.pca_null_snr[0]),
     ):

@@ -13,7 +13,7 @@ from aotlens.denoise.stored import (
     BUNDLED,
     DenoiserTraining,
     bundled_path,
-    hold_against_bayes,
+    compare_with_bayes,
     random_transform,
 )
 from aotlens.denoise.tasks import GaussianMixtures
@@ -26,7 +26,7 @@ TINY = TrainingSettings(n_prompts=20, batch_size=10, n_context=12, n_epochs=3, n
 def training() -> DenoiserTraining:
     transform = random_transform(4, seed=3)
     layers = train_layers(GaussianMixtures(n=4), "softmax", TINY, seeds=(5, 1), transform=transform)
-    return hold_against_bayes(layers, command="by hand")
+    return compare_with_bayes(layers, command="by hand")
 
 
 @pytest.mark.parametrize("key", BUNDLED, ids=lambda key: bundled_path(*key).stem)
@@ -69,7 +69,7 @@ def test_baselines_are_those_of_the_task(training) -> None:
 
 def test_baselines_and_scan_are_those_of_prompts_that_were_not_transformed(training) -> None:
     plain = train_layers(GaussianMixtures(n=4), "softmax", TINY, seeds=(5, 1))
-    against = hold_against_bayes(plain)
+    against = compare_with_bayes(plain)
     assert against.baselines == training.baselines and against.optimum == training.optimum
     frame = training.to_frame()
     assert frame.least_test_loss.tolist() == pytest.approx([float(run.min()) for run in training.layers.test_loss])

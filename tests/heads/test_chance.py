@@ -86,7 +86,7 @@ WRITTEN = {
     "current_token": distance(0),
     "first_token": distance(N),
     "fixed_offset": distance(7),
-    "broadcast": even,
+    "uniform_attention": even,
     **{
         name: to_targets(name)
         for name in ("induction", "duplicate_token", "separator", "punctuation", "open_bracket", "same_indentation",
@@ -150,7 +150,7 @@ def test_chance_is_what_the_mean_pattern_of_the_others_scores() -> None:
         assert scores.uniform[offset, layer, head] == pytest.approx(
             float(flat[0][1:, 1:].diagonal(best).mean()), abs=1e-6
         )
-    broad = scores.motifs.index("broadcast")
+    broad = scores.motifs.index("uniform_attention")
     entropy = torch.special.entr(cache["pattern", 1][:, 2])[:, 2:].sum(-1) / torch.arange(3, N + 1).log()
     assert scores.values[broad, 1, 2] == pytest.approx(float(entropy.mean()), abs=1e-6)
     assert scores.uniform[broad] == pytest.approx(1.0)
@@ -209,7 +209,7 @@ def test_untrained_heads_do_neither_more_nor_less_than_chance() -> None:
 
 def test_with_later_keys_an_offset_may_lie_ahead() -> None:
     model, tokens = small(causal=False), text_tokens()
-    scores = attention_to(model, tokens, ["fixed_offset", "broadcast"])
+    scores = attention_to(model, tokens, ["fixed_offset", "uniform_attention"])
     _, cache = model.run_with_cache(tokens)
     A = cache["pattern", 0][:, 1, :, 1:].detach()  # without key 0, so that keys are one further ahead
     most = N - 1 - N // 8
@@ -218,7 +218,7 @@ def test_with_later_keys_an_offset_may_lie_ahead() -> None:
     assert scores.best_offsets is not None and scores.best_offsets[0, 1] == best
     assert scores["fixed_offset"][0, 1] == pytest.approx(float(A[1::2].mean(0).diagonal(best - 1).mean()), abs=1e-6)
     entropy = torch.special.entr(cache["pattern", 0][:, 1])[:, 2:].sum(-1) / np.log(N)
-    assert scores["broadcast"][0, 1] == pytest.approx(float(entropy.mean()), abs=1e-6)
+    assert scores["uniform_attention"][0, 1] == pytest.approx(float(entropy.mean()), abs=1e-6)
 
 
 def test_random_tokens_have_the_chance_of_even_attention_and_no_words() -> None:

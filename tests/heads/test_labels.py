@@ -8,7 +8,7 @@ import pytest
 from aotlens.heads import MotifScores, head_labels
 from tests.messages import refused, says
 
-MOTIFS = ("previous_token", "first_token", "induction", "broadcast")
+MOTIFS = ("previous_token", "first_token", "induction", "uniform_attention")
 
 
 def scores(*rows: tuple[float, float, float, float], chance: float = 0.05, n_layers: int = 1) -> MotifScores:
@@ -26,7 +26,7 @@ def scores(*rows: tuple[float, float, float, float], chance: float = 0.05, n_lay
         ((0.15, 0.50, 0.00, 0.0), "first_token", False, 0.45 - 0.10),  # .3 of it is no half
         ((0.04, 0.92, 0.00, 0.0), "first_token", False, 0.87),  # too little is left
         ((0.30, 0.35, 0.00, 0.0), "mixed", False, np.nan),  # who does not rest is not divided
-        ((0.10, 0.10, 0.00, 0.95), "broadcast", False, 0.05),
+        ((0.10, 0.10, 0.00, 0.95), "uniform_attention", False, 0.05),
     ],
 )
 def test_the_first_position_is_where_heads_rest(head: tuple, label: str, resting: bool, margin: float) -> None:

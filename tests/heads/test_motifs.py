@@ -131,7 +131,7 @@ def test_what_the_inputs_lack_is_nan_with_the_reason() -> None:
     assert all("strings" in scores.reasons[name] for name in OF_WORDS)
     assert "ids of special tokens" in scores.reasons["separator"] and "tokenizer" in scores.reasons["separator"]
     assert "no query" in scores.reasons["induction"] and scores.best("induction") is None
-    counted = {"previous_token": 3, "current_token": 3, "first_token": 3, "broadcast": 1, "fixed_offset": 1}
+    counted = {"previous_token": 3, "current_token": 3, "first_token": 3, "uniform_attention": 1, "fixed_offset": 1}
     assert scores.n_queries.tolist() == [counted.get(name, 0) for name in scores.motifs]
 
 

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from aotlens.data import Tokenizer
-from aotlens.interop import open_foreign
+from aotlens.interop import open_external
 from tests.messages import refused
 
 
 def load_legacy(source: Any, **options: Any) -> Any:
     """The model alone."""
-    return open_foreign(source, **options).model
+    return open_external(source, **options).model
 
 
 SIZES = {"n_layers": 2, "d_model": 6, "d_head": 4, "n_heads": 2, "n_ctx": 7, "d_vocab": 9}

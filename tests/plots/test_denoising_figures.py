@@ -10,8 +10,8 @@ from aotlens.denoise import (
     LinearSubspaces,
     TrainingSettings,
     audit,
+    compare_with_bayes,
     denoising_rates,
-    hold_against_bayes,
     landscape,
     train_layers,
 )
@@ -66,7 +66,7 @@ def test_an_audit_stands_beside_its_rotations() -> None:
 def test_training_stands_beside_bayes() -> None:
     settings = TrainingSettings(n_prompts=20, batch_size=10, n_context=8, n_epochs=3, n_test_prompts=10)
     layers = train_layers(TASK, "linear", settings, seeds=(0, 1))
-    training = hold_against_bayes(layers)
+    training = compare_with_bayes(layers)
     figure = denoiser_curves(training)
     lines = {trace.name: trace for trace in figure.data if trace.name}
     np.testing.assert_allclose(lines["other prompts"].y, layers.test_loss.mean(0).numpy(), rtol=1e-6)

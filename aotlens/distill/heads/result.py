@@ -93,7 +93,7 @@ class Distillation(Result):
     mean_z: Float[Tensor, "head d_head"]
     """The head's mean z over training tokens: what mean ablation puts in its place."""
     only_seed: Int64[np.ndarray, " head"] | None = None
-    """Where the FFNs of one seed a head are kept: which, from 0 (`lighten`)."""
+    """Where the FFNs of one seed a head are kept: which, from 0 (`compress`)."""
 
     @property
     def headline(self) -> str:
@@ -210,7 +210,7 @@ class Distillation(Result):
         return self.ffns(width)(self.place(head), self.seed_index(head, width, seed), x)
 
     def ffns(self, width: int | None = None) -> FFNWeights:
-        """The FFNs of a width. Raises `ValueError` where they were not kept (`lighten`)."""
+        """The FFNs of a width. Raises `ValueError` where they were not kept (`compress`)."""
         width = self.hidden[self.width_index(width)]
         if width not in self.weights:
             kept = ", ".join(map(str, self.weights)) or "no width"

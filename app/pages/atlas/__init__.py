@@ -1,4 +1,4 @@
-"""Atlas: what every head of a checkpoint does, a row and a dossier each, and a guided path to an induction circuit."""
+"""Atlas: what every head of a checkpoint does, a row and a summary each, and a guided path to an induction circuit."""
 
 from __future__ import annotations
 

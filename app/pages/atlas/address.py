@@ -1,4 +1,4 @@
-"""The Atlas page's address: a checkpoint, two scores, which heads are listed, and the head whose dossier is open."""
+"""The Atlas page's address: a checkpoint, two scores, which heads are listed, and the head whose summary is open."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class AtlasState:
     where: str | None = address.text(most=300)
     """Which heads are listed, as `induction_random > 0.4`; None: all."""
     head: tuple[int, int] | None = address.head()
-    """The head whose dossier is open; None: the first."""
+    """The head whose summary is open; None: the first."""
     bin: int | None = address.whole(most=9)
     """Whose examples are shown, by tenths of attention away from key 0; None: the highest bin that has some."""
     tab: Tab = address.choice(get_args(Tab), "heads")

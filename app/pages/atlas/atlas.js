@@ -1,4 +1,4 @@
-// The Atlas page between two questions to the server: a click on a head opens its dossier.
+// The Atlas page between two questions to the server: a click on a head opens its summary.
 (function () {
     "use strict";
 
@@ -13,7 +13,7 @@
     });
 
     aotlens.page("atlas", {
-        // The head whose dossier is open, of the atlas that is shown: the first one where that has no such head.
+        // The head whose summary is open, of the atlas that is shown: the first one where that has no such head.
         choose: function ({ shown, head }) {
             const picked = Boolean(shown && head && head[0] < shown.layers && head[1] < shown.heads);
             const [layer, number] = picked ? head : [0, 0];

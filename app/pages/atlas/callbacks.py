@@ -13,11 +13,11 @@ from app.core import Core
 from app.core.corpora import PASTED
 from app.core.errors import RequestError
 from app.core.jobs import Job
-from app.pages.atlas import dossier, words
+from app.pages.atlas import captions, summary
 from app.pages.atlas.address import AtlasState
 from app.pages.atlas.ids import GUIDED, VIEWS, ids
 from app.pages.atlas.layout import TOKENS
-from app.pages.atlas.service import Atlases, Order
+from app.pages.atlas.service import Atlases, AtlasRequest
 from app.pages.atlas.tables import columns_of, head_columns, head_rows
 from app.shell import ids as shell
 from app.shell import own_texts
@@ -42,16 +42,16 @@ def register(app: App, service: Atlases) -> None:
     panels = {
         ids.TABLE: _own(ids.TABLE, list_heads, parts=("columns", "rows", "caption"), empty={"columns": no_update}),
         ids.SCATTER: VIEWS[ids.SCATTER],
-        ids.DOSSIER: _own(ids.DOSSIER, dossier.sentence, parts=("body", "title"), empty={"title": "One head"}),
-        ids.EXAMPLES: _own(ids.EXAMPLES, partial(dossier.passages, core), parts=("body", "caption"), **bins),
-        ids.MOTIFS: _own(ids.MOTIFS, dossier.motifs),
-        ids.LOSSES: _own(ids.LOSSES, dossier.losses),
-        ids.PARTNERS: _own(ids.PARTNERS, partial(dossier.partners, core)),
+        ids.SUMMARY: _own(ids.SUMMARY, summary.sentence, parts=("body", "title"), empty={"title": "One head"}),
+        ids.EXAMPLES: _own(ids.EXAMPLES, partial(summary.passages, core), parts=("body", "caption"), **bins),
+        ids.MOTIFS: _own(ids.MOTIFS, summary.motifs),
+        ids.LOSSES: _own(ids.LOSSES, summary.losses),
+        ids.PARTNERS: _own(ids.PARTNERS, partial(summary.partners, core)),
     }
     show_views(app, service.workshop, panels, service.values, shown=ids.CHOSEN, keys=ids.DRAWN, inputs=chosen)
-    slow = {ids.WEIGHTS: _own(ids.WEIGHTS, partial(dossier.weights, core))}
+    slow = {ids.WEIGHTS: _own(ids.WEIGHTS, partial(summary.weights, core))}
     show_views(app, service.workshop, slow, service.values, shown=ids.CHOSEN, keys=ids.WEIGHED, inputs={})
-    files = {panel: view for panel, view in VIEWS.items() if panel != ids.DOSSIER}
+    files = {panel: view for panel, view in VIEWS.items() if panel != ids.SUMMARY}
     save_files(app, tables(service.workshop, files, service.values), stores(shown=ids.CHOSEN) | chosen)
 
 
@@ -62,11 +62,11 @@ def _own(panel: str, draw: Any, **rest: Any) -> Own:
 def list_heads(chosen: Chosen, result: Any) -> dict[str, Any]:
     """The heads that are found: the usual columns, and those that the search names."""
     frame = result.to_frame()
-    listed = columns_of(frame, *words.named(chosen.where, frame))
+    listed = columns_of(frame, *captions.named(chosen.where, frame))
     return {"columns": head_columns(frame, listed), "rows": head_rows(frame, listed), "caption": result.headline}
 
 
-@python_of(*(panel for panel in VIEWS if panel != ids.DOSSIER), *GUIDED)
+@python_of(*(panel for panel in VIEWS if panel != ids.SUMMARY), *GUIDED)
 def python(core: Core, service: Atlases, state: AtlasState, panel: str) -> list[str]:
     """The lines that give a panel's numbers."""
     return python_lines({**VIEWS, **GUIDED}[panel], service.of_address(state))
@@ -103,14 +103,14 @@ def _register_choice(app: App, service: Atlases) -> None:
         choice = service.choose(checkpoint, asked["corpus"], made)
         shown = service.shown(choice)
         d_mlp = service.core.catalog.config(checkpoint).get("d_mlp")
-        mlps = [words.mlps(checkpoint, d_mlp)] if d_mlp else []
+        mlps = [captions.mlps(checkpoint, d_mlp)] if d_mlp else []
         if choice is None or shown is None:
             service.core.catalog.need_text(checkpoint)  # of a model of images none can be made
-            return {"shown": None, "body": " ".join([words.none_yet(checkpoint), *mlps])}
+            return {"shown": None, "body": " ".join([captions.none_yet(checkpoint), *mlps])}
         options = [{"value": name, "label": column_title(name)} for name in score_columns(shown.atlas.to_frame())]
-        said = [*words.shown(shown), *mlps]
+        said = [*captions.shown(shown), *mlps]
         if asked["corpus"] is not None and shown.corpus is None:
-            said.append(words.gone(checkpoint, asked["corpus"]))
+            said.append(captions.gone(checkpoint, asked["corpus"]))
         shape = choice["layers"], choice["heads"]
         same = before is not None and (before["layers"], before["heads"]) == shape
         return {
@@ -119,7 +119,7 @@ def _register_choice(app: App, service: Atlases) -> None:
         }  # fmt: skip
 
 
-def order_of(service: Atlases, checkpoint: Any, corpus: Any, pasted: str | None, tokens: Any) -> Order:
+def order_of(service: Atlases, checkpoint: Any, corpus: Any, pasted: str | None, tokens: Any) -> AtlasRequest:
     """What the form says. Raises RequestError for what can't be done."""
     corpora = service.core.corpora
     if corpus == PASTED:
@@ -127,4 +127,6 @@ def order_of(service: Atlases, checkpoint: Any, corpus: Any, pasted: str | None,
             raise RequestError("There is no text to read: paste or upload one, or choose a corpus.")
         corpus = corpora.paste(pasted or "")
         corpora.keep_pasted(corpus)
-    return Order(checkpoint=str(checkpoint), corpus=str(corpus), tokens=min(int(tokens or TOKENS[0]), max(TOKENS)))
+    return AtlasRequest(
+        checkpoint=str(checkpoint), corpus=str(corpus), tokens=min(int(tokens or TOKENS[0]), max(TOKENS))
+    )

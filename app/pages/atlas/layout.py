@@ -56,7 +56,7 @@ def layout(core: Core, service: Atlases, state: AtlasState) -> html.Div:
                 state.tab,
                 {
                     "heads": ("All heads", _all_heads(state)),
-                    "head": ("One head", _dossier(core, state)),
+                    "head": ("One head", _summary(core, state)),
                     "path": ("Guided path", _path()),
                 },
                 label="Atlas",
@@ -118,7 +118,7 @@ def _all_heads(state: AtlasState) -> html.Div:
     )  # fmt: skip
 
 
-def _dossier(core: Core, state: AtlasState) -> html.Div:
+def _summary(core: Core, state: AtlasState) -> html.Div:
     links = [
         link_button(ids.OPEN_HEADS, "On a text", core.links.to("heads")),
         link_button(ids.OPEN_CIRCUITS, "Its circuits", core.links.to("circuits")),
@@ -128,16 +128,16 @@ def _dossier(core: Core, state: AtlasState) -> html.Div:
         id=ids.BIN, data=[str(place) for place in range(10)], value="" if state.bin is None else str(state.bin),
         size="xs", **{"aria-label": "Attention away from key 0"},
     )  # fmt: skip
-    head = [head_picker(ids.HEADS, ids.HEAD), html.Div(id=shell.body(ids.DOSSIER), className="atlas-says")]
+    head = [head_picker(ids.HEADS, ids.HEAD), html.Div(id=shell.body(ids.SUMMARY), className="atlas-says")]
     examples = [caption(ids.EXAMPLES), html.Div(id=shell.body(ids.EXAMPLES))]
     return html.Div(
         [
-            _panel(ids.DOSSIER, html.Div(head, className="atlas-head"), controls=links, exports=()),
+            _panel(ids.SUMMARY, html.Div(head, className="atlas-head"), controls=links, exports=()),
             html.Div([_panel(ids.EXAMPLES, examples, controls=bins), _panel(ids.MOTIFS)], className="stack"),
             _panel(ids.WEIGHTS),
             html.Div([_panel(ids.LOSSES), _panel(ids.PARTNERS)], className="stack"),
         ],
-        className="atlas-dossier",
+        className="atlas-summary",
     )
 
 

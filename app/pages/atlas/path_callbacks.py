@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from dash import dcc, html
 
 from aotlens.views.atlas import Chosen
-from app.pages.atlas import words
-from app.pages.atlas.dossier import small_table
+from app.pages.atlas import captions
 from app.pages.atlas.ids import GUIDED, ids
 from app.pages.atlas.service import Atlases
 from app.pages.atlas.service_path import Step, steps
+from app.pages.atlas.summary import small_table
 from app.shell.app import App
 from app.shell.props import stores
 from app.shell.sharing import save_files
@@ -48,9 +48,9 @@ def judge(chosen: Chosen, circuit: InductionCircuit) -> dict[str, Any]:
     each = circuit.each
     alone = [
         (
-            words.name(head),
-            words.signed(change, "+.2f"),
-            words.between(low, high, "+.2f"),
+            captions.name(head),
+            captions.signed(change, "+.2f"),
+            captions.between(low, high, "+.2f"),
             f"{change / circuit.gain:.0%}",
         )
         for head, change, (low, high) in zip(each.heads, each.changes, each.intervals(), strict=True)

@@ -25,7 +25,7 @@ _GONE = "This atlas is no longer in memory: make it again."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class AtlasRequest:
     """An atlas to be made."""
 
     checkpoint: str
@@ -35,7 +35,7 @@ class Order:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Made:
+class AtlasResult:
     """An atlas and what it was made of."""
 
     chosen: Chosen
@@ -55,7 +55,7 @@ class Atlases:
     def __init__(self, core: Core) -> None:
         self.core, self.jobs = core, Jobs(kept=16, memory=core.memory, seconds=core.settings.job_seconds)
         self.workshop = _Workshop(core, self)
-        self._stored: Cache[tuple[str, str], Made | None] = core.memory.cache(16)
+        self._stored: Cache[tuple[str, str], AtlasResult | None] = core.memory.cache(16)
         self._keys: dict[tuple[str, str], str] = {}
         self._stamps: dict[int, str] = {}
 
@@ -80,13 +80,13 @@ class Atlases:
             "layers": n_layers, "heads": n_heads,
         }  # fmt: skip
 
-    def shown(self, choice: Mapping[str, Any] | None) -> Made | None:
+    def shown(self, choice: Mapping[str, Any] | None) -> AtlasResult | None:
         """What `choose` chose; None where there is none any more."""
         if not choice:
             return None
         return self.stored(choice["name"]) if choice["key"] is None else self.done(choice["key"])
 
-    def stored(self, checkpoint: str | None) -> Made | None:
+    def stored(self, checkpoint: str | None) -> AtlasResult | None:
         """The atlas that comes with a checkpoint; None for one that has none, or other weights of that name.
 
         Raises RequestError for one that can't be read.
@@ -94,7 +94,7 @@ class Atlases:
         info = self.core.catalog.info(checkpoint)
         return self._stored.get((info.name, info.weights_sha256), lambda: self._read(info))
 
-    def _read(self, info: Any) -> Made | None:
+    def _read(self, info: Any) -> AtlasResult | None:
         from aotlens.heads.atlas_records import bundled_atlas_path
 
         path = bundled_atlas_path(info.name)
@@ -110,14 +110,14 @@ class Atlases:
             return None
         held_out = f"{len(record.documents)} held-out documents of " if record.documents else ""
         about = f"{held_out}{record.corpus}, {record.atlas.examples.tokens.size:,} tokens (stored)"
-        return Made(chosen=chosen, corpus=None, about=about, atlas=record.atlas, key=key)
+        return AtlasResult(chosen=chosen, corpus=None, about=about, atlas=record.atlas, key=key)
 
-    def done(self, key: str | None) -> Made | None:
+    def done(self, key: str | None) -> AtlasResult | None:
         """A finished atlas; None where there is none any more."""
         job = self.jobs.get(key) if key else None
         return job.result if job is not None and job.state == "done" else None
 
-    def start(self, order: Order, *, session: str = "") -> Job:
+    def start(self, order: AtlasRequest, *, session: str = "") -> Job:
         """Make an atlas in the background; the job that does, or did. Raises RequestError for what isn't there."""
         loaded = self.core.catalog.load(order.checkpoint)
         self.core.catalog.need_text(order.checkpoint)
@@ -127,7 +127,7 @@ class Atlases:
             key, f"Atlas of {order.checkpoint}", lambda report: self._make(order, key, report), session=session
         )  # fmt: skip
 
-    def _make(self, order: Order, key: str, report: Report) -> Made:
+    def _make(self, order: AtlasRequest, key: str, report: Report) -> AtlasResult:
         from aotlens.heads import atlas
 
         info = self.core.catalog.info(order.checkpoint)
@@ -146,7 +146,7 @@ class Atlases:
             stamp=stamp,
         )  # fmt: skip
         about = f"{text.about}: {made.examples.tokens.size:,} tokens"
-        return Made(chosen=chosen, corpus=order.corpus, about=about, atlas=made, key=key)
+        return AtlasResult(chosen=chosen, corpus=order.corpus, about=about, atlas=made, key=key)
 
     def stamped(self, stamp: int) -> Atlas:
         """The atlas that was made in the background and has this stamp. Raises RequestError where it is gone."""
@@ -166,14 +166,14 @@ class Atlases:
         head = (int(shown["layer"]), int(shown["head"])) if shown["picked"] else None
         return _chosen(made, where, x, y, head, int(bin) if bin else None)
 
-    def needed(self, shown: Mapping[str, Any]) -> Made:
+    def needed(self, shown: Mapping[str, Any]) -> AtlasResult:
         """What is shown. Raises RequestError where it is no longer there."""
         made = self.shown(shown)
         if made is None:
             raise RequestError(_GONE)
         return made
 
-    def made_of(self, chosen: Chosen) -> Made:
+    def made_of(self, chosen: Chosen) -> AtlasResult:
         """The atlas that views ask for so. Raises RequestError where it is no longer there."""
         key = None if chosen.corpus is None else self._stamps.get(chosen.stamp, "")
         return self.needed({"key": key, "name": chosen.checkpoint})
@@ -187,7 +187,7 @@ class Atlases:
         return _chosen(made, state.where, state.x, state.y, state.head, state.bin)
 
 
-def _chosen(made: Made, where: str | None, x: str, y: str, head: Head | None, bin: int | None) -> Chosen:
+def _chosen(made: AtlasResult, where: str | None, x: str, y: str, head: Head | None, bin: int | None) -> Chosen:
     from aotlens.heads import find_heads
 
     readable = where = where or ""

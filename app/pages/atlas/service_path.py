@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from aotlens.plots import glyphs
 from app.core.errors import RequestError
 from app.core.examples import EXAMPLES
-from app.pages.atlas import words
+from app.pages.atlas import captions
 from app.pages.atlas.address import ADDRESS
-from app.pages.atlas.service import Atlases, Made
+from app.pages.atlas.service import Atlases, AtlasResult
 
 if TYPE_CHECKING:
     from aotlens.heads import InductionCircuit
@@ -32,7 +32,7 @@ class Step:
     """(text, address), the view itself first."""
 
 
-def steps(service: Atlases, made: Made, circuit: InductionCircuit) -> list[Step]:
+def steps(service: Atlases, made: AtlasResult, circuit: InductionCircuit) -> list[Step]:
     """The six views, in order, for the heads of an atlas and their circuit. Raises RequestError where the text cannot
     be read by this model, or nothing comes twice in it."""
     from aotlens.heads.induction import strongest_repeat
@@ -43,9 +43,11 @@ def steps(service: Atlases, made: Made, circuit: InductionCircuit) -> list[Step]
     here = {**at, "corpus": made.corpus}
     best = int(circuit.induction.argmax())
     head, earlier = circuit.heads[best], circuit.previous[best]
-    name, before = words.name(head), words.name(earlier)
+    name, before = captions.name(head), captions.name(earlier)
     threshold = MOTIFS["induction"].threshold
-    scores = [f"{words.name(one)} ({score:.2f})" for one, score in zip(circuit.heads, circuit.induction, strict=True)]
+    scores = [
+        f"{captions.name(one)} ({score:.2f})" for one, score in zip(circuit.heads, circuit.induction, strict=True)
+    ]
     patterns = service.core.inference.analyse(checkpoint, _TEXT).patterns
     try:
         query, key, attention = strongest_repeat(patterns, head)
@@ -58,7 +60,7 @@ def steps(service: Atlases, made: Made, circuit: InductionCircuit) -> list[Step]
     on_text = made.atlas.motifs["induction"][head]
     each, n_tokens = circuit.each, int(service.core.catalog.config(checkpoint)["d_vocab"])
     beside = [
-        f" Without {words.name(one)}, of the same layer, by {change:.2f}."
+        f" Without {captions.name(one)}, of the same layer, by {change:.2f}."
         for one, change in zip(each.heads, each.changes, strict=True)
         if one[0] == head[0] and one not in circuit.heads
     ]
@@ -94,7 +96,7 @@ def steps(service: Atlases, made: Made, circuit: InductionCircuit) -> list[Step]
             "So each key tells which token stood before it.",
             links=(
                 ("Open the composition", links.to("circuits", **at, head=head, view="composition")),
-                (f"The dossier of {before}", ADDRESS.to(**here, head=earlier, tab="head")),
+                (f"The summary of {before}", ADDRESS.to(**here, head=earlier, tab="head")),
             ),
         ),
         Step(
@@ -120,4 +122,4 @@ def steps(service: Atlases, made: Made, circuit: InductionCircuit) -> list[Step]
 
 
 def _names(heads: tuple[tuple[int, int], ...]) -> str:
-    return ", ".join(words.name(one) for one in sorted(set(heads)))
+    return ", ".join(captions.name(one) for one in sorted(set(heads)))

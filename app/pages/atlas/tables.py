@@ -30,7 +30,7 @@ def columns_of(frame: pd.DataFrame, *more: str) -> list[str]:
 def head_columns(frame: pd.DataFrame, listed: Sequence[str]) -> list[dict[str, Any]]:
     """Definitions of the columns, the head first."""
     defs: list[dict[str, Any]] = [
-        {"field": "order", "headerName": "head", "headerTooltip": "Layer and head; click one for its dossier",
+        {"field": "order", "headerName": "head", "headerTooltip": "Layer and head; click one for its summary",
          "cellClass": "pick", "pinned": "left", "valueFormatter": {"function": "params.data.name"}}
     ]  # fmt: skip
     for column in listed:

@@ -16,7 +16,7 @@ from app.core import Core
 from app.pages.circuits import tables as listed
 from app.pages.circuits.address import CircuitsState
 from app.pages.circuits.ids import VIEWS, ids
-from app.pages.circuits.service import LINES, Asked, Circuits, has_biases
+from app.pages.circuits.service import LINES, CircuitRequest, Circuits, has_biases
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.choices import head_buttons, options
@@ -102,7 +102,7 @@ def _line(axis: str) -> Own:
     )  # fmt: skip
 
 
-def choose(circuits: Circuits, chosen: Asked, model: Any) -> dict[str, Any]:
+def choose(circuits: Circuits, chosen: CircuitRequest, model: Any) -> dict[str, Any]:
     """Which circuit is shown, what else could be, and what its numbers are."""
     before, place = chosen.before, (chosen.checkpoint, chosen.head[0], chosen.kind)
     lefts, rights = (sides(chosen.model, chosen.head[0], chosen.kind) for sides in (left_sides, right_sides))
@@ -144,7 +144,7 @@ def _options(sides: dict[str, str]) -> list[dict[str, str]]:
     return [{"value": value, "label": label} for value, label in sides.items()]
 
 
-def _lines(circuits: Circuits, chosen: Asked) -> dict[str, dict[str, Any]]:
+def _lines(circuits: Circuits, chosen: CircuitRequest) -> dict[str, dict[str, Any]]:
     """Options and values of the searchable choices, where rows or columns mean others than before.
 
     The page's script puts them there: where a callback both reads and sets a choice of several, Dash waits for ever.
@@ -162,17 +162,17 @@ def _lines(circuits: Circuits, chosen: Asked) -> dict[str, dict[str, Any]]:
     return lines
 
 
-def name_map(chosen: Asked, result: Any) -> dict[str, Any]:
+def name_map(chosen: CircuitRequest, result: Any) -> dict[str, Any]:
     """The map's title."""
     return {"title": f"Map of {chosen.kind.upper()} of head {chosen.name}"}
 
 
-def list_top(chosen: Asked, result: Any) -> dict[str, Any]:
+def list_top(chosen: CircuitRequest, result: Any) -> dict[str, Any]:
     """Both ends of the whole matrix."""
     return {"lines": listed.ends(result, ("Largest", "Smallest"), height="tall")}
 
 
-def list_line(axis: str, chosen: Asked, result: Any) -> dict[str, Any]:
+def list_line(axis: str, chosen: CircuitRequest, result: Any) -> dict[str, Any]:
     """Both ends of one row or column."""
     this, other = (result.rows, result.columns) if axis == "row" else (result.columns, result.rows)
     kind, name = chosen.kind, f"‹{listed.full_labels(this)[0]}›"
@@ -185,23 +185,23 @@ def list_line(axis: str, chosen: Asked, result: Any) -> dict[str, Any]:
     }
 
 
-def list_block(chosen: Asked, result: Any) -> dict[str, Any]:
+def list_block(chosen: CircuitRequest, result: Any) -> dict[str, Any]:
     """A block's entries by size."""
     said = {"notice": taken_instead([chosen.block_said])} if chosen.block_said else {}
     return {"lines": listed.by_size(result.entries), **said}
 
 
-def list_singular(chosen: Asked, result: Any) -> dict[str, Any]:
+def list_singular(chosen: CircuitRequest, result: Any) -> dict[str, Any]:
     """The singular pairs, a table."""
     return {"lines": [listed.singular_table(result)], "caption": VIEWS[ids.SINGULAR].caption(chosen, result)}
 
 
-def list_composition(chosen: Asked, result: Any) -> dict[str, Any]:
+def list_composition(chosen: CircuitRequest, result: Any) -> dict[str, Any]:
     """Every pair that the head is in."""
     return {"lines": listed.pairs(result), "box": "graph-composition"}
 
 
-def list_copying(chosen: Asked, result: Any) -> dict[str, Any]:
+def list_copying(chosen: CircuitRequest, result: Any) -> dict[str, Any]:
     """What every head copies."""
     caption = VIEWS[ids.COPYING].caption(chosen, result)
     return {"lines": listed.copying(result, chosen.head), "caption": caption}

@@ -22,7 +22,7 @@ LINES = {"rows": (0, True), "columns": (1, True), "row": (0, False), "column": (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked(Chosen):
+class CircuitRequest(Chosen):
     """A circuit that the model has, and what else the page says of it."""
 
     problem: str
@@ -49,7 +49,7 @@ class Circuits:
         self, form: Mapping[str, Any], rows: Any = None, columns: Any = None, row: Any = None, column: Any = None,
         statistic: str = "extreme", block: Any = None, z: Any = None, *, asked: Mapping[str, Any] | None = None,
         before: Mapping[str, Any] | None = None,
-    ) -> Asked:  # fmt: skip
+    ) -> CircuitRequest:  # fmt: skip
         """What the page shows for its form. What the address named (`asked`) counts where nothing was shown `before`.
 
         Raises RequestError for a checkpoint that isn't there or can't be opened.
@@ -85,7 +85,7 @@ class Circuits:
             said=tuple(said), block_said=block_said, spaces=spaces, before=before,
         )  # fmt: skip
 
-    def of_address(self, state: CircuitsState) -> Asked:
+    def of_address(self, state: CircuitsState) -> CircuitRequest:
         """What an address says."""
         said = {field.name: getattr(state, field.name) for field in fields(state)}
         form = {name: said[name] for name in ("checkpoint", "head", "kind", "left", "right", "biases", "distance")}
@@ -111,7 +111,7 @@ class Circuits:
             return None
         return self.labels(self._circuit(shown["form"]))[of_columns]
 
-    def _circuit(self, form: Mapping[str, Any]) -> Asked:
+    def _circuit(self, form: Mapping[str, Any]) -> CircuitRequest:
         """The circuit that a form names; a head or a side that there isn't is the first there is."""
         name = form["checkpoint"] or self.core.catalog.default()
         model, settings = self.core.catalog.load(name).model.cfg, self.core.settings
@@ -124,7 +124,7 @@ class Circuits:
             there = offered(model, layer, kind)
             sides[side] = form[side] if form[side] in there else next(iter(there))
         most, distance = most_distance(model, kind), form["distance"]
-        asked = Asked(
+        asked = CircuitRequest(
             checkpoint=str(name), model=model, head=(layer, head), kind=kind, **sides,
             biases=bool(form["biases"]) and has_biases(model, kind),
             distance=min(int(distance), most) if most and distance is not None else None, n_entries=settings.n_entries,

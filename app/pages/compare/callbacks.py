@@ -8,7 +8,7 @@ from dash import no_update
 
 from app.core import Core
 from app.core.files import File
-from app.pages.compare import files, words
+from app.pages.compare import captions, files
 from app.pages.compare.address import Side
 from app.pages.compare.ids import ids
 from app.pages.compare.service import Compare, Panes
@@ -76,18 +76,21 @@ def _register_losses(app: App, service: Compare) -> None:
             return None
         panes = service.panes(asked)
         losses = service.losses(panes)
-        caption = words.losses_line(panes, losses)
+        caption = captions.losses_line(panes, losses)
         if losses.difference is not None:
             patterns = panes.left.patterns
             strip = token_strip(
-                patterns.tokens.tolist(), patterns.str_tokens, losses.difference.tolist(), tips=words.loss_tips(losses)
+                patterns.tokens.tolist(),
+                patterns.str_tokens,
+                losses.difference.tolist(),
+                tips=captions.loss_tips(losses),
             )
             return {"strip": strip, "other": [], "caption": caption}
         strips = [
             token_strip(result.patterns.tokens.tolist(), result.patterns.str_tokens, values.tolist())
             for result, values in zip(panes.results.values(), (losses.left, losses.right), strict=True)
         ]
-        return {"strip": strips[0], "other": strips[1], "caption": f"{words.why_not_aligned(panes)} {caption}"}
+        return {"strip": strips[0], "other": strips[1], "caption": f"{captions.why_not_aligned(panes)} {caption}"}
 
     def losses_csv(asked: dict[str, Any]) -> File:
         panes = service.panes(asked)

@@ -11,8 +11,8 @@ from app.core.files import File, csv_file
 from app.core.head_maps import View
 from app.pages.compare import differences
 from app.pages.compare.address import Side
+from app.pages.compare.captions import head_name
 from app.pages.compare.service import HeadPair, Losses, Panes
-from app.pages.compare.words import head_name
 
 if TYPE_CHECKING:
     from aotlens.heads import HeadMatching

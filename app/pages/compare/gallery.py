@@ -9,8 +9,8 @@ from aotlens.plots import Theme, data_uri, sprite
 from app.core import head_maps
 from app.core.head_maps import View
 from app.pages.compare.address import Side
+from app.pages.compare.captions import head_name
 from app.pages.compare.service import HeadPair, Panes
-from app.pages.compare.words import head_name
 
 #: Pixels a side of a picture.
 _CELL = 48

@@ -11,7 +11,7 @@ from dash import dcc, html
 from app.core import Core
 from app.core.examples import EXAMPLES
 from app.core.switches import HOWS, NEEDS
-from app.pages.compare import explanations, words
+from app.pages.compare import captions, explanations
 from app.pages.compare.address import CompareState, Head, Side
 from app.pages.compare.ids import ids
 from app.pages.compare.presets import PRESETS
@@ -38,7 +38,10 @@ def layout(core: Core, service: Compare, state: CompareState) -> html.Div:
             dcc.Store(id=ids.SHOWN),
             dcc.Store(id=ids.PAIR),
             dcc.Store(id=ids.POSITIONS, data=positions),
-            *(dcc.Store(id=ids.named(f"{side}-off")[f"{side}_off"], data=asked[side]["off"]) for side in words.SIDES),
+            *(
+                dcc.Store(id=ids.named(f"{side}-off")[f"{side}_off"], data=asked[side]["off"])
+                for side in captions.SIDES
+            ),
             _form(core, asked, state),
             panel(
                 ids.LOSSES, "Loss per token", explanations.LOSSES,
@@ -88,7 +91,7 @@ def _form(core: Core, asked: dict[str, Any], state: CompareState) -> html.Sectio
     )
     content = html.Div(
         [
-            *(_pane(core, asked, side) for side in words.SIDES),
+            *(_pane(core, asked, side) for side in captions.SIDES),
             texts,
             html.Div([example, *_instead(core, state), another, run], className="compare-asking"),
         ],
@@ -119,7 +122,7 @@ def _presets(core: Core) -> list[html.Button]:
 def _pane(core: Core, asked: dict[str, Any], side: Side) -> html.Div:
     named = ids.named(f"{side} {side}-off {side}-switches")
     choice = checkpoint_choice(named[side], core.catalog, asked[side]["checkpoint"], reads_text=True)
-    choice.label, choice.size = words.SIDES[side], "xs"
+    choice.label, choice.size = captions.SIDES[side], "xs"
     off = html.Details(
         [
             html.Summary(html.Span(id=ids.named(f"{side}-off-line")[f"{side}_off_line"])),
@@ -169,11 +172,13 @@ def _maps(core: Core, state: CompareState) -> html.Div:
     opened = (ids.OPEN_LEFT, ids.OPEN_RIGHT)
     panes = [
         panel(
-            map_panel, words.SIDES[side], explanations.PANE_MAP, head_map(map_panel, "graph-compare"),
+            map_panel, captions.SIDES[side], explanations.PANE_MAP, head_map(map_panel, "graph-compare"),
             controls=[head, link_button(link, "On Heads", core.links.to("heads"))],
             exports=("png", "svg", "csv", "python"), follows=ids.PAIR, class_name="compare-map",
         )
-        for side, map_panel, head, link in zip(words.SIDES, (ids.LEFT_MAP, ids.RIGHT_MAP), heads, opened, strict=True)
+        for side, map_panel, head, link in zip(
+            captions.SIDES, (ids.LEFT_MAP, ids.RIGHT_MAP), heads, opened, strict=True
+        )
     ]  # fmt: skip
     difference = panel(
         ids.DIFFERENCE, "Right − left", explanations.DIFFERENCE,
@@ -184,7 +189,7 @@ def _maps(core: Core, state: CompareState) -> html.Div:
 
 
 def _head(id: str, label: str, head: Head | None) -> dmc.Select:
-    value = None if head is None else words.head_name(head)
+    value = None if head is None else captions.head_name(head)
     data: Sequence[str] = [] if value is None else [value]
     return dmc.Select(
         id=id, data=data, value=value, placeholder="match", allowDeselect=head is None or id == ids.OTHER_HEAD,

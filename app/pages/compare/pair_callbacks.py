@@ -11,7 +11,7 @@ from aotlens.plots import Theme, plot
 from app.core.errors import RequestError
 from app.core.files import File
 from app.core.head_maps import View
-from app.pages.compare import differences, files, words
+from app.pages.compare import captions, differences, files
 from app.pages.compare.address import Head, Side
 from app.pages.compare.gallery import gallery
 from app.pages.compare.ids import ids
@@ -57,7 +57,7 @@ def _register_pair(app: App, service: Compare) -> None:
         unmatched = service.why_unmatched(panes) if pair.why == "unmatched" else None
         return {
             "pair": {"key": panes.key, "left": list(pair.left), "right": list(pair.right)},
-            "line": words.pair_line(panes, pair, unmatched),
+            "line": captions.pair_line(panes, pair, unmatched),
         }
 
 
@@ -68,14 +68,14 @@ def _register_map(app: App, service: Compare, side: Side, panel: str) -> None:
         inputs=stores(pair=shell.seen(panel), theme=shell.THEME) | _VIEW,
         state=stores(asked=ids.PANES),
         parts=("figure", "title"),
-        empty={"title": words.SIDES[side]},
+        empty={"title": captions.SIDES[side]},
     )
     def draw(pair: Any, asked: dict[str, Any], view: View, hide_first: bool, theme: Theme) -> Answer:
         if pair is None:
             return None
         panes, heads = _drawn(service, asked, pair)
         figure = differences.pane_figure(panes, heads, side, view, hide_first, theme)
-        return {"figure": figure, "title": f"{words.SIDES[side]}: {words.head_name(getattr(heads, side))}"}
+        return {"figure": figure, "title": f"{captions.SIDES[side]}: {captions.head_name(getattr(heads, side))}"}
 
     tell_lines(app, panel, lambda asked: service.panes(asked).results[side], stores(asked=ids.PANES))
 
@@ -93,11 +93,11 @@ def _register_difference(app: App, service: Compare) -> None:
             return None
         panes, heads = _drawn(service, asked, pair)
         if not panes.places:
-            return {"figure": blank(words.why_nothing_corresponds(panes), theme), "caption": None}
+            return {"figure": blank(captions.why_nothing_corresponds(panes), theme), "caption": None}
         if not np.nan_to_num(differences.difference_values(panes, heads, view, hide_first)).any():
-            return {"figure": blank(words.NO_DIFFERENCE, theme), "caption": words.places_line(panes)}
+            return {"figure": blank(captions.NO_DIFFERENCE, theme), "caption": captions.places_line(panes)}
         figure = differences.difference_figure(panes, heads, view, hide_first, theme)
-        return {"figure": figure, "caption": words.places_line(panes)}
+        return {"figure": figure, "caption": captions.places_line(panes)}
 
     def line(wanted: dict[str, Any], asked: dict[str, Any], pair: Any) -> dict[str, Any] | None:
         if pair is None:
@@ -127,7 +127,7 @@ def _register_pairs(app: App, service: Compare) -> None:
         pairs = service.pairs(panes)
         return {
             "gallery": gallery(panes, pairs, view, hide_first, theme),
-            "caption": words.pairs_line(panes, pairs),
+            "caption": captions.pairs_line(panes, pairs),
         }
 
     @guarded(
@@ -153,7 +153,7 @@ def _register_files(app: App, service: Compare) -> None:
                 raise RequestError("There are no heads here to save: run a text first.")
             panes, heads = _drawn(service, asked, pair)
             if make is files.difference_csv and not panes.places:
-                raise RequestError(words.why_nothing_corresponds(panes))
+                raise RequestError(captions.why_nothing_corresponds(panes))
             return make(panes, heads, *first, view, hide_first)
 
         return file

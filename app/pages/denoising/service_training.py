@@ -25,7 +25,7 @@ _FIRST = "subspaces-softmax"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class TrainingRequest:
     """A training to be made."""
 
     task: TrainedTask
@@ -89,14 +89,14 @@ class Trainings:
         record: DenoiserTraining = self.workshop.result(RUNS, self.of(name, 0))
         return record
 
-    def start(self, order: Order, session: str = "") -> Job:
+    def start(self, order: TrainingRequest, session: str = "") -> Job:
         """Train in the background; the job that does, or did."""
         label = f"Training {order.attention} attention on {order.task}"
         return self.jobs.start(f"{order}", label, lambda report: self._train(order, report), session=session)
 
-    def _train(self, order: Order, report: Report) -> str:
+    def _train(self, order: TrainingRequest, report: Report) -> str:
         from aotlens.checkpoints import user_folder
-        from aotlens.denoise import TASKS, TrainingSettings, hold_against_bayes, train_layers
+        from aotlens.denoise import TASKS, TrainingSettings, compare_with_bayes, train_layers
 
         batch = next(size for size in (80, 50, 20, 10, 1) if order.prompts % size == 0)
         settings = TrainingSettings(
@@ -109,13 +109,13 @@ class Trainings:
             progress=lambda done, total: report(done, total, "training"),
         )  # fmt: skip
         report(order.epochs, order.epochs, "comparing with Bayes")
-        training = hold_against_bayes(layers, command="trained in this app")
+        training = compare_with_bayes(layers, command="trained in this app")
         folder = user_folder("denoisers")
         folder.mkdir(parents=True, exist_ok=True)
         training.save(folder / f"{order.key}.safetensors")
         return order.key
 
 
-def order_of(**form: Any) -> Order:
+def order_of(**form: Any) -> TrainingRequest:
     """What the form says, within its bounds."""
-    return Order(**within(TRAINING, form))
+    return TrainingRequest(**within(TRAINING, form))

@@ -15,7 +15,7 @@ from app.core import Core, head_maps
 from app.core.errors import RequestError
 from app.core.files import File, csv_file
 from app.core.inference import PromptResult
-from app.pages.distillation import words
+from app.pages.distillation import captions
 from app.pages.distillation.address import DistillationState
 from app.pages.distillation.ids import VIEWS, ids
 from app.pages.distillation.service import Distillations
@@ -65,7 +65,7 @@ def _register_choice(app: App, service: Distillations) -> None:
             results=tuple(results or ()), width=int(width) if width else None, across=across, of=asked.get("of"),
             head=None if asked.get("head") is None else (int(asked["layer"] or 0), int(asked["head"])),
         )  # fmt: skip
-        shown, problems = service.describe(state) if results or service.first() else (None, [words.NO_RESULT])
+        shown, problems = service.describe(state) if results or service.first() else (None, [captions.NO_RESULT])
         notice = [problem(one, "Not everything can be shown") for one in problems] or None
         if shown is None:
             return {"shown": None, "meaning": None, "data": None, "heads": None, "notice": notice}
@@ -74,9 +74,9 @@ def _register_choice(app: App, service: Distillations) -> None:
             "shown": {**{name: getattr(shown, name) for name in _SHOWN}, "results": list(shown.results)},
             "widths": [{"value": str(n), "label": "linear" if n == 0 else str(n)} for n in service.widths(shown)],
             "width": str(shown.width),
-            "targets": words.across_options(),
-            "meaning": words.ONE_OF_EACH if len(shown.results) > 1 else None,
-            "data": [html.Li([html.B(key), words.data(service, key, shown.width)]) for key in shown.results],
+            "targets": captions.across_options(),
+            "meaning": captions.ONE_OF_EACH if len(shown.results) > 1 else None,
+            "data": [html.Li([html.B(key), captions.data(service, key, shown.width)]) for key in shown.results],
             "heads": no_update if same_model else head_buttons(*service.shape(shown.of)),
             "notice": notice,
         }
@@ -93,7 +93,7 @@ def _register_table(app: App, service: Distillations) -> None:
         empty={"columns": no_update},
     )
     def list_heads(shown: Chosen, **_: Any) -> Answer:
-        columns = head_columns(words.motif_columns(service, shown))
+        columns = head_columns(captions.motif_columns(service, shown))
         return {"rows": head_rows(service.workshop.result(HEADS, shown).to_frame()), "columns": columns}
 
 
@@ -120,7 +120,7 @@ def _register_head(app: App, core: Core, service: Distillations) -> None:
         chips = [] if errors is None else error_chips(*tokens, errors.relative.tolist(), errors.movement.tolist())
         return {
             "strip": chips,
-            "caption": words.on_text(shown, errors, width),
+            "caption": captions.on_text(shown, errors, width),
             "figure": head_maps.head_figure(result, *head, "attention", False, theme, levels=True),
             "link": core.links.to("heads", checkpoint=result.checkpoint, text=prompt.get("text"), head=head),
         }

@@ -8,11 +8,11 @@ from app.core.corpora import PASTED
 from app.core.errors import RequestError
 from app.core.jobs import Job
 from app.core.parameters import whole_within
-from app.pages.distillation import words
+from app.pages.distillation import captions
 from app.pages.distillation.address import MAX_RESULTS
 from app.pages.distillation.callbacks import result_options
 from app.pages.distillation.ids import ids
-from app.pages.distillation.service import Distillations, Order, heads_of
+from app.pages.distillation.service import DistillationRequest, Distillations, heads_of
 from app.shell import own_texts
 from app.shell.app import App
 from app.shell.background import follow_job, kept_as
@@ -36,7 +36,7 @@ def register(app: App, service: Distillations) -> None:
         | values(pasted=ids.FORM_PASTED, heads=ids.FORM_HEADS, seeds=ids.FORM_SEEDS, tokens=ids.FORM_TOKENS)
         | props("checked", costs=ids.FORM_COSTS),
         kept=values(results=ids.RESULTS), output=values(results=ids.RESULTS) | stores(options=ids.RESULTS),
-        units=words.UNITS, failed="The heads could not be distilled",
+        units=captions.UNITS, failed="The heads could not be distilled",
     )  # fmt: skip
 
 
@@ -50,10 +50,10 @@ def order_of(
     tokens: Any,
     costs: Any,
     pasted: str | None = None,
-) -> Order:
+) -> DistillationRequest:
     """What the form says. Raises RequestError for what can't be done."""
     if not corpus:
-        raise RequestError(words.NO_CORPUS)
+        raise RequestError(captions.NO_CORPUS)
     if corpus == PASTED:
         if not (pasted or "").strip():
             raise RequestError("There is no text to distil on: paste or upload one, or choose a corpus.")
@@ -62,7 +62,7 @@ def order_of(
     if not hidden:
         raise RequestError("Hidden units: choose at least one width.")
     allowed = service.settings.distil_tokens
-    return Order(
+    return DistillationRequest(
         checkpoint=str(checkpoint),
         corpus=str(corpus),
         hidden=tuple(sorted({min(int(width), 1024) for width in hidden})),

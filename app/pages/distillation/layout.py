@@ -10,7 +10,7 @@ from dash import dcc, html
 from aotlens.views.distillation import HEADS
 from app.core import Core
 from app.core.examples import FIRST
-from app.pages.distillation import words
+from app.pages.distillation import captions
 from app.pages.distillation.address import MAX_RESULTS, DistillationState
 from app.pages.distillation.callbacks import result_options
 from app.pages.distillation.ids import VIEWS, ids
@@ -29,7 +29,7 @@ from app.shell.prompt import checkpoint_choice
 from app.shell.tables import grid
 from app.shell.views import view_panel
 
-_EXPLAIN = about(words.MEANING, formula=HEADS.about.formula, source=HEADS.about.source)
+_EXPLAIN = about(captions.MEANING, formula=HEADS.about.formula, source=HEADS.about.source)
 _EXPLAIN_TABLE = "Click a column’s name to sort, a head (or Enter on it) to see it closely."
 _EXPLAIN_TEXT = "Where on a text the FFN fails, and where the head looks there."
 _EXPLAIN_DISTIL = (
@@ -153,7 +153,7 @@ def _text_panel(core: Core, text: str) -> html.Section:
 
 def _distil_panel(core: Core, state: DistillationState) -> html.Section:
     corpora = core.corpora
-    notice = None if corpora.names else html.P(words.NO_CORPUS, className="meaning")
+    notice = None if corpora.names else html.P(captions.NO_CORPUS, className="meaning")
     tokens = core.settings.distil_tokens
     form = html.Div(
         [
@@ -161,7 +161,7 @@ def _distil_panel(core: Core, state: DistillationState) -> html.Section:
             text_choice(ids.FORM_CORPUS, corpora, corpora.chosen(state.corpus), className="choice"),
             dmc.MultiSelect(
                 id=ids.FORM_HIDDEN, label="Hidden units",
-                data=[{"value": str(n), "label": words.units(n) if n == 0 else str(n)}
+                data=[{"value": str(n), "label": captions.units(n) if n == 0 else str(n)}
                       for n in (0, 2, 4, 8, 16, 32, 64, 128)],
                 value=["0", "4", "16"], className="choice-units", maxValues=5,
             ),

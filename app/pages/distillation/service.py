@@ -47,7 +47,7 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class DistillationRequest:
     """A distillation to be made."""
 
     checkpoint: str
@@ -241,7 +241,7 @@ class Distillations:
 
     # ── distil ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def start(self, order: Order, *, session: str = "") -> Job:
+    def start(self, order: DistillationRequest, *, session: str = "") -> Job:
         """Distil in the background for a session; the job. Raises RequestError for what isn't there."""
         loaded = self.catalog.load(order.checkpoint)
         cfg = loaded.model.cfg
@@ -258,7 +258,7 @@ class Distillations:
             f"{loaded.key}:{order}", label, lambda report: self._distil(order, report), session=session
         )
 
-    def _distil(self, order: Order, report: Report) -> str:
+    def _distil(self, order: DistillationRequest, report: Report) -> str:
         from aotlens.distill import distill_heads, held_out_windows, substitution_costs
         from aotlens.distill.records import Record, distillations_folder
 

@@ -12,7 +12,7 @@ from app.core.address_values import dotted
 from app.core.errors import RequestError
 from app.core.files import File, json_file
 from app.core.jobs import Job
-from app.pages.heads import words
+from app.pages.heads import captions
 from app.pages.heads.address import HeadsState
 from app.pages.heads.asking import ask_without
 from app.pages.heads.browser import DRAWS, SWITCHED
@@ -93,7 +93,7 @@ def register(app: App, core: Core, service: Continuations) -> None:
 
 def texts(service: Continuations, made: Continued) -> list[html.Section]:
     """Both texts beside each other; what is new is marked."""
-    titles = ["The whole model", *([words.without(made.of)] if made.of.off else [])]
+    titles = ["The whole model", *([captions.without(made.of)] if made.of.off else [])]
     return [
         html.Section(
             [

@@ -19,7 +19,7 @@ from aotlens.checkpoints import CheckpointError
 from app.core import Core, head_maps
 from app.core.errors import RequestError
 from app.core.inference import PromptResult
-from app.pages.heads import words
+from app.pages.heads import captions
 from app.pages.heads.address import ADDRESS, HeadsState
 from app.pages.heads.asking import ask, ask_without
 from app.shell.app import App
@@ -50,7 +50,9 @@ def register(app: App, core: Core) -> None:
     @app.server.get("/maps")
     def maps() -> Response:
         return answered(
-            lambda result, state: head_maps.packed_maps(result, state.view, words.without(result) if result.off else "")
+            lambda result, state: head_maps.packed_maps(
+                result, state.view, captions.without(result) if result.off else ""
+            )
         )
 
     @app.server.get("/maps/line")

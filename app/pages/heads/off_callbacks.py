@@ -12,7 +12,7 @@ from app.core.errors import RequestError
 from app.core.files import File
 from app.core.head_maps import View
 from app.core.switches import HOWS, NEEDS, How
-from app.pages.heads import files, words
+from app.pages.heads import captions, files
 from app.pages.heads.asking import ask, ask_without
 from app.pages.heads.browser import SWITCHED
 from app.pages.heads.ids import ids
@@ -50,7 +50,7 @@ def predicted_without(core: Core, prompt: dict[str, Any], wanted: dict[str, Any]
     found = core.inference.expected(result, wanted["position"])
     return {
         "off_body": predictions_table(found, result.patterns.str_tokens[found.position]),
-        "off_title": f"Without {words.names(result.off)}",
+        "off_title": f"Without {captions.names(result.off)}",
     }
 
 
@@ -83,15 +83,15 @@ def register(app: App, core: Core) -> None:
         tokens, names = result.patterns.tokens.tolist(), result.patterns.str_tokens
         both_sides = core.catalog.load(result.checkpoint).model.sees_later_keys
         answer = {
-            "caption": words.of_losses(whole, both_sides),
-            "whole": token_strip(tokens, names, whole.tolist(), tips=words.tips(whole)),
+            "caption": captions.of_losses(whole, both_sides),
+            "whole": token_strip(tokens, names, whole.tolist(), tips=captions.tips(whole)),
         }
         lesser = ask_without(core, prompt, wanted["off"], wanted["how"], wanted["corpus"])
         if not lesser.off:
             return {**answer, "heading": None, "change": []}
         losses = core.inference.losses(lesser)
-        strip = token_strip(tokens, names, (losses - whole).tolist(), tips=words.tips(whole, losses))
-        return {**answer, "heading": words.of_change(lesser, losses, whole), "change": strip}
+        strip = token_strip(tokens, names, (losses - whole).tolist(), tips=captions.tips(whole, losses))
+        return {**answer, "heading": captions.of_change(lesser, losses, whole), "change": strip}
 
     _register_files(app, core)
 

@@ -13,9 +13,9 @@ from app.core.errors import RequestError
 from app.core.files import File, csv_file, json_file
 from app.core.scores import Explained, ScoreQuestion, as_against, whole_numbers
 from app.pages.heads.asking import ask, there
+from app.pages.heads.captions import explained_whole
 from app.pages.heads.ids import ids
 from app.pages.heads.why_table import lines_table
-from app.pages.heads.words import explained_whole
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.callbacks import Answer, guarded

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from app.core import Core
 
 View = Literal["attention", "weighted"]
-Order = Literal["consistent", "number"]
+HeadOrder = Literal["consistent", "number"]
 Tab = Literal["maps", "paths", "predictions", "consistency"]
 
 
@@ -86,7 +86,7 @@ class ImagesState:
     patch: tuple[int, int] | None = address.pair(check=_patch, expected="a row and a column of patches, as 1.3")
     """Whose attention the maps show; None: [CLS], or the mean over patches."""
     view: View = address.choice(get_args(View), "attention")
-    order: Order = address.choice(get_args(Order), "consistent")
+    order: HeadOrder = address.choice(get_args(HeadOrder), "consistent")
     """In which order a layer's heads stand."""
     target: int | None = address.whole(most=99_999)
     """The class whose logit is taken apart; None: the predicted one."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from app.core.inference import Heads
 from app.core.switches import How
-from app.pages.images.asked import Asked
+from app.pages.images.request import ImageRequest
 from app.pages.images.service import Batch, ImageViews, Run
 
 
@@ -16,7 +16,7 @@ from app.pages.images.service import Batch, ImageViews, Run
 class Picked:
     """One image and one head of what is shown."""
 
-    asked: Asked
+    asked: ImageRequest
     image: int
     layer: int
     head: int
@@ -29,7 +29,7 @@ class Picked:
     def from_dict(cls, data: dict[str, Any]) -> Picked:
         """What images.js puts together, within what is shown."""
         return cls(
-            asked=Asked.from_dict(data),
+            asked=ImageRequest.from_dict(data),
             image=min(int(data["image"] or 0), data["n"] - 1),
             layer=min(int(data["layer"] or 0), data["layers"] - 1),
             head=min(int(data["head"] or 0), data["heads"] - 1),

@@ -8,10 +8,10 @@ from dash import no_update
 
 from aotlens.plots import data_uri
 from app.core import Core
-from app.pages.images import consistency_callbacks, elements, image_callbacks, own_callbacks, words
-from app.pages.images.asked import Asked
+from app.pages.images import captions, consistency_callbacks, elements, image_callbacks, own_callbacks
 from app.pages.images.asking import pairs_of, query_of
 from app.pages.images.ids import PANELS, ids
+from app.pages.images.request import ImageRequest
 from app.pages.images.service import ImageViews
 from app.shell import ids as shell
 from app.shell.app import App
@@ -86,7 +86,7 @@ def _register_choice(app: App, service: ImageViews) -> None:
             "off": [one for one in off or [] if one[0] < cfg.n_layers and one[1] < cfg.n_heads],
             "gallery": elements.gallery(batch, run, names, known),
             "layer": layer, "last": max(cfg.n_layers - 1, 1), "single": cfg.n_layers == 1,
-            "caption": words.of_batch(batch, loaded.model.image_processor.data, known, run),
+            "caption": captions.of_batch(batch, loaded.model.image_processor.data, known, run),
         }  # fmt: skip
 
 
@@ -110,7 +110,7 @@ def _register_grid(app: App, service: ImageViews) -> None:
     ) -> Answer:  # fmt: skip
         if shown is None:
             return None
-        asked = Asked.from_dict(shown)
+        asked = ImageRequest.from_dict(shown)
         batch, layer = service.of(asked), min(int(layer or 0), shown["layers"] - 1)
         run = service.run(asked, pairs_of(off, shown), how)
         heads = heads_in_order(layer, shown["heads"], ranking if order == "consistent" else None, asked)
@@ -122,7 +122,7 @@ def _register_grid(app: App, service: ImageViews) -> None:
         }
 
 
-def heads_in_order(layer: int, n_heads: int, ranking: Any, asked: Asked) -> list[int]:
+def heads_in_order(layer: int, n_heads: int, ranking: Any, asked: ImageRequest) -> list[int]:
     """A layer's heads by number, or as they stand in a ranking of this model on these images."""
     if not ranking or (ranking["checkpoint"], ranking["data"]) != (asked.checkpoint, asked.data):
         return list(range(n_heads))

@@ -8,9 +8,9 @@ from dash import ctx, no_update
 
 from app.core import sessions
 from app.core.jobs import Job
-from app.pages.images import elements, words
-from app.pages.images.asked import Asked
+from app.pages.images import captions, elements
 from app.pages.images.ids import ids
+from app.pages.images.request import ImageRequest
 from app.pages.images.service_consistency import UNITS, Consistencies
 from app.shell import ids as shell
 from app.shell.app import App
@@ -40,7 +40,7 @@ def register(app: App, service: Consistencies) -> None:
     def follow(shown: Any, **_: Any) -> Answer:
         if shown is None:
             return None
-        asked, session = Asked.from_dict(shown), sessions.current()
+        asked, session = ImageRequest.from_dict(shown), sessions.current()
         # A click may come together with a tick.
         clicked = set(ctx.triggered_prop_ids.values())
         job = service.job(asked)
@@ -54,7 +54,7 @@ def register(app: App, service: Consistencies) -> None:
         return answer(asked, job, session, anew=not ticked)
 
 
-def answer(asked: Asked, job: Job, session: str, *, anew: bool) -> dict[str, Any]:
+def answer(asked: ImageRequest, job: Job, session: str, *, anew: bool) -> dict[str, Any]:
     """What is shown of a job that is under way or has ended; `anew` where other images were shown before."""
     told = {
         "progress": said(job, session, UNITS, "Consistency can't be measured"),
@@ -73,5 +73,5 @@ def answer(asked: Asked, job: Job, session: str, *, anew: bool) -> dict[str, Any
             "heads": [list(head) for head in found.ranking()],
         },
         "ranked": elements.consistency_table(found),
-        "caption": words.of_consistency(found, asked.data),
+        "caption": captions.of_consistency(found, asked.data),
     }

@@ -10,8 +10,8 @@ import numpy as np
 from app.core.address_values import dotted
 from app.core.errors import RequestError
 from app.core.files import File, csv_file, safe_name
-from app.pages.images.asked import Asked
 from app.pages.images.asking import Picked
+from app.pages.images.request import ImageRequest
 from app.pages.images.service import ImageViews, said
 
 
@@ -69,7 +69,7 @@ def predictions_csv(service: ImageViews, picked: Picked) -> File:
     return csv_file(f"{_name(picked)}-image-{picked.image + 1}-predictions.csv", rows)
 
 
-def consistency_csv(service: ImageViews, asked: Asked) -> File:
+def consistency_csv(service: ImageViews, asked: ImageRequest) -> File:
     """A row a head."""
     return csv_file(f"{asked.checkpoint}-consistency.csv", service.consistencies.made(asked).to_frame())
 

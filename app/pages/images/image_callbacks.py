@@ -11,10 +11,10 @@ from aotlens.plots import data_uri
 from app.core import Core
 from app.core.errors import RequestError
 from app.core.files import File
-from app.pages.images import elements, files, words
-from app.pages.images.asked import Asked
+from app.pages.images import captions, elements, files
 from app.pages.images.asking import Picked
 from app.pages.images.ids import ids
+from app.pages.images.request import ImageRequest
 from app.pages.images.service import ImageViews, said
 from app.shell import ids as shell
 from app.shell.app import App
@@ -47,11 +47,11 @@ def register(app: App, core: Core, service: ImageViews) -> None:
         classes = service.classes(picked.asked.checkpoint)
         query = run.maps.grid.query_name(picked.patch)
         return {
-            "title": f"Image {picked.image + 1}, head {words.head_name(picked.layer, picked.head)}",
+            "title": f"Image {picked.image + 1}, head {captions.head_name(picked.layer, picked.head)}",
             "pictures": elements.pictures(
                 batch, run, picked.image, picked.layer, picked.head, picked.patch, paths, classes
             ),
-            "caption": ". ".join(filter(None, [f"Query: {query}", words.without(run)])) + ".",
+            "caption": ". ".join(filter(None, [f"Query: {query}", captions.without(run)])) + ".",
         }
 
     @guarded(
@@ -73,7 +73,7 @@ def register(app: App, core: Core, service: ImageViews) -> None:
         return {
             "picture": data_uri(elements.signed_picture(service.of(picked.asked), picked.image, patches)),
             "says": f"What each patch of image {picked.image + 1} adds to {name}",
-            "body": [html.P(line) for line in words.of_paths(found, row, name)],
+            "body": [html.P(line) for line in captions.of_paths(found, row, name)],
         }
 
     @guarded(app, panel=ids.PREDICTIONS, inputs=stores(wanted=shell.seen(ids.PREDICTIONS)), parts=("body", "caption"))
@@ -85,7 +85,7 @@ def register(app: App, core: Core, service: ImageViews) -> None:
         classes, known = service.classes(picked.asked.checkpoint), service.knows(batch)
         return {
             "body": elements.predictions_table(run, whole, picked.image, classes, core.settings.n_predictions),
-            "caption": words.of_prediction(batch, picked.image, classes, known, run, whole),
+            "caption": captions.of_prediction(batch, picked.image, classes, known, run, whole),
         }
 
     _register_files(app, service)
@@ -103,7 +103,7 @@ def _register_files(app: App, service: ImageViews) -> None:
     def consistency(picked: Any, **_: Any) -> File:
         if picked is None:
             raise RequestError("Nothing is shown, so there is nothing to save: put right what is wrong above.")
-        return files.consistency_csv(service, Asked.from_dict(picked))
+        return files.consistency_csv(service, ImageRequest.from_dict(picked))
 
     save_files(
         app,

@@ -8,7 +8,7 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 
 from app.core import Core
-from app.pages.images import explanations, words
+from app.pages.images import captions, explanations
 from app.pages.images.address import ImagesState
 from app.pages.images.ids import ids
 from app.pages.images.service import NO_MODEL, ImageViews
@@ -128,8 +128,8 @@ def _grid_panel(core: Core, state: ImagesState, checkpoint: str | None) -> html.
         switch_of(ids.ORDER, "Order of the heads", state.order, orders),
     ]
     how = dmc.Select(
-        id=ids.HOW, data=[{"value": name, "label": label} for name, label in words.STAND_INS.items()], value=state.how,
-        allowDeselect=False, size="xs", w=200, **{"aria-label": "What stands in their place"},
+        id=ids.HOW, data=[{"value": name, "label": label} for name, label in captions.STAND_INS.items()],
+        value=state.how, allowDeselect=False, size="xs", w=200, **{"aria-label": "What stands in their place"},
     )  # fmt: skip
     off = [
         html.Span(className="off-says", role="status"),

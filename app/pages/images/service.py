@@ -13,7 +13,7 @@ from app.core.catalog import LoadedModel
 from app.core.errors import RequestError
 from app.core.inference import Heads
 from app.core.switches import NEEDS, How
-from app.pages.images.asked import Asked
+from app.pages.images.request import ImageRequest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,7 +33,7 @@ NO_MODEL = (
 class Batch:
     """The images that are shown: a person's own, then test images of the data."""
 
-    asked: Asked
+    asked: ImageRequest
     """As it could be met."""
     images: Tensor
     """uint8 `[image, channel, side, side]`, at the model's size."""
@@ -75,9 +75,9 @@ class ImageViews:
 
     def __init__(self, core: Core) -> None:
         self.core = core
-        self._batches: Cache[tuple[str, Asked], Batch] = core.memory.cache(16)
-        self._runs: Cache[tuple[str, Asked, Heads, str], Run] = core.memory.cache()
-        self._paths: Cache[tuple[str, Asked, int], PatchContributions] = core.memory.cache(64)
+        self._batches: Cache[tuple[str, ImageRequest], Batch] = core.memory.cache(16)
+        self._runs: Cache[tuple[str, ImageRequest, Heads, str], Run] = core.memory.cache()
+        self._paths: Cache[tuple[str, ImageRequest, int], PatchContributions] = core.memory.cache(64)
         self._switches: Cache[tuple[int, str, str], HeadSwitches] = core.memory.cache(4)
 
     # ── which images ────────────────────────────────────────────────────────────────────────────────────────
@@ -112,10 +112,10 @@ class ImageViews:
         n_all = len(opened.test.by_turns(of))
         start = min(max(start, 0), max(n_all - 1, 0))
         own = tuple(key for key in own if self.core.images.own.known(key))[: self.core.settings.own_images_shown]
-        asked = Asked(checkpoint=name, data=data, of=of, start=start, own=own)
+        asked = ImageRequest(checkpoint=name, data=data, of=of, start=start, own=own)
         return self.of(asked)
 
-    def of(self, asked: Asked) -> Batch:
+    def of(self, asked: ImageRequest) -> Batch:
         """The images of what has been met already."""
         _, loaded = self.load(asked.checkpoint)
         return self._batches.get((loaded.key, asked), lambda: self._gather(asked, loaded))
@@ -132,7 +132,7 @@ class ImageViews:
         """Whether data that the server was given have no names for their classes but numbers."""
         return data in self.core.images.given and opened.classes == tuple(map(str, range(len(opened.classes))))
 
-    def _gather(self, asked: Asked, loaded: LoadedModel) -> Batch:
+    def _gather(self, asked: ImageRequest, loaded: LoadedModel) -> Batch:
         import torch
 
         opened = self.data(asked.data, loaded)
@@ -159,14 +159,14 @@ class ImageViews:
 
     # ── what the model does with them ───────────────────────────────────────────────────────────────────────
 
-    def run(self, asked: Asked, off: Heads = (), how: How = "zero") -> Run:
+    def run(self, asked: ImageRequest, off: Heads = (), how: How = "zero") -> Run:
         """Maps and predictions of all the images that are shown, without the heads that are off."""
         _, loaded = self.load(asked.checkpoint)
         off = tuple(sorted(set(off)))
         key = (loaded.key, asked, off, how if off else "")
         return self._runs.get(key, lambda: self._run(asked, loaded, off, how))
 
-    def _run(self, asked: Asked, loaded: LoadedModel, off: Heads, how: How) -> Run:
+    def _run(self, asked: ImageRequest, loaded: LoadedModel, off: Heads, how: How) -> Run:
         import torch
 
         from aotlens.heads import image_maps
@@ -182,7 +182,7 @@ class ImageViews:
         )  # fmt: skip
 
     @contextmanager
-    def _switched(self, asked: Asked, loaded: LoadedModel, off: Heads, how: How) -> Iterator[Any]:
+    def _switched(self, asked: ImageRequest, loaded: LoadedModel, off: Heads, how: How) -> Iterator[Any]:
         """The model for one thread, without the heads `off`."""
         with loaded.exclusive:
             if not off:
@@ -193,26 +193,26 @@ class ImageViews:
             with switches.off(off):
                 yield loaded.model
 
-    def _prepare(self, asked: Asked, loaded: LoadedModel, how: How) -> HeadSwitches:
+    def _prepare(self, asked: ImageRequest, loaded: LoadedModel, how: How) -> HeadSwitches:
         from aotlens.heads import HeadSwitches
 
         if how not in NEEDS:
             return HeadSwitches(loaded.model, how)
         return HeadSwitches(loaded.model, how, reference=loaded.model.to_images(self.reference(asked, loaded)))
 
-    def reference(self, asked: Asked, loaded: LoadedModel) -> Tensor:
+    def reference(self, asked: ImageRequest, loaded: LoadedModel) -> Tensor:
         """Training images, classes in turn, on which it is seen what a head does elsewhere; test images of data that
         has no others."""
         opened = self.data(asked.data, loaded)
         others = opened.train if len(opened.train) else opened.test
         return others.images[others.by_turns()[: self.core.settings.reference_windows]]
 
-    def contributions(self, asked: Asked, image: int) -> PatchContributions:
+    def contributions(self, asked: ImageRequest, image: int) -> PatchContributions:
         """What the patches of one image add to every class, along all paths of the whole model."""
         _, loaded = self.load(asked.checkpoint)
         return self._paths.get((loaded.key, asked, image), lambda: self._contribute(asked, image, loaded))
 
-    def _contribute(self, asked: Asked, image: int, loaded: LoadedModel) -> PatchContributions:
+    def _contribute(self, asked: ImageRequest, image: int, loaded: LoadedModel) -> PatchContributions:
         from aotlens.paths import patch_contributions
 
         one = self.of(asked).images[image : image + 1]

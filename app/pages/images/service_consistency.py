@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from app.core.errors import RequestError
 from app.core.jobs import Job, Jobs, Report
-from app.pages.images.asked import Asked
+from app.pages.images.request import ImageRequest
 from app.pages.images.service import ImageViews
 
 if TYPE_CHECKING:
@@ -26,18 +26,18 @@ class Consistencies:
         self._views = views
         self.jobs = Jobs(kept=16, memory=views.core.memory, seconds=views.core.settings.job_seconds)
 
-    def start(self, asked: Asked, session: str = "") -> Job:
+    def start(self, asked: ImageRequest, session: str = "") -> Job:
         """Measure every head in the background; the job that does, or did."""
         return self.jobs.start(
             self._key(asked), f"Consistency of {asked.checkpoint} on {asked.data}",
             lambda report: self._measure(asked, report), session=session,
         )  # fmt: skip
 
-    def job(self, asked: Asked) -> Job | None:
+    def job(self, asked: ImageRequest) -> Job | None:
         """The job of `start`, if there is one."""
         return self.jobs.get(self._key(asked))
 
-    def made(self, asked: Asked) -> SemanticConsistency:
+    def made(self, asked: ImageRequest) -> SemanticConsistency:
         """What was measured. Raises RequestError where that is not done."""
         job = self.job(asked)
         if job is None or job.state != "done":
@@ -48,10 +48,10 @@ class Consistencies:
         found: SemanticConsistency = job.result
         return found
 
-    def _key(self, asked: Asked) -> str:
+    def _key(self, asked: ImageRequest) -> str:
         return f"{self._views.load(asked.checkpoint)[1].key}:{asked.data}"
 
-    def _measure(self, asked: Asked, report: Report) -> SemanticConsistency:
+    def _measure(self, asked: ImageRequest, report: Report) -> SemanticConsistency:
         from aotlens.heads import semantic_consistency
 
         _, loaded = self._views.load(asked.checkpoint)

@@ -13,7 +13,7 @@ from aotlens.plots import Theme
 from app.core import Core
 from app.core.errors import RequestError
 from app.core.files import File
-from app.pages.nonlinearity import figures, files, words
+from app.pages.nonlinearity import captions, figures, files
 from app.pages.nonlinearity.address import ADDRESS, NonlinearityState
 from app.pages.nonlinearity.ids import ids
 from app.pages.nonlinearity.service import Nonlinearity, first_head, from_dict, from_form, slider_of, to_dict, within
@@ -69,11 +69,11 @@ def _register_choice(app: App, service: Nonlinearity) -> None:
         return {
             "shown": {**to_dict(state), "slider": slider},
             "meaning": [
-                html.Div(words.meaning(made)), dmc.Text(words.exactness(made), size="sm", className="exact")
+                html.Div(captions.meaning(made)), dmc.Text(captions.exactness(made), size="sm", className="exact")
             ],
             "slider": slider if state.eta is None else no_update,
             "disabled": state.activation == "silu",
-            "eta": words.eta(made),
+            "eta": captions.eta(made),
             "heads": role_buttons([(role.layer, role.head, role.gated) for role in made.roles]),
             **{name: reach[name.split()[0]] for name in reaches},
         }  # fmt: skip
@@ -104,7 +104,7 @@ def _register_model(app: App, service: Nonlinearity) -> None:
     def draw_error(state: NonlinearityState, look: Any, scale: str, theme: Theme) -> Answer:
         made = service.compile(state)
         x = None if not look else within(state, look["x"])
-        return {"figure": figures.error_figure(made, x, scale == "log", theme), "caption": words.error(made)}
+        return {"figure": figures.error_figure(made, x, scale == "log", theme), "caption": captions.error(made)}
 
     @of_state(panel=ids.HEADS, inputs=stores(state=shell.seen(ids.HEADS)), parts=("rows",))
     def list_heads(state: NonlinearityState) -> Answer:
@@ -137,11 +137,11 @@ def _register_head(app: App, service: Nonlinearity) -> None:
         return {
             "notice": said,
             "look": {"layer": layer, "head": place, "x": list(seen.x)},
-            "body": [html.P(line) for line in words.head(made, seen)],
+            "body": [html.P(line) for line in captions.head(made, seen)],
             "title": f"Head {layer}.{place}",
             "figure": figures.pattern_figure(seen, theme),
             "gate": figures.gate_figure(made, seen, theme) or EMPTY,
-            "gate caption": words.gate(made, seen),
+            "gate caption": captions.gate(made, seen),
         }
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aotlens.plots import Theme, attention_map, error_lines, error_surfaces, gate, mask_maps
-from app.pages.nonlinearity import words
+from app.pages.nonlinearity import captions
 from app.pages.nonlinearity.address import ADDRESS
 from app.pages.nonlinearity.service import Compiled, Look, target
 
@@ -56,7 +56,7 @@ def facts(made: Compiled) -> list[Fact]:
         Fact(
             name="proven |model − FFN|",
             value=f"≤ {compiled.proven_error:.3g}",
-            why=f"over the whole range, rounding included (asked: {words.short(made.state.tolerance)})",
+            why=f"over the whole range, rounding included (asked: {captions.short(made.state.tolerance)})",
         ),
         Fact(name="largest found", value=f"{made.measured:.3g}", why="a measurement: kinks, corners, random points"),
     ]
@@ -79,10 +79,10 @@ def head_rows(made: Compiled) -> list[dict[str, Any]]:
             "head": f"{role.layer}.{role.head}",
             "layer": role.layer,
             "place": role.head,
-            "job": words.job(role),
-            "reads": words.reads(made, role),
-            "writes": words.writes(made, role),
-            "kink": words.kink(made, role),
+            "job": captions.job(role),
+            "reads": captions.reads(made, role),
+            "writes": captions.writes(made, role),
+            "kink": captions.kink(made, role),
             "sees": "itself and auxiliary" if role.gated else "itself",
             "eta": role.eta,
         }
@@ -105,7 +105,7 @@ def error_figure(made: Compiled, x: tuple[float, ...] | None, log: bool, theme: 
     else:
         at = None if x is None else (x[0], x[1])
         figure = error_surfaces(curve, proven, kinks=_kink_lines(made), at=at, log=log, theme=theme)  # type: ignore[arg-type]
-    figure.update_layout(meta={"name": f"{words.NAMES[made.state.preset]}: FFN, attention model and error"})
+    figure.update_layout(meta={"name": f"{captions.NAMES[made.state.preset]}: FFN, attention model and error"})
     # Zoomed in, it stays so while η slides.
     figure.update_layout(uirevision=ADDRESS.format(replace(made.state, eta=None)) + str(log))
     return figure

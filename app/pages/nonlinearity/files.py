@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from app.core.files import File, csv_file
-from app.pages.nonlinearity import figures, words
+from app.pages.nonlinearity import captions, figures
 from app.pages.nonlinearity.service import Compiled, Look
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def model_zip(made: Compiled) -> File:
     info = CheckpointInfo(
         name=name,
         description=(
-            f"An FFN ({words.NAMES[made.state.preset]}, {made.state.activation}) compiled into attention "
+            f"An FFN ({captions.NAMES[made.state.preset]}, {made.state.activation}) compiled into attention "
             f"(nonlinearity, Theorem 4.1), {compiled.construction} construction. In float64 |model − FFN| ≤ "
             f"{compiled.proven_error:.3g} on {where}; these weights are rounded to float32. Input: position 0 the "
             f"auxiliary token {token}, then tokens (x, zeros, 1, 0)."

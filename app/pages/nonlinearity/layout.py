@@ -9,10 +9,10 @@ from dash import dcc, html
 
 from app.core import Core
 from app.pages.nonlinearity.address import MAX_DEPTH, MAX_WIDTH, NonlinearityState, Preset
+from app.pages.nonlinearity.captions import NAMES
 from app.pages.nonlinearity.ids import ids
 from app.pages.nonlinearity.service import LEAST_ETA, MOST_ETA, Nonlinearity, slider_of, starting_x
 from app.pages.nonlinearity.tables import HEAD_COLUMNS
-from app.pages.nonlinearity.words import NAMES
 from app.shell import ids as shell
 from app.shell.controls import head_choice, labelled, segments, switch_of, whole_number
 from app.shell.graph import caption, figure

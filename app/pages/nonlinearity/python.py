@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from app.core import Core
 from app.pages.nonlinearity.address import NonlinearityState
+from app.pages.nonlinearity.captions import snippet
 from app.pages.nonlinearity.ids import ids
 from app.pages.nonlinearity.service import Nonlinearity, first_head, starting_x, within
-from app.pages.nonlinearity.words import snippet
 from app.shell.page import python_of
 
 

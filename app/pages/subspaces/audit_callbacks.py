@@ -11,9 +11,9 @@ from aotlens.plots import Theme, plot
 from app.core.errors import RequestError
 from app.core.files import File, csv_file
 from app.core.jobs import Job
-from app.pages.subspaces import words
+from app.pages.subspaces import captions
 from app.pages.subspaces.ids import ids
-from app.pages.subspaces.service_audit import Audited, Audits
+from app.pages.subspaces.service_audit import AuditResult, Audits
 from app.pages.subspaces.tables import audit_table
 from app.shell import ids as shell
 from app.shell import own_texts
@@ -37,11 +37,11 @@ def register(app: App, service: Audits) -> None:
     for panel in _PANELS[:2]:
 
         @panels.of(panel=panel, inputs=stores(audited=shell.seen(panel), theme=shell.THEME), parts=("figure",))
-        def draw(audited: Audited, theme: Theme, principal: bool = panel == ids.PRINCIPAL) -> Answer:
+        def draw(audited: AuditResult, theme: Theme, principal: bool = panel == ids.PRINCIPAL) -> Answer:
             return {"figure": _figure(audited, principal, theme)}
 
     @panels.of(panel=ids.LAYERS_TABLE, inputs=stores(audited=shell.seen(ids.LAYERS_TABLE)), parts=("body",))
-    def list_layers(audited: Audited) -> Answer:
+    def list_layers(audited: AuditResult) -> Answer:
         return {"body": audit_table(audited.audit.to_frame().to_dict("records"))}
 
     panels.register()
@@ -49,7 +49,7 @@ def register(app: App, service: Audits) -> None:
     save_files(app, {entry: partial(make_file, service, entry) for entry in entries}, stores(audited=ids.AUDITED))
 
 
-def _figure(found: Audited, principal: bool, theme: Theme) -> go.Figure:
+def _figure(found: AuditResult, principal: bool, theme: Theme) -> go.Figure:
     """SNR after ÷ before every layer of a trained model."""
     figure = plot(found.audit, principal=principal, theme=theme)
     figure.layout.meta = {"name": f"{'Principal directions' if principal else 'Subspaces'} of {found.order.checkpoint}"}
@@ -85,7 +85,7 @@ def _register_choice(app: App, service: Audits) -> None:
             return None
         choice = service.choose(checkpoint, made)
         gone = bool(made) and made["checkpoint"] == checkpoint and service.made(made) is None
-        return {"audited": choice, "body": words.audited(service.shown(choice), checkpoint, gone=gone)}
+        return {"audited": choice, "body": captions.audited(service.shown(choice), checkpoint, gone=gone)}
 
 
 def make_file(service: Audits, entry: str, audited: Any) -> File:

@@ -12,7 +12,7 @@ from app.core.examples import EXAMPLES
 from app.pages.subspaces import explanations
 from app.pages.subspaces.address import SubspacesState
 from app.pages.subspaces.ids import ids
-from app.pages.subspaces.service_audit import AuditOrder
+from app.pages.subspaces.service_audit import AuditRequest
 from app.shell import ids as shell
 from app.shell.background import job_bar
 from app.shell.controls import slider
@@ -58,7 +58,7 @@ def named_audit(core: Core, state: SubspacesState) -> dict[str, Any] | None:
     if state.corpus is None or state.draws is None:
         return None
     checkpoint = state.checkpoint or core.catalog.default()
-    return AuditOrder(checkpoint=checkpoint, corpus=state.corpus, draws=state.draws).to_dict()
+    return AuditRequest(checkpoint=checkpoint, corpus=state.corpus, draws=state.draws).to_dict()
 
 
 def _form(core: Core, state: SubspacesState) -> html.Div:

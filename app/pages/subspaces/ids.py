@@ -11,7 +11,7 @@ ids = Ids(
     "cloud picture snr membership head conditions",
     "tab audit checkpoint source text draws ratios principal layers-table",
     "shown",  # store: the mixture that is shown, an address's state; None when none is
-    "made",  # store: {checkpoint, corpus, draws}, of the audit that was made last (AuditOrder)
+    "made",  # store: {checkpoint, corpus, draws}, of the audit that was made last (AuditRequest)
     "audit-keys",  # store: what the audit's panels were of (Together)
     "audited",  # store: the same, of the audit that is shown (Audits.choose)
 )

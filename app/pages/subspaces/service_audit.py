@@ -28,7 +28,7 @@ OWN_TOKENS, _SHORTEST = 8192, 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditOrder:
+class AuditRequest:
     """An audit to be made."""
 
     checkpoint: str
@@ -43,10 +43,10 @@ class AuditOrder:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Audited:
+class AuditResult:
     """What was found, of what."""
 
-    order: AuditOrder
+    order: AuditRequest
     about: str
     """The text, in words."""
     audit: DenoisingAudit
@@ -58,13 +58,13 @@ class Audits:
     def __init__(self, core: Core) -> None:
         self.core, self.jobs = core, Jobs(kept=16, memory=core.memory, seconds=core.settings.job_seconds)
 
-    def order(self, checkpoint: str | None, source: str | None, text: str | None, draws: int) -> AuditOrder:
+    def order(self, checkpoint: str | None, source: str | None, text: str | None, draws: int) -> AuditRequest:
         """What a form says. Raises RequestError for a text that can't be read."""
         if source == PASTED or source is None:
             source = self.core.corpora.paste(text or "")
-        return AuditOrder(checkpoint=str(checkpoint), corpus=source, draws=draws)
+        return AuditRequest(checkpoint=str(checkpoint), corpus=source, draws=draws)
 
-    def start(self, order: AuditOrder, session: str = "") -> Job:
+    def start(self, order: AuditRequest, session: str = "") -> Job:
         """Audit in the background; the job that does, or did. Raises RequestError for what isn't there."""
         loaded = self.core.catalog.load(order.checkpoint)
         cfg = loaded.model.cfg
@@ -76,7 +76,7 @@ class Audits:
         label = f"Auditing {order.checkpoint}"
         return self.jobs.start(self._key(order), label, lambda report: self._audit(order, report), session=session)
 
-    def stored(self, checkpoint: str | None) -> Audited | None:
+    def stored(self, checkpoint: str | None) -> AuditResult | None:
         """The audit that comes with a checkpoint; None for one that has none, or other weights of that name.
 
         Raises RequestError for one that can't be read.
@@ -94,10 +94,10 @@ class Audits:
             raise RequestError(f"The audit can't be read. {without_folder(error, path)}") from error
         if not record.belongs_to(info):
             return None
-        order = AuditOrder(checkpoint=info.name, corpus=record.corpus, draws=len(record.audit.null_snr))
+        order = AuditRequest(checkpoint=info.name, corpus=record.corpus, draws=len(record.audit.null_snr))
         documents = f"{len(record.documents)} held-out documents of " if record.documents else ""
         about = f"{documents}{record.corpus}: {record.audit.n_tokens:,} tokens (stored)"
-        return Audited(order=order, about=about, audit=record.audit)
+        return AuditResult(order=order, about=about, audit=record.audit)
 
     def choose(self, checkpoint: str, made: dict[str, Any] | None) -> dict[str, Any]:
         """Which audit of a checkpoint is shown: the one that was `made` if it is of it and still here, else the stored
@@ -107,24 +107,24 @@ class Audits:
         first = checkpoint == self.core.catalog.default()
         return {"corpus": None, "draws": None, **order, "checkpoint": None if first else checkpoint}
 
-    def shown(self, choice: dict[str, Any] | None) -> Audited | None:
+    def shown(self, choice: dict[str, Any] | None) -> AuditResult | None:
         """What `choose` chose; None where there is none any more."""
         if not choice:
             return None
         return self.made(choice) if choice["corpus"] else self.stored(choice["checkpoint"])
 
-    def made(self, order: dict[str, Any] | None) -> Audited | None:
+    def made(self, order: dict[str, Any] | None) -> AuditResult | None:
         """A finished audit by its order (the checkpoint None: the first choice); None where there is none any more."""
         if not order or not order["corpus"] or not order["draws"]:
             return None
         checkpoint = order["checkpoint"] or self.core.catalog.default()
-        job = self.jobs.get(self._key(AuditOrder(**{**order, "checkpoint": checkpoint})))
+        job = self.jobs.get(self._key(AuditRequest(**{**order, "checkpoint": checkpoint})))
         return job.result if job is not None and job.state == "done" else None
 
-    def _key(self, order: AuditOrder) -> str:
+    def _key(self, order: AuditRequest) -> str:
         return f"{self.core.catalog.info(order.checkpoint).weights_sha256}:{order}"
 
-    def _audit(self, order: AuditOrder, report: Report) -> Audited:
+    def _audit(self, order: AuditRequest, report: Report) -> AuditResult:
         from aotlens.denoise import audit
 
         loaded, text = self.core.catalog.load(order.checkpoint), self._text(order)
@@ -136,9 +136,9 @@ class Audits:
             model, tokens, n_draws=order.draws,
             progress=lambda done, total: report(done, total, "measuring layers"),
         )  # fmt: skip
-        return Audited(order=order, about=f"{text.about}: {result.n_tokens:,} tokens", audit=result)
+        return AuditResult(order=order, about=f"{text.about}: {result.n_tokens:,} tokens", audit=result)
 
-    def _text(self, order: AuditOrder) -> Text:
+    def _text(self, order: AuditRequest) -> Text:
         return self.core.corpora.text(order.corpus, self.core.catalog.info(order.checkpoint))
 
 

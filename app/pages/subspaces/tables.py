@@ -33,7 +33,7 @@ def _row(row: dict[str, Any]) -> html.Tr:
 def audit_table(rows: Sequence[dict[str, Any]]) -> html.Table:
     """A row a grouping and layer: SNR beside turned subspaces, and its ratio beside turned writes."""
     numbers = {
-        "layer": "layer", "snr": "SNR before", "turned_snr": "subspaces turned", "p_snr": "p",
+        "layer": "layer", "snr": "SNR before", "rotated_snr": "rotated subspaces", "p_snr": "p",
         "ratio": "after ÷ before",
         "null_least": "writes turned: least", "null_largest": "largest", "p_above": "p above", "p_below": "p below",
     }  # fmt: skip

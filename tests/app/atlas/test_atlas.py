@@ -1,4 +1,4 @@
-"""The Atlas page: what it lists and says is the library's; heads open their dossiers; the path lands where it says."""
+"""The Atlas page: what it lists and says is the library's; heads open their summaries; the path lands where it says."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import expect
 
 from aotlens.checkpoints.catalog import bundled_folder  # the fixtures' own patch comes after this import
-from aotlens.heads import atlas, head_dossier, stored_atlas
+from aotlens.heads import atlas, head_summary, stored_atlas
 from aotlens.plots import glyphs
 from aotlens.views.atlas import HOWS, N_ABLATED
 from app.core import Core
@@ -23,11 +23,11 @@ from app.core.corpora import PASTED
 from app.core.errors import RequestError
 from app.core.settings import Settings
 from app.factory import create_app
-from app.pages.atlas import dossier, words
+from app.pages.atlas import captions, summary
 from app.pages.atlas.address import ADDRESS, AtlasState
 from app.pages.atlas.callbacks import order_of
 from app.pages.atlas.ids import GUIDED, VIEWS, ids
-from app.pages.atlas.service import Atlases, Made
+from app.pages.atlas.service import Atlases, AtlasResult
 from app.pages.atlas.service_path import steps
 from app.shell import ids as shell
 from app.shell.app import App
@@ -66,18 +66,18 @@ def service(own_app: App) -> Atlases:
 
 
 @pytest.fixture(scope="module")
-def made(service: Atlases) -> Made:
+def made(service: Atlases) -> AtlasResult:
     found = service.stored(CHECKPOINT)
     assert found is not None
     return found
 
 
-def test_the_stored_atlas_is_shown_of_its_own_weights_only(service: Atlases, made: Made, tmp_path: Path) -> None:
+def test_the_stored_atlas_is_shown_of_its_own_weights_only(service: Atlases, made: AtlasResult, tmp_path: Path) -> None:
     assert service.choose(None, None, None) == {
         "checkpoint": None, "corpus": None, "key": None, "name": CHECKPOINT, "layers": 2, "heads": 4,
     }  # fmt: skip
     pd.testing.assert_frame_equal(made.atlas.to_frame().drop(columns="ffn_error"), STORED.to_frame())
-    assert "65,536 tokens (stored)" in words.shown(made)[1]
+    assert "65,536 tokens (stored)" in captions.shown(made)[1]
     assert service.choose("tiny-mhsa", None, None) is None
     save_tiny(tmp_path, CHECKPOINT)
     assert Atlases(Core.start(Settings(checkpoints=(tmp_path,)))).stored(CHECKPOINT) is None
@@ -123,8 +123,8 @@ def test_passages_mark_where_a_head_attends(own_app: App, service: Atlases) -> N
     core = own_app.core
     tokenizer = core.catalog.load(CHECKPOINT).model.tokenizer
     assert tokenizer is not None
-    one = head_dossier(STORED, "1.3", 9)
-    answer = dossier.passages(core, service.of_address(AtlasState(head=(1, 3), bin=9)), one)
+    one = head_summary(STORED, "1.3", 9)
+    answer = summary.passages(core, service.of_address(AtlasState(head=(1, 3), bin=9)), one)
     assert answer["bin"] == "9" and [bin["disabled"] for bin in answer["bins"]] == [n == 0 for n in one.counts]
     for line, example in zip(answer["body"], one.examples, strict=True):
         pieces = line.children[1].children
@@ -183,7 +183,7 @@ def names(page: Page) -> Any:
     return page.locator(f"#{shell.table(ids.TABLE)} .ag-pinned-left-cols-container .ag-cell")
 
 
-def test_it_opens_on_the_stored_atlas_and_a_click_opens_a_dossier(open_page) -> None:
+def test_it_opens_on_the_stored_atlas_and_a_click_opens_a_summary(open_page) -> None:
     page = open_page("/atlas", load=True)
     expect(names(page)).to_have_text([f"{layer}.{head}" for layer in (0, 1) for head in range(4)])
     in_the_first_screen(page, ids.TABLE)
@@ -197,24 +197,24 @@ def test_it_opens_on_the_stored_atlas_and_a_click_opens_a_dossier(open_page) -> 
     search.fill("previous token")
     expect(names(page)).to_have_text(["0.3"])
     names(page).first.click()
-    expect(page.locator(f"#{shell.title(ids.DOSSIER)}")).to_have_text(f"Head 0.3 of {CHECKPOINT}")
-    expect(page.locator(f"#{shell.body(ids.DOSSIER)}")).to_have_text(STORED.sentence("0.3"))
+    expect(page.locator(f"#{shell.title(ids.SUMMARY)}")).to_have_text(f"Head 0.3 of {CHECKPOINT}")
+    expect(page.locator(f"#{shell.body(ids.SUMMARY)}")).to_have_text(STORED.sentence("0.3"))
     settled(page)
     assert query(page)["head"] == "0.3" and query(page)["tab"] == "head" and query(page)["where"] == "previous token"
 
 
-def test_a_dossier_by_its_address_leads_to_partners_and_other_pages(open_page) -> None:
+def test_a_summary_by_its_address_leads_to_partners_and_other_pages(open_page) -> None:
     page = open_page(ADDRESS.format(AtlasState(head=(1, 3), bin=4, tab="head")), scheme="dark")
     expect(page.locator(f"#{shell.body(ids.EXAMPLES)} .atlas-example")).to_have_count(len(STORED.examples.of("1.3", 4)))
     expect(page.locator(f"#{shell.body(ids.LOSSES)}")).to_contain_text(
-        words.signed(float(STORED.ablations["position_mean"].changes[STORED.heads.index((1, 3))]))
+        captions.signed(float(STORED.ablations["position_mean"].changes[STORED.heads.index((1, 3))]))
     )
     expect(page.locator(f"#{shell.body(ids.WEIGHTS)}")).to_contain_text("keys through 0.3")
     expect(page.locator(f"#{ids.OPEN_CIRCUITS}")).to_have_attribute(
         "href", "/circuits?checkpoint=novels-2l-mhsa&head=1.3"
     )
     page.locator(f"#{shell.body(ids.PARTNERS)} .atlas-go", has_text="0.3").click()
-    expect(page.locator(f"#{shell.title(ids.DOSSIER)}")).to_contain_text("Head 0.3")
+    expect(page.locator(f"#{shell.title(ids.SUMMARY)}")).to_contain_text("Head 0.3")
     written(page, "head", "0.3")
     page.set_viewport_size({"width": 800, "height": 900})
     fits(page)

@@ -14,7 +14,7 @@ from aotlens.circuits import copying_scores
 from aotlens.views.circuits import BLOCK, MAP, ROW
 from app.pages.circuits.address import ADDRESS, CircuitsState
 from app.pages.circuits.ids import VIEWS, ids
-from app.pages.circuits.service import Asked, Circuits
+from app.pages.circuits.service import CircuitRequest, Circuits
 from app.shell import ids as shell
 from app.shell.app import App
 from tests.app.conftest import (
@@ -58,7 +58,7 @@ def drawn(page: Page, title: str) -> None:
     )
 
 
-def chosen(service: Circuits, **state: Any) -> Asked:
+def chosen(service: Circuits, **state: Any) -> CircuitRequest:
     return service.of_address(CircuitsState(**{"checkpoint": "tiny-mhsa", "head": (1, 0), **state}))
 
 
@@ -296,8 +296,8 @@ def test_from_heads_and_back(open_page, app: App):
     expect(page.locator(f"#{shell.caption(ids.COMPOSITION)}")).to_contain_text("one matrix")
     page.click("#circuits-heads .pick-head >> text=1.0")
     drawn(page, "Map of QK of head 1.0")
-    dossier = page.locator(f"#{ids.OPEN_ATLAS}")
-    expect(dossier).to_have_attribute("href", "/atlas?checkpoint=tiny-mssa&head=1.0&tab=head")
+    summary = page.locator(f"#{ids.OPEN_ATLAS}")
+    expect(summary).to_have_attribute("href", "/atlas?checkpoint=tiny-mssa&head=1.0&tab=head")
     page.click(f"#{ids.OPEN_HEADS}")
     head_drawn(page, "Head 1.0")
     expect(page.get_by_label("Your text")).to_have_value("The captain bowed")

@@ -21,7 +21,7 @@ from app.core.settings import Settings
 from app.pages.circuits import callbacks
 from app.pages.circuits.address import ADDRESS, MAX_CHOSEN, CircuitsState
 from app.pages.circuits.ids import VIEWS, ids
-from app.pages.circuits.service import Asked, Circuits
+from app.pages.circuits.service import CircuitRequest, Circuits
 from app.shell.views import picture, table
 from tests.app.conftest import save_tiny
 from tests.messages import says
@@ -48,7 +48,7 @@ def more(tmp_path_factory: pytest.TempPathFactory, checkpoints: Path) -> Iterato
         yield Circuits(Core.start(Settings(checkpoints=(checkpoints, folder), device="cpu", **small)))
 
 
-def ask(circuits: Circuits, checkpoint: str, **state: Any) -> Asked:
+def ask(circuits: Circuits, checkpoint: str, **state: Any) -> CircuitRequest:
     return circuits.of_address(CircuitsState(checkpoint=checkpoint, **state))
 
 

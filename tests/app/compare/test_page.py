@@ -17,7 +17,7 @@ from aotlens.heads import ablate, match_heads
 from app.core import Core
 from app.core.errors import RequestError
 from app.core.own_texts import key_of
-from app.pages.compare import differences, files, words
+from app.pages.compare import captions, differences, files
 from app.pages.compare.address import ADDRESS, CompareState
 from app.pages.compare.ids import ids
 from app.pages.compare.layout import layout
@@ -57,7 +57,7 @@ def test_a_model_beside_itself_without_heads_loses_what_the_library_says(service
     np.testing.assert_allclose(losses.right[1:], found.ablated_loss_per_token[0].numpy(), atol=1e-5)
     assert losses.difference is not None and np.isnan(losses.difference[0])
     np.testing.assert_allclose(losses.difference[1:].mean(), found.change, atol=1e-5)
-    line = words.losses_line(panes, losses)
+    line = captions.losses_line(panes, losses)
     assert "tiny-mhsa without 0.1, 1.2" in line
     assert f"{found.change:+.3f}".replace("-", "−") in line
 
@@ -130,7 +130,7 @@ def test_heads_of_two_models_are_matched_as_the_library_does(service: Compare, s
     for name in ("ov", "qk", "pattern", "similarity"):
         np.testing.assert_allclose([pair.cosines[name] for pair in pairs], frame[name])
     np.testing.assert_allclose([pair.margin for pair in pairs], frame["margin"])
-    assert "matched with" in words.pair_line(panes, pairs[0], None)
+    assert "matched with" in captions.pair_line(panes, pairs[0], None)
     assert len(_rows(files.pairs_csv(panes, pairs).content)) == len(pairs)
     assert len(_rows(files.similarity_csv(panes, expected).content)) == 36
     # On another text at the right, patterns have nothing to say.
@@ -157,7 +157,7 @@ def test_a_head_left_over_stands_beside_the_one_most_like_it(service: Compare, s
     pair = service.pair(panes, left, None)
     assert pair.why == "alike" and pair.margin is None
     assert pair.right == matched.right[int(np.argmax(matched.similarity[matched.left.index(left)]))]
-    says(words.pair_line(panes, pair, None), "no partner")
+    says(captions.pair_line(panes, pair, None), "no partner")
     assert service.pair(panes, left, (0, 1)).right == (0, 1)
 
 
@@ -165,7 +165,7 @@ def test_models_of_other_tokens_are_shown_and_not_matched(service: Compare, show
     panes = shown(right="tiny-mssa")
     names = tuple(reversed(panes.right.patterns.str_tokens))
     cut = replace(panes, right=replace(panes.right, patterns=replace(panes.right.patterns, str_tokens=names)))
-    assert not cut.aligned and "different pieces" in words.why_not_aligned(cut)
+    assert not cut.aligned and "different pieces" in captions.why_not_aligned(cut)
     assert service.losses(cut).difference is None
 
     def refuse(*_: Any) -> None:
@@ -174,14 +174,14 @@ def test_models_of_other_tokens_are_shown_and_not_matched(service: Compare, show
     monkeypatch.setattr(service._by_function, "get", refuse)
     pair = service.pair(cut, (1, 1), None)
     assert (pair.right, pair.why) == ((1, 1), "unmatched")
-    assert "same tokens" in words.pair_line(cut, pair, service.why_unmatched(cut))
+    assert "same tokens" in captions.pair_line(cut, pair, service.why_unmatched(cut))
 
 
 def test_other_texts_have_losses_and_no_difference(service: Compare, shown):
     panes = shown(other=OTHER)
     losses = service.losses(panes)
     assert losses.difference is None and len(losses.left) != len(losses.right)
-    assert "different texts" in words.why_not_aligned(panes)
+    assert "different texts" in captions.why_not_aligned(panes)
     assert not panes.aligned and panes.places  # positions correspond all the same
     assert {row["pane"] for row in _rows(files.losses_csv(panes, losses).content)} == {"left", "right"}
     with refused("At the right", error=RequestError):
@@ -198,7 +198,7 @@ def test_two_texts_are_compared_where_their_positions_correspond(service: Compar
     assert even.left.patterns.n_pos == even.right.patterns.n_pos == len(even.places)
     found, left, right = difference(even)
     np.testing.assert_array_equal(found, right - left)
-    assert "position by position" in words.places_line(even)
+    assert "position by position" in captions.places_line(even)
     longer = shown(text="The captain bowed.", other="So the captain bowed low.")
     found, left, right = difference(longer)
     tokens = [panes.patterns.str_tokens for panes in longer.results.values()]
@@ -208,11 +208,11 @@ def test_two_texts_are_compared_where_their_positions_correspond(service: Compar
             np.testing.assert_array_equal(found[a, c], right[b, d] - left[a, c])
     without = sorted({*range(len(left))} - {a for a, _ in longer.places})
     assert np.isnan(found[without]).all() and np.isnan(found[:, without]).all()
-    says(words.places_line(longer), f"{len(longer.places)} tokens")
+    says(captions.places_line(longer), f"{len(longer.places)} tokens")
     rows = _rows(files.difference_csv(longer, service.beside(longer, (1, 1), (1, 1)), "attention", False).content)
     assert len(rows) == int(np.isfinite(found).sum())
     cut = replace(longer, one_text=True)  # one text in other pieces
-    assert not cut.places and "different pieces" in words.why_nothing_corresponds(cut)
+    assert not cut.places and "different pieces" in captions.why_nothing_corresponds(cut)
 
 
 def _rows(content: bytes) -> list[dict[str, str]]:

@@ -19,7 +19,7 @@ from app.core.errors import RequestError
 from app.core.settings import Settings
 from app.pages.denoising.address import ADDRESS, TRAINING, DenoisingState
 from app.pages.denoising.ids import ids
-from app.pages.denoising.service_training import Order, Trainings, order_of
+from app.pages.denoising.service_training import TrainingRequest, Trainings, order_of
 from app.shell import ids as shell
 from app.shell.views import table
 from tests.app.conftest import settled, wait, written
@@ -27,7 +27,7 @@ from tests.app.conftest import settled, wait, written
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-SMALL = Order(task="spheres", attention="linear", epochs=2, rate=0.01, context=12, prompts=50, runs=2)
+SMALL = TrainingRequest(task="spheres", attention="linear", epochs=2, rate=0.01, context=12, prompts=50, runs=2)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_a_training_is_made_and_kept(service: Trainings):
 
 
 def test_a_stopped_training_leaves_nothing(service: Trainings):
-    long = Order(task="mixtures", attention="softmax", epochs=500, rate=0.01, context=50, prompts=100, runs=2)
+    long = TrainingRequest(task="mixtures", attention="softmax", epochs=500, rate=0.01, context=50, prompts=100, runs=2)
     job = service.start(long)
     service.jobs.stop()
     assert wait(job).state == "stopped"

@@ -21,7 +21,7 @@ def distil(folder: Path, name: str, checkpoints: Path, hidden: list[int], *, cos
     import torch
 
     from aotlens.checkpoints import find_checkpoint, load_folder
-    from aotlens.distill import Record, distill_heads, lighten, substitution_costs
+    from aotlens.distill import Record, compress, distill_heads, substitution_costs
 
     model, info = load_folder(checkpoints / name, "cpu"), find_checkpoint(checkpoints / name)
     ids = torch.tensor(model.tokenizer.encode(TEXT * 40))
@@ -29,7 +29,7 @@ def distil(folder: Path, name: str, checkpoints: Path, hidden: list[int], *, cos
     found = distill_heads(model, (windows[:45], windows[45:]), hidden, seeds=2, evaluations=4, **FAST)
     cost = substitution_costs(model, found, windows[50:], width=4, n_random=2) if costs else None
     path = folder / f"{name}.safetensors"
-    kept = lighten(found, 4) if light else found
+    kept = compress(found, 4) if light else found
     record = Record(
         distillation=kept, checkpoint=name, weights_sha256=info.weights_sha256, corpus="a text", command="a test",
         costs=cost,

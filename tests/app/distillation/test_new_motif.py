@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from aotlens.views.distillation import ATTENTION, HEADS
-from app.pages.distillation import words
+from app.pages.distillation import captions
 from app.pages.distillation.address import DistillationState
 from app.pages.distillation.service import Distillations
 from app.pages.distillation.tables import head_rows
@@ -49,8 +49,8 @@ def test_it_is_in_the_scores_and_a_badge_of_the_heads_page(distilled: Distillati
 def test_it_is_on_the_distillation_page(distilled: Distillations) -> None:
     shown, problems = distilled.describe(DistillationState(across=NAME, width=4))
     assert shown is not None and shown.across == NAME and not [one for one in problems if "motif" in one]
-    assert {"value": NAME, "label": "attention: up to here"} in words.across_options()
-    (column,) = [column for column in words.motif_columns(distilled, shown) if column[0] == NAME]
+    assert {"value": NAME, "label": "attention: up to here"} in captions.across_options()
+    (column,) = [column for column in captions.motif_columns(distilled, shown) if column[0] == NAME]
     assert column[1] == "up to here" and SENTENCE in column[2]
     found, compared = distilled.record("tiny-mhsa").distillation, distilled.workshop.result(HEADS, shown)
     rows = [row for row in head_rows(compared.to_frame()) if row["result"] == "tiny-mhsa"]
@@ -80,7 +80,7 @@ def test_results_measured_without_it_say_so(distilled: Distillations, monkeypatc
     shown, problems = distilled.describe(DistillationState(across="later", width=4))
     assert shown is not None and shown.across == "later"
     says(" ".join(problems), "tiny-mhsa", "later was not measured", "made before")
-    assert "later" not in [name for name, _, _ in words.motif_columns(distilled, shown)]
+    assert "later" not in [name for name, _, _ in captions.motif_columns(distilled, shown)]
     shown, problems = distilled.describe(DistillationState(across="next_token", width=4))
     says(problems[0], "next token was not measured", "no query")
     shown, problems = distilled.describe(DistillationState(across="nowhere", width=4))

@@ -22,12 +22,12 @@ from app.core import Core
 from app.core.corpora import PASTED
 from app.core.errors import RequestError
 from app.core.own_texts import key_of
-from app.pages.distillation import words
+from app.pages.distillation import captions
 from app.pages.distillation.address import ADDRESS, DistillationState
 from app.pages.distillation.callbacks import heads_csv, text_csv
 from app.pages.distillation.form_callbacks import order_of
 from app.pages.distillation.ids import VIEWS, ids
-from app.pages.distillation.service import Distillations, Order, heads_of
+from app.pages.distillation.service import DistillationRequest, Distillations, heads_of
 from app.pages.distillation.tables import error_chips, head_rows
 from app.shell.views import tables
 from tests.app.conftest import TEXT, wait
@@ -160,7 +160,7 @@ def test_rows_words_and_the_learning_curve(distilled: Distillations):
     assert row["error"] == found.mean_error(4)[place] and row["floor"] == found.floor[place]
     said = of_head(shown, compared)
     assert f"error {found.mean_error(4)[place]:.3f}" in said and "Replaced alone" in said and "linear map" in said
-    said = words.data(page, "tiny-mhsa", 4)
+    said = captions.data(page, "tiny-mhsa", 4)
     says(said, "MHSA", "2 × 3 heads", "a text", "seeds 0–1", "a test")
     figure = picture(page, CURVE, shown)
     assert [trace.name for trace in figure.data][:2] == ["seed 0", "seed 1"]
@@ -188,7 +188,7 @@ def test_errors_on_a_text_are_the_librarys(distilled: Distillations):
     shown = describe(distilled, results=("tiny-mhsa",), width=0)
     errors, width, _ = page.on_text(shown, PROMPT["text"])
     assert width == 4
-    says(words.on_text(shown, errors, width), "Only", "4 hidden units")
+    says(captions.on_text(shown, errors, width), "Only", "4 hidden units")
     tokens = result.patterns.tokens.tolist()
     chips = error_chips(tokens, result.patterns.str_tokens, own.relative.tolist(), own.movement.tolist())
     assert len(chips) == result.patterns.n_pos
@@ -257,7 +257,9 @@ def test_a_distillation_can_be_stopped(distilled: Distillations, monkeypatch: py
         return real(*args, progress=report, **rest)
 
     monkeypatch.setattr("aotlens.distill.distill_heads", slow)
-    order = Order(checkpoint="tiny-mhsa", corpus="book.txt", hidden=(2,), heads=None, seeds=1, tokens=1000, costs=False)
+    order = DistillationRequest(
+        checkpoint="tiny-mhsa", corpus="book.txt", hidden=(2,), heads=None, seeds=1, tokens=1000, costs=False
+    )
     assert wait(page.start(order)).state == "stopped"
     assert order.key not in [entry.key for entry in page.list()]
 

@@ -17,7 +17,7 @@ from app.core.inference import PromptResult
 from app.core.settings import Settings
 from app.core.switches import How
 from app.factory import create_app
-from app.pages.heads import files, words
+from app.pages.heads import captions, files
 from app.pages.heads.address import ADDRESS as HEADS
 from app.pages.heads.address import HeadsState
 from app.pages.heads.continuing import continued_json
@@ -121,7 +121,7 @@ def test_files_say_what_ran(core: Core):
     assert files.losses_csv(lesser, *losses).name == "tiny-mhsa-without-0.1-1.2-zero-losses.csv"
     assert b"loss_without" not in files.losses_csv(whole, losses[0], None).content
     assert files.head_csv(lesser, 0, 0, "attention", False).name.startswith("tiny-mhsa-without-0.1-1.2-zero-head-0.0")
-    said = words.of_change(lesser, losses[1], losses[0])
+    said = captions.of_change(lesser, losses[1], losses[0])
     assert f"a change of {np.nanmean(losses[1] - losses[0]):+.3f}" in said
 
 

@@ -22,8 +22,8 @@ from app.core.settings import Settings
 from app.pages.heads import why
 from app.pages.heads.address import ADDRESS as HEADS
 from app.pages.heads.address import HeadsState
+from app.pages.heads.captions import explained_whole
 from app.pages.heads.ids import ids
-from app.pages.heads.words import explained_whole
 from app.shell import ids as shell
 from tests.app.conftest import (
     SCHEMES,

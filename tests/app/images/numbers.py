@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from app.pages.images.address import ImagesState
-from app.pages.images.asked import Asked
 from app.pages.images.ids import ids
+from app.pages.images.request import ImageRequest
 from app.shell.app import App
 from tests.app.conftest import wait
 
@@ -19,7 +19,7 @@ STATE = ImagesState(
 
 
 def _runs(app: App, at: ImagesState) -> Any:
-    asked = Asked(checkpoint=at.checkpoint or "", data=at.data or "", of=at.of, start=at.start, own=at.own)
+    asked = ImageRequest(checkpoint=at.checkpoint or "", data=at.data or "", of=at.of, start=at.start, own=at.own)
     service = app.services["images"]
     return service, asked, service.run(asked), service.run(asked, at.off, at.how)
 

@@ -15,10 +15,10 @@ from playwright.sync_api import expect
 from app.core import Core
 from app.factory import create_app
 from app.pages import PAGES
-from app.pages.images import words
+from app.pages.images import captions
 from app.pages.images.address import ADDRESS, ImagesState
-from app.pages.images.asked import Asked
 from app.pages.images.ids import ids
+from app.pages.images.request import ImageRequest
 from app.pages.images.service import ImageViews
 from app.shell import ids as shell
 from app.shell.app import App
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from aotlens.heads import SemanticConsistency
 
-FIRST = Asked(checkpoint="digits-tiny", data="digits", of=None, start=0, own=())
+FIRST = ImageRequest(checkpoint="digits-tiny", data="digits", of=None, start=0, own=())
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def test_what_is_shown_first(open_page, views: ImageViews) -> None:
     page = open_page("/images", load=True)
     drawn(page)
     expect(page.locator(f"#{shell.caption(ids.PANEL)}")).to_have_text(
-        words.of_batch(views.of(FIRST), "digits", True, views.run(FIRST))
+        captions.of_batch(views.of(FIRST), "digits", True, views.run(FIRST))
     )
     best = views.run(FIRST).logits.argmax(1)
     says = page.locator(f"#{ids.GALLERY} .gallery-says").all_text_contents()
@@ -142,7 +142,7 @@ def test_tabs_say_paths_and_consistency(open_page, views: ImageViews) -> None:
     drawn(page)
     opened(page, "Paths")
     found, target = views.contributions(FIRST, 2), int(views.run(FIRST).logits[2].argmax())
-    said = words.of_paths(found, found.place(target), str(target))
+    said = captions.of_paths(found, found.place(target), str(target))
     expect(page.locator(f"#{shell.body(ids.PATHS)} p")).to_have_text(said)
     page.click(f"#{ids.TARGET}")
     page.get_by_role("option", name="4", exact=True).click()
@@ -166,7 +166,7 @@ def test_consistency_is_stopped_and_measured_again(open_page, views: ImageViews,
     """Everything else is there while it is measured."""
     enough, measure = threading.Event(), views.consistencies._measure
 
-    def slow(asked: Asked, report: Any) -> Any:
+    def slow(asked: ImageRequest, report: Any) -> Any:
         while not enough.wait(0.02):
             report(3, 40, "looking at images")
         return measure(asked, report)

@@ -12,7 +12,7 @@ import pytest
 import torch
 import transformers
 
-from aotlens.checkpoints import import_foreign
+from aotlens.checkpoints import import_external
 from aotlens.data.images import ImageProcessor, open_images
 from aotlens.heads import semantic_consistency
 from aotlens.models import hook_names
@@ -23,18 +23,18 @@ from app.factory import create_app
 from app.pages.atlas import service as atlas
 from app.pages.compare.address import CompareState
 from app.pages.distillation import service as distillation
-from app.pages.images import words
+from app.pages.images import captions
 from app.pages.images.address import ADDRESS
-from app.pages.images.asked import Asked
 from app.pages.images.asking import Picked
+from app.pages.images.request import ImageRequest
 from app.pages.images.service_consistency import Images
-from app.pages.subspaces.service_audit import AuditOrder
+from app.pages.subspaces.service_audit import AuditRequest
 from app.pages.trigrams.address import TrigramsState
 from tests.app.conftest import save_images, wait
 from tests.app.images.conftest import picture_file
 from tests.messages import refused, says
 
-FIRST = Asked(checkpoint="digits-tiny", data="digits", of=None, start=0, own=())
+FIRST = ImageRequest(checkpoint="digits-tiny", data="digits", of=None, start=0, own=())
 DIGITS = open_images("digits")
 
 
@@ -51,7 +51,7 @@ def with_images(core: Core, file: Path, labels: Iterable[int]) -> Core:
     return Core.start(replace(core.settings, images=(f"npz:{file}",)))
 
 
-def picked(views: Images, asked: Asked = FIRST, **choices: Any) -> Picked:
+def picked(views: Images, asked: ImageRequest = FIRST, **choices: Any) -> Picked:
     shown = {**asked.to_dict(), "n": len(views.of(asked).images), "layers": 2, "heads": 3, "rows": 4, "columns": 4}
     looks = {"image": 0, "layer": 0, "head": 0, "patch": None, "off": [], "how": "zero", "target": None}
     return Picked.from_dict({**shown, **looks, **choices})
@@ -97,7 +97,7 @@ def test_heads_that_are_off_write_nothing(views: Images) -> None:
     for how in ("mean", "position_mean", "uniform", "fixed_pattern", "resample"):
         other = views.run(FIRST, ((0, 1),), how)
         assert np.abs(other.logits - without.logits).max() > 1e-3, how
-    says(words.without(without), "Without 0.1, 1.2", "nothing")
+    says(captions.without(without), "Without 0.1, 1.2", "nothing")
 
 
 def test_paths_add_up_to_the_logit(views: Images) -> None:
@@ -107,10 +107,10 @@ def test_paths_add_up_to_the_logit(views: Images) -> None:
     parts, place = found.logit, found.place(target)
     total = parts.patches[0, place].sum() + parts.class_token[0, place] + parts.positions[0, place]
     assert total + parts.biases[0, place] == pytest.approx(views.run(FIRST).logits[3, target], abs=1e-3)
-    assert f"{views.run(FIRST).logits[3, target]:+.3f}" in words.of_paths(found, place, str(target))[0]
+    assert f"{views.run(FIRST).logits[3, target]:+.3f}" in captions.of_paths(found, place, str(target))[0]
     asked = views.batch("digits-vit", None, None, 0, ()).asked
     found = views.contributions(asked, 0)
-    assert f"MLPs {found.logit.mlps[0, 2]:+.3f}" in words.of_paths(found, 2, "2")[0]
+    assert f"MLPs {found.logit.mlps[0, 2]:+.3f}" in captions.of_paths(found, 2, "2")[0]
     np.testing.assert_allclose(found.logit.total[0], views.run(asked).logits[0], atol=1e-3)
 
 
@@ -134,7 +134,7 @@ def test_consistency_that_cannot_be_measured_says_why(image_core: Core, tmp_path
     assert job.state == "failed"
     says(job.error, "two classes", "two images")
     with pytest.raises(RequestError, match="isn't measured yet"):
-        views.consistencies.made(Asked(checkpoint="digits-tiny", data="few.npz", of=None, start=0, own=()))
+        views.consistencies.made(ImageRequest(checkpoint="digits-tiny", data="few.npz", of=None, start=0, own=()))
 
 
 def test_data_that_number_their_classes_get_the_names_of_the_model(image_core: Core, tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_data_that_number_their_classes_get_the_names_of_the_model(image_core: C
     views = Images(Core.start(replace(core.settings, checkpoints=(tmp_path / "models",))))
     batch = views.batch("lettered", "ten.npz", None, 0, ())
     assert batch.names == tuple("abcdefghij") and batch.are_names_lent and views.knows(batch)
-    said = words.of_batch(batch, "letters", True, views.run(batch.asked))
+    said = captions.of_batch(batch, "letters", True, views.run(batch.asked))
     assert "number their classes" in said and "are recognised" in said
     digits = views.batch("lettered", "digits", None, 0, ())  # whose numbers are names
     assert digits.names == tuple("0123456789") and not views.knows(digits) and not digits.are_names_lent
@@ -165,7 +165,7 @@ def test_own_images_come_first_and_have_no_class(views: Images) -> None:
     assert batch.n_own == 1 and batch.labels == (None, *range(10)) and len(batch.images) == 11
     assert batch.images[0, 0, 2:4, 4:7].float().mean() > 100 > batch.images[0, 0, :, :2].float().mean()
     known = views.knows(batch)
-    said = words.of_prediction(
+    said = captions.of_prediction(
         batch, 0, views.classes("digits-tiny"), known, views.run(batch.asked), views.run(batch.asked)
     )
     assert known and said.startswith("The whole model")
@@ -181,7 +181,7 @@ def test_other_data_is_said_to_mean_nothing(image_core: Core, tmp_path: Path) ->
     assert views.core.images.names[-1] == "shapes.npz" and views.core.images.spec("shapes.npz") == "npz:shapes.npz"
     batch = views.batch("digits-tiny", "shapes.npz", None, 0, ())
     assert batch.images.shape == (4, 3, 8, 8) and batch.names == ("round", "square") and not views.knows(batch)
-    said = words.of_batch(batch, "digits", False, views.run(batch.asked))
+    said = captions.of_batch(batch, "digits", False, views.run(batch.asked))
     assert "trained on digits" in said and "mean nothing" in said
     assert views.batch("digits-tiny", None, None, 0, ()).asked.data == "digits"
 
@@ -214,7 +214,7 @@ def test_a_vit_of_others_has_the_views_of_attention(image_core: Core, tmp_path: 
     theirs.save_pretrained(tmp_path / "theirs")
     scaling = tmp_path / "theirs" / "preprocessor_config.json"
     scaling.write_text('{"image_mean": [0.25], "image_std": [0.5]}', encoding="utf-8")
-    import_foreign(tmp_path / "theirs", name="vit", into=tmp_path / "models")
+    import_external(tmp_path / "theirs", name="vit", into=tmp_path / "models")
     views = Images(Core.start(replace(image_core.settings, checkpoints=(tmp_path / "models",))))
     batch = views.batch("vit", "digits", None, 0, ())
     run = views.run(batch.asked)
@@ -242,7 +242,7 @@ def test_services_of_text_say_where_models_of_images_are_shown(image_core: Core)
             distillation.Order(checkpoint=name, corpus="", hidden=(4,), heads=None, seeds=1, tokens=100, costs=False)
         ),
         "paths": lambda: services["paths"].values({"checkpoint": name, "text": "a text"}),
-        "subspaces": lambda: services["subspaces"].audits.start(AuditOrder(checkpoint=name, corpus="", draws=5)),
+        "subspaces": lambda: services["subspaces"].audits.start(AuditRequest(checkpoint=name, corpus="", draws=5)),
     }
     for page, ask in asked.items():
         with refused("digits-tiny", "not text", "page Images", error=RequestError):

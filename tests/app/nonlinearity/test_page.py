@@ -21,7 +21,7 @@ from aotlens.distill import compile_ffn
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from app.core import Core
 from app.core.errors import RequestError
-from app.pages.nonlinearity import words
+from app.pages.nonlinearity import captions
 from app.pages.nonlinearity.address import ADDRESS, NonlinearityState
 from app.pages.nonlinearity.callbacks import make_file
 from app.pages.nonlinearity.ids import ids
@@ -96,7 +96,7 @@ def test_tables_are_csv(compiler: Nonlinearity):
 def test_the_snippet_gives_the_same(compiler: Nonlinearity, state: State):
     made = compiler.compile(state)
     space: dict[str, Any] = {"print": lambda *_: None}
-    exec(words.snippet(made, made.roles[0], starting_x(state)), space)
+    exec(captions.snippet(made, made.roles[0], starting_x(state)), space)
     again = space["compiled"]
     assert again.etas == made.compiled.etas and again.proven_error == made.compiled.proven_error
     torch.testing.assert_close(again.model.W_Q, made.compiled.model.W_Q, atol=0, rtol=0)

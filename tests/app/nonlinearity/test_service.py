@@ -13,8 +13,8 @@ from torch import nn
 
 from app.core.address_values import number
 from app.core.errors import RequestError
+from app.pages.nonlinearity import captions
 from app.pages.nonlinearity import figures as views
-from app.pages.nonlinearity import words
 from app.pages.nonlinearity.address import ADDRESS, MAX_KNOTS, NonlinearityState
 from app.pages.nonlinearity.service import Compiled, Nonlinearity, first_head, from_dict, knots, to_dict, within
 from tests.messages import refused, says
@@ -107,7 +107,7 @@ def test_a_preset_is_the_function_it_names_and_so_is_its_model(compiler: Nonline
 def test_silu_is_exact_and_has_no_eta(compiler: Nonlinearity):
     made = compiler.compile(State(preset="random", inputs=2, activation="silu", eta=0.3, width=5, depth=2, seed=4))
     assert made.state.eta is None and set(made.compiled.etas) == {1.0}
-    assert made.measured < 1e-13 and "exact" in words.exactness(made) and "nothing to slide" in words.eta(made)
+    assert made.measured < 1e-13 and "exact" in captions.exactness(made) and "nothing to slide" in captions.eta(made)
     layers: list[nn.Module] = []
     for weight, bias in zip(made.compiled.ffn.weights, made.compiled.ffn.biases, strict=True):
         linear = nn.Linear(*weight.shape).double()
@@ -126,8 +126,8 @@ def test_eta_overrides_the_proofs_and_the_bound_follows(compiler: Nonlinearity):
         bounds.append(made.compiled.proven_error)
         measured.append(made.measured)
     assert bounds == sorted(bounds) and measured == sorted(measured) and all(np.array(measured) <= bounds)
-    assert "within the tolerance" in words.eta(compiler.compile(State(preset="hat", eta=1e-4)))
-    assert "above the tolerance" in words.eta(made) and "proof chooses" in words.eta(first)
+    assert "within the tolerance" in captions.eta(compiler.compile(State(preset="hat", eta=1e-4)))
+    assert "above the tolerance" in captions.eta(made) and "proof chooses" in captions.eta(first)
 
 
 @pytest.mark.parametrize(
@@ -193,9 +193,9 @@ def test_what_a_head_says(compiler: Nonlinearity):
     assert [row["reads"] for row in rows] == ["x", "x + 1", "x", "x − 1"]
     assert [row["writes"] for row in rows[1:]] == ["1 × into f", "−2 × into f", "1 × into f"]
     assert [row["kink"] for row in rows] == ["", "−1", "0", "1"]
-    said = " ".join(words.head(made, compiler.look(made, 0, 1, (-0.5,))))
+    said = " ".join(captions.head(made, compiler.look(made, 0, 1, (-0.5,))))
     says(said, "hidden unit 0", "t = x + 1 = 0.5", "x=−0.5", "σ(t/η) = 0.73106", "0.139")
-    says(" ".join(words.head(made, compiler.look(made, 0, 0, (0.0,)))), "own token only")
+    says(" ".join(captions.head(made, compiler.look(made, 0, 0, (0.0,)))), "own token only")
     with refused("head 0.9", error=RequestError):
         compiler.look(made, 0, 9, (0.0,))
     assert (

@@ -19,12 +19,12 @@ from app.core import Core
 from app.core.corpora import PASTED
 from app.core.errors import RequestError
 from app.core.settings import Settings
-from app.pages.subspaces import words
+from app.pages.subspaces import captions
 from app.pages.subspaces.address import ADDRESS, SubspacesState
 from app.pages.subspaces.audit_callbacks import _figure as audit_figure
 from app.pages.subspaces.audit_callbacks import make_file
 from app.pages.subspaces.ids import ids
-from app.pages.subspaces.service_audit import Audited, Audits
+from app.pages.subspaces.service_audit import AuditResult, Audits
 from app.shell import ids as shell
 from tests.app.conftest import SCHEMES, TEXT, fits, query, settled, wait
 
@@ -47,13 +47,13 @@ def order(service: Audits) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def found(service: Audits, order: dict[str, Any]) -> Audited:
+def found(service: Audits, order: dict[str, Any]) -> AuditResult:
     result = service.made(order)
     assert result is not None
     return result
 
 
-def test_an_audit_is_the_librarys(services: Core, found: Audited):
+def test_an_audit_is_the_librarys(services: Core, found: AuditResult):
     model = services.catalog.load("tiny-mssa").model
     tokens = model.to_tokens(TEXT)[0]
     windows = tokens[: len(tokens) // 2 * 2].reshape(2, -1)  # half of it is shorter than the context of 48
@@ -63,11 +63,11 @@ def test_an_audit_is_the_librarys(services: Core, found: Audited):
     figure = audit_figure(found, False, "light")
     lines = {trace.name: trace for trace in figure.data if trace.name}
     np.testing.assert_allclose(lines["all tokens"].y, expected.ratios[0])
-    said = words.audited(found)
+    said = captions.audited(found)
     assert f"{expected.n_tokens} tokens" in said and "subspaces of U" in said and "of 9 (grouping, layer) pairs" in said
 
 
-def test_a_bundled_checkpoint_has_its_stored_audit(service: Audits, order: dict[str, Any], found: Audited):
+def test_a_bundled_checkpoint_has_its_stored_audit(service: Audits, order: dict[str, Any], found: AuditResult):
     bundled = Audits(Core.start(Settings(checkpoints=(bundled_folder(),), first_checkpoint="novels-6l-mhsa")))
     assert bundled.choose("novels-6l-mhsa", None) == {"checkpoint": None, "corpus": None, "draws": None}
     for choice, name in (
@@ -77,7 +77,7 @@ def test_a_bundled_checkpoint_has_its_stored_audit(service: Audits, order: dict[
         shown = bundled.shown(choice)
         assert shown is not None
         torch.testing.assert_close(shown.audit.null_snr, stored_audit(name).audit.null_snr, equal_nan=True)
-        assert f"{name} on 5 held-out documents of 98 English novels, 1837-1930: 2,040" in words.audited(shown)
+        assert f"{name} on 5 held-out documents of 98 English novels, 1837-1930: 2,040" in captions.audited(shown)
     # What was made here comes before what is stored, of its own checkpoint only.
     assert service.shown(service.choose("tiny-mssa", order)) is found
     assert service.shown(service.choose("tiny-mhsa", order)) is None is service.shown(None)
@@ -115,7 +115,7 @@ def test_what_cannot_be_audited_is_said(service: Audits):
         service.start(service.order("tiny-mssa", "nowhere", None, 5))
 
 
-def test_files_hold_both_measurements(service: Audits, order: dict[str, Any], found: Audited):
+def test_files_hold_both_measurements(service: Audits, order: dict[str, Any], found: AuditResult):
     for panel, expected in ((ids.RATIOS, found.audit.to_frame()), (ids.PRINCIPAL, found.audit.pca_frame())):
         content = make_file(service, shell.export(panel, "csv"), order).content
         pd.testing.assert_frame_equal(pd.read_csv(io.BytesIO(content)), expected)
@@ -123,7 +123,7 @@ def test_files_hold_both_measurements(service: Audits, order: dict[str, Any], fo
         make_file(service, shell.export(ids.RATIOS, "csv"), None)
 
 
-def test_press_audit_and_see_it(open_page, found: Audited):
+def test_press_audit_and_see_it(open_page, found: AuditResult):
     page: Page = open_page(ADDRESS.format(SubspacesState(tab="models", checkpoint="tiny-mssa")))
     said = page.locator(f"#{shell.body(ids.AUDIT)}")
     expect(said).to_have_text("No audit of tiny-mssa is stored. Choose a text, and press Audit.")
@@ -134,7 +134,7 @@ def test_press_audit_and_see_it(open_page, found: Audited):
     expect(thumb).to_have_attribute("aria-valuenow", "5")
     settled(page)
     page.click(f"#{shell.start(ids.AUDIT)}")
-    expect(said).to_have_text(words.audited(found))
+    expect(said).to_have_text(captions.audited(found))
     page.locator(f"#{shell.graph(ids.RATIOS)} .scatterlayer .trace").first.wait_for()
     rows = page.locator(f"#{shell.body(ids.LAYERS_TABLE)} tbody tr")
     rows.first.scroll_into_view_if_needed()
@@ -144,7 +144,7 @@ def test_press_audit_and_see_it(open_page, found: Audited):
     named = {"tab": "models", "checkpoint": "tiny-mssa", "corpus": found.order.corpus, "draws": "5"}
     assert query(page) == named
     page.reload()
-    expect(said).to_have_text(words.audited(found))
+    expect(said).to_have_text(captions.audited(found))
     settled(page)
     assert query(page) == named
     page.goto(page.url.replace("draws=5", "draws=7"))

@@ -15,9 +15,9 @@ from aotlens.distill import (
     Distillation,
     Record,
     bundled_distillations,
+    compress,
     distill_heads,
     held_out_windows,
-    lighten,
     load_record,
     substitute,
     substitution_costs,
@@ -35,7 +35,7 @@ def found(model, windows) -> Distillation:
 
 
 def test_a_light_one_keeps_the_best_ffn_of_each_head(found, model):
-    light = lighten(found, 4)
+    light = compress(found, 4)
     x = torch.randn(6, 8, dtype=torch.float64)
     for head in found.heads:
         best = found.best_seed(head, 4)
@@ -52,14 +52,14 @@ def test_a_light_one_keeps_the_best_ffn_of_each_head(found, model):
     tokens = random_windows(3, seed=5)
     whole, other = (substitute(model, one, width=4)(tokens) for one in (found, light))
     torch.testing.assert_close(whole, other, rtol=0, atol=5e-2)
-    assert lighten(light, 4).to_frame().equals(light.to_frame())
+    assert compress(light, 4).to_frame().equals(light.to_frame())
 
 
 def test_a_record_comes_back(found, model, tmp_path: Path):
     costs = substitution_costs(model, found, random_windows(4, seed=3), width=4, n_random=2)
     path = tmp_path / "one.safetensors"
     record = Record(
-        distillation=lighten(found, 4), checkpoint="a", weights_sha256="f" * 64, corpus="b", command="c", costs=costs
+        distillation=compress(found, 4), checkpoint="a", weights_sha256="f" * 64, corpus="b", command="c", costs=costs
     )
     record.save(path)
     again = load_record(path)

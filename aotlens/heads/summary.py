@@ -1,0 +1,146 @@
+"""What is looked at in an atlas: the heads that a search finds, and one head closely."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Bool
+
+from aotlens.conventions import Head, HeadLike, as_head
+from aotlens.heads.atlas import Atlas
+from aotlens.heads.examples import Example
+from aotlens.heads.head_search import rows_where
+from aotlens.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Heads that are listed in each direction, those most beyond chance.
+N_PARTNERS = 4
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FoundHeads(Result):
+    """All heads of an atlas, and which of them were searched for."""
+
+    atlas: Atlas
+    search: str
+    found: Bool[np.ndarray, " head"]
+    """One for each head, in order."""
+
+    @property
+    def headline(self) -> str:
+        n, total = int(self.found.sum()), len(self.found)
+        heads = "head" if total == 1 else "heads"
+        return f"{total} {heads}" if n == total else f"{n} of {total} {heads}"
+
+    def to_frame(self) -> pd.DataFrame:
+        """The rows of the atlas's table that are found."""
+        return self.atlas.to_frame()[self.found]
+
+
+def find_heads(atlas: Atlas, search: str = "") -> FoundHeads:
+    """The heads that `search` finds, as `induction_random > 0.4 and layer = 1` or `previous token`; all for none.
+
+    `aotlens.heads.head_search` says what can be written. Raises `ValueError` for what cannot be read.
+    """
+    try:
+        return FoundHeads(atlas=atlas, search=search, found=rows_where(atlas.to_frame(), search))
+    except ValueError as error:
+        raise ValueError(f"Heads where {error}") from error
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HeadSummary(Result):
+    """One head of an atlas, and of which tenth of its attention away from key 0 examples are given."""
+
+    atlas: Atlas
+    head: Head
+    bin: int
+
+    @property
+    def name(self) -> str:
+        """The head as it is written."""
+        return f"{self.head[0]}.{self.head[1]}"
+
+    @property
+    def headline(self) -> str:
+        return self.atlas.sentence(self.head)
+
+    @property
+    def counts(self) -> list[int]:
+        """How many queries attend so much away from key 0, by tenths."""
+        return [int(count) for count in self.atlas.examples.counts[self.head]]
+
+    @property
+    def examples(self) -> tuple[Example, ...]:
+        """The queries of that bin that were kept, those that attend away most first."""
+        return self.atlas.examples.of(self.head, self.bin)
+
+    @property
+    def examples_headline(self) -> str:
+        """Which queries the examples are of, and how many there are."""
+        counts = self.counts
+        total, upper = sum(counts), "1" if self.bin == len(counts) - 1 else f"{(self.bin + 1) / 10:.1f}"
+        share = counts[self.bin] / total if total else 0.0
+        return (
+            f"{counts[self.bin]:,} of {total:,} queries ({share:.1%}) have {self.bin / 10:.1f} to {upper} of their "
+            "attention away from the start token."
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a motif, as `MotifScores.chance_frame`."""
+        return self._own(self.atlas.motifs.chance_frame())
+
+    def example_frame(self) -> pd.DataFrame:
+        """One row an example of the bin, as `HeadExamples.to_frame`."""
+        frame = self._own(self.atlas.examples.to_frame())
+        return frame[frame["bin"] == self.bin].reset_index(drop=True)
+
+    def partner_frame(self) -> pd.DataFrame:
+        """One row a head that it reads or feeds: relation, layer, head, mode, composition, z."""
+        import pandas as pd
+
+        relations = {"reads": self.atlas.reads(self.head, N_PARTNERS), "feeds": self.atlas.feeds(self.head, N_PARTNERS)}
+        return pd.DataFrame(
+            [
+                (relation, *partner.head, partner.mode, partner.value, partner.z)
+                for relation, partners in relations.items()
+                for partner in partners
+            ],
+            columns=["relation", "layer", "head", "mode", "composition", "z"],
+        )
+
+    def loss_frame(self) -> pd.DataFrame:
+        """One row a kind of replacement: how, change, low, high (the interval of the change), together (the change
+        with all heads replaced), clean (the loss with none), n (windows); nats a token."""
+        import pandas as pd
+
+        records = []
+        for how, each in self.atlas.ablations.items():
+            place, together = each.heads.index(self.head), self.atlas.together[how]
+            low, high = each.intervals()[place]
+            records.append((how, each.changes[place], low, high, together.change, together.clean_mean, len(each.clean)))
+        return pd.DataFrame(records, columns=["how", "change", "low", "high", "together", "clean", "n"])
+
+    def _own(self, frame: pd.DataFrame) -> pd.DataFrame:
+        layer, head = self.head
+        return frame[(frame["layer"] == layer) & (frame["head"] == head)].reset_index(drop=True)
+
+
+def head_summary(atlas: Atlas, head: HeadLike, bin: int | None = None) -> HeadSummary:
+    """The summary of a head, with examples of a `bin`, 0 to 9, of its attention away from key 0; without one, or where
+    that has none, of the highest bin that has some.
+
+    Raises `ValueError` for a head that the atlas does not have.
+    """
+    layer, number = as_head(head)
+    n_layers, n_heads, n_bins = atlas.examples.counts.shape
+    if layer >= n_layers or number >= n_heads:
+        raise ValueError(f"head {layer}.{number}: expected one of {n_layers} × {n_heads}.")
+    counts = atlas.examples.counts[layer, number]
+    if bin is None or not 0 <= bin < n_bins or not counts[bin]:
+        bin = max((place for place, count in enumerate(counts) if count), default=0)
+    return HeadSummary(atlas=atlas, head=(layer, number), bin=bin)

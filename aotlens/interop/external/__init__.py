@@ -1,0 +1,26 @@
+"""Models that others saved, read without running anything of their files.
+
+opening.py           open_external: which format a source has, and the model that computes the same
+plan.py              what a format says of a source
+transformer_lens.py  TransformerLens's old format
+gpt2.py              Hugging Face's GPT-2 and nanoGPT
+vit.py               vision transformers of Hugging Face
+bert.py              BERT, as a bridge
+checking.py          an opened model beside logits of its source
+comparing.py         an imported model beside its own code
+outside.py           signs of what our family lacks
+key_map.py           other people's names and shapes as ours
+material.py          the tensors and the settings in a file or a folder
+archive.py           files of torch.save: the values in them, with tensors made from their bytes
+pickles/             the process that reads a pickle: interpreter, layout of files, answer
+modules.py           the state dict of a pickled module
+hub.py               repositories of the Hugging Face hub, cached or downloaded
+"""
+
+from __future__ import annotations
+
+from aotlens.interop.external.checking import Comparison
+from aotlens.interop.external.comparing import compare_with_source
+from aotlens.interop.external.opening import Opened, open_external
+
+__all__ = ["Comparison", "Opened", "compare_with_source", "open_external"]

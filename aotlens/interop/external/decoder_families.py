@@ -1,0 +1,320 @@
+"""The families of decoders that are read: what each calls its tensors, and what its settings mean in ours.
+
+Settings are those of `config.json`, with the defaults of the family where it leaves them out. Where only positions
+within a window are attended to, the model's context ends with the window: up to there they are one model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotlens.interop.external.plan import ACTIVATIONS
+
+Names = Mapping[str, str | None]
+
+
+def both(theirs: str, ours: str) -> dict[str, str | None]:
+    """A `Linear`: its weight is `[out, in]`."""
+    part, _, name = ours.rpartition(".")
+    mark, stem = ("_", name[1:]) if name.startswith("_") else ("", name)
+    return {f"{theirs}.weight": f"{part}.{mark}W_{stem}.T", f"{theirs}.bias": f"{part}.{mark}b_{stem}"}
+
+
+def _norm(theirs: str, ours: str) -> dict[str, str | None]:
+    return {f"{theirs}.weight": f"{ours}.w", f"{theirs}.bias": f"{ours}.b"}
+
+
+def _heads(theirs: str, out: str) -> dict[str, str | None]:
+    each = {name: f"attn.{name}" for name in "QKV"}
+    names = [both(f"{theirs}.{name.lower()}_proj", ours) for name, ours in each.items()]
+    return {**names[0], **names[1], **names[2], **both(f"{theirs}.{out}", "attn.O")}
+
+
+_LLAMA = {
+    **_heads("self_attn", "o_proj"),
+    **_norm("input_layernorm", "ln1"),
+    **_norm("post_attention_layernorm", "ln2"),
+    **both("mlp.gate_proj", "mlp.gate"),
+    **both("mlp.up_proj", "mlp.in"),
+    **both("mlp.down_proj", "mlp.out"),
+    "self_attn.rotary_emb.inv_freq": None,
+}
+_NEOX = {
+    **both("attention.dense", "attn.O"),
+    **_norm("input_layernorm", "ln1"),
+    **_norm("post_attention_layernorm", "ln2"),
+    **both("mlp.dense_h_to_4h", "mlp.in"),
+    **both("mlp.dense_4h_to_h", "mlp.out"),
+    **dict.fromkeys(("attention.bias", "attention.masked_bias", "attention.rotary_emb.inv_freq")),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """How one family names its tensors and settings."""
+
+    layers: str
+    """What stands before a layer's number."""
+    names: Names
+    """A layer's tensors."""
+    ends: Names
+    """The other tensors, but the read-out's."""
+    fields: Callable[[Settings], dict[str, Any]]
+    """Fields of `ModelConfig` besides the sizes."""
+    tied: bool = False
+    """Whether the read-out is the embedding where config.json does not say."""
+    read_out: str = "lm_head"
+    fused: str = ""
+    """A layer's tensor of queries, keys and values together: of each head in turn, its three parts."""
+    alike: Names = field(default_factory=dict)
+    """Tensors of a layer that are used twice: the copy's name, by the name that it has in the file."""
+    embedding: Callable[[Mapping[str, Tensor], Tensor, Settings], Tensor] | None = None
+    """What is done to the embedding before the first layer reads it."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`config.json`, and what is wrong with it so far."""
+
+    values: Mapping[str, Any]
+    problems: list[str]
+
+    def get(self, *names: str, default: Any = None) -> Any:
+        """The first of some settings that is there."""
+        return next((self.values[name] for name in names if self.values.get(name) is not None), default)
+
+    def refuse(self, **wanted: Any) -> None:
+        """Settings that have to be what is given here, where they are there at all."""
+        for name, value in wanted.items():
+            if (found := self.values.get(name)) not in (None, value):
+                self.problems.append(f"{name}={found!r}")
+
+    @property
+    def n_heads(self) -> int:
+        return int(self.get("num_attention_heads", "n_head", "num_heads", default=0))
+
+    @property
+    def d_model(self) -> int:
+        return int(self.get("hidden_size", "n_embd", default=0))
+
+    @property
+    def d_head(self) -> int:
+        return int(self.get("head_dim", default=self.d_model // max(self.n_heads, 1)))
+
+    def act_fn(self, *names: str, default: str) -> str:
+        found = str(self.get(*names, default=default))
+        if found not in ACTIVATIONS:
+            self.problems.append(f"{names[0]}={found!r}")
+        return ACTIVATIONS.get(found, "gelu")
+
+    def rotary(self, share: float = 1.0) -> dict[str, Any]:
+        """The `Rotary` that `rope_theta` and `rope_scaling`, or `rope_parameters`, describe."""
+        said = dict(self.get("rope_parameters", "rope_scaling", default={}))
+        kind = said.get("rope_type", said.get("type", "default"))
+        share = self.get("partial_rotary_factor", "rotary_pct", default=said.get("partial_rotary_factor", share))
+        base = said.get("rope_theta", self.get("rope_theta", "rotary_emb_base", default=10_000.0))
+        found: dict[str, Any] = {"base": base, "dim": int(self.d_head * share)}
+        original = said.get("original_max_position_embeddings", self.get("max_position_embeddings"))
+        if kind == "default":
+            return {"positions": "rotary", "rotary": found}
+        if kind not in ("linear", "dynamic", "llama3"):
+            self.problems.append(f"rope_type={kind!r}")
+            return {"positions": "rotary", "rotary": found}
+        found |= {"scaling": kind, "factor": said.get("factor")}
+        found |= {} if kind == "linear" else {"original_n_ctx": original}
+        if kind == "llama3":
+            found |= {name: said.get(name) for name in ("low_freq_factor", "high_freq_factor")}
+        return {"positions": "rotary", "rotary": found}
+
+    def n_ctx(self, *names: str, window: int | None = None) -> int:
+        """The context, or the window of what is attended to, where that is shorter."""
+        n_ctx = self.get(*names, default=2048)
+        if window is None:
+            return int(n_ctx)
+        if not isinstance(window, int) or window < 1:
+            self.problems.append(f"a window of {window!r} positions")
+            return int(n_ctx)
+        return min(int(n_ctx), window)
+
+
+def _llama(s: Settings) -> dict[str, Any]:
+    bias = bool(s.get("attention_bias", "mlp_bias", default=False))
+    return {
+        **s.rotary(), "norm": "rms", "norm_eps": s.get("rms_norm_eps", default=1e-6), "gated_mlp": True,
+        "act_fn": s.act_fn("hidden_act", default="silu"), "bias": bias, "read_out_bias": False,
+        "n_kv_heads": s.get("num_key_value_heads"), "n_ctx": s.n_ctx("max_position_embeddings"),
+    }  # fmt: skip
+
+
+def _mistral(s: Settings) -> dict[str, Any]:
+    return {**_llama(s), "n_ctx": s.n_ctx("max_position_embeddings", window=s.values.get("sliding_window"))}
+
+
+def _qwen2(s: Settings) -> dict[str, Any]:
+    window = s.get("sliding_window") if s.get("use_sliding_window", default=False) else None
+    return {**_llama(s), "qkv_bias": True, "n_ctx": s.n_ctx("max_position_embeddings", window=window)}
+
+
+def _gemma(s: Settings) -> dict[str, Any]:
+    act_fn = s.act_fn("hidden_activation", "hidden_act", default="gelu_pytorch_tanh")
+    return {**_llama(s), "norm_gain_offset": 1.0, "act_fn": act_fn}
+
+
+def _olmo(s: Settings) -> dict[str, Any]:
+    if s.get("clip_qkv") is not None:
+        s.problems.append(f"clip_qkv={s.get('clip_qkv')!r}")
+    return {**_llama(s), "norm": "layernorm", "norm_eps": 1e-5}
+
+
+def _stablelm(s: Settings) -> dict[str, Any]:
+    s.refuse(qk_layernorm=False, use_parallel_residual=False)
+    eps = s.get("layer_norm_eps", default=1e-5)
+    qkv = bool(s.get("use_qkv_bias", default=False))
+    return {**_llama(s), **s.rotary(0.25), "norm": "layernorm", "norm_eps": eps, "qkv_bias": qkv}
+
+
+def _phi(s: Settings) -> dict[str, Any]:
+    s.refuse(qk_layernorm=False)
+    return {
+        **s.rotary(0.5), "norm_eps": s.get("layer_norm_eps", default=1e-5), "parallel": True, "bias": True,
+        "act_fn": s.act_fn("hidden_act", default="gelu_new"), "n_kv_heads": s.get("num_key_value_heads"),
+        "n_ctx": s.n_ctx("max_position_embeddings"),
+    }  # fmt: skip
+
+
+def _neox(s: Settings) -> dict[str, Any]:
+    return {
+        **s.rotary(0.25), "norm_eps": s.get("layer_norm_eps", default=1e-5), "bias": True, "read_out_bias": False,
+        "qkv_bias": bool(s.get("attention_bias", default=True)), "act_fn": s.act_fn("hidden_act", default="gelu"),
+        "parallel": bool(s.get("use_parallel_residual", default=True)), "n_ctx": s.n_ctx("max_position_embeddings"),
+    }  # fmt: skip
+
+
+def _gptj(s: Settings) -> dict[str, Any]:
+    rotary = {"base": 10_000.0, "dim": s.get("rotary_dim", default=64), "pairs": "interleaved"}
+    return {
+        "positions": "rotary", "rotary": rotary, "parallel": True, "bias": True, "qkv_bias": False,
+        "norm_eps": s.get("layer_norm_epsilon", default=1e-5), "n_ctx": s.n_ctx("n_positions"),
+        "act_fn": s.act_fn("activation_function", default="gelu_new"),
+    }  # fmt: skip
+
+
+def _gpt_neo(s: Settings) -> dict[str, Any]:
+    kinds = [kind for kinds, _ in s.get("attention_types", default=[[["global", "local"], 12]]) for kind in kinds]
+    window = s.get("window_size", default=256) if "local" in kinds else None
+    return {
+        "attn_scale": 1.0, "bias": True, "qkv_bias": False, "read_out_bias": False, "positions": "learned",
+        "norm_eps": s.get("layer_norm_epsilon", default=1e-5), "act_fn": s.act_fn(
+            "activation_function", default="gelu_new"), "n_ctx": s.n_ctx("max_position_embeddings", window=window),
+    }  # fmt: skip
+
+
+def _opt(s: Settings) -> dict[str, Any]:
+    s.refuse(do_layer_norm_before=True, word_embed_proj_dim=s.d_model, _remove_final_layer_norm=False, enable_bias=True)
+    s.refuse(layer_norm_elementwise_affine=True)
+    return {
+        "bias": True, "read_out_bias": False, "positions": "learned", "n_ctx": s.n_ctx("max_position_embeddings"),
+        "act_fn": s.act_fn("activation_function", default="relu"),
+    }  # fmt: skip
+
+
+def _bloom(s: Settings) -> dict[str, Any]:
+    s.refuse(apply_residual_connection_post_layernorm=False)
+    return {
+        "positions": "alibi", "bias": True, "read_out_bias": False, "act_fn": "gelu_new",
+        "norm_eps": s.get("layer_norm_epsilon", default=1e-5), "n_ctx": s.n_ctx("seq_length"),
+    }  # fmt: skip
+
+
+def _normed(tensors: Mapping[str, Tensor], embedding: Tensor, s: Settings) -> Tensor:
+    """BLOOM's norm of the embedding is of single tokens, as they come in."""
+    before = "" if "word_embeddings_layernorm.weight" in tensors else "transformer."
+    gain, bias = (tensors[f"{before}word_embeddings_layernorm.{name}"].float() for name in ("weight", "bias"))
+    eps = s.get("layer_norm_epsilon", default=1e-5)
+    return torch.nn.functional.layer_norm(embedding.float(), gain.shape, gain, bias, eps)
+
+
+_OF_LLAMA = Family(
+    layers="model.layers.", names=_LLAMA, fields=_llama,
+    ends={"model.embed_tokens.weight": "embed.W_E", **_norm("model.norm", "ln_final")},
+)  # fmt: skip
+
+
+def _like_llama(**changes: Any) -> Family:
+    return Family(**{**{name: getattr(_OF_LLAMA, name) for name in ("layers", "names", "ends", "fields")}, **changes})
+
+
+#: By `model_type`. A family that is one of these but for its settings is a line here.
+FAMILIES: dict[str, Family] = {
+    "llama": _OF_LLAMA,
+    "mistral": _like_llama(fields=_mistral),
+    "qwen2": _like_llama(fields=_qwen2),
+    "gemma": _like_llama(
+        fields=_gemma, tied=True, embedding=lambda tensors, embedding, s: embedding.float() * math.sqrt(s.d_model)
+    ),
+    "olmo": _like_llama(fields=_olmo),
+    "stablelm": _like_llama(fields=_stablelm),
+    "phi": _like_llama(
+        fields=_phi, alike={"input_layernorm.": "post_attention_layernorm."},
+        names={
+            **_LLAMA, **both("self_attn.dense", "attn.O"), **both("mlp.fc1", "mlp.in"),
+            **both("mlp.fc2", "mlp.out"),
+        },
+        ends={"model.embed_tokens.weight": "embed.W_E", **_norm("model.final_layernorm", "ln_final")},
+    ),
+    "gpt_neox": Family(
+        layers="gpt_neox.layers.", names=_NEOX, fields=_neox, read_out="embed_out", fused="attention.query_key_value",
+        ends={"gpt_neox.embed_in.weight": "embed.W_E", **_norm("gpt_neox.final_layer_norm", "ln_final")},
+    ),
+    "gptj": Family(
+        layers="transformer.h.", fields=_gptj, alike={"ln_1.": "ln_2."},
+        names={
+            **_heads("attn", "out_proj"), **_norm("ln_1", "ln1"), **_norm("ln_2", "ln2"),
+            **both("mlp.fc_in", "mlp.in"), **both("mlp.fc_out", "mlp.out"),
+            **dict.fromkeys(("attn.bias", "attn.masked_bias", "attn.embed_positions")),
+        },
+        ends={"transformer.wte.weight": "embed.W_E", **_norm("transformer.ln_f", "ln_final")},
+    ),
+    "gpt_neo": Family(
+        layers="transformer.h.", fields=_gpt_neo, tied=True,
+        names={
+            **_heads("attn.attention", "out_proj"), **_norm("ln_1", "ln1"), **_norm("ln_2", "ln2"),
+            **both("mlp.c_fc", "mlp.in"), **both("mlp.c_proj", "mlp.out"),
+            **dict.fromkeys(("attn.attention.bias", "attn.attention.masked_bias")),
+        },
+        ends={
+            "transformer.wte.weight": "embed.W_E", "transformer.wpe.weight": "pos_embed.W_pos[:{n_ctx}]",
+            **_norm("transformer.ln_f", "ln_final"),
+        },
+    ),
+    "opt": Family(
+        layers="model.decoder.layers.", fields=_opt, tied=True,
+        names={
+            **_heads("self_attn", "out_proj"), **_norm("self_attn_layer_norm", "ln1"),
+            **_norm("final_layer_norm", "ln2"), **both("fc1", "mlp.in"), **both("fc2", "mlp.out"),
+        },
+        ends={
+            "model.decoder.embed_tokens.weight": "embed.W_E",
+            "model.decoder.embed_positions.weight": "pos_embed.W_pos[2:]",
+            **_norm("model.decoder.final_layer_norm", "ln_final"),
+        },
+    ),
+    "bloom": Family(
+        layers="transformer.h.", fields=_bloom, tied=True, fused="self_attention.query_key_value", embedding=_normed,
+        names={
+            **both("self_attention.dense", "attn.O"), **_norm("input_layernorm", "ln1"),
+            **_norm("post_attention_layernorm", "ln2"), **both("mlp.dense_h_to_4h", "mlp.in"),
+            **both("mlp.dense_4h_to_h", "mlp.out"),
+        },
+        ends={
+            "transformer.word_embeddings.weight": "embed.W_E", **_norm("transformer.ln_f", "ln_final"),
+            **dict.fromkeys(_norm("transformer.word_embeddings_layernorm", "")),
+        },
+    ),
+}  # fmt: skip

@@ -1,0 +1,105 @@
+"""Decoders as Hugging Face keeps them, from Pythia and Llama on: one reader for the table of families."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from aotlens.interop.external.decoder_families import FAMILIES, Family, Settings, both
+from aotlens.interop.external.material import Material
+from aotlens.interop.external.plan import Plan, build_config, refuse, require_sizes
+
+
+def matches(material: Material) -> bool:
+    """Whether config.json names a family of the table."""
+    return material.configs.get("config.json", {}).get("model_type") in FAMILIES
+
+
+def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan:
+    """What the settings and the tensors' shapes say. Raises `ValueError` for settings that no model of ours has."""
+    kind = str(config.get("model_type"))
+    family, s, path = FAMILIES[kind], Settings(config, []), material.path
+    require_sizes(path, config, (
+        "num_attention_heads", "n_head", "num_heads", "hidden_size", "n_embd", "head_dim", "num_key_value_heads",
+        "max_position_embeddings", "n_positions", "seq_length", "sliding_window",
+    ))  # fmt: skip
+    embedded = next(iter(family.ends))
+    prefix = "" if embedded in material.tensors else None  # of a model without its read-out
+    if prefix is None:
+        bare = embedded.split(".", 1)[1]
+        if bare not in material.tensors:
+            raise ValueError(f"{path}: expected {embedded} of a {kind!r}, found {', '.join([*material.tensors][:6])}.")
+        prefix = embedded.removesuffix(bare)
+    tensors = {f"{prefix}{name}": tensor for name, tensor in material.tensors.items()}
+    fields = family.fields(s)
+    n_heads, d_head = s.n_heads, s.d_head
+    if n_heads < 1 or (s.get("head_dim") is None and s.d_model % n_heads):
+        s.problems.append(f"{n_heads} heads for a hidden size of {s.d_model}")
+    refuse(path, s.problems)
+    grouped = fields.get("n_kv_heads") not in (None, n_heads)
+    fields["n_kv_heads"] = fields.get("n_kv_heads") if grouped else None
+    tied = bool(s.get("tie_word_embeddings", default=family.tied))
+    names = {f"{family.layers}*.{theirs}": ours and f"blocks.*.{ours}" for theirs, ours in family.names.items()}
+    key_map: dict[str, str | None] = {**names, **family.ends, **both(family.read_out, "unembed.U")}
+    if family.embedding is not None:
+        if tied:
+            tensors[f"{family.read_out}.weight"], tied = tensors[embedded], False
+        tensors[embedded] = family.embedding(tensors, tensors[embedded], s)
+    if tied:
+        key_map |= {f"{family.read_out}.weight": None}
+    fields["tied_embeddings"] = tied
+    rotary = fields.get("rotary", {})
+    if rotary.get("scaling") == "dynamic" and type(rotary["original_n_ctx"]) is int and rotary["factor"]:
+        fields["n_ctx"] = max(fields["n_ctx"], int(rotary["original_n_ctx"] * rotary["factor"]))
+    d_vocab, d_model = tensors[embedded].shape
+    n_layers = 1 + max(
+        (int(number) for name in tensors if name.startswith(family.layers)
+         if (number := name.removeprefix(family.layers).split(".", 1)[0]).isdecimal()), default=-1,
+    )  # fmt: skip
+    into = next(theirs for theirs, ours in family.names.items() if ours == "mlp.W_in.T" and
+                f"{family.layers}0.{theirs}" in tensors)  # fmt: skip
+    cfg = build_config(
+        path, n_layers=n_layers, d_model=d_model, n_heads=n_heads, d_head=d_head, d_vocab=d_vocab,
+        d_mlp=len(tensors[f"{family.layers}0.{into}"]), **fields,
+    )  # fmt: skip
+    for layer in range(n_layers):
+        _prepare(tensors, f"{family.layers}{layer}.", family, cfg.n_heads)
+    if family.fused:
+        for part in "QKV":
+            key_map |= {f"{family.layers}*.{part}.weight": f"blocks.*.attn.W_{part}"}
+            key_map |= {f"{family.layers}*.{part}.bias": f"blocks.*.attn.b_{part}"}
+    marked = {
+        theirs: _grouped(ours.replace("{n_ctx}", str(cfg.n_ctx)), grouped) if ours else ours
+        for theirs, ours in key_map.items()
+    }
+    material.tensors.clear()
+    material.tensors.update(tensors)
+    lacks = ("b", "w") if kind == "olmo" else ("b",)  # whose norms have no weights
+    return Plan(format=f"Hugging Face's {kind}", cfg=cfg, key_map=marked, may_lack=(*lacks, "_b"))
+
+
+def _grouped(ours: str, grouped: bool) -> str:
+    """Keys and values of groups are stored under names of their own."""
+    for part in ("W_K", "W_V", "b_K", "b_V"):
+        if grouped and f".attn.{part}" in ours:
+            return ours.replace(f".attn.{part}", f".attn._{part}")
+    return ours
+
+
+def _prepare(tensors: dict[str, Tensor], layer: str, family: Family, n_heads: int) -> None:
+    """Split a layer's fused tensor into views, and name tensors twice that are used twice."""
+    for theirs, copy in family.alike.items():
+        for name in [name for name in tensors if name.startswith(f"{layer}{theirs}")]:
+            tensors[name.replace(f"{layer}{theirs}", f"{layer}{copy}")] = tensors[name]
+    for kind in ("weight", "bias") if family.fused else ():
+        name = f"{layer}{family.fused}.{kind}"
+        if name not in tensors:
+            continue
+        fused = tensors.pop(name)
+        if len(fused) % (3 * n_heads):
+            found = list(fused.shape)
+            raise ValueError(f"{name}: expected queries, keys and values of {n_heads} heads, found {found}.")
+        parts = fused.unflatten(0, (n_heads, 3, -1)).unbind(1)  # [head, d_head, d_model] each
+        for part, tensor in zip("QKV", parts, strict=True):
+            tensors[f"{layer}{part}.{kind}"] = tensor.mT if kind == "weight" else tensor

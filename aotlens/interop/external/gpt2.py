@@ -1,0 +1,117 @@
+"""GPT-2 as Hugging Face keeps it, and as nanoGPT does.
+
+Both have the same names but for `transformer.` before them. Hugging Face's matrices are `[in, out]` (`Conv1D`),
+nanoGPT's `[out, in]` (`Linear`): the shape of `c_attn`, d_model × 3·d_model, tells which. The read-out is the token
+embedding transposed, and has no bias while the layers may have theirs (`read_out_bias=False`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from aotlens.interop.external.material import Material
+from aotlens.interop.external.plan import ACTIVATIONS, Plan, asked, build_config, n_layers, refuse, require_sizes
+
+_LAYER = {
+    "ln_1.weight": "ln1.w",
+    "ln_1.bias": "ln1.b",
+    "attn.c_attn.weight": "attn.W_QKV",
+    "attn.c_attn.bias": "attn.b_QKV",
+    "attn.c_proj.weight": "attn.W_O",
+    "attn.c_proj.bias": "attn.b_O",
+    "ln_2.weight": "ln2.w",
+    "ln_2.bias": "ln2.b",
+    "mlp.c_fc.weight": "mlp.W_in",
+    "mlp.c_fc.bias": "mlp.b_in",
+    "mlp.c_proj.weight": "mlp.W_out",
+    "mlp.c_proj.bias": "mlp.b_out",
+    # Masks, which hold no weights.
+    "attn.bias": None,
+    "attn.masked_bias": None,
+}
+_NAMES = ("wte.weight", "h.0.attn.c_attn.weight", "h.0.attn.c_proj.weight")
+_WHOLE = {
+    "wte.weight": "embed.W_E",
+    "wpe.weight": "pos_embed.W_pos",
+    "ln_f.weight": "ln_final.w",
+    "ln_f.bias": "ln_final.b",
+}
+
+
+def matches(material: Material) -> bool:
+    """Whether tensors have the names of GPT-2."""
+    return material.before(*_NAMES) is not None
+
+
+def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan:
+    """What the names and shapes, and `config` in the words of Hugging Face or nanoGPT, say.
+
+    `is_described`: a configuration came with the weights, so that what it does not mention has its library's default.
+    Raises `ValueError` for what neither tells, and for what is outside our family.
+    """
+    tensors, path = material.tensors, material.path
+    prefix = material.before(*_NAMES)
+    assert prefix is not None
+    require_sizes(path, config, ("n_head", "n_heads", "n_ctx"))
+    d_vocab, d_model = material.shape(f"{prefix}wte.weight", 2)
+    is_linear = material.shape(f"{prefix}h.0.attn.c_attn.weight", 2)[0] == 3 * d_model  # nanoGPT
+    has_mlp = f"{prefix}h.0.mlp.c_fc.weight" in tensors
+    n_heads = config.get("n_head", config.get("n_heads"))
+    act_fn = config.get("activation_function", "gelu" if is_linear else "gelu_new" if is_described else None)
+    unsaid = {}
+    if n_heads is None:
+        unsaid["n_head"] = "heads of each layer"
+    if has_mlp and act_fn is None:
+        unsaid["activation_function"] = f"one of {', '.join(ACTIVATIONS)}"
+    if unsaid:
+        raise asked(path, unsaid)
+    problems = [
+        f"{name}={config[name]!r}"
+        for name in ("add_cross_attention", "scale_attn_by_inverse_layer_idx")
+        if config.get(name)
+    ]
+    if config.get("model_type", "gpt2") != "gpt2":  # GPTBigCode's heads are in another order
+        problems.append(f"model_type={config['model_type']!r}")
+    if has_mlp and str(act_fn) not in ACTIVATIONS:
+        problems.append(f"activation_function={act_fn!r}")
+    if not isinstance(n_heads, int) or n_heads < 1 or d_model % n_heads:
+        problems.append(f"n_head={n_heads!r} for d_model={d_model}")
+    refuse(path, problems)
+    assert isinstance(n_heads, int)
+    has_positions = f"{prefix}wpe.weight" in tensors
+    head = _untied(material, bool(config.get("tie_word_embeddings", is_described)), prefix)
+    bias = f"{prefix}h.0.attn.c_attn.bias" in tensors
+    cfg = build_config(
+        path,
+        n_layers=n_layers(material, f"{prefix}h."),
+        d_model=d_model,
+        n_heads=n_heads,
+        d_head=d_model // n_heads,
+        n_ctx=material.shape(f"{prefix}wpe.weight", 2)[0] if has_positions else config.get("n_ctx", 1024),
+        d_vocab=d_vocab,
+        d_mlp=material.shape(f"{prefix}h.0.mlp.c_fc.weight", 2)[0 if is_linear else 1] if has_mlp else None,
+        act_fn=ACTIVATIONS[str(act_fn)] if has_mlp else "gelu",
+        attn_scale=None if config.get("scale_attn_weights", True) else 1.0,
+        norm="layernorm" if f"{prefix}h.0.ln_1.weight" in tensors else None,
+        norm_eps=config.get("layer_norm_epsilon", 1e-5),
+        positions="learned" if has_positions else None,
+        bias=bias,
+        read_out_bias=False if bias else None,
+        tied_embeddings=not head,
+    )
+    key_map: dict[str, str | None] = {f"{prefix}{name}": ours for name, ours in _WHOLE.items()}
+    for name, ours in _LAYER.items():
+        transposed = ".T" if is_linear and ours is not None and ".W_" in ours else ""
+        key_map[f"{prefix}h.*.{name}"] = None if ours is None else f"blocks.*.{ours}{transposed}"
+    key_map["lm_head.weight"] = "unembed.W_U.T" if head else None
+    name = "nanoGPT" if is_linear else "Hugging Face's GPT-2"
+    return Plan(format=name, cfg=cfg, key_map=key_map)
+
+
+def _untied(material: Material, is_tied: bool, prefix: str) -> bool:
+    """Whether the read-out has a matrix of its own. What is said to be tied is tied by their code, whatever is
+    stored."""
+    head = material.tensors.get("lm_head.weight")
+    return head is not None and not is_tied and not torch.equal(head, material.tensors[f"{prefix}wte.weight"])

@@ -1,0 +1,76 @@
+"""A repository of the Hugging Face hub as a folder of this machine: from its cache where it is there, or downloaded.
+
+`HF_HUB_OFFLINE=1` keeps everything to the cache. Only what a model needs is fetched: its configuration, its tokenizer
+and one kind of weights.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from aotlens.interop.external.material import WEIGHT_FILES
+
+_REPO = re.compile(r"[\w.-]+/[\w.-]+")
+_BESIDE = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "vocab.txt")
+#: Kinds of weights, best first; the first that a repository has is fetched.
+_KINDS = (
+    ("model.safetensors", "model.safetensors.index.json", "model-*.safetensors"),
+    ("pytorch_model.bin",),
+    ("*final.pth", "ckpt.pt"),
+)
+
+
+def is_repository(name: object) -> bool:
+    """Whether `name` is written as `owner/name`."""
+    return isinstance(name, str) and _REPO.fullmatch(name) is not None
+
+
+def fetch(repo: str, weights: str | None = None) -> Path:
+    """The folder of `repo` (`owner/name`) with its weights, of which `weights` may name the file.
+
+    Raises `ValueError` for a repository that is gated, missing, unreachable or half downloaded, with what to do.
+    """
+    if not is_repository(repo):
+        raise ValueError(f"hf:{repo}: expected a repository written hf:OWNER/NAME.")
+    for kind in ((weights,),) if weights else _KINDS:
+        folder = _snapshot(repo, [*_BESIDE, *kind])
+        if any(path.is_file() for pattern in kind for path in folder.rglob(pattern)):
+            return folder
+    found = sorted(path.name for path in folder.rglob("*") if path.is_file())
+    unfinished = [*folder.parents[1].glob("blobs/*.incomplete")] if len(folder.parents) > 1 else []
+    state = f" and {len(unfinished)} unfinished download(s)" if unfinished else ""
+    raise ValueError(
+        f"hf:{repo}: looked for weights ({weights or ', '.join(WEIGHT_FILES)}), found "
+        f"{', '.join(found) or 'nothing'}{state} "
+        f"in {folder}. If it was downloaded in part, fetch the rest with a network (unset HF_HUB_OFFLINE), or with "
+        f"`hf download {repo}`."
+    )
+
+
+def fetch_tokenizer(repo: str) -> Path | None:
+    """The `tokenizer.json` of a repository, None where it has none. Raises `ValueError` as `fetch`."""
+    path = _snapshot(repo, ["tokenizer.json"]) / "tokenizer.json"
+    return path if path.is_file() else None
+
+
+def _snapshot(repo: str, patterns: list[str]) -> Path:
+    import huggingface_hub
+    from huggingface_hub import errors
+
+    advice = "Check the name and the network, or download it yourself and give the folder."
+    try:
+        return Path(huggingface_hub.snapshot_download(repo, allow_patterns=patterns))
+    except errors.GatedRepoError as error:
+        reason = "it is gated: accept its terms on huggingface.co, and log in with `hf auth login`"
+        raise ValueError(f"hf:{repo}: {reason}.") from error
+    except errors.RepositoryNotFoundError as error:
+        reason = "there is no such repository, or it is private and this machine is not logged in (`hf auth login`)"
+        raise ValueError(f"hf:{repo}: {reason}.") from error
+    except errors.LocalEntryNotFoundError as error:
+        raise ValueError(
+            f"hf:{repo}: it is not in this machine's cache, and the hub could not be reached or HF_HUB_OFFLINE is set. "
+            f"Fetch it where there is a network, with `hf download {repo}`, or give a folder."
+        ) from error
+    except (OSError, ValueError, errors.HfHubHTTPError) as error:
+        raise ValueError(f"hf:{repo}: could not be downloaded ({error}). {advice}") from error

@@ -1,0 +1,245 @@
+"""What a file or a folder holds, before anybody knows which format it is: named tensors, and what stands beside
+them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from aotlens.interop.external.archive import read_pickled
+from aotlens.interop.external.modules import MAX_NAME, is_module, module_state
+from aotlens.interop.external.pickles.interpreter import StandIn, attributes, full_name
+from aotlens.untrusted import open_regular, read_regular, require_regular, strict_json
+
+#: Names of weights in a folder, best first; each is looked for before the next.
+WEIGHT_FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "*.safetensors",
+    "pytorch_model.bin",
+    "ckpt.pt",
+    "*final.pth",
+    "*.pth",
+    "*.pt",
+)
+SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".pkl", ".json")
+_MAX_SHARING = 8  # times that a number of the file may be used: one matrix for queries, keys and values is three
+#: Where training scripts put the state dict, and where they put the configuration.
+_STATES = ("model", "state_dict", "model_state_dict", "module", "net", "weights")
+_CONFIGS = ("model_args", "cfg", "config", "hparams", "args")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Material:
+    """Tensors by the names that the source gives them, still in its file where that can be mapped."""
+
+    path: Path
+    """The file of the weights."""
+    tensors: dict[str, Tensor]
+    configs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Configurations by where they stand: `config.json`, or a key of the file (`model_args`, `cfg`)."""
+
+    @property
+    def folder(self) -> Path:
+        """Where a tokenizer may lie."""
+        return self.path.parent
+
+    def before(self, *names: str) -> str | None:
+        """What stands before each of `names` in the tensors' names (`model.`, or nothing); None where one is not
+        there."""
+        for name in self.tensors:
+            prefix = name.removesuffix(names[0])
+            if prefix != name and all(f"{prefix}{each}" in self.tensors for each in names):
+                return prefix
+        return None
+
+    def shape(self, name: str, n_dims: int) -> tuple[int, ...]:
+        """The shape of a tensor. Raises `ValueError` for other than `n_dims` dimensions."""
+        shape = tuple(self.tensors[name].shape)
+        if len(shape) != n_dims:
+            raise ValueError(f"{self.path}: {name}: expected {n_dims} dimensions, found {list(shape)}.")
+        return shape
+
+
+def read_material(source: Path, weights: str | None = None) -> Material:
+    """The tensors and the configurations in a file, or in a folder, of which `weights` may name the file.
+
+    Nothing in a file is executed (`pickled`). Raises `ValueError` that says what was looked for, what was found, and
+    what to do.
+    """
+    path = source if source.is_file() else _find_weights(source, weights)
+    configs: dict[str, dict[str, Any]] = {}
+    config = path.parent / "config.json"
+    if config.is_file() and (source.is_dir() or path.suffix != ".json"):
+        configs["config.json"] = read_json(config)
+    if path.suffix == ".json":
+        return Material(path=path, tensors=_sharded(path), configs=configs)
+    if path.suffix == ".safetensors":
+        return Material(path=path, tensors=_safetensors(path), configs=configs)
+    tensors, inside = _unwrapped(read_pickled(path), path)
+    return Material(path=path, tensors=tensors, configs={**configs, **inside})
+
+
+def of_module(module: nn.Module) -> Material:
+    """The tensors of a module in memory. Raises `ValueError` for a model that is open already, and for meta tensors."""
+    kind = type(module).__name__
+    path = Path(f"<{kind}>", "state_dict()")  # no folder, so that nothing beside it is read
+    if kind in ("AttentionOnlyTransformer", "TransformerBridge"):
+        advice = "; aotlens.interop.from_transformer_lens makes a native bridge one of ours" * (kind[0] == "T")
+        raise ValueError(f"{path}: it is open already{advice}.")
+    tensors = module.state_dict()
+    empty = [name for name, tensor in tensors.items() if tensor.is_meta or tensor.layout != torch.strided]
+    if empty:
+        raise ValueError(f"{path}: {empty[0]}: expected a tensor with numbers, found one that is sparse or on meta.")
+    return Material(path=path, tensors=tensors)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object in a regular file, no larger than a checkpoint's config.json. Raises `ValueError` for others."""
+    try:
+        value = strict_json(read_regular(path, kind="config.json"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: expected JSON ({error}).") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}.")
+    return value
+
+
+def require_small(folder: Path) -> None:
+    """Raise `ValueError` for settings, a vocabulary or a template that is no regular file, or larger than a
+    tokenizer.json may be: `transformers` reads them whole."""
+    for path in [*folder.iterdir(), *folder.glob("additional_chat_templates/*")]:
+        if path.suffix in (".json", ".txt", ".jinja") and not path.is_dir():
+            require_regular(path, "tokenizer.json")
+
+
+def _find_weights(folder: Path, weights: str | None) -> Path:
+    if weights is not None:
+        if not (folder / weights).is_file():
+            raise ValueError(f"{folder / weights}: not found.")
+        return folder / weights
+    for pattern in WEIGHT_FILES:
+        candidates = sorted(path for path in folder.rglob(pattern) if path.is_file())
+        if len(candidates) == 1:
+            return candidates[0]
+        if candidates:
+            names = ", ".join(str(path.relative_to(folder)) for path in candidates[:6])
+            raise ValueError(f"{folder}: expected one {pattern}, found {names}; choose one with weights=….")
+    names = ", ".join(sorted(path.name for path in folder.iterdir())[:10]) or "nothing"
+    raise ValueError(
+        f"{folder}: looked for an aotlens checkpoint and for weights ({', '.join(WEIGHT_FILES)}); found {names}. Give "
+        f"the "
+        "folder or the file that holds the weights."
+    )
+
+
+def _safetensors(path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with open_regular(path):  # the library opens it by its path, and would wait for a pipe
+            pass
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no dictionary)
+    except (OSError, SafetensorError, ValueError) as error:
+        raise ValueError(f"{path}: expected whole weights, found: {error}. Fetch it again.") from error
+
+
+def _sharded(index: Path) -> dict[str, Tensor]:
+    """The tensors of several files, as an index of Hugging Face names them."""
+    where = read_json(index).get("weight_map")
+    if not isinstance(where, dict) or not all(
+        isinstance(file, str) and file == Path(file).name for file in where.values()
+    ):
+        raise ValueError(f"{index}: expected the weight_map of a sharded model, files of this folder by tensor.")
+    missing = sorted({file for file in where.values() if not (index.parent / file).is_file()})
+    if missing:
+        raise ValueError(f"{index}: it names {', '.join(missing[:4])}, not found in this folder. Fetch the rest.")
+    tensors: dict[str, Tensor] = {}
+    for file in sorted(set(where.values())):
+        tensors |= _safetensors(index.parent / file)
+    return tensors
+
+
+def _unwrapped(value: Any, path: Path) -> tuple[dict[str, Tensor], dict[str, dict[str, Any]]]:
+    """The state dict in what a file holds, and the configurations beside it."""
+    if isinstance(value, StandIn) and is_module(value):
+        state = attributes(value)
+        return _tensors(module_state(value), path), _configs({name: state.get(name) for name in _CONFIGS})
+    if isinstance(value, StandIn):
+        raise ValueError(
+            f"{path}: looked for named tensors, found an object of {full_name(value)}. Load it where it comes from "
+            f"and save "
+            "model.state_dict()."
+        )
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{path}: looked for named tensors, found a {type(value).__name__}. Save model.state_dict().")
+    if _is_state(value):
+        return _tensors(value, path), {}
+    inside = {name: item for name, item in value.items() if _is_state(item) or is_module(item)}
+    chosen = next((name for name in _STATES if name in inside), next(iter(inside)) if len(inside) == 1 else None)
+    if chosen is None:
+        kinds = ", ".join(f"{name!r}: {_kind(item)}" for name, item in list(value.items())[:8]) or "nothing"
+        raise ValueError(
+            f"{path}: looked for named tensors, or for them under one of {', '.join(_STATES)}; found {kinds}. Save the "
+            "model.state_dict() alone."
+        )
+    tensors, configs = _unwrapped(inside[chosen], path)
+    return tensors, {**_configs({name: value.get(name) for name in _CONFIGS}), **configs}
+
+
+def _is_state(value: Any) -> bool:
+    return isinstance(value, Mapping) and bool(value) and all(isinstance(item, Tensor) for item in value.values())
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, StandIn):
+        return full_name(value)
+    return "dict" if isinstance(value, Mapping) else type(value).__name__
+
+
+def _configs(candidates: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Those that are dictionaries or objects, as dictionaries of plain values."""
+    attributes_of = {
+        name: dict(value) if isinstance(value, Mapping) else attributes(value) for name, value in candidates.items()
+    }
+    plain = str | int | float | bool | list | tuple | dict | None
+    return {
+        name: {key: item for key, item in values.items() if isinstance(key, str) and isinstance(item, plain)}
+        for name, values in attributes_of.items()
+        if values
+    }
+
+
+def _tensors(state: Mapping[Any, Tensor], path: Path) -> dict[str, Tensor]:
+    """The tensors without what wrappers put before their names. Raises `ValueError` for what is more than its bytes."""
+    found: dict[str, Tensor] = {}
+    n_bytes = 0
+    for name, tensor in state.items():
+        if not isinstance(name, str) or len(name) > MAX_NAME:
+            raise ValueError(f"{path}: expected tensors by names of up to {MAX_NAME:,} letters, found another name.")
+        key = name
+        for prefix in ("_orig_mod.", "module."):
+            key = key.removeprefix(prefix)
+        if key in found:
+            raise ValueError(f"{path}: {key} is given twice, the second time as {name}.")
+        if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
+            raise ValueError(f"{path}: {key}: expected a plain tensor, found one that is sparse, quantised or empty.")
+        if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+            raise ValueError(
+                f"{path}: {key}: {list(tensor.shape)} is more than the file holds of it (a repeated tensor); a small "
+                "file could fill the memory. Nothing was read."
+            )
+        n_bytes += tensor.numel() * tensor.element_size()
+        found[key] = tensor.detach()
+    if n_bytes > _MAX_SHARING * path.stat().st_size:
+        raise ValueError(
+            f"{path}: its tensors share so much that they amount to {n_bytes:,} bytes, more than {_MAX_SHARING} times "
+            "the file; a small file could fill the memory. Nothing was read."
+        )
+    return found

@@ -1,0 +1,259 @@
+"""Opening a model that somebody else saved: which format it has, and the model of ours that computes the same."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from os import PathLike
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import nn
+
+from aotlens.data import SymbolTokenizer, Tokenizer
+from aotlens.interop.external import bert, decoders, gpt2, hub, transformer_lens, vit
+from aotlens.interop.external.archive import read_plain
+from aotlens.interop.external.checking import UNCHECKED, Check, Comparison, compared_with
+from aotlens.interop.external.key_map import KeyMap, renamed
+from aotlens.interop.external.material import Material, of_module, read_json, read_material
+from aotlens.interop.external.outside import other_family, require_family
+from aotlens.interop.external.plan import Plan, build_config
+from aotlens.interop.tokenizers import read_hugging_face
+from aotlens.models import AttentionOnlyTransformer, ModelConfig, resolve_device
+from aotlens.models.config import REQUIRED_SIZES
+from aotlens.models.count import build_on_meta
+
+if TYPE_CHECKING:
+    from transformer_lens.model_bridge import TransformerBridge
+else:  # who makes or reads a bridge imports it: that takes as long as PyTorch
+    TransformerBridge = Any
+
+
+class _Format(NamedTuple):
+    """How a format is recognised by its tensors' names, what it says of the model, and where its settings stand."""
+
+    names: str
+    matches: Callable[[Material], bool]
+    plan: Callable[[Material, dict[str, Any], bool], Plan]
+    configs: tuple[str, ...]
+
+
+#: Every format that needs no `config=` in our words. Adding one is a module like `gpt2.py` and a line here.
+_FORMATS = (
+    _Format("embed.W_E, blocks.0.attn.W_Q (TransformerLens)", transformer_lens.matches, transformer_lens.plan,
+            ("config.json", "cfg", "config")),
+    _Format("those of its family, with its model_type in config.json "
+            f"({', '.join(decoders.FAMILIES)})", decoders.matches, decoders.plan, ("config.json",)),
+    _Format("wte.weight, h.0.attn.c_attn.weight (GPT-2, nanoGPT)", gpt2.matches, gpt2.plan,
+            ("config.json", "model_args", "config")),
+    _Format("embeddings.patch_embeddings, encoder.layer.0 (ViT)", vit.matches, vit.plan, ("config.json",)),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Opened:
+    """A model of somebody else's, and what became of its file."""
+
+    model: AttentionOnlyTransformer | TransformerBridge
+    format: str
+    path: Path
+    """The file of the weights, or the folder that `transformers` read."""
+    config: dict[str, Any]
+    """The settings of the source, in its own words."""
+    dropped: tuple[str, ...] = ()
+    """Tensors of the source that the model does not have: masks, a read-out that is tied."""
+    absent: tuple[str, ...] = ()
+    """Tensors of the model that the source lacks: biases read as zero, gains as 1."""
+    comparison: Comparison | None = None
+    """Its logits beside those that were given as `check`; None without them."""
+
+
+def open_external(
+    source: str | PathLike[str] | nn.Module,
+    *,
+    weights: str | None = None,
+    config: ModelConfig | Mapping[str, Any] | None = None,
+    key_map: KeyMap | None = None,
+    check: Check | None = None,
+    device: str | torch.device = "auto",
+) -> Opened:
+    """The model in a folder, in a file, in a repository of the hub (`hf:OWNER/NAME`), or in memory; see `aotlens.load`.
+
+    `weights` names the file in a folder of several. `config` says what the source does not, in the source's own words
+    ({"n_head": 4}), or describes the model in ours (a `ModelConfig` or its fields); with the latter, `key_map` may say
+    what the tensors' names mean (`key_map.py`). The model comes in float32, in evaluation mode, without gradients.
+    Nothing in a file is executed.
+
+    `check`, tokens (or images, or vectors) and the source's logits of them, is compared with the model's logits in
+    float32: a difference of more than 1e-4 of the largest logit is refused. Without it a model that
+    `key_map` describes comes with a warning, since tensors that fit in shape may make another model.
+
+    Raises `ValueError`: what was looked for, what was found, and what to do.
+    """
+    target = resolve_device(device)
+    if isinstance(source, nn.Module):
+        material, name = of_module(source), ""
+        if hasattr(source, "save_pretrained"):
+            return _as_saved(source, config=config, key_map=key_map, check=check, device=device)
+    else:
+        if not isinstance(source, str | PathLike):
+            raise ValueError(f"expected a name, a path or a model in memory, got {type(source).__name__} {source!r}.")
+        name = str(source)
+        folder = hub.fetch(name.removeprefix("hf:"), weights) if name.startswith("hf:") else Path(source).expanduser()
+        if not folder.exists():
+            raise ValueError(f"{folder}: looked for a file or a folder, found nothing there.")
+        described = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
+        if bert.is_bert(described) and config is None:
+            bridge = bert.as_bridge(folder, str(target))
+            opened = Opened(model=bridge, format="BERT, as a TransformerBridge", path=folder, config=described)
+            return _checked(opened, check)
+        material = read_material(folder, weights)
+    plan, settings = _plan(material, config, key_map, check is not None)
+    _require_layers(material, plan.cfg)
+    tensors = _renamed(material, plan)
+    model = build_on_meta(plan.cfg)
+    model.load_state_dict(tensors.state, strict=True, assign=True)
+    model.image_processor = plan.image_processor
+    model.tokenizer = _tokenizer(material.folder, settings if name.startswith("hf:") else {}, plan.cfg)
+    biases = [name for name in tensors.absent if name.rsplit(".", 1)[-1].startswith("b_")]
+    if biases:
+        warnings.warn(f"{material.path} comes without {', '.join(biases)}: read as zero.", stacklevel=3)
+    opened = Opened(
+        model=model.to(target).eval().requires_grad_(False),
+        format=plan.format,
+        path=material.path,
+        config=settings,
+        dropped=tensors.dropped,
+        absent=tensors.absent,
+    )
+    if key_map is not None and check is None:
+        warnings.warn(f"{material.path}: {UNCHECKED.format('a key_map can fit another model')}", stacklevel=3)
+    return _checked(opened, check)
+
+
+def _as_saved(model: Any, **options: Any) -> Opened:
+    """A model of `transformers`, opened as the folder that it writes: names in memory and in files are not the same."""
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        try:
+            model.save_pretrained(folder)
+            return open_external(folder, **options)
+        except (ValueError, RuntimeError, NotImplementedError) as error:  # a model inside a bridge cannot be saved
+            message = str(error)[:2000].replace(repr(folder), "FOLDER").replace(folder, f"<{type(model).__name__}>")
+            raise ValueError(message) from error
+
+
+def _checked(opened: Opened, check: Check | None) -> Opened:
+    """With the comparison to the logits that were given. Raises `ValueError` where they disagree."""
+    if check is None:
+        return opened
+    comparison = compared_with(opened.model, check)
+    comparison.require_agreement(opened.path)
+    return replace(opened, comparison=comparison)
+
+
+def _plan(
+    material: Material, config: ModelConfig | Mapping[str, Any] | None, key_map: KeyMap | None, is_checked: bool
+) -> tuple[Plan, dict[str, Any]]:
+    """What the model is, and the settings that it was read from."""
+    ours = _in_our_words(config, material)
+    if ours is not None:
+        require_family(material, ours, is_checked)
+        return Plan(format="tensors by name", cfg=ours, key_map=key_map or {}), ours.to_dict()
+    if key_map is not None:
+        fields = ModelConfig.__dataclass_fields__.keys()
+        said = set() if config is None or isinstance(config, ModelConfig) else set(config)
+        if set(REQUIRED_SIZES) <= said:
+            near = {name: get_close_matches(name, fields, 1) for name in sorted(said - fields)}
+            hints = [f"{name}{f' (did you mean {other[0]}?)' if other else ''}" for name, other in near.items()]
+            raise ValueError(f"config= beside key_map= takes fields of ModelConfig; it has no {', '.join(hints)}.")
+        raise ValueError(
+            "key_map= says what other names mean in ours, so it needs config=, a ModelConfig or its fields (at least "
+            f"{', '.join(REQUIRED_SIZES)})."
+        )
+    given = dict(config) if isinstance(config, Mapping) else {}
+    for each in _FORMATS:
+        if each.matches(material):
+            stored = next((material.configs[name] for name in each.configs if name in material.configs), {})
+            settings = {**stored, **given}
+            return each.plan(material, settings, bool(stored)), settings
+    other = other_family(material)
+    if other is not None:
+        raise other
+    kind = material.configs.get("config.json", {}).get("model_type")
+    names = ", ".join(list(material.tensors)[:6])
+    raise ValueError(
+        f"{material.path}: looked for tensors named {' or '.join(each.names for each in _FORMATS)}; found {names}, …"
+        + (f" of a {kind!r}" if kind else "")
+        + ". If the model is of our family (pre-norm or no norm), say so with "
+        "config=ModelConfig(…) "
+        "and key_map={their name: our name}, and check=(tokens, logits) of the source."
+    )
+
+
+def _in_our_words(config: ModelConfig | Mapping[str, Any] | None, material: Material) -> ModelConfig | None:
+    """The configuration, where it is one of ours: a `ModelConfig`, or fields of it with every size among them."""
+    if isinstance(config, ModelConfig):
+        return config
+    if config is None or not set(REQUIRED_SIZES) <= config.keys():
+        return None
+    fields = ModelConfig.__dataclass_fields__.keys()
+    return build_config("config", **config) if config.keys() <= fields else None
+
+
+def _require_layers(material: Material, cfg: ModelConfig) -> None:
+    """Raise `ValueError` for more layers than tensors: each would be built before it is missed."""
+    if cfg.n_layers > len(material.tensors):
+        raise ValueError(
+            f"{material.path}: expected tensors of each of {cfg.n_layers:,} layers, found {len(material.tensors)} "
+            "tensors in all."
+        )
+
+
+def _renamed(material: Material, plan: Plan) -> Any:
+    try:
+        return renamed(material.tensors, plan.key_map, plan.cfg, material.path, plan.may_lack)
+    except (RuntimeError, OverflowError) as error:  # sizes whose product no machine has
+        raise ValueError(f"{material.path}: its settings describe no model that could be: {error}") from error
+    except ValueError as error:
+        raise ValueError(f"{error} {plan.note}".strip()) if "missing tensors" in str(error) else error from None
+
+
+def _tokenizer(folder: Path, settings: dict[str, Any], cfg: ModelConfig) -> Tokenizer | SymbolTokenizer | None:
+    """The byte-level BPE or the characters beside the weights, or what a downloaded configuration names."""
+    try:
+        tokenizer = _read_tokenizer(folder, settings.get("tokenizer_name"))
+        if tokenizer is None or cfg.d_vocab is None or cfg.read_in != "tokens":
+            return None
+        if tokenizer.d_vocab > cfg.d_vocab:
+            raise ValueError(f"{folder}: expected at most {cfg.d_vocab} tokens, found {tokenizer.d_vocab}")
+        if isinstance(tokenizer, SymbolTokenizer):
+            return tokenizer if tokenizer.d_vocab == cfg.d_vocab else None
+        return tokenizer.padded(cfg.d_vocab)
+    except ValueError as error:
+        warnings.warn(f"the model comes without a tokenizer: {error}", stacklevel=4)
+        return None
+
+
+def _read_tokenizer(folder: Path, repository: Any) -> Tokenizer | SymbolTokenizer | None:
+    if (folder / "tokenizer.json").is_file():
+        return read_hugging_face(folder / "tokenizer.json")
+    for vocabulary, merges in (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")):
+        if (folder / vocabulary).is_file() and (folder / merges).is_file():
+            return Tokenizer.from_gpt2_files(folder / vocabulary, folder / merges)
+    if (folder / "meta.pkl").is_file():
+        return SymbolTokenizer(_characters(folder / "meta.pkl"))
+    path = hub.fetch_tokenizer(repository) if hub.is_repository(repository) else None
+    return None if path is None else read_hugging_face(path)
+
+
+def _characters(path: Path) -> list[str]:
+    """The characters by id that nanoGPT's prepare.py keeps beside its text. Raises `ValueError` for other contents."""
+    meta = read_plain(path)
+    itos = meta.get("itos") if isinstance(meta, dict) else None
+    if not isinstance(itos, dict) or itos.keys() != set(range(len(itos))):
+        raise ValueError(f"{path}: expected nanoGPT's meta.pkl, with the characters by id under 'itos'.")
+    return [itos[index] for index in range(len(itos))]

@@ -1,0 +1,85 @@
+"""How a source becomes a model of ours: its configuration, and what its tensors' names mean."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aotlens.data.images import ImageProcessor
+from aotlens.interop.external.key_map import KeyMap
+from aotlens.interop.external.material import Material
+from aotlens.models import ModelConfig
+
+#: Hugging Face's activations by our names.
+ACTIVATIONS = {
+    "gelu_new": "gelu_new",
+    "gelu_pytorch_tanh": "gelu_new",
+    "gelu_fast": "gelu_new",
+    "gelu": "gelu",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a format says of a source."""
+
+    format: str
+    """Its name, for people."""
+    cfg: ModelConfig
+    key_map: KeyMap = field(default_factory=dict)
+    may_lack: tuple[str, ...] = ("b",)
+    """Tensors that may be absent, by how the last part of our name begins: biases, folded gains."""
+    note: str = ""
+    """Why a tensor may be missing, for the error."""
+    image_processor: ImageProcessor | None = None
+    """How pixels are read, of a model of images."""
+
+
+class Unsaid(ValueError):
+    """The tensors do not tell something that the model hangs on; the message asks for it by name."""
+
+
+def asked(where: object, names: Mapping[str, str]) -> Unsaid:
+    """The error that asks for `names`, each with what it may be."""
+    wanted = "; ".join(f"{name} ({meaning})" for name, meaning in names.items())
+    example = next(iter(names))
+    return Unsaid(
+        f"{where}: sizes come from the tensors' shapes, but these do not tell {wanted}. Say it with "
+        f"config={{{example!r}: …}} (on the command line --config {example}=…), or put config.json beside the weights."
+    )
+
+
+def require_sizes(where: object, settings: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raise `ValueError` for a size among `settings` that is no whole number from 1 to 2³¹.
+
+    None is a size that is not said, and so is −1, TransformerLens's word for it.
+    """
+    for name in names:
+        size = settings.get(name)
+        if size is not None and size != -1 and (type(size) is not int or not 1 <= size <= 2**31):
+            raise ValueError(f"{where}: {name}={reprlib.repr(size)}: expected a whole number from 1 on.")
+
+
+def n_layers(material: Material, before: str) -> int:
+    """How many numbers, from 0 on, stand behind `before` in the tensors' names."""
+    numbers = {name.removeprefix(before).split(".", 1)[0] for name in material.tensors if name.startswith(before)}
+    return 1 + max((int(number) for number in numbers if number.isdecimal()), default=-1)
+
+
+def refuse(where: object, problems: list[str]) -> None:
+    """Raise `ValueError`, naming every reason, where there are problems."""
+    if problems:
+        raise ValueError(f"{where}: outside the family of aotlens models: {'; '.join(problems)}.")
+
+
+def build_config(where: object, **fields: Any) -> ModelConfig:
+    """The configuration; an error of it begins with `where`."""
+    try:
+        return ModelConfig(**fields)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ValueError(f"{where}: {error}") from error

@@ -1,0 +1,175 @@
+"""TransformerLens's old format, which its current release no longer loads in full.
+
+State dicts of `HookedTransformer`, whose keys are `blocks.0.attn.W_Q` and so on: of the published attention-only models
+(`NeelNanda/Attn_Only_1L512W_C4_Code`, …), of task models, or inside a pickled module. Shortformer positions are added
+to the normalised inputs of queries and keys, not to values or to the stream, which is `positions="qk"` here.
+
+Norms: `LN` has gains and biases; `LNPre` had them folded into its neighbours, so its gain is 1 and its bias 0; none at
+all is `norm=None`. As many outputs as tokens are tokens; more or fewer are classes at every position.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from aotlens.interop.external.material import Material
+from aotlens.interop.external.plan import Plan, asked, build_config, n_layers, refuse, require_sizes
+from aotlens.models.config import ACTIVATIONS
+
+_NAMES = ("embed.W_E", "blocks.0.attn.W_Q", "blocks.0.attn.W_O")
+#: Buffers, which hold no weights.
+_BUFFERS = ("blocks.*.attn.mask", "blocks.*.attn.IGNORE")
+#: Keys that change what a model computes in ways that ours does not: the values that leave it as it is.
+_HARMLESS: dict[str, tuple[object, ...]] = {
+    "architecture": (None, "neel"),
+    "attn_scores_soft_cap": (None, -1, 0),
+    "final_rms": (None, False),
+    "gated_mlp": (None, False),
+    "num_experts": (None,),
+    "output_logits_soft_cap": (None, -1, 0),
+    "parallel_attn_mlp": (None, False),
+    "post_embedding_ln": (None, False),
+    "scale_attn_by_inverse_layer_idx": (None, False),
+    "use_local_attn": (None, False),
+    "use_normalization_before_and_after": (None, False),
+    "use_qk_norm": (None, False),
+}
+_POSITIONS = {"standard": "learned", "shortformer": "qk"}
+
+
+def matches(material: Material) -> bool:
+    """Whether tensors have the names of a `HookedTransformer`."""
+    return material.before(*_NAMES) is not None
+
+
+def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan:
+    """What the names and shapes, and `config` in TransformerLens's words, say.
+
+    `is_described`: a configuration came with the weights, so that what it does not mention has TransformerLens's
+    default. Raises `ValueError` for what neither tells, and for what is outside our family.
+    """
+    prefix, path = material.before(*_NAMES), material.path
+    assert prefix is not None
+    tensors = {name.removeprefix(prefix): t for name, t in material.tensors.items() if name.startswith(prefix)}
+    material = replace(material, tensors=tensors)
+    require_sizes(path, config, (*_SIZES, "d_vocab_out"))
+    said = {name: value for name, value in config.items() if name in _SIZES and value not in (None, -1)}
+    sizes = {**_sizes(material), **said}
+    has_mlp = any(".mlp." in name for name in tensors)
+    norm, positions = _norm(material, config), _positions(material, config, is_described)
+    direction = _direction(material, config, is_described)
+    act_fn = config.get("act_fn")
+    unsaid: dict[str, str] = {}
+    if "n_heads" not in sizes or "d_head" not in sizes:
+        unsaid |= {"n_heads": "heads of each layer", "d_head": "the width of a head"}
+    if "n_ctx" not in sizes:
+        unsaid["n_ctx"] = "the longest sequence"
+    if norm == "?":
+        unsaid["normalization_type"] = "'LN', 'LNPre' where gains and biases were folded away, or None"
+    if positions == "?":
+        unsaid["positional_embedding_type"] = "'standard', or 'shortformer' for queries and keys only"
+    if direction == "?":
+        unsaid["attention_dir"] = "'causal' or 'bidirectional'"
+    if has_mlp and act_fn is None:
+        unsaid["act_fn"] = f"one of {', '.join(ACTIVATIONS)}"
+    if unsaid:
+        raise asked(path, unsaid)
+    problems = [f"{name}={config[name]!r}" for name, harmless in _HARMLESS.items() if config.get(name) not in harmless]
+    if norm not in ("LN", "LNPre", None):
+        problems.append(f"normalization_type={norm!r}")
+    if positions not in (*_POSITIONS, None):
+        problems.append(f"positional_embedding_type={positions!r}")
+    if direction not in ("causal", "bidirectional"):
+        problems.append(f"attention_dir={direction!r}")
+    if has_mlp and str(act_fn) not in ACTIVATIONS:
+        problems.append(f"act_fn={act_fn!r}")
+    if config.get("n_key_value_heads") not in (None, sizes["n_heads"]):
+        problems.append(f"n_key_value_heads={config['n_key_value_heads']} for {sizes['n_heads']} heads")
+    refuse(path, problems)
+    cfg = build_config(
+        path,
+        **{name: sizes[name] for name in ("n_layers", "d_model", "n_heads", "d_head", "n_ctx", "d_vocab")},
+        d_mlp=sizes.get("d_mlp") if has_mlp else None,
+        act_fn=act_fn if has_mlp else "gelu",
+        attn_scale=_attn_scale(config, sizes["d_head"]),
+        norm=None if norm is None else "layernorm",
+        norm_eps=config.get("eps", config.get("ln_eps", 1e-5)),
+        causal=direction == "causal",
+        positions=None if positions is None else _POSITIONS[str(positions)],
+        bias=any(name.rsplit(".", 1)[-1].startswith("b_") for name in tensors),
+        **_outputs(material, config, sizes["d_vocab"]),
+    )
+    return Plan(
+        format="TransformerLens's old format",
+        cfg=cfg,
+        key_map={f"{prefix}{name}": None for name in _BUFFERS} | {f"{prefix}{name}": name for name in tensors},
+        may_lack=("b", "w") if norm == "LNPre" else ("b_",),
+        note="Folded norms are normalization_type 'LNPre'." if norm == "LN" else "",
+    )
+
+
+_SIZES = ("n_layers", "d_model", "n_heads", "d_head", "n_ctx", "d_vocab", "d_mlp")
+
+
+def _sizes(material: Material) -> dict[str, int]:
+    """Every size that a shape shows."""
+    tensors = material.tensors
+    d_vocab, d_model = material.shape("embed.W_E", 2)
+    sizes = {"n_layers": n_layers(material, "blocks."), "d_vocab": d_vocab, "d_model": d_model}
+    query = tensors["blocks.0.attn.W_Q"]
+    if query.ndim == 3:
+        sizes |= {"n_heads": query.shape[0], "d_head": query.shape[2]}
+    if "pos_embed.W_pos" in tensors:
+        sizes["n_ctx"] = material.shape("pos_embed.W_pos", 2)[0]
+    elif "blocks.0.attn.mask" in tensors:
+        sizes["n_ctx"] = material.shape("blocks.0.attn.mask", 2)[0]
+    if "blocks.0.mlp.W_in" in tensors:
+        sizes["d_mlp"] = material.shape("blocks.0.mlp.W_in", 2)[1]
+    return sizes
+
+
+def _norm(material: Material, config: dict[str, Any]) -> Any:
+    for name in ("normalization", "normalization_type"):
+        if name in config:
+            return config[name]
+    return "LN" if "blocks.0.ln1.w" in material.tensors else "?"
+
+
+def _positions(material: Material, config: dict[str, Any], is_described: bool) -> Any:
+    if "pos_embed.W_pos" not in material.tensors:
+        said = config.get("positional_embedding_type")
+        return None if said in ("standard", "shortformer", None) else said
+    if config.get("shortformer_pos"):
+        return "shortformer"
+    return config.get("positional_embedding_type", "standard" if is_described else "?")
+
+
+def _direction(material: Material, config: dict[str, Any], is_described: bool) -> Any:
+    """Causal or not: as said. A mask that shows later keys is none of a causal model; a lower-triangular one tells
+    nothing, since a bidirectional `HookedTransformer` keeps it too and does not apply it."""
+    if config.get("attention_dir") is not None:
+        return config["attention_dir"]
+    mask = material.tensors.get("blocks.0.attn.mask")
+    if mask is not None and mask.ndim == 2 and bool(mask.bool().triu(1).any()):
+        return "bidirectional"
+    return "causal" if is_described else "?"
+
+
+def _outputs(material: Material, config: dict[str, Any], d_vocab: int) -> dict[str, Any]:
+    readout = material.tensors.get("unembed.W_U")
+    d_out = config.get("d_vocab_out")
+    if d_out in (None, -1):
+        d_out = d_vocab if readout is None else material.shape("unembed.W_U", 2)[1]
+    return {} if d_out == d_vocab else {"read_out": "classes", "d_out": d_out, "pooling": None}
+
+
+def _attn_scale(config: dict[str, Any], d_head: int) -> float | None:
+    """Their `attn_scale` divides scores; `use_attn_scale=False` leaves them alone."""
+    if not config.get("use_attn_scale", True):
+        return 1.0
+    divisor = config.get("attn_scale", -1.0)
+    if not isinstance(divisor, int | float) or divisor <= 0 or math.isclose(divisor, math.sqrt(d_head)):
+        return None
+    return 1 / divisor

@@ -1,0 +1,62 @@
+"""What the Atlas page says of its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aotlens.conventions import Head
+    from app.pages.atlas.service import AtlasResult
+
+
+def shown(made: AtlasResult) -> list[str]:
+    """Of which atlas the page is, and what stands out."""
+    said = [f"{made.atlas.headline.replace('_', ' ')}.", f"Read: {made.about}."]
+    reasons: dict[str, list[str]] = {}
+    for what, why in made.atlas.missing.items():
+        reasons.setdefault(why, []).append(what)
+    said += [f"Not measured: {' and '.join(names)}; {why}." for why, names in reasons.items()]
+    return said
+
+
+def mlps(checkpoint: str, d_mlp: int) -> str:
+    """What the page shows of a model with MLPs, and what not."""
+    return (
+        f"{checkpoint} has MLPs (d_mlp = {d_mlp}): they run in every loss and every effect of leaving a head out, and "
+        "are left out of copying, which reads a head's weights alone."
+    )
+
+
+def none_yet(checkpoint: str) -> str:
+    """Where a checkpoint has no atlas."""
+    return f"There is no atlas of {checkpoint} yet. Open “On another text”, choose one and press Make the atlas."
+
+
+def gone(checkpoint: str, corpus: str) -> str:
+    """Where an address names an atlas that is not here."""
+    return (
+        f"An atlas of {checkpoint} on {corpus} is not in memory now. Press Make the atlas: what was measured before is "
+        "read from disk."
+    )
+
+
+def signed(value: float, form: str = "+.3f") -> str:
+    """A number with its sign."""
+    return format(value, form).replace("-", "−")
+
+
+def between(low: float, high: float, form: str = "+.3f") -> str:
+    """An interval."""
+    return f"{signed(low, form)} to {signed(high, form)}"
+
+
+def name(head: Head) -> str:
+    """A head as it is written."""
+    return f"{head[0]}.{head[1]}"
+
+
+def named(where: str | None, columns: Iterable[str]) -> list[str]:
+    """The columns that a search names."""
+    written = (where or "").casefold().replace(" ", "_")
+    return [column for column in columns if column in written]

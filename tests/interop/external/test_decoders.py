@@ -1,0 +1,134 @@
+"""Decoders of `transformers`, with random weights and sizes that break every coincidence: logits of their own code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import aotlens
+from aotlens.checkpoints import CheckpointError
+from aotlens.interop.external.decoder_families import FAMILIES
+from tests.interop.external.conftest import noisy, write_json
+from tests.messages import refused
+
+T = transformers
+NAMED = {"vocab_size": 31, "hidden_size": 24, "num_hidden_layers": 2, "intermediate_size": 38,
+         "max_position_embeddings": 40, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}  # fmt: skip
+GROUPED = {**NAMED, "num_attention_heads": 6, "num_key_value_heads": 2}
+WIDE = {**GROUPED, "head_dim": 10}  # not hidden_size ÷ heads
+OLD = {"vocab_size": 31, "n_embd": 24, "n_layer": 2, "n_head": 3, "n_positions": 40, "n_inner": 38,
+       "bos_token_id": 0, "eos_token_id": 1}  # fmt: skip
+
+
+def rope(kind: str = "default", **more: Any) -> dict[str, Any]:
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": 300.0, **more}}
+
+
+LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
+CASES: dict[str, tuple[type, type, dict[str, Any]]] = {
+    "llama": (T.LlamaForCausalLM, T.LlamaConfig, {**WIDE, **rope()}),
+    "llama, biases, tied": (T.LlamaForCausalLM, T.LlamaConfig, {
+        **GROUPED, **rope("linear", factor=3.0), "attention_bias": True, "mlp_bias": True,
+        "tie_word_embeddings": True}),
+    "llama 3.1": (T.LlamaForCausalLM, T.LlamaConfig, {**WIDE, **rope("llama3", **LLAMA3)}),
+    "llama, dynamic": (T.LlamaForCausalLM, T.LlamaConfig, {
+        **WIDE, **rope("dynamic", factor=2.0, original_max_position_embeddings=40)}),
+    "mistral": (T.MistralForCausalLM, T.MistralConfig, {**WIDE, **rope(), "sliding_window": 14}),
+    "qwen2": (T.Qwen2ForCausalLM, T.Qwen2Config, {**GROUPED, **rope()}),
+    "gemma": (T.GemmaForCausalLM, T.GemmaConfig, {**WIDE, **rope()}),
+    "olmo": (T.OlmoForCausalLM, T.OlmoConfig, {**GROUPED, **rope()}),
+    "stablelm": (T.StableLmForCausalLM, T.StableLmConfig, {
+        **GROUPED, **rope(partial_rotary_factor=0.5), "use_qkv_bias": True, "hidden_size": 48}),
+    "phi": (T.PhiForCausalLM, T.PhiConfig, {**GROUPED, **rope(partial_rotary_factor=0.5)}),
+    "gpt_neox": (T.GPTNeoXForCausalLM, T.GPTNeoXConfig, {
+        **NAMED, "num_attention_heads": 3, **rope(partial_rotary_factor=0.5)}),
+    "gpt_neox, one after the other": (T.GPTNeoXForCausalLM, T.GPTNeoXConfig, {
+        **NAMED, "num_attention_heads": 3, **rope(partial_rotary_factor=0.25), "use_parallel_residual": False,
+        "attention_bias": False, "tie_word_embeddings": True}),
+    "gptj": (T.GPTJForCausalLM, T.GPTJConfig, {**OLD, "rotary_dim": 4}),
+    "gpt_neo": (T.GPTNeoForCausalLM, T.GPTNeoConfig, {
+        "vocab_size": 31, "hidden_size": 24, "num_layers": 2, "num_heads": 3, "intermediate_size": 38,
+        "max_position_embeddings": 40, "attention_types": [[["global", "local"], 1]], "window_size": 14,
+        "bos_token_id": 0, "eos_token_id": 1}),
+    "opt": (T.OPTForCausalLM, T.OPTConfig, {
+        **{name: value for name, value in NAMED.items() if name != "intermediate_size"}, "ffn_dim": 38,
+        "num_attention_heads": 3, "word_embed_proj_dim": 24}),
+    "bloom": (T.BloomForCausalLM, T.BloomConfig, {
+        "vocab_size": 31, "hidden_size": 24, "n_layer": 2, "n_head": 3, "bos_token_id": 0, "eos_token_id": 1}),
+}  # fmt: skip
+
+
+def theirs(case: str) -> Any:
+    model, config, fields = CASES[case]
+    torch.manual_seed(0)
+    return noisy(model(config(**fields, attn_implementation="eager")))
+
+
+def test_every_family_has_a_case() -> None:
+    assert {case.split(",")[0].split(" ")[0] for case in CASES} == FAMILIES.keys()
+
+
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore:.*comes without")
+@pytest.mark.parametrize("case", CASES)
+def test_logits_and_patterns_are_those_of_transformers(tmp_path: Path, case: str) -> None:
+    model = theirs(case)
+    model.save_pretrained(tmp_path)
+    ours = aotlens.load(tmp_path, "cpu")
+    n_pos = 60 if "dynamic" in case else min(14, ours.cfg.n_ctx)
+    tokens = torch.randint(31, (2, min(n_pos, ours.cfg.n_ctx)), generator=torch.Generator().manual_seed(1))
+    expected = model(tokens, output_attentions=True)
+    found, cache = ours.run_with_cache(tokens)
+    for logits in (ours(tokens), found):
+        error = (logits - expected.logits).abs().max() / expected.logits.abs().max().clamp(min=1)
+        assert float(error) < 1e-4
+    for layer in range(2):
+        torch.testing.assert_close(cache["pattern", layer], expected.attentions[layer], rtol=1e-3, atol=1e-5)
+
+
+@torch.no_grad()
+def test_windows_end_the_context(tmp_path: Path) -> None:
+    theirs("mistral").save_pretrained(tmp_path)
+    assert aotlens.load(tmp_path, "cpu").cfg.n_ctx == 14
+
+
+@torch.no_grad()
+def test_a_model_without_its_read_out_says_what_is_missing(tmp_path: Path) -> None:
+    theirs("llama").model.save_pretrained(tmp_path / "untied")
+    with refused("missing tensors", "unembed.W_U", error=CheckpointError):
+        aotlens.load(tmp_path / "untied", "cpu")
+    tied = theirs("llama, biases, tied")
+    tied.model.save_pretrained(tmp_path / "tied")
+    tokens = torch.arange(10)[None]
+    torch.testing.assert_close(
+        aotlens.load(tmp_path / "tied", "cpu")(tokens), tied(tokens).logits, rtol=1e-4, atol=1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    ("case", "changes", "message"),
+    [
+        ("llama", {"num_key_value_heads": 0}, "num_key_value_heads=0"),
+        ("llama", {"num_key_value_heads": 4}, "n_kv_heads=4 does not divide n_heads=6"),
+        ("llama", {"rope_parameters": {"rope_type": "default", "rope_theta": -5.0}}, "rotary base=-5.0"),
+        ("llama", {"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "rope_type='yarn'"),
+        ("llama", {"hidden_act": "mish"}, "hidden_act='mish'"),
+        ("mistral", {"sliding_window": 0}, "sliding_window=0"),
+        ("gpt_neox", {"num_attention_heads": 5}, "5 heads for a hidden size of 24"),
+        ("opt", {"do_layer_norm_before": False}, "do_layer_norm_before=False"),
+        ("olmo", {"clip_qkv": 8.0}, "clip_qkv=8.0"),
+        ("stablelm", {"qk_layernorm": True}, "qk_layernorm=True"),
+    ],
+)
+def test_settings_that_no_model_has_are_refused_by_name(
+    tmp_path: Path, case: str, changes: dict[str, Any], message: str
+) -> None:
+    model = theirs(case)
+    model.save_pretrained(tmp_path)
+    write_json(tmp_path / "config.json", {**model.config.to_dict(), **changes, "dtype": None})
+    with refused(message, error=CheckpointError):
+        aotlens.load(tmp_path, "cpu")
