@@ -116,7 +116,8 @@ def row_lines(model: AttentionOnlyTransformer, min_count: int, results: Sequence
     yield f"Of every head the first {N_TOP}, and the {N_CONFIRMED} best of the other confirmed ones."
     yield ""
     yield (
-        "| head | rank | source | destination | out | effect | out follows | lift within (95%) | pooled | attention "
+        "| head | rank | source | destination | out | effect | out follows | lift within documents (95%) "
+        "| lift overall | attention "
         "| direct effect | without the head | verdict | for instance |"
     )
     yield "| --- " * 14 + "|"
@@ -173,7 +174,7 @@ def bug_lines(min_count: int, results: Sequence[OfHead]) -> Iterator[str]:
         "A head's score factors into f(source, destination) · f(source, out), so two confirmed rows with one source, "
         "(a, b → c) and (a, b′ → c′), force (a, b → c′) and (a, b′ → c) (`aotlens.trigrams.skip_trigram_bugs`). Of the "
         f"tables among {among}; *false*: common enough to be judged, and the out comes less often than after the "
-        "destination anyway, within stretches of a document (lift within below 1)."
+        "destination anyway, within stretches of a document (lift within documents below 1)."
     )
     yield ""
     yield "| head | confirmed rows | triples forced | confirmed themselves | false | too rare |"
@@ -194,7 +195,7 @@ def bug_lines(min_count: int, results: Sequence[OfHead]) -> Iterator[str]:
         return
     yield f"The {min(N_BUGS, len(listed))} with the largest forced effect, with how often each out follows its pair:"
     yield ""
-    yield "| head | true | and | force | effect | lift within |"
+    yield "| head | true | and | force | effect | lift within documents |"
     yield "| --- " * 6 + "|"
     yield from (line for _, line in sorted(listed, key=lambda pair: -pair[0])[:N_BUGS])
     yield ""

@@ -143,7 +143,7 @@ def findings(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]
             measured=there(heads.difference(PREVIOUS) for heads in models),
         ),
         Finding(
-            claim="Rank correlation of error with the pattern's constancy over texts, by checkpoint",
+            claim="Rank correlation of error with the pattern consistency over texts, by checkpoint",
             expected="below 0 (Figure 2's worse heads attend to data tokens)",
             bounds=below,
             measured=there(heads.correlation("constancy") for heads in models),
@@ -245,11 +245,11 @@ def tables(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) 
             by_model,
         ),
         f"By where heads attend most, {WIDTH} units, all checkpoints": (
-            ["label", "heads", "mean error", "least to greatest", "constancy of the pattern"], by_label),
+            ["label", "heads", "mean error", "least to greatest", "pattern consistency"], by_label),
         f"What goes with the error, {WIDTH} units (95% interval, bootstrap over heads)": (
             ["checkpoint", "heads", "error of heads on the first token − others'",
              "rank correlation with attention to the first token and separators", "the same, error without position 0",
-             "rank correlation with the pattern's constancy"], by_checkpoint),
+             "rank correlation with the pattern consistency"], by_checkpoint),
         f"The two best and worst heads of each, {WIDTH} units (95% interval over stretches of the held-out text and "
         "seeds, so of these texts alone)": (
             ["checkpoint", "head", "attends to", "error", "linear", "floor", "constancy"], best),
@@ -296,7 +296,7 @@ def plots(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) -
                 kinds=[label.replace("_", " ") for label in heads.label], x=(heads.special, heads.constancy),
             )
         )  # fmt: skip
-    titles = ("attention to the first token and separators", "constancy of the pattern over texts")
+    titles = ("attention to the first token and separators", "pattern consistency over texts")
     widths = ["linear" if width == 0 else str(width) for width in WIDTHS]
     kinds = [motif.title for motif in motifs_of("tokens").values()]
     over_heads = {name: np.array([d.over_heads(width) for width in WIDTHS]) for name, d in found.items()}

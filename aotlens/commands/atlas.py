@@ -65,7 +65,7 @@ def atlas_command(
     device: Device = "auto",
     folders: Folders = [],  # noqa: B006
 ) -> None:
-    """Measure every head: motifs beside chance, constancy, copying, partners, the loss without it; examples of a head.
+    """Measure every head: motifs beside chance, pattern consistency, copying, composition, Δ loss; examples of a head.
 
     Of text that the checkpoint was trained on, only the documents that were held out are read. What is measured is kept
     under $AOTLENS_HOME, so that a second call reads it and one after an interruption goes on. With --out,

@@ -55,7 +55,7 @@ def composition_command(
     force: Force = False,
     folders: Folders = [],  # noqa: B006 (Typer copies it)
 ) -> None:
-    """List the pairs of heads in which the later one reads most of what the earlier one writes.
+    """List the pairs of heads with the strongest composition: the later one reads what the earlier one writes.
 
     Pairs are sorted by their Frobenius ratio. Beside it: the earlier head's place among all that the later head can
     read; whether the pair lies above its null, z of 3 or more; how many standard deviations the norm's square lies

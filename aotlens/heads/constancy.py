@@ -135,7 +135,7 @@ def pattern_constancy(
     Definition at the head of this module. Memory: two patterns `[layer, head, pos, pos]` in float64, and a batch of one
     layer's. Raises `ValueError` for fewer than two sequences and for a model whose patterns cannot be read.
     """
-    reader = HeadReader.of(model, "constancy of patterns")
+    reader = HeadReader.of(model, "pattern consistency")
     tokens = reader.require_ids(tokens)
     if len(tokens) < 2:
         raise ValueError("how constant a pattern is needs at least 2 windows of text, got 1; give more tokens.")

@@ -76,7 +76,7 @@ class HeadSwitches:
         require_ours(model, "HeadSwitches")
         if how in FROM_OTHERS and reference is None:
             raise ValueError(
-                f"how={how!r}: expected reference=, sequences from which to take what stands in a head's place."
+                f"how={how!r}: expected reference=, sequences from which to take what replaces a head's output."
             )
         cfg = model.cfg
         every = [(layer, head) for layer in range(cfg.n_layers) for head in range(cfg.n_heads)]

@@ -71,9 +71,7 @@ class TopPaths(Result):
 
     @property
     def headline(self) -> str:
-        return (
-            f"{self.n_proven} of {len(self.paths)} ranks are proven; all other paths add {self.remainder:+.3f} logits"
-        )
+        return f"{self.n_proven} of {len(self.paths)} ranks are exact; all other paths add {self.remainder:+.3f} logits"
 
     @property
     def unit(self) -> str:

@@ -33,27 +33,29 @@ COLUMNS: dict[str, tuple[str, str]] = {
         "induction, random tokens",
         "On random tokens that come twice: attention to what followed the first occurrence",
     ),
-    "constancy": ("constancy", "1: the same pattern on every text; 0: the mean over other texts says nothing of it"),
+    "constancy": (
+        "pattern consistency", "1: the same pattern on every text; 0: the mean over other texts predicts nothing of it"
+    ),
     "constancy_without_first": (
-        "constancy without key 0", "The same with attention to the start token left out and the rest rescaled"
+        "pattern consistency without key 0", "The same with attention to the start token left out and the rest rescaled"
     ),
     "mean_distance": ("mean distance", "Tokens between query and key, weighted by attention"),
     "entropy": ("entropy", "Of a query’s attention, nats"),
-    "copying": ("copies", "Share of tokens that raise their own logit most through the head"),
-    "copying_score": ("copying score", "Σ λ ÷ Σ |λ| over the eigenvalues of tokens → logits"),
+    "copying": ("copying score", "Share of tokens that raise their own logit most through the head"),
+    "copying_score": ("copying score (eigenvalues)", "Σ λ ÷ Σ |λ| over the eigenvalues of tokens → logits"),
     "loss_position_mean": (
-        "loss without it", "Nats that the loss rises by with the head’s output replaced by its mean at each position"
+        "Δ loss, mean output", "Nats that the loss rises by with the output replaced by its mean at each position"
     ),
     "loss_fixed_pattern": (
-        "loss with its mean pattern", "Nats that the loss rises by with its pattern the mean over other texts"
+        "Δ loss, mean pattern", "Nats that the loss rises by with its pattern the mean over other texts"
     ),
     "ffn_error": ("error of its FFN", "Relative error of a feed-forward network of 16 hidden units in its place"),
     "reads": (
-        "reads most",
-        "The earlier head that it reads most on the text beyond flipped signs, by which input, and z; from 3 on it "
-        "stands out",
+        "strongest input composition",
+        "The previous head with the largest composition on the text beyond flipped signs, by which input, and z; from "
+        "3 on it stands out",
     ),
-    "feeds": ("feeds most", "The later head that reads it most beyond flipped signs"),
+    "feeds": ("strongest output composition", "The next head that reads it most beyond flipped signs"),
 }  # fmt: skip
 
 

@@ -107,7 +107,7 @@ def _clouds(result: ComparedDistillations, theme: Theme) -> go.Figure:
                 x=(found.attending.to(result.across), found.attending.constancy),
             )
         )  # fmt: skip
-    titles = (f"mean attention: {result.across.replace('_', ' ')}", "constancy of the pattern over texts")
+    titles = (f"mean attention: {result.across.replace('_', ' ')}", "pattern consistency over texts")
     return head_clouds(clouds, titles, (result.of, *result.head), kinds=result.kinds, theme=theme)
 
 

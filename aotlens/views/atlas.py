@@ -99,8 +99,8 @@ HEADS = _table(
         "pattern over other texts for motifs of content. In the search line, compare columns with numbers and join "
         "with and, or: induction_random > 0.4 and layer = 1; or write a part of a label: previous token. Columns that "
         "you name are listed too; in the file all are.",
-        formula="excess = attention to the motif’s keys − chance;  constancy = 1 − Σ(A − Ā)² ÷ Σ(A − 1/v)²",
-        source="Motifs: Olsson et al. 2022, Kovaleva et al. 2019; constancy: Non-linearity in attention, Figure 1",
+        formula="excess = attention to the motif’s keys − chance;  pattern consistency = 1 − Σ(A − Ā)² ÷ Σ(A − 1/v)²",
+        source="Motifs: Olsson et al. 2022, Kovaleva et al. 2019; consistency: Non-linearity in attention, Figure 1",
     ),
     call=_found,
     file=lambda chosen: chosen.file(),
@@ -180,11 +180,11 @@ LOSSES = _table(
 )
 PARTNERS = _table(
     "partners",
-    "Reads and feeds",
+    "Input and output composition",
     About(
-        text="Which earlier heads this one reads most, by its queries, keys or values, and which later ones read it: "
-        "by how many standard deviations the composition lies above that of the same heads randomly rotated. Click a "
-        "head for its summary.",
+        text="The previous heads whose output this one reads, by its queries, keys or values, and the next ones that "
+        "read it: by how many standard deviations the composition lies above that of the same heads randomly rotated. "
+        "Click a head for its summary.",
         formula="‖W_first W_second‖ ÷ (‖W_first‖ ‖W_second‖), Frobenius norms",
         source=_FRAMEWORK,
     ),

@@ -88,7 +88,7 @@ def of_head(chosen: Chosen, result: ComparedDistillations) -> str:
     label = found.attending.attends[place]
     attends = "attends to no one target" if label == "mixed" else f"attends most to: {label.replace('_', ' ')}"
     constancy = found.attending.constancy[place]
-    same = "attends uniformly" if constancy != constancy else f"has a pattern of constancy {constancy:.2f}"
+    same = "attends uniformly" if constancy != constancy else f"has a pattern consistency of {constancy:.2f}"
     said = [
         f"With {units(result.width)}: error {error:.3f} (95% over {found.text_unit} and seeds: {low:.3f} to "
         f"{high:.3f}), number {rank} of {len(found.heads)} in FFN-likeness.",

@@ -107,9 +107,9 @@ def _says_orders(chosen: Chosen, result: LogitByOrder) -> str:
 def _says_top(chosen: Chosen, found: TopPaths) -> str:
     """Which ranks are proven, what is left, and how large a path that isn't listed can be."""
     n = len(found.paths)
-    ranks = f"All {n} ranks are proven" if found.complete else f"The first {found.n_proven} of {n} ranks are proven"
+    ranks = f"Exact top {n}" if found.complete else f"The top {found.n_proven} of {n} are exact"
     if not found.complete and not found.n_proven:
-        ranks = f"None of the {n} ranks is proven"
+        ranks = f"None of these {n} is proven to be in the exact top {n}"
     which = "" if found.through is None else f" through head {chosen.through}"
     several = f" among {found.n_paths:,} paths{which} ({found.n_evaluated:,} computed)"
     together = "" if found.through is None else f" All of them together: {signed(found.total)} {found.unit}."

@@ -312,8 +312,8 @@ def _of_support(chosen: Chosen, scores: SupportScores) -> str:
     verb = "differ" if beyond != 1 else "differs"
     return (
         f"{found} {verb} by more than {_THRESHOLD:g} standard errors between the {chosen.nonzero} coordinates that "
-        f"count and the others; the largest is head {layer}.{head} with {z[layer, head]:+.1f}. Of {z.size} heads that "
-        f"know nothing, the largest would be about {largest:.1f}. The prompt is the unit: {scores.n_prompts} of them."
+        f"count and the others; the largest is head {layer}.{head} with {z[layer, head]:+.1f}. Under the "
+        f"null, the largest of {z.size} would be about {largest:.1f}. The unit is the prompt: {scores.n_prompts}."
     )
 
 

@@ -84,7 +84,7 @@ def _compared(score: ScoreExpansion) -> str:
 def pairs_say(top: TopPairs) -> str:
     """What is listed, what all others add, and what is proven of the ranks."""
     n = len(top.pairs)
-    ranks = f"All {n} ranks are proven" if top.complete else f"The first {top.n_proven} of {n} ranks are proven"
+    ranks = f"Exact top {n}" if top.complete else f"The top {top.n_proven} of {n} are exact"
     rest, everything = top.n_pairs - n, signed(top.total, 2)
     if not rest:
         return f"{ranks}; these are all pairs there are. All together: {everything} nats."
@@ -133,7 +133,7 @@ PAIRS = View(
     title="Largest pairs",
     about=About(
         text="Single pairs of paths: one to the key, one to the query. A head's name leads to its own entry on Heads. "
-        "Ranks are proven unless a question mark says that they are not.",
+        "Ranks are exact unless a question mark says that they are not.",
         formula="term(a, b) = ⟨q_a, Σₖ cₖ k_b(k)⟩ / √d_head;  c = 1 at the key, less what it is compared with",
         source=_COMPOSITION,
     ),

@@ -48,8 +48,8 @@ class Switches:
             return None
         if corpus is None:
             raise RequestError(
-                f"To put {HOWS[how]} in a head's place takes other texts: choose a corpus. Without one, heads can give "
-                "way to nothing or to uniform attention."
+                f"Replacing a head's output with {HOWS[how]} takes other texts: choose a corpus. Without one, heads "
+                "can be ablated by zero or by uniform attention."
             )
         text = self._corpora.text(corpus, self._catalog.info(checkpoint))
         if text.corpus is None:

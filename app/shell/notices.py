@@ -8,7 +8,7 @@ import dash_mantine_components as dmc
 from dash import html
 
 
-def problem(message: str, title: str = "This can't be shown") -> dmc.Alert:
+def problem(message: str, title: str = "Cannot run") -> dmc.Alert:
     """Something that the person at the browser can put right."""
     live = {"aria-live": "polite"}
     return dmc.Alert(message, title=title, color="orange", variant="light", className="notice", **live)

@@ -82,7 +82,7 @@ def test_the_table_and_the_sentences(made) -> None:
     assert all(label in made.headline for row in made.motifs.labels() for label in row)
     for head in made.heads:
         said = made.sentence(head)
-        assert "onstancy" in said and "loss changes by" in said and "nan" not in said
+        assert "onsistency" in said and "loss changes by" in said and "nan" not in said
     assert not made.missing
 
 
@@ -168,7 +168,7 @@ def test_a_bridge_gives_what_patterns_show_and_the_reason_for_the_rest(kind: str
     assert len(frame) == 4 and not {"copying", "loss_zero", "reads"} & set(frame)
     assert np.isfinite(frame[["previous_token", "constancy", "entropy", "mean_distance"]].to_numpy()).all()
     assert ("next_token" in frame) == (kind == "bert")
-    assert "onstancy" in found.sentence("1.1")
+    assert "onsistency" in found.sentence("1.1")
 
 
 def test_a_model_that_sees_later_tokens_has_no_ablations(tokens) -> None:

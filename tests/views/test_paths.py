@@ -44,13 +44,13 @@ def test_its_python_gives_its_result_table_and_figure(view: View, chosen: Chosen
 
 def test_captions_say_what_is_proven_and_what_is_left() -> None:
     top = TOP.result(CHOSEN)
-    says(TOP.caption(CHOSEN, top), "ranks are proven", "through head 1.0 (", "against it", f"{top.bound:.3f}")
+    says(TOP.caption(CHOSEN, top), "Exact top", "through head 1.0 (", "against it", f"{top.bound:.3f}")
     few = replace(CHOSEN, text="a", position=1, k=2000, through=None)
     assert "these are all paths there are" in TOP.caption(few, TOP.result(few))
     model = load("novels-2l-mhsa")
     logits = model(TEXT)[0, 2]
     says(summary(SOURCES.result(CHOSEN)), '" captain" at position 2', f"{abs(float(logits[11] - logits[7])):.3f}")
-    says(PAIRS.caption(OF_SCORE, PAIRS.result(OF_SCORE)), "ranks are proven", "all together")
+    says(PAIRS.caption(OF_SCORE, PAIRS.result(OF_SCORE)), "Exact top", "all together")
     assert ORDERS.caption(CHOSEN, ORDERS.result(CHOSEN)).startswith("300 paths in all: token + position + bias")
 
 

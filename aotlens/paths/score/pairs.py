@@ -48,7 +48,7 @@ class TopPairs(Result):
 
     @property
     def headline(self) -> str:
-        return f"{self.n_proven} of {len(self.pairs)} ranks are proven; all other pairs add {self.remainder:+.3f} nats"
+        return f"{self.n_proven} of {len(self.pairs)} ranks are exact; all other pairs add {self.remainder:+.3f} nats"
 
     @property
     def complete(self) -> bool:

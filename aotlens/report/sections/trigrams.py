@@ -88,7 +88,7 @@ def _as_table(caption: str, table: TrigramTable, held: Evidence | None) -> Table
     if held is not None:
         lift = held.association.lift_within
         columns += [[f"{n:,}" for n in held.counts.pair.tolist()], _numbers(lift, "{:.2f}"), list(held.verdict)]
-        titles += ["occurs", "lift within", "verdict"]
+        titles += ["occurs", "lift within documents", "verdict"]
     return Table(caption=caption, columns=titles, rows=list(zip(*columns, strict=True)))
 
 

@@ -96,8 +96,8 @@ def _errors_panel(core: Core, state: RegressionState, asked: Chosen | None) -> h
     ]
     looked = html.Div(
         [
-            labelled("Looked into below", _checkpoint(asked), size="xs"),
-            link_button(ids.OPEN_CARD, "Its card", core.links.to("checkpoints")),
+            labelled("Inspected model", _checkpoint(asked), size="xs"),
+            link_button(ids.OPEN_CARD, "Model card", core.links.to("checkpoints")),
             caption(ids.ERRORS),
         ],
         className="regression-looked",
@@ -109,17 +109,21 @@ def _checkpoint(asked: Chosen | None) -> dmc.Select:
     return dmc.Select(
         id=ids.CHECKPOINT, data=[] if asked is None else list(asked.models),
         value=None if asked is None else asked.checkpoint, allowDeselect=False, size="xs", w=230,
-        **{"aria-label": "Looked into below"},
+        **{"aria-label": "Inspected model"},
     )  # fmt: skip
 
 
 def _without_panel(state: RegressionState) -> html.Section:
     how = dmc.Select(
         id=ids.HOW, data=[{"value": name, "label": label} for name, label in STAND_INS.items()], value=state.how,
-        allowDeselect=False, size="xs", w=220, **{"aria-label": "What stands in a head's place"},
+        allowDeselect=False, size="xs", w=220, **{"aria-label": "Replace head output with"},
     )  # fmt: skip
     return view_panel(
-        ids.WITHOUT, WITHOUT, "graph-heads", follows=ids.SHOWN, controls=labelled("In its place", how, size="xs")
+        ids.WITHOUT,
+        WITHOUT,
+        "graph-heads",
+        follows=ids.SHOWN,
+        controls=labelled("Replace head output with", how, size="xs"),
     )
 
 

@@ -93,7 +93,7 @@ def test_what_a_key_is_compared_with_by_itself(services: Core):
 def test_a_query_that_sees_one_key_has_its_plain_score(services: Core):
     explained = services.scores.explain(asked(query=0, key=0))
     assert explained.against == "plain" and "sees no other key" in explained.reason
-    assert services.scores.choices(asked(query=0, key=0)) == [("plain", "nothing: the plain score")]
+    assert services.scores.choices(asked(query=0, key=0)) == [("plain", "raw score")]
 
 
 def test_another_key_that_is_none_is_said(services: Core):
@@ -244,7 +244,7 @@ def test_lock_an_entry_ask_why_and_follow_a_head(open_page, services: Core):
     written(page, "tab", "why")
 
     # Another comparison, and from there to a head's own entry.
-    page.locator(".why-against", has_text="nothing: the plain score").click()
+    page.locator(".why-against", has_text="raw score").click()
     written(page, "against", "plain")
     expect(page.locator("table.pairs th.number")).to_have_text("nats")
     link = page.locator("a.head-entry[data-query]:not([data-query=''])").first

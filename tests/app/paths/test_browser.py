@@ -48,7 +48,7 @@ def test_a_text_is_explained(open_page, paths: Paths):
     first = page.locator("table.paths tbody tr").first
     assert f"{abs(values[0]):.3f}" in first.inner_text() and "→ logit" in first.inner_text()
     assert "Sum of paths − model logit" in page.locator(f"#{ids.SUM}").inner_text()
-    assert "ranks are proven" in page.locator(f"#{shell.caption(ids.TOP)}").inner_text()
+    assert "Exact top" in page.locator(f"#{shell.caption(ids.TOP)}").inner_text()
     assert page.locator("#paths-strip .chip-locked").get_attribute("data-position") == "4"
 
 

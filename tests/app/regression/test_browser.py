@@ -130,7 +130,7 @@ def test_other_pages_point_here(open_page, service: Regressions) -> None:
     page = open_page("/checkpoints?checkpoint=two", load=True)
     page.get_by_role("link", name="Open in Regression").click()
     says(page, service, checkpoint="two")
-    page.get_by_role("link", name="Its card").click()
+    page.get_by_role("link", name="Model card").click()
     expect(page.locator("#checkpoints-card-title")).to_have_text("two")
     page = open_page("/heads?checkpoint=two")
     expect(page.locator("#page")).to_contain_text("the page Regression shows its heads")
