@@ -270,7 +270,7 @@ FAMILY = Family(
         "distance": Parameter("Distance back, with rotary positions or ALiBi", None, least=0, most=10**6),
         "row": TextParameter("Row, a token or an id", "", most=60, blank="that of the largest entry"),
         "column": TextParameter("Column, a token or an id", "", most=60, blank="that of the largest entry"),
-        "statistic": Choice("What stands for a block", STATISTICS),
+        "statistic": Choice("Summary of a block", STATISTICS),
         "block": TextParameter("Block, as row.column", "", most=13, blank="that of the largest entry"),
         "z": Parameter("Pairs drawn from z", 0, least=0, most=999),
     },

@@ -360,7 +360,7 @@ FAMILY = Family(
         "dims": Parameter("Dimension of inputs", None, least=1, most=MOST_D),
         "nonzero": Parameter("Nonzero weights", None, least=1, most=MOST_D),
         **PARAMETERS,
-        "how": Choice("In the place of a head", STAND_INS),
+        "how": Choice("Replace head output with", STAND_INS),
     },
     reads=regresses,
     several=True,

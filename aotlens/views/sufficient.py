@@ -141,7 +141,7 @@ FAMILY = Family(
     parameters={
         "task": Choice("Task", TASKS),
         "keep": Parameter("Faithfulness to keep", 0.9, least=0.5, most=0.99, step=0.01),
-        "how": Choice("In the place of other heads", HOWS),
+        "how": Choice("Replace other heads' output with", HOWS),
         "seed": Parameter("Sequences (seed)", 0, least=0, most=99),
     },
     reads=lambda info: _ends(info.model) is not None,

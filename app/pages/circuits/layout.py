@@ -60,7 +60,7 @@ def layout(core: Core, service: Circuits, state: CircuitsState) -> html.Div:
 
 
 def _views(state: CircuitsState) -> dict[str, tuple[str, Any]]:
-    statistic = switch_of(ids.OVERVIEW_STATISTIC, "What stands for a block", state.statistic, STATISTICS)
+    statistic = switch_of(ids.OVERVIEW_STATISTIC, "Summary of a block", state.statistic, STATISTICS)
     pairs = value_tables(ids.COMPOSITION_PAIRS, "Pairs that the head is in")
     return {
         "map": _tab(ids.MAP, "graph-circuit", captioned=False, before=[_map()]),
