@@ -46,6 +46,7 @@ def bundled_language_models() -> list[str]:
         for info in here
         if info.model.get("read_in", "tokens") == "tokens" == info.model.get("read_out", "tokens")
         and info.model["n_layers"] > 1
+        and info.model.get("positions") != "rotary"  # whose scores are no sum over pairs of paths
     ]
 
 

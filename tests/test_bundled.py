@@ -90,7 +90,7 @@ def test_those_of_images_are_one_size() -> None:
 @pytest.mark.parametrize("name", [name for name in OF_TEXT if name not in MASKED])
 def test_each_is_below_a_bigram_model_by_the_margin(name: str) -> None:
     metrics = info(name).metrics
-    margin = 0.1 if name == "novels-1l-mhsa" else 0.25
+    margin = 0.1 if name in ("novels-1l-mhsa", "novels-2l-rotary-mssa") else 0.25
     assert metrics["bigram_loss"] - metrics["validation_loss"] >= margin
 
 

@@ -142,7 +142,8 @@ def _print_table(made: Atlas, frame: pd.DataFrame) -> None:
 
     hows = list(made.ablations)
     lines: list[tuple[str, ...]] = [
-        ("head", "label", "margin", "induction*", "constancy", "without 0", "distance", "copies", "reads",
+        ("head", "label", "margin", "induction*", "consistency", "without 0", "distance", "copying",
+         "input composition",
          *(f"{how.replace('_', ' ')}: loss, 95%" for how in hows),
          *(("FFN error",) if "ffn_error" in frame else ()))
     ]  # fmt: skip

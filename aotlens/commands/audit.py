@@ -54,7 +54,7 @@ def audit_command(
     each window is left out. Tokens count for every head ("all tokens"), for the head whose subspace holds most of them
     ("subspace"), or for the head whose pattern puts most on one key ("pattern"). ratio = SNR after ÷ before; writes
     turned: the same had the layer written the same turned by one random rotation; p above and below = (1 + rotations
-    as extreme) ÷ (1 + rotations). subspaces turned: SNR before the layer in randomly rotated subspaces.
+    as extreme) ÷ (1 + rotations). rotated subspaces: SNR before the layer in randomly rotated subspaces.
 
     With --out, aotlens.results.load reads the file again.
     """

@@ -139,9 +139,7 @@ class Atlas(Result):
         if induction >= MOTIFS["induction"].threshold and labels.names[layer][number] != "induction":
             said.append(f"On random tokens that come twice it does induction ({induction:.2f}).")
         constancy = self.constancy.values[at]
-        said.append(
-            "Its pattern is uniform." if np.isnan(constancy) else f"Pattern consistency over texts {constancy:.2f}."
-        )
+        said.append("Its pattern is uniform." if np.isnan(constancy) else f"Pattern consistency {constancy:.2f}.")
         for how, result in self.ablations.items():
             if how == "position_mean":
                 place = result.heads.index(at)

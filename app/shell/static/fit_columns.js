@@ -3,10 +3,10 @@
 // own takes what is left, and wraps. A width that somebody has dragged stays. And tables are no taller than their rows.
 (function () {
     "use strict";
-    const PADDING = 18, SORTED = 18; // pixels beside a header's word, and of the arrow of a sorted column
+    const PADDING = 18, SORTED = 18; // pixels beside a word of a header or a cell's text, and of the arrow of a sorted column
     const PATIENCE = 300; // frames
     const SETTLED_MS = 400, ATTEMPTS = 5;
-    const due = new WeakSet(), attempts = new WeakMap();
+    const due = new WeakSet(), attempts = new WeakMap(), settled = new WeakSet();
     const pen = document.createElement("canvas").getContext("2d");
 
     const rootOf = (api) => document.querySelector(`.ag-root-wrapper[grid-id="${api.getGridId()}"]`);
@@ -15,6 +15,20 @@
 
     function longestWord(header) {
         return Math.max(0, ...String(header || "").split(/\s+/).map((word) => pen.measureText(word).width));
+    }
+
+    // How wide the texts of the drawn cells are, by column, on a canvas: asking for the cells' own widths lays the whole
+    // page out once for every column. Digits are as wide as the widest, as in columns of numbers.
+    function textWidths(root) {
+        const widths = new Map(), fonts = new Map();
+        for (const cell of root.querySelectorAll(".ag-row .ag-cell")) {
+            const id = cell.getAttribute("col-id"), kind = `${id} ${cell.className}`;
+            if (!fonts.has(kind)) fonts.set(kind, getComputedStyle(cell).font);
+            pen.font = fonts.get(kind);
+            const width = pen.measureText(cell.textContent.replace(/\d/g, "0")).width;
+            widths.set(id, Math.max(widths.get(id) || 0, width));
+        }
+        return widths;
     }
 
     // React draws cells some frames after the grid has its rows.
@@ -39,25 +53,25 @@
         const { left, right } = api.getHorizontalPixelRange();
         const columns = api.getAllDisplayedColumns().filter((column) => !column.getFlex());
         if (right - left <= 0 || !columns.length) return; // in a tab that is closed, or folded
-        pen.font = fontOf(api);
-        api.autoSizeColumns({ colIds: columns.map((column) => column.getColId()), skipHeader: true });
+        const texts = textWidths(rootOf(api)), font = pen.font = fontOf(api);
         const widths = columns.map(function (column) {
             const { headerName } = column.getColDef();
-            const header = headerName ? longestWord(headerName) + PADDING + (column.getSort() ? SORTED : 0) : 0;
-            return Math.ceil(Math.max(column.getActualWidth(), header));
+            const header = headerName ? longestWord(headerName) + (column.getSort() ? SORTED : 0) : 0;
+            return Math.ceil(Math.max(texts.get(column.getColId()) || 0, header) + PADDING);
         });
         const flexible = api.getAllDisplayedColumns().length > columns.length;
         const total = widths.reduce((sum, width) => sum + width, 0);
         const more = flexible ? 1 : Math.max(1, (right - left) / total);
         const fitted = columns.map((column, at) => ({ key: column.getColId(), newWidth: Math.floor(more * widths[at]) }));
-        api.setColumnWidths(fitted);
+        api.setColumnWidths(fitted.filter(({ newWidth }, at) => newWidth !== columns[at].getActualWidth()));
         shorten(api);
         // A grid that is new puts off what it is told to size, and its styles may come after its first rows.
-        const font = pen.font;
+        if (settled.has(api)) return;
         setTimeout(function () {
             if (api.isDestroyed() || !rootOf(api)) return;
             const kept = columns.every((column, at) => column.getActualWidth() === fitted[at].newWidth);
             if (!kept || fontOf(api) !== font) again(api);
+            else settled.add(api);
         }, SETTLED_MS);
     }
 

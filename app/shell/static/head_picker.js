@@ -20,12 +20,13 @@
             const here = Number(button.dataset.layer) === layer && Number(button.dataset.head) === head;
             button.setAttribute("aria-pressed", String(here));
             button.tabIndex = here ? 0 : -1;
-            if (here) reveal(button);
+            if (here) requestAnimationFrame(() => reveal(button)); // when the page is laid out anyway
         }
     }
 
     // A picker of many layers scrolls; the page does not.
     function reveal(button) {
+        if (!button.isConnected) return;
         const picker = pickerOf(button), row = button.getBoundingClientRect(), box = picker.getBoundingClientRect();
         if (row.top < box.top || row.bottom > box.bottom) {
             picker.scrollTop += (row.top + row.bottom - box.top - box.bottom) / 2;
