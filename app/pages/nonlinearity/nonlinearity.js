@@ -51,21 +51,26 @@
         drawing.high = high + 0.15 * (high - low);
     }
 
+    // The points from left to right, and flat beyond them to both ends.
+    function outline() {
+        const sorted = drawing.points.slice().sort((a, b) => a[0] - b[0]), ends = [sorted[0]?.[1] ?? 0, sorted.at(-1)?.[1] ?? 0];
+        return [[-drawing.bound, ends[0]], ...sorted, [drawing.bound, ends[1]]];
+    }
+
     function paint(focused) {
         const box = document.getElementById("nonlinearity-editor");
         if (!box) return;
-        const svg = element("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}` });
-        svg.append(element("line", { class: "axis", x1: toX(-drawing.bound), x2: toX(drawing.bound), y1: toY(0), y2: toY(0) }));
-        svg.append(element("line", { class: "axis", x1: toX(0), x2: toX(0), y1: 0, y2: HEIGHT }));
-        svg.append(element("text", { class: "label", x: toX(-drawing.bound), y: HEIGHT - 6 }, "−" + short(drawing.bound)));
-        svg.append(element("text", { class: "label", x: toX(drawing.bound), y: HEIGHT - 6, "text-anchor": "end" }, short(drawing.bound)));
-        svg.append(element("text", { class: "label", x: 4, y: toY(drawing.high) - 10 }, short(drawing.high)));
-        svg.append(element("text", { class: "label", x: 4, y: toY(drawing.low) + 4 }, short(drawing.low)));
-        const sorted = drawing.points.slice().sort((a, b) => a[0] - b[0]);
-        if (sorted.length) {
-            const path = [[-drawing.bound, sorted[0][1]], ...sorted, [drawing.bound, sorted[sorted.length - 1][1]]];
-            const inside = path.map((point) => `${toX(clip(point[0]))},${toY(point[1])}`);
-            svg.append(element("polyline", { class: "curve", points: inside.join(" ") }));
+        const svg = element("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, "data-bound": drawing.bound });
+        const { bound, low, high } = drawing;
+        const add = (type, attributes, text) => svg.append(element(type, attributes, text));
+        add("line", { class: "axis", x1: toX(-bound), x2: toX(bound), y1: toY(0), y2: toY(0) });
+        add("line", { class: "axis", x1: toX(0), x2: toX(0), y1: 0, y2: HEIGHT });
+        add("text", { class: "label", x: toX(-bound), y: HEIGHT - 6 }, "−" + short(bound));
+        add("text", { class: "label", x: toX(bound), y: HEIGHT - 6, "text-anchor": "end" }, short(bound));
+        add("text", { class: "label", x: 4, y: toY(high) - 10 }, short(high));
+        add("text", { class: "label", x: 4, y: toY(low) + 4 }, short(low));
+        if (drawing.points.length) {
+            add("polyline", { class: "curve", points: outline().map(([x, y]) => `${toX(clip(x))},${toY(y)}`).join(" ") });
         }
         drawing.points.forEach(function (point, index) {
             const knot = element("circle", {
@@ -96,6 +101,27 @@
         drawing.points = read(target.value);
         frame();
     });
+
+    function draw(text, bound) {
+        const reach = Number(String(bound).replace("−", "-"));
+        drawing.bound = Number.isFinite(reach) && reach > 0 ? reach : 2;
+        if (drawing.held !== null) return;
+        const points = read(text), said = (all) => JSON.stringify(all.map((point) => point.map(short)));
+        // What is drawn already keeps its focus.
+        const there = document.querySelector("#nonlinearity-editor svg");
+        if (there && Number(there.dataset.bound) === drawing.bound && said(points) === said(drawing.points)) return;
+        drawing.points = points;
+        frame();
+        paint();
+    }
+
+    // In the middle of the widest gap, on the line that is there.
+    function addPoint() {
+        const ends = outline();
+        const gaps = ends.slice(1).map((point, index) => point[0] - ends[index][0]), widest = gaps.indexOf(Math.max(...gaps));
+        drawing.points.push([0, 1].map((axis) => (ends[widest][axis] + ends[widest + 1][axis]) / 2));
+        commit(drawing.points.length - 1);
+    }
 
     const knotOf = (target) => target instanceof Element ? target.closest("#nonlinearity-editor .knot") : null;
 
@@ -156,38 +182,13 @@
     let waiting = null;
 
     aotlens.page("nonlinearity", {
-        // Only the controls that the network uses are there (nonlinearity.css).
-        arrange: function ({ preset, inputs, auxiliary, activation }) {
-            const page = document.getElementById("nonlinearity-page");
-            if (page) Object.assign(page.dataset, { preset: preset, inputs: inputs, auxiliary: auxiliary, activation: activation });
-        },
-
-        draw: function ({ text, bound }) {
-            const reach = Number(String(bound).replace("−", "-"));
-            drawing.bound = Number.isFinite(reach) && reach > 0 ? reach : 2;
-            if (drawing.held !== null) return;
-            const points = read(text);
-            const same = points.length === drawing.points.length
-                && points.every((point, index) => point.every((value, axis) => short(value) === short(drawing.points[index][axis])));
-            if (same && document.querySelector("#nonlinearity-editor svg")) return; // drawn already, and keeps its focus
-            drawing.points = points;
-            frame();
-            paint();
-        },
-
-        // In the middle of the widest gap, on the line that is there.
-        addPoint: function ({ clicks }) {
-            if (!clicks) return;
-            const sorted = drawing.points.slice().sort((a, b) => a[0] - b[0]);
-            const ends = [[-drawing.bound, sorted.length ? sorted[0][1] : 0], ...sorted,
-                [drawing.bound, sorted.length ? sorted[sorted.length - 1][1] : 0]];
-            let widest = 1;
-            for (let i = 1; i < ends.length; i += 1) {
-                if (ends[i][0] - ends[i - 1][0] > ends[widest][0] - ends[widest - 1][0]) widest = i;
-            }
-            const [left, right] = [ends[widest - 1], ends[widest]];
-            drawing.points.push([(left[0] + right[0]) / 2, (left[1] + right[1]) / 2]);
-            commit(drawing.points.length - 1);
+        // The page shows only the controls that the network uses (nonlinearity.css).
+        choose: function ({ eta, head, ...controls }) {
+            const { preset, inputs, auxiliary, activation, knots, bound } = controls;
+            Object.assign(document.getElementById("nonlinearity-page").dataset, { preset, inputs, auxiliary, activation });
+            draw(knots, bound);
+            const form = Object.entries({ ...controls, eta, head }).map(([name, value]) => [`nonlinearity-${name}`, value ?? null]);
+            return { chosen: Object.fromEntries(form) };
         },
 
         // The slider also moves when the server says where the proof's η is: then there is nothing to ask.
@@ -197,28 +198,30 @@
             waiting = setTimeout(() => setProps("nonlinearity-eta", { data: Number((10 ** value).toPrecision(3)) }), 80);
         },
 
-        proof: function ({ clicks }) {
+        pick: function ({ cell, point }) {
+            if (aotlens.triggered() === "nonlinearity-heads-table") {
+                if (!cell?.rowId) return;
+                setProps("nonlinearity-head", { data: cell.rowId.split(".").map(Number) });
+                return aotlens.openTab("nonlinearity-views", "one");
+            }
+            const at = point?.points?.[0];
+            if (!Number.isFinite(at?.x)) return;
+            setProps("nonlinearity-x1", { value: at.x });
+            if (document.getElementById("nonlinearity-page").dataset.inputs === "2") setProps("nonlinearity-x2", { value: at.y });
+        },
+
+        show: function ({ shown, facts, layers }) {
+            document.getElementById("nonlinearity-body")?.toggleAttribute("data-empty", !shown);
+            aotlens.draw("nonlinearity-facts", facts);
+            aotlens.drawTables("nonlinearity-layers", layers);
+        },
+    });
+
+    document.addEventListener("click", function ({ target }) {
+        if (target instanceof Element && target.closest("#nonlinearity-add")) addPoint();
+        if (target instanceof Element && target.closest("#nonlinearity-eta-proof")) {
             clearTimeout(waiting);
-            if (clicks) setProps("nonlinearity-eta", { data: null });
-        },
-
-        takeHead: function ({ click }) {
-            if (!click || !click.rowId) return;
-            setProps("nonlinearity-head", { data: click.rowId.split(".").map(Number) });
-            aotlens.openTab("nonlinearity-views", "one");
-        },
-
-        takeInput: function ({ click }) {
-            const point = click && click.points && click.points[0];
-            if (!point || !Number.isFinite(point.x)) return;
-            setProps("nonlinearity-x1", { value: point.x });
-            const page = document.getElementById("nonlinearity-page");
-            if (page.dataset.inputs === "2") setProps("nonlinearity-x2", { value: point.y });
-        },
-
-        show: function ({ shown }) {
-            const body = document.getElementById("nonlinearity-body");
-            if (body) body.toggleAttribute("data-empty", !shown);
-        },
+            setProps("nonlinearity-eta", { data: null });
+        }
     });
 })();
