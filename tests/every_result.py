@@ -12,8 +12,16 @@ import torch
 
 from aotlens import circuits, denoise, distill, dynamics, evaluate, heads, patching, paths, trigrams
 from aotlens.data import PromptPairs, RegressionTask, Tokenizer
-from aotlens.distill.compile.curves import error_curve, error_surface
-from aotlens.distill.compile.examples import absolute_value, random_network
+from aotlens.distill.compile import (
+    absolute_value,
+    attention_masks,
+    describe_heads,
+    error_curve,
+    error_surface,
+    head_at_input,
+    head_gate,
+    random_network,
+)
 from aotlens.distill.compile.roles import head_roles
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from aotlens.paths import superposition
@@ -196,6 +204,7 @@ def _of_compilation() -> Iterator[Any]:
     for ffn, curve in ((absolute_value(), error_curve), (random_network(2, width=3, depth=1), error_surface)):
         compiled = distill.compile_ffn(ffn, bound=1.0, tolerance=1e-2)
         yield from (ffn, compiled, curve(compiled), head_roles(compiled)[0])
+        yield from (each(compiled) for each in (attention_masks, describe_heads, head_at_input, head_gate))
     yield error_curve(distill.compile_ffn(absolute_value(), bound=1.0, tolerance=1e-2)).kinks
     X, y, _, mask = masked_sequences(5, length=4, d=3, vocabulary=12)
     recovered = distill.masked_lm(X, y, 1e-2, mask=mask)

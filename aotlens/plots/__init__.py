@@ -68,7 +68,7 @@ from aotlens.plots.images import consistency_points, contribution_map, overlay_g
 from aotlens.plots.labels import glyphs, is_whitespace
 from aotlens.plots.layered import layered_graph
 from aotlens.plots.matrix import matrix_map
-from aotlens.plots.nonlinearity import error_lines, error_surfaces, gate, mask_maps
+from aotlens.plots.nonlinearity import error_lines, error_surfaces, gate, head_pattern, mask_maps
 from aotlens.plots.paths import FlowNode, flow_graph, order_bars
 from aotlens.plots.regression import layer_curves, regression_curves, support_points
 from aotlens.plots.results import plot
@@ -104,6 +104,7 @@ __all__ = [
     "gate",
     "glyphs",
     "head_clouds",
+    "head_pattern",
     "head_points",
     "head_scatter",
     "image_sprite",

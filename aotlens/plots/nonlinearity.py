@@ -2,47 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import numpy as np
 import plotly.graph_objects as go
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from plotly.subplots import make_subplots
 
+from aotlens.plots.attention import attention_map
 from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET, QUIET_INK, Theme, base_layout, colorscale
 
 if TYPE_CHECKING:
     from aotlens.distill.compile.curves import ErrorCurve, ErrorSurface
+    from aotlens.distill.compile.described import CompiledMasks
+    from aotlens.distill.compile.one_head import HeadAtInput, HeadGate
 
-#: Of more kinks, no line each.
-_MOST_KINKS = 120
+#: Of more kinks, no line each; and kink lines that are drawn over a surface.
+_MOST_KINKS, _KINK_LINES = 120, 40
+#: Points by which a network of one number is told from another.
+_EVEN = 64
 
 
 def error_lines(
-    curve: ErrorCurve,
-    proven: float | int,
-    *,
-    at: float | int | None = None,
-    log: bool = False,
-    target: Float[np.ndarray, " point"] | None = None,
-    theme: Theme = "light",
+    curve: ErrorCurve, *, at: float | int | None = None, log: bool = False, theme: Theme = "light"
 ) -> go.Figure:
     """Above, the network (wide, pale) and the model that it was compiled into (thin); below, |model − network|.
 
-    Dotted uprights are the network's kinks, the dashed line is the proven bound, `at` a chosen x. `target` is what the
-    network was fitted to. With `log`, the error's axis is logarithmic; an error of exactly 0 is then a gap.
+    Dotted uprights are the network's kinks, the dashed line is the proven bound, `at` a chosen x. With `log`, the
+    error's axis is logarithmic; an error of exactly 0 is then a gap. A zoom stays while only η changes.
     """
     figure = make_subplots(rows=2, shared_xaxes=True, vertical_spacing=0.09, row_heights=[0.52, 0.48])
     figure.update_layout(base_layout(theme))
     blue, orange, green = LINES[theme][:3]
-    if target is not None:
-        figure.add_trace(_line(curve.x, target, "fitted to", QUIET_INK[theme], 1.4, dash="dot"), row=1, col=1)
+    if curve.target is not None:
+        figure.add_trace(_line(curve.x, curve.target, "fitted to", QUIET_INK[theme], 1.4, dash="dot"), row=1, col=1)
     figure.add_trace(_line(curve.x, curve.ffn[:, 0], "FFN", green, 6).update(opacity=0.5), row=1, col=1)
     figure.add_trace(_line(curve.x, curve.model[:, 0], "attention model", blue, 1.6), row=1, col=1)
     error = np.where(curve.error > 0, curve.error, np.nan) if log else curve.error
     figure.add_trace(_line(curve.x, error, "|model − FFN|", orange, 1.6, form=".3e"), row=2, col=1)
-    _level(figure, curve.x[[0, -1]], proven, "proven bound", theme, row=2)
+    _level(figure, curve.x[[0, -1]], curve.proven, "proven bound", theme, row=2)
     if len(curve.kinks.x) <= _MOST_KINKS:
         for x in np.unique(curve.kinks.x):
             figure.add_vline(x=float(x), line={"dash": "dot", "width": 1, "color": QUIET_INK[theme]}, opacity=0.55)
@@ -53,25 +52,22 @@ def error_lines(
     figure.update_yaxes(title_text="f(x)", row=1, col=1)
     figure.update_yaxes(title_text="error", exponentformat="power", row=2, col=1)
     if log:
-        figure.update_yaxes(type="log", row=2, col=1, dtick=_decades(error, proven))
+        figure.update_yaxes(type="log", row=2, col=1, dtick=_decades(error, curve.proven))
     else:
         figure.update_yaxes(rangemode="tozero", row=2, col=1)
-    figure.update_layout(legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"}, hovermode="x unified")
-    return figure
+    even = np.linspace(curve.x[0], curve.x[-1], _EVEN)  # since the curve's own points move with η
+    zoom = _zoom(log, even, np.interp(even, curve.x, curve.ffn[:, 0]))
+    legend = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
+    return figure.update_layout(legend=legend, hovermode="x unified", uirevision=zoom)
 
 
 def error_surfaces(
-    surface: ErrorSurface,
-    proven: float | int,
-    *,
-    kinks: Sequence[tuple[Sequence[float], Sequence[float]]] = (),
-    at: tuple[float, float] | None = None,
-    log: bool = False,
-    theme: Theme = "light",
+    surface: ErrorSurface, *, at: tuple[float, float] | None = None, log: bool = False, theme: Theme = "light"
 ) -> go.Figure:
     """The network's first output, and |model − network| with the proven bound at the top of its scale.
 
-    `kinks` are lines (x₁, x₂) to draw over both; `at` is a chosen point. With `log`, the error's scale is log₁₀.
+    Dotted lines are kinks of the first layer; `at` is a chosen point. With `log`, the error's scale is log₁₀. A zoom
+    stays while only η changes.
     """
     figure = make_subplots(cols=2, horizontal_spacing=0.14, subplot_titles=["f(x₁, x₂)", "|model − FFN|"])
     figure.update_layout(base_layout(theme))
@@ -79,6 +75,7 @@ def error_surfaces(
     figure.add_trace(
         _heat(surface.x, surface.ffn, colorscale("diverging", theme), -top, top, "f", "f %{z:.4f}", 0.215), row=1, col=1
     )
+    proven = surface.proven
     shown, least, most, title, form = surface.error, 0.0, proven, "error", "%{z:.3e}"
     if log:
         floor = max(float(surface.error[surface.error > 0].min(initial=proven)), 1e-17)
@@ -90,7 +87,7 @@ def error_surfaces(
         row=1, col=2,
     )  # fmt: skip
     for column in (1, 2):
-        for x, y in kinks:
+        for x, y in surface.kinks[:_KINK_LINES].transpose(0, 2, 1).tolist():
             line = {"dash": "dot", "width": 1, "color": INK[theme]}
             figure.add_trace(
                 go.Scatter(x=x, y=y, mode="lines", line=line, opacity=0.5, hoverinfo="skip"), row=1, col=column
@@ -106,26 +103,18 @@ def error_surfaces(
     figure.update_yaxes(scaleanchor="x", row=1, col=1)
     figure.update_yaxes(scaleanchor="x2", row=1, col=2)
     figure.update_annotations(font={"size": 13, "color": INK[theme]})
-    figure.update_layout(showlegend=False, margin={"t": 30})
-    return figure
+    return figure.update_layout(showlegend=False, margin={"t": 30}, uirevision=_zoom(log, surface.x, surface.ffn))
 
 
-def gate(
-    t: Float[np.ndarray, " point"],
-    weight: Float[np.ndarray, " point"],
-    *,
-    eta: float | int,
-    gap: float | int | None = None,
-    measured: tuple[Float[np.ndarray, " found"], Float[np.ndarray, " found"]] | None = None,
-    at: float | int | None = None,
-    theme: Theme = "light",
-) -> go.Figure:
+def gate(result: HeadGate, *, theme: Theme = "light") -> go.Figure:
     """A head as a function of what it reads, t: above, t · weight beside ReLU(t); below, the softmax weight.
 
-    `weight` is what the head's token gives itself, sigmoid(t/η). `gap` shades how far below ReLU(t) the result may lie
-    (0.2785·η), and shows |t| ≤ 8η once more at its right. `measured` are (t, result) of the model itself, as points;
-    `at` is the t of a chosen input.
+    The band is how far below ReLU(t) the result of a ReLU unit may lie (0.2785·η), which is drawn once more for
+    |t| ≤ 8η. Circles are the model's own results; the upright is the chosen input.
     """
+    t, weight, eta, gap, at = result.t, result.weight, result.eta, result.gap, result.at
+    order = np.argsort(result.read)
+    measured = result.read[order], result.result[order]
     as_relu = gap is not None
     titles = ["all that it reads", f"near 0: |t| ≤ 8η = {8 * eta:.3g}"] if as_relu else None
     figure = make_subplots(
@@ -136,7 +125,7 @@ def gate(
     for column in (1, 2) if as_relu else (1,):
         for trace, row in _gate_traces(t, weight, gap, measured, theme):
             figure.add_trace(trace.update(showlegend=column == 1), row=row, col=column)
-        if at is not None and (column == 1 or abs(at) <= 8 * eta):
+        if column == 1 or abs(at) <= 8 * eta:
             figure.add_vline(x=at, line={"width": 1.5, "color": INK[theme]}, col=column)
     _axes(figure, theme)
     figure.update_xaxes(title_text="t", row=2)
@@ -161,7 +150,7 @@ def _gate_traces(
     t: Float[np.ndarray, " point"],
     weight: Float[np.ndarray, " point"],
     gap: float | int | None,
-    measured: tuple[Float[np.ndarray, " found"], Float[np.ndarray, " found"]] | None,
+    measured: tuple[Float[np.ndarray, " input"], Float[np.ndarray, " input"]],
     theme: Theme,
 ) -> list[tuple[go.Scatter, int]]:
     """Each line with its row."""
@@ -176,23 +165,30 @@ def _gate_traces(
         )  # fmt: skip
         traces += [(shade, 1), (_line(t, relu, "ReLU(t)", green, 6).update(opacity=0.5), 1)]
     traces.append((_line(t, t * weight, "SiLU(t)" if gap is None else "η·SiLU(t/η)", blue, 1.8), 1))
-    if measured is not None:
-        marker = {"size": 6, "color": BACKGROUND[theme], "line": {"width": 1.4, "color": INK[theme]}}
-        name = "the model's head"
-        points = go.Scatter(
-            x=measured[0], y=measured[1], mode="markers", name=name, hoverinfo="skip", marker=marker
-        )  # fmt: skip
-        traces.append((points, 1))
+    marker = {"size": 6, "color": BACKGROUND[theme], "line": {"width": 1.4, "color": INK[theme]}}
+    name = "the model's head"
+    points = go.Scatter(x=measured[0], y=measured[1], mode="markers", name=name, hoverinfo="skip", marker=marker)
+    traces.append((points, 1))
     return [*traces, (_line(t, weight, "weight σ(t/η)", orange, 1.8), 2)]
 
 
-def mask_maps(
-    masks: Mapping[str, Bool[np.ndarray, "query key"]], str_tokens: Sequence[str], *, theme: Theme = "light"
-) -> go.Figure:
-    """Which keys each query sees, a picture for each name: filled where it does."""
-    figure = make_subplots(cols=len(masks), subplot_titles=list(masks), horizontal_spacing=0.16)
+def head_pattern(result: HeadAtInput, *, theme: Theme = "light") -> go.Figure:
+    """The head's attention pattern on its sequence, with its numbers."""
+    figure = attention_map(result.pattern, result.str_tokens, visible=result.visible, theme=theme)
+    figure.update_traces(texttemplate="%{z:.3f}", textfont={"size": 11})
+    figure.update_xaxes(tickangle=0, title_text="key")
+    return figure.update_yaxes(title_text="query", scaleanchor="x", constrain="domain")
+
+
+def mask_maps(result: CompiledMasks, *, theme: Theme = "light") -> go.Figure:
+    """Which keys each query sees, a picture for each kind of head: filled where it does."""
+    titles = [
+        f"{n} head{'s' if n > 1 else ''}:<br>{kind}" for n, kind in zip(result.n_heads, result.kinds, strict=True)
+    ]
+    str_tokens, masks = result.str_tokens, result.masks
+    figure = make_subplots(cols=len(masks), subplot_titles=titles, horizontal_spacing=0.16)
     figure.update_layout(base_layout(theme))
-    for column, mask in enumerate(masks.values(), start=1):
+    for column, mask in enumerate(masks, start=1):
         heat = go.Heatmap(
             z=mask.astype(np.float32), x=list(str_tokens), y=list(str_tokens), zmin=0, zmax=1, showscale=False,
             xgap=2, ygap=2, colorscale=[[0, QUIET[theme]], [1, LINES[theme][0]]],
@@ -252,3 +248,8 @@ def _decades(error: Float[np.ndarray, " point"], proven: float) -> int:
 def _faint(colour: str) -> str:
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},0.22)"
+
+
+def _zoom(log: bool, *arrays: np.ndarray) -> str:
+    """What plotly keeps a zoom by: the same network on the same range, whatever its η."""
+    return f"{log} {crc32(b''.join((np.round(array, 6) + 0.0).tobytes() for array in arrays))}"

@@ -36,7 +36,7 @@ from aotlens.plots.layered import LayeredLink, layered_graph
 from aotlens.plots.ledger import ledger_areas
 from aotlens.plots.lens import head_lens_map, jacobian_map, lens_map
 from aotlens.plots.matrix import matrix_map
-from aotlens.plots.nonlinearity import error_lines, error_surfaces
+from aotlens.plots.nonlinearity import error_lines, error_surfaces, gate, head_pattern, mask_maps
 from aotlens.plots.over_training import training_lines
 from aotlens.plots.paths import flow, logit_orders, order_bars
 from aotlens.plots.projections import distortion_plot
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from aotlens.distill import Distillation, SubstitutionCosts
-    from aotlens.distill.compile.curves import ErrorCurve, ErrorSurface
     from aotlens.heads import (
         AttentionPatterns,
         EachHead,
@@ -72,7 +71,7 @@ def plot(result: Any, *, theme: Theme = "light", **options: Any) -> go.Figure:
     Options are those of the figure's own function below: `head` of attention patterns and of compositions, `z` of one
     head's compositions, `motif` of motif scores, `x`, `y` and `head` of an atlas, `without_first` of constancy, `by` of
     matched heads, `width` of a distillation, `of` of term importance, `target` and `position` of a path expansion,
-    `proven` of an error curve.
+    `at` and `log` of a compiled network's error.
 
     It shows itself in Jupyter and VS Code by plotly's own display, which offers no cloud here (docs/notebooks.md).
     Raises `ValueError` for a result without a figure, and where a figure needs an option that was not given.
@@ -174,16 +173,6 @@ def pair_sums(result: PairSums, *, theme: Theme = "light") -> go.Figure:
         values, result.names, result.names, quantity=result.unit, row_title=f"{title} query side",
         column_title=f"{title} key side", theme=theme,
     )  # fmt: skip
-
-
-def curve(result: ErrorCurve, *, proven: float, log: bool = False, theme: Theme = "light") -> go.Figure:
-    """A network of one number, the model that it was compiled into, and the error under its proven bound."""
-    return error_lines(result, proven, log=log, theme=theme)
-
-
-def surface(result: ErrorSurface, *, proven: float, log: bool = False, theme: Theme = "light") -> go.Figure:
-    """The same of two numbers."""
-    return error_surfaces(result, proven, log=log, theme=theme)
 
 
 def distortions(result: JohnsonLindenstrauss, *, theme: Theme = "light") -> go.Figure:
@@ -303,8 +292,11 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.denoise.training.TrainedLayers": denoiser_curves,
     "aotlens.denoise.unrolling.Unrolling": unrolled,
     "aotlens.distill.compared.ComparedDistillations": compared_distillations,
-    "aotlens.distill.compile.curves.ErrorCurve": curve,
-    "aotlens.distill.compile.curves.ErrorSurface": surface,
+    "aotlens.distill.compile.curves.ErrorCurve": error_lines,
+    "aotlens.distill.compile.curves.ErrorSurface": error_surfaces,
+    "aotlens.distill.compile.described.CompiledMasks": mask_maps,
+    "aotlens.distill.compile.one_head.HeadAtInput": head_pattern,
+    "aotlens.distill.compile.one_head.HeadGate": gate,
     "aotlens.distill.heads.result.Distillation": distillation,
     "aotlens.distill.heads.selection.SubstitutionCosts": substitution,
     "aotlens.evaluate.regression.RegressionErrors": regression_curves,

@@ -16,6 +16,7 @@ circuits.py     a head's QK and OV circuits; circuit_choice.py, circuit_captions
 denoising.py    in-context denoising
 distillation.py heads as feed-forward networks
 lens.py         what the stream says at each layer
+nonlinearity.py a feed-forward network compiled into attention (nonlinearity_choice.py, nonlinearity_captions.py)
 patching.py     activations of one prompt in the run of another
 paths.py        logits as sums over paths
 scores.py       attention scores as sums over pairs of paths
@@ -53,7 +54,7 @@ __all__ = [
 ]
 
 #: The modules here that have a `FAMILY`, each by its family's name: to list them costs no import.
-FAMILIES = ("circuits", "denoising", "lens", "patching", "regression", "subspaces", "sufficient")
+FAMILIES = ("circuits", "denoising", "lens", "nonlinearity", "patching", "regression", "subspaces", "sufficient")
 
 
 def family(name: str) -> Family:

@@ -37,7 +37,7 @@ print(f"proven error {compiled.proven_error:.1e}, measured {measured:.1e}")
 # %%
 # Above, the network and the attention-only model that was made of it lie on each other. Below, their difference
 # stays under the proven bound, and is largest where a unit bends.
-aotlens.plot(error_curve(compiled), proven=compiled.proven_error)
+aotlens.plot(error_curve(compiled))
 
 # %%
 # Anybody can open what came out: it is an ordinary model of ours, with patterns and circuits.

@@ -17,11 +17,11 @@ def same(result: Any, expected: Any) -> None:
         assert list(result) == list(expected)
         for name, value in expected.items():
             same(result[name], value)
-    elif isinstance(expected, str | None) or (isinstance(expected, tuple) and isinstance(expected[0], tuple)):
-        assert result == expected
-    elif isinstance(result, tuple | list) and result and hasattr(result[0], "job"):
-        assert [(role.layer, role.head, role.eta) for role in result] == expected
-    elif isinstance(expected, list) and expected and isinstance(expected[0], dict):
+    elif (
+        isinstance(expected, str | None)
+        or (isinstance(expected, tuple) and isinstance(expected[0], tuple))
+        or (isinstance(expected, list) and expected and isinstance(expected[0], dict))
+    ):
         assert result == expected
     else:
         there = np.asarray(expected, dtype=np.complex128)

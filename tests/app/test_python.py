@@ -37,8 +37,7 @@ from app.pages.heads.ids import ids as heads
 from app.pages.heads.service import draws_of
 from app.pages.heads.why import asked_of
 from app.pages.nonlinearity.address import NonlinearityState
-from app.pages.nonlinearity.ids import ids as nonlinearity
-from app.pages.nonlinearity.service import first_head, starting_x, within
+from app.pages.nonlinearity.ids import VIEWS as NONLINEARITY_VIEWS
 from app.pages.paths.address import PathsState
 from app.pages.subspaces.address import SubspacesState
 from app.pages.subspaces.ids import VIEWS as SUBSPACES_VIEWS
@@ -128,10 +127,12 @@ def _pairs(app: App, state: CompareState) -> Any:
     return [(pair.left, pair.right) for pair in service.pairs(panes)]
 
 
-def _compiled(app: App, state: NonlinearityState) -> tuple[Any, Any]:
-    service = app.services["nonlinearity"]
-    made = service.compile(state)
-    return made, service.look(made, *first_head(made, state.head), within(state, state.x or starting_x(state)))
+def _compiled(view: View) -> Expected:
+    def expected(app: App, at: NonlinearityState) -> Any:
+        service = app.services["nonlinearity"]
+        return view.frame(service.workshop.result(view, service.of_address(at)))
+
+    return expected
 
 
 def _predictions(app: App, state: HeadsState) -> pd.DataFrame:
@@ -220,12 +221,7 @@ EXPECTED: dict[str, Expected] = {
     **atlas.EXPECTED,
     **images.EXPECTED,
     **regression.EXPECTED,
-    nonlinearity.COMPILED: lambda app, at: _compiled(app, at)[0].compiled.to_frame(),
-    nonlinearity.ERROR: lambda app, at: _compiled(app, at)[0].curve.error,
-    nonlinearity.HEADS: lambda app, at: [(role.layer, role.head, role.eta) for role in _compiled(app, at)[0].roles],
-    nonlinearity.MASK: lambda app, at: _compiled(app, at)[0].compiled.model.cfg.attn_mask,
-    nonlinearity.ONE: lambda app, at: _compiled(app, at)[1].pattern[1, :2],
-    nonlinearity.GATE: lambda app, at: (look := _compiled(app, at)[1]).results / look.bend,
+    **{panel: _compiled(view) for panel, view in NONLINEARITY_VIEWS.items()},
     **{panel: _compared_distillations(view) for panel, view in {**DISTILLATION_VIEWS, distillation.ALL: HEADS}.items()},
     distillation.ON_TEXT: _on_text,
     **{panel: _of_mixture(view) for panel, view in SUBSPACES_VIEWS.items()},

@@ -16,8 +16,6 @@ from tests.messages import refused
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "Composition": {"head": "0.1", "above_null": False},
-    "ErrorCurve": {"proven": 0.01},
-    "ErrorSurface": {"proven": 0.01},
     "PathExpansion": {"target": 7},
 }
 

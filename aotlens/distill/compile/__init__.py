@@ -9,13 +9,48 @@ bounds.py       proven bounds, rounding included
 choose_eta.py   η from the tolerance
 adversarial.py  points where the error is likely to be large
 compiled.py     `compile_ffn`, and what it returns
-roles.py        which head does what; how many a construction needs
+roles.py        which head does what
+described.py    the same in formulas, and which tokens heads see
+one_head.py     a head's pattern at an input, and its gate
 curves.py       model beside network over a range of inputs, kinks included
 examples.py     small networks to compile
 """
 
 from aotlens.distill.compile.compiled import CompiledFFN, compile_ffn
+from aotlens.distill.compile.curves import error_curve, error_surface
+from aotlens.distill.compile.described import attention_masks, describe_heads
+from aotlens.distill.compile.examples import (
+    absolute_value,
+    fit,
+    interpolate,
+    on_each_coordinate,
+    ramp,
+    random_network,
+    sawtooth,
+    with_activation,
+)
 from aotlens.distill.compile.ffn import FeedForward, read_ffn
 from aotlens.distill.compile.file import load_ffn
+from aotlens.distill.compile.one_head import head_at_input, head_gate
 
-__all__ = ["CompiledFFN", "FeedForward", "compile_ffn", "load_ffn", "read_ffn"]
+__all__ = [
+    "CompiledFFN",
+    "FeedForward",
+    "absolute_value",
+    "attention_masks",
+    "compile_ffn",
+    "describe_heads",
+    "error_curve",
+    "error_surface",
+    "fit",
+    "head_at_input",
+    "head_gate",
+    "interpolate",
+    "load_ffn",
+    "on_each_coordinate",
+    "ramp",
+    "random_network",
+    "read_ffn",
+    "sawtooth",
+    "with_activation",
+]

@@ -24,7 +24,7 @@ from aotlens.distill.compile.bounds import RELU_GAP, bound_error
 from aotlens.distill.compile.choose_eta import choose_etas
 from aotlens.distill.compile.ffn import Activation, FeedForward, Layers, read_ffn
 from aotlens.distill.compile.heads import HeadGroup, layer_heads
-from aotlens.distill.compile.layers import CONSTRUCTIONS, Construction, stream_width, unit_layers
+from aotlens.distill.compile.layers import CONSTRUCTIONS, Construction, heads_needed, stream_width, unit_layers
 from aotlens.distill.tensors import require_tensors
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.results import Result
@@ -162,7 +162,8 @@ class CompiledFFN(Result):
         return _build(self.ffn, self.construction, self.bound, None, self.auxiliary, etas, self.n_tokens)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a layer: layer, units, activation, eta, unit_error (at most), heads, paper_heads (claimed)."""
+        """One row a layer: layer, units, activation, eta, unit_error (at most), heads, and how many Theorem 4.1 states
+        (paper_heads) and its proof needs (proof_heads)."""
         import pandas as pd
 
         relu = [activation == "relu" for activation in self.ffn.activations]
@@ -177,6 +178,7 @@ class CompiledFFN(Result):
                 ],
                 "heads": self.heads_per_layer,
                 "paper_heads": max(*self.ffn.widths, self.ffn.d_in) + 1,
+                "proof_heads": heads_needed(self.ffn, "paper"),
             }
         )
 
@@ -186,7 +188,7 @@ def compile_ffn(
     *,
     bound: float | int,
     tolerance: float | int,
-    auxiliary: Literal["unit"] | Float[Tensor, " d_model"] = "unit",
+    auxiliary: Literal["unit", "random"] | Sequence[float | int] | Float[Tensor, " d_model"] = "unit",
     construction: Construction = "lean",
     activation: Activation | None = None,
     n_tokens: int = 8,
@@ -212,8 +214,8 @@ def compile_ffn(
     no head and count for none.
 
     `ffn`: see `read_ffn` (`activation` goes with pairs of weights). `auxiliary`: "unit", (0, …, 0, 1), or any vector
-    `[d_model]` whose last number is not 0 (Corollary 4.1, corrected). `n_tokens` is the length of the model's sequences
-    without the auxiliary token; more rows are run as several sequences.
+    `[d_model]` whose last number is not 0 (Corollary 4.1, corrected), "random" for normal numbers of seed 0. `n_tokens`
+    is the length of the model's sequences without the auxiliary token; more rows are run as several sequences.
 
     Raises `ValueError` for what cannot be compiled, and for a tolerance that float64 cannot be proven to reach, with
     the one that it can. Cost: O(L · heads · d_model · d_head) numbers, and some L + 5 products with the weights.
@@ -286,13 +288,15 @@ def _check_size(layers: Sequence[Sequence[HeadGroup]], construction: Constructio
         )
 
 
-def _auxiliary(auxiliary: str | Tensor, d_model: int) -> Tensor:
+def _auxiliary(auxiliary: str | Sequence[float] | Tensor, d_model: int) -> Tensor:
     if isinstance(auxiliary, str):
-        if auxiliary != "unit":
-            raise ValueError(f"auxiliary={auxiliary!r}: expected 'unit' or a vector [{d_model}].")
-        unit = torch.zeros(d_model, dtype=torch.float64)
-        unit[-1] = 1.0
-        return unit
+        if auxiliary == "unit":
+            return torch.eye(d_model, dtype=torch.float64)[-1].clone()
+        if auxiliary != "random":
+            raise ValueError(f"auxiliary={auxiliary!r}: expected 'unit', 'random' or a vector [{d_model}].")
+        auxiliary = torch.randn(d_model, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    if not isinstance(auxiliary, Tensor):
+        auxiliary = torch.tensor(auxiliary, dtype=torch.float64)
     if auxiliary.shape != (d_model,):
         raise ValueError(f"auxiliary: expected a vector of d_model = {d_model} numbers, got {list(auxiliary.shape)}.")
     v = auxiliary.detach().to("cpu", torch.float64, copy=True)

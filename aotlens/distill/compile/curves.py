@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from aotlens.distill.compile.adversarial import WORST, adversarial_points
+from aotlens.distill.compile.examples import TARGETS, Target
 from aotlens.distill.compile.ffn import FeedForward
 from aotlens.results import Result
 
@@ -24,6 +25,8 @@ _NEAR = (0.0, 0.3, 0.6, 0.9, WORST, 1.7, 2.2, 3.0, 4.0, 5.5, 8.0, 12.0, 18.0, 27
 _NEAR_MANY = (0.0, WORST, 3.0, 8.0, 36.0)
 _MANY = 60
 _BISECTIONS = 50
+#: Points near which the largest error is looked for, besides those of a curve or surface.
+_ADVERSARIAL = 400
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,10 +50,17 @@ class ErrorCurve(Result):
     error: Float[np.ndarray, " point"]
     """The largest |model − ffn| of any output."""
     kinks: Kinks
+    measured: float
+    """The largest error found, here and at adversarial points."""
+    proven: float
+    """The proven bound, and the part of it that is for rounding."""
+    rounding: float
+    target: Float[np.ndarray, " point"] | None = None
+    """The function that the FFN was fitted to, where one is named."""
 
     @property
     def headline(self) -> str:
-        return f"the largest error is {self.error.max():.3g}"
+        return f"the largest error found is {self.measured:.3g}, at most {self.proven:.3g} is proven"
 
     def to_frame(self) -> pd.DataFrame:
         """One row a point: x, ffn, model (with a number where there are several outputs), error."""
@@ -73,10 +83,17 @@ class ErrorSurface(Result):
     model: Float[np.ndarray, "second first"]
     error: Float[np.ndarray, "second first"]
     """The largest |model − ffn| of any output that was found in the point's cell, kinks in it included."""
+    kinks: Float[np.ndarray, "line end coordinate"]
+    """Where ReLU units of the first layer cross 0: both ends of each line."""
+    measured: float
+    """The largest error found, here and at adversarial points."""
+    proven: float
+    """The proven bound, and the part of it that is for rounding."""
+    rounding: float
 
     @property
     def headline(self) -> str:
-        return f"the largest error is {self.error.max():.3g}"
+        return f"the largest error found is {self.measured:.3g}, at most {self.proven:.3g} is proven"
 
     def to_frame(self) -> pd.DataFrame:
         """One row a point: x1, x2, ffn, model, error."""
@@ -119,11 +136,12 @@ def find_kinks(ffn: FeedForward, bound: float | int) -> Kinks:
 
 
 @torch.no_grad()
-def error_curve(compiled: CompiledFFN, n: int = 801) -> ErrorCurve:
+def error_curve(compiled: CompiledFFN, n: int = 801, *, target: Target | None = None) -> ErrorCurve:
     """At `n` equally spaced x within the bound, at every kink, and around kinks on the scale of η.
 
-    A kink's error is as narrow as η, so an equally spaced grid alone would miss it. Raises `ValueError` for an FFN of
-    several numbers. Cost: `n` + up to 29 points a kink (9 if there are more than 60) through the model.
+    A kink's error is as narrow as η, so an equally spaced grid alone would miss it. `target` names the function that
+    the FFN was fitted to (`examples.fit`). Raises `ValueError` for an FFN of several numbers. Cost: `n` + up to 29
+    points a kink (9 if there are more than 60) + some 4,000 points through the model.
     """
     bound = compiled.bound
     kinks = find_kinks(compiled.ffn, bound)
@@ -132,7 +150,9 @@ def error_curve(compiled: CompiledFFN, n: int = 801) -> ErrorCurve:
     around = kinks.x[:, None] + scale[:, None] * np.concatenate([-near[:0:-1], near])
     x = np.unique(np.concatenate([np.linspace(-bound, bound, n), around.ravel().clip(-bound, bound)]))
     ffn, model = _both(compiled, torch.from_numpy(x)[:, None])
-    return ErrorCurve(x=x, ffn=ffn, model=model, error=np.abs(model - ffn).max(axis=1), kinks=kinks)
+    error = np.abs(model - ffn).max(axis=1)
+    fitted_to = None if target is None else TARGETS[target](torch.from_numpy(x)).numpy()
+    return ErrorCurve(x=x, ffn=ffn, model=model, error=error, kinks=kinks, target=fitted_to, **_bounds(compiled, error))
 
 
 @torch.no_grad()
@@ -141,7 +161,7 @@ def error_surface(compiled: CompiledFFN, side: int = 61, n_kinks: int = 3000) ->
 
     Besides the grid points, the error is taken at `adversarial_points` and where a unit's pre-activation is 1.2785·η on
     a line of the grid, at which it errs most: a ridge is as narrow as η. `n_kinks` limits those points, evenly over
-    units. Raises `ValueError` unless the FFN is of two numbers. Cost: `side`² + `n_kinks` + some 1000 points through
+    units. Raises `ValueError` unless the FFN is of two numbers. Cost: `side`² + `n_kinks` + some 5,000 points through
     the model.
     """
     if compiled.ffn.d_in != 2:
@@ -157,7 +177,17 @@ def error_surface(compiled: CompiledFFN, side: int = 61, n_kinks: int = 3000) ->
     column, row = ((kinks + compiled.bound) / (2 * compiled.bound) * (side - 1)).round().to(torch.int64).T.numpy()
     np.maximum.at(error, (row, column), compiled.error(kinks).amax(1).cpu().numpy())
     shape = (side, side)
-    return ErrorSurface(x=x.numpy(), ffn=ffn[:, 0].reshape(shape), model=model[:, 0].reshape(shape), error=error)
+    lines = kink_lines(compiled.ffn, compiled.bound) if compiled.ffn.activations[0] == "relu" else []
+    return ErrorSurface(
+        x=x.numpy(), ffn=ffn[:, 0].reshape(shape), model=model[:, 0].reshape(shape), error=error,
+        kinks=np.array(lines).reshape(-1, 2, 2), **_bounds(compiled, error),
+    )  # fmt: skip
+
+
+def _bounds(compiled: CompiledFFN, error: Float[np.ndarray, "*point"]) -> dict[str, float]:
+    """The largest error found, at these points and at adversarial ones, and what is proven."""
+    measured = max(float(error.max()), compiled.measured_error(n=_ADVERSARIAL))
+    return {"measured": measured, "proven": compiled.proven_error, "rounding": compiled.rounding_error}
 
 
 def _kinks_on_lines(compiled: CompiledFFN, x: Float[Tensor, " side"]) -> Float[Tensor, "point 2"]:

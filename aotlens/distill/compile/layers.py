@@ -60,6 +60,21 @@ def stream_width(ffn: FeedForward, construction: Construction) -> int:
     return max(*widths, ffn.d_in, ffn.d_out) + 2
 
 
+def heads_needed(ffn: FeedForward, construction: Construction) -> tuple[int, ...]:
+    """Heads of each layer, as `compile_ffn` lists them; units whose weights are all zero are counted here.
+
+    "paper" is what Theorem 4.1's proof needs, of which the theorem states max{W, D} + 1. The last layer's constant
+    carries the last bias on; without one it needs no head.
+    """
+    before = (ffn.d_in, *ffn.widths[:-1])
+    counts = []
+    for layer, (inputs, width) in enumerate(zip(before, ffn.widths, strict=True)):
+        last, bias = layer == ffn.depth - 1, bool(ffn.biases[-1].any())
+        narrow, paper = width + inputs + (last and bias), width + (bias or not last) + 2 * (inputs + 1)
+        counts.append({"lean": width + 1, "narrow": narrow, "paper": paper}[construction])
+    return tuple(counts)
+
+
 def unit_layers(ffn: FeedForward, etas: Sequence[float], construction: Construction) -> tuple[UnitLayer, ...]:
     """One `UnitLayer` for each hidden layer; `etas[ℓ]` is η of layer ℓ where it is ReLU.
 

@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aotlens.distill.compile.ffn import FeedForward
-from aotlens.distill.compile.layers import Construction, UnitLayer, unit_layers
+from aotlens.distill.compile.layers import UnitLayer, unit_layers
 from aotlens.results import Result
 
 if TYPE_CHECKING:
@@ -67,21 +66,6 @@ def head_roles(compiled: CompiledFFN) -> tuple[HeadRole, ...]:
         ]
         roles += sorted((role for role in own if _writes(role)), key=lambda role: role.head)
     return tuple(roles)
-
-
-def heads_needed(ffn: FeedForward, construction: Construction) -> tuple[int, ...]:
-    """Heads of each layer, as `compile_ffn` lists them; units whose weights are all zero are counted here.
-
-    "paper" is what Theorem 4.1's proof needs, of which the theorem states max{W, D} + 1. The last layer's constant
-    carries the last bias on; without one it needs no head.
-    """
-    before = (ffn.d_in, *ffn.widths[:-1])
-    counts = []
-    for layer, (inputs, width) in enumerate(zip(before, ffn.widths, strict=True)):
-        last, bias = layer == ffn.depth - 1, bool(ffn.biases[-1].any())
-        narrow, paper = width + inputs + (last and bias), width + (bias or not last) + 2 * (inputs + 1)
-        counts.append({"lean": width + 1, "narrow": narrow, "paper": paper}[construction])
-    return tuple(counts)
 
 
 def _heads(layer: UnitLayer, width: int, last: bool, gated: bool) -> list[dict]:  # type: ignore[type-arg]

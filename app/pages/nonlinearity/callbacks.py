@@ -1,176 +1,169 @@
-"""What the Non-linearity page asks of the server: a network, its model, one head of it."""
+"""What the Non-linearity page asks of the server: a network, its model and one head of it, in one answer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from typing import Any
 
-import dash_mantine_components as dmc
 from dash import html, no_update
 
-from aotlens.plots import Theme
+from aotlens.distill import CompiledFFN
+from aotlens.distill.compile.described import CompiledHeads
+from aotlens.views.nonlinearity import ERROR, HEADS, LAYERS
+from aotlens.views.nonlinearity_captions import eta, exactness, facts, network
+from aotlens.views.nonlinearity_choice import ACTIVATIONS
 from app.core import Core
-from app.core.errors import RequestError
-from app.core.files import File
-from app.pages.nonlinearity import captions, figures, files
-from app.pages.nonlinearity.address import ADDRESS, NonlinearityState
-from app.pages.nonlinearity.ids import ids
-from app.pages.nonlinearity.service import Nonlinearity, first_head, from_dict, from_form, slider_of, to_dict, within
-from app.pages.nonlinearity.tables import fact_tiles, layers_table, role_buttons
+from app.pages.nonlinearity import files
+from app.pages.nonlinearity.address import NonlinearityState
+from app.pages.nonlinearity.ids import VIEWS, ids
+from app.pages.nonlinearity.service import Nonlinearity, NonlinearityRequest, slider_of
 from app.shell import ids as shell
 from app.shell.app import App
-from app.shell.callbacks import Answer, guarded, part
-from app.shell.graph import EMPTY
 from app.shell.notices import taken_instead
+from app.shell.page import python_of
 from app.shell.props import children, props, stores, values
-from app.shell.sharing import mark_head, save_files, when_seen
+from app.shell.sharing import mark_head, save_files
+from app.shell.tables import value_table
+from app.shell.views import Own, python_lines, record, show_views, tables
+
+#: The ends and the steps of the sliders of x.
+_REACHES = {
+    f"{prop} of {name}": (slider, prop)
+    for name, slider in (("x1", ids.X1), ("x2", ids.X2))
+    for prop in ("min", "max", "step")
+}
+_LAYER_COLUMNS = (
+    ("layer", "", "number"),
+    ("units", "Hidden units", "number"),
+    ("η", "1 for SiLU", "number"),
+    ("unit error", "At most 0.2785·η for ReLU", "number"),
+    ("heads", "Heads that are not all zeros", "number strong"),
+    ("stated (Thm 4.1)", "max{W, D} + 1", "number"),
+    ("in its proof", "(W + 1) + 2(D + 1); without the last layer's constant where there is no bias", "number"),
+)
+_FILES = {"safetensors": files.model_safetensors, "ffn": files.ffn_safetensors, "zip": files.model_zip}
 
 
 def register(app: App, core: Core, service: Nonlinearity) -> None:
     """The page's callbacks."""
-    mark_head(app, ids.PICKER, ids.LOOK)
-    when_seen(app, ids.SHOWN, (ids.COMPILED, ids.ERROR, ids.HEADS, ids.MASK))
-    _register_choice(app, service)
-    _register_model(app, service)
-    _register_head(app, service)
-    save_files(
-        app,
-        {entry: partial(make_file, service, entry) for entry in (*_OF_MODEL, *_OF_HEAD)},
-        stores(shown=ids.SHOWN, look=ids.LOOK),
+    mark_head(app, ids.PICKER, ids.SHOWN)
+    figures = {panel: Own(view=VIEWS[panel], parts=("figure", "caption"), quiet=True) for panel in (
+        ids.ERROR, ids.GATE, ids.MASK
+    )}  # fmt: skip
+    panels = {
+        ids.PANEL: Own(
+            view=replace(LAYERS, name="network"), draw=partial(choose, service), parts=(), empty={"heads": no_update},
+            outputs=stores(shown=ids.SHOWN, heads=shell.drawn(ids.PICKER))
+            | children(meaning=ids.MEANING, exactness=ids.EXACTNESS, eta=ids.ETA_CAPTION)
+            | values(slider=ids.ETA_SLIDER) | props("disabled", disabled=ids.ETA_SLIDER) | _REACHES,
+            reads=lambda chosen: (chosen.head, chosen.point, chosen.scale),
+        ),
+        ids.COMPILED: Own(
+            view=LAYERS, draw=partial(describe, service), parts=(), quiet=True,
+            outputs=stores(facts=shell.drawn(ids.FACTS), layers=shell.drawn(ids.LAYERS)),
+        ),
+        ids.HEADS: Own(view=HEADS, draw=list_heads, parts=("rows",), quiet=True),
+        ids.ONE: Own(
+            view=VIEWS[ids.ONE], draw=name_head, parts=("figure", "caption", "title"), quiet=True,
+            empty={"title": VIEWS[ids.ONE].title},
+        ),
+        **figures,
+    }  # fmt: skip
+    before = stores(before=ids.SHOWN)
+    show_views(app, service.workshop, panels, service.values, shown=ids.CHOSEN, keys=ids.DRAWN, inputs=before)
+    saved = tables(service.workshop, VIEWS, service.values) | tables(
+        service.workshop, VIEWS, service.values, "json", record
     )
+    for kind, write in _FILES.items():
+        saved |= tables(service.workshop, {ids.COMPILED: LAYERS}, service.values, kind, write)
+    save_files(app, saved, stores(shown=ids.CHOSEN))
 
 
-def _register_choice(app: App, service: Nonlinearity) -> None:
-    reaches = {
-        f"{prop} of {name}": (slider, prop)
-        for name, slider in (("x1", ids.X1), ("x2", ids.X2))
-        for prop in ("min", "max", "step")
+def choose(service: Nonlinearity, chosen: NonlinearityRequest, compiled: CompiledFFN) -> dict[str, Any]:
+    """The network that is shown, what is said of it, and where its sliders stand."""
+    by_proof = chosen.by_proof.run(service.workshop).etas
+    slider = slider_of(by_proof[0] if chosen.eta is None else chosen.eta)
+    reach = {"min": -chosen.bound, "max": chosen.bound, "step": chosen.bound / 200}
+    state = {name: getattr(chosen, name) for name in NonlinearityState.__dataclass_fields__ if hasattr(chosen, name)}
+    layer, head = chosen.head  # type: ignore[misc]
+    heads: CompiledHeads = service.workshop.result(HEADS, chosen)
+    return {
+        "shown": {**state, "layer": layer, "head": head, "x": list(chosen.point), "slider": slider},
+        "meaning": network(chosen, compiled),
+        "exactness": exactness(chosen),
+        "slider": slider if chosen.eta is None else no_update,  # the hand that slides is not moved
+        "disabled": chosen.activation == "silu",
+        "eta": eta(chosen, compiled, by_proof),
+        "heads": no_update if chosen.same_heads else role_buttons(heads),
+        **{name: reach[name.split()[0]] for name in _REACHES},
+        **({"notice": taken_instead(chosen.said)} if chosen.said else {}),
     }
 
-    @guarded(
-        app,
-        panel=ids.PANEL,
-        inputs=values(**ids.named("preset inputs activation width depth seed bound tolerance"), drawing=ids.KNOTS)
-        | values(**ids.named("construction auxiliary vector"))
-        | stores(eta=ids.ETA),
-        output=stores(shown=ids.SHOWN, heads=shell.drawn(ids.PICKER))
-        | children(meaning=ids.MEANING, eta=ids.ETA_CAPTION)
-        | values(slider=ids.ETA_SLIDER)
-        | props("disabled", disabled=ids.ETA_SLIDER)
-        | reaches,
-        empty={"heads": no_update},
-    )
-    def choose(**form: Any) -> Answer:
-        state = service.canonical(from_form(**form))
-        made = service.compile(state)
-        slider = slider_of(made.proof_etas[0] if state.eta is None else state.eta)
-        reach = {"min": -state.bound, "max": state.bound, "step": state.bound / 200}
-        return {
-            "shown": {**to_dict(state), "slider": slider},
-            "meaning": [
-                html.Div(captions.meaning(made)), dmc.Text(captions.exactness(made), size="sm", className="exact")
+
+def describe(service: Nonlinearity, chosen: NonlinearityRequest, compiled: CompiledFFN) -> dict[str, Any]:
+    """Numbers of the model, and a table of its layers."""
+    tiles = [
+        html.Div(
+            [
+                html.Dt(name, className="fact-name"),
+                html.Dd([html.Span(value, className="fact-value"), html.Span(why, className="fact-why")]),
             ],
-            "slider": slider if state.eta is None else no_update,
-            "disabled": state.activation == "silu",
-            "eta": captions.eta(made),
-            "heads": role_buttons([(role.layer, role.head, role.gated) for role in made.roles]),
-            **{name: reach[name.split()[0]] for name in reaches},
-        }  # fmt: skip
+            className="fact",
+        )
+        for name, value, why in facts(chosen, compiled, service.workshop.result(ERROR, chosen).measured)
+    ]
+    rows = [
+        (
+            str(row.layer), f"{row.units} {ACTIVATIONS[row.activation]}", f"{row.eta:.3g}",
+            f"≤ {row.unit_error:.3g}" if row.unit_error else "0 (exact)", str(row.heads), str(row.paper_heads),
+            str(row.proof_heads),
+        )
+        for row in compiled.to_frame().itertuples()
+    ]  # fmt: skip
+    return {"facts": [html.Dl(tiles, className="facts")], "layers": [value_table(_LAYER_COLUMNS, rows)]}
 
 
-def _register_model(app: App, service: Nonlinearity) -> None:
-    of_state = partial(guarded, app, reads={"state": chosen})
-
-    @of_state(
-        panel=ids.COMPILED,
-        inputs=stores(state=shell.seen(ids.COMPILED)),
-        parts=("body",),
-        output=children(facts=ids.FACTS),
-    )
-    def describe(state: NonlinearityState) -> Answer:
-        made = service.compile(state)
-        return {"facts": fact_tiles(figures.facts(made)), "body": layers_table(figures.layer_rows(made))}
-
-    @of_state(panel=ids.MASK, inputs=stores(state=shell.seen(ids.MASK), theme=shell.THEME), parts=("figure",))
-    def draw_mask(state: NonlinearityState, theme: Theme) -> Answer:
-        return {"figure": figures.mask_figure(service.compile(state), theme)}
-
-    @of_state(
-        panel=ids.ERROR,
-        inputs=stores(state=shell.seen(ids.ERROR), look=ids.LOOK, theme=shell.THEME) | values(scale=ids.SCALE),
-        parts=("figure", "caption"),
-    )
-    def draw_error(state: NonlinearityState, look: Any, scale: str, theme: Theme) -> Answer:
-        made = service.compile(state)
-        x = None if not look else within(state, look["x"])
-        return {"figure": figures.error_figure(made, x, scale == "log", theme), "caption": captions.error(made)}
-
-    @of_state(panel=ids.HEADS, inputs=stores(state=shell.seen(ids.HEADS)), parts=("rows",))
-    def list_heads(state: NonlinearityState) -> Answer:
-        return {"rows": figures.head_rows(service.compile(state))}
+def list_heads(chosen: NonlinearityRequest, heads: CompiledHeads) -> dict[str, Any]:
+    """A row a head."""
+    rows = heads.to_frame().to_dict("records")
+    for row in rows:
+        row |= {"head": f"{row['layer']}.{row['head']}", "eta": None if math.isnan(row["eta"]) else row["eta"]}
+    return {"rows": rows}
 
 
-def _register_head(app: App, service: Nonlinearity) -> None:
-    of_state = partial(guarded, app, reads={"state": chosen})
-
-    @of_state(
-        panel=ids.ONE,
-        inputs=stores(state=ids.SHOWN, head=ids.HEAD, theme=shell.THEME) | values(x1=ids.X1, x2=ids.X2),
-        state=stores(before=ids.LOOK),  # what is still the same is not told again
-        parts=("body", "title", "figure"),
-        output={
-            **stores(look=ids.LOOK),
-            "gate": part(ids.GATE, "figure"),
-            "gate caption": part(ids.GATE, "caption"),
-        },
-        empty={"title": "One head"},
-    )
-    def look(state: NonlinearityState, head: Any, x1: Any, x2: Any, theme: Theme, before: Any) -> Answer:
-        made = service.compile(state)
-        layer, place = first_head(made, head)
-        seen = service.look(made, layer, place, within(state, (x1, x2)))
-        said = None
-        if before is None and head and tuple(head) != (layer, place):
-            expected = "a head of this model that is not only zeros"
-            said = taken_instead([ADDRESS.sentence("head", ADDRESS.written("head", head), expected, (layer, place))])
-        return {
-            "notice": said,
-            "look": {"layer": layer, "head": place, "x": list(seen.x)},
-            "body": [html.P(line) for line in captions.head(made, seen)],
-            "title": f"Head {layer}.{place}",
-            "figure": figures.pattern_figure(seen, theme),
-            "gate": figures.gate_figure(made, seen, theme) or EMPTY,
-            "gate caption": captions.gate(made, seen),
-        }
+def name_head(chosen: NonlinearityRequest, result: Any) -> dict[str, Any]:
+    """The head's name."""
+    return {"title": f"Head {result.role.layer}.{result.role.head}"}
 
 
-_OF_MODEL: dict[str, Callable[..., File]] = {
-    shell.export(ids.COMPILED, "csv"): files.layers_csv,
-    shell.export(ids.COMPILED, "safetensors"): files.model_safetensors,
-    shell.export(ids.COMPILED, "ffn"): files.ffn_safetensors,
-    shell.export(ids.COMPILED, "zip"): files.model_zip,
-    shell.export(ids.ERROR, "csv"): files.error_csv,
-    shell.export(ids.HEADS, "csv"): files.heads_csv,
-}
-_OF_HEAD: dict[str, Callable[..., File]] = {
-    shell.export(ids.ONE, "csv"): files.pattern_csv,
-}
+def role_buttons(heads: CompiledHeads) -> list[html.Div]:
+    """A button for each head that writes something, a row a layer; those without a gate look different."""
+    return [
+        html.Div(
+            [
+                html.Button(
+                    f"{layer}.{role.head}",
+                    className="pick-head" if role.gated else "pick-head pick-linear",
+                    tabIndex=-1,
+                    title=f"Layer {layer}, head {role.head}: {'a gate' if role.gated else 'linear: sees itself only'}",
+                    **{
+                        "data-layer": f"{layer}",
+                        "data-head": f"{role.head}",
+                        "aria-label": f"Head {layer}.{role.head}",
+                    },
+                )
+                for role in row
+            ],
+            className="pick-layer",
+        )
+        for layer, row in groupby(heads.roles, key=lambda role: role.layer)
+    ]
 
 
-def make_file(service: Nonlinearity, entry: str, shown: Any, look: Any) -> File:
-    """The file for an entry of an export menu."""
-    state = chosen(shown)
-    if state is None:
-        raise RequestError("Nothing is compiled, so there is nothing to save: put right what is wrong above.")
-    made = service.compile(state)
-    if entry in _OF_MODEL:
-        return _OF_MODEL[entry](made)
-    if not look:
-        raise RequestError("No head is shown: choose one first.")
-    return _OF_HEAD[entry](made, service.look(made, look["layer"], look["head"], tuple(look["x"])))
-
-
-def chosen(shown: Any) -> NonlinearityState | None:
-    """The network that is shown; None when there is none."""
-    return from_dict(shown) if shown else None
+@python_of(*VIEWS)
+def python(core: Core, service: Nonlinearity, state: NonlinearityState, panel: str) -> list[str]:
+    """The lines that give a panel's numbers."""
+    return python_lines(VIEWS[panel], service.of_address(state))

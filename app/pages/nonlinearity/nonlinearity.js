@@ -13,17 +13,10 @@
     const WIDTH = 560, HEIGHT = 250, MARGIN = 26;
     const drawing = { points: [], bound: 2, low: -1, high: 1, held: null };
 
-    function read(text) {
-        const points = [];
-        for (const line of String(text || "").replace(/−/g, "-").split(/[\n;]/)) {
-            const parts = line.split(",").map((part) => part.trim() === "" ? NaN : Number(part));
-            if (parts.length === 2 && parts.every(Number.isFinite)) points.push(parts);
-        }
-        return points;
-    }
-
     const short = (value) => Number(value.toFixed(3)).toString();
-    const step = () => drawing.bound / 40;
+    const said = (points) => points.map((point) => point.map(short).join(", ")).join("\n");
+    const snap = (value, unit) => Math.round(value / unit) * unit;
+    const clip = (x) => Math.min(Math.max(x, -drawing.bound), drawing.bound);
     const toX = (x) => MARGIN + (x + drawing.bound) / (2 * drawing.bound) * (WIDTH - 2 * MARGIN);
     const toY = (y) => MARGIN + (drawing.high - y) / (drawing.high - drawing.low) * (HEIGHT - 2 * MARGIN);
 
@@ -34,121 +27,104 @@
         return [clip(snap(x, drawing.bound / 100)), snap(y, (drawing.high - drawing.low) / 200)];
     }
 
-    const snap = (value, unit) => Math.round(value / unit) * unit;
-    const clip = (x) => Math.min(Math.max(x, -drawing.bound), drawing.bound);
-
-    function element(name, attributes, text) {
-        const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-        for (const key of Object.keys(attributes)) made.setAttribute(key, attributes[key]);
-        if (text !== undefined) made.textContent = text;
-        return made;
+    function read(text) {
+        const lines = String(text || "").replace(/−/g, "-").split(/[\n;]/);
+        const points = lines.map((line) => line.split(",").map((part) => part.trim() === "" ? NaN : Number(part)));
+        return points.filter((point) => point.length === 2 && point.every(Number.isFinite));
     }
 
-    function frame() {
-        const ys = drawing.points.map((point) => point[1]);
-        const low = Math.min(-1, ...ys), high = Math.max(1, ...ys);
-        drawing.low = low - 0.15 * (high - low);
-        drawing.high = high + 0.15 * (high - low);
+    // The points from left to right, and flat beyond them to both ends.
+    function outline() {
+        const sorted = drawing.points.slice().sort((a, b) => a[0] - b[0]), ends = [sorted[0]?.[1] ?? 0, sorted.at(-1)?.[1] ?? 0];
+        return [[-drawing.bound, ends[0]], ...sorted, [drawing.bound, ends[1]]];
     }
 
+    // Numbers of ours alone are written here: what somebody types is read as numbers first.
     function paint(focused) {
-        const box = document.getElementById("nonlinearity-editor");
+        const box = document.getElementById("nonlinearity-editor"), { points, bound } = drawing;
         if (!box) return;
-        const svg = element("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}` });
-        svg.append(element("line", { class: "axis", x1: toX(-drawing.bound), x2: toX(drawing.bound), y1: toY(0), y2: toY(0) }));
-        svg.append(element("line", { class: "axis", x1: toX(0), x2: toX(0), y1: 0, y2: HEIGHT }));
-        svg.append(element("text", { class: "label", x: toX(-drawing.bound), y: HEIGHT - 6 }, "−" + short(drawing.bound)));
-        svg.append(element("text", { class: "label", x: toX(drawing.bound), y: HEIGHT - 6, "text-anchor": "end" }, short(drawing.bound)));
-        svg.append(element("text", { class: "label", x: 4, y: toY(drawing.high) - 10 }, short(drawing.high)));
-        svg.append(element("text", { class: "label", x: 4, y: toY(drawing.low) + 4 }, short(drawing.low)));
-        const sorted = drawing.points.slice().sort((a, b) => a[0] - b[0]);
-        if (sorted.length) {
-            const path = [[-drawing.bound, sorted[0][1]], ...sorted, [drawing.bound, sorted[sorted.length - 1][1]]];
-            const inside = path.map((point) => `${toX(clip(point[0]))},${toY(point[1])}`);
-            svg.append(element("polyline", { class: "curve", points: inside.join(" ") }));
+        if (drawing.held === null) { // a point that is dragged does not move the frame
+            const ys = points.map((point) => point[1]), low = Math.min(-1, ...ys), high = Math.max(1, ...ys);
+            Object.assign(drawing, { low: low - 0.15 * (high - low), high: high + 0.15 * (high - low) });
         }
-        drawing.points.forEach(function (point, index) {
-            const knot = element("circle", {
-                class: "knot", cx: toX(point[0]), cy: toY(point[1]), r: 7, tabindex: 0, role: "button", "data-index": index,
-                "aria-label": `Point ${index + 1} of ${drawing.points.length}: x ${short(point[0])}, y ${short(point[1])}. `
-                    + "Arrow keys move it, Delete removes it.",
-            });
-            knot.append(element("title", {}, `${short(point[0])}, ${short(point[1])}`));
-            svg.append(knot);
-        });
-        box.replaceChildren(svg);
-        if (focused !== undefined) {
-            const knot = box.querySelector(`[data-index="${focused}"]`);
-            if (knot) knot.focus();
-        }
+        const label = (x, y, value, end = "") => `<text class="label" x="${x}" y="${y}" ${end}>${short(value).replace("-", "−")}</text>`;
+        const line = outline().map(([x, y]) => `${toX(clip(x))},${toY(y)}`).join(" ");
+        const knots = points.map((point, index) => `<circle class="knot" cx="${toX(point[0])}" cy="${toY(point[1])}" r="7"
+            tabindex="0" role="button" data-index="${index}" aria-label="Point ${index + 1} of ${points.length}: x ${short(point[0])},
+            y ${short(point[1])}. Arrow keys move it, Delete removes it."><title>${said([point])}</title></circle>`);
+        box.innerHTML = `<svg viewBox="0 0 ${WIDTH} ${HEIGHT}" data-bound="${bound}">
+            <path class="axis" d="M${toX(-bound)} ${toY(0)}H${toX(bound)}M${toX(0)} 0V${HEIGHT}"/>
+            ${label(toX(-bound), HEIGHT - 6, -bound)}${label(toX(bound), HEIGHT - 6, bound, 'text-anchor="end"')}
+            ${label(4, toY(drawing.high) - 10, drawing.high)}${label(4, toY(drawing.low) + 4, drawing.low)}
+            <polyline class="curve" points="${points.length ? line : ""}"/>${knots.join("")}</svg>`;
+        box.querySelector(`[data-index="${focused}"]`)?.focus();
     }
 
     function commit(focused) {
-        frame();
+        drawing.held = null;
         paint(focused);
-        const text = drawing.points.map((point) => `${short(point[0])}, ${short(point[1])}`).join("\n");
-        setProps("nonlinearity-knots", { value: text });
+        setProps("nonlinearity-knots", { value: said(drawing.points) });
     }
+
+    // What is drawn already keeps its focus.
+    function draw(text, bound) {
+        const reach = Number(String(bound).replace("−", "-")), points = read(text);
+        drawing.bound = Number.isFinite(reach) && reach > 0 ? reach : 2;
+        const there = document.querySelector("#nonlinearity-editor svg");
+        const same = there && Number(there.dataset.bound) === drawing.bound && said(points) === said(drawing.points);
+        if (same || drawing.held !== null) return;
+        drawing.points = points;
+        paint();
+    }
+
+    // In the middle of the widest gap, on the line that is there.
+    function addPoint() {
+        const ends = outline();
+        const gaps = ends.slice(1).map((point, index) => point[0] - ends[index][0]), widest = gaps.indexOf(Math.max(...gaps));
+        drawing.points.push([0, 1].map((axis) => (ends[widest][axis] + ends[widest + 1][axis]) / 2));
+        commit(drawing.points.length - 1);
+    }
+
+    const within = (target, what) => target instanceof Element ? target.closest(what) : null;
 
     // What stands in the box, not what Dash was last told: whoever types and draws at once means both.
     document.addEventListener("focusout", function ({ target }) {
-        if (target.id !== "nonlinearity-knots") return;
-        drawing.points = read(target.value);
-        frame();
+        if (target.id === "nonlinearity-knots") drawing.points = read(target.value);
     });
 
-    const knotOf = (target) => target instanceof Element ? target.closest("#nonlinearity-editor .knot") : null;
-
     document.addEventListener("pointerdown", function (event) {
-        const svg = event.target instanceof Element && event.target.closest("#nonlinearity-editor svg");
+        const svg = within(event.target, "#nonlinearity-editor svg");
         if (!svg || event.button !== 0) return;
         event.preventDefault(); // which keeps the focus where it is: a box that is typed in would go on to wait
         if (document.activeElement.id === "nonlinearity-knots") document.activeElement.blur();
-        const knot = knotOf(event.target);
-        if (knot) {
-            drawing.held = Number(knot.dataset.index);
-            knot.focus();
-        } else {
-            drawing.points.push(fromEvent(event, svg));
-            drawing.held = drawing.points.length - 1;
-            paint(drawing.held);
-        }
+        const knot = within(event.target, ".knot");
+        drawing.held = knot ? Number(knot.dataset.index) : drawing.points.push(fromEvent(event, svg)) - 1;
+        if (knot) knot.focus();
+        else paint(drawing.held);
     });
 
     document.addEventListener("pointermove", function (event) {
-        if (drawing.held === null) return;
-        const svg = document.querySelector("#nonlinearity-editor svg");
+        const svg = drawing.held === null ? null : document.querySelector("#nonlinearity-editor svg");
         if (!svg) return;
         drawing.points[drawing.held] = fromEvent(event, svg);
         paint(drawing.held);
     });
 
     document.addEventListener("pointerup", function () {
-        if (drawing.held === null) return;
-        const held = drawing.held;
-        drawing.held = null;
-        commit(held);
+        if (drawing.held !== null) commit(drawing.held);
     });
 
+    const MOVES = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
+
     document.addEventListener("keydown", function (event) {
-        const knot = knotOf(event.target);
-        if (!knot) return;
-        const index = Number(knot.dataset.index);
-        const far = event.shiftKey ? 5 : 1;
-        const move = {
-            ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1],
-        }[event.key];
-        if (move) {
-            event.preventDefault();
-            const point = drawing.points[index];
-            const up = (drawing.high - drawing.low) / 50;
-            drawing.points[index] = [clip(point[0] + far * move[0] * step()), point[1] + far * move[1] * up];
-            commit(index);
-        } else if (event.key === "Delete" || event.key === "Backspace") {
-            event.preventDefault();
-            drawing.points.splice(index, 1);
-            commit(Math.min(index, drawing.points.length - 1));
-        }
+        const knot = within(event.target, "#nonlinearity-editor .knot"), move = MOVES[event.key];
+        if (!knot || !(move || ["Delete", "Backspace"].includes(event.key))) return;
+        event.preventDefault();
+        const index = Number(knot.dataset.index), far = event.shiftKey ? 5 : 1, [x, y] = drawing.points[index];
+        const { bound, low, high, points } = drawing;
+        if (move) points[index] = [clip(x + far * move[0] * bound / 40), y + far * move[1] * (high - low) / 50];
+        else points.splice(index, 1);
+        commit(Math.min(index, points.length - 1));
     });
 
     // ── what Dash calls ─────────────────────────────────────────────────────────────────────────────────────
@@ -156,38 +132,13 @@
     let waiting = null;
 
     aotlens.page("nonlinearity", {
-        // Only the controls that the network uses are there (nonlinearity.css).
-        arrange: function ({ preset, inputs, auxiliary, activation }) {
-            const page = document.getElementById("nonlinearity-page");
-            if (page) Object.assign(page.dataset, { preset: preset, inputs: inputs, auxiliary: auxiliary, activation: activation });
-        },
-
-        draw: function ({ text, bound }) {
-            const reach = Number(String(bound).replace("−", "-"));
-            drawing.bound = Number.isFinite(reach) && reach > 0 ? reach : 2;
-            if (drawing.held !== null) return;
-            const points = read(text);
-            const same = points.length === drawing.points.length
-                && points.every((point, index) => point.every((value, axis) => short(value) === short(drawing.points[index][axis])));
-            if (same && document.querySelector("#nonlinearity-editor svg")) return; // drawn already, and keeps its focus
-            drawing.points = points;
-            frame();
-            paint();
-        },
-
-        // In the middle of the widest gap, on the line that is there.
-        addPoint: function ({ clicks }) {
-            if (!clicks) return;
-            const sorted = drawing.points.slice().sort((a, b) => a[0] - b[0]);
-            const ends = [[-drawing.bound, sorted.length ? sorted[0][1] : 0], ...sorted,
-                [drawing.bound, sorted.length ? sorted[sorted.length - 1][1] : 0]];
-            let widest = 1;
-            for (let i = 1; i < ends.length; i += 1) {
-                if (ends[i][0] - ends[i - 1][0] > ends[widest][0] - ends[widest - 1][0]) widest = i;
-            }
-            const [left, right] = [ends[widest - 1], ends[widest]];
-            drawing.points.push([(left[0] + right[0]) / 2, (left[1] + right[1]) / 2]);
-            commit(drawing.points.length - 1);
+        // The page shows only the controls that the network uses (nonlinearity.css).
+        choose: function ({ eta, head, ...controls }) {
+            const { preset, inputs, auxiliary, activation, knots, bound } = controls;
+            Object.assign(document.getElementById("nonlinearity-page").dataset, { preset, inputs, auxiliary, activation });
+            draw(knots, bound);
+            const form = Object.entries({ ...controls, eta, head }).map(([name, value]) => [`nonlinearity-${name}`, value ?? null]);
+            return { chosen: Object.fromEntries(form) };
         },
 
         // The slider also moves when the server says where the proof's η is: then there is nothing to ask.
@@ -197,28 +148,29 @@
             waiting = setTimeout(() => setProps("nonlinearity-eta", { data: Number((10 ** value).toPrecision(3)) }), 80);
         },
 
-        proof: function ({ clicks }) {
-            clearTimeout(waiting);
-            if (clicks) setProps("nonlinearity-eta", { data: null });
+        pick: function ({ cell, point }) {
+            if (aotlens.triggered() === "nonlinearity-heads-table") {
+                if (!cell?.rowId) return;
+                setProps("nonlinearity-head", { data: cell.rowId.split(".").map(Number) });
+                return aotlens.openTab("nonlinearity-views", "one");
+            }
+            const at = point?.points?.[0];
+            if (!Number.isFinite(at?.x)) return;
+            setProps("nonlinearity-x1", { value: at.x });
+            if (document.getElementById("nonlinearity-page").dataset.inputs === "2") setProps("nonlinearity-x2", { value: at.y });
         },
 
-        takeHead: function ({ click }) {
-            if (!click || !click.rowId) return;
-            setProps("nonlinearity-head", { data: click.rowId.split(".").map(Number) });
-            aotlens.openTab("nonlinearity-views", "one");
+        show: function ({ shown, facts, layers }) {
+            document.getElementById("nonlinearity-body")?.toggleAttribute("data-empty", !shown);
+            aotlens.draw("nonlinearity-facts", facts);
+            aotlens.drawTables("nonlinearity-layers", layers);
         },
+    });
 
-        takeInput: function ({ click }) {
-            const point = click && click.points && click.points[0];
-            if (!point || !Number.isFinite(point.x)) return;
-            setProps("nonlinearity-x1", { value: point.x });
-            const page = document.getElementById("nonlinearity-page");
-            if (page.dataset.inputs === "2") setProps("nonlinearity-x2", { value: point.y });
-        },
-
-        show: function ({ shown }) {
-            const body = document.getElementById("nonlinearity-body");
-            if (body) body.toggleAttribute("data-empty", !shown);
-        },
+    document.addEventListener("click", function ({ target }) {
+        if (within(target, "#nonlinearity-add")) addPoint();
+        if (!within(target, "#nonlinearity-eta-proof")) return;
+        clearTimeout(waiting);
+        setProps("nonlinearity-eta", { data: null });
     });
 })();

@@ -13,8 +13,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from aotlens.distill import compile_ffn, read_ffn
-from aotlens.distill.compile.layers import stream_width
-from aotlens.distill.compile.roles import heads_needed
+from aotlens.distill.compile.layers import heads_needed, stream_width
 from tests.distill.compile.networks import mlp, networks, uniform
 from tests.messages import refused, says
 

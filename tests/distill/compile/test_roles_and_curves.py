@@ -22,7 +22,8 @@ from aotlens.distill.compile.examples import (
     with_activation,
 )
 from aotlens.distill.compile.ffn import FeedForward
-from aotlens.distill.compile.roles import head_roles, heads_needed
+from aotlens.distill.compile.layers import heads_needed
+from aotlens.distill.compile.roles import head_roles
 
 CONSTRUCTIONS = ("lean", "narrow", "paper")
 

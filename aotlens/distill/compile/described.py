@@ -1,0 +1,215 @@
+"""What every head of a compiled model reads and writes, in formulas of its weights, and which tokens it sees.
+
+In formulas x (x₁, x₂, …) is the input, h₀, h₁, … the hidden layer before, 1 the constant that carries biases, and f the
+output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Bool
+
+from aotlens.conventions import HeadLike, as_head
+from aotlens.distill.compile.curves import find_kinks
+from aotlens.distill.compile.roles import HeadRole, head_roles
+from aotlens.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from aotlens.distill.compile.compiled import CompiledFFN
+    from aotlens.distill.compile.curves import Kinks
+
+_SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+_SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+#: Terms of a formula that are written out.
+_TERMS = 4
+#: A term smaller than this share of the largest is rounding.
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CompiledHeads(Result):
+    """Every head that writes something, layer by layer, with formulas; the fields go together by place."""
+
+    roles: tuple[HeadRole, ...]
+    jobs: tuple[str, ...]
+    """What each is for, in words."""
+    reads: tuple[str, ...]
+    """t, as in `0.5·x₁ − 1`."""
+    writes: tuple[str, ...]
+    kinks: tuple[str, ...]
+    """The inputs at which a ReLU unit's t is 0, where the network is of one number."""
+
+    @property
+    def headline(self) -> str:
+        units = sum(role.job == "unit" for role in self.roles)
+        return f"{len(self.roles)} heads, {units} of them hidden units"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a head: layer, head, job, reads, writes, kink, sees, eta (NaN for heads without a gate)."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "layer": [role.layer for role in self.roles],
+                "head": [role.head for role in self.roles],
+                "job": self.jobs,
+                "reads": self.reads,
+                "writes": self.writes,
+                "kink": self.kinks,
+                "sees": ["itself and auxiliary" if role.gated else "itself" for role in self.roles],
+                "eta": [np.nan if role.eta is None else role.eta for role in self.roles],
+            }
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CompiledMasks(Result):
+    """Which keys each query sees, a mask for each kind of head."""
+
+    kinds: tuple[str, ...]
+    """What a token sees, in words."""
+    n_heads: tuple[int, ...]
+    """How many heads have each mask."""
+    masks: Bool[np.ndarray, "kind query key"]
+    str_tokens: tuple[str, ...]
+
+    @property
+    def headline(self) -> str:
+        return ", ".join(
+            f"{n} head{'s' if n > 1 else ''}: {kind}" for n, kind in zip(self.n_heads, self.kinds, strict=True)
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each query and key that it sees: kind, n_heads, query, key."""
+        import pandas as pd
+
+        kind, query, key = self.masks.nonzero()
+        return pd.DataFrame(
+            {
+                "kind": [self.kinds[place] for place in kind],
+                "n_heads": [self.n_heads[place] for place in kind],
+                "query": query,
+                "key": key,
+            }
+        )
+
+
+def describe_heads(compiled: CompiledFFN) -> CompiledHeads:
+    """Every head that writes something, with what it reads and writes in formulas."""
+    roles = head_roles(compiled)
+    kinks = find_kinks(compiled.ffn, compiled.bound) if compiled.ffn.d_in == 1 else None
+    return CompiledHeads(
+        roles=roles,
+        jobs=tuple(map(job_of, roles)),
+        reads=tuple(reads_of(compiled, role) for role in roles),
+        writes=tuple(writes_of(compiled, role) for role in roles),
+        kinks=tuple(_kinks_of(compiled, role, kinks) for role in roles),
+    )
+
+
+def attention_masks(compiled: CompiledFFN) -> CompiledMasks:
+    """The masks of the heads that write something, each once."""
+    mask = np.array(compiled.model.cfg.attn_mask)
+    masks: dict[bytes, np.ndarray] = {}
+    counts: dict[bytes, int] = {}
+    for role in head_roles(compiled):
+        own = mask[0 if len(mask) == 1 else role.head]
+        masks[own.tobytes()] = own
+        counts[own.tobytes()] = counts.get(own.tobytes(), 0) + 1
+    return CompiledMasks(
+        kinds=tuple("itself and the auxiliary token" if own[1, 0] else "itself only" for own in masks.values()),
+        n_heads=tuple(counts[key] for key in masks),
+        masks=np.stack([*masks.values()]),
+        str_tokens=("aux.", *(f"x⁽{i}⁾".translate(_SUPERSCRIPTS) for i in range(1, mask.shape[1]))),
+    )
+
+
+def role_at(compiled: CompiledFFN, head: HeadLike | None = None) -> HeadRole:
+    """The role of a head; of the first hidden unit's for None. Raises `ValueError` for a head that writes nothing."""
+    roles = head_roles(compiled)
+    if head is None:
+        return next((role for role in roles if role.job == "unit"), roles[0])
+    place = as_head(head, compiled.model.cfg)
+    for role in roles:
+        if (role.layer, role.head) == place:
+            return role
+    raise ValueError(
+        f"head {place[0]}.{place[1]} is all zeros and only fills up the model's shape; expected one of the "
+        f"{len(roles)} heads that write something (describe_heads lists them)."
+    )
+
+
+def job_of(role: HeadRole) -> str:
+    """What a head is for, in words."""
+    words = {"constant": "carries the 1 on", "cancel": "cancels skip", "bias": "adds last bias"}
+    return f"unit {role.unit}" if role.job == "unit" else words[role.job]
+
+
+def reads_of(compiled: CompiledFFN, role: HeadRole) -> str:
+    """t as a formula, `0.5·x₁ − 1`; of the wide head, the coordinates that it takes."""
+    if role.reads.shape[1] > 1:
+        return ", ".join(cut([_coordinate(compiled, role.layer, int(i)) for i in role.reads.any(1).nonzero()[:, 0]]))
+    names = [_coordinate(compiled, role.layer, index) for index in range(role.reads.shape[0])]
+    return _sum(role.reads[:, 0].numpy(), names)
+
+
+def writes_of(compiled: CompiledFFN, role: HeadRole) -> str:
+    """Where a head's result goes, `−2 × into f`."""
+    last = role.layer == compiled.ffn.depth - 1
+    if role.reads.shape[1] > 1:
+        bias = " and adds the last bias" if last and compiled.ffn.biases[-1].any() else ""
+        return f"takes them from the stream{bias}"
+    into = []
+    for index in np.flatnonzero(role.writes[0].numpy()):
+        name = "f"
+        if not last or role.job == "cancel":
+            name = _coordinate(compiled, role.layer + (role.job != "cancel"), int(index))
+        into.append(f"{short(float(role.writes[0, index]))} × into {name if name != '1' else 'the constant'}")
+    return ", ".join(cut(into))
+
+
+def short(value: float) -> str:
+    """Five digits, with a minus as long as a plus; what is rounding is 0."""
+    return f"{value:.5g}".replace("-", "−") if abs(value) > 1e-11 else "0"
+
+
+def cut(parts: Sequence[str]) -> list[str]:
+    """The first few of many, and how many there are."""
+    return list(parts) if len(parts) <= _TERMS + 1 else [*parts[:_TERMS], f"… ({len(parts)})"]
+
+
+def _kinks_of(compiled: CompiledFFN, role: HeadRole, kinks: Kinks | None) -> str:
+    if kinks is None or role.job != "unit" or compiled.ffn.activations[role.layer] != "relu":
+        return ""
+    x = np.unique(kinks.x[(kinks.layer == role.layer) & (kinks.unit == role.unit)].round(12))
+    return ", ".join(cut([short(float(each)) for each in x])) or "–"
+
+
+def _coordinate(compiled: CompiledFFN, layer: int, index: int) -> str:
+    """What the stream holds there before the layer."""
+    if index == len(compiled.auxiliary) - 2:
+        return "1"
+    if layer == 0:
+        return "x" if compiled.ffn.d_in == 1 else f"x{index + 1}".translate(_SUBSCRIPTS)
+    return f"h{index}".translate(_SUBSCRIPTS)
+
+
+def _sum(weights: np.ndarray, names: Sequence[str]) -> str:
+    size = np.abs(weights).max(initial=0.0)
+    order = [i for i in np.flatnonzero(np.abs(weights) > _ROUNDING * size).tolist() if names[i] != "1"]
+    order += [i for i in np.flatnonzero(weights).tolist() if names[i] == "1"]
+    text = ""
+    for place, i in enumerate(order):
+        value = float(weights[i])
+        if place == _TERMS and len(order) > _TERMS + 1:
+            return f"{text} + … ({len(order)} terms)"
+        sign = ("−" if value < 0 else "") if not text else (" − " if value < 0 else " + ")
+        number = f"{abs(value):.4g}"
+        text += sign + (number if names[i] == "1" else names[i] if number == "1" else f"{number}·{names[i]}")
+    return text or "0"

@@ -1,0 +1,188 @@
+"""One head of a compiled model at work: its pattern where a token is x, and its gate over the whole range of inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from aotlens.conventions import HeadLike
+from aotlens.distill.compile.bounds import RELU_GAP
+from aotlens.distill.compile.curves import gate_curve
+from aotlens.distill.compile.described import job_of, reads_of, role_at, writes_of
+from aotlens.distill.compile.roles import HeadRole
+from aotlens.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from aotlens.distill.compile.compiled import CompiledFFN
+
+#: Inputs over the range at which a gate is read off the model: of one number, and a side of the grid of two.
+_POINTS, _SIDE = 41, 9
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HeadAtInput(Result):
+    """One head on a sequence of the auxiliary token, a chosen x, and other tokens."""
+
+    role: HeadRole
+    job: str
+    """What the head is for, in words."""
+    reads: str
+    """What it reads, t, as a formula."""
+    writes: str
+    x: tuple[float, ...]
+    str_tokens: tuple[str, ...]
+    pattern: Float[np.ndarray, "query key"]
+    visible: Bool[np.ndarray, "query key"]
+    read: Float[np.ndarray, " width"]
+    """What it reads of the chosen token; one number, t, but for the wide head."""
+    wrote: Float[np.ndarray, " coordinate"]
+    """What it adds to the chosen token's stream, without the coordinate that marks the auxiliary token."""
+
+    @property
+    def headline(self) -> str:
+        return f"head {self.role.layer}.{self.role.head}, weight on itself {self.pattern[1, 1]:.5g}"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each query and key that it sees: query, query_x, key, key_x, attention."""
+        import pandas as pd
+
+        query, key = self.visible.nonzero()
+        return pd.DataFrame(
+            {
+                "query": query,
+                "query_x": [self.str_tokens[place] for place in query],
+                "key": key,
+                "key_x": [self.str_tokens[place] for place in key],
+                "attention": self.pattern[query, key],
+            }
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HeadGate(Result):
+    """A head as a function of what it reads: its weight on itself, sigmoid(t/η), and its result, t times that."""
+
+    layer: int
+    head: int
+    eta: float
+    gap: float | None
+    """How far below ReLU(t) the result may lie, 0.2785·η; None where the head is not a ReLU unit."""
+    t: Float[np.ndarray, " point"]
+    weight: Float[np.ndarray, " point"]
+    x: Float[np.ndarray, "input d_in"]
+    """Inputs over the whole range; at each, of the model itself:"""
+    read: Float[np.ndarray, " input"]
+    result: Float[np.ndarray, " input"]
+    at: float
+    """t of the chosen input."""
+
+    @property
+    def headline(self) -> str:
+        return f"head {self.layer}.{self.head}, η {self.eta:.3g}"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row an input, of the model itself: x (x1, x2, …), t, result."""
+        import pandas as pd
+
+        names = ["x"] if self.x.shape[1] == 1 else [f"x{place + 1}" for place in range(self.x.shape[1])]
+        return pd.DataFrame({**dict(zip(names, self.x.T, strict=True)), "t": self.read, "result": self.result})
+
+
+def head_at_input(
+    compiled: CompiledFFN, head: HeadLike | None = None, x: Sequence[float | int] | None = None
+) -> HeadAtInput:
+    """One head where the first token is `x` and the next ones are −bound, 0 and bound, as far as the sequence goes.
+
+    `head` is the first hidden unit's and `x` a quarter of the bound unless given. Raises `ValueError` for a head that
+    writes nothing, and for an x of another length or outside the bound.
+    """
+    role, at, bound = role_at(compiled, head), _checked(compiled, x), compiled.bound
+    others = [(share * bound,) * len(at) for share in (-1.0, 0.0, 1.0)][: compiled.n_tokens - 1]
+    rows = [at, *others, *[at] * (compiled.n_tokens - 1 - len(others))]
+    pattern, stream, z = _run(compiled, torch.tensor(rows, dtype=torch.float64)[None], role)
+    mask = np.array(compiled.model.cfg.attn_mask)
+    return HeadAtInput(
+        role=role,
+        job=job_of(role),
+        reads=reads_of(compiled, role),
+        writes=writes_of(compiled, role),
+        x=at,
+        str_tokens=("aux.", *map(_token, rows)),
+        pattern=pattern[0],
+        visible=mask[0 if len(mask) == 1 else role.head],
+        read=stream[0, 1] @ role.reads.numpy(),
+        wrote=(z[0, 1] @ compiled.model.W_O[role.layer, role.head].detach().cpu().numpy())[:-1],
+    )
+
+
+def head_gate(compiled: CompiledFFN, head: HeadLike | None = None, x: Sequence[float | int] | None = None) -> HeadGate:
+    """A head's gate: sigmoid(t/η) over all t that occur, and the model's own at inputs over the whole range.
+
+    `head` and `x` as for `head_at_input`. Raises `ValueError` for a head without a gate, which sees its own token only.
+    Cost: 41 inputs (81 of two numbers) through the model.
+    """
+    role, at = role_at(compiled, head), _checked(compiled, x)
+    if role.eta is None:
+        raise ValueError(
+            f"head {role.layer}.{role.head} has no gate: it sees its own token only, its weight is 1, and it is linear."
+        )
+    inputs = _inputs(compiled)
+    pattern, stream, _ = _run(compiled, torch.from_numpy(np.concatenate([[at], inputs]))[:, None], role)
+    read, weight = (stream[:, 1] @ role.reads.numpy())[:, 0], pattern[:, 1, 1]
+    here, read, weight = float(read[0]), read[1:], weight[1:]
+    reach = 1.05 * float(max(np.abs(read).max(), abs(here), 1e-3))
+    t, curve = gate_curve(role.eta, reach=reach)
+    drawn = (t >= min(read.min(), here, -8 * role.eta)) & (t <= max(read.max(), here, 8 * role.eta))
+    is_relu = role.job == "unit" and compiled.ffn.activations[role.layer] == "relu"
+    return HeadGate(
+        layer=role.layer,
+        head=role.head,
+        eta=role.eta,
+        gap=RELU_GAP * role.eta if is_relu else None,
+        t=t[drawn],
+        weight=curve[drawn],
+        x=inputs,
+        read=read,
+        result=read * weight,
+        at=here,
+    )
+
+
+def _checked(compiled: CompiledFFN, x: Sequence[float | int] | None) -> tuple[float, ...]:
+    d_in, bound = compiled.ffn.d_in, compiled.bound
+    at = tuple(map(float, x)) if x is not None else (bound / 4,) * d_in
+    if len(at) != d_in or not all(abs(each) <= bound for each in at):
+        raise ValueError(f"x: expected {d_in} numbers in [-{bound:g}, {bound:g}], got {at}.")
+    return at
+
+
+def _inputs(compiled: CompiledFFN) -> np.ndarray:
+    """Inputs over the whole range, [input, D]: equally spaced ones, a grid, or of more numbers all the same."""
+    d_in, bound = compiled.ffn.d_in, compiled.bound
+    if d_in != 2:
+        return np.repeat(np.linspace(-bound, bound, _POINTS)[:, None], d_in, axis=1)
+    side = np.linspace(-bound, bound, _SIDE)
+    return np.stack(np.meshgrid(side, side), -1).reshape(-1, 2)
+
+
+@torch.no_grad()
+def _run(compiled: CompiledFFN, x: Tensor, role: HeadRole) -> tuple[Any, Any, Any]:
+    """The head's pattern, the stream that its layer reads (without the last coordinate), and its z."""
+    block = f"blocks.{role.layer}"
+    names = [f"{block}.attn.hook_pattern", f"{block}.hook_resid_pre", f"{block}.attn.hook_z"]
+    _, cache = compiled.model.run_with_cache(compiled.embed(x), names_filter=names)
+    pattern, stream, z = (cache[name].cpu().numpy() for name in names)
+    return pattern[:, role.head], stream[..., :-1], z[:, :, role.head]
+
+
+def _token(x: Sequence[float]) -> str:
+    numbers = ",".join(f"{value:.3g}" for value in x).replace("-", "−")
+    return f"x={numbers}" if len(x) == 1 else f"({numbers})"

@@ -1,0 +1,184 @@
+"""Views of a compiled network without an app: the function that is named, what is said of it, and what it costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+from aotlens.views import View
+from aotlens.views.nonlinearity import ERROR, FAMILY, GATE, HEAD, HEADS, LAYERS, MASK
+from aotlens.views.nonlinearity_captions import eta, exactness, facts
+from aotlens.views.nonlinearity_choice import CONSTRUCTIONS, MAX_KNOTS, PRESETS, Chosen, read_points
+from tests.messages import refused, says
+
+DEEP = Chosen(preset="sawtooth", eta=0.05, head=(1, 2), x=(0.25,), scale="log")
+
+
+@pytest.mark.parametrize("view", FAMILY.views, ids=lambda view: view.name)
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        DEEP,
+        Chosen(preset="random", inputs=2, width=3, activation="silu", auxiliary="random"),
+        Chosen(preset="drawn", knots="0,0;1,2;1.5,-1", auxiliary="0.5,-1,2"),
+        Chosen(preset="ramp", inputs=2),
+        Chosen(preset="sine"),
+    ],
+    ids=lambda chosen: chosen.preset,
+)
+def test_its_python_gives_its_result_table_and_figure(view: View, chosen: Chosen) -> None:
+    result = view.result(chosen)
+    space: dict[str, object] = {}
+    exec(view.python(chosen), space)
+    pd.testing.assert_frame_equal(space["table"], view.frame(result))
+    if view.pictured:
+        assert space["figure"].to_json() == view.figure(chosen, result).to_json()
+    assert view.file(chosen).startswith(f"compiled-{chosen.preset}-") and view.caption(chosen, result)
+
+
+# ── the function ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def by_numpy(chosen: Chosen, x: np.ndarray) -> np.ndarray:
+    """The preset of one input without our networks."""
+    if chosen.preset == "sawtooth":
+        u = 2 ** (chosen.depth - 1) * (x + 1) / 2
+        return np.where(np.abs(x) <= 1, 1 - np.abs(2 * (u % 1) - 1), 0.0)
+    if chosen.preset == "abs":
+        return np.abs(x)
+    if chosen.preset == "ramp":
+        return np.clip(x / 0.2 + 0.5, 0, 1)
+    at = np.linspace(-chosen.bound, chosen.bound, chosen.width + 1)
+    at, to = {
+        "hat": (np.array([-1, 0, 1.0]), np.array([0, 1, 0.0])),
+        "square": (at, at**2),
+        "sine": (at, np.sin(np.pi * at)),
+        "drawn": (np.array([-1, 0.5, 2.0]), np.array([3, -1, 0.25])),
+    }[chosen.preset]
+    return np.interp(x, at, to)
+
+
+@pytest.mark.parametrize("preset", sorted(set(PRESETS) - {"random"}))
+@pytest.mark.parametrize("inputs", [1, 2])
+def test_a_preset_is_the_function_it_names_and_so_is_its_model(preset: str, inputs: int) -> None:
+    chosen = Chosen(preset=preset, inputs=inputs, depth=3, knots="2,0.25;-1,3;0.5,-1", tolerance=1e-3)
+    compiled, error = LAYERS.result(chosen), ERROR.result(chosen)
+    x = np.random.default_rng(0).uniform(-2, 2, (50, inputs))
+    expected = sum(by_numpy(chosen, x[:, i]) for i in range(inputs))
+    np.testing.assert_allclose(compiled.ffn(torch.from_numpy(x))[:, 0], expected, atol=1e-12)
+    np.testing.assert_allclose(compiled(torch.from_numpy(x))[:, 0], expected, atol=1e-3)
+    assert error.error.max() <= error.measured <= error.proven == compiled.proven_error <= 1e-3
+    if inputs == 1 and preset in ("square", "sine"):
+        np.testing.assert_allclose(error.target, {"square": np.square, "sine": np.sin}[preset](
+            error.x * (np.pi if preset == "sine" else 1)), atol=1e-12)  # fmt: skip
+
+
+def test_silu_is_exact_and_has_no_eta() -> None:
+    chosen = Chosen(preset="random", inputs=2, activation="silu", eta=0.3, width=5, depth=2, seed=4)
+    compiled = LAYERS.result(chosen)
+    assert set(compiled.etas) == {1.0} and ERROR.result(chosen).measured < 1e-13
+    assert "float64's rounding" in exactness(chosen) and "nothing to slide" in eta(chosen, compiled, compiled.etas)
+    layers: list[nn.Module] = []
+    for weight, bias in zip(compiled.ffn.weights, compiled.ffn.biases, strict=True):
+        linear = nn.Linear(*weight.shape).double()
+        linear.weight.data, linear.bias.data = weight.T, bias
+        layers += [linear, nn.SiLU()]
+    x = torch.rand(30, 2, dtype=torch.float64) * 4 - 2
+    torch.testing.assert_close(compiled(x), nn.Sequential(*layers[:-1])(x), atol=1e-13, rtol=0)
+
+
+def test_a_chosen_eta_stands_in_every_layer_and_the_bound_follows() -> None:
+    first = LAYERS.result(Chosen(preset="sawtooth"))
+    bounds, measured = [], []
+    for value in (1e-4, 1e-2, 0.3):
+        chosen = Chosen(preset="sawtooth", eta=value)
+        compiled = LAYERS.result(chosen)
+        assert compiled.etas == (value, value) and chosen.by_proof.run().etas == first.etas
+        bounds.append(compiled.proven_error)
+        measured.append(ERROR.result(chosen).measured)
+    assert bounds == sorted(bounds) and measured == sorted(measured) and all(np.array(measured) <= bounds)
+    assert "above the tolerance" in eta(chosen, compiled, first.etas)
+    fine = Chosen(eta=1e-4)
+    assert "within the tolerance" in eta(fine, LAYERS.result(fine), (0.1,))
+    assert "chosen by the proof" in eta(Chosen(), first, first.etas)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "why"),
+    [
+        (Chosen(bound=-1.0), "bound=-1.0: expected a positive"),
+        (Chosen(tolerance=1e-18), "below what float64"),
+        (Chosen(preset="drawn", knots="1,1;1,2"), "x = 1"),
+        (Chosen(preset="drawn", knots="1,1"), "two points or more"),
+        (Chosen(preset="drawn", knots=";".join(f"{i},0" for i in range(MAX_KNOTS + 1))), "at most 40 points"),
+        (Chosen(auxiliary="1,2,3,4"), "d_model = 3"),
+        (Chosen(auxiliary="1,2,0"), "last of them"),
+        (Chosen(auxiliary="1,,2"), "Auxiliary token: expected a number"),
+        (Chosen(eta=0.0), "η of layer 0"),
+        (Chosen(problem="known before"), "known before"),
+    ],
+)
+def test_what_cannot_be_compiled_is_said(chosen: Chosen, why: str) -> None:
+    with refused(why):
+        LAYERS.result(chosen)
+
+
+def test_points_are_read_and_wrong_ones_named() -> None:
+    assert read_points("0, 1\n 2,−3 \n\n") == ([0.0, 2.0], [1.0, -3.0])
+    for text in ("0 1", "0,1,2", "a,b", "0,", "nan,0"):
+        with refused("a line each; got"):
+            read_points(text)
+
+
+# ── what is said ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_a_head_says() -> None:
+    chosen = Chosen(eta=0.5, head=(0, 1), x=(-0.5,))  # the hat: x + 1, x, x − 1
+    heads = HEADS.result(chosen)
+    assert heads.reads == ("x", "x + 1", "x", "x − 1") and heads.kinks == ("", "−1", "0", "1")
+    assert heads.writes[1:] == ("1 × into f", "−2 × into f", "1 × into f")
+    says(HEAD.caption(chosen, HEAD.result(chosen)), "Hidden unit 0", "t = x + 1 = 0.5", "x=−0.5", "= 0.73106", "0.139")
+    linear = replace(chosen, head=(0, 0))
+    says(HEAD.caption(linear, HEAD.result(linear)), "own token only")
+    with refused("head 0.0 has no gate"):
+        GATE.result(linear)
+    assert "has no gate" in str(GATE.missing(replace(linear, gated=False)))
+    unnamed = replace(chosen, head=None)
+    assert (HEAD.result(unnamed).role.head, HEAD.file(unnamed)) == (1, "compiled-hat-1d-relu-lean-head")
+    assert MASK.caption(chosen, MASK.result(chosen)) == "1 head: itself only, 3 heads: itself and the auxiliary token."
+
+
+def test_the_facts_are_the_models() -> None:
+    chosen = Chosen(preset="sawtooth", construction="paper")
+    compiled = LAYERS.result(chosen)
+    told = {name: (value, why) for name, value, why in facts(chosen, compiled, 0.0123)}
+    assert told["heads"] == ("19", "8 + 11 by layer; Theorem 4.1 states 4 in each")
+    assert (
+        told["d_model"][0] == str(compiled.model.cfg.d_model) == "5" and told["measured |model − FFN|"][0] == "0.0123"
+    )
+    rows = LAYERS.frame(compiled)[["heads", "paper_heads", "proof_heads"]]
+    assert rows.to_numpy().tolist() == [[8, 4, 8], [11, 4, 11]]
+
+
+# ── what it costs ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("construction", CONSTRUCTIONS)
+def test_a_model_is_as_large_as_was_estimated_at_most(preset: str, construction: str) -> None:
+    chosen = Chosen(preset=preset, construction=construction, inputs=2, width=5, depth=3, tolerance=0.5)
+    model = LAYERS.result(chosen).model
+    sizes = {name: getattr(model.cfg, name) for name in chosen.sizes}
+    if preset == "drawn":  # of as many points as there may be
+        assert all(sizes[name] <= chosen.sizes[name] for name in sizes)
+    else:
+        assert all(size <= chosen.sizes[name] <= size + 2 for name, size in sizes.items())
+    weights = [getattr(model, name) for name in ("W_Q", "W_K", "W_V", "W_O")]
+    assert chosen.held >= 2 * 8 * sum(each.numel() for each in weights)
+    assert ERROR.cost(chosen) > ERROR.cost(replace(chosen, inputs=1)) > GATE.cost(chosen) / 2 > 0
