@@ -36,9 +36,11 @@ PAGE = Page(
         Browser(
             "show",
             inputs=stores(
-                shown=ids.SHOWN, image=ids.IMAGE, head=ids.HEAD, patch=ids.PATCH, off=ids.OFF, ranking=ids.RANKING,
-                added=ids.ADDED, taken=ids.TAKEN, ranked=shell.drawn(ids.RANKED), likeliest=shell.drawn(ids.LIKELIEST),
+                shown=ids.SHOWN, ranking=ids.RANKING, added=ids.ADDED, taken=ids.TAKEN,
+                ranked=shell.drawn(ids.RANKED), likeliest=shell.drawn(ids.LIKELIEST),
             ) | values(layer=ids.LAYER, view=ids.VIEW, order=ids.ORDER),
+            # What the page's script has put there itself: a click waits for one callback less.
+            state=stores(image=ids.IMAGE, head=ids.HEAD, patch=ids.PATCH, off=ids.OFF),
             outputs=stores(measured=ids.MEASURED) | props("className", remove=ids.REMOVE),
         ),
         Link(

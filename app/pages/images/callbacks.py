@@ -22,7 +22,7 @@ from app.pages.images.service import ImageRequest, Images
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.page import python_of
-from app.shell.props import props, stores, values
+from app.shell.props import stores, values
 from app.shell.sharing import save_files, show_values
 from app.shell.views import Own, follow_views, python_lines, record, show_views, tables
 
@@ -38,10 +38,7 @@ def register(app: App, service: Images) -> None:
     panels = {
         ids.PANEL: Own(
             view=_FULL, draw=partial(choose, service), parts=("caption",),
-            outputs=stores(shown=ids.SHOWN) | values(data=ids.DATA, of=ids.OF)
-            | props("data", classes=ids.OF, targets=ids.TARGET) | props("max", last=ids.LAYER)
-            | props("disabled", single=ids.LAYER),
-            empty={"classes": [], "targets": []},
+            outputs=stores(shown=ids.SHOWN),
         ),
         ids.MAPS: Own(
             view=_ADDED, draw=partial(add_up, "added"), parts=("caption",), outputs=stores(added=ids.ADDED), quiet=True,
@@ -72,7 +69,8 @@ def register(app: App, service: Images) -> None:
 
 
 def choose(service: Images, chosen: ImageRequest, run: Any) -> dict[str, Any]:
-    """Which images are shown, and what else could be."""
+    """Which images are shown, and which classes can be chosen. The page's script puts these into the controls, which
+    would be drawn anew for each answer that could change them."""
     grid, images = run.maps.grid, service.chosen(chosen)
     n_layers, n_heads = run.maps.pattern.shape[1:3]
     return {
@@ -80,15 +78,10 @@ def choose(service: Images, chosen: ImageRequest, run: Any) -> dict[str, Any]:
             "checkpoint": chosen.checkpoint, "data": chosen.called, "of": chosen.of, "start": chosen.start,
             "own": list(chosen.own), "n": len(images.images), "layers": n_layers, "heads": n_heads, "rows": grid.rows,
             "columns": grid.columns, "per_page": len(images.indices), "n_all": images.n_all,
+            "options": {"of": list(chosen.names), "target": list(chosen.classes)},
         },
-        "data": chosen.called, "of": None if chosen.of is None else str(chosen.of), "classes": _options(chosen.names),
-        "targets": _options(chosen.classes), "last": max(n_layers - 1, 1), "single": n_layers == 1,
         "caption": says_recognised(service, chosen, run),
     }  # fmt: skip
-
-
-def _options(names: tuple[str, ...]) -> list[dict[str, str]]:
-    return [{"value": str(number), "label": name} for number, name in enumerate(names)]
 
 
 def says_recognised(service: Images, chosen: ImageRequest, run: Any) -> str:

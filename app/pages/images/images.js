@@ -5,6 +5,7 @@
     "use strict";
     const KEPT = 6; // maps of images and runs
     const { setProps } = aotlens;
+    const same = (one, other) => JSON.stringify(one ?? null) === JSON.stringify(other ?? null);
     const byId = (id) => document.getElementById(`images-${id}`);
     const found = (event, selector) => event.target instanceof Element ? event.target.closest(`.images-page ${selector}`) : null;
     let heads = null, PatchMaps = null, shown = null;
@@ -13,7 +14,10 @@
         PatchMaps = parts.PatchMaps;
         heads = new parts.ImageHeads();
         heads.places = { gallery: parts.Gallery, "grid-cells": parts.PatchGrid, pictures: parts.ImageMaps, "paths-picture": parts.SignedMap };
-        heads.addEventListener("choose", () => send({ image: heads.image, head: heads.head }));
+        heads.addEventListener("choose", function () {
+            if (!same(heads.head, stored("head"))) send({ head: heads.head });
+            if (heads.image !== stored("image")) send({ image: heads.image });
+        });
         heads.addEventListener("off", () => send({ off: heads.off }));
         heads.addEventListener("query", function () {
             send({ patch: heads.query });
@@ -53,6 +57,7 @@
 
     // ── choices ─────────────────────────────────────────────────────────────────────────────────────────────
 
+    const stored = (store) => waiting.get(store) ?? dash_component_api.getLayout(`images-${store}`)?.props.data ?? null;
     const waiting = new Map(); // by store: what it will hold once the frame is drawn
 
     function send(values) {
@@ -67,11 +72,29 @@
         if (layer !== undefined && layer !== dash_component_api.getLayout("images-layer").props.value) setProps("images-layer", { value: layer });
     }
 
+    function choose(values) {
+        heads.set(values);
+        send(values);
+    }
+
     aotlens.onPick("images-ranked", ([layer, head]) => heads.choose(layer, head));
 
     function turn(pages) {
         const start = shown && Math.max(0, shown.start + pages * shown.per_page);
         if (shown && start < shown.n_all) send({ start });
+    }
+
+    // What the server has put in the place of what there is not, and the classes that can be chosen.
+    function setControls({ data, of, layers, options }) {
+        const control = function (name, props) {
+            const now = dash_component_api.getLayout(`images-${name}`).props;
+            if (Object.keys(props).some((prop) => !same(props[prop], now[prop]))) setProps(`images-${name}`, props);
+        };
+        const listed = (names) => names.map((label, value) => ({ value: String(value), label }));
+        control("data", { value: data });
+        control("of", { data: listed(options.of), value: of === null ? null : String(of) });
+        control("target", { data: listed(options.target) });
+        control("layer", { max: Math.max(layers - 1, 1), disabled: layers === 1 });
     }
 
     // What the page says beside the widget.
@@ -89,7 +112,7 @@
     document.addEventListener("click", function (event) {
         if (found(event, "#images-clear")) clear();
         if (found(event, "#images-use")) look();
-        if (found(event, "#images-all-on")) send({ off: [] });
+        if (found(event, "#images-all-on")) choose({ off: [] });
         if (found(event, "#images-previous")) turn(-1);
         if (found(event, "#images-next")) turn(1);
     });
@@ -158,7 +181,6 @@
 
     // ── what Dash calls ─────────────────────────────────────────────────────────────────────────────────────
 
-    const same = (one, other) => JSON.stringify(one ?? null) === JSON.stringify(other ?? null);
     const MAPS = ["checkpoint", "data", "of", "start", "own", "off", "how"]; // what maps depend on
     let asked = {}, measured = {}; // of a page that is opened again, the stores are new and hold nothing
 
@@ -199,14 +221,16 @@
                 if (!there(head)) values.head = [Math.min(head[0], now.layers - 1), Math.min(head[1], now.heads - 1)];
                 if (patch && Math.max(...patch) >= now.rows) values.patch = null;
                 if (!off.every(there)) values.off = off.filter(there);
-                send(Object.fromEntries(Object.entries(values).filter(([name, value]) => !same(value, { image, head, patch, off }[name]))));
+                for (const name of Object.keys(values)) if (waiting.has(name)) values[name] = waiting.get(name);
+                send(Object.fromEntries(Object.entries(values).filter(([name, value]) => !same(value, stored(name)))));
             }
+            if (now && now !== shown) setControls(now);
             shown = now;
-            for (const name of Object.keys(values)) if (waiting.has(name)) values[name] = waiting.get(name);
             ready.then(function () {
                 for (const [id, Part] of Object.entries(heads.places)) heads.part(Part, byId(id));
-                heads.set({ image: values.image, head: values.head, query: values.patch, off: values.off, weighted: view === "weighted", added, taken,
-                    ranking: order === "consistent" && isRanked ? ranking.heads : null, ...(now ? {} : { maps: null }) });
+                const { patch: query, ...rest } = values;
+                heads.set({ ...rest, query, weighted: view === "weighted", added, taken, ranking: order === "consistent" && isRanked ? ranking.heads : null,
+                    ...(now ? {} : { maps: null }) });
             });
             if (aotlens.triggered() === "images-layer" && layer !== head[0]) ready.then(() => heads.choose(layer, head[1]));
             if (byId("canvas")) pen(byId("canvas"));
