@@ -12,6 +12,7 @@ import torch
 
 from aotlens import circuits, denoise, distill, dynamics, evaluate, heads, patching, paths, trigrams
 from aotlens.data import PromptPairs, RegressionTask, Tokenizer
+from aotlens.data.images import ImageProcessor, ImageSet, choose_images
 from aotlens.distill.compile import (
     absolute_value,
     attention_masks,
@@ -169,7 +170,15 @@ def _of_images() -> Iterator[Any]:
     yield heads.image_maps(model, images)
     yield heads.semantic_consistency(model, images, torch.tensor([0, 1, 1, 0]), n_permutations=200)
     contributions = paths.patch_contributions(model, images)
-    yield from (contributions, contributions.above_mean, paths.patch_curves(model, images, n_steps=2))
+    yield from (contributions, contributions.above_mean, contributions.on_image())
+    yield paths.patch_curves(model, images, n_steps=2)
+    labels = torch.tensor([0, 1, 1, 0])
+    pixels = (images * 64 + 128).clamp(0, 255).to(torch.uint8)
+    data = ImageSet(images=pixels, labels=labels, classes=("a", "b", "c", "d"))
+    yield choose_images(data, 2)
+    model.image_processor = ImageProcessor.of(data, "")
+    run, ablated = heads.image_run(model, pixels), heads.image_run(model, pixels, "0.1")
+    yield from (run, run.layer(0), run.head("0.1"), run.predictions(1, ablated))
 
 
 def _of_evaluation(model: AttentionOnlyTransformer, tokenizer: Tokenizer, tokens: torch.Tensor) -> Iterator[Any]:

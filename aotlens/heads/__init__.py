@@ -15,6 +15,7 @@ reader.py     what heads read and write, in our models and in TransformerLens br
 masks.py      how different the same [MASK] becomes in different contexts
 values.py     lengths of value vectors, by kind of token
 image_maps.py what every head looks at in an image (patch_grid.py: an image as positions)
+image_run.py  the same and the logits, whole or with heads ablated, and what is read off them
 consistency.py   whether it looks at the same part across images of a class
 subspaces.py  the subspaces that heads read, and the angles between them
 ablation.py    a loss, or any measure of logits, with some heads replaced (replacement.py: by what)
@@ -39,6 +40,7 @@ from aotlens.heads.constancy import PatternConstancy, RepeatedPatterns, pattern_
 from aotlens.heads.each_head import EachHead, ablate_each
 from aotlens.heads.examples import Example, HeadExamples
 from aotlens.heads.image_maps import ImageMaps, image_maps
+from aotlens.heads.image_run import ClassPredictions, HeadOnImage, ImageRun, LayerOnImages, image_run
 from aotlens.heads.induction import InductionCircuit, induction_circuit, induction_pairs
 from aotlens.heads.inputs import Inputs, Targets
 from aotlens.heads.labels import HeadLabels, head_labels, label_words
@@ -63,18 +65,22 @@ __all__ = [
     "Atlas",
     "AtlasRecord",
     "AttentionPatterns",
+    "ClassPredictions",
     "EachHead",
     "Example",
     "FoundHeads",
     "HeadExamples",
     "HeadLabels",
     "HeadMatching",
+    "HeadOnImage",
     "HeadSubspaces",
     "HeadSummary",
     "HeadSwitches",
     "ImageMaps",
+    "ImageRun",
     "InductionCircuit",
     "Inputs",
+    "LayerOnImages",
     "MaskSimilarity",
     "Metric",
     "Motif",
@@ -98,6 +104,7 @@ __all__ = [
     "head_labels",
     "head_summary",
     "image_maps",
+    "image_run",
     "induction_circuit",
     "induction_pairs",
     "label_words",

@@ -40,7 +40,7 @@ from aotlens.paths.kronecker import Kronecker, KroneckerSum
 from aotlens.paths.lens import HeadLens, LogitLens, head_lens, logit_lens
 from aotlens.paths.of_logit import LogitByHead, LogitByOrder, LogitBySource
 from aotlens.paths.patch_curves import PatchCurves, patch_curves
-from aotlens.paths.patches import LogitParts, PatchContributions, patch_contributions
+from aotlens.paths.patches import ClassPatches, LogitParts, PatchContributions, patch_contributions
 from aotlens.paths.path import Path
 from aotlens.paths.residual import Residual
 from aotlens.paths.sankey import Sankey
@@ -53,6 +53,7 @@ __all__ = [
     "AllPaths",
     "ByHead",
     "BySource",
+    "ClassPatches",
     "Edge",
     "EdgeLike",
     "EdgePatch",

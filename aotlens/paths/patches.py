@@ -31,7 +31,7 @@ import torch
 from jaxtyping import Float64, Int64, Shaped
 from torch import Tensor
 
-from aotlens.conventions import Progress
+from aotlens.conventions import Progress, require_whole
 from aotlens.heads.reader import HeadReader
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.paths.frozen import Frozen, freeze
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 #: Classes that are taken apart unless some are named.
 MOST_CLASSES = 100
+
+_TERMS = ("patches", "class_token", "positions", "mlps", "biases", "logits")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -82,10 +84,44 @@ class LogitParts(Result):
         with np.errstate(invalid="ignore", divide="ignore"):
             return self.outside / self.logits
 
+    def part(self, images: slice, classes: slice) -> LogitParts:
+        """The same of some images and classes."""
+        return LogitParts(**{name: getattr(self, name)[images, classes] for name in _TERMS})
+
     def __sub__(self, other: LogitParts) -> LogitParts:
         """The terms of the difference of two logits."""
-        names = ("patches", "class_token", "positions", "mlps", "biases", "logits")
-        return LogitParts(**{name: getattr(self, name) - getattr(other, name) for name in names})
+        return LogitParts(**{name: getattr(self, name) - getattr(other, name) for name in _TERMS})
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClassPatches(Result):
+    """The terms of the logit of one class on one image, as numbers and a map of its patches."""
+
+    number: int
+    """The class."""
+    logit: LogitParts
+    above_mean: LogitParts
+    """The same of the logit above the mean over classes; both are of one image and one class."""
+
+    @property
+    def patches(self) -> Float64[np.ndarray, "row column"]:
+        """What each patch adds to the logit above the mean over classes."""
+        return self.above_mean.patches[0, 0]
+
+    @property
+    def headline(self) -> str:
+        return (
+            f"patches add {self.patches.sum():+.3f} to class {self.number} above the mean over classes, of "
+            f"{self.above_mean.total[0, 0]:+.3f}"
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a patch: row, column, logit (what it adds to it), above_mean."""
+        import pandas as pd
+
+        rows, columns = np.indices(self.patches.shape)
+        named = {"row": rows, "column": columns, "logit": self.logit.patches[0, 0], "above_mean": self.patches}
+        return pd.DataFrame({name: values.ravel() for name, values in named.items()})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -118,6 +154,18 @@ class PatchContributions(Result):
         if number not in self.classes:
             raise ValueError(f"class {number}: its logit was not taken apart; there are {self.classes}.")
         return self.classes.index(number)
+
+    def on_image(self, image: int = 0, number: int | None = None) -> ClassPatches:
+        """The terms of one class on one image; None: of the class that the model chooses.
+
+        Raises `ValueError` for an image that there is not, and a class whose logit was not taken apart.
+        """
+        require_whole("image", image, 0, len(self.predicted) - 1)
+        number = int(self.predicted[image]) if number is None else number
+        rows, places = slice(image, image + 1), slice(self.place(number), self.place(number) + 1)
+        return ClassPatches(
+            number=number, logit=self.logit.part(rows, places), above_mean=self.above_mean.part(rows, places)
+        )
 
     def of_class(self, numbers: Iterable[int] | None = None) -> Float64[np.ndarray, "image row column"]:
         """What patches add to one class of each image, above the mean; by default the class that the model chooses.

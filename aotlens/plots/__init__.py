@@ -5,7 +5,6 @@ colours.py      scales and the shared look, light and dark
 attention.py    one head's map
 atlas.py        one score of every head against another
 thumbnails.py   all heads in one small picture
-image_sprite.py heads × pictures: maps over pictures, in one PNG
 all_heads.py    all heads in one large figure, for a paper
 images.py       maps of patches over their images, insertion and deletion, consistency
 training.py     the training curve
@@ -63,8 +62,7 @@ from aotlens.plots.distillation import (
 from aotlens.plots.eigenvalues import eigenvalue_plane
 from aotlens.plots.head_points import head_points
 from aotlens.plots.identities import scaled_identities
-from aotlens.plots.image_sprite import image_sprite, picture
-from aotlens.plots.images import consistency_points, contribution_map, overlay_grid, patch_curve_lines
+from aotlens.plots.images import consistency_points, contribution_map, overlay_grid, patch_curve_lines, picture
 from aotlens.plots.labels import glyphs, is_whitespace
 from aotlens.plots.layered import layered_graph
 from aotlens.plots.matrix import matrix_map
@@ -107,7 +105,6 @@ __all__ = [
     "head_pattern",
     "head_points",
     "head_scatter",
-    "image_sprite",
     "is_whitespace",
     "layer_curves",
     "layered_graph",

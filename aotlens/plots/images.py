@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -14,7 +14,12 @@ from plotly.subplots import make_subplots
 
 from aotlens.plots.colours import INK, LINES, Scale, Theme, base_layout
 from aotlens.plots.labels import plotly_text
+from aotlens.plots.matrix import matrix_map
 from aotlens.plots.thumbnails import data_uri
+
+if TYPE_CHECKING:
+    from aotlens.heads import ClassPredictions, HeadOnImage, LayerOnImages
+    from aotlens.paths import ClassPatches
 
 #: Red, green and blue of what a map lays over a picture: above 0, and below. They are told apart without colour vision
 #: and from every grey.
@@ -107,6 +112,58 @@ def contribution_map(
         image[None], both, row_titles=[""], column_titles=["", f"{quantity} that patches add"], quantity=quantity,
         shared=True, theme=theme,
     )  # fmt: skip
+
+
+def layer_on_images(result: LayerOnImages, *, theme: Theme = "light") -> go.Figure:
+    """Row = image, column = head of the layer."""
+    names = [f"image {number + 1}" for number in range(len(result.images))]
+    heads = [f"{result.layer}.{head}" for head in range(result.values.shape[1])]
+    return overlay_grid(
+        _channels_last(result.images), result.values, row_titles=names, column_titles=heads,
+        quantity=result.quantity.replace("_", "-"), theme=theme,
+    )  # fmt: skip
+
+
+def head_on_image(result: HeadOnImage, *, theme: Theme = "light") -> go.Figure:
+    """All maps of one head on its image, side by side."""
+    names = [name.replace("_", "-") for name in result.maps]
+    maps = np.stack(list(result.maps.values()))[None]
+    return overlay_grid(
+        _channels_last(result.image[None]), maps, row_titles=[""], column_titles=names, quantity="value", theme=theme
+    )
+
+
+def class_patches(result: ClassPatches, *, theme: Theme = "light") -> go.Figure:
+    """What every patch adds to the logit of the class, above the mean over classes, as the patches lie."""
+    rows, columns = ([str(place) for place in range(n)] for n in result.patches.shape)
+    quantity = f"logit of class {result.number} above the mean"
+    return matrix_map(
+        result.patches, rows, columns, quantity=quantity, row_title="row", column_title="column", theme=theme
+    )
+
+
+def class_predictions(result: ClassPredictions, *, theme: Theme = "light") -> go.Figure:
+    """A bar a class, the most probable first; beside it that with heads ablated."""
+    order = np.argsort(-result.probabilities, kind="stable")
+    names = [plotly_text(result.classes[place]) for place in order]
+    bars = [go.Bar(x=names, y=result.probabilities[order], name="full model")]
+    if result.ablated is not None:
+        bars.append(go.Bar(x=names, y=result.ablated[order], name="heads ablated"))
+    layout = base_layout(theme, height=360, showlegend=len(bars) > 1, yaxis={"title": {"text": "probability"}})
+    return go.Figure(bars, layout=layout)
+
+
+def _channels_last(images: UInt8[np.ndarray, "image channel height width"]) -> UInt8[np.ndarray, ...]:
+    return images[:, 0] if images.shape[1] == 1 else images.transpose(0, 2, 3, 1)
+
+
+def picture(image: UInt8[np.ndarray, "channel height width"], *, cell: int = 64) -> bytes:
+    """A PNG of one picture as it is, its pixels as squares: as many times larger as fits in `cell` pixels."""
+    times = max(1, cell // max(image.shape[1:]))
+    pixels = _channels_last(image[None])[0].repeat(times, axis=0).repeat(times, axis=1)
+    buffer = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(pixels)).save(buffer, format="PNG", compress_level=1)
+    return buffer.getvalue()
 
 
 def patch_curve_lines(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aotlens.conventions import Head, HeadLike, as_head
-from aotlens.plots import circuits, patching
+from aotlens.plots import circuits, images, patching
 from aotlens.plots.atlas import atlas
 from aotlens.plots.attention import attention_map
 from aotlens.plots.colours import Theme
@@ -307,6 +307,9 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.heads.constancy.RepeatedPatterns": repeated,
     "aotlens.heads.summary.FoundHeads": atlas,
     "aotlens.heads.each_head.EachHead": each_head,
+    "aotlens.heads.image_run.ClassPredictions": images.class_predictions,
+    "aotlens.heads.image_run.HeadOnImage": images.head_on_image,
+    "aotlens.heads.image_run.LayerOnImages": images.layer_on_images,
     "aotlens.heads.matching.HeadMatching": matching,
     "aotlens.heads.patterns.AttentionPatterns": attention,
     "aotlens.heads.subspaces.HeadSubspaces": subspace_overlaps,
@@ -323,6 +326,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.paths.lens.LogitLens": lens_map,
     "aotlens.paths.of_logit.LogitByOrder": logit_orders,
     "aotlens.paths.patch_curves.PatchCurves": insertion_and_deletion,
+    "aotlens.paths.patches.ClassPatches": images.class_patches,
     "aotlens.paths.sankey.Sankey": flow,
     "aotlens.paths.score.sums.PairSums": pair_sums,
     "aotlens.paths.score.trace.Trace": traced,

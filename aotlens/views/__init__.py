@@ -15,6 +15,7 @@ atlas.py        what every head of a checkpoint does
 circuits.py     a head's QK and OV circuits; circuit_choice.py, circuit_captions.py: which, and what is said of it
 denoising.py    in-context denoising
 distillation.py heads as feed-forward networks
+images.py       heads on images, and what patches add to a class (image_captions.py)
 lens.py         what the stream says at each layer
 nonlinearity.py a feed-forward network compiled into attention (nonlinearity_choice.py, nonlinearity_captions.py)
 patching.py     activations of one prompt in the run of another
@@ -54,7 +55,9 @@ __all__ = [
 ]
 
 #: The modules here that have a `FAMILY`, each by its family's name: to list them costs no import.
-FAMILIES = ("circuits", "denoising", "lens", "nonlinearity", "patching", "regression", "subspaces", "sufficient")
+FAMILIES = (
+    "circuits", "denoising", "images", "lens", "nonlinearity", "patching", "regression", "subspaces", "sufficient",
+)  # fmt: skip
 
 
 def family(name: str) -> Family:

@@ -1,7 +1,9 @@
 """The maps of all heads on one prompt, for the app, the notebook and the report.
 
 maps.py      what is drawn: a byte an entry and its scale, tokens, masks
+patches.py   the same on images: a byte a patch and its scale
 packed.py    a header and arrays as bytes, or as one string that a page carries
+patches.js   the parts that draw these over images, joined to widget.js for the app
 widget.js    one ES module without a framework, which draws them; widget.css is its look in an element of its own
 """
 
@@ -9,5 +11,6 @@ from __future__ import annotations
 
 from aotlens.widget.maps import HeadMaps, Strip
 from aotlens.widget.packed import compressed, module, pack, packed, style
+from aotlens.widget.patches import PatchMaps
 
-__all__ = ["HeadMaps", "Strip", "compressed", "module", "pack", "packed", "style"]
+__all__ = ["HeadMaps", "PatchMaps", "Strip", "compressed", "module", "pack", "packed", "style"]

@@ -39,9 +39,11 @@ def compressed(data: bytes) -> str:
     return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode("ascii")
 
 
-def module() -> str:
-    """The ES module, with its style inside: it defines the element `<aotlens-heads>`."""
-    return f"const CSS = {json.dumps(style())};\n" + (_HERE / "widget.js").read_text(encoding="utf-8")
+def module(*, images: bool = False) -> str:
+    """The ES module, with its style inside: it defines the element `<aotlens-heads>`. With `images`, it also has the
+    parts that draw maps over images."""
+    names = ["widget.js", *(["patches.js"] if images else [])]
+    return f"const CSS = {json.dumps(style())};\n" + "\n".join((_HERE / name).read_text("utf-8") for name in names)
 
 
 def style() -> str:

@@ -66,7 +66,7 @@ def scripts(pages: Sequence[Page], wiring: str) -> list[StaticFile]:
 
 def early() -> list[StaticFile]:
     """What runs before anything is drawn: the theme, and the widget that draws maps of heads."""
-    return [*(read(HERE / name) for name in EARLY), StaticFile(name="widget.mjs", content=module().encode())]
+    return [*(read(HERE / name) for name in EARLY), StaticFile(name="widget.mjs", content=module(images=True).encode())]
 
 
 def styles(pages: Sequence[Page]) -> list[StaticFile]:

@@ -76,12 +76,13 @@ def view_panel(
     Not `captioned` where the page says the answer elsewhere. With `after`, the page lays out the caption itself.
     """
     said = [] if after else [html.Div(caption(id), hidden=not captioned)]
-    starts = [_start(id)] if view.slow else []
+    starts = [start_bar(id)] if view.slow else []
     content = [*before, *starts, *said, figure(id, size), *after]
     return frames.panel(id, view.title, about_view(view), content, controls=controls, exports=exports, follows=follows)
 
 
-def _start(id: str) -> html.Div:
+def start_bar(id: str) -> html.Div:
+    """The button that starts a slow view, and how far it is."""
     button = dmc.Button("Start", id=ids.start(id), n_clicks=0, size="compact-sm")
     return html.Div([button, job_bar(id), dcc.Store(id=ids.made(id))], className="view-start")
 

@@ -44,6 +44,12 @@ def test_parts_are_the_model_s_logits(kind: str) -> None:
     chosen = patch_contributions(model, images[0], [2, 1])
     np.testing.assert_allclose(chosen.above_mean.patches[0, 0], made.above_mean.patches[0, 2], atol=1e-4)
     assert chosen.place(1) == 1
+    one = made.on_image(1, 2)
+    assert one.logit.total[0, 0] == made.logit.total[1, 2] and one.above_mean.biases == made.above_mean.biases[1, 2]
+    frame = one.to_frame().set_index(["row", "column"])
+    assert frame.loc[(2, 1), "above_mean"] == made.above_mean.patches[1, 2, 2, 1]
+    assert frame.loc[(0, 2), "logit"] == made.logit.patches[1, 2, 0, 2]
+    assert made.on_image(2).number == made.predicted[2]
     np.testing.assert_array_equal(
         made.of_class(), np.stack([made.above_mean.patches[i, c] for i, c in enumerate(made.predicted)])
     )

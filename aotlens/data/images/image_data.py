@@ -104,6 +104,12 @@ class ImageData:
         """Names of the classes, in the order of their numbers."""
         return self.train.classes
 
+    def reference(self, n: int) -> ImageSet:
+        """`n` training images, classes in turn, from which means over images are taken; test images where there are no
+        others."""
+        others = self.train if len(self.train) else self.test
+        return others.take(others.by_turns()[:n])
+
     def named(self, classes: Sequence[str]) -> ImageData:
         """The same with other names of the classes. Raises `ValueError` for another number of them."""
         if len(classes) != len(self.classes):

@@ -1,14 +1,14 @@
-"""The Images page's address: a model, its images, one image and one head, how they are looked at, heads off."""
+"""The Images page's address: a model, its images, one image, a head and a query, and the heads that are ablated."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from aotlens.views.image_captions import HOWS
 from app.core import address
 from app.core.address_checks import Unfit
 from app.core.own_images import is_key
-from app.core.switches import HOWS, How
 
 if TYPE_CHECKING:
     from app.core import Core
@@ -80,7 +80,7 @@ class ImagesState:
     own: tuple[str, ...] = address.texts(most=8, longest=22, check=_own)
     """Keys of a person's own images, which are shown first."""
     image: int = address.whole(0, most=99)
-    """The one that is looked at, counted among those shown."""
+    """The image whose maps are shown, counted among those shown."""
     layer: int = address.whole(0, check=_layer)
     head: int = address.whole(0, check=_head)
     patch: tuple[int, int] | None = address.pair(check=_patch, expected="a row and a column of patches, as 1.3")
@@ -91,9 +91,9 @@ class ImagesState:
     target: int | None = address.whole(most=99_999)
     """The class whose logit is taken apart; None: the predicted one."""
     off: tuple[tuple[int, int], ...] = address.pairs(most=1024, check=_heads, expected="layers and heads, as 1.0,1.3")
-    """The heads that are switched off."""
-    how: How = address.choice(tuple(HOWS), "zero")
-    """What stands in their place."""
+    """The heads that are ablated."""
+    how: str = address.choice(tuple(HOWS), "zero")
+    """What their outputs are replaced with."""
     tab: Tab = address.choice(get_args(Tab), "maps")
 
 

@@ -1,123 +1,120 @@
-// The Images page between two questions to the server: what is marked, choosing by click and keys, drawing with a pointer.
+// The Images page: the widget (aotlens/widget/patches.js) draws the images and the maps in the page's panels; here its choices
+// go to Dash's stores, and theirs to it. The server is asked for the maps once a choice of images, and for what depends on the
+// image that is looked at. Here, too, somebody draws with a pointer.
 (function () {
     "use strict";
-    const state = { shown: null, image: 0, layer: 0, head: 0, patch: null, off: [] };
+    const KEPT = 6; // maps of images and runs
     const { setProps } = aotlens;
+    const same = (one, other) => JSON.stringify(one ?? null) === JSON.stringify(other ?? null);
     const byId = (id) => document.getElementById(`images-${id}`);
-    const all = (selector) => document.querySelectorAll(`.images-page ${selector}`);
+    const found = (event, selector) => event.target instanceof Element ? event.target.closest(`.images-page ${selector}`) : null;
+    let heads = null, PatchMaps = null, shown = null;
 
-    // ── what is marked ──────────────────────────────────────────────────────────────────────────────────────
+    const ready = customElements.whenDefined("aotlens-heads").then(function ({ parts }) {
+        PatchMaps = parts.PatchMaps;
+        heads = new parts.ImageHeads();
+        heads.places = { gallery: parts.Gallery, "grid-cells": parts.PatchGrid, pictures: parts.ImageMaps, "paths-picture": parts.SignedMap };
+        heads.addEventListener("choose", function () {
+            if (!same(heads.head, stored("head"))) send({ head: heads.head });
+            if (heads.image !== stored("image")) send({ image: heads.image });
+        });
+        heads.addEventListener("off", () => send({ off: heads.off }));
+        heads.addEventListener("query", function () {
+            send({ patch: heads.query });
+            if (heads.maps.at(heads.query) < 0) askMaps(asked.maps);
+        });
+        heads.addEventListener("drawn", mark);
+    });
 
-    function oneStop(buttons, chosen) {
-        const list = [...buttons];
-        const stop = list.find(chosen) || list[0];
-        for (const button of list) button.tabIndex = button === stop ? 0 : -1;
-        return stop;
+    // ── maps, by a route of their own ───────────────────────────────────────────────────────────────────────
+
+    const kept = new Map(); // by what is asked for: maps that are there or on their way, the newest last
+    let number = 0;
+
+    function fetchMaps(question) {
+        const maps = kept.get(question) ?? fetch("/images/maps?" + question).then(async function (response) {
+            if (response.status === 200) return PatchMaps.of(new Uint8Array(await response.arrayBuffer()));
+            kept.delete(question);
+            return null;
+        });
+        kept.delete(question);
+        kept.set(question, maps);
+        if (kept.size > KEPT) kept.delete(kept.keys().next().value);
+        return maps;
     }
 
-    function mark() {
-        const page = byId("page");
-        if (!page) return;
-        const columns = byId("columns");
-        if (columns.dataset.empty !== "no model") columns.toggleAttribute("data-empty", !state.shown);
-        const { image, layer, head, patch } = state;
-        for (const [name, value] of Object.entries({ images: state.shown?.n, patches: state.shown?.columns })) {
-            page.style.setProperty(`--${name}`, value || 1);
-        }
-        const isImage = (button) => Number(button.dataset.image) === image;
-        const isHead = (button) => Number(button.dataset.layer) === layer && Number(button.dataset.head) === head;
-        for (const button of all(".gallery-image")) button.setAttribute("aria-pressed", String(isImage(button)));
-        oneStop(all(".gallery-image"), isImage);
-        for (const cell of all(".map-cell")) cell.classList.toggle("map-here", isHead(cell) && isImage(cell));
-        for (const name of all(".row-name")) name.classList.toggle("row-here", isHead(name));
-        oneStop(all(".map-cell"), (cell) => isHead(cell) && isImage(cell));
-        const names = new Set(state.off.map((pair) => pair.join(".")));
-        for (const cell of all(".map-cell")) cell.classList.toggle("map-off", names.has(`${cell.dataset.layer}.${cell.dataset.head}`));
-        aotlens.markSwitches("images-off", state.off);
-        const line = byId("off-line");
-        line.classList.toggle("images-all-on", !names.size);
-        line.querySelector(".off-says").textContent = names.size ? `Without ${[...names].join(", ")}` : "Every head is on";
-        for (const button of all(".ranked-row")) button.setAttribute("aria-pressed", String(isHead(button)));
-        for (const button of all(".patch")) {
-            const here = patch && Number(button.dataset.row) === patch[0] && Number(button.dataset.column) === patch[1];
-            button.setAttribute("aria-pressed", String(Boolean(here)));
-        }
+    // Of every query where they are small; else of the one that is locked.
+    async function askMaps(chosen) {
+        const mine = ++number, question = (patch) => aotlens.address.format("images", { ...chosen, patch }).split("?")[1] ?? "";
+        await ready;
+        byId("grid")?.setAttribute("aria-busy", "true");
+        let maps = await fetchMaps(question(null));
+        if (maps?.only && heads.query) maps = await fetchMaps(question(heads.query));
+        if (mine !== number) return; // something else by now
+        byId("grid")?.removeAttribute("aria-busy");
+        heads.set({ maps });
     }
 
     // ── choices ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    function chooseImage(image) {
-        state.image = image;
-        mark();
-        setProps("images-image", { data: image });
+    const stored = (store) => waiting.get(store) ?? dash_component_api.getLayout(`images-${store}`)?.props.data ?? null;
+    const waiting = new Map(); // by store: what it will hold once the frame is drawn
+
+    function send(values) {
+        if (!waiting.size) requestAnimationFrame(() => setTimeout(sendAll));
+        for (const [store, data] of Object.entries(values)) waiting.set(store, data);
     }
 
-    function chooseHead(layer, head) {
-        Object.assign(state, { layer, head });
-        mark();
-        setProps("images-head", { data: head });
-        setProps("images-layer", { value: layer });
+    function sendAll() {
+        const all = [...waiting], layer = waiting.get("head")?.[0];
+        waiting.clear();
+        for (const [store, data] of all) setProps(`images-${store}`, { data });
+        if (layer !== undefined && layer !== dash_component_api.getLayout("images-layer").props.value) setProps("images-layer", { value: layer });
     }
 
-    function choosePatch(row, column) {
-        const same = state.patch && state.patch[0] === row && state.patch[1] === column;
-        state.patch = same ? null : [row, column];
-        mark();
-        setProps("images-patch", { data: state.patch });
+    function choose(values) {
+        heads.set(values);
+        send(values);
     }
 
-    const found = (event, selector) => event.target instanceof Element ? event.target.closest(`.images-page ${selector}`) : null;
-    const numbers = (element, ...names) => names.map((name) => Number(element.dataset[name]));
+    aotlens.onPick("images-ranked", ([layer, head]) => heads.choose(layer, head));
+
+    function turn(pages) {
+        const start = shown && Math.max(0, shown.start + pages * shown.per_page);
+        if (shown && start < shown.n_all) send({ start });
+    }
+
+    // What the server has put in the place of what there is not, and the classes that can be chosen.
+    function setControls({ data, of, layers, options }) {
+        const control = function (name, props) {
+            const now = dash_component_api.getLayout(`images-${name}`).props;
+            if (Object.keys(props).some((prop) => !same(props[prop], now[prop]))) setProps(`images-${name}`, props);
+        };
+        const listed = (names) => names.map((label, value) => ({ value: String(value), label }));
+        control("data", { value: data });
+        control("of", { data: listed(options.of), value: of === null ? null : String(of) });
+        control("target", { data: listed(options.target) });
+        control("layer", { max: Math.max(layers - 1, 1), disabled: layers === 1 });
+    }
+
+    // What the page says beside the widget.
+    function mark() {
+        const line = byId("off-line"), [layer, head] = heads.head;
+        if (!line) return;
+        line.classList.toggle("images-all-on", !heads.off.length);
+        const says = heads.off.length ? `${heads.off.length > 1 ? "Heads" : "Head"} ${heads.off.map((pair) => pair.join(".")).join(", ")} ablated` : "No heads ablated";
+        const title = shown ? `Image ${heads.image + 1}, head ${layer}.${head}` : "One image";
+        for (const [element, text] of [[line.querySelector(".off-says"), says], [byId("maps-title"), title]])
+            if (element.textContent !== text) element.textContent = text;
+        byId("page").style.setProperty("--images", heads.maps?.images ?? 1);
+    }
 
     document.addEventListener("click", function (event) {
-        const cell = found(event, ".map-cell"), image = found(event, ".gallery-image"), patch = found(event, ".patch");
-        const ranked = found(event, ".ranked-row");
-        if (cell) {
-            chooseImage(Number(cell.dataset.image));
-            chooseHead(...numbers(cell, "layer", "head"));
-        }
-        if (image) chooseImage(Number(image.dataset.image));
-        if (patch) choosePatch(...numbers(patch, "row", "column"));
-        if (ranked) chooseHead(...numbers(ranked, "layer", "head"));
         if (found(event, "#images-clear")) clear();
         if (found(event, "#images-use")) look();
-    });
-
-    const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
-
-    function goTo(event, from, to) {
-        event.preventDefault();
-        if (!to) return null;
-        from.tabIndex = -1;
-        to.tabIndex = 0;
-        to.focus();
-        return to;
-    }
-
-    document.addEventListener("keydown", function (event) {
-        const cell = found(event, ".map-cell"), image = found(event, ".gallery-image"), patch = found(event, ".patch");
-        if (cell && event.key === "x") aotlens.toggleHead("images-off", ...numbers(cell, "layer", "head"));
-        if (patch && event.key === "Escape" && state.patch) choosePatch(...state.patch);
-        const step = STEPS[event.key];
-        if (!step) return;
-        if (cell) {
-            const [row, column] = numbers(cell, "row", "image");
-            const to = document.querySelector(`.map-cell[data-row="${row + step[0]}"][data-image="${column + step[1]}"]`);
-            const next = goTo(event, cell, to);
-            if (next) {
-                chooseImage(Number(next.dataset.image));
-                chooseHead(...numbers(next, "layer", "head"));
-            }
-        }
-        if (image) {
-            const to = document.querySelector(`.gallery-image[data-image="${Number(image.dataset.image) + step[0] + step[1]}"]`);
-            const next = goTo(event, image, to);
-            if (next) chooseImage(Number(next.dataset.image));
-        }
-        if (patch) {
-            const [row, column] = numbers(patch, "row", "column");
-            goTo(event, patch, document.querySelector(`.patch[data-row="${row + step[0]}"][data-column="${column + step[1]}"]`));
-        }
+        if (found(event, "#images-all-on")) choose({ off: [] });
+        if (found(event, "#images-previous")) turn(-1);
+        if (found(event, "#images-next")) turn(1);
     });
 
     // ── drawing ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -184,38 +181,63 @@
 
     // ── what Dash calls ─────────────────────────────────────────────────────────────────────────────────────
 
-    // What Dash has from `show` already starts nothing. A page that is opened again has new stores, which hold nothing.
-    let sent = { page: null, text: null };
+    const MAPS = ["checkpoint", "data", "of", "start", "own", "off", "how"]; // what maps depend on
+    let asked = {}, measured = {}; // of a page that is opened again, the stores are new and hold nothing
 
     aotlens.page("images", {
-        show: function ({ shown, image, head, patch, off, layer, how, target, cells, gallery, ranked, pictures }) {
-            aotlens.draw("images-cells", cells);
-            aotlens.draw("images-gallery", gallery);
-            aotlens.draw("images-ranked", ranked);
-            aotlens.draw("images-pictures", pictures);
-            Object.assign(state, { shown, image: image ?? 0, head: head ?? 0, patch: patch || null, off: off || [], layer: layer ?? 0 });
-            requestAnimationFrame(mark);
-            const page = byId("page");
-            const picked = shown && {
-                ...shown, image: state.image, layer: state.layer, head: state.head, patch: state.patch, off: state.off, how,
-                target: target ?? null,
-            };
-            const answer = { remove: shown && shown.own.length ? "" : "hidden" };
-            const text = JSON.stringify(picked ?? null);
-            if (sent.page === page && sent.text === text) return answer;
-            sent = { page, text };
-            const canvas = byId("canvas");
-            if (canvas) pen(canvas);
-            return { ...answer, picked: picked ?? null };
+        choose: function ({ shown: before, ...form }) {
+            if (asked.page !== byId("page")) asked = { page: byId("page") };
+            for (const name of ["of", "target"]) form[name] = form[name] ? Number(form[name]) : null;
+            const old = asked.form && before ? { ...asked.form, ...before } : null, others = old && ["data", "of"].filter((name) => !same(old[name], form[name]));
+            if (others?.length && form.start) {
+                setProps("images-start", { data: 0 }); // and then again
+                return {};
+            }
+            if (others?.includes("data") && form.of !== null) {
+                setProps("images-of", { value: null });
+                return {};
+            }
+            const known = old && Object.keys(form).every((name) => same(form[name], old[name])); // the answer has set controls
+            const maps = Object.fromEntries(MAPS.map((name) => [name, form[name]]));
+            if (!known && !same(form, asked.form)) {
+                // Not as an output: what is drawn sets the controls, and Dash would wait for itself in a circle of callbacks.
+                setProps("images-chosen", { data: form });
+                if (!same(maps, asked.maps)) askMaps(maps);
+            }
+            Object.assign(asked, { form, maps });
+            return {};
         },
 
-        turn: function ({ shown }) {
-            if (!shown) return {};
-            const step = aotlens.triggered() === "images-later" ? shown.per_page : -shown.per_page;
-            const next = Math.max(0, shown.start + step);
-            return next < shown.n_all ? { start: next } : {};
+        show: function ({ shown: now, image, head, patch, off, layer, view, order, ranking, added, taken, ranked, likeliest }) {
+            aotlens.drawTables("images-ranked", ranked);
+            aotlens.draw("images-likeliest", likeliest);
+            const columns = byId("columns"), there = ([layer, head]) => layer < now.layers && head < now.heads, values = { image, head, patch, off };
+            if (columns.dataset.empty !== "no model") columns.toggleAttribute("data-empty", !now);
+            const isRanked = now && ranking && ranking.checkpoint === now.checkpoint && ranking.data === now.data;
+            byId("consistency")?.toggleAttribute("data-made", Boolean(isRanked));
+            if (now) {
+                if (shown && !same(shown.own, now.own)) values.image = 0;
+                if (image >= now.n) values.image = 0;
+                if (!there(head)) values.head = [Math.min(head[0], now.layers - 1), Math.min(head[1], now.heads - 1)];
+                if (patch && Math.max(...patch) >= now.rows) values.patch = null;
+                if (!off.every(there)) values.off = off.filter(there);
+                for (const name of Object.keys(values)) if (waiting.has(name)) values[name] = waiting.get(name);
+                send(Object.fromEntries(Object.entries(values).filter(([name, value]) => !same(value, stored(name)))));
+            }
+            if (now && now !== shown) setControls(now);
+            shown = now;
+            ready.then(function () {
+                for (const [id, Part] of Object.entries(heads.places)) heads.part(Part, byId(id));
+                const { patch: query, ...rest } = values;
+                heads.set({ ...rest, query, weighted: view === "weighted", added, taken, ranking: order === "consistent" && isRanked ? ranking.heads : null,
+                    ...(now ? {} : { maps: null }) });
+            });
+            if (aotlens.triggered() === "images-layer" && layer !== head[0]) ready.then(() => heads.choose(layer, head[1]));
+            if (byId("canvas")) pen(byId("canvas"));
+            const answer = { remove: now?.own.length ? "" : "hidden" }, of = now && { checkpoint: now.checkpoint, data: now.data };
+            if (measured.page === columns && same(measured.of, of)) return answer;
+            measured = { page: columns, of };
+            return { ...answer, measured: of };
         },
-
-        switchAllOn: () => ({ off: [] }),
     });
 })();

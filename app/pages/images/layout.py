@@ -7,30 +7,39 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
+from aotlens.views.image_captions import HOWS
 from app.core import Core
-from app.pages.images import captions, explanations
 from app.pages.images.address import ImagesState
-from app.pages.images.ids import ids
-from app.pages.images.service import NO_MODEL, ImageViews
-from app.shell import ids as shell
-from app.shell.background import stop_bar
+from app.pages.images.ids import VIEWS, ids
+from app.pages.images.service import NO_MODEL, Images
 from app.shell.controls import labelled, link_button, slider, switch_of
 from app.shell.drawn import drawn
 from app.shell.graph import caption
 from app.shell.notices import empty
-from app.shell.panel import panel, tabs
+from app.shell.panel import about, panel, tabs
+from app.shell.tables import value_tables
+from app.shell.views import about_view, start_bar
 
+_FILES = ("csv", "json", "python")
+_ABOUT = about(
+    "Images of the data's test set, on which aotlens trains nothing, one of each class in turn; yours come first. "
+    "Below each stands what the full model predicts, and with what probability; ✗ marks a wrong prediction, before the "
+    "image's own class. A PNG or JPEG that you upload, or a drawing, is kept on the machine that runs the app, scaled "
+    "down and without anything but its pixels; its middle square goes to the model. The address in your browser holds "
+    "everything you choose here."
+)
 #: Pixels a side of the place to draw in.
 _CANVAS = 224
 
 
-def layout(core: Core, service: ImageViews, state: ImagesState) -> html.Div:
+def layout(core: Core, service: Images, state: ImagesState) -> html.Div:
     """The page for an address; with nothing in it, the first model of images on what it was trained on."""
     checkpoint = state.checkpoint or core.catalog.default_of_images()
     stores = {
-        ids.START: state.start, ids.OWN: list(state.own), ids.SENT: None, ids.SHOWN: None, ids.IMAGE: state.image,
-        ids.HEAD: state.head, ids.PATCH: None if state.patch is None else list(state.patch),
-        ids.OFF: [list(one) for one in state.off], ids.RANKING: None, ids.PICKED: None,
+        ids.START: state.start, ids.OWN: list(state.own), ids.IMAGE: state.image, ids.HEAD: [state.layer, state.head],
+        ids.OFF: [list(one) for one in state.off], ids.PATCH: None if state.patch is None else list(state.patch),
+        **dict.fromkeys((ids.SENT, ids.CHOSEN, ids.SHOWN, ids.ADDED, ids.TAKEN, ids.MEASURED, ids.RANKING)),
+        **dict.fromkeys((ids.FORM, ids.DRAWN, ids.RANKED_OF)),
     }  # fmt: skip
     sections = {
         "maps": ("Maps", _maps_panel(core)),
@@ -69,18 +78,18 @@ def _images_panel(core: Core, state: ImagesState, checkpoint: str | None) -> htm
         dmc.ButtonGroup(
             [
                 dmc.Button(text, id=name, n_clicks=0, size="xs", variant="default")
-                for text, name in (("Earlier", ids.EARLIER), ("Later", ids.LATER))
+                for text, name in (("Previous", ids.PREVIOUS), ("Next", ids.NEXT))
             ]
         ),
         _own_images(core),
-        link_button(ids.OPEN_CARD, "Its card", core.links.to("checkpoints")),
+        link_button(ids.OPEN_CARD, "Model card", core.links.to("checkpoints")),
     ]  # fmt: skip
     content = [
         html.Div(choice, className="images-choice"),
         caption(ids.PANEL),
         *([] if models else [empty(NO_MODEL)]),
     ]
-    return panel(ids.PANEL, "Images", explanations.PANEL, content)
+    return panel(ids.PANEL, "Images", _ABOUT, content, follows=ids.CHOSEN, always=True)
 
 
 def _own_images(core: Core) -> html.Div:
@@ -94,7 +103,7 @@ def _own_images(core: Core) -> html.Div:
         **{"role": "img", "aria-label": "Draw here with a pointer, white on black"},
     )  # fmt: skip
     buttons = [
-        html.Button("Look at it", id=ids.USE, className="plain-button"),
+        html.Button("Use it", id=ids.USE, className="plain-button"),
         html.Button("Clear", id=ids.CLEAR, className="plain-button"),
     ]
     return html.Div(
@@ -128,16 +137,15 @@ def _grid_panel(core: Core, state: ImagesState, checkpoint: str | None) -> html.
         switch_of(ids.ORDER, "Order of the heads", state.order, orders),
     ]
     how = dmc.Select(
-        id=ids.HOW, data=[{"value": name, "label": label} for name, label in captions.STAND_INS.items()],
-        value=state.how, allowDeselect=False, size="xs", w=200, **{"aria-label": "What stands in their place"},
+        id=ids.HOW, data=[{"value": name, "label": label} for name, label in HOWS.items()], value=state.how,
+        allowDeselect=False, size="xs", w=200, **{"aria-label": "Replace head output with"},
     )  # fmt: skip
     off = [
         html.Span(className="off-says", role="status"),
-        html.Span("· off means"),
+        html.Span("· replace head output with"),
         how,
-        dmc.Button("All on", id=ids.ALL_ON, n_clicks=0, size="compact-xs", variant="default", className="all-on"),
+        dmc.Button("Ablate none", id=ids.ALL_ON, n_clicks=0, size="compact-xs", variant="default", className="all-on"),
     ]
-    picture = html.Img(id=ids.GRID_PICTURE, src="", alt="", className="images-sprite", draggable="false")
     content = [
         html.Div(
             [
@@ -148,24 +156,24 @@ def _grid_panel(core: Core, state: ImagesState, checkpoint: str | None) -> html.
         ),
         html.Div(
             [
-                html.Div([picture, drawn(ids.CELLS, "images-cells", "Heads and images", **{"data-switches": ids.OFF})],
-                         className="images-maps"),
-                drawn(ids.GALLERY, "images-gallery", "Images"),
+                html.Div(
+                    id=ids.GRID_CELLS, className="images-cells patch-maps", role="group",
+                    **{"aria-label": "Heads and images. Arrow keys move, x ablates a head."},
+                ),
+                html.Div(id=ids.GALLERY, className="images-gallery", role="group", **{"aria-label": "Images"}),
             ],
             className="images-grid",
         ),
     ]  # fmt: skip
-    return panel(
-        ids.GRID, "Heads × images", explanations.GRID, content, controls=controls, exports=("png", "npz", "python")
-    )
+    return _view_panel(ids.GRID, content, controls=controls, exports=("png", "svg", "npz", *_FILES))
 
 
 def _maps_panel(core: Core) -> html.Section:
-    content = [caption(ids.MAPS), drawn(ids.PICTURES, "images-pictures", "Maps of one image")]
-    link = link_button(ids.OPEN_CIRCUITS, "The head's circuits", core.links.to("circuits"))
-    return panel(
-        ids.MAPS, "One image", explanations.MAPS, content, controls=link, exports=("csv", "python"), follows=ids.PICKED
+    pictures = html.Div(
+        id=ids.PICTURES, className="images-pictures", role="group", **{"aria-label": "Maps of one image"}
     )
+    link = link_button(ids.OPEN_CIRCUITS, "The head's circuits", core.links.to("circuits"))
+    return _view_panel(ids.MAPS, [caption(ids.MAPS), pictures], controls=link, follows=ids.CHOSEN)
 
 
 def _paths_panel(state: ImagesState) -> html.Section:
@@ -173,26 +181,24 @@ def _paths_panel(state: ImagesState) -> html.Section:
         id=ids.TARGET, data=[], value=None if state.target is None else str(state.target), clearable=True, size="xs",
         placeholder="the predicted class", w=170, **{"aria-label": "Class whose logit is taken apart"},
     )  # fmt: skip
-    content = [
-        html.Div(id=shell.body(ids.PATHS), className="images-sums", role="status"),
-        html.Img(id=ids.PATHS_PICTURE, src="", alt="", className="images-large", draggable="false"),
-    ]
-    return panel(
-        ids.PATHS, "What patches add to a class", explanations.PATHS, content,
-        controls=labelled("Class", target, size="xs"), exports=("png", "csv", "python"), follows=ids.PICKED,
+    content = [caption(ids.PATHS), html.Div(id=ids.PATHS_PICTURE, className="images-large patch-maps")]
+    return _view_panel(
+        ids.PATHS, content, controls=labelled("Class", target, size="xs"), exports=("png", "svg", *_FILES),
+        follows=ids.CHOSEN,
     )  # fmt: skip
 
 
 def _predictions_panel() -> html.Section:
-    content = [caption(ids.PREDICTIONS), html.Div(id=shell.body(ids.PREDICTIONS), className="images-table", tabIndex=0)]
-    exports = ("csv", "python")
-    return panel(ids.PREDICTIONS, "Predictions", explanations.PREDICTIONS, content, exports=exports, follows=ids.PICKED)
+    content = [caption(ids.PREDICTIONS), drawn(ids.LIKELIEST, "images-table", "Classes by probability", tabIndex=0)]
+    return _view_panel(ids.PREDICTIONS, content, follows=ids.CHOSEN)
 
 
 def _consistency_panel() -> html.Section:
-    ranked = drawn(ids.RANKED, "images-ranked", "Heads, the most consistent first")
-    again = dmc.Button(
-        "Measure", id=shell.start(ids.CONSISTENCY), n_clicks=0, size="compact-sm", variant="default", className="hidden"
-    )
-    content = [stop_bar(ids.CONSISTENCY, again), caption(ids.CONSISTENCY), ranked]
-    return panel(ids.CONSISTENCY, "Consistency of heads", explanations.CONSISTENCY, content, exports=("csv", "python"))
+    ranked = value_tables(ids.RANKED, "Heads, the most consistent first")
+    content = [start_bar(ids.CONSISTENCY), caption(ids.CONSISTENCY), ranked]
+    return _view_panel(ids.CONSISTENCY, content, follows=ids.MEASURED, always=True)
+
+
+def _view_panel(id: str, content: Any, *, exports: Any = _FILES, **rest: Any) -> html.Section:
+    """The panel of a view whose maps the widget draws."""
+    return panel(id, VIEWS[id].title, about_view(VIEWS[id]), content, exports=exports, **rest)

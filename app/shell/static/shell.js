@@ -177,7 +177,7 @@
     // The entries PNG and SVG of a panel's export menu: its figure, or its picture.
     function savePicture(panel, format) {
         if (panel.querySelector(".paper-figure")) return; // made by the server (`sharing.save_pictures`)
-        const plot = panel.querySelector(".js-plotly-plot"), image = panel.querySelector("img[src]"), box = panel.querySelector(".large");
+        const plot = panel.querySelector(".js-plotly-plot"), image = panel.querySelector("img[src]"), box = panel.querySelector(".large, .patch-maps");
         const title = panel.querySelector(".panel-title").textContent;
         if (box && box.map) box.map.file(format).then(({ name, content }) => saveBlob(content, `${safeName(name)}.${format}`));
         else if (plot && plot.data.length) savePlot(plot, format, title);

@@ -14,32 +14,32 @@ import transformers
 
 from aotlens.checkpoints import import_external
 from aotlens.data.images import ImageProcessor, open_images
-from aotlens.heads import semantic_consistency
 from aotlens.models import hook_names
 from app.core import Core
 from app.core.errors import RequestError
 from app.core.settings import Settings
 from app.factory import create_app
-from app.pages.atlas import service as atlas
+from app.pages.atlas.service import AtlasRequest
 from app.pages.compare.address import CompareState
-from app.pages.distillation import service as distillation
-from app.pages.images import captions
+from app.pages.distillation.service import DistillationRequest
+from app.pages.images import callbacks
 from app.pages.images.address import ADDRESS
-from app.pages.images.asking import Picked
-from app.pages.images.request import ImageRequest
-from app.pages.images.service_consistency import Images
+from app.pages.images.ids import VIEWS, ids
+from app.pages.images.maps import packed, sayings
+from app.pages.images.service import ImageRequest, Images
 from app.pages.subspaces.service_audit import AuditRequest
 from app.pages.trigrams.address import TrigramsState
-from tests.app.conftest import save_images, wait
+from tests.app.conftest import save_images
 from tests.app.images.conftest import picture_file
 from tests.messages import refused, says
+from tests.widget.decoded import unpacked
 
-FIRST = ImageRequest(checkpoint="digits-tiny", data="digits", of=None, start=0, own=())
+FIRST = {"checkpoint": "digits-tiny", "data": "digits"}
 DIGITS = open_images("digits")
 
 
 @pytest.fixture(scope="module")
-def views(image_core: Core) -> Images:
+def images(image_core: Core) -> Images:
     return Images(image_core)
 
 
@@ -51,90 +51,88 @@ def with_images(core: Core, file: Path, labels: Iterable[int]) -> Core:
     return Core.start(replace(core.settings, images=(f"npz:{file}",)))
 
 
-def picked(views: Images, asked: ImageRequest = FIRST, **choices: Any) -> Picked:
-    shown = {**asked.to_dict(), "n": len(views.of(asked).images), "layers": 2, "heads": 3, "rows": 4, "columns": 4}
-    looks = {"image": 0, "layer": 0, "head": 0, "patch": None, "off": [], "how": "zero", "target": None}
-    return Picked.from_dict({**shown, **looks, **choices})
+def shown(images: Images, panel: str, chosen: ImageRequest) -> Any:
+    return images.workshop.result(VIEWS[panel], chosen)
 
 
-def test_one_image_of_each_class_in_turn(views: Images) -> None:
-    batch = views.batch(None, None, None, 0, ())
-    assert batch.asked == FIRST and batch.labels == tuple(range(10)) and batch.n_all == len(DIGITS.test)
-    assert torch.equal(batch.images, DIGITS.test.images[list(batch.indices)])
-    of_seven = views.batch("digits-tiny", "digits", 7, 10**6, ())
+def recognised(images: Images, chosen: ImageRequest) -> str:
+    return callbacks.says_recognised(images, chosen, images.run(chosen, full=True))
+
+
+def test_one_image_of_each_class_in_turn(images: Images) -> None:
+    assert images.values({}) == images.values(FIRST)
+    chosen = images.chosen(images.values(FIRST))
+    assert chosen.labels.tolist() == list(range(10)) and chosen.n_all == len(DIGITS.test)
+    assert torch.equal(chosen.images, DIGITS.test.images[list(chosen.indices)])
+    of_seven = images.chosen(images.values({**FIRST, "of": "7", "start": 10**6}))
     where = [place for place, label in enumerate(DIGITS.test.labels.tolist()) if label == 7]
-    assert of_seven.labels == (7,) and of_seven.indices == (where[-1],) and of_seven.n_all == len(where)
-    unknown = views.batch("digits-tiny", "no such data", 99, 10, ("image-0123456789abcdef", "../x"))
-    assert unknown.asked == replace(FIRST, start=10) and unknown.labels == tuple(range(10))
+    assert of_seven.indices == (where[-1],) and of_seven.n_all == len(where)
+    unknown = images.values({"data": "no such data", "of": 99, "start": 10, "own": ("image-0123456789abcdef", "../x")})
+    assert unknown == images.values({**FIRST, "start": 10})
 
 
-def test_maps_and_predictions_are_those_of_the_model(views: Images) -> None:
-    batch, run = views.of(FIRST), views.run(FIRST)
-    model = views.load("digits-tiny")[1].model
-    inputs = (batch.images.float() / 255 - DIGITS.train.mean[:, None, None]) / DIGITS.train.deviation[:, None, None]
+def test_maps_and_predictions_are_those_of_the_model(images: Images) -> None:
+    chosen = images.values(FIRST)
+    run, model = images.run(chosen), images.load("digits-tiny")[1].model
+    pixels = images.chosen(chosen).images
+    inputs = (pixels.float() / 255 - DIGITS.train.mean[:, None, None]) / DIGITS.train.deviation[:, None, None]
     logits, cache = model.run_with_cache(inputs)
     np.testing.assert_allclose(run.logits, logits.detach().numpy(), atol=1e-4)
-    np.testing.assert_allclose(run.probabilities.sum(1), 1)
     pattern = cache[hook_names.attn(1, hook_names.PATTERN)][:, :, 0, 1:].reshape(10, 3, 4, 4)  # of [CLS], without it
     np.testing.assert_allclose(run.maps.attention()[:, 1], pattern.detach().numpy(), atol=1e-5)
-    assert views.run(FIRST) is run
+    assert images.run(chosen) is run
+    header, (sent, steps, tops, *_) = unpacked(packed(images, chosen))
+    np.testing.assert_array_equal(sent, pixels.numpy().ravel())
+    drawn = (steps.reshape(10, 2, 3, 17, 16) / 255 * tops.view("<f4").reshape(10, 2, 3, 17, 1))[:, 1, :, 0]
+    np.testing.assert_allclose(drawn.reshape(pattern.shape), pattern.detach().numpy(), atol=0.003)
+    assert header["query"] == "[CLS]" and header["only"] is None
 
 
-def test_heads_that_are_off_write_nothing(views: Images) -> None:
-    model = views.load("digits-tiny")[1].model
-    without = views.run(FIRST, ((0, 1), (1, 2)), "zero")
+def test_what_is_wrong_is_marked_and_named(images: Images) -> None:
+    """Of random weights most are wrong: whatever the model gets wrong by hand, the gallery and the sentence say."""
+    chosen = images.values(FIRST)
+    best = images.run(chosen).logits.argmax(1)
+    wrong = [place for place, number in enumerate(best) if number != place]
+    assert wrong and [place for place, said in enumerate(sayings(images, chosen)) if said["wrong"]] == wrong
+    names = ", ".join(str(place + 1) for place in wrong)
+    said = recognised(images, chosen)
+    assert f"{10 - len(wrong)} of these 10 are recognised" in said and f"{names} " in said
+
+
+def test_ablated_heads_write_nothing(images: Images) -> None:
+    model, chosen = images.load("digits-tiny")[1].model, images.values({**FIRST, "off": [[0, 1], [1, 2]]})
+    ablated = images.run(chosen)
     kept = [block.attn.W_O.detach().clone() for block in model.blocks]
     try:
         with torch.no_grad():
             model.blocks[0].attn.W_O[1], model.blocks[1].attn.W_O[2] = 0, 0
-            expected = model(model.to_images(views.of(FIRST).images))
+            expected = model(model.to_images(images.chosen(chosen).images))
     finally:
         with torch.no_grad():
             for block, weights in zip(model.blocks, kept, strict=True):
                 block.attn.W_O.copy_(weights)
-    np.testing.assert_allclose(without.logits, expected.numpy(), atol=1e-4)
-    assert np.abs(without.logits - views.run(FIRST).logits).max() > 1e-2
+    np.testing.assert_allclose(ablated.logits, expected.numpy(), atol=1e-4)
+    assert np.abs(ablated.logits - images.run(chosen, full=True).logits).max() > 1e-2
     for how in ("mean", "position_mean", "uniform", "fixed_pattern", "resample"):
-        other = views.run(FIRST, ((0, 1),), how)
-        assert np.abs(other.logits - without.logits).max() > 1e-3, how
-    says(captions.without(without), "Without 0.1, 1.2", "nothing")
+        other = images.run(images.values({**FIRST, "off": [[0, 1]], "how": how}))
+        assert np.abs(other.logits - ablated.logits).max() > 1e-3, how
+    with refused("how", error=RequestError):
+        images.run(images.values({**FIRST, "off": [[0, 1]], "how": "nothing"}))
 
 
-def test_paths_add_up_to_the_logit(views: Images) -> None:
-    chosen = picked(views, image=3)
-    found, target = views.contributions(FIRST, 3), chosen.class_of(views)
-    assert target == int(views.run(FIRST).logits[3].argmax()) and picked(views, image=3, target=5).class_of(views) == 5
-    parts, place = found.logit, found.place(target)
-    total = parts.patches[0, place].sum() + parts.class_token[0, place] + parts.positions[0, place]
-    assert total + parts.biases[0, place] == pytest.approx(views.run(FIRST).logits[3, target], abs=1e-3)
-    assert f"{views.run(FIRST).logits[3, target]:+.3f}" in captions.of_paths(found, place, str(target))[0]
-    asked = views.batch("digits-vit", None, None, 0, ()).asked
-    found = views.contributions(asked, 0)
-    assert f"MLPs {found.logit.mlps[0, 2]:+.3f}" in captions.of_paths(found, 2, "2")[0]
-    np.testing.assert_allclose(found.logit.total[0], views.run(asked).logits[0], atol=1e-3)
+def test_what_the_browser_says_stays_within_what_is_shown(images: Images) -> None:
+    wild = images.values({**FIRST, "image": 99, "off": [[0, 1], [5, 5]], "target": 77}, [7, 9], [4, 0])
+    assert (wild.image, wild.head, wild.patch, wild.ablated, wild.target) == (9, (1, 2), None, ((0, 1),), None)
 
 
-def test_consistency_is_of_every_head(views: Images) -> None:
-    consistencies = views.consistencies
-    with pytest.raises(RequestError, match="isn't measured yet"):
-        consistencies.made(FIRST)
-    found = wait(consistencies.start(FIRST)).result
-    assert found.within.shape == (2, 3) and found.n_images == 40
-    assert sorted(found.ranking()) == [(layer, head) for layer in range(2) for head in range(3)]
-    assert consistencies.made(replace(FIRST, start=20)) is found
-    model, chosen = views.load("digits-tiny")[1].model, DIGITS.test.take(DIGITS.test.by_turns()[:40])
-    own = semantic_consistency(model, model.to_images(chosen.images), chosen.labels, n_permutations=200)
-    np.testing.assert_allclose(found.within, own.within)
-
-
-def test_consistency_that_cannot_be_measured_says_why(image_core: Core, tmp_path: Path) -> None:
-    """One image of each class has no pair of one class."""
-    views = Images(with_images(image_core, tmp_path / "few.npz", labels=[0, 1]))
-    job = wait(views.consistencies.start(views.batch("digits-tiny", "few.npz", None, 0, ()).asked))
-    assert job.state == "failed"
-    says(job.error, "two classes", "two images")
-    with pytest.raises(RequestError, match="isn't measured yet"):
-        views.consistencies.made(ImageRequest(checkpoint="digits-tiny", data="few.npz", of=None, start=0, own=()))
+def test_own_images_come_first_and_have_no_class(images: Images) -> None:
+    key = images.core.images.own.keep(picture_file())
+    chosen = images.values({**FIRST, "own": (key,)})
+    own = images.chosen(chosen)
+    assert own.n_own == 1 and own.labels.tolist() == [-1, *range(10)] and chosen.n_images == len(own.images) == 11
+    assert own.images[0, 0, 2:4, 4:7].float().mean() > 100 > own.images[0, 0, :, :2].float().mean()
+    assert callbacks.predict(images, chosen, shown(images, ids.PREDICTIONS, chosen))["caption"].startswith("The full")
+    assert sayings(images, chosen)[0]["title"].startswith("yours") and "of these 10" in recognised(images, chosen)
 
 
 def test_data_that_number_their_classes_get_the_names_of_the_model(image_core: Core, tmp_path: Path) -> None:
@@ -142,33 +140,18 @@ def test_data_that_number_their_classes_get_the_names_of_the_model(image_core: C
     named = replace(DIGITS.train, classes=tuple("abcdefghij"))
     save_images(tmp_path / "models", "lettered", processor=ImageProcessor.of(named, "letters"))
     core = with_images(image_core, tmp_path / "ten.npz", labels=range(10))
-    views = Images(Core.start(replace(core.settings, checkpoints=(tmp_path / "models",))))
-    batch = views.batch("lettered", "ten.npz", None, 0, ())
-    assert batch.names == tuple("abcdefghij") and batch.are_names_lent and views.knows(batch)
-    said = captions.of_batch(batch, "letters", True, views.run(batch.asked))
+    images = Images(Core.start(replace(core.settings, checkpoints=(tmp_path / "models",))))
+    chosen = images.values({"checkpoint": "lettered", "data": "ten.npz"})
+    assert chosen.names == tuple("abcdefghij") and chosen.are_names_lent and chosen.is_known
+    said = recognised(images, chosen)
     assert "number their classes" in said and "are recognised" in said
-    digits = views.batch("lettered", "digits", None, 0, ())  # whose numbers are names
-    assert digits.names == tuple("0123456789") and not views.knows(digits) and not digits.are_names_lent
+    digits = images.values({"checkpoint": "lettered", "data": "digits"})  # whose numbers are names
+    assert digits.names == tuple("0123456789") and not digits.is_known and not digits.are_names_lent
     fewer = Images(with_images(image_core, tmp_path / "few.npz", labels=[0, 1]))
-    assert fewer.batch("digits-tiny", "few.npz", None, 0, ()).names == ("0", "1")
-
-
-def test_what_the_browser_says_stays_within_what_is_shown(views: Images) -> None:
-    wild = picked(views, image=99, layer=7, head=9, patch=[4, 0], off=[[0, 1], [5, 5]], target=77)
-    assert (wild.image, wild.layer, wild.head, wild.patch, wild.off) == (9, 1, 2, None, ((0, 1),))
-    assert wild.class_of(views) == int(views.run(FIRST).logits[9].argmax())
-
-
-def test_own_images_come_first_and_have_no_class(views: Images) -> None:
-    key = views.core.images.own.keep(picture_file())
-    batch = views.batch("digits-tiny", "digits", None, 0, (key,))
-    assert batch.n_own == 1 and batch.labels == (None, *range(10)) and len(batch.images) == 11
-    assert batch.images[0, 0, 2:4, 4:7].float().mean() > 100 > batch.images[0, 0, :, :2].float().mean()
-    known = views.knows(batch)
-    said = captions.of_prediction(
-        batch, 0, views.classes("digits-tiny"), known, views.run(batch.asked), views.run(batch.asked)
-    )
-    assert known and said.startswith("The whole model")
+    few = fewer.values({"checkpoint": "digits-tiny", "data": "few.npz"})
+    assert few.names == ("0", "1")
+    with refused("two classes", "two images", error=RequestError):  # one image of each class has no pair of one class
+        shown(fewer, ids.CONSISTENCY, few)
 
 
 def test_other_data_is_said_to_mean_nothing(image_core: Core, tmp_path: Path) -> None:
@@ -177,13 +160,12 @@ def test_other_data_is_said_to_mean_nothing(image_core: Core, tmp_path: Path) ->
     file.parent.mkdir()
     arrays = {f"{name}_{side}": values for name, values in two.items() for side in ("train", "test")}
     np.savez(file, classes=np.array(["round", "square"]), **arrays)
-    views = Images(Core.start(replace(image_core.settings, images=(f"npz:{file}",))))
-    assert views.core.images.names[-1] == "shapes.npz" and views.core.images.spec("shapes.npz") == "npz:shapes.npz"
-    batch = views.batch("digits-tiny", "shapes.npz", None, 0, ())
-    assert batch.images.shape == (4, 3, 8, 8) and batch.names == ("round", "square") and not views.knows(batch)
-    said = captions.of_batch(batch, "digits", False, views.run(batch.asked))
-    assert "trained on digits" in said and "mean nothing" in said
-    assert views.batch("digits-tiny", None, None, 0, ()).asked.data == "digits"
+    images = Images(Core.start(replace(image_core.settings, images=(f"npz:{file}",))))
+    chosen = images.values({"checkpoint": "digits-tiny", "data": "shapes.npz"})
+    assert images.chosen(chosen).images.shape == (4, 3, 8, 8) and not chosen.is_known
+    says(recognised(images, chosen), "trained on digits", "mean nothing")
+    assert "npz:shapes.npz" in VIEWS[ids.MAPS].python(chosen), "a path's last part is all that a browser may know"
+    assert images.values({"checkpoint": "digits-tiny"}).called == "digits"
 
 
 @pytest.mark.parametrize("spec", ["digits", "npz:", "zip:x", "npz:/no/such/file.npz", "folder:/no/such/folder"])
@@ -192,15 +174,34 @@ def test_images_that_are_not_there_stop_the_start(spec: str) -> None:
         Core.start(Settings(images=(spec,)))
 
 
-def test_what_reads_no_images_is_told_where_to_go(views: Images, image_core: Core) -> None:
+def test_what_reads_no_images_is_told_where_to_go(images: Images, image_core: Core) -> None:
     with pytest.raises(RequestError, match="page Heads"):
-        views.load("tiny-mhsa")
+        images.load("tiny-mhsa")
     with pytest.raises(RequestError, match="page Images"):
         image_core.inference.analyse("digits-tiny", "a text")
     assert image_core.catalog.default() == "tiny-mhsa" and image_core.catalog.default_of_images() == "digits-tiny"
     nothing = Images(Core.start(Settings(checkpoints=(), device="cpu")))
     with refused("No checkpoint", "images", error=RequestError):
         nothing.load(None)
+
+
+def test_a_request_has_a_bound(image_core: Core) -> None:
+    """Fewer images of a model whose passes take long, and at last a refusal."""
+    small = Images(Core.start(replace(image_core.settings, max_operations=1.5e6)))
+    chosen = small.values(FIRST)
+    assert 1 < chosen.n_shown < 10 and VIEWS[ids.GRID].cost(chosen) <= 1.5e6 < VIEWS[ids.GRID].cost(
+        replace(chosen, n_images=chosen.n_images + 1)
+    )
+    with refused("operations", error=RequestError):
+        small.run(small.values({**FIRST, "off": [[0, 0]], "how": "mean"}))
+    assert small.workshop.waits(VIEWS[ids.CONSISTENCY], chosen), "it is started, and can be stopped"
+
+
+def test_maps_of_one_query_where_all_are_too_many(images: Images, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.pages.images.maps._MOST", 1000)
+    chosen = images.values(FIRST, patch=[1, 2])
+    header, (_, steps, *_) = unpacked(packed(images, chosen))
+    assert header["only"] == [[1, 2]] and steps.size == 10 * 2 * 3 * 16
 
 
 def test_a_vit_of_others_has_the_views_of_attention(image_core: Core, tmp_path: Path) -> None:
@@ -215,19 +216,21 @@ def test_a_vit_of_others_has_the_views_of_attention(image_core: Core, tmp_path: 
     scaling = tmp_path / "theirs" / "preprocessor_config.json"
     scaling.write_text('{"image_mean": [0.25], "image_std": [0.5]}', encoding="utf-8")
     import_external(tmp_path / "theirs", name="vit", into=tmp_path / "models")
-    views = Images(Core.start(replace(image_core.settings, checkpoints=(tmp_path / "models",))))
-    batch = views.batch("vit", "digits", None, 0, ())
-    run = views.run(batch.asked)
+    images = Images(Core.start(replace(image_core.settings, checkpoints=(tmp_path / "models",))))
+    form = {"checkpoint": "vit", "data": "digits", "image": 3}
+    chosen = images.values(form)
+    run = images.run(chosen)
     with torch.no_grad():
-        own = theirs((batch.images.float() / 255 - 0.25) / 0.5, output_attentions=True)
+        own = theirs((images.chosen(chosen).images.float() / 255 - 0.25) / 0.5, output_attentions=True)
     np.testing.assert_allclose(run.logits, own.logits.numpy(), atol=1e-4)
     for layer, attention in enumerate(own.attentions):
         maps = attention[:, :, 0, 1:].reshape(10, 3, 4, 4)
         np.testing.assert_allclose(run.maps.attention()[:, layer], maps.numpy(), atol=1e-5)
-    assert wait(views.consistencies.start(batch.asked)).result.within.shape == (2, 3)
-    assert np.abs(views.run(batch.asked, ((0, 1),), "mean").logits - run.logits).max() > 1e-4
-    parts = views.contributions(batch.asked, 3).logit
-    np.testing.assert_allclose(parts.total[0], own.logits[3].numpy(), atol=1e-4)
+    assert shown(images, ids.CONSISTENCY, chosen).within.shape == (2, 3)
+    assert np.abs(images.run(images.values({**form, "off": [[0, 1]], "how": "mean"})).logits - run.logits).max() > 1e-4
+    patches = shown(images, ids.PATHS, images.values({**form, "target": "4"}))
+    np.testing.assert_allclose(patches.logit.total[0, 0], own.logits[3, 4].numpy(), atol=1e-4)
+    assert "MLPs" in VIEWS[ids.PATHS].caption(chosen, patches)
 
 
 def test_services_of_text_say_where_models_of_images_are_shown(image_core: Core) -> None:
@@ -236,10 +239,10 @@ def test_services_of_text_say_where_models_of_images_are_shown(image_core: Core)
     name = "digits-tiny"
     asked: dict[str, Callable[[], object]] = {
         "heads": lambda: image_core.inference.analyse(name, "a text"),
-        "atlas": lambda: services["atlas"].start(atlas.Order(checkpoint=name, corpus="", tokens=100)),
+        "atlas": lambda: services["atlas"].start(AtlasRequest(checkpoint=name, corpus="", tokens=100)),
         "compare": lambda: services["compare"].panes(services["compare"].asked_of(CompareState(left=name))),
         "distillation": lambda: services["distillation"].start(
-            distillation.Order(checkpoint=name, corpus="", hidden=(4,), heads=None, seeds=1, tokens=100, costs=False)
+            DistillationRequest(checkpoint=name, corpus="", hidden=(4,), heads=None, seeds=1, tokens=100, costs=False)
         ),
         "paths": lambda: services["paths"].values({"checkpoint": name, "text": "a text"}),
         "subspaces": lambda: services["subspaces"].audits.start(AuditRequest(checkpoint=name, corpus="", draws=5)),

@@ -7,9 +7,9 @@ from typing import Any
 from dash import Input, Output, State, ctx, no_update
 from dash.exceptions import PreventUpdate
 
-from app.core import Core
 from app.core.own_images import too_large
 from app.pages.images.ids import ids
+from app.pages.images.service import Images
 from app.shell.app import App
 from app.shell.browser import Browser
 from app.shell.callbacks import part, spoken
@@ -17,7 +17,7 @@ from app.shell.own_texts import content_of
 from app.shell.props import props, stores
 
 
-def register(app: App, core: Core) -> None:
+def register(app: App, service: Images) -> None:
     """What sends a file, and the callback that keeps it; the panel of the images says what is wrong."""
     app.wiring.register(
         app, "shell",
@@ -38,17 +38,17 @@ def register(app: App, core: Core) -> None:
     def change(sent: Any, remove: Any, own: list[str] | None) -> dict[str, Any]:
         if sent is None and (not remove or ctx.triggered_id != ids.REMOVE):  # a page that is new
             raise PreventUpdate
-        images = core.images.own
+        images, settings = service.core.images.own, service.core.settings
 
         def work() -> list[str]:
             if ctx.triggered_id == ids.REMOVE:
                 for key in own or ():
                     images.delete(key)
                 return []
-            content = content_of(sent, lambda n_bytes: too_large(n_bytes, core.settings))
+            content = content_of(sent, lambda n_bytes: too_large(n_bytes, settings))
             key = images.keep(content, str(sent.get("name") or ""))
             others = [one for one in own or () if one != key]
-            return [key, *others][: core.settings.own_images_shown]
+            return [key, *others][: settings.own_images_shown]
 
         kept, problem = spoken(work, "an image of somebody's own")
         return {"own": no_update if kept is None else kept, "contents": None, "notice": problem}

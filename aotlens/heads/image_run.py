@@ -1,0 +1,239 @@
+"""What a model makes of some images, whole or with heads ablated: its maps and its logits, and what is read off them.
+
+run = image_run(model, images)
+ablated = image_run(model, images, ["1.3"], "mean", reference=others)
+run.head((1, 2), image=3), run.layer(1), run.predictions(3, ablated)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64, UInt8
+from torch import Tensor
+
+from aotlens.conventions import Head, HeadLike, Progress, as_head, as_heads, require_whole
+from aotlens.heads.image_maps import ImageMaps, image_maps
+from aotlens.heads.patch_grid import Query
+from aotlens.heads.without import HeadSwitches
+from aotlens.models import AttentionOnlyTransformer, require_ours
+from aotlens.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LayerOnImages(Result):
+    """Maps of every head of one layer on some images."""
+
+    images: UInt8[np.ndarray, "image channel height width"]
+    layer: int
+    quantity: str
+    """`"attention"` or `"value_weighted"`, as `ImageMaps` has them."""
+    query: str
+    """Whose attention the maps show, in words."""
+    values: Float[np.ndarray, "image head row column"]
+
+    @property
+    def headline(self) -> str:
+        n_images, n_heads, rows, columns = self.values.shape
+        return (
+            f"{self.quantity.replace('_', '-')} of {n_heads} heads of layer {self.layer} to {rows} × {columns} patches "
+            f"of {n_images} images; query: {self.query}"
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a patch: image, head, row, column, and the quantity."""
+        import pandas as pd
+
+        columns: dict[str, Any] = dict(
+            zip(("image", "head", "row", "column"), np.indices(self.values.shape), strict=True)
+        )
+        columns[self.quantity] = self.values
+        return pd.DataFrame({name: values.ravel() for name, values in columns.items()})
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HeadOnImage(Result):
+    """The maps of one head on one image."""
+
+    image: UInt8[np.ndarray, "channel height width"]
+    head: Head
+    query: str
+    """Whose attention the maps show, in words."""
+    attention: Float[np.ndarray, "row column"]
+    value_weighted: Float[np.ndarray, "row column"]
+    rollout: Float[np.ndarray, "row column"] | None
+    """Through all heads and layers; None for patterns with negative entries, which are no shares."""
+
+    @property
+    def maps(self) -> dict[str, np.ndarray]:
+        """All maps by name."""
+        named = {"attention": self.attention, "value_weighted": self.value_weighted}
+        return named if self.rollout is None else {**named, "rollout": self.rollout}
+
+    @property
+    def headline(self) -> str:
+        row, column = np.unravel_index(int(self.attention.argmax()), self.attention.shape)
+        return (
+            f"head {self.head[0]}.{self.head[1]} attends most to patch ({row}, {column}), "
+            f"{self.attention.max():.3f}, of {self.attention.sum():.3f} to all patches; query: {self.query}"
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a patch: row, column, attention, value_weighted, and rollout where there is one."""
+        import pandas as pd
+
+        rows, columns = np.indices(self.attention.shape)
+        named: dict[str, Any] = {"row": rows, "column": columns, **self.maps}
+        return pd.DataFrame({name: values.ravel() for name, values in named.items()})
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClassPredictions(Result):
+    """Logits and probabilities of all classes for one image, by the full model and with heads ablated."""
+
+    classes: tuple[str, ...]
+    logits: Float64[np.ndarray, " class"]
+    probabilities: Float64[np.ndarray, " class"]
+    ablated: Float64[np.ndarray, " class"] | None = None
+    """Probabilities with heads ablated."""
+    n_changed: int = 0
+    """Of all images of the run, those whose predicted class the ablation changes."""
+
+    def best(self, *, ablated: bool = False) -> tuple[str, float]:
+        """The most probable class, and its probability."""
+        values = self.ablated if ablated and self.ablated is not None else self.probabilities
+        return self.classes[int(values.argmax())], float(values.max())
+
+    @property
+    def headline(self) -> str:
+        said = "{} ({:.3f})".format(*self.best())
+        return said if self.ablated is None else "{}; with heads ablated {} ({:.3f})".format(
+            said, *self.best(ablated=True)
+        )  # fmt: skip
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a class: class, logit, probability, and probability_ablated where heads are ablated."""
+        import pandas as pd
+
+        columns = {"class": self.classes, "logit": self.logits, "probability": self.probabilities}
+        return pd.DataFrame(columns | ({} if self.ablated is None else {"probability_ablated": self.ablated}))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ImageRun(Result):
+    """The maps of every head and the logits of every class on some images."""
+
+    images: UInt8[np.ndarray, "image channel height width"]
+    classes: tuple[str, ...]
+    maps: ImageMaps
+    logits: Float64[np.ndarray, "image class"]
+    ablated: tuple[Head, ...] = ()
+    """The heads that are ablated, none for the full model."""
+    how: str = "zero"
+    """What their outputs are replaced with, as in `aotlens.heads.ablation`."""
+
+    @property
+    def probabilities(self) -> Float64[np.ndarray, "image class"]:
+        """The softmax of the logits."""
+        return torch.from_numpy(self.logits).softmax(-1).numpy()
+
+    @property
+    def predicted(self) -> np.ndarray:
+        """The number of the class with the largest logit, for each image."""
+        return self.logits.argmax(1)
+
+    @property
+    def headline(self) -> str:
+        names = ", ".join(f"{layer}.{head}" for layer, head in self.ablated)
+        return self.maps.headline + (f"; {names} ablated ({self.how})" if names else "")
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row an image: image, predicted (the name of a class), probability."""
+        import pandas as pd
+
+        names = [self.classes[number] for number in self.predicted]
+        numbers = range(len(names))
+        return pd.DataFrame({"image": numbers, "predicted": names, "probability": self.probabilities.max(1)})
+
+    def layer(self, layer: int, query: Query = None, quantity: str = "attention") -> LayerOnImages:
+        """All maps of a layer's heads; `quantity` is `"attention"` or `"value_weighted"`, `query` as in
+        `ImageMaps.attention`. Raises `ValueError` for a layer, a query or a quantity that there is not."""
+        if quantity not in ("attention", "value_weighted"):
+            raise ValueError(f"quantity={quantity!r}: expected attention or value_weighted.")
+        require_whole("layer", layer, 0, self.maps.pattern.shape[1] - 1)
+        values = getattr(self.maps, quantity)(query)[:, layer]
+        name = self.maps.grid.query_name(query)
+        return LayerOnImages(images=self.images, layer=layer, quantity=quantity, query=name, values=values)
+
+    def head(self, head: HeadLike, image: int = 0, query: Query = None) -> HeadOnImage:
+        """The maps of one head on one image. Raises `ValueError` for a head, an image or a query that there is not."""
+        require_whole("image", image, 0, len(self.images) - 1)
+        n_layers, n_heads = self.maps.pattern.shape[1:3]
+        layer, number = as_head(head, SimpleNamespace(n_layers=n_layers, n_heads=n_heads))
+        place = image, layer, number
+        positive = bool((self.maps.pattern >= 0).all())
+        return HeadOnImage(
+            image=self.images[image], head=(layer, number), query=self.maps.grid.query_name(query),
+            attention=self.maps.attention(query)[place], value_weighted=self.maps.value_weighted(query)[place],
+            rollout=self.maps.rollout(query)[image] if positive else None,
+        )  # fmt: skip
+
+    def predictions(self, image: int = 0, ablated: ImageRun | None = None) -> ClassPredictions:
+        """What the model predicts for one image; beside it the same of a run on the same images with heads ablated.
+
+        Raises `ValueError` for an image that there is not."""
+        require_whole("image", image, 0, len(self.images) - 1)
+        other = None if ablated is None else ablated.probabilities[image]
+        changed = 0 if ablated is None else int((ablated.predicted != self.predicted).sum())
+        return ClassPredictions(
+            classes=self.classes, logits=self.logits[image], probabilities=self.probabilities[image], ablated=other,
+            n_changed=changed,
+        )  # fmt: skip
+
+
+def image_run(
+    model: AttentionOnlyTransformer,
+    images: UInt8[Tensor, "image channel height width"],
+    ablated: HeadLike | Iterable[HeadLike] = (),
+    how: str = "zero",
+    *,
+    reference: UInt8[Tensor, "other channel height width"] | None = None,
+    progress: Progress | None = None,
+) -> ImageRun:
+    """The maps and the logits of `model` on `images`, pixels from 0 to 255, with the heads `ablated`.
+
+    `how` says what their outputs are replaced with (`aotlens.heads.ablation`), `reference` are other images, from which
+    means and other outputs are taken. `progress(done, total)` counts images. Time: two forward passes, and what the
+    reference takes; memory: that of `image_maps`.
+
+    Raises `ValueError` for a model that reads no images into classes, for one that does not say how pixels are scaled
+    or what its classes are called, and as `HeadSwitches` and `image_maps` do.
+    """
+    require_ours(model, "image_run")
+    if model.cfg.read_out != "classes":
+        raise ValueError(f"image_run: expected a model that reads out classes, got read_out={model.cfg.read_out!r}.")
+    inputs = model.to_images(images)
+    assert model.image_processor is not None
+    classes = model.image_processor.classes
+    if len(classes) != model.cfg.d_out:
+        raise ValueError(
+            f"image_run: expected a name for each of the model's {model.cfg.d_out} classes, its image processor has "
+            f"{len(classes)}; give it model.image_processor = aotlens.data.images.ImageProcessor(…) with all of them."
+        )
+    heads = as_heads(ablated, model.cfg, at_least=0)
+    others = None if reference is None or not heads else model.to_images(reference)
+    switched = HeadSwitches(model, how, reference=others).off(heads) if heads else nullcontext()
+    with switched, torch.inference_mode():
+        maps = image_maps(model, inputs, progress=progress)
+        logits = model(inputs).double().cpu().numpy()
+    pixels = images.cpu().numpy()
+    return ImageRun(images=pixels, classes=classes, maps=maps, logits=logits, ablated=heads, how=how)
