@@ -13,6 +13,7 @@ family.py       views with the same parameters
 regression.py   in-context regression
 atlas.py        what every head of a checkpoint does
 circuits.py     a head's QK and OV circuits; circuit_choice.py, circuit_captions.py: which, and what is said of it
+compare.py      two runs side by side (compare_choice.py, compare_captions.py)
 denoising.py    in-context denoising
 distillation.py heads as feed-forward networks
 lens.py         what the stream says at each layer
@@ -53,7 +54,7 @@ __all__ = [
 ]
 
 #: The modules here that have a `FAMILY`, each by its family's name: to list them costs no import.
-FAMILIES = ("circuits", "denoising", "lens", "patching", "regression", "subspaces", "sufficient")
+FAMILIES = ("circuits", "compare", "denoising", "lens", "patching", "regression", "subspaces", "sufficient")
 
 
 def family(name: str) -> Family:
