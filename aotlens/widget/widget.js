@@ -823,7 +823,7 @@ class SideBySide extends EventTarget {
 // All pairs of heads: a button a pair, with both maps, each on a scale of its own. A part of the left pane.
 class PairGrid {
   constructor(box, { both }) {
-    Object.assign(this, { box, both, list: "", look: "" });
+    Object.assign(this, { box, both, pairs: null, look: "" });
     const buttonOf = ({ target }) => target.closest?.(".pair");
     box.addEventListener("click", (event) => {
       const place = [...box.children].indexOf(buttonOf(event));
@@ -840,9 +840,9 @@ class PairGrid {
   }
 
   draw() {
-    const { box, both } = this, { pairs, heads, left, right, hidesFirst } = both, list = JSON.stringify(pairs);
-    if (list !== this.list) {
-      this.list = list;
+    const { box, both } = this, { pairs, heads, left, right, hidesFirst } = both;
+    if (pairs !== this.pairs) {
+      Object.assign(this, { pairs, look: "" });
       box.replaceChildren(...pairs.map(({ left, right, label, tip }, place) => {
         const button = make("button", { type: "button", className: "pair", title: tip, tabIndex: place ? -1 : 0 });
         button.append(make("span", { className: "pair-name", textContent: label }), make("canvas"), make("canvas"));
@@ -851,7 +851,7 @@ class PairGrid {
       }));
     }
     for (const button of box.children) button.setAttribute("aria-pressed", String(same([button.dataset.left, button.dataset.right], heads.map((head) => head.join(".")))));
-    const { theme } = both.panes.left, look = [list, left?.question, right?.question, hidesFirst, theme].join();
+    const { theme } = both.panes.left, look = [left?.question, right?.question, hidesFirst, theme].join();
     if (!left || !right || !box.clientWidth || look === this.look) return;
     this.look = look;
     pairs.forEach((pair, place) => {

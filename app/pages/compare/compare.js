@@ -17,7 +17,7 @@
         both = new parts.SideBySide();
         both.addEventListener("lock", ({ detail: { side, position } }) => lock(side, position));
         both.addEventListener("pair", ({ detail }) => pick(named(detail.left), named(detail.right)));
-        for (const pane of Object.values(both.panes)) pane.addEventListener("drawn", markTokens);
+        for (const side of SIDES) both.panes[side].addEventListener("drawn", () => markTokens(side));
     });
 
     // ── maps, by a route of their own ───────────────────────────────────────────────────────────────────────
@@ -57,7 +57,7 @@
         const { aligned, places } = shown;
         both.set({ left, right, aligned, places: places.length ? places : null });
         choose();
-        SIDES.forEach((side, number) => setProps(`compare-${side}-map-notice`, { children: answers[number].says ?? null }));
+        SIDES.forEach((side, number) => send(`compare-${side}-map-notice`, { children: answers[number].says ?? null }));
     }
 
     // Until its maps are there, nobody shall take what was there before for those of other panes.
@@ -94,29 +94,47 @@
         return `Head ${one} beside head ${two}, which need not be alike. ${shown.unmatched ?? "The heads of the two models are being matched."}${also}`;
     }
 
-    let told = {};
-    function tell(id, children) {
-        if (told[id] === children) return;
-        told[id] = children;
-        setProps(`compare-${id}`, { children });
+    // To Dash, what it does not hold already.
+    let sent = {};
+    function send(id, props) {
+        const text = JSON.stringify(props);
+        if (sent[id] !== text) setProps(id, props);
+        sent[id] = text;
+    }
+
+    // Not by Dash, which takes some milliseconds for each.
+    function tell(id, text) {
+        const element = at(id);
+        if (element && element.textContent !== text) element.textContent = text;
+    }
+
+    // All pairs, as the grid shows them; the same list for the same panes.
+    let listed = { of: "", pairs: [] };
+    function pairsOf({ key, one_model: one, left: { layers, heads } }, match) {
+        const of = [key, Boolean(match)].join();
+        if (listed.of === of) return listed.pairs;
+        const pairs = one
+            ? Array.from({ length: layers * heads }, (_, place) => [Math.floor(place / heads), place % heads])
+                .map((head) => ({ left: head, right: head, label: named(head), tip: `Head ${named(head)}` }))
+            : (match?.pairs ?? []).filter(({ matched }) => matched).map(({ left, right, similarity }) => ({
+                left, right, label: `${named(left)} · ${named(right)}  ${similarity.toFixed(2)}`,
+                tip: `Head ${named(left)} and head ${named(right)}: similarity ${similarity.toFixed(3)}`,
+            }));
+        listed = { of, pairs };
+        return pairs;
     }
 
     // Shows the pair that is chosen, and says it once the frame is drawn.
     function choose() {
         const { shown } = state;
         if (!shown || !both || !at("left-canvas")) return;
-        const [left, right] = pair(), all = Array.from({ length: shown.left.layers * shown.left.heads }, (_, place) => [Math.floor(place / shown.left.heads), place % shown.left.heads]);
-        const pairs = shown.one_model
-            ? all.map((head) => ({ left: head, right: head, label: named(head), tip: `Head ${named(head)}` }))
-            : (matching()?.pairs ?? []).filter(({ matched }) => matched).map(({ similarity, ...each }) => ({
-                ...each, label: `${named(each.left)} · ${named(each.right)}  ${similarity.toFixed(2)}`,
-                tip: `Head ${named(each.left)} and head ${named(each.right)}: similarity ${similarity.toFixed(3)}`,
-            }));
+        const [left, right] = pair();
         for (const side of ["left", "right", "difference"]) both.panes[side].part(parts.LargeMap, at(`${side}-canvas`));
         if (at("gallery")) both.panes.left.part(parts.PairGrid, at("gallery"));
-        both.set({ heads: [left, right], pairs, hidesFirst: state.hides });
+        both.set({ heads: [left, right], pairs: pairsOf(shown, matching()), hidesFirst: state.hides });
         requestAnimationFrame(() => setTimeout(function () {
-            setProps("compare-pair", { data: { left, right } });
+            if (state.shown !== shown) return; // something else by now
+            send("compare-pair", { data: { left, right } });
             tell("left-map-title", `Left: ${named(left)}`);
             tell("right-map-title", `Right: ${named(right)}`);
             tell("pair-line", lineOf(left, right));
@@ -133,7 +151,7 @@
         asked += 1;
         busy(false);
         ready.then(() => both.set({ left: null, right: null }));
-        for (const id of ["pair-line", "difference-caption"]) tell(id, "");
+        for (const [id, text] of [["left-map-title", "Left"], ["right-map-title", "Right"], ["pair-line", ""], ["difference-caption", ""]]) tell(id, text);
     }
 
     function pick(left, right) {
@@ -153,16 +171,14 @@
         setProps("compare-positions", { data: state.positions });
     }
 
-    function markTokens() {
-        for (const [side, id] of Object.entries(strips)) {
-            const { position, pointed: { cell, position: here } } = both.panes[side];
-            const pointed = cell ?? (here === null ? [] : [here]);
-            for (const chip of document.getElementById(id)?.children ?? []) {
-                const number = Number(chip.dataset.position);
-                chip.classList.toggle("chip-here", pointed.includes(number));
-                chip.classList.toggle("chip-locked", number === position);
-                chip.setAttribute("aria-pressed", String(number === position));
-            }
+    function markTokens(side) {
+        const { position, pointed: { cell, position: here } } = both.panes[side];
+        const pointed = cell ?? (here === null ? [] : [here]);
+        for (const chip of document.getElementById(strips[side])?.children ?? []) {
+            const number = Number(chip.dataset.position), pressed = String(number === position);
+            chip.classList.toggle("chip-here", pointed.includes(number));
+            chip.classList.toggle("chip-locked", number === position);
+            if (chip.getAttribute("aria-pressed") !== pressed) chip.setAttribute("aria-pressed", pressed);
         }
     }
 
@@ -248,7 +264,7 @@
         show: function ({ shown, head, other_head, left_off, right_off, view, hide, panes, positions }) {
             if (state.page !== at("form")) { // the page is opened again
                 Object.assign(state, { page: at("form"), shown: null, matched: null, maps: "", positions: positions || {} });
-                told = {};
+                sent = {};
             }
             const isNew = shown && shown.key !== state.shown?.key;
             if (isNew) offer(shown, { head, other_head });
@@ -273,7 +289,7 @@
         showLosses: function ({ strip, other }) {
             aotlens.draw("compare-strip", strip);
             aotlens.draw("compare-other-strip", other);
-            ready.then(() => requestAnimationFrame(markTokens));
+            ready.then(() => requestAnimationFrame(() => SIDES.forEach(markTokens)));
         },
 
         pickFromTable: function ({ click }) {
