@@ -1,6 +1,7 @@
 """Heads: where they look, what they are for, and what the model loses without them.
 
 patterns.py   attention patterns, scores and value norms on one prompt
+runs.py       a prompt's run, whole or with heads ablated, and two runs compared
 motifs.py     what a head may attend to: previous token, first token, induction, … (a new one is one entry)
     image_motifs.py   neighbours, border and foreground of images
 inputs.py     what a motif may know of the sequences, or images
@@ -49,6 +50,7 @@ from aotlens.heads.matching import HeadMatching, match_heads
 from aotlens.heads.motifs import MOTIFS, PLACES, Motif, motifs_of
 from aotlens.heads.patterns import AttentionPatterns, attention_patterns
 from aotlens.heads.prompts import attention_in_prompts
+from aotlens.heads.runs import ComparedLosses, ComparedMaps, ComparedRuns, HeadMap, PromptRun, compare_runs, run_prompt
 from aotlens.heads.scores import TargetedAttention, attention_by_place, motif_scores, targeted_attention
 from aotlens.heads.sharpest import SharpestCircuits, sharpest_circuits
 from aotlens.heads.source_code import open_bracket, previous_indentation, previous_use
@@ -66,11 +68,15 @@ __all__ = [
     "AtlasRecord",
     "AttentionPatterns",
     "ClassPredictions",
+    "ComparedLosses",
+    "ComparedMaps",
+    "ComparedRuns",
     "EachHead",
     "Example",
     "FoundHeads",
     "HeadExamples",
     "HeadLabels",
+    "HeadMap",
     "HeadMatching",
     "HeadOnImage",
     "HeadSubspaces",
@@ -86,6 +92,7 @@ __all__ = [
     "Motif",
     "MotifScores",
     "PatternConstancy",
+    "PromptRun",
     "RepeatedPatterns",
     "SemanticConsistency",
     "SharpestCircuits",
@@ -100,6 +107,7 @@ __all__ = [
     "attention_in_prompts",
     "attention_patterns",
     "attention_to",
+    "compare_runs",
     "find_heads",
     "head_labels",
     "head_summary",
@@ -117,6 +125,7 @@ __all__ = [
     "previous_indentation",
     "previous_use",
     "repeated_patterns",
+    "run_prompt",
     "semantic_consistency",
     "sharpest_circuits",
     "stored_atlas",

@@ -27,7 +27,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from aotlens.circuits.distance import rotation_at, turned
-from aotlens.conventions import Head
+from aotlens.conventions import Head, HeadLike, as_head
 from aotlens.heads.reader import HeadReader, TokenSequences
 from aotlens.models import AttentionOnlyTransformer, folded_norm, require_ours
 from aotlens.models.weights import double
@@ -115,6 +115,13 @@ class HeadMatching(Result):
         """The right head that `head` of the left model is paired with; None for one that is left over."""
         return dict(self.pairs).get(head)
 
+    def beside(self, head: HeadLike) -> Head:
+        """The right head that `head` of the left model is paired with, or is most like where it is left over."""
+        head = as_head(head)
+        if head not in self.left:
+            raise ValueError(f"HeadMatching.beside: expected one of the {len(self.left)} left heads, got {head}.")
+        return self.partner(head) or self.right[int(self.similarity[self.left.index(head)].argmax())]
+
     def _rows(self) -> list[dict[str, Any]]:
         similarity = self.similarity
         rows: list[dict[str, Any]] = []
@@ -137,6 +144,15 @@ class HeadMatching(Result):
         import pandas as pd
 
         return pd.DataFrame(self._rows())
+
+    def similarities(self) -> pd.DataFrame:
+        """One row for every left and every right head: a column a measure, and their mean."""
+        import pandas as pd
+
+        names = [[f"{layer}.{head}" for layer, head in side] for side in (self.left, self.right)]
+        heads = pd.MultiIndex.from_product(names, names=["left", "right"])
+        measures = {name: getattr(self, name).ravel() for name in (*self.measured, "similarity")}
+        return pd.DataFrame(measures, index=heads).reset_index()
 
 
 def match_heads(

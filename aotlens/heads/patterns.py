@@ -71,6 +71,18 @@ class AttentionPatterns(Result):
         """pattern · ‖v‖: the norm of what each key alone would add to the head's z at a query (d_head units)."""
         return self.pattern * self.value_norms[:, :, None, :]
 
+    def quantity(self, name: str) -> Float[np.ndarray, "layer head query key"]:
+        """`"attention"` (`pattern`), `"weighted"` (`value_weighted()`) or `"scores"`.
+
+        Raises `ValueError` for another name, and for the scores of a fixed pattern.
+        """
+        if name not in ("attention", "weighted", "scores"):
+            raise ValueError(f"quantity {name!r}: expected 'attention', 'weighted' or 'scores'.")
+        if name == "scores" and self.scores is None:
+            raise ValueError("A fixed pattern has no queries, no keys and so no scores. Choose another quantity.")
+        found = {"attention": self.pattern, "scores": self.scores}.get(name)
+        return self.value_weighted() if found is None else found
+
 
 def attention_patterns(
     model: AttentionOnlyTransformer, tokens: Shaped[Tensor, ...] | str | list[str]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,10 @@ from jaxtyping import Bool, Float, UInt8
 from aotlens.plots.colours import INK, Scale, Theme, base_layout, colorscale
 from aotlens.plots.labels import axis_labels
 
+#: What a map's numbers are called, by the names that `AttentionPatterns.quantity` takes.
+QUANTITIES: Mapping[str, str] = {
+    "attention": "attention", "weighted": "attention · ‖v‖", "scores": "score (nats)"
+}  # fmt: skip
 #: Up to this many tokens each has its label.
 _ALL_LABELS = 44
 

@@ -11,7 +11,7 @@ import numpy as np
 from aotlens.conventions import Head, HeadLike, as_head
 from aotlens.plots import circuits, images, patching
 from aotlens.plots.atlas import atlas
-from aotlens.plots.attention import attention_map
+from aotlens.plots.attention import QUANTITIES, attention_map
 from aotlens.plots.colours import Theme
 from aotlens.plots.compared_distillations import compared_distillations, hidden_units
 from aotlens.plots.denoising import (
@@ -50,7 +50,9 @@ if TYPE_CHECKING:
     from aotlens.distill import Distillation, SubstitutionCosts
     from aotlens.heads import (
         AttentionPatterns,
+        ComparedMaps,
         EachHead,
+        HeadMap,
         HeadMatching,
         MotifScores,
         PatternConstancy,
@@ -100,6 +102,19 @@ def attention(patterns: AttentionPatterns, *, head: HeadLike | None = None, them
     titles = [f"{layer}.{number}" for layer, number in heads]
     maps = [patterns.pattern[place] for place in heads]
     return pattern_gallery(maps, titles, [names] * len(heads), columns=n_heads, theme=theme)
+
+
+def head_map(result: HeadMap, *, theme: Theme = "light") -> go.Figure:
+    """One head's map, blank where it is NaN."""
+    return attention_map(result.values, result.str_tokens, quantity=QUANTITIES[result.quantity], theme=theme)
+
+
+def compared_maps(result: ComparedMaps, *, theme: Theme = "light") -> go.Figure:
+    """right − left, entry by entry, with zero in the middle of the scale."""
+    values = result.difference
+    top = float(np.abs(np.nan_to_num(values)).max()) or 1.0
+    quantity = f"Δ {QUANTITIES[result.left.quantity]}"
+    return attention_map(values, result.left.str_tokens, quantity=quantity, theme=theme, span=(-top, top))
 
 
 def motifs(scores: MotifScores, *, motif: str | None = None, excess: bool = False, theme: Theme = "light") -> go.Figure:
@@ -312,6 +327,8 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.heads.image_run.LayerOnImages": images.layer_on_images,
     "aotlens.heads.matching.HeadMatching": matching,
     "aotlens.heads.patterns.AttentionPatterns": attention,
+    "aotlens.heads.runs.ComparedMaps": compared_maps,
+    "aotlens.heads.runs.HeadMap": head_map,
     "aotlens.heads.subspaces.HeadSubspaces": subspace_overlaps,
     "aotlens.heads.sufficient.SufficientHeads": sufficient_points,
     "aotlens.patching.attribution.Attribution": patching.attribution_points,

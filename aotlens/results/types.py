@@ -85,6 +85,7 @@ _TYPES = {
     "heads.matching": "HeadMatching",
     "heads.patch_grid": "PatchGrid",
     "heads.patterns": "AttentionPatterns",
+    "heads.runs": "ComparedLosses ComparedMaps ComparedRuns HeadMap PromptRun",
     "heads.scores": "TargetedAttention",
     "heads.sharpest": "SharpestCircuits SharpestRows",
     "heads.subspaces": "HeadSubspaces",

@@ -13,6 +13,7 @@ family.py       views with the same parameters
 regression.py   in-context regression
 atlas.py        what every head of a checkpoint does
 circuits.py     a head's QK and OV circuits; circuit_choice.py, circuit_captions.py: which, and what is said of it
+compare.py      two runs side by side (compare_choice.py, compare_captions.py)
 denoising.py    in-context denoising
 distillation.py heads as feed-forward networks
 images.py       heads on images, and what patches add to a class (image_captions.py)
@@ -56,7 +57,8 @@ __all__ = [
 
 #: The modules here that have a `FAMILY`, each by its family's name: to list them costs no import.
 FAMILIES = (
-    "circuits", "denoising", "images", "lens", "nonlinearity", "patching", "regression", "subspaces", "sufficient",
+    "circuits", "compare", "denoising", "images", "lens", "nonlinearity", "patching", "regression", "subspaces",
+    "sufficient",
 )  # fmt: skip
 
 

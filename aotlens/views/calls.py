@@ -63,7 +63,7 @@ class Node:
         alone, lines = len(self.models) == 1, []
         names: dict[Node, str] = {}
         for node in dict.fromkeys(_within(self)):
-            name = ("model" if alone else None) if isinstance(node, Load) else getattr(node, "called", None)
+            name = "model" if alone and isinstance(node, Load) else getattr(node, "called", None)
             if name is not None and node != self:
                 lines.append(_line(name, node, names))
                 names[node] = name
@@ -87,6 +87,8 @@ class Load(Node):
     """A checkpoint's model."""
 
     checkpoint: str
+    called: str | None = None
+    """The variable that it is given a line for, where it is printed beside another one."""
 
 
 @dataclass(frozen=True, eq=False)

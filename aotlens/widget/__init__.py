@@ -9,8 +9,8 @@ widget.js    one ES module without a framework, which draws them; widget.css is 
 
 from __future__ import annotations
 
-from aotlens.widget.maps import HeadMaps, Strip
+from aotlens.widget.maps import HeadMaps, Strip, looks
 from aotlens.widget.packed import compressed, module, pack, packed, style
 from aotlens.widget.patches import PatchMaps
 
-__all__ = ["HeadMaps", "PatchMaps", "Strip", "compressed", "module", "pack", "packed", "style"]
+__all__ = ["HeadMaps", "PatchMaps", "Strip", "compressed", "looks", "module", "pack", "packed", "style"]

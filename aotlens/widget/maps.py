@@ -96,11 +96,23 @@ class HeadMaps:
         return "diverging" if (self._shown < 0).any() else "sequential"
 
     @cached_property
-    def arrays(self) -> list[UInt8[np.ndarray, ...]]:
-        """The entries as steps, and the masks: what `pack` takes beside `header`."""
+    def _shares(self) -> Float[np.ndarray, "layer head query key"]:
+        """The entries as shares of their largest magnitude."""
         tops = np.repeat(self._tops[:, :, None, 1:], self.values.shape[-1], axis=-1)
         tops[..., 0] = self._tops[:, :, None, 0]
-        return [to_levels(self._shown / tops, 1.0, self._scale), self.visible.astype(np.uint8)]
+        return self._shown / tops
+
+    @cached_property
+    def arrays(self) -> list[UInt8[np.ndarray, ...]]:
+        """The entries as steps, and the masks: what `pack` takes beside `header`."""
+        return [to_levels(self._shares, 1.0, self._scale), self.visible.astype(np.uint8)]
+
+    @property
+    def finer(self) -> UInt8[np.ndarray, "layer head query key"]:
+        """How far each entry lies from its step, in 254ths of a step, plus 128: an array after the others, for
+        differences of two maps, of which a step would be too coarse."""
+        zero, steps = (128, 127) if self._scale == "diverging" else (0, 255)
+        return np.rint(128 + 254 * (zero + steps * self._shares - self.arrays[0])).astype(np.uint8)
 
     @cached_property
     def header(self) -> dict[str, Any]:
@@ -121,12 +133,16 @@ class HeadMaps:
             "head": list(self.head),
             "name": self.name,
             "strip": None if self.strip is None else vars(self.strip),
-            "themes": {theme: _look(self._scale, theme) for theme in ("light", "dark")},
+            "themes": looks(self._scale),
         }  # fmt: skip
 
 
+def looks(scale: Scale) -> dict[str, Any]:
+    """The colours of both themes: those of the entries, and those of widget.css by their names there."""
+    return {theme: _look(scale, theme) for theme in ("light", "dark")}
+
+
 def _look(scale: Scale, theme: Theme) -> dict[str, Any]:
-    """The colours of the entries, and those of widget.css by their names there."""
     return {
         "stops": list(stops(scale, theme)),
         "css": {

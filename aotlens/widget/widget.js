@@ -18,10 +18,11 @@ function unpack(bytes) {
   return { header, arrays: header.arrays.map((length) => bytes.subarray(place, (place += length))) };
 }
 
-// The numbers of one prompt: `HeadMaps` of maps.py. Attention to position 0 has a scale of its own.
+// The numbers of one prompt: `HeadMaps` of maps.py. Attention to position 0 has a scale of its own. With `finer` an entry is
+// known to half a 254th of a step.
 class Maps {
-  constructor(header, steps, visible) {
-    Object.assign(this, { ...header, n: header.positions, steps, visible, lines: new Map(), pictures: new Map(), margins: {} });
+  constructor(header, steps, visible, finer = null) {
+    Object.assign(this, { ...header, n: header.positions, steps, visible, finer, lines: new Map(), pictures: new Map(), margins: {} });
   }
 
   static of(bytes) {
@@ -45,13 +46,14 @@ class Maps {
   }
 
   value(layer, head, query, key) {
-    const step = this.steps[((layer * this.heads + head) * this.n + query) * this.n + key], top = this.top(layer, head, key);
+    const place = ((layer * this.heads + head) * this.n + query) * this.n + key, top = this.top(layer, head, key);
+    const step = this.steps[place] + (this.finer ? (this.finer[place] - 128) / 254 : 0);
     return this.signed ? ((step - 128) / 127) * top : (step / 255) * top;
   }
 
   // Decimals of a number that is known to half a step.
   decimals(layer, head, key) {
-    return Math.max(0, Math.ceil(-Math.log10(this.top(layer, head, key) / (this.signed ? 127 : 255))));
+    return this.finer ? 4 : Math.max(0, Math.ceil(-Math.log10(this.top(layer, head, key) / (this.signed ? 127 : 255))));
   }
 
   // Colours of 256 steps of a scale, as the bytes of a pixel.
@@ -642,7 +644,7 @@ class LargeMap {
   // Draws into a pen, and gives the place of the map in it.
   paint(pen, width, height, maps, title = "") {
     const { heads } = this, [layer, head] = heads.head, { n } = maps, colours = maps.themes[heads.theme];
-    const small = width < 420, most = small ? 7 : 12; // beside another map there is room for short labels only
+    const small = width < 480, most = small ? 7 : 12; // beside another map there is room for short labels only
     const [firstQuery, firstKey, span] = this.shown, cut = (text) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
     const names = maps.tokens.map(cut), margin = (maps.margins[most] ??= (small ? 8 : 24) + Math.ceil(widest(names)));
     const left = margin, top = title ? 40 : 6, right = small ? 44 : 62;
@@ -711,13 +713,14 @@ class LargeMap {
     const fits = maps && (cell ? Math.max(...cell) < maps.n : position === null || position < maps.n);
     const seen = fits && cell && !(heads.hidesFirst && cell[1] === 0) && maps.sees(head, ...cell);
     const number = seen ? `${maps.quantity} ${heads.said(maps, heads.shownHead, ...cell)}` : "not visible";
+    const which = maps?.which ?? `Head ${layer}.${head}`;
     let sentence = "Point at a token, at a head or at an entry; a click locks it.";
-    if (fits && cell) sentence = `Head ${layer}.${head}: ${name(cell[0])} → ${name(cell[1])}, ${number}${end}`;
+    if (fits && cell) sentence = `${which}: ${name(cell[0])} → ${name(cell[1])}, ${number}${end}`;
     else if (fits && position !== null) {
       const values = heads.slice(position), best = values.map((_, other) => other).filter((other) => Number.isFinite(values[other]));
       best.sort((one, other) => Math.abs(values[other]) - Math.abs(values[one]));
       const list = best.slice(0, 3).map((other) => `${name(other)} ${values[other].toPrecision(3)}`).join(", ");
-      sentence = heads.direction === "to" ? `Head ${layer}.${head}: ${name(position)} looks at ${list}${end}` : `Head ${layer}.${head}: ${name(position)} is looked at by ${list}${end}`;
+      sentence = heads.direction === "to" ? `${which}: ${name(position)} looks at ${list}${end}` : `${which}: ${name(position)} is looked at by ${list}${end}`;
     }
     if (said.textContent !== sentence) said.textContent = sentence;
     tip.hidden = !(this.at && seen && heads.pointed.cell);
@@ -730,7 +733,7 @@ class LargeMap {
   // The picture as a file, in a size of its own.
   async file(format) {
     const maps = this.of(), [layer, head] = this.heads.head, { surface } = maps.themes[this.heads.theme].css;
-    const name = [maps.name, `head ${layer}.${head}`, maps.quantity].filter(Boolean).join(" · "), [width, height] = [900, 820];
+    const name = [maps.name, maps.which ?? `head ${layer}.${head}`, maps.quantity].filter(Boolean).join(" · "), [width, height] = [900, 820];
     const canvas = make("canvas"), pen = format === "svg" ? new SvgPen(width, height) : new CanvasPen(canvas, width, height, 2);
     pen.rect(0, 0, width, height, { fill: surface });
     this.paint(pen, width, height, maps, name);
@@ -739,12 +742,134 @@ class LargeMap {
   }
 }
 
+// ── two runs side by side, and their difference ───────────────────────────────────────────────────────────
+
+// A head of the right run less one of the left run, at the positions of the left text: `places` are pairs [left, right] of
+// positions that correspond. Colours and numbers are as of one head, 0.0.
+function differenceOf(left, head, right, other, places) {
+  const { n } = left, values = new Float32Array(n * n), visible = new Uint8Array(n * n), tops = [0, 0];
+  for (const [query, otherQuery] of places)
+    for (const [key, otherKey] of places) {
+      if (!left.sees(head[1], query, key) || !right.sees(other[1], otherQuery, otherKey)) continue;
+      const value = right.value(...other, otherQuery, otherKey) - left.value(...head, query, key), rest = key ? 1 : 0;
+      values[query * n + key] = value;
+      visible[query * n + key] = 1;
+      tops[rest] = Math.max(tops[rest], Math.abs(value));
+    }
+  const steps = new Uint8Array(n * n), finer = new Uint8Array(n * n);
+  values.forEach((value, place) => {
+    const exact = 128 + (127 * value) / (tops[place % n ? 1 : 0] || 1);
+    steps[place] = Math.round(exact);
+    finer[place] = Math.round(128 + 254 * (exact - steps[place]));
+  });
+  const { tokens, titles, spaces, themes, signed_themes, quantity } = left, which = `Right − left, ${other.join(".")} − ${head.join(".")}`;
+  const header = { tokens, titles, spaces, quantity, which, positions: n, layers: 1, heads: 1, masks: 1, signed: true, tops: tops.map((top) => top || 1) };
+  const maps = new Maps({ ...header, themes: signed_themes ?? themes, name: [right.name, left.name].join(" − ") }, steps, visible, finer);
+  return Object.assign(maps, { isZero: !tops[0] && !tops[1] });
+}
+
+// The same maps on the scale of a largest magnitude that is given.
+const onScale = (maps, most) => Object.assign(Object.create(maps), { largest: () => most, pictures: new Map() });
+
+// What is chosen, locked and pointed at in one pane; where positions correspond, the others follow.
+class Pane extends Heads {
+  constructor(both, side) {
+    super({ both, side });
+  }
+
+  get others() {
+    const { panes, aligned } = this.both;
+    return Object.values(panes).filter((pane) => pane !== this && (aligned || (pane.side !== "right" && this.side !== "right")));
+  }
+
+  point(place) {
+    super.point(place);
+    for (const other of this.others) Heads.prototype.point.call(other, place);
+  }
+
+  tell(name) {
+    const { position, cell, side } = this;
+    super.tell(name);
+    for (const other of this.others) other.set({ position, cell });
+    if (name === "lock") this.both.dispatchEvent(new CustomEvent("lock", { detail: { side, position } }));
+  }
+}
+
+// Two runs' maps, `left` and `right`, one head of each, on one scale, and their difference. `heads` are [left, right];
+// `places` is null where nothing corresponds; `aligned`, where positions are the same; `pairs` are heads that belong together.
+// A pair that is picked in the `PairGrid` is an event `pair`.
+class SideBySide extends EventTarget {
+  constructor() {
+    super();
+    Object.assign(this, { left: null, right: null, heads: [[0, 0], [0, 0]], places: null, aligned: false, hidesFirst: false, pairs: [] });
+    this.panes = {};
+    for (const side of ["left", "right", "difference"]) this.panes[side] = new Pane(this, side);
+  }
+
+  set(values) {
+    Object.assign(this, values);
+    const { left, right, heads: [head, other], places, hidesFirst, panes } = this, both = left && right;
+    const most = both && Math.max(left.largest(...head, hidesFirst), right.largest(...other, hidesFirst));
+    panes.left.set({ maps: both ? onScale(left, most) : left, head, hidesFirst });
+    panes.right.set({ maps: both ? onScale(right, most) : right, head: other, hidesFirst });
+    panes.difference.set({ maps: both && places ? differenceOf(left, head, right, other, places) : null, head: [0, 0], hidesFirst });
+  }
+
+  lock(side, position) {
+    this.panes[side].set({ position, cell: null });
+  }
+}
+
+// All pairs of heads: a button a pair, with both maps, each on a scale of its own. A part of the left pane.
+class PairGrid {
+  constructor(box, { both }) {
+    Object.assign(this, { box, both, pairs: null, look: "" });
+    const buttonOf = ({ target }) => target.closest?.(".pair");
+    box.addEventListener("click", (event) => {
+      const place = [...box.children].indexOf(buttonOf(event));
+      if (place >= 0) both.dispatchEvent(new CustomEvent("pair", { detail: both.pairs[place] }));
+    });
+    box.addEventListener("keydown", (event) => {
+      const step = { ArrowLeft: "previousSibling", ArrowRight: "nextSibling" }[event.key], to = step && buttonOf(event)?.[step];
+      if (!to) return;
+      event.preventDefault();
+      for (const button of box.children) button.tabIndex = button === to ? 0 : -1;
+      to.focus();
+    });
+    new ResizeObserver(() => both.panes.left.later()).observe(box);
+  }
+
+  draw() {
+    const { box, both } = this, { pairs, heads, left, right, hidesFirst } = both;
+    if (pairs !== this.pairs) {
+      Object.assign(this, { pairs, look: "" });
+      box.replaceChildren(...pairs.map(({ left, right, label, tip }, place) => {
+        const button = make("button", { type: "button", className: "pair", title: tip, tabIndex: place ? -1 : 0 });
+        button.append(make("span", { className: "pair-name", textContent: label }), make("canvas"), make("canvas"));
+        Object.assign(button.dataset, { left: left.join("."), right: right.join(".") });
+        return button;
+      }));
+    }
+    for (const button of box.children) button.setAttribute("aria-pressed", String(same([button.dataset.left, button.dataset.right], heads.map((head) => head.join(".")))));
+    const { theme } = both.panes.left, look = [left?.question, right?.question, hidesFirst, theme].join();
+    if (!left || !right || !box.clientWidth || look === this.look) return;
+    this.look = look;
+    pairs.forEach((pair, place) => {
+      const canvases = box.children[place].querySelectorAll("canvas");
+      for (const [maps, head, canvas] of [[left, pair.left, canvases[0]], [right, pair.right, canvases[1]]]) {
+        const picture = maps.picture(...head, hidesFirst, theme, 112);
+        Object.assign(canvas, { width: picture.width, height: picture.height }).getContext("2d").drawImage(picture, 0, 0);
+      }
+    });
+  }
+}
+
 // ── the element ───────────────────────────────────────────────────────────────────────────────────────────
 
 // <aotlens-heads data-packed="…">, or `show(header, steps, visible)`. It says in its dataset what is shown, and tells of it
 // by the event `heads`.
 class HeadsElement extends HTMLElement {
-  static parts = { Heads, Maps, Strip, Grid, LargeMap, Ranking };
+  static parts = { Heads, Maps, Strip, Grid, LargeMap, Ranking, SideBySide, PairGrid };
 
   connectedCallback() {
     this.dataset.lmSuppressShortcuts = "true"; // JupyterLab would take arrow keys and Escape for its own

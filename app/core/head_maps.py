@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from aotlens.plots import Theme, all_heads_maps, attention_map, sprite
+from aotlens.plots.attention import QUANTITIES
 from aotlens.widget import HeadMaps, pack
 from app.core.errors import RequestError
 from app.core.inference import PromptResult
@@ -18,12 +19,6 @@ if TYPE_CHECKING:
 
 View = Literal["attention", "weighted", "scores"]
 
-QUANTITIES: dict[View, str] = {
-    "attention": "attention",
-    "weighted": "attention · ‖v‖",
-    "scores": "score (nats)",
-}
-
 #: Pixels a side of a thumbnail: fewer heads get larger ones.
 _CELLS = ((32, 128), (72, 96))
 _SMALLEST_CELL = 64
@@ -32,15 +27,11 @@ _SMALLEST_CELL = 64
 def values(result: PromptResult, view: View) -> np.ndarray:
     """`[layer, head, query, key]` of the quantity; scores of a fixed pattern raise RequestError."""
     patterns = result.patterns
-    if view == "weighted":
-        return patterns.value_weighted()
-    if view == "scores":
-        if patterns.scores is None:
-            raise RequestError(
-                f"{result.checkpoint} has a fixed pattern: no queries, no keys, and so no scores. Choose another view."
-            )
-        return patterns.scores
-    return patterns.pattern
+    if view == "scores" and patterns.scores is None:
+        raise RequestError(
+            f"{result.checkpoint} has a fixed pattern: no queries, no keys, and so no scores. Choose another view."
+        )
+    return patterns.quantity(view)
 
 
 def visible(result: PromptResult, hide_first: bool) -> np.ndarray:

@@ -58,12 +58,12 @@ def head_switches(id: str, store: str) -> html.Div:
     A click switches a head off, or on again: static/head_switches.js puts those that are off, [[layer, head], …] in
     order, into `store`, and `app.shell.sharing.mark_switches` marks them.
     """
-    return drawn(id, "switch-heads", "Heads to switch off", **{"data-switches": store})
+    return drawn(id, "switch-heads", "Heads to ablate", **{"data-switches": store})
 
 
 def head_switch_buttons(n_layers: int, n_heads: int) -> list[Any]:
     """A row of switches a layer; arrows move between them."""
-    return _by_layer(n_layers, n_heads, "head-switch", "Switch off head")
+    return _by_layer(n_layers, n_heads, "head-switch", "Ablate head")
 
 
 def _by_layer(n_layers: int, n_heads: int, class_name: str, what: str) -> list[Any]:

@@ -26,9 +26,6 @@ from app.pages import PAGES
 from app.pages.checkpoints.address import CheckpointsState
 from app.pages.checkpoints.ids import ids as checkpoints
 from app.pages.circuits.address import CircuitsState
-from app.pages.compare import differences
-from app.pages.compare.address import CompareState
-from app.pages.compare.ids import ids as compare
 from app.pages.distillation.address import DistillationState
 from app.pages.distillation.ids import VIEWS as DISTILLATION_VIEWS
 from app.pages.distillation.ids import ids as distillation
@@ -54,6 +51,7 @@ from app.shell.python import lines
 from tests.app.atlas import numbers as atlas
 from tests.app.atlas.conftest import save_path_checkpoint, stored_atlases
 from tests.app.circuits import numbers as circuits
+from tests.app.compare import numbers as compare
 from tests.app.conftest import TEXT as LONG
 from tests.app.conftest import head_drawn, save_images, save_regression, save_tiny, serve, wait
 from tests.app.denoising import numbers as denoising
@@ -77,10 +75,7 @@ STATES: dict[str, Any] = {
         checkpoint="tiny-mhsa", text=TEXT, head=(1, 2), position=3, view="weighted", hide_first=True,
         off=((0, 1), (1, 0)), how="position_mean", corpus=key_of(BOOK), new=6, seed=2, cell=(5, 2),
     ),
-    "compare": CompareState(
-        left="tiny-mhsa", right="tiny-mssa", right_off=((0, 1), (1, 0)), how="position_mean", corpus=key_of(BOOK),
-        text=TEXT, head=(1, 2), view="weighted", hide_first=True,
-    ),
+    "compare": compare.state(TEXT, BOOK),
     "circuits": CircuitsState(checkpoint="tiny-mhsa", head=(1, 0), row=40, columns=(12, 50), biases=True),
     "paths": PathsState(
         checkpoint="tiny-mhsa", text=TEXT, position=4, versus=7, k=6, without="token@2-0.1-1.0", of="score",
@@ -105,26 +100,6 @@ STATES: dict[str, Any] = {
     ),
 }  # fmt: skip
 Expected = Callable[[App, Any], Any]
-
-
-def _compared(app: App, state: CompareState) -> tuple[Any, Any, Any]:
-    service = app.services["compare"]
-    panes = service.panes(service.asked_of(state))
-    return service, panes, service.pair(panes, state.head, state.other_head)
-
-
-def _pane(side: Any) -> Expected:
-    return lambda app, state: differences.pane_values(*_compared(app, state)[1:], side, state.view, state.hide_first)
-
-
-def _losses(app: App, state: CompareState) -> Any:
-    service, panes, _ = _compared(app, state)
-    return service.losses(panes).difference
-
-
-def _pairs(app: App, state: CompareState) -> Any:
-    service, panes, _ = _compared(app, state)
-    return [(pair.left, pair.right) for pair in service.pairs(panes)]
 
 
 def _compiled(view: View) -> Expected:
@@ -189,13 +164,7 @@ def _audit(app: App, state: SubspacesState) -> Any:
 
 #: What the pages' services give, by panel.
 EXPECTED: dict[str, Expected] = {
-    compare.LOSSES: _losses,
-    compare.LEFT_MAP: _pane("left"),
-    compare.RIGHT_MAP: _pane("right"),
-    compare.DIFFERENCE: lambda app, state: differences.difference_values(
-        *_compared(app, state)[1:], state.view, state.hide_first
-    ),
-    compare.PAIRS: _pairs,
+    **compare.EXPECTED,
     checkpoints.CATALOG: lambda app, _: {i.name: i.losses for i in app.core.catalog.list() if i.problem is None},
     checkpoints.CARD: lambda app, _: app.core.catalog.info("tiny-mhsa").card,
     checkpoints.CURVE: lambda app, _: app.core.catalog.info("tiny-mhsa").history(),

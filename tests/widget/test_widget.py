@@ -16,7 +16,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from aotlens.plots.colours import Scale, Theme, lookup
-from aotlens.widget import HeadMaps, module, packed
+from aotlens.widget import HeadMaps, looks, module, pack, packed
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -255,3 +255,76 @@ def test_pictures_are_files_of_the_same_drawing(show):
     image = re.findall(r'href="data:image/png;base64,([^"]+)"', files[2])
     inner = np.array(Image.open(io.BytesIO(base64.b64decode(image[0]))).convert("RGBA"))
     assert inner.shape == (N, N, 4) and (inner[..., 3] == 255 * maps.visible[0]).all()
+
+
+#: Draws two runs side by side: their packed arrays, heads, and positions that correspond.
+_BESIDE = """([left, right, heads, places]) => {
+    const { parts } = customElements.get("aotlens-heads");
+    const mapsOf = (base64) => parts.Maps.of(Uint8Array.from(atob(base64), (one) => one.charCodeAt(0)));
+    const both = (window.both = new parts.SideBySide());
+    for (const side of ["left", "right", "difference"]) {
+        const box = Object.assign(document.createElement("div"), { id: side });
+        box.style = "height: 400px; width: 400px";
+        document.body.append(box);
+        both.panes[side].part(parts.LargeMap, box);
+    }
+    const aligned = !places.some(([a, b]) => a !== b);
+    both.set({ left: mapsOf(left), right: mapsOf(right), heads, places, aligned });
+}"""
+_BESIDE_PIXELS = """side => {
+    const { canvas, place: { left, top, side: size }, maps: { n } } = document.getElementById(side).map;
+    const { width, height } = canvas, unit = size / n, all = [...Array(n).keys()];
+    const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+    const at = (q, k) => 4 * (Math.floor(top + (q + .5) * unit) * width + Math.floor(left + (k + .5) * unit));
+    return all.map(q => all.map(k => [...data.slice(at(q, k), at(q, k) + 4)]));
+}"""
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("aligned", [True, False])
+def test_two_runs_have_one_scale_and_their_difference_is_exact(show, theme: Theme, aligned: bool):
+    """Against numpy: the colours of both maps and of right − left, and the number of an entry in the page's words."""
+    n, heads = 24, ((1, 2), (0, 1))
+    generator = np.random.default_rng(5)
+    left, right = maps_of(n=n), maps_of(n=n)
+    object.__setattr__(right, "values", left.values * generator.uniform(0.98, 1.02, left.values.shape).astype("f4"))
+    places = [(each, each) for each in range(n)] if aligned else [(each, each + 2) for each in range(n - 2)]
+    page = show(maps_of(n=4), theme)
+    sent = [
+        base64.b64encode(
+            pack({**maps.header, "signed_themes": looks("diverging")}, [*maps.arrays, maps.finer])
+        ).decode()
+        for maps in (left, right)
+    ]
+    page.evaluate(_BESIDE, [*sent, heads, places])
+    page.wait_for_function("() => Object.values(both.panes).every(one => one.frame === 0)")
+    values = [maps.values[head].astype(float) for maps, head in zip((left, right), heads, strict=True)]
+    seen = left.visible[0]
+    top = max(each[seen].max() for each in values)
+    expected = np.full((n, n), np.nan)
+    for query, other_query in places:
+        for key, other_key in places:
+            if seen[query, key] and seen[other_query, other_key]:
+                expected[query, key] = values[1][other_query, other_key] - values[0][query, key]
+    colours = {
+        scale: lookup(scale, theme, size).astype(int) for scale, size in (("sequential", 256), ("diverging", 255))
+    }
+    most = np.nanmax(np.abs(expected))
+    steps = {
+        "left": ("sequential", 255 * values[0] / top, seen),
+        "right": ("sequential", 255 * values[1] / top, seen),
+        "difference": ("diverging", 127 + 127 * np.nan_to_num(expected) / most, np.isfinite(expected)),
+    }
+    for side, (scale, step, shown) in steps.items():
+        pixels = np.array(page.evaluate(_BESIDE_PIXELS, side))
+        nearest = np.rint(step).astype(int)
+        near = np.stack([colours[scale][np.clip(nearest + by, 0, len(colours[scale]) - 1)] for by in (-1, 0, 1)])
+        off = np.abs(near - pixels[None, ..., :3]).max(-1).min(0)
+        assert (off[shown] <= 1).all() and (pixels[..., 3] == 255 * shown).all(), side
+    told = page.evaluate("""() => [9, 12].map(query => { const { maps } = both.panes.difference;
+        return maps.value(0, 0, query, 7); })""")
+    np.testing.assert_allclose(told, expected[[9, 12], 7], atol=2e-5)
+    # What is pointed at in one is pointed at in the others, where positions are the same.
+    page.evaluate("() => both.panes.left.point({ cell: [12, 7] })")
+    pointed = page.evaluate("() => Object.values(both.panes).map(one => one.pointed.cell)")
+    assert pointed == [[12, 7], [12, 7] if aligned else None, [12, 7]]

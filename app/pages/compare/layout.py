@@ -8,22 +8,21 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
+from aotlens.views.compare import RUNS
+from aotlens.views.compare_choice import Side, head_name
 from app.core import Core
 from app.core.examples import EXAMPLES
 from app.core.switches import HOWS, NEEDS
-from app.pages.compare import captions, explanations
-from app.pages.compare.address import CompareState, Head, Side
-from app.pages.compare.ids import ids
-from app.pages.compare.presets import PRESETS
-from app.pages.compare.service import Compare
-from app.shell import ids as shell
+from app.pages.compare.address import CompareState, Head
+from app.pages.compare.ids import PRESETS, VIEWS, ids
+from app.pages.compare.service import SIDES, Compare
 from app.shell.choices import head_switches
 from app.shell.controls import link_button, switch_of
 from app.shell.drawn import drawn
-from app.shell.graph import caption, figure
-from app.shell.head_map import head_map
+from app.shell.graph import caption
 from app.shell.panel import panel, tabs
 from app.shell.prompt import checkpoint_choice
+from app.shell.views import FILES, about_view, view_panel
 
 
 def layout(core: Core, service: Compare, state: CompareState) -> html.Div:
@@ -35,22 +34,22 @@ def layout(core: Core, service: Compare, state: CompareState) -> html.Div:
         [
             html.H1("Compare", className="sr-only"),
             dcc.Store(id=ids.PANES, data=asked),
-            dcc.Store(id=ids.SHOWN),
-            dcc.Store(id=ids.PAIR),
-            dcc.Store(id=ids.POSITIONS, data=positions),
+            *(dcc.Store(id=id) for id in (ids.SHOWN, ids.MATCHED, ids.PAIR, ids.DRAWN, ids.PAIRED)),
+            dcc.Store(id=ids.POSITIONS, data={**positions, "own": state.other_position}),
             *(
                 dcc.Store(id=ids.named(f"{side}-off")[f"{side}_off"], data=asked[side]["off"])
-                for side in captions.SIDES
+                for side in SIDES
             ),
             _form(core, asked, state),
-            panel(
-                ids.LOSSES, "Loss per token", explanations.LOSSES,
+            _panel(
+                ids.LOSSES,
                 [
-                    html.P(id=shell.caption(ids.LOSSES), className="caption", role="status"),
+                    caption(ids.LOSSES),
                     drawn(ids.STRIP, "strip", "Tokens"),
                     drawn(ids.OTHER_STRIP, "strip other-strip", "Tokens at the right"),
                 ],
-                exports=("csv", "python"),
+                follows=ids.PANES,
+                always=True,
             ),
             tabs(
                 ids.TABS,
@@ -91,21 +90,22 @@ def _form(core: Core, asked: dict[str, Any], state: CompareState) -> html.Sectio
     )
     content = html.Div(
         [
-            *(_pane(core, asked, side) for side in captions.SIDES),
+            *(_pane(core, asked, side) for side in SIDES),
             texts,
             html.Div([example, *_instead(core, state), another, run], className="compare-asking"),
         ],
         className="compare-form",
     )
-    return panel(ids.FORM, "Two panes", explanations.FORM, content, controls=_presets(core))
+    about = about_view(RUNS)
+    return panel(ids.FORM, RUNS.title, about, content, controls=_presets(core), follows=ids.PANES, always=True)
 
 
 def _presets(core: Core) -> list[html.Button]:
     """One click each: what is most often put side by side."""
     here = {info.name for info in core.catalog.list() if core.catalog.reads_text(info)}
     own = html.Button(
-        "Same model, head off", id=ids.PRESET_OFF, n_clicks=0, className="plain-button",
-        **{"data-tip": "The left checkpoint at both sides; at the right, the chosen head is switched off."},
+        "Same model, head ablated", id=ids.PRESET_OFF, n_clicks=0, className="plain-button",
+        **{"data-tip": "The left checkpoint at both sides; at the right, the chosen head is ablated."},
     )  # fmt: skip
     swap = html.Button("⇄", id=ids.SWAP, n_clicks=0, className="plain-button", title="Swap left and right")
     bundled = [
@@ -122,27 +122,28 @@ def _presets(core: Core) -> list[html.Button]:
 def _pane(core: Core, asked: dict[str, Any], side: Side) -> html.Div:
     named = ids.named(f"{side} {side}-off {side}-switches")
     choice = checkpoint_choice(named[side], core.catalog, asked[side]["checkpoint"], reads_text=True)
-    choice.label, choice.size = captions.SIDES[side], "xs"
+    choice.label, choice.size = side.capitalize(), "xs"
     off = html.Details(
         [
             html.Summary(html.Span(id=ids.named(f"{side}-off-line")[f"{side}_off_line"])),
             html.Div(head_switches(named[f"{side}_switches"], named[f"{side}_off"]), className="switches-box"),
         ],
-        className="heads-off",
+        className="heads-off popover",
     )
     return html.Div([choice, off], className="compare-pane")
 
 
 def _instead(core: Core, state: CompareState) -> list[Any]:
-    """What stands in the place of heads that are switched off, and the text from which it is taken."""
+    """What the output of ablated heads is replaced with, and the corpus from which it is taken."""
     corpora = core.corpora.choices()
-    hows = [{"value": how, "label": label, "disabled": how in NEEDS and not corpora} for how, label in HOWS.items()]
+    labels = {**HOWS, "zero": "zero"}
+    hows = [{"value": how, "label": label, "disabled": how in NEEDS and not corpora} for how, label in labels.items()]
     how = dmc.Select(
-        id=ids.HOW, label="In a head’s place", data=hows, value=state.how, allowDeselect=False, size="xs",
+        id=ids.HOW, label="Replace head output with", data=hows, value=state.how, allowDeselect=False, size="xs",
         **{"data-tip": "Means and other outputs are taken from a text: start the app with --corpus, or upload one."},
     )  # fmt: skip
     corpus = dmc.Select(
-        id=ids.CORPUS, label="Taken from", data=corpora, value=core.corpora.chosen(state.corpus), size="xs",
+        id=ids.CORPUS, label="From the corpus", data=corpora, value=core.corpora.chosen(state.corpus), size="xs",
         allowDeselect=False, className="" if state.how in NEEDS else "hidden",
     )  # fmt: skip
     return [how, corpus]
@@ -168,28 +169,35 @@ def _maps(core: Core, state: CompareState) -> html.Div:
         ],
         className="compare-bar",
     )  # fmt: skip
-    heads = _head(ids.HEAD, "Left head", state.head or (0, 0)), _head(ids.OTHER_HEAD, "Right head", state.other_head)
-    opened = (ids.OPEN_LEFT, ids.OPEN_RIGHT)
+    heads = {
+        "left": _head(ids.HEAD, "Left head", state.head or (0, 0)),
+        "right": _head(ids.OTHER_HEAD, "Right head", state.other_head),
+    }
     panes = [
-        panel(
-            map_panel, captions.SIDES[side], explanations.PANE_MAP, head_map(map_panel, "graph-compare"),
-            controls=[head, link_button(link, "On Heads", core.links.to("heads"))],
-            exports=("png", "svg", "csv", "python"), follows=ids.PAIR, class_name="compare-map",
+        _panel(
+            ids.named(f"{side}-map")[f"{side}_map"], _canvas(side),
+            controls=[heads[side], link_button(link, "On Heads", core.links.to("heads"))], pictured=True,
         )
-        for side, map_panel, head, link in zip(
-            captions.SIDES, (ids.LEFT_MAP, ids.RIGHT_MAP), heads, opened, strict=True
-        )
+        for side, link in (("left", ids.OPEN_LEFT), ("right", ids.OPEN_RIGHT))
     ]  # fmt: skip
-    difference = panel(
-        ids.DIFFERENCE, "Right − left", explanations.DIFFERENCE,
-        [*head_map(ids.DIFFERENCE, "graph-compare"), caption(ids.DIFFERENCE)],
-        exports=("png", "svg", "csv", "python"), follows=ids.PAIR, class_name="compare-map",
-    )  # fmt: skip
+    difference = _panel(ids.DIFFERENCE, [_canvas("difference"), caption(ids.DIFFERENCE)], pictured=True)
     return html.Div([bar, html.Div([*panes, difference], className="compare-maps")])
 
 
+def _canvas(name: str) -> html.Div:
+    return html.Div(id=ids.named(f"{name}-canvas")[f"{name}_canvas"], className="large")
+
+
+def _panel(id: str, content: Any, *, pictured: bool = False, **rest: Any) -> html.Section:
+    """The panel of a view whose picture the browser draws."""
+    view = VIEWS[id]
+    exports = (*(FILES if pictured else ("csv", "python")), "json")
+    kind = {"class_name": "compare-map"} if pictured else {}
+    return panel(id, view.title, about_view(view), content, exports=exports, **kind, **rest)
+
+
 def _head(id: str, label: str, head: Head | None) -> dmc.Select:
-    value = None if head is None else captions.head_name(head)
+    value = None if head is None else head_name(head)
     data: Sequence[str] = [] if value is None else [value]
     return dmc.Select(
         id=id, data=data, value=value, placeholder="match", allowDeselect=head is None or id == ids.OTHER_HEAD,
@@ -198,17 +206,13 @@ def _head(id: str, label: str, head: Head | None) -> dmc.Select:
 
 
 def _pairs() -> html.Div:
+    label = {"role": "group", "aria-label": "Pairs of heads"}
+    gallery = html.Div(id=ids.GALLERY, className="pairs", **label)
     return html.Div(
         [
-            panel(
-                ids.PAIRS, "Matched heads", explanations.PAIRS,
-                [html.P(id=shell.caption(ids.PAIRS), className="caption", role="status"),
-                 drawn(ids.GALLERY, "gallery", "Pairs of heads")],
-                exports=("csv", "python"), follows=ids.SHOWN,
-            ),
-            panel(
-                ids.SIMILARITY, "How alike", explanations.SIMILARITY, figure(ids.SIMILARITY, "graph-similarity"),
-                exports=("png", "svg", "csv"), follows=ids.SHOWN,
+            _panel(ids.PAIRS, [caption(ids.PAIRS), gallery], follows=ids.PANES),
+            view_panel(
+                ids.SIMILARITY, VIEWS[ids.SIMILARITY], "graph-similarity", exports=(*FILES, "json"), follows=ids.PANES
             ),
         ],
         className="compare-pairs",

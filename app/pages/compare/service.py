@@ -1,249 +1,147 @@
-"""Two panes, each a checkpoint, a prompt and a set of heads that are switched off: what is alike, and what is not."""
+"""Two panes as the page asks for them, and the runs that its views and maps are of."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+import hashlib
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
 
-import numpy as np
-
-from aotlens.data import common_positions
+from aotlens.checkpoints import CheckpointInfo
+from aotlens.plots.attention import QUANTITIES
+from aotlens.views import Call, Load, Part, make
+from aotlens.views.compare import RUNS
+from aotlens.views.compare_choice import Chosen, Pane, Side, head_name
+from aotlens.widget import HeadMaps, looks, pack
 from app.core import Core
-from app.core.cache import Cache
-from app.core.catalog import LoadedModel
 from app.core.errors import RequestError
-from app.core.inference import PromptResult
-from app.pages.compare.address import CompareState, Head, Side, pane_of
+from app.core.switches import HOWS
+from app.core.workshop import AppWorkshop
+from app.pages.compare.address import CompareState, Head, pane_of
 
-if TYPE_CHECKING:
-    from aotlens.heads import HeadMatching
-
-#: How the right head came to stand beside the left one.
-Why = Literal["same", "partner", "alike", "chosen", "unmatched"]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Panes:
-    """What the two panes show."""
-
-    left: PromptResult
-    right: PromptResult
-    one_text: bool
-    """Whether both have been given the same text."""
-    one_tokenizer: bool
-    """Whether both models cut texts in the same pieces."""
-
-    @property
-    def one_model(self) -> bool:
-        """Whether both are one checkpoint: then each head stands beside itself."""
-        return self.left.checkpoint == self.right.checkpoint
-
-    @property
-    def aligned(self) -> bool:
-        """Whether a position is the same piece of the same text in both."""
-        return self.one_text and self.left.patterns.str_tokens == self.right.patterns.str_tokens
-
-    @cached_property
-    def places(self) -> tuple[tuple[int, int], ...]:
-        """Positions that correspond, (left, right): the same ones where both texts have equally many tokens of one
-        tokenizer, otherwise those of a longest common subsequence. Of one text in different pieces none."""
-        left, right = self.left.patterns, self.right.patterns
-        if self.aligned or (not self.one_text and self.one_tokenizer and left.n_pos == right.n_pos):
-            return tuple((at, at) for at in range(left.n_pos))
-        return () if self.one_text else common_positions(left.str_tokens, right.str_tokens)
-
-    @property
-    def key(self) -> str:
-        """Names the two results."""
-        return f"{self.left.key}-{self.right.key}"
-
-    @property
-    def results(self) -> dict[Side, PromptResult]:
-        return {"left": self.left, "right": self.right}
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeadPair:
-    """A left head and the right one beside it."""
-
-    left: Head
-    right: Head
-    why: Why
-    cosines: dict[str, float]
-    """ov, qk, pattern (where there are some) and similarity, their mean; empty for a head beside itself."""
-    margin: float | None
-    """By how much a matched pair's similarity beats the left head's best other one."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Losses:
-    """The loss of each token in both panes, nats; NaN where there is none."""
-
-    left: np.ndarray
-    right: np.ndarray
-    difference: np.ndarray | None
-    """right − left; None where the panes have other tokens."""
+SIDES: tuple[Side, ...] = ("left", "right")
+_WINDOWS = "aotlens.data.spread_windows"
 
 
 class Compare:
-    """What the page shows. The models' heads, matched by what they do to tokens, are kept: that takes seconds."""
+    """What the page shows."""
 
     def __init__(self, core: Core) -> None:
-        self._core = core
-        self._by_function: Cache[tuple[str, str], HeadMatching] = core.memory.cache(core.settings.n_matchings)
-        self._on_text: Cache[tuple[str, str, str], HeadMatching] = core.memory.cache(core.settings.n_matchings)
+        self.core, self.workshop = core, _Workshop(core)
 
     def first_of(self, state: CompareState) -> CompareState:
         """The address; of an empty one, the first checkpoint beside itself without a head of its first layer, and a
         head of the next one, which may have read it. (In novels-2l-mhsa: induction without the previous-token head.)"""
-        shape = self._core.catalog.shape(self._core.catalog.default())
+        shape = self.core.catalog.shape(self.core.catalog.default())
         if state != CompareState() or shape is None:
             return state
         return CompareState(right_off=((0, shape[1] - 1),), head=(min(1, shape[0] - 1), 0))
 
     def asked_of(self, state: CompareState) -> dict[str, Any]:
-        """What an address asks for, with the texts themselves; `first_of` says what, where it asks for nothing."""
+        """What an address asks for, with the texts themselves, as the browser does; `first_of` where it is empty."""
         state, panes = self.first_of(state), {}
-        for side in ("left", "right"):
+        for side in SIDES:
             checkpoint, _ = pane_of(state, side)
-            panes[side] = {"checkpoint": checkpoint or self._core.catalog.default(),
+            panes[side] = {"checkpoint": checkpoint or self.core.catalog.default(),
                            "off": [list(head) for head in getattr(state, f"{side}_off")]}  # fmt: skip
-        text = self._core.corpora.prompt(pane_of(state, "left")[1])
-        other = None if state.other is None else self._core.corpora.prompt(state.other)
-        right_text = text if other is None else other
-        return {**panes, "text": text, "other": other, "right_text": right_text, "how": state.how,
-                "corpus": state.corpus}  # fmt: skip
+        text = self.core.corpora.prompt(pane_of(state, "left")[1])
+        other = None if state.other is None else self.core.corpora.prompt(state.other)
+        return {**panes, "text": text, "other": other, "how": state.how, "corpus": state.corpus}
 
-    def panes(self, asked: dict[str, Any]) -> Panes:
-        """Run what a browser (or `asked_of`) asks for: `{left: {checkpoint, off}, right: …, text, other, how, corpus}`.
+    def of_address(self, state: CompareState) -> Chosen:
+        """What an address says."""
+        state = self.first_of(state)
+        pair = {"left": state.head or (0, 0), "right": state.other_head}
+        return self.values(self.asked_of(state), pair, state.view, state.hide_first)
 
-        Raises RequestError as `Inference.analyse`, with the pane's name before it where it is one pane's alone.
+    def values(
+        self, asked: Mapping[str, Any], pair: Mapping[str, Any] | None = None, view: str = "attention",
+        hide_first: bool = False,
+    ) -> Chosen:  # fmt: skip
+        """The panes that a browser asks for, `{left: {checkpoint, off}, right: …, text, other, how, corpus}`, and a
+        head of each.
+
+        Raises RequestError as `Inference.tokens` and `Switches.text`, with the name of the pane.
         """
-        results: dict[Side, PromptResult] = {}
-        for side in ("left", "right"):
-            text, length = self._text(asked, side)
-            pane = asked[side]
-            off = tuple((int(layer), int(head)) for layer, head in pane.get("off") or ())
-            try:
-                results[side] = self._core.inference.analyse(
-                    pane.get("checkpoint"), text, off=off, how=asked.get("how") or "zero", corpus=asked.get("corpus"),
-                    length=length,
-                )  # fmt: skip
-            except RequestError as error:
-                raise RequestError(f"At the {side}: {error}") from error
-        cuts = [self._core.catalog.info(result.checkpoint).tokenizer_sha256 for result in results.values()]
-        return Panes(
-            left=results["left"], right=results["right"], one_text=asked.get("other") is None,
-            one_tokenizer=results["left"].checkpoint == results["right"].checkpoint or cuts[0] == cuts[1] is not None,
+        how = asked.get("how") or "zero"
+        panes = {side: self._pane(asked, side, how) for side in SIDES}
+        left, right = (pair or {}).get("left") or (0, 0), (pair or {}).get("right")
+        return Chosen(
+            **panes, how=how, instead="" if how == "zero" else HOWS[how], head=_head(left),
+            other_head=None if right is None else _head(right), view=view, without_first=bool(hide_first),
         )  # fmt: skip
 
-    @staticmethod
-    def _text(asked: dict[str, Any], side: Side) -> tuple[str, int | None]:
-        """A pane's text, and its length where the browser held it back for being too long."""
+    def _pane(self, asked: Mapping[str, Any], side: Side, how: Any) -> Pane:
         own = side == "right" and asked.get("other") is not None
-        return asked.get("other" if own else "text") or "", asked.get("other_length" if own else "length")
-
-    def losses(self, panes: Panes) -> Losses:
-        """Of every token. Raises RequestError where a model has no loss of a token."""
-        left, right = (self._core.inference.losses(result) for result in panes.results.values())
-        return Losses(left=left, right=right, difference=right - left if panes.aligned else None)
-
-    def matching(self, panes: Panes) -> HeadMatching | None:
-        """Which head of the right model is which of the left one: by what they do to tokens and, where both panes have
-        the same tokens, by the whole models' patterns on them. None where both are one checkpoint.
-
-        Raises RequestError for models whose heads can't be compared.
-        """
-        if panes.one_model:
-            return None
-        from aotlens.heads import match_heads
-
-        loaded = [self._core.catalog.load(result.checkpoint) for result in panes.results.values()]
-        a, b = (one.model for one in loaded)
-        keys = loaded[0].key, loaded[1].key
+        text, length = (asked.get(name) for name in (("other", "other_length") if own else ("text", "length")))
+        checkpoint, inference = asked[side].get("checkpoint"), self.core.inference
+        off = tuple(sorted(_head(head) for head in asked[side].get("off") or ()))
         try:
-            matched = self._by_function.get(keys, lambda: match_heads(a, b))
-            if not panes.aligned:
-                return matched
-            import torch
-
-            tokens = torch.from_numpy(panes.left.patterns.tokens)
-
-            def on_text() -> HeadMatching:
-                with _exclusive(*loaded):
-                    return matched.on(a, b, tokens)
-
-            return self._on_text.get((*keys, str(tokens.tolist())), on_text)
-        except ValueError as error:
-            why = str(error).removeprefix("match_heads: ")
-            raise RequestError(f"The heads of these two models can't be matched: {why}") from error
-
-    def why_unmatched(self, panes: Panes) -> str | None:
-        """Why heads can't be matched; None where they can."""
-        try:
-            self.matching(panes)
+            loaded, tokens = inference.tokens(checkpoint, text or "", length=length)
+            info = self.core.catalog.info(checkpoint)
+            reference = self._windows(info, how, asked.get("corpus"), len(tokens)) if off else None
         except RequestError as error:
-            return str(error)
-        return None
+            raise RequestError(f"At the {side}: {error}") from error
+        return Pane(
+            checkpoint=info.name, model=loaded.model.cfg.to_dict(), tokenizer=info.tokenizer_sha256, text=text or "",
+            ablated=off, reference=reference,
+        )  # fmt: skip
 
-    def pair(self, panes: Panes, head: Head | None, other: Head | None) -> HeadPair:
-        """The left head (None: the first) and the right one, `other` or the one that it is matched with.
+    def _windows(self, info: CheckpointInfo, how: Any, name: str | None, length: int) -> Call | None:
+        """The windows from which ablated heads are replaced; None where `how` reads none."""
+        text = self.core.switches.text(info.name, how, name)
+        if text is None:
+            return None
+        corpus, model = self.core.corpora.opening(str(name)).named("corpus"), Load(info.name)
+        names = corpus.method("names")
+        if text.documents is not None:
+            names = make("aotlens.checkpoints.find_checkpoint", info.name).method("held_out", names)
+        causal = not self.core.catalog.load(info.name).model.sees_later_keys
+        encoding = make("aotlens.data.Encoding.of", Part(model, "tokenizer"), causal=causal)
+        windows = make(_WINDOWS, corpus, names, encoding, self.core.settings.reference_windows, length)
+        return self.workshop.cut(windows, lambda: self.core.switches.windows(
+            self.core.catalog.load(info.name), self.core.switches.text(info.name, how, name), length  # type: ignore
+        ), text.key)  # fmt: skip
 
-        A head without a partner stands beside the one most like it, and beside the one of its own number in a model
-        whose heads can't be matched.
-        """
-        left = _within(head or (0, 0), panes.left)
-        chosen = None if other is None else _within(other, panes.right)
-        if panes.one_model:
-            right = chosen or left
-            return HeadPair(left=left, right=right, why="same" if right == left else "chosen", cosines={}, margin=None)
+    def key(self, chosen: Chosen) -> str:
+        """Names the two runs."""
+        return hashlib.sha256(RUNS.key(chosen).encode()).hexdigest()[:16]
+
+    def packed(self, state: CompareState) -> bytes:
+        """All heads' maps of an address's left pane, to within half a 254th of a step, as the widget reads them."""
+        chosen = self.of_address(state)
+        patterns, pane = self.workshop.result(RUNS, chosen).left.patterns, chosen.left
         try:
-            matched = self.matching(panes)
-        except RequestError:
-            right = chosen or _within(left, panes.right)
-            why: Why = "chosen" if chosen else "unmatched"
-            return HeadPair(left=left, right=right, why=why, cosines={}, margin=None)
-        assert matched is not None
-        row, partner = matched.left.index(left), matched.partner(left)
-        best = matched.right[int(matched.similarity[row].argmax())]
-        right = chosen or partner or best
-        column = matched.right.index(right)
-        cosines = {name: float(getattr(matched, name)[row, column]) for name in (*matched.measured, "similarity")}
-        why = "partner" if right == partner else "chosen" if chosen else "alike"
-        margin = float(matched.margins[matched.pairs.index((left, right))]) if right == partner else None
-        return HeadPair(left=left, right=right, why=why, cosines=cosines, margin=margin)
-
-    @staticmethod
-    def beside(panes: Panes, left: Head, right: Head) -> HeadPair:
-        """Two heads whose maps are wanted, without asking how alike they are."""
-        left, right = _within(left, panes.left), _within(right, panes.right)
-        return HeadPair(left=left, right=right, why="chosen", cosines={}, margin=None)
-
-    def pairs(self, panes: Panes) -> list[HeadPair]:
-        """All pairs: of two models those that are matched, of one each head beside itself."""
-        patterns = panes.left.patterns
-        if panes.one_model:
-            lefts = [(layer, head) for layer in range(patterns.n_layers) for head in range(patterns.n_heads)]
-        else:
-            matched = self.matching(panes)
-            assert matched is not None
-            lefts = [left for left, _ in matched.pairs]
-        return [self.pair(panes, left, None) for left in lefts]
+            values = patterns.quantity(chosen.view)
+        except ValueError as error:
+            raise RequestError(f"{pane.checkpoint}: {error}") from error
+        off = f"{', '.join(map(head_name, pane.ablated))} ablated" if pane.ablated else ""
+        maps = HeadMaps(
+            values=values, str_tokens=patterns.str_tokens, visible=patterns.visible,
+            token_ids=patterns.tokens.tolist(), quantity=QUANTITIES[chosen.view],
+            name=" · ".join(filter(None, (pane.checkpoint, off))),
+        )  # fmt: skip
+        return pack({**maps.header, "signed_themes": looks("diverging")}, [*maps.arrays, maps.finer])
 
 
-@contextmanager
-def _exclusive(*models: LoadedModel) -> Iterator[None]:
-    """The use of several models, always taken in one order, so that two requests never wait for each other."""
-    with ExitStack() as stack:
-        for one in sorted({model.key: model for model in models}.values(), key=lambda model: model.key):
-            stack.enter_context(one.exclusive)
-        yield
+class _Workshop(AppWorkshop):
+    """Windows of a corpus are the app's own, which knows where it lies."""
+
+    def __init__(self, core: Core) -> None:
+        super().__init__(core, core.settings.n_views)
+        self._cuts: dict[int, Callable[[], Any]] = {}
+
+    def cut(self, windows: Call, make_windows: Callable[[], Any], key: str) -> Call:
+        """Windows that are made so, of the text with this key, which tells them from those of another text."""
+        stamp = zlib.crc32(f"{key}{windows.source}".encode())
+        self._cuts[stamp] = make_windows
+        return windows.stamped(stamp)
+
+    def call(self, node: Call, work: Callable[[], Any]) -> Any:
+        """Windows of a corpus, or what has been kept of a call."""
+        return self._cuts[node.stamp]() if node.function == _WINDOWS else super().call(node, work)
 
 
-def _within(head: Head, result: PromptResult) -> Head:
-    """The head, or the first one where the model has no such head."""
-    patterns = result.patterns
-    return head if head[0] < patterns.n_layers and head[1] < patterns.n_heads else (0, 0)
+def _head(head: Any) -> Head:
+    layer, number = head
+    return int(layer), int(number)

@@ -118,18 +118,18 @@
         if (value !== undefined && value !== component.props.value) aotlens.setProps(target.id, { value: value });
     });
 
-    // Explanations (app/shell/panel.py, `about`): one at a time, until the next click elsewhere.
-    const explained = () => document.querySelector("details.about[open]");
+    // Explanations (app/shell/panel.py, `about`) and popovers: one at a time, until the next click elsewhere.
+    const OPENED = "details:is(.about, .popover)[open]";
 
     document.addEventListener("click", function ({ target }) {
-        for (const other of document.querySelectorAll("details.about[open]")) {
+        for (const other of document.querySelectorAll(OPENED)) {
             if (!(target instanceof Node) || !other.contains(target)) other.open = false;
         }
     });
 
     document.addEventListener("keydown", function (event) {
         if (event.key !== "Escape") return;
-        const about = explained();
+        const about = document.querySelector(OPENED);
         if (about) {
             about.open = false;
             about.querySelector("summary").focus();

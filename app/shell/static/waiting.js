@@ -20,7 +20,7 @@
         const state = states.get(panel);
         if (state.wanted === undefined) return;
         const store = panel.id + "-seen";
-        if (state.seen && state.asked !== state.wanted && known(store)) {
+        if ((state.seen || "always" in panel.dataset) && state.asked !== state.wanted && known(store)) {
             state.asked = state.wanted;
             aotlens.setProps(store, { data: JSON.parse(state.wanted) });
         }
@@ -28,7 +28,7 @@
 
     const observer = new IntersectionObserver(function (entries) {
         for (const { target, isIntersecting } of entries) {
-            states.get(target).seen = isIntersecting || "always" in target.dataset;
+            states.get(target).seen = isIntersecting;
             update(target);
         }
     }, { rootMargin: AHEAD });

@@ -11,16 +11,15 @@ from app.core import Core
 from app.pages.compare.address import ADDRESS, CompareState
 from app.pages.compare.ids import ids
 from app.shell import ids as shell
-from tests.app.conftest import fits, in_the_first_screen, opened, pointed, query, seen, settled, written
+from tests.app.conftest import fits, in_the_first_screen, opened, query, settled, written
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 SHORT = "The captain bowed to the captain."
-#: Maps with a frame around a row, and whether it is this one.
-FRAMED = """row => [...document.querySelectorAll('.compare .js-plotly-plot')].filter(
-    plot => plot.data.length && plot.layout.shapes?.length && (row === null || plot.layout.shapes[0].y0 === row - 0.5)
-).length"""
+MAPS = (ids.LEFT_CANVAS, ids.RIGHT_CANVAS, ids.DIFFERENCE_CANVAS)
+#: What the maps say of the entry, or of the token, that is pointed at or locked.
+SAID = "ids => ids.map(id => document.querySelector(`#${id} .said`).textContent)"
 
 
 def compare(**state: Any) -> str:
@@ -28,25 +27,42 @@ def compare(**state: Any) -> str:
 
 
 def drawn(page: Page, left: str, right: str) -> None:
-    """Waits until the maps are those of these heads, and nothing is under way."""
+    """Waits until the maps are those of these heads."""
     for panel, title in ((ids.LEFT_MAP, f"Left: {left}"), (ids.RIGHT_MAP, f"Right: {right}")):
-        page.locator(f"#{panel}").scroll_into_view_if_needed()
         expect(page.locator(f"#{shell.title(panel)}")).to_have_text(title)
-    seen(page, ids.DIFFERENCE)
-    page.evaluate("scrollTo(0, 0)")
+    expect(page.locator(f"#{ids.LEFT_CANVAS}")).to_have_attribute("data-head", left)
+    expect(page.locator(f"#{ids.RIGHT_CANVAS}")).to_have_attribute("data-head", right)
+    expect(page.locator(f"#{ids.DIFFERENCE}")).not_to_have_attribute("aria-busy", "true")
 
 
-def framed(page: Page, count: int, row: int | None) -> None:
-    """Waits until so many maps have a frame around the row (None: any)."""
-    page.wait_for_function(f"([count, row]) => ({FRAMED})(row) === count", arg=[count, row])
+def locked(page: Page, *positions: int | None) -> None:
+    """Waits until the maps have these rows locked."""
+    page.wait_for_function(
+        """([ids, wanted]) => JSON.stringify(ids.map(id => document.getElementById(id).map.heads.position))
+           === JSON.stringify(wanted)""",
+        arg=[list(MAPS), list(positions)],
+    )
 
 
-def test_one_click_switches_the_head_off_at_the_right(open_page, services: Core):
+def point(page: Page, canvas: str, query: int, key: int) -> None:
+    """Moves the pointer to an entry of a map."""
+    x, y = page.evaluate(
+        """([id, query, key]) => {
+            const { place: { left, top, side }, canvas, shown } = document.getElementById(id).map;
+            const unit = side / shown[2];
+            const box = canvas.getBoundingClientRect();
+            return [box.left + left + (key + .5) * unit, box.top + top + (query + .5) * unit]; }""",
+        [canvas, query, key],
+    )
+    page.mouse.move(x, y)
+
+
+def test_one_click_ablates_the_head_at_the_right(open_page, services: Core):
     page = open_page(compare(head=(0, 1), other_head=(1, 1)))
     drawn(page, "0.1", "1.1")
     page.click(f"#{ids.PRESET_OFF}")
     written(page, "right-off", "0.1")
-    expect(page.locator(f"#{ids.RIGHT_OFF_LINE}")).to_have_text("Without 0.1")
+    expect(page.locator(f"#{ids.RIGHT_OFF_LINE}")).to_have_text("Ablated: 0.1")
     caption = page.locator(f"#{shell.caption(ids.LOSSES)}")
     expect(caption).to_contain_text("tiny-mhsa without 0.1")
     whole, without = (services.inference.analyse("tiny-mhsa", SHORT, off=off) for off in ((), ((0, 1),)))
@@ -57,33 +73,55 @@ def test_one_click_switches_the_head_off_at_the_right(open_page, services: Core)
     shown = page.eval_on_selector_all(f"#{ids.STRIP} .chip", "chips => chips.map(c => c.dataset.value ?? null)")
     assert shown[0] is None
     np.testing.assert_allclose(np.array(shown[1:], dtype=float), change[1:], atol=0.006)
-    # Switched by hand: another one beside it.
+    # Another one beside it, by hand; the list of heads covers nothing and closes.
     page.locator(f"#{ids.RIGHT_OFF_LINE}").click()
     page.locator(f"#{ids.RIGHT_SWITCHES} .head-switch[data-layer='1'][data-head='2']").click()
     written(page, "right-off", "0.1,1.2")
     expect(caption).to_contain_text("without 0.1, 1.2")
+    switches = page.locator(f"#{ids.RIGHT_SWITCHES}")
+    expect(switches).to_be_visible()
+    below, above = page.locator(f"#{ids.LOSSES}").bounding_box(), switches.bounding_box()
+    assert below is not None and above is not None and above["y"] + above["height"] <= below["y"]
+    page.keyboard.press("Escape")
+    expect(switches).to_be_hidden()
+    page.locator(f"#{ids.RIGHT_OFF_LINE}").click()
+    expect(switches).to_be_visible()
+    caption.click()
+    expect(switches).to_be_hidden()
     in_the_first_screen(page, ids.DIFFERENCE)
 
 
-def test_a_hover_and_a_lock_are_in_all_three_maps(open_page, services: Core):
+def test_a_hover_and_a_lock_are_in_all_three_maps_and_ask_the_server_nothing(open_page, services: Core):
     page = open_page(compare(right_off=((0, 1),), position=4), load=True)
     drawn(page, "1.0", "1.0")
-    framed(page, 3, row=4)
-    tip = pointed(page, ids.LEFT_MAP, 5, 2)
+    locked(page, 4, 4, 4)
+    settled(page)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "icon" not in request.url else None)
+    point(page, ids.LEFT_CANVAS, 5, 2)
     results = [services.inference.analyse("tiny-mhsa", SHORT, off=off) for off in ((), ((0, 1),))]
     left, right = (float(result.patterns.pattern[1, 0, 5, 2]) for result in results)
-    expect(tip).to_contain_text(f"{left:.4f}")
-    for panel, value in ((ids.RIGHT_MAP, right), (ids.DIFFERENCE, right - left)):
-        expect(page.locator(f"#{shell.tip(panel)}")).to_contain_text(f"attention {value:.4f}")
-    expect(page.locator(".map-mark")).to_have_count(2)
-    assert page.eval_on_selector_all(".chip-here", "chips => chips.map(c => c.dataset.position)") == ["2", "5"]
+    tip = page.locator(f"#{ids.LEFT_CANVAS} .map-tip")
+    expect(tip).to_contain_text(f"attention {left:.4f}")
+    said = page.evaluate(SAID, list(MAPS))
+    for sentence, value in zip(said, (left, right, right - left), strict=True):
+        assert f"attention {value:.4f}" in sentence
+    chips = "chips => chips.map(c => c.dataset.position)"
+    assert page.eval_on_selector_all(".chip-here", chips) == ["2", "5"]
     # A token locks its row everywhere; Escape lets go.
     page.locator(f"#{ids.STRIP} .chip").nth(7).click()
     written(page, "position", "7")
-    framed(page, 3, row=7)
+    locked(page, 7, 7, 7)
     page.keyboard.press("Escape")
     written(page, "position", None)
-    framed(page, 0, row=None)
+    locked(page, None, None, None)
+    # Another head, without position 0.
+    page.fill(f"#{ids.HEAD}", "1.2")
+    page.get_by_role("option", name="1.2").click()
+    drawn(page, "1.2", "1.2")
+    page.locator(f"label:has(#{ids.HIDE_FIRST})").click()
+    written(page, "sink", "hide")
+    assert asked == []
 
 
 def test_two_models_their_pairs_and_other_texts(open_page):
@@ -93,7 +131,9 @@ def test_two_models_their_pairs_and_other_texts(open_page):
     opened(page, "All pairs")
     pairs = page.locator(f"#{ids.GALLERY} .pair")
     expect(pairs).to_have_count(6)
-    assert page.evaluate("getComputedStyle(document.querySelector('.pair-left')).backgroundImage").startswith("url(")
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('.pair canvas')].every(one => one.width === one.height)"
+    )
     wanted = {name: pairs.nth(4).get_attribute(f"data-{name}") for name in ("left", "right")}
     pairs.nth(4).click()
     drawn(page, wanted["left"], wanted["right"])
@@ -114,6 +154,12 @@ def test_two_models_their_pairs_and_other_texts(open_page):
     page.click(f"#{ids.SWAP}")
     written(page, "left", "tiny-mssa")
     settled(page)
+    # Nothing is left of maps where a text cannot be run.
+    page.fill(f"#{ids.TEXT}", "word " * 99)
+    page.click(f"#{ids.RUN}")
+    expect(page.locator(f"#{shell.notice(ids.FORM)}")).to_contain_text("At the left")
+    expect(page.locator(f"#{ids.LEFT_CANVAS} canvas")).to_be_hidden()
+    expect(page.locator(f"#{shell.notice(ids.LOSSES)}")).to_be_hidden()
 
 
 def test_an_address_leads_to_the_same_view(open_page):

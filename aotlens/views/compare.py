@@ -1,0 +1,175 @@
+"""Two runs side by side as views: two models, or one with heads ablated, on one text or on two."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from aotlens.conventions import as_head, as_heads
+from aotlens.plots.attention import QUANTITIES
+from aotlens.views.compare_captions import says_losses, says_maps, says_pairs, says_similarity
+from aotlens.views.compare_choice import Chosen, Pane, Side, head_name
+from aotlens.views.family import Choice, Family, TextParameter
+from aotlens.views.view import About, View
+
+if TYPE_CHECKING:
+    from aotlens.checkpoints import CheckpointInfo
+
+TEXT = "The captain bowed to the captain, and the captain of a ship danced."
+#: What an ablated head's output is replaced with, where no corpus is read.
+HOWS = {"zero": "zero", "uniform": "uniform attention"}
+
+
+def _missing_matching(chosen: Chosen) -> str | None:
+    if chosen.one_model:
+        n_heads = chosen.left.model["n_layers"] * chosen.left.model["n_heads"]
+        return f"One checkpoint at both sides: each of its {n_heads} heads stands beside itself."
+    return chosen.unmatched
+
+
+def _stem(chosen: Chosen) -> str:
+    return f"{chosen.left.checkpoint}-{chosen.right.checkpoint}"
+
+
+def _map_view(side: Side) -> View:
+    return View(
+        name=side,
+        title=side.capitalize(),
+        about=About(
+            text="The map of one head of the pane, in the run with the pane’s ablations. Left and right have one "
+            "colour scale. Point at an entry to see it in the other maps too, where the panes have the same tokens; "
+            "click to lock it. An ablated head still has a pattern: it is its output that is replaced.",
+            formula="A(i, j) = φ(score(i, j))",
+            source="A Mathematical Framework for Transformer Circuits (2021); φ, MSSA: Attention-Only Transformers, "
+            "Eq. 4",
+        ),
+        call=lambda chosen: chosen.map(side),
+        caption=lambda chosen, result: f"{result.headline}, {getattr(chosen, side).checkpoint}.",
+        file=lambda chosen: f"{getattr(chosen, side).checkpoint}-{side}-head-{chosen.view}",
+    )
+
+
+RUNS = View(
+    name="runs",
+    title="Two panes",
+    about=About(
+        text="Two panes, each a checkpoint, a text and a set of ablated heads. Both have one text unless you give the "
+        "right one its own. The address in your browser holds all of it: heads as 1.0,1.3, and of a text of more than "
+        "600 characters, which is then kept on this machine, its hash.",
+        source="What an ablated head’s output is replaced with: docs/atlas.md and the library’s aotlens.heads.ablation",
+    ),
+    call=lambda chosen: chosen.runs(),
+    caption=lambda chosen, result: f"{result.headline}.",
+    file=_stem,
+    pictured=False,
+)
+LOSSES = View(
+    name="losses",
+    title="Loss per token",
+    about=About(
+        text="How much more a token costs at the right than at the left, in nats: blue where the right pane does "
+        "worse, orange where it does better; the number is under the token, both losses are in its tooltip. Point at a "
+        "token to mark its row in the maps, click to lock it. Where the panes have other tokens, each has a strip of "
+        "its own, coloured by its loss.",
+        formula="ℓᵢ = −log p(xᵢ | x₁ … xᵢ₋₁);  Δᵢ = ℓᵢ(right) − ℓᵢ(left)",
+        source="A masked language model is asked for each token with a mask in its place",
+    ),
+    call=lambda chosen: chosen.runs(losses=True).method("losses"),
+    caption=says_losses,
+    file=lambda chosen: f"{_stem(chosen)}-losses",
+    pictured=False,
+)
+LEFT, RIGHT = _map_view("left"), _map_view("right")
+DIFFERENCE = View(
+    name="difference",
+    title="Right − left",
+    about=About(
+        text="Right − left, entry by entry: blue where the right head attends more, orange where the left one does. "
+        "Two texts with equally many tokens are compared position by position, others where they have the same tokens "
+        "in the same order (a longest common subsequence), at the left text’s positions. A softmax does not see a "
+        "constant along a row, so differences of scores are to be compared along rows only.",
+        formula="D(i, j) = A_right(i, j) − A_left(i, j)",
+    ),
+    call=lambda chosen: chosen.runs().method(
+        "maps", head_name(chosen.head), chosen.beside, chosen.view, without_first=chosen.without_first
+    ),
+    caption=says_maps,
+    file=lambda chosen: f"{_stem(chosen)}-head-{head_name(chosen.head)}-{chosen.view}",
+)
+PAIRS = View(
+    name="pairs",
+    title="Matched heads",
+    about=About(
+        text="Of one checkpoint, each head stands beside itself. Heads of two checkpoints are matched by what they do "
+        "to tokens, whatever the bases of their weights: the cosines of the OV circuits and of the QK circuits between "
+        "tokens, and, where both panes have the same tokens, of the patterns on this text. The pairs have the largest "
+        "sum of mean cosines; the margin is by how much a pair beats the left head’s best other one. The first "
+        "matching of two checkpoints takes up to some seconds, and is kept. Ablated heads are matched as they are in "
+        "the full model.",
+        formula="⟨M, N⟩ = Σ pᵢ pⱼ M(i, j) N(i, j),  M = W_E W_OV W_U or W_E W_QK W_Eᵀ,  p: shares of the tokens",
+        source="Assignment: Kuhn 1955; docs/atlas.md, The heads of two models",
+    ),
+    call=lambda chosen: chosen.matching,
+    caption=says_pairs,
+    file=lambda chosen: f"{_stem(chosen)}-pairs",
+    missing=_missing_matching,
+)
+SIMILARITY = replace(
+    PAIRS,
+    name="similarity",
+    title="Similarity of all heads",
+    about=About(
+        text="How alike every left head is to every right one: the mean of the cosines. Click an entry to see these "
+        "two heads.",
+        formula="(cos OV + cos QK + cos pattern) / 3, of those that there are",
+        source="docs/atlas.md, The heads of two models",
+    ),
+    caption=says_similarity,
+    file=lambda chosen: f"{_stem(chosen)}-similarity",
+    table="similarities",
+)
+
+
+def _values(*checkpoints: CheckpointInfo, **given: Any) -> Chosen:
+    if len(checkpoints) > 2:
+        raise ValueError(f"compare: expected one checkpoint or two, got {len(checkpoints)}.")
+    infos = {"left": checkpoints[0], "right": checkpoints[-1]}
+    shapes = {side: SimpleNamespace(**info.model) for side, info in infos.items()}
+    texts = {"left": given["text"], "right": given["other"] or given["text"]}
+    panes = {
+        side: Pane(
+            checkpoint=info.name, model=info.model, tokenizer=info.tokenizer_sha256, text=texts[side],
+            ablated=as_heads([one for one in given[side].split(",") if one], shapes[side], at_least=0),
+        )
+        for side, info in infos.items()
+    }  # fmt: skip
+    how, other = given["how"], given["other_head"]
+    return Chosen(
+        **panes, how=how, instead="" if how == "zero" else HOWS[how], head=as_head(given["head"], shapes["left"]),
+        other_head=as_head(other, shapes["right"]) if other else None, view=given["view"],
+        without_first=given["first"] == "hide",
+    )  # fmt: skip
+
+
+FAMILY = Family(
+    name="compare",
+    about="What differs between two models, or one with and without some heads, on a text?",
+    views=(LOSSES, DIFFERENCE, LEFT, RIGHT, PAIRS, SIMILARITY),
+    values=_values,
+    parameters={
+        "text": TextParameter("Text", TEXT, most=50_000, lines=3),
+        "other": TextParameter("Text at the right", "", most=50_000, lines=3, blank="the same"),
+        "left": TextParameter("Ablated at the left, as 0.1,1.0", "", blank="no heads"),
+        "right": TextParameter("Ablated at the right, as 0.1,1.0", "", blank="no heads"),
+        "how": Choice("Replace head output with", HOWS),
+        "head": TextParameter("Left head", "0.0", most=9),
+        "other_head": TextParameter("Right head", "", most=9, blank="the one that the left head is matched with"),
+        "view": Choice("Quantity", QUANTITIES),
+        "first": Choice("Attention to position 0", {"show": "shown", "hide": "left out"}),
+    },
+    reads=lambda info: (
+        (info.model.get("read_in", "tokens"), info.model.get("read_out", "tokens")) == ("tokens", "tokens")
+    ),
+    several=True,
+)

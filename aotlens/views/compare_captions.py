@@ -1,0 +1,123 @@
+"""Sentences about two runs side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aotlens.conventions import describe
+from aotlens.views.compare_choice import Chosen, head_name
+
+if TYPE_CHECKING:
+    from aotlens.heads import ComparedLosses, ComparedMaps, ComparedRuns, HeadMatching
+
+_MEASURES = {"ov": "OV", "qk": "QK", "pattern": "pattern"}
+
+
+def pane_name(chosen: Chosen, side: str) -> str:
+    """A pane's checkpoint, and which of its heads are ablated."""
+    pane = getattr(chosen, side)
+    if not pane.ablated:
+        return str(pane.checkpoint)
+    instead = f" (replaced with {chosen.instead})" if chosen.instead else ""
+    return f"{pane.checkpoint} without {', '.join(map(head_name, pane.ablated))}{instead}"
+
+
+def says_losses(chosen: Chosen, result: ComparedLosses) -> str:
+    """Both losses, their difference, and where it is largest."""
+    parts = []
+    for side in ("left", "right"):
+        values = getattr(result, side)
+        known, name = values[np.isfinite(values)], pane_name(chosen, side)
+        parts.append(f"{name}: {known.mean():.3f} nats a token" if known.size else name)
+    line, difference = "; ".join(parts) + ".", result.difference
+    if difference is None:
+        what = "texts" if chosen.left.text != chosen.right.text else "tokens of this text"
+        line = f"The panes have different {what}, so a token’s loss in one has none beside it in the other. {line}"
+        sums = [float(np.nansum(values)) for values in (result.left, result.right)]
+        whole = f" The same text, over all its tokens: {sums[0]:.1f} and {sums[1]:.1f} nats."
+        return line + (whole if what != "texts" else "")
+    known = difference[np.isfinite(difference)]
+    if not known.size:
+        return line
+    if not known.any():
+        return f"{line} Right − left: 0 on every token."
+    largest = int(np.nanargmax(np.abs(difference)))
+    token = describe(result.left_tokens[largest])
+    return (
+        f"{line} Right − left: {_signed(known.mean(), 3)} nats a token, the most at {token} (position {largest}), "
+        f"{_signed(difference[largest], 2)}."
+    )
+
+
+def loss_tips(result: ComparedLosses) -> list[str]:
+    """What a token's tooltip says of both losses."""
+    assert result.difference is not None
+    rows = zip(result.left.tolist(), result.right.tolist(), result.difference.tolist(), strict=True)
+    return [
+        f"loss {left:.3f} at the left, {right:.3f} at the right, {_signed(change, 3)} nats"
+        if change == change
+        else "no loss"
+        for left, right, change in rows
+    ]
+
+
+def says_positions(runs: ComparedRuns) -> str:
+    """Which positions of two texts correspond, or why none does; nothing for the same tokens."""
+    if runs.aligned:
+        return ""
+    if not runs.positions:
+        return runs.why_nothing_corresponds()
+    sizes, n = (runs.left.patterns.n_pos, runs.right.patterns.n_pos), len(runs.positions)
+    if sizes == (n, n):
+        return f"Two texts of {n} tokens: position by position."
+    return (
+        f"{n} tokens that both texts have in this order stand beside each other, of {sizes[0]} and {sizes[1]}; rows "
+        "and columns of the others are empty."
+    )
+
+
+def says_maps(chosen: Chosen, result: ComparedMaps) -> str:
+    """Which heads' maps are compared, and where they differ most."""
+    heads = f"Head {head_name(result.right.head)} at the right − head {head_name(result.left.head)} at the left"
+    return f"{heads}: {result.headline or 'no entry differs'}."
+
+
+def says_pairs(chosen: Chosen, result: HeadMatching) -> str:
+    """How many heads are matched, and how well."""
+    clear = int((result.margins > 0).sum())
+    mean = float(result.to_frame()["similarity"].mean())
+    return (
+        f"{len(result.pairs)} pairs, mean similarity {mean:.2f}; {clear} {'is' if clear == 1 else 'are'} the left "
+        "head's best choice by itself."
+    )
+
+
+def says_similarity(chosen: Chosen, result: HeadMatching) -> str:
+    """What the cosines are of."""
+    return f"Mean of the cosines of {', '.join(_MEASURES[name] for name in result.measured)}."
+
+
+def each_pair(result: HeadMatching) -> Iterator[dict[str, Any]]:
+    """For each left head the right one beside it, and a sentence that says why."""
+    rows = {(row["left_layer"], row["left_head"]): row for row in result.to_frame().to_dict("records")}
+    for place, left in enumerate(result.left):
+        right = result.beside(left)
+        column = result.right.index(right)
+        measures = ", ".join(f"{_MEASURES[one]} {getattr(result, one)[place, column]:.2f}" for one in result.measured)
+        similarity = float(result.similarity[place, column])
+        alike = f"similarity {similarity:.2f}: cosines of {measures}"
+        names = head_name(left), head_name(right)
+        says = f"Head {names[0]} has no partner of its own; most like it is head {names[1]} ({alike})."
+        if left in rows:
+            margin = float(rows[left]["margin"])
+            beats = f"; {abs(margin):.2f} {'above' if margin >= 0 else 'below'} the left head's best other one"
+            says = f"Head {names[0]} is matched with head {names[1]} ({alike}{'' if margin != margin else beats})."
+        pair = {"left": list(left), "right": list(right), "matched": left in rows}
+        yield {**pair, "says": says, "similarity": similarity}
+
+
+def _signed(value: float, digits: int) -> str:
+    return f"{value:+.{digits}f}".replace("-", "−")

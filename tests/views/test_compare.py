@@ -1,0 +1,90 @@
+"""Two runs side by side as views: their Python, their tables, their sentences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from aotlens.checkpoints import CheckpointInfo, save_checkpoint
+from aotlens.data import Tokenizer
+from aotlens.heads import match_heads
+from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from aotlens.views import Workshop
+from aotlens.views.compare import DIFFERENCE, FAMILY, LOSSES, PAIRS, RIGHT, SIMILARITY
+from aotlens.views.compare_captions import each_pair
+from tests.messages import refused, says
+
+TEXT = "The captain bowed to the captain, and danced."
+MODELS = {
+    "one": {"n_layers": 2},
+    "other": {"n_layers": 3, "n_heads": 2, "attention": "mssa"},
+    "short": {},
+    "few": {"d_vocab": 270},
+}
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("models")
+    for name, rest in MODELS.items():
+        sizes: dict[str, Any] = {"n_layers": 1, "n_heads": 3, "d_vocab": 275, **rest}
+        cfg = ModelConfig(d_model=24, d_head=8, n_ctx=48, seed=1, **sizes)
+        model = AttentionOnlyTransformer(cfg, Tokenizer.train([TEXT * 9], sizes["d_vocab"]))
+        save_checkpoint(folder / name, model, CheckpointInfo(name=name))
+    return {name: str(folder / name) for name in MODELS}
+
+
+@pytest.mark.parametrize("view", FAMILY.views, ids=lambda view: view.name)
+def test_their_python_gives_the_table(paths: dict[str, str], view: Any):
+    chosen = FAMILY.chosen(
+        paths["one"], paths["other"], text=TEXT, right="0.1", head="1.2", view="weighted", first="hide"
+    )
+    space: dict[str, Any] = {}
+    exec(view.python(chosen), space)
+    pd.testing.assert_frame_equal(space["table"], view.frame(view.result(chosen)))
+
+
+def test_the_right_head_is_the_one_that_the_left_is_matched_with(paths: dict[str, str]):
+    chosen = FAMILY.chosen(paths["one"], paths["other"], text=TEXT, head="1.2")
+    workshop = Workshop()
+    matched = PAIRS.result(chosen)
+    models = [workshop.load(paths[name]) for name in ("one", "other")]
+    expected = match_heads(*models, TEXT)
+    assert matched.pairs == expected.pairs and "pattern" in SIMILARITY.frame(matched)
+    assert DIFFERENCE.result(chosen).right.head == dict(expected.pairs)[1, 2] == RIGHT.result(chosen).head
+    alike = {tuple(pair["left"]): pair for pair in each_pair(matched)}
+    says(alike[1, 2]["says"], "Head 1.2 is matched with head", f"{alike[1, 2]['similarity']:.2f}")
+    # On another text at the right, patterns have nothing to say.
+    apart = FAMILY.chosen(paths["one"], paths["other"], text=TEXT, other="And danced.")
+    assert PAIRS.result(apart).pattern is None
+
+
+def test_a_head_left_over_stands_beside_the_one_most_like_it(paths: dict[str, str]):
+    result = PAIRS.result(FAMILY.chosen(paths["one"], paths["short"], text=TEXT))
+    left = next(head for head in result.left if result.partner(head) is None)
+    right = result.right[int(np.argmax(result.similarity[result.left.index(left)]))]
+    assert result.beside(left) == right
+    says(next(pair["says"] for pair in each_pair(result) if tuple(pair["left"]) == left), "no partner")
+
+
+def test_models_of_other_tokens_are_shown_and_not_matched(paths: dict[str, str]):
+    chosen = FAMILY.chosen(paths["one"], paths["few"], text=TEXT, head="1.1")
+    assert not chosen.one_tokenizer and chosen.beside == "0.0"
+    with refused("vocabularies", "275", "270"):
+        PAIRS.result(chosen)
+    said = LOSSES.caption(chosen, LOSSES.result(chosen))
+    says(said, "different tokens", "over all its tokens")
+
+
+def test_one_model_stands_beside_itself(paths: dict[str, str]):
+    chosen = FAMILY.chosen(paths["one"], text=TEXT, right="0.1", how="uniform")
+    with refused("each of its 6 heads"):
+        PAIRS.result(chosen)
+    says(LOSSES.caption(chosen, LOSSES.result(chosen)), "without 0.1 (replaced with uniform attention)")
+    assert not np.nan_to_num(DIFFERENCE.result(chosen).difference).any()
+    says(DIFFERENCE.caption(chosen, DIFFERENCE.result(chosen)), "no entry differs")
+    with refused("one checkpoint or two"):
+        FAMILY.chosen(*[paths["one"]] * 3)
