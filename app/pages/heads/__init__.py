@@ -5,6 +5,7 @@ from __future__ import annotations
 from app.pages.heads.address import ADDRESS
 from app.pages.heads.browser import BROWSER, WRITES
 from app.pages.heads.callbacks import register
+from app.pages.heads.first import first
 from app.pages.heads.ids import ids
 from app.pages.heads.layout import layout
 from app.pages.heads.python import python
@@ -16,6 +17,7 @@ PAGE = Page(
     title="Heads",
     address=ADDRESS,
     layout=layout,
+    first=first,
     register=register,
     python=python,
     service=Continuations,

@@ -47,7 +47,7 @@
         const number = ++asked, readable = prompt.text !== undefined && prompt.text.isWellFormed();
         const question = (run) => aotlens.address.format("heads", { ...prompt, view, ...run }).split("?")[1];
         await ready;
-        if (page !== at("columns")) heads.set({ maps: null, without: null }); // the page is opened again
+        if (page && page !== at("columns")) heads.set({ maps: null, without: null }); // the page is opened again
         page = at("columns");
         busy(true);
         const lesser = readable && off && off.length ? fetchMaps(question({ off, how, corpus })) : null;
@@ -60,8 +60,8 @@
         busy(false);
         heads.set({ without: without?.off ? without : null });
         const says = whole?.says ?? without?.says ?? null;
-        if (says || noticed) setProps("heads-grid-notice", { children: says });
-        noticed = Boolean(says);
+        if (page && (says || noticed)) setProps("heads-grid-notice", { children: says });
+        noticed = Boolean(page && says);
     }
 
     // Until its maps are there, nobody shall take what was there before for those of the new text.
@@ -80,16 +80,39 @@
         return { row: numbers.subarray(0, n), column: numbers.subarray(n) };
     }
 
+    // ── the first picture (first.py) ────────────────────────────────────────────────────────────────────────
+
+    const early = () => document.querySelector(".first .heads");
+
+    async function first() {
+        const box = early(), { head, position, cell, direction, hide, ...run } = JSON.parse(box.dataset.choice);
+        await ready;
+        for (const [id, Part] of heads.places) heads.part(Part, box.querySelector(`[data-part="heads-${id}"]`));
+        heads.set({ head: head ?? [0, 0], position, cell, direction, hidesFirst: hide, off: run.off });
+        await askMaps(run);
+        if (heads.maps) await new Promise((done) => heads.addEventListener("drawn", done, { once: true }));
+        else box.parentElement.parentElement.remove(); // the page says what is wrong
+    }
+
+    // Dash's page is there with the same maps: it takes the place of the first picture, and the focus.
+    function takeOver() {
+        const focused = document.activeElement, part = focused.closest(".first [data-part]");
+        const place = part ? [...part.querySelectorAll("button, canvas")].indexOf(focused) : -1;
+        document.querySelector(".first").remove();
+        if (place >= 0) document.getElementById(part.dataset.part).querySelectorAll("button, canvas")[place]?.focus();
+    }
+
     // ── choices ─────────────────────────────────────────────────────────────────────────────────────────────
 
     const waiting = new Map(); // by store: what it will hold once the frame is drawn
 
     function send(store, data) {
-        if (!waiting.size) requestAnimationFrame(() => setTimeout(sendAll));
         waiting.set(store, data);
+        if (waiting.size === 1) requestAnimationFrame(() => setTimeout(sendAll));
     }
 
     function sendAll() {
+        if (!page) return; // Dash has not started; `show` sends what was chosen until then
         const all = [...waiting];
         waiting.clear();
         for (const [store, data] of all) setProps(store, { data });
@@ -123,6 +146,7 @@
         const columns = at("columns");
         if (!columns) return;
         const { maps, without, motifs, off } = heads, head = heads.head.join(".");
+        const empty = columns.hasAttribute("data-empty"); // drawn without a size
         columns.toggleAttribute("data-empty", !state.analysis);
         columns.toggleAttribute("data-off", off.length > 0);
         const says = document.querySelector("#heads-off-line .off-says");
@@ -133,6 +157,7 @@
         at("map-off-caption").textContent = without ? without.off + "." : "";
         if (at("why-button")) at("why-button").hidden = !heads.cell;
         markLosses();
+        if (early() && state.analysis && at("map-canvas").dataset.head) empty ? heads.later() : takeOver();
     }
 
     // The same token among the losses, whose shading is the server's.
@@ -191,6 +216,8 @@
     // ── what Dash calls ─────────────────────────────────────────────────────────────────────────────────────
 
     aotlens.page("heads", {
+        first,
+
         askMaps: (chosen) => void askMaps(chosen),
 
         show: function ({ analysis, head, position, locked, direction, hide, tab, off, how, corpus }) {
@@ -198,6 +225,7 @@
             for (const name of Object.keys(chosen)) { // what has been chosen since
                 if (waiting.has("heads-" + name)) chosen[name] = name === "cell" ? waiting.get("heads-cell").cell : waiting.get("heads-" + name);
             }
+            if (waiting.size) setTimeout(sendAll); // chosen before Dash had started
             Object.assign(state, { analysis, cell: chosen.cell, against: locked.against });
             ready.then(function () {
                 for (const [id, Part] of heads.places) heads.part(Part, at(id));

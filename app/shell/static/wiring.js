@@ -55,6 +55,9 @@
             window.dash_clientside = Object.assign({}, window.dash_clientside, tied);
         },
 
+        // What a page draws by itself before Dash has started (`Page.first`); a promise.
+        first: (box) => scripts[box.dataset.page].first(box),
+
         setProps: (id, props) => dash_clientside.set_props(id, props),
 
         // The id of the component that a callback was called for.
