@@ -9,14 +9,13 @@ Starts the app on a free port and opens its pages in Chromium:
   Chrome's trace the processor time of the main thread's tasks until then, which over the bare page's is to be ≤ 0.25;
 - at 251 tokens a head, a token, the direction and the ranking, with the map and with predictions in view: processor
   time of the browser's main thread and of the server, and requests, until nothing more is asked for;
-- `novels-12l-mssa`, prompts never seen before of 128 tokens with the start token: from a click on Run to the picture of
-  all heads; `run_with_cache` of their patterns is timed in this process, alternating, and the ratio counts;
+- `novels-12l-mssa`, new prompts of 128 tokens with the start token: from a click on Run to the picture of all heads,
+  beside `run_with_cache` of their patterns in this process, alternating: the ratio counts;
 - a click on another head at 45 and at 251 tokens: to that head's map drawn, and the bytes of the answers;
-- a head switched off after another, 128 tokens, 2 and 12 layers: to the last head's map without them, from a new run;
+- a head ablated after another, 128 tokens, 2 and 12 layers: to the last head's map without them, from a new run;
 - Circuits on 2 and on 12 layers: from its link to the first map, and a click on another head to its map.
 
-Expected: a first load of 0.9 MB and nothing for a head at 251 tokens; some four minutes on a quiet machine, and many
-times that on a busy one. Needs Chromium, like the browser tests.
+Expected: a first load of 0.7 MB; some four minutes on a quiet machine. Needs Chromium, like the browser tests.
 """
 
 from __future__ import annotations
@@ -53,11 +52,9 @@ CLICK_TOKENS = (45, 251)
 #: Clicks that are not counted, before those that are.
 WARM_UP = 2
 # Ids of app/pages, seen from the browser.
-RUN, TEXT, CELLS = "heads-run", "heads-text", "heads-grid-cells"
-CIRCUIT_HEADS = "circuits-heads"
+RUN, TEXT, CELLS, CIRCUIT_HEADS = "heads-run", "heads-text", "heads-grid-cells", "circuits-heads"
 _WAIT_MS = 240_000
-#: After so many milliseconds without a request in flight a choice is answered.
-_QUIET_MS = 400
+_QUIET_MS = 400  # without a request in flight, after which a choice is answered
 
 # What is drawn, as expressions of JavaScript: another value is another picture.
 MAP = "document.getElementById('heads-map-canvas')?.dataset.head"
@@ -230,9 +227,9 @@ def bare_page(browser: Browser) -> dict[str, float]:
         page.goto(address)
         page.wait_for_selector(".heatmaplayer image", state="attached", timeout=_WAIT_MS)
         meter.settle()
-        main = meter.look()[0]
+        figures = {"bare_page_main_ms": meter.look()[0]}
         page.context.close()
-    return {"bare_page_main_ms": main}
+    return figures
 
 
 def first_load(browser: Browser, address: str, server: int) -> dict[str, float]:
@@ -260,8 +257,8 @@ def first_load(browser: Browser, address: str, server: int) -> dict[str, float]:
 def choices(page: Page, address: str, server: int, model: AttentionOnlyTransformer, n: int) -> dict[str, float]:
     """Choices on Heads at 251 tokens, with nothing that depends on them in view and with the predictions."""
     figures: dict[str, float] = {}
-    text = quote(next(prompts(model, 1, CLICK_TOKENS[-1])))
     for tab in ("map", "predictions"):
+        text = quote(next(prompts(model, 1, CLICK_TOKENS[-1])))
         page.goto(f"{address}/heads?checkpoint={LARGE}&tab={tab}&text={text}")
         page.wait_for_selector("#heads-ranking button", state="attached", timeout=_WAIT_MS)
         drawn(page, ALL_HEADS)
@@ -282,7 +279,7 @@ def choices(page: Page, address: str, server: int, model: AttentionOnlyTransform
 
 
 def run_to_picture(page: Page, address: str, model: AttentionOnlyTransformer, count: int) -> dict[str, float]:
-    """A click on Run, against `run_with_cache` of the same prompts."""
+    """A click on Run, against `run_with_cache`."""
     page.goto(f"{address}/heads?checkpoint={LARGE}")
     drawn(page, MAP)
     names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)]

@@ -126,7 +126,7 @@ class Scores:
             kept.append(score.against)
         named = [(key, "the first token" if key == 0 else explained.at(key)) for key in kept]
         mean: list[tuple[Against, str]] = [("mean", "the average key")] if others else []
-        return [*mean, *named, ("plain", "nothing: the plain score")]
+        return [*mean, *named, ("plain", "raw score")]
 
 
 def _by_score(score: ScoreExpansion) -> list[int]:

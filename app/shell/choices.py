@@ -63,7 +63,7 @@ def head_switches(id: str, store: str) -> html.Div:
 
 def head_switch_buttons(n_layers: int, n_heads: int) -> list[Any]:
     """A row of switches a layer; arrows move between them."""
-    return _by_layer(n_layers, n_heads, "head-switch", "Switch off head")
+    return _by_layer(n_layers, n_heads, "head-switch", "Ablate head")
 
 
 def _by_layer(n_layers: int, n_heads: int, class_name: str, what: str) -> list[Any]:

@@ -10,6 +10,7 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 
 from app.shell import ids, python
+from app.shell.panel import QUIET
 
 _THEME: dict[str, Any] = {
     "primaryColor": "blue",
@@ -60,7 +61,7 @@ def frame(groups: Mapping[str, Sequence[tuple[str, str]]]) -> dmc.MantineProvide
                 ],
                 className="header",
             ),
-            html.Main(id=ids.PAGE, className="page", tabIndex=-1),
+            html.Main(id=ids.PAGE, className="page", tabIndex=-1, **QUIET),
             python.dialog(),
             html.Noscript("aotlens needs JavaScript."),
         ],

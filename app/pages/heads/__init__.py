@@ -23,6 +23,12 @@ PAGE = Page(
     service=Continuations,
     writes=WRITES,
     browser=BROWSER,
-    sends={ids.HEAD: (0, 1), ids.OFF: [(0, 1)], ids.POSITION: 0, **WHY_SENDS},
+    sends={
+        ids.HEAD: (0, 1),
+        ids.OFF: [(0, 1)],
+        ids.POSITION: 0,
+        ids.DIRECTION_OF: frozenset(("to", "from")),
+        **WHY_SENDS,
+    },
     file=__file__,
 )

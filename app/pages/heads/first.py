@@ -34,11 +34,11 @@ def first(core: Core, service: Any, state: HeadsState) -> str:
     grid = f'<div class="grid-row">{_part(ids.GRID_CELLS, "grid")}<div class="ranked"></div></div>'
     maps = [_panel("first-map", "One head", f'<p class="motifs"></p>{_part(ids.MAP_CANVAS, "large")}')]
     if state.off:
-        maps.append(_panel("first-map", "Without", f'<p class="motifs"></p>{_part(ids.MAP_OFF_CANVAS, "large")}'))
+        maps.append(_panel("first-map", "Ablation", f'<p class="motifs"></p>{_part(ids.MAP_OFF_CANVAS, "large")}'))
     tab = f'<div class="beside">{"".join(maps)}</div>' if state.tab == "map" else _panel("", "", "")
     columns = "".join(
         [
-            _panel("first-tokens", "Tokens", _part(ids.STRIP, "strip")),
+            _panel("first-tokens", "Tokens", _part(ids.STRIP, "strip"), _part(ids.DIRECTION, "segments")),
             _panel("first-grid", "All heads", f'<div class="off-line"></div>{grid}'),
             f'<div class="tabs first-tabs"><div class="first-tab-list"></div>{tab}</div>',
         ]
@@ -49,8 +49,9 @@ def first(core: Core, service: Any, state: HeadsState) -> str:
     return f'<div class="heads" data-choice="{escape(json.dumps(choice))}">{content}</div>'
 
 
-def _panel(name: str, title: str, content: str) -> str:
-    header = f'<div class="panel-header"><div class="panel-title">{title}</div></div>'
+def _panel(name: str, title: str, content: str, control: str = "") -> str:
+    control = control and f'<div class="panel-controls">{control}</div>'
+    header = f'<div class="panel-header"><div class="panel-title">{title}</div>{control}</div>'
     return f'<section class="panel {name}">{header}<div class="panel-content">{content}</div></section>'
 
 

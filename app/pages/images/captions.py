@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aotlens.paths import PatchContributions
 
 #: What stands in a head's place, of images.
-STAND_INS: dict[How, str] = {**HOWS, "resample": "its output on another image"}
+STAND_INS: dict[How, str] = {**HOWS, "resample": "output on another image"}
 
 
 def of_batch(batch: Batch, trained_on: str, known: bool, run: Run) -> str:
@@ -40,7 +40,7 @@ def without(run: Run) -> str:
     if not run.off:
         return ""
     names = ", ".join(f"{layer}.{head}" for layer, head in run.off)
-    return f"Without {names}, {STAND_INS[run.how]} in {'its' if len(run.off) == 1 else 'their'} place"
+    return f"{names} ablated by {STAND_INS[run.how]}"
 
 
 def of_prediction(batch: Batch, image: int, classes: tuple[str, ...], known: bool, run: Run, whole: Run) -> str:

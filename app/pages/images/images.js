@@ -36,7 +36,7 @@
         aotlens.markSwitches("images-off", state.off);
         const line = byId("off-line");
         line.classList.toggle("images-all-on", !names.size);
-        line.querySelector(".off-says").textContent = names.size ? `Without ${[...names].join(", ")}` : "Every head is on";
+        line.querySelector(".off-says").textContent = names.size ? `Ablated: ${[...names].join(", ")}` : "No heads ablated";
         for (const button of all(".ranked-row")) button.setAttribute("aria-pressed", String(isHead(button)));
         for (const button of all(".patch")) {
             const here = patch && Number(button.dataset.row) === patch[0] && Number(button.dataset.column) === patch[1];

@@ -133,7 +133,7 @@ def _grid_panel(core: Core, state: ImagesState, checkpoint: str | None) -> html.
     )  # fmt: skip
     off = [
         html.Span(className="off-says", role="status"),
-        html.Span("· off means"),
+        html.Span("· ablate by"),
         how,
         dmc.Button("All on", id=ids.ALL_ON, n_clicks=0, size="compact-xs", variant="default", className="all-on"),
     ]

@@ -51,7 +51,8 @@ def test_the_first_maps_are_there_before_dash_and_stay_where_they_are(open_page,
     page.unroute(RENDERER)
     expect(page.locator(".first")).to_have_count(0)
     head_drawn(page, "Head 1.1")
-    for part, place in zip(parts, before, strict=True):
+    # On a narrow screen the map's line of motifs, which comes later, takes several lines.
+    for part, place in list(zip(parts, before, strict=True))[: 3 if width > 400 else 2]:
         assert corner(page, f"#{part}") == pytest.approx(place, abs=1)
     assert page.evaluate("document.activeElement.dataset.head") == "1"
     written(page, "head", "1.1")

@@ -125,7 +125,7 @@ def test_heads_are_switched_off_and_the_predictions_say_what_that_changes(open_p
     expect(caption).to_contain_text(f"‹{whole.argmax()}›, with probability {whole.max():.3f}")
     page.click(f"#{ids.CELLS} .head-switch[data-head='1']")
     written(page, "off", "0.1")
-    expect(caption).to_contain_text("Without 0.1, nothing in its place")
+    expect(caption).to_contain_text("0.1 ablated by zero")
     page.locator(f"#{ids.CELLS} .map-cell[data-head='2'][data-image='1']").focus()
     page.keyboard.press("x")
     written(page, "off", "0.1,0.2")

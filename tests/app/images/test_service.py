@@ -97,7 +97,7 @@ def test_heads_that_are_off_write_nothing(views: Images) -> None:
     for how in ("mean", "position_mean", "uniform", "fixed_pattern", "resample"):
         other = views.run(FIRST, ((0, 1),), how)
         assert np.abs(other.logits - without.logits).max() > 1e-3, how
-    says(captions.without(without), "Without 0.1, 1.2", "nothing")
+    says(captions.without(without), "0.1, 1.2 ablated by zero")
 
 
 def test_paths_add_up_to_the_logit(views: Images) -> None:
