@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from app.core import Core
 from app.core.boundary import answer_always
@@ -35,7 +36,8 @@ def create_app(settings: Settings, core: Core | None = None, *, pages: Sequence[
         )
     core = replace(core or Core.start(settings), links=Links(page.address for page in pages))
     app = App(core, pages)
-    app.layout = frame({group: [(page.title, page.path) for page in held] for group, held in grouped(pages).items()})
+    groups = {group: [(page.title, page.path) for page in held] for group, held in grouped(pages).items()}
+    app.layout = frame(groups)
     navigation.register(app)
     python.register(app)
     for page in pages:
@@ -51,7 +53,10 @@ def create_app(settings: Settings, core: Core | None = None, *, pages: Sequence[
     early = static.early()
     styles, scripts = static.styles(pages), static.scripts(pages, app.wiring.script())
     static.serve(app.server, [*early, *styles, *scripts])
-    app.set_index(early=static.tags(early), styles=static.tags(styles), scripts=static.tags(scripts))
+    app.set_index(
+        early=static.tags(early), styles=static.tags(styles), scripts=static.tags(scripts),
+        first=partial(navigation.first_picture, app, groups),
+    )  # fmt: skip
     tell_health(app.server, core)
     find.serve(app.server, core, {page.title: page.path for page in pages if page.in_navigation})
     keep_sessions(app.server)

@@ -105,3 +105,11 @@ def machine() -> dict[str, Any]:
         "torch": torch.__version__,
         "python": platform.python_version(),
     }
+
+
+def main_until(events: list[dict[str, Any]], mark: str) -> float:
+    """Milliseconds of a thread's tasks before it set a mark, from Chrome's trace."""
+    marked = next(event for event in events if event["name"] == mark)
+    thread = [event for event in events if (event["pid"], event["tid"]) == (marked["pid"], marked["tid"])]
+    tasks = (event for event in thread if event["name"].endswith("RunTask") and event["ts"] < marked["ts"])
+    return sum(float(event.get("tdur", 0)) for event in tasks) / 1000

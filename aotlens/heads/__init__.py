@@ -26,6 +26,7 @@ atlas.py       a row a head of all of it (examples.py: where it attends; atlas_f
     head_search.py          "induction > 0.4 and layer = 1" among its columns
     atlas_records.py        atlases in files, and those of the bundled checkpoints
     summary.py              the heads that it finds, and one closely (sharpest.py: what its circuits are sharpest about)
+clearest.py    the head whose behaviour on one text is clearest, and why, in a sentence
 induction.py   the induction circuit of a model, found in its atlas and put to the test
 sufficient.py  a small set of heads that does what the model does
 """

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 #: What an ablated head's output is replaced with.
 HOWS = {
     "zero": "zero",
-    "mean": "its mean output",
-    "position_mean": "its mean output at each position",
+    "mean": "mean output",
+    "position_mean": "mean output at each position",
     "uniform": "uniform attention",
-    "fixed_pattern": "its mean pattern",
-    "resample": "its output on another image",
+    "fixed_pattern": "mean pattern",
+    "resample": "output on another image",
 }
 
 
@@ -25,7 +25,7 @@ def says_ablated(chosen: Any) -> str:
         return ""
     names = ", ".join(f"{layer}.{head}" for layer, head in chosen.ablated)
     which = "head" if len(chosen.ablated) == 1 else "heads"
-    return f"{which} {names} ablated, head output replaced with {HOWS[chosen.how]}"
+    return f"{which} {names} ablated by {HOWS[chosen.how]}"
 
 
 def says_head(chosen: Any, result: HeadOnImage) -> str:

@@ -233,7 +233,7 @@ class Heads extends EventTarget {
     return line ? line.row[key].toFixed(4) : maps.value(layer, head, query, key).toFixed(maps.decimals(layer, head, key));
   }
 
-  // The numbers that belong to a token: where it attends, or who attends to it; NaN where nothing is shown.
+  // The numbers that belong to a token: the attention from it, or to it; NaN where nothing is shown.
   slice(position) {
     const { maps, shownHead } = this, [layer, head] = shownHead, to = this.direction === "to";
     const line = this.line(maps, shownHead, position);
@@ -342,6 +342,14 @@ function make(name, properties = {}, ...children) {
   return element;
 }
 
+// Whether an element is to look otherwise than when it was drawn last: a choice leaves most elements as they are.
+const looks = new WeakMap();
+function differs(element, ...look) {
+  const text = String(look), known = looks.get(element) === text;
+  looks.set(element, text);
+  return !known;
+}
+
 // The tokens, or patches over their picture: shaded by the shown token's row or column; a click locks one.
 class Strip {
   constructor(box, heads) {
@@ -390,12 +398,14 @@ class Strip {
     const top = values.reduce((most, value) => Math.max(most, Math.abs(value) || 0), 0);
     this.chips.forEach((chip, position) => {
       const value = values[position], share = top && Number.isFinite(value) ? value / top : 0, other = to ? position : here;
-      chip.style.setProperty("--heat", `${(100 * Math.abs(share)).toFixed(1)}%`);
-      for (const [name, on] of [["chip-negative", share < 0], ["chip-here", position === here], ["chip-locked", position === heads.position]])
+      const isKey = Boolean(heads.shownCell) && position === heads.shownCell[to ? 1 : 0], heat = `${(100 * Math.abs(share)).toFixed(0)}%`;
+      const text = Math.abs(share) < 0.04 ? "" : value.toFixed(Math.min(2, maps.decimals(layer, head, other))).replace(/^(-?)0\./, "$1.");
+      if (!differs(chip, heat, text, share < 0, position === here, position === heads.position, isKey)) return;
+      chip.style.setProperty("--heat", heat);
+      for (const [name, on] of [["chip-negative", share < 0], ["chip-here", position === here], ["chip-locked", position === heads.position], ["chip-key", isKey]])
         chip.classList.toggle(name, on);
-      chip.classList.toggle("chip-key", Boolean(heads.shownCell) && position === heads.shownCell[to ? 1 : 0]);
       chip.setAttribute("aria-pressed", String(position === heads.position));
-      if (Math.abs(share) >= 0.04) chip.dataset.value = value.toFixed(Math.min(2, maps.decimals(layer, head, other))).replace(/^(-?)0\./, "$1.");
+      if (text) chip.dataset.value = text;
       else delete chip.dataset.value;
     });
   }
@@ -421,7 +431,10 @@ class Grid {
       heads.point({ head: headOf(cell), cell: [place(offsetY, target.clientHeight), place(offsetX, target.clientWidth)] });
     });
     box.addEventListener("pointerleave", () => heads.point());
-    new ResizeObserver(() => heads.later()).observe(box);
+    new ResizeObserver(() => {
+      this.width = null;
+      heads.later();
+    }).observe(box);
     box.addEventListener("keydown", (event) => {
       const step = STEPS[event.key], { maps, head } = heads;
       if (!maps || !event.target.closest(".cell, .head-switch")) return;
@@ -446,27 +459,30 @@ class Grid {
     });
     const tiles = this.cells.map((cell) => {
       const { layer, head } = cell.dataset, toggle = make("button", { type: "button", className: "head-switch", tabIndex: -1 });
-      toggle.setAttribute("aria-label", `Switch off head ${layer}.${head}`);
+      toggle.setAttribute("aria-label", `Ablate head ${layer}.${head}`);
       Object.assign(toggle.dataset, { layer, head });
       return make("div", { className: "tile" }, cell, ...(this.switches ? [toggle] : []));
     });
     this.box.replaceChildren(...tiles);
+    this.width = null;
   }
 
   draw() {
     const { heads } = this, maps = heads.without ?? heads.maps;
     if (!maps) return this.box.replaceChildren((this.cells = [], ""));
     if (this.cells.length !== maps.layers * maps.heads || this.box.style.getPropertyValue("--heads") !== String(maps.heads)) this.fill(maps);
-    const look = [heads.hidesFirst, heads.theme, this.cells[0].lastChild.clientWidth].join();
+    this.width ??= this.cells[0].lastChild.clientWidth; // to ask in each frame would lay the page out anew
+    const look = [heads.hidesFirst, heads.theme, this.width].join();
     if (this.maps !== maps || this.look !== look) this.paint(maps);
     const { motifs, rank } = heads, best = new Map(ranked(heads).filter(([, , isBest]) => isBest).map(([name], index) => [name, index + 1]));
     for (const cell of this.cells) {
       const { layer, head } = cell.dataset, name = `${layer}.${head}`, here = same(heads.head, [layer, head]);
       const off = heads.off.some((each) => same(each, [layer, head]));
+      if (!differs(cell, here, off, motifs?.badges[name], motifs?.says[name], rank && best.get(name))) continue;
       cell.classList.toggle("cell-chosen", here);
       cell.classList.toggle("cell-off", off);
       cell.tabIndex = here ? 0 : -1;
-      cell.setAttribute("aria-label", `Head ${name}${off ? ", switched off" : ""}`);
+      cell.setAttribute("aria-label", `Head ${name}${off ? ", ablated" : ""}`);
       if (here) cell.setAttribute("aria-current", "true");
       else cell.removeAttribute("aria-current");
       cell.nextSibling?.setAttribute("aria-pressed", String(off));
@@ -478,7 +494,7 @@ class Grid {
   }
 
   paint(maps) {
-    const width = this.cells[0].lastChild.clientWidth, { hidesFirst, theme } = this.heads;
+    const { width } = this, { hidesFirst, theme } = this.heads;
     Object.assign(this, { maps, look: [hidesFirst, theme, width].join() });
     const most = within(Math.round((width || 96) * (window.devicePixelRatio || 1)), 257);
     for (const cell of this.cells) {
@@ -521,7 +537,8 @@ class Ranking {
         return button;
       }));
     }
-    for (const button of box.children) button.setAttribute("aria-pressed", String(button.dataset.head === heads.head.join(".")));
+    const here = heads.head.join(".");
+    for (const button of box.children) if (differs(button, button.dataset.head === here)) button.setAttribute("aria-pressed", String(button.dataset.head === here));
   }
 }
 
@@ -545,7 +562,10 @@ class LargeMap {
     Object.assign(this, { box, heads, canvas, tip, said, window: null, drag: null, at: null });
     box.replaceChildren(canvas, tip, said);
     box.map = this;
-    new ResizeObserver(() => heads.later()).observe(box);
+    new ResizeObserver(() => {
+      this.size = null;
+      heads.later();
+    }).observe(box);
     canvas.addEventListener("pointermove", (event) => this.move(event));
     canvas.addEventListener("pointerleave", () => {
       this.at = null;
@@ -631,7 +651,7 @@ class LargeMap {
     canvas.hidden = !maps;
     if (maps && this.maps?.n !== maps.n) this.window = null;
     this.maps = maps;
-    const width = Math.floor(box.clientWidth), height = Math.floor(box.clientHeight) || Math.min(width, 560);
+    const [width, high] = (this.size ??= [box.clientWidth, box.clientHeight].map(Math.floor)), height = high || Math.min(width, 560);
     if (maps && width > 60) {
       Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
       this.place = this.paint(new CanvasPen(canvas, width, height, window.devicePixelRatio || 1), width, height, maps);
@@ -720,7 +740,7 @@ class LargeMap {
       const values = heads.slice(position), best = values.map((_, other) => other).filter((other) => Number.isFinite(values[other]));
       best.sort((one, other) => Math.abs(values[other]) - Math.abs(values[one]));
       const list = best.slice(0, 3).map((other) => `${name(other)} ${values[other].toPrecision(3)}`).join(", ");
-      sentence = heads.direction === "to" ? `${which}: ${name(position)} looks at ${list}${end}` : `${which}: ${name(position)} is looked at by ${list}${end}`;
+      sentence = heads.direction === "to" ? `Head ${layer}.${head}: ${name(position)} attends to ${list}${end}` : `Head ${layer}.${head}: ${name(position)} gets attention from ${list}${end}`;
     }
     if (said.textContent !== sentence) said.textContent = sentence;
     tip.hidden = !(this.at && seen && heads.pointed.cell);
@@ -898,7 +918,7 @@ class HeadsElement extends HTMLElement {
       box.setAttribute("aria-label", label);
     }
     this.choice = make("label", { className: "choice" }, first, "");
-    const direction = make("label", { className: "choice" }, from, " Shade tokens by who attends to them");
+    const direction = make("label", { className: "choice" }, from, " Shade tokens by attention to them");
     const all = make("figure", {}, make("figcaption", { textContent: "All heads: layer down, head across" }), grid);
     const both = make("div", { className: "both" }, all, make("figure", { className: "one" }, title, map));
     root.replaceChildren(make("style", { textContent: CSS }), strip, this.choice, direction, both);

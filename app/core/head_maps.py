@@ -17,6 +17,8 @@ from app.core.inference import PromptResult
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+    from aotlens.heads.clearest import ClearestHead
+
 View = Literal["attention", "weighted", "scores"]
 
 #: Pixels a side of a thumbnail: fewer heads get larger ones.
@@ -125,15 +127,17 @@ def _row_and_column(shown: np.ndarray, position: int) -> tuple[np.ndarray, np.nd
     return shown[position], shown[:, position]
 
 
-def packed_maps(result: PromptResult, view: View, off: str) -> bytes:
-    """All heads' maps in the arrays of the widget; `off` says in words which heads are off."""
+def packed_maps(result: PromptResult, view: View, off: str, clearest: ClearestHead | None = None) -> bytes:
+    """All heads' maps in the arrays of the widget; `off` says in words which heads are off, and the header which head
+    to show first and why."""
     patterns = result.patterns
     maps = HeadMaps(
         values=values(result, view), str_tokens=patterns.str_tokens, visible=patterns.visible,
-        token_ids=patterns.tokens.tolist(), quantity=QUANTITIES[view],
+        token_ids=patterns.tokens.tolist(), quantity=QUANTITIES[view], head=clearest.head if clearest else (0, 0),
         name=f"{result.checkpoint} · {off}" if off else result.checkpoint,
     )  # fmt: skip
-    return pack({**maps.header, "key": result.key, "off": off}, maps.arrays)
+    reason = clearest.sentence if clearest else ""
+    return pack({**maps.header, "key": result.key, "off": off, "reason": reason}, maps.arrays)
 
 
 def line_bytes(result: PromptResult, layer: int, head: int, view: View, position: int) -> bytes:

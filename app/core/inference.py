@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from aotlens.evaluate import NextTokenPredictions
     from aotlens.heads import AttentionPatterns, HeadLabels, MotifScores
+    from aotlens.heads.clearest import ClearestHead
     from aotlens.models import AttentionOnlyTransformer
     from app.core.corpora import Text
 
@@ -113,6 +114,12 @@ class Inference:
                 return
             with self._switches.of(loaded, how, read, length).off(off):
                 yield loaded.model
+
+    def clearest(self, result: PromptResult) -> ClearestHead | None:
+        """The head whose behaviour on the prompt is clearest; None where no head shows a motif."""
+        from aotlens.heads.clearest import clearest_head
+
+        return clearest_head(result.patterns)
 
     def losses(self, result: PromptResult) -> np.ndarray:
         """The loss of each token of a prompt in the run that `result` is of, in nats: float32 `[pos]`, NaN for none.

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 How = Literal["zero", "mean", "position_mean", "uniform", "fixed_pattern", "resample"]
 
-#: What stands in a head's place, by the library's name (`aotlens.heads.ablation`).
+#: What a head is ablated by (what replaces its output), by the library's name (`aotlens.heads.ablation`).
 HOWS: dict[How, str] = {
-    "zero": "nothing",
-    "mean": "its mean output",
-    "position_mean": "its mean output at each position",
+    "zero": "zero",
+    "mean": "mean output",
+    "position_mean": "mean output at each position",
     "uniform": "uniform attention",
-    "fixed_pattern": "its mean pattern",
-    "resample": "its output on another text",
+    "fixed_pattern": "mean pattern",
+    "resample": "output on another text",
 }
 #: Those that take other sequences, and so a corpus.
 NEEDS = ("mean", "position_mean", "fixed_pattern", "resample")
@@ -48,8 +48,8 @@ class Switches:
             return None
         if corpus is None:
             raise RequestError(
-                f"Replacing a head's output with {HOWS[how]} takes other texts: choose a corpus. Without one, heads "
-                "can be ablated by zero or by uniform attention."
+                f"To ablate by {HOWS[how]} takes other texts: choose a corpus. Without one, heads can be ablated by "
+                "zero or by uniform attention."
             )
         text = self._corpora.text(corpus, self._catalog.info(checkpoint))
         if text.corpus is None:

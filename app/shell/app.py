@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dash import Dash
@@ -14,7 +15,8 @@ from app.shell.browser import Wiring
 from app.shell.page import Page
 from app.shell.requests import RequestForms
 
-#: Dash's page, with a language, and the theme known before anything is drawn. Our scripts come before Dash's renderer.
+#: Dash's page, with a language, and the theme known before anything is drawn. Our scripts run first; Dash's wait in a
+#: template until static/start.js starts them, and are on their way meanwhile.
 _INDEX = """<!DOCTYPE html>
 <html lang="en">
     <head>
@@ -24,13 +26,17 @@ _INDEX = """<!DOCTYPE html>
         {early}
         {{%css%}}
         {styles}
+        {{%preloads%}}
     </head>
     <body>
         {{%app_entry%}}
-        <footer>{{%config%}}{scripts}{{%scripts%}}{{%renderer%}}</footer>
+        <footer>{{%config%}}<template class="dash" {{%grid%}}>{{%scripts%}}{{%renderer%}}</template>{scripts}</footer>
     </body>
 </html>
 """
+
+
+_GRID = "/dash_ag_grid/"
 
 
 class App(Dash):
@@ -61,6 +67,26 @@ class App(Dash):
         self.services: dict[str, Any] = {page.name: page.service(core) for page in pages}
         self.wiring = Wiring(pages)
 
-    def set_index(self, *, early: str, styles: str, scripts: str) -> None:
-        """Sets the HTML of every page."""
+    def set_index(self, *, early: str, styles: str, scripts: str, first: Callable[[], str] = str) -> None:
+        """Sets the HTML of every page; `first` gives what the page at the address that is asked for draws by itself."""
         self.index_string = _INDEX.format(early=early, styles=styles, scripts=scripts)
+        self._first = first
+
+    def interpolate_index(self, *, scripts: str = "", app_entry: str = "", **parts: str) -> str:
+        """Dash's own, with the first picture before what Dash draws, and ag-grid kept for the first table."""
+        tags: list[str] = re.findall(r'<script src="[^"]+"></script>', scripts)
+        grid = next((tag for tag in tags if _GRID in tag), "")
+        preload = '<link rel="preload" as="script" fetchpriority="low" href="{}">'
+        html = super().interpolate_index(scripts=scripts.replace(grid, ""), app_entry="{%app_entry%}", **parts)
+        late = {
+            "preloads": "\n        ".join(preload.format(_source(tag)) for tag in tags if tag != grid),
+            "grid": f'data-grid="{_source(grid)}"' if grid else "",
+            "app_entry": self._first() + app_entry,  # last, since it holds what somebody typed
+        }
+        for name, content in late.items():
+            html = html.replace(f"{{%{name}%}}", content)
+        return html
+
+
+def _source(tag: str) -> str:
+    return tag.partition('src="')[2].partition('"')[0]

@@ -99,7 +99,8 @@ class Wiring:
             places: dict[tuple[str, str], int] = {}
             wires = [self._composed(page, link.page, link.fields, link.always, places) for link in links]
             outputs = [Output(link.to, "href") for link in links]
-            self._call(app, page, "links", {"links": wires}, outputs, places)
+            wire = {"links": wires, "to": [link.to for link in links]}
+            self._call(app, page, "links", wire, outputs, places)
 
     def _composed(
         self,
@@ -134,7 +135,8 @@ class Wiring:
         outputs: Sequence[Output],
         places: Mapping[tuple[str, str], int],
     ) -> None:
-        inputs = (Input(component, prop) for component, prop in places)
+        inputs = [Input(component, prop) for component, prop in places]
+        wire = {**wire, "inputs": list(map(str, inputs))}
         app.clientside_callback(self._add(page, name, wire), *outputs, *inputs)
 
     def _add(self, page: str, name: str, wire: dict[str, Any]) -> ClientsideFunction:

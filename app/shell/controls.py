@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import dcc, html
+from dash import html
 
 from app.core.parameters import Parameter
 from app.shell import ids
@@ -64,6 +64,7 @@ def head_choice(picker: str, store: str) -> html.Div:
     return labelled("Head (layer.head)", head_picker(picker, store))
 
 
-def link_button(id: str, text: str, href: str, *, hidden: bool = False) -> dcc.Link:
+def link_button(id: str, text: str, href: str, *, hidden: bool = False) -> html.A:
     """A link to another page, as a button."""
-    return dcc.Link(text, id=id, href=href, className="button-link hidden" if hidden else "button-link")
+    look = "button-link hidden" if hidden else "button-link"
+    return html.A(text, id=id, href=href, className=look, **{"data-in-app": ""})

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any
 
 import dash_mantine_components as dmc
 from dash import dcc, html
 
 from app.shell import ids, python
+from app.shell.panel import QUIET
 
 _THEME: dict[str, Any] = {
     "primaryColor": "blue",
@@ -59,7 +61,7 @@ def frame(groups: Mapping[str, Sequence[tuple[str, str]]]) -> dmc.MantineProvide
                 ],
                 className="header",
             ),
-            html.Main(id=ids.PAGE, className="page", tabIndex=-1),
+            html.Main(id=ids.PAGE, className="page", tabIndex=-1, **QUIET),
             python.dialog(),
             html.Noscript("aotlens needs JavaScript."),
         ],
@@ -67,6 +69,18 @@ def frame(groups: Mapping[str, Sequence[tuple[str, str]]]) -> dmc.MantineProvide
         theme=_THEME,
         defaultColorScheme="auto",
     )
+
+
+def first_header(groups: Mapping[str, Sequence[tuple[str, str]]], path: str) -> str:
+    """The name and the groups of pages as HTML, with that of the page at `path` marked, for what is shown before Dash
+    has started."""
+    names = "".join(
+        f'<span class="{"nav-alone" if len(pages) == 1 else "nav-name"}"'
+        f"{' data-page' if path in dict(pages).values() else ''}>{escape(name)}</span>"
+        for name, pages in groups.items()
+    )
+    brand = '<span class="brand"><span class="logo"></span>aotlens</span>'
+    return f'<div class="header">{brand}<div class="navigation">{names}</div></div>'
 
 
 def _group(name: str, pages: Sequence[tuple[str, str]]) -> Any:

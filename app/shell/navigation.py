@@ -6,7 +6,7 @@ they take a query apart before a page sees it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dash import Input, Output, html
@@ -17,6 +17,7 @@ from app.shell import ids
 from app.shell.app import App
 from app.shell.browser import Browser
 from app.shell.callbacks import spoken
+from app.shell.frame import first_header
 from app.shell.notices import taken_instead
 from app.shell.page import Page
 
@@ -50,6 +51,20 @@ def content(app: App, pathname: str | None, search: str | None) -> Any:
     shown = page.content(app.core, app.services[page.name], state)
     app.asked.laid_out(shown)
     return [taken_instead(sentences), *shown] if sentences else shown
+
+
+def first_picture(app: App, groups: Mapping[str, Sequence[tuple[str, str]]]) -> str:
+    """What the page at the address that is asked for shows before Dash has started; nothing where it has nothing."""
+    search = request.query_string.decode(errors="replace")
+    page = find(app.pages, request.path, search)
+    if page is None or page.first is None:
+        return ""
+    draw, service = page.first, app.services[page.name]
+    drawn, _ = spoken(lambda: draw(app.core, service, page.address.read(search, app.core)[0]), "a first picture")
+    if drawn is None:
+        return ""
+    header = first_header(groups, page.path)
+    return f'<div class="first" data-page="{page.name}">{header}<div class="page">{drawn}</div></div>'
 
 
 def register(app: App) -> None:

@@ -44,6 +44,9 @@ class Page:
     """Its fields, declared once; the page's name is the address's."""
     layout: Callable[[Any, Any, Any], Any]
     """`layout(core, service, state)` for a state of the address."""
+    first: Callable[[Any, Any, Any], str] | None = None
+    """`first(core, service, state)` is the HTML of what the page shows before Dash has started, without waiting for a
+    model; its script has a function of that name, which draws in it. None: Dash starts at once."""
     register: Callable[[Any, Any, Any], None] = lambda app, core, service: None
     """`register(app, core, service)` adds the server's callbacks."""
     python: Python | None = None

@@ -10,6 +10,9 @@ from dash import dcc, html
 
 from app.shell import ids
 
+#: Of elements whose clicks nobody counts: Dash would walk the page for each click inside one that has an id.
+QUIET: Mapping[str, Any] = {"disable_n_clicks": True}
+
 _EXPORTS = {
     "png": "Picture (PNG)",
     "svg": "Picture (SVG)",
@@ -62,7 +65,7 @@ def panel(
         ],
         id=id,
         className="panel",
-        **{"aria-labelledby": ids.title(id), "data-kind": class_name or id, **waits},
+        **{"aria-labelledby": ids.title(id), "data-kind": class_name or id, **waits, **QUIET},
     )
 
 

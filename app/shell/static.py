@@ -24,7 +24,10 @@ SCRIPTS = (
     "connection.js", "frames.js", "wiring.js", "address.js", "shell.js", "head_map.js", "waiting.js", "drawn.js",
     "value_table.js",
     "head_picker.js", "head_switches.js", "tips.js", "fit_columns.js", "long_table.js", "python.js", "find.js",
+    "late_grid.js",
 )  # fmt: skip
+#: Starts Dash, after all others.
+LAST = "start.js"
 STYLES = ("shell.css",)
 
 _MIME = {".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css"}
@@ -58,10 +61,10 @@ def read(path: Path) -> StaticFile:
 
 
 def scripts(pages: Sequence[Page], wiring: str) -> list[StaticFile]:
-    """The shell's, the pages', and what ties them to Dash's callbacks."""
+    """The shell's, the pages', what ties them to Dash's callbacks, and what starts Dash."""
     own = [page.script for page in pages if page.script is not None]
     tied = StaticFile(name="callbacks.js", content=wiring.encode())
-    return [*(read(HERE / name) for name in SCRIPTS), *map(read, own), tied]
+    return [*(read(HERE / name) for name in SCRIPTS), *map(read, own), tied, read(HERE / LAST)]
 
 
 def early() -> list[StaticFile]:

@@ -214,7 +214,11 @@ def test_static_files_are_served_by_list_under_their_fingerprints(app: App):
     page = client.get("/", headers={"Host": "localhost"}).text
     paths = re.findall(r'(?:src|href)="(/static/[^"]+)"', page)
     assert {path.rpartition("/")[2] for path in paths} >= {"theme.js", "shell.css", "heads.js", "checkpoints.css"}
-    assert page.index("wiring.js") < page.index("heads.js") < page.index("callbacks.js") < page.index("dash_renderer")
+    order = [page.index(f"/{name}.js") for name in ("wiring", "heads", "callbacks", "start")]
+    assert order == sorted(order)
+    waiting = page[page.index("<template") : page.index("</template>")]
+    assert page.count("<script") - waiting.count("<script") == page.count('src="/static/') + 1  # and Dash's settings
+    assert "dash_renderer" in waiting and 'id="_dash-renderer"' in waiting
     for path in paths:
         with client.get(path, headers={"Host": "localhost"}) as answer:
             assert answer.status_code == 200
@@ -237,7 +241,9 @@ def test_the_wheel_has_every_static_file():
     patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["app"]
     packaged = {path for pattern in patterns for path in (ROOT / "app").glob(pattern)}
     named = {path for page in PAGES for path in (page.script, page.style) if path is not None}
-    named |= {static.HERE / name for name in (*static.EARLY, *static.SCRIPTS, *static.STYLES)} | {sign_in.FILE}
+    named |= {static.HERE / name for name in (*static.EARLY, *static.SCRIPTS, static.LAST, *static.STYLES)} | {
+        sign_in.FILE
+    }
     assert named == packaged
 
 

@@ -75,7 +75,7 @@ def test_exported_it_is_drawn_without_a_network_and_hover_and_lock_work(page: Pa
     assert held == {"head": "1.2", "query": "7", "key": "3", "held": "true"}, "what Python held"
     maps.locator(".chip").nth(4).click()
     expect(maps).to_have_attribute("data-query", "4")
-    expect(maps.locator(".said")).to_contain_text("(4) looks at")
+    expect(maps.locator(".said")).to_contain_text("(4) attends to")
     maps.locator(".chip").nth(6).hover()
     assert maps.get_attribute("data-query") == "4"
     page.keyboard.press("Escape")

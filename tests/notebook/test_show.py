@@ -57,7 +57,7 @@ def test_two_on_one_page_are_drawn_without_a_network_and_apart(chromium: Browser
     first.locator(".chip").nth(4).hover()
     expect(first).to_have_attribute("data-query", "4")
     assert second.get_attribute("data-query") == ""
-    expect(first.locator(".said")).to_contain_text("(4) looks at")
+    expect(first.locator(".said")).to_contain_text("(4) attends to")
     first.locator(".chip").nth(4).click()
     expect(first).to_have_attribute("data-held", "true")
     assert page.locator("b").count() == 0

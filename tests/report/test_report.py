@@ -283,7 +283,7 @@ def page(chromium: Browser, file: Path) -> Iterator[Page]:
 def test_hover_is_linked_and_a_click_locks(page: Page) -> None:
     host, said = page.locator(".maps"), page.locator(".said")
     page.locator(".chip").nth(7).hover()
-    expect(said).to_contain_text("(7) looks at")
+    expect(said).to_contain_text("(7) attends to")
     expect(host).to_have_attribute("data-query", "7")
     large = page.locator("canvas.map")
     large.hover(position={"x": 150, "y": 350})
@@ -311,7 +311,7 @@ def test_a_head_is_chosen_by_click_and_by_key_and_the_first_key_left_out(page: P
     expect(page.locator(".said")).to_contain_text("<|endoftext|> (0)")
     page.locator("input[type=checkbox]").first.check()
     page.locator(".chip").nth(9).hover()
-    expect(page.locator(".said")).to_contain_text("(9) looks at")
+    expect(page.locator(".said")).to_contain_text("(9) attends to")
     expect(page.locator(".said")).not_to_contain_text("(0)")
 
 

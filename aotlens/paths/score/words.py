@@ -60,7 +60,7 @@ class ScoreWords:
         return f"nats above {'the first token' if against == 0 else self.at(int(against))}"
 
     def sentence(self, pair: PathPair) -> list[Piece]:
-        """`0.3 brought " Pend"@3 to the key; the query is " Pend"@18 itself`."""
+        """`0.3 moved " Pend"@3 into the key; the query is " Pend"@18 itself`."""
         query, key = pair
         return [*self._side(key, "key"), Piece(text="; "), *self._side(query, "query")]
 
@@ -76,8 +76,8 @@ class ScoreWords:
         here = self._arrives_here(path, side, end)
         heads, what = _heads(path, at, end if here else None), self._what(path, at)
         if here and at == end:
-            return [*heads, Piece(text=f" brought {what} from the {side} itself")]
-        return [*heads, Piece(text=f" brought {what} to {f'the {side}' if here else self._others()}")]
+            return [*heads, Piece(text=f" moved {what} from the {side} itself")]
+        return [*heads, Piece(text=f" moved {what} into {f'the {side}' if here else self._others()}")]
 
     def _what(self, path: Path, at: int) -> str:
         """What a path carries."""

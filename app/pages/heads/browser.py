@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.pages.heads.ids import ids
 from app.shell import ids as shell
 from app.shell.browser import Browser, Link
-from app.shell.props import children, inside, props, stores, values
+from app.shell.props import inside, props, stores, values
 
 _PROMPT = inside(ids.PROMPT, "checkpoint", "text")
 _CELL = {"cell": (ids.CELL, "data.cell"), "against": (ids.CELL, "data.against")}
@@ -17,7 +17,8 @@ WRITES = {
     **_PROMPT,
     **_CHOSEN,
     **_CELL,
-    **values(view=ids.VIEW, direction=ids.DIRECTION, rank=ids.RANK, tab=ids.TABS),
+    **stores(direction=ids.DIRECTION_OF),
+    **values(view=ids.VIEW, rank=ids.RANK, tab=ids.TABS),
     **props("checked", hide_first=ids.HIDE_FIRST),
     **SWITCHED,
     **DRAWS,
@@ -27,13 +28,12 @@ BROWSER = (
     # Two, because the first must not wait for the server to score motifs.
     Browser(
         "show",
-        inputs=stores(analysis=ids.ANALYSIS, head=ids.HEAD, position=ids.POSITION, locked=ids.CELL)
-        | values(direction=ids.DIRECTION, tab=ids.TABS)
+        inputs=stores(analysis=ids.ANALYSIS, locked=ids.CELL, direction=ids.DIRECTION_OF)
+        | _CHOSEN
+        | values(tab=ids.TABS)
         | props("checked", hide=ids.HIDE_FIRST)
         | SWITCHED,
-        outputs=stores(predicted=ids.PREDICTED, run=ids.RUN_OF, why=ids.WHY_OF)
-        | props("className", line=ids.OFF_LINE)
-        | children(title=shell.title(ids.MAP), off_title=shell.title(ids.MAP_OFF)),
+        outputs=stores(predicted=ids.PREDICTED, run=ids.RUN_OF, why=ids.WHY_OF),
     ),
     # Beside the callback of the text and not after it, so that the maps come one round trip sooner.
     Browser(

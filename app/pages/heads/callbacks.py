@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from dash import no_update
 from dash.exceptions import PreventUpdate
@@ -12,6 +12,7 @@ from app.core import Core, head_maps
 from app.core.errors import RequestError
 from app.core.files import File
 from app.core.head_maps import View
+from app.core.inference import PromptResult
 from app.core.switches import How
 from app.pages.heads import continuing, files, maps, off_callbacks, why
 from app.pages.heads.asking import ask, ask_without, there
@@ -83,7 +84,7 @@ def _register_prompt(app: App, core: Core) -> None:
         limit = core.inference.token_limit(core.catalog.load(result.checkpoint))
         return {
             "analysis": {"key": result.key, "layers": shape[0], "heads": shape[1], "tokens": tokens},
-            "head": _within(head, shape),
+            "head": head if _is_within(head, shape) else _opening(core, result),
             "off": [list(one) for one in there(off, shape)],
             "position": position if same_text and position is not None and position < patterns.n_pos else None,
             "locked": locked if same_text else {"cell": None, "against": None},
@@ -123,7 +124,7 @@ def _register_views(app: App, core: Core) -> None:
         state=stores(prompt=ids.PROMPT),
         parts=("body",),
         output=off_callbacks.PREDICTED_WITHOUT,
-        empty={"off_title": "Without"},
+        empty={"off_title": "Ablation"},
     )
     def predict(wanted: Any, prompt: dict[str, Any]) -> Answer:
         if wanted is None:
@@ -176,9 +177,12 @@ def whole_head(head: list[Any]) -> tuple[int, int]:
     return int(layer), int(index)
 
 
-def _within(head: Any, shape: list[int]) -> list[int]:
-    """The chosen head, or the first one where the model has no such head."""
+def _is_within(head: Any, shape: list[int]) -> bool:
     is_head = isinstance(head, list) and len(head) == 2 and all(isinstance(part, int) for part in head)
-    if is_head and head[0] < shape[0] and head[1] < shape[1]:
-        return cast("list[int]", head)
-    return [0, 0]
+    return is_head and head[0] < shape[0] and head[1] < shape[1]
+
+
+def _opening(core: Core, result: PromptResult) -> list[int]:
+    """The head that is shown where none is chosen: the one that is clearest on the text, or else the first."""
+    clearest = core.inference.clearest(result)
+    return [0, 0] if clearest is None else list(clearest.head)

@@ -1,4 +1,4 @@
-"""Sentences of the Heads page about heads that are switched off, losses and continuations."""
+"""Sentences of the Heads page about ablated heads, losses and continuations."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def names(heads: Sequence[tuple[int, int]]) -> str:
 
 
 def without(result: PromptResult) -> str:
-    """Which heads a result is without, and what stands in their place."""
-    return f"Without {names(result.off)}, {HOWS[result.how]} in {'its' if len(result.off) == 1 else 'their'} place"
+    """Which heads are ablated in a result, and by what."""
+    return f"{names(result.off)} ablated by {HOWS[result.how]}"
 
 
 def mean(losses: np.ndarray) -> float:
@@ -27,16 +27,16 @@ def mean(losses: np.ndarray) -> float:
 
 
 def of_losses(losses: np.ndarray, both_sides: bool) -> str:
-    """What is said above the whole model's losses."""
+    """The caption of the full model's losses."""
     known = int(np.isfinite(losses).sum())
     if not known:
         return "No token of this text has a loss: it takes two tokens, or one that is no mask."
     how = " with the token hidden, one after the other" if both_sides else ""
-    return f"The whole model: mean {mean(losses):.3f} nats over {known} tokens{how}."
+    return f"Full model: mean {mean(losses):.3f} nats over {known} tokens{how}."
 
 
 def of_change(result: PromptResult, losses: np.ndarray, whole: np.ndarray) -> str:
-    """What is said above the change of losses."""
+    """The caption of the change of losses."""
     change = losses - whole
     worse = int((change[np.isfinite(change)] > 0).sum())
     return (
@@ -50,12 +50,13 @@ def tips(whole: np.ndarray, losses: np.ndarray | None = None) -> list[str]:
     if losses is None:
         return [f"loss {value:.3f} nats" if np.isfinite(value) else "no loss" for value in whole]
     pairs = zip(whole, losses, strict=True)
-    return [f"loss {one:.3f}, without {other:.3f} nats" if np.isfinite(other) else "no loss" for one, other in pairs]
+    return [
+        f"loss {one:.3f}, under ablation {other:.3f} nats" if np.isfinite(other) else "no loss" for one, other in pairs
+    ]
 
 
 def explained_whole(off: Sequence[tuple[int, int]]) -> str:
-    """That heads which are switched off are in the explanation."""
+    """That the explanation is of the model without ablation."""
     if not off:
         return ""
-    verb = "is" if len(off) == 1 else "are"
-    return f"This explains the whole model: {names(off)}, switched off on this page, {verb} on here."
+    return f"This explains the full model, without the ablation of {names(off)}."

@@ -31,7 +31,7 @@ from app.shell.sharing import save_files
 _EVERY = 300
 _EXPLAIN = about(
     "The next token is drawn from what the model expects after the last, appended, and so on; beside it the same, from "
-    "the same seed, without the heads that are switched off in the grid. Temperature 0 takes the likeliest token. A "
+    "the same seed, with the heads that are ablated in the grid. Temperature 0 takes the likeliest token. A "
     "masked language model continues nothing: it fills each <|mask|> of the text, from left to right.",
     formula="p = softmax(logits ÷ temperature), over the k largest",
     source="Attention-only transformers, Algorithm 10",
@@ -93,7 +93,7 @@ def register(app: App, core: Core, service: Continuations) -> None:
 
 def texts(service: Continuations, made: Continued) -> list[html.Section]:
     """Both texts beside each other; what is new is marked."""
-    titles = ["The whole model", *([captions.without(made.of)] if made.of.off else [])]
+    titles = ["Full model", *([captions.without(made.of)] if made.of.off else [])]
     return [
         html.Section(
             [

@@ -13,14 +13,14 @@
     const ready = customElements.whenDefined("aotlens-heads").then(function ({ parts }) {
         Maps = parts.Maps;
         heads = new parts.Heads({ ask: askLine });
-        heads.places = [["strip", parts.Strip], ["grid-cells", parts.Grid], ["ranking", parts.Ranking], ["map-canvas", parts.LargeMap],
+        heads.places = [["direction", Direction], ["strip", parts.Strip], ["grid-cells", parts.Grid], ["ranking", parts.Ranking], ["map-canvas", parts.LargeMap],
             ["map-off-canvas", class extends parts.LargeMap { of = () => heads.without; }]];
-        heads.addEventListener("choose", () => send("heads-head", heads.head));
+        heads.addEventListener("choose", () => send({ head: heads.head }));
         heads.addEventListener("off", function () {
-            send("heads-off", heads.off);
+            send({ off: heads.off });
             askMaps({ ...asking, off: heads.off }); // now, not when Dash comes to it
         });
-        heads.addEventListener("lock", () => lockEntry(heads.cell, null, heads.position));
+        heads.addEventListener("lock", () => lockEntry(heads.cell, null));
         heads.addEventListener("drawn", mark);
     });
 
@@ -47,8 +47,7 @@
         const number = ++asked, readable = prompt.text !== undefined && prompt.text.isWellFormed();
         const question = (run) => aotlens.address.format("heads", { ...prompt, view, ...run }).split("?")[1];
         await ready;
-        if (page !== at("columns")) heads.set({ maps: null, without: null }); // the page is opened again
-        page = at("columns");
+        opened();
         busy(true);
         const lesser = readable && off && off.length ? fetchMaps(question({ off, how, corpus })) : null;
         const whole = readable ? await fetchMaps(question({})) : null;
@@ -60,8 +59,8 @@
         busy(false);
         heads.set({ without: without?.off ? without : null });
         const says = whole?.says ?? without?.says ?? null;
-        if (says || noticed) setProps("heads-grid-notice", { children: says });
-        noticed = Boolean(says);
+        if (page && (says || noticed)) setProps("heads-grid-notice", { children: says });
+        noticed = Boolean(page && says);
     }
 
     // Until its maps are there, nobody shall take what was there before for those of the new text.
@@ -80,34 +79,106 @@
         return { row: numbers.subarray(0, n), column: numbers.subarray(n) };
     }
 
+    // ── the first picture (first.py) ────────────────────────────────────────────────────────────────────────
+
+    const early = () => document.querySelector(".first .heads");
+
+    async function first() {
+        const box = early(), { head, position, cell, direction, hide, ...run } = JSON.parse(box.dataset.choice);
+        await ready;
+        for (const [id, Part] of heads.places) heads.part(Part, box.querySelector(`[data-part="heads-${id}"]`));
+        heads.set({ head: head ?? [0, 0], position, cell, direction, hidesFirst: hide, off: run.off });
+        await askMaps(run);
+        if (heads.maps && !head) heads.set({ head: heads.maps.head });
+        if (heads.maps) await new Promise((done) => heads.addEventListener("drawn", done, { once: true }));
+        else box.parentElement.parentElement.remove(); // the page says what is wrong
+    }
+
+    // Dash's page is there with the same maps: it takes the place of the first picture, and the focus.
+    function takeOver() {
+        const focused = document.activeElement, part = focused.closest(".first [data-part]");
+        const place = part ? [...part.querySelectorAll("button, canvas")].indexOf(focused) : -1;
+        document.querySelector(".first").remove();
+        if (place >= 0) document.getElementById(part.dataset.part).querySelectorAll("button, canvas")[place]?.focus();
+    }
+
     // ── choices ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    const waiting = new Map(); // by store: what it will hold once the frame is drawn
+    const DEPENDS = { why: ["head", "position", "cell", "direction-of"], predictions: ["position"] }; // by tab
+    const pending = new Map(); // by store: what it will hold once Dash hears of it
 
-    function send(store, data) {
-        if (!waiting.size) requestAnimationFrame(() => setTimeout(sendAll));
-        waiting.set(store, data);
+    // A choice is drawn and stands in the address and the links at once. Dash hears of it after the frame where a tab that is
+    // open depends on it, and else when its reader turns to something else.
+    function send(values) {
+        for (const [store, data] of Object.entries(values)) pending.set(store, data);
+        aotlens.ahead("heads", Object.fromEntries(Object.entries(values).map(([store, data]) => [`heads-${store}.data`, data])));
+        const asks = "off" in values || DEPENDS[state.tab]?.some((store) => store in values);
+        if (asks) requestAnimationFrame(() => setTimeout(tellDash));
     }
 
-    function sendAll() {
-        const all = [...waiting];
-        waiting.clear();
-        for (const [store, data] of all) setProps(store, { data });
+    function tellDash() {
+        if (!page?.isConnected) return; // Dash has not started
+        const all = [...pending];
+        pending.clear();
+        aotlens.ahead("heads", null);
+        for (const [store, data] of all) setProps(`heads-${store}`, { data });
     }
 
-    function lockEntry(cell, against, position) {
-        if (position !== undefined) send("heads-position", position);
-        if (cell || state.cell || against !== state.against) send("heads-cell", { cell, against });
+    // The page is opened again, with stores of its own.
+    function opened() {
+        const columns = at("columns");
+        if (page && page !== columns) {
+            heads.set({ maps: null, without: null });
+            pending.clear();
+            aotlens.ahead("heads", null);
+        }
+        page = columns;
+    }
+
+    const CONTROLS = "a, button, input, label, select, summary, textarea, [role=tab], [role=option]";
+    for (const kind of ["pointerover", "focusin", "click"]) {
+        document.addEventListener(kind, function ({ target }) {
+            if (!pending.size || !(target instanceof Element) || !target.closest(CONTROLS)) return;
+            if (!heads.places.some(([id]) => at(id)?.contains(target))) tellDash();
+        }, true);
+    }
+
+    function lockEntry(cell, against, position = heads.position) {
+        send({ position, ...(cell || state.cell || against !== state.against ? { cell: { cell, against } } : {}) });
         Object.assign(state, { cell, against });
+    }
+
+    // Whether chips show the attention from the token or to it.
+    class Direction {
+        constructor(box, heads) {
+            box.setAttribute("role", "radiogroup");
+            box.setAttribute("aria-label", "What the shading of tokens shows");
+            this.heads = heads;
+            this.inputs = Object.entries({ to: "attention from this token", from: "attention to this token" }).map(function ([value, text]) {
+                const input = Object.assign(document.createElement("input"), { type: "radio", name: `${box.id}-direction`, value });
+                const label = Object.assign(document.createElement("label"), { textContent: text });
+                label.append(input);
+                box.append(label);
+                return input;
+            });
+            box.addEventListener("change", function ({ target }) {
+                heads.set({ direction: target.value });
+                send({ "direction-of": target.value });
+            });
+        }
+
+        draw() {
+            for (const input of this.inputs) input.checked = input.value === this.heads.direction;
+        }
     }
 
     // The entry of another head that a line of the explanation leads to; of a path through several, a token of its map.
     function leadOn(link) {
         const { layer, head, query, key, position, direction } = link.dataset, cell = query === "" ? null : [Number(query), Number(key)];
-        if (direction !== heads.direction) setProps("heads-direction", { value: direction });
+        if (direction !== heads.direction) send({ "direction-of": direction });
         heads.set({ direction, position: Number(position), cell });
         heads.choose(Number(layer), Number(head));
-        lockEntry(cell, null, Number(position));
+        lockEntry(cell, null);
         aotlens.openTab("heads-tabs", "map");
     }
 
@@ -120,19 +191,27 @@
     // ── what the page says beside the widget ────────────────────────────────────────────────────────────────
 
     function mark() {
-        const columns = at("columns");
-        if (!columns) return;
-        const { maps, without, motifs, off } = heads, head = heads.head.join(".");
+        const columns = at("columns"), { maps, without, motifs, off } = heads, head = heads.head.join(".");
+        const reason = maps && String(maps.head) === String(heads.head) ? maps.reason : "";
+        if (!columns) {
+            const map = early()?.querySelector(".first-map");
+            if (map) [map.querySelector(".panel-title").textContent, map.querySelector(".motifs").textContent] = [`Head ${head}`, reason];
+            return;
+        }
+        const empty = columns.hasAttribute("data-empty"); // drawn without a size
         columns.toggleAttribute("data-empty", !state.analysis);
         columns.toggleAttribute("data-off", off.length > 0);
         const says = document.querySelector("#heads-off-line .off-says");
-        if (says) says.textContent = off.length ? `Without ${off.map((pair) => pair.join(".")).join(", ")}` : "Every head is on";
+        if (says) says.textContent = off.length ? `Ablated: ${off.map((pair) => pair.join(".")).join(", ")}` : "No heads ablated";
         const scores = Object.entries(motifs?.scores ?? {}).filter(([, byHead]) => head in byHead);
         const values = scores.map(([motif, byHead]) => `${motif.replaceAll("_", " ")} ${byHead[head].toFixed(2)}`);
-        at("motifs-line").textContent = state.analysis && values.length ? "Motifs on repeated random tokens: " + values.join(", ") : "";
+        at("map-title").textContent = state.analysis ? `Head ${head}` : "One head";
+        at("map-off-title").textContent = state.analysis ? `${head} under ablation` : "Ablation";
+        at("motifs-line").textContent = reason || (state.analysis && values.length ? "Motifs on repeated random tokens: " + values.join(", ") : "");
         at("map-off-caption").textContent = without ? without.off + "." : "";
         if (at("why-button")) at("why-button").hidden = !heads.cell;
         markLosses();
+        if (early() && state.analysis && at("map-canvas").dataset.head) empty ? heads.later() : takeOver();
     }
 
     // The same token among the losses, whose shading is the server's.
@@ -191,35 +270,42 @@
     // ── what Dash calls ─────────────────────────────────────────────────────────────────────────────────────
 
     aotlens.page("heads", {
+        first,
+
         askMaps: (chosen) => void askMaps(chosen),
 
         show: function ({ analysis, head, position, locked, direction, hide, tab, off, how, corpus }) {
-            const chosen = { head: head ?? [0, 0], position: position ?? null, cell: locked.cell, off: off ?? [] };
-            for (const name of Object.keys(chosen)) { // what has been chosen since
-                if (waiting.has("heads-" + name)) chosen[name] = name === "cell" ? waiting.get("heads-cell").cell : waiting.get("heads-" + name);
-            }
-            Object.assign(state, { analysis, cell: chosen.cell, against: locked.against });
+            opened();
+            const chosen = { head: head ?? heads?.maps?.head ?? [0, 0], position: position ?? null, off: off ?? [], ...Object.fromEntries(pending) };
+            Object.assign(chosen, { cell: (chosen.cell ?? locked).cell, direction: chosen["direction-of"] ?? direction });
+            Object.assign(state, { analysis, tab, cell: chosen.cell, against: (pending.get("cell") ?? locked).against });
             ready.then(function () {
                 for (const [id, Part] of heads.places) heads.part(Part, at(id));
-                heads.set({ ...chosen, direction, hidesFirst: hide });
+                heads.set({ head: chosen.head, position: chosen.position, cell: chosen.cell, off: chosen.off, direction: chosen.direction, hidesFirst: hide });
             });
             const run = analysis && { key: analysis.key, off: chosen.off, how, corpus };
             // Nothing of a tab that is closed; the locked token counts where no entry is locked.
             const why = analysis && head && tab === "why" ? {
-                key: analysis.key, head, cell: chosen.cell, position: chosen.cell ? null : chosen.position, direction,
-                against: state.against, off: chosen.off,
+                key: analysis.key, head: chosen.head, cell: chosen.cell, position: chosen.cell ? null : chosen.position,
+                direction: chosen.direction, against: state.against, off: chosen.off,
             } : null;
             // Without a text the store is as empty as it was, and its panel, which is in the document from now on, waits.
             if (tab === "why" && !why) aotlens.passOn("heads-why-of", null, OPENING);
-            const line = at("off-line"), name = analysis && head ? head.join(".") : null;
             return {
-                predicted: news("predicted", run && { ...run, position: position ?? null }, line),
-                run: news("run", run, line),
-                why: news("why", why, line),
-                line: news("line", chosen.off.length ? "off-line" : "off-line off-none", line),
-                title: news("title", name ? `Head ${name}` : "One head", line),
-                off_title: news("off_title", name ? `${name} without` : "Without", line),
+                predicted: news("predicted", run && { ...run, position: chosen.position }, page),
+                run: news("run", run, page),
+                why: news("why", why, page),
             };
+        },
+
+        // What Back leads to, unless it is another text or view.
+        restore: function ({ head = heads.head, position = heads.position, cell = heads.cell, direction = heads.direction, tab, ...rest }) {
+            if (Object.keys(rest).length || !page?.isConnected || !Array.isArray(head)) return false;
+            heads.set({ head, position, cell, direction });
+            Object.assign(state, { cell, against: null });
+            send({ head, position, cell: { cell, against: null }, "direction-of": direction });
+            if (tab) aotlens.openTab("heads-tabs", tab);
+            return true;
         },
 
         showWhy: ({ lines }) => aotlens.draw("heads-why-lines", lines),

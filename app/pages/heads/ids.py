@@ -16,6 +16,7 @@ ids = Ids(
     "analysis",  # store: {key, layers, heads, tokens}, of what is shown; None when nothing is
     "head",  # store: [layer, head]
     "position",  # store: the locked token's position, or None
+    "direction-of",  # store: "to" or "from"
     "cell",  # store: {cell: [query, key] that is locked or None, against: what its score is compared with or None}
     "why-of",  # store: {key, head, cell, position, direction, against, off} of the explanation wanted, or None
     "motifs",  # store: {checkpoint, badges and sentences by "layer.head", scores by motif}

@@ -19,7 +19,7 @@ from app.shell import ids as shell
 from app.shell.controls import link_button, switch_of
 from app.shell.drawn import drawn
 from app.shell.graph import PLOTLY
-from app.shell.panel import about, panel, tabs
+from app.shell.panel import QUIET, about, panel, tabs
 from app.shell.prompt import checkpoint_choice, text_form
 
 _EXPLAIN_PROMPT = (
@@ -35,8 +35,8 @@ _EXPLAIN_GRID = about(
     "many attend to, a diagonal is a fixed distance back. Each map has its own colour scale, up to its largest value. "
     "Click one, or move with the arrow keys. Badges name a head's strongest motif, and heads are ranked by the motif "
     "that you choose: mean attention to its keys on repeated random tokens. The best five are numbered, where they are "
-    "at least 0.1. The corner beside a map's name (or the key x) switches its head off: what is shown then is of a run "
-    "without it. Means and other outputs are those of the head on 32 windows of a corpus, as long as this text.",
+    "at least 0.1. The corner beside a map's name (or the key x) ablates its head: the maps are then those of a run "
+    "with the ablation. Means and other outputs are those of the head on 32 windows of a corpus, as long as this text.",
     source="Induction heads: In-context Learning and Induction Heads (Olsson et al. 2022)",
 )
 _EXPLAIN_NEXT = (
@@ -44,8 +44,8 @@ _EXPLAIN_NEXT = (
     "sides: at it. Probabilities are over the whole vocabulary."
 )
 _EXPLAIN_LOSSES = about(
-    "The number beneath a token is how surprising the token is to the model, in nats; below, what that changes by "
-    "without the heads that are switched off: blue for more, orange for less surprising. A masked language model is "
+    "The number beneath a token is how surprising the token is to the model, in nats; below, how that changes "
+    "when heads are ablated: blue for more, orange for less surprising. A masked language model is "
     "asked for each token with <|mask|> in its place, the others as they are.",
     formula="loss(i) = −log p(tᵢ | t₀ … tᵢ₋₁)",
     source="Masked models: Masked Language Model Scoring (Salazar et al. 2020)",
@@ -65,6 +65,7 @@ def layout(core: Core, service: None, state: HeadsState) -> html.Div:
             dcc.Store(id=ids.PREDICTED),
             dcc.Store(id=ids.HEAD, data=state.head),
             dcc.Store(id=ids.POSITION, data=state.position),
+            dcc.Store(id=ids.DIRECTION_OF, data=state.direction),
             dcc.Store(id=ids.CELL, data={"cell": state.cell, "against": state.against}),
             dcc.Store(id=ids.WHY_OF),
             dcc.Store(id=ids.OFF, data=state.off),
@@ -73,7 +74,7 @@ def layout(core: Core, service: None, state: HeadsState) -> html.Div:
             _prompt_panel(core, checkpoint, text),
             html.Div(
                 [
-                    _tokens_panel(state),
+                    _tokens_panel(),
                     _grid_panel(core, state),
                     tabs(
                         ids.TABS,
@@ -85,7 +86,7 @@ def layout(core: Core, service: None, state: HeadsState) -> html.Div:
                 ],
                 id=ids.COLUMNS,
                 className="heads-columns",
-                **{"data-empty": ""},
+                **{"data-empty": "", **QUIET},
             ),
         ],
         className="heads",
@@ -110,10 +111,9 @@ def _prompt_panel(core: Core, checkpoint: str | None, text: str) -> html.Section
     return panel(ids.PROMPT_PANEL, "Text", _EXPLAIN_PROMPT, form)
 
 
-def _tokens_panel(state: HeadsState) -> html.Section:
-    directions = {"to": "where it attends", "from": "who attends to it"}
-    direction = switch_of(ids.DIRECTION, "What the shading of tokens shows", state.direction, directions)
-    strip = html.Div(id=ids.STRIP, className="strip", role="group", **{"aria-label": "Tokens"})
+def _tokens_panel() -> html.Section:
+    direction = html.Div(id=ids.DIRECTION, className="segments", **QUIET)
+    strip = html.Div(id=ids.STRIP, className="strip", role="group", **{"aria-label": "Tokens", **QUIET})
     return panel(ids.TOKENS, "Tokens", _EXPLAIN_TOKENS, strip, controls=direction)
 
 
@@ -126,7 +126,7 @@ def _next_panel() -> html.Section:
 
 def _next_off_panel() -> html.Section:
     table = html.Div(id=shell.body(ids.NEXT_OFF), className="next-box", tabIndex=0)
-    return panel(ids.NEXT_OFF, "Without", "", table, exports=("csv", "json", "python"))
+    return panel(ids.NEXT_OFF, "Ablation", "", table, exports=("csv", "json", "python"))
 
 
 def _losses_panel() -> html.Section:
@@ -141,23 +141,25 @@ def _losses_panel() -> html.Section:
 
 
 def _off_line(core: Core, state: HeadsState) -> html.Div:
-    """Which heads are off, what stands in their place, from which text, and a button that ends it."""
+    """Which heads are ablated, by what, from which corpus, and a button that restores them."""
     texts = core.corpora.choices()
     small: dict[str, Any] = {"size": "xs", "comboboxProps": {"width": "max-content"}}
     how = dmc.Select(
         id=ids.HOW, data=how_options(state.corpus), value=state.how, allowDeselect=False, w=180,
-        **{"aria-label": "What stands in their place"}, **small,
+        **{"aria-label": "Replace head output with"}, **small,
     )  # fmt: skip
     corpus = dmc.Select(
         id=ids.CORPUS, data=texts, value=state.corpus, clearable=True, disabled=not texts, w=160,
         placeholder="choose a corpus" if texts else "no corpus here",
-        **{"aria-label": "Text from which it is taken"}, **small,
+        **{"aria-label": "Corpus of the replacement"}, **small,
     )  # fmt: skip
     says = html.Span(className="off-says", role="status")
-    parts = [says, html.Span("· off means"), how, html.Span("from"), corpus]
-    all_on = dmc.Button("All on", id=ids.ALL_ON, n_clicks=0, size="compact-xs", variant="default", className="all-on")
+    parts = [says, html.Span("· ablate by"), how, html.Span("from"), corpus]
+    all_on = dmc.Button(
+        "Restore all", id=ids.ALL_ON, n_clicks=0, size="compact-xs", variant="default", className="all-on"
+    )
     beside = link_button(ids.OPEN_COMPARE, "Compare with full model", core.links.to("compare"))
-    return html.Div([*parts, all_on, beside], id=ids.OFF_LINE, className="off-line off-none")
+    return html.Div([*parts, all_on, beside], id=ids.OFF_LINE, className="off-line")
 
 
 def _grid_panel(core: Core, state: HeadsState) -> html.Section:
@@ -176,8 +178,10 @@ def _grid_panel(core: Core, state: HeadsState) -> html.Section:
     rank = dmc.Select(
         id=ids.RANK, label="Heads ranked by", data=[state.rank], value=state.rank, allowDeselect=False, size="xs",
     )  # fmt: skip
-    ranking = html.Div(id=ids.RANKING, className="ranking", role="group", **{"aria-label": "Heads, best first"})
-    grid = html.Div(id=ids.GRID_CELLS, className="grid", role="group", **{"aria-label": "Heads"})
+    ranking = html.Div(
+        id=ids.RANKING, className="ranking", role="group", **{"aria-label": "Heads, best first", **QUIET}
+    )  # fmt: skip
+    grid = html.Div(id=ids.GRID_CELLS, className="grid", role="group", **{"aria-label": "Heads", **QUIET})
     content = [
         _off_line(core, state),
         html.Div([grid, html.Div([rank, ranking], className="ranked")], className="grid-row"),
@@ -188,7 +192,7 @@ def _grid_panel(core: Core, state: HeadsState) -> html.Section:
 
 
 def _map_panel(core: Core) -> html.Section:
-    content = [html.P(id=ids.MOTIFS_LINE, className="motifs"), html.Div(id=ids.MAP_CANVAS, className="large")]
+    content = [html.P(id=ids.MOTIFS_LINE, className="motifs"), html.Div(id=ids.MAP_CANVAS, className="large", **QUIET)]
     explanation = EXPLAIN_MAP["attention"]
     links = [
         why_button(),
@@ -204,6 +208,6 @@ def _map_panel(core: Core) -> html.Section:
 def _map_off_panel() -> html.Section:
     content = [
         html.P(id=shell.caption(ids.MAP_OFF), className="motifs"),
-        html.Div(id=ids.MAP_OFF_CANVAS, className="large"),
+        html.Div(id=ids.MAP_OFF_CANVAS, className="large", **QUIET),
     ]
-    return panel(ids.MAP_OFF, "Without", "", content, exports=("png", "svg", "csv", "json", "python"))
+    return panel(ids.MAP_OFF, "Ablation", "", content, exports=("png", "svg", "csv", "json", "python"))

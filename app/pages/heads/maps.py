@@ -49,11 +49,12 @@ def register(app: App, core: Core) -> None:
 
     @app.server.get("/maps")
     def maps() -> Response:
-        return answered(
-            lambda result, state: head_maps.packed_maps(
-                result, state.view, captions.without(result) if result.off else ""
-            )
-        )
+        def packed(result: PromptResult, state: HeadsState) -> bytes:
+            if result.off:
+                return head_maps.packed_maps(result, state.view, captions.without(result))
+            return head_maps.packed_maps(result, state.view, "", core.inference.clearest(result))
+
+        return answered(packed)
 
     @app.server.get("/maps/line")
     def line() -> Response:

@@ -1,4 +1,4 @@
-"""What the page shows without the heads that are switched off, beside the whole model."""
+"""What the page shows of the model with some heads ablated, beside the full model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from app.shell.token_strip import token_strip
 
 
 def how_options(corpus: str | None) -> list[dict[str, Any]]:
-    """What may stand in a head's place; what other texts decide can't be chosen without a corpus."""
+    """What a head may be ablated by; what other texts decide can't be chosen without a corpus."""
     lacking = {how: corpus is None and how in NEEDS for how in HOWS}
     return [
         {"value": how, "label": f"{label} (needs a corpus)" if lacking[how] else label, "disabled": lacking[how]}
@@ -40,7 +40,7 @@ PREDICTED_WITHOUT = children(off_body=shell.body(ids.NEXT_OFF), off_title=shell.
 
 def predicted_without(core: Core, prompt: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
     """The predictions in the run without the heads that are off; nothing where none is, and their panel is hidden."""
-    nothing = {"off_body": None, "off_title": "Without"}
+    nothing = {"off_body": None, "off_title": "Ablation"}
     try:
         result = ask_without(core, prompt, wanted["off"], wanted["how"], wanted["corpus"])
     except RequestError:  # said above the grid
@@ -50,7 +50,7 @@ def predicted_without(core: Core, prompt: dict[str, Any], wanted: dict[str, Any]
     found = core.inference.expected(result, wanted["position"])
     return {
         "off_body": predictions_table(found, result.patterns.str_tokens[found.position]),
-        "off_title": f"Without {captions.names(result.off)}",
+        "off_title": f"Ablation of {captions.names(result.off)}",
     }
 
 

@@ -26,9 +26,9 @@ from app.shell.sharing import save_files, when_seen
 
 _EXPLAIN = about(
     "A score is a product of what the query and the key read of the stream, and the stream is a sum of paths: a token, "
-    "a position, biases or what an MLP wrote, and the heads that brought them. So it is a sum over pairs of paths, one "
+    "a position, biases or what an MLP wrote, and the heads that moved them. So it is a sum over pairs of paths, one "
     "to the query and one to the key, with patterns and norms of earlier layers as they are on this text. A softmax "
-    "ignores what all keys share, so a key is compared with the average key, or with one other key: what a path brings "
+    "ignores what all keys share, so a key is compared with the average key, or with one other key: what a path moves "
     "there is taken off. Click a head's name to see its own entry on the map. On the keyboard, w opens this for the "
     "locked entry.",
     formula="score(i, j) = Σ over pairs ⟨q, k⟩ / √d_head;   compared: log A(i, j) − log A(i, k), or + H(Aᵢ)",

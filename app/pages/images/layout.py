@@ -142,7 +142,7 @@ def _grid_panel(core: Core, state: ImagesState, checkpoint: str | None) -> html.
     )  # fmt: skip
     off = [
         html.Span(className="off-says", role="status"),
-        html.Span("· replace head output with"),
+        html.Span("· ablate by"),
         how,
         dmc.Button("Ablate none", id=ids.ALL_ON, n_clicks=0, size="compact-xs", variant="default", className="all-on"),
     ]

@@ -48,6 +48,45 @@
         }
     }
 
+    // A head or a tab that is chosen is a step of Back, at most one a second, where the page's script can go there by itself.
+    const STEPS = ["head", "tab"], A_STEP = 1000; // milliseconds
+    let shown = null, here = "", stepped = 0; // the page and the address that it shows
+
+    function differing(page, from, to) {
+        const [before, after] = [from, to].map((href) => new URLSearchParams(href.split("?")[1]));
+        const value = (query, { key, default: usual }) => query.get(key) ?? usual ?? null;
+        return Object.entries(addresses[page].fields).flatMap(function ([name, field]) {
+            const [old, text] = [before, after].map((query) => value(query, field));
+            return old === text ? [] : [{ name, field, old, text }];
+        });
+    }
+
+    function canStep(page, href) {
+        if (!window.aotlens.canRestore(page) || Date.now() - stepped < A_STEP) return false;
+        return differing(page, here, href).some(({ name, old, text }) => STEPS.includes(name) && old !== null && text !== null);
+    }
+
+    // Before Dash's own listener, which draws the page anew: the address of a step is the page's to show.
+    window.addEventListener("popstate", function (event) {
+        const page = shown, href = location.pathname + location.search;
+        shown = null;
+        if (!page || !window.aotlens.canRestore(page) || !addresses[page].paths.includes(location.pathname)) return;
+        const changes = Object.fromEntries(differing(page, here, href).map(({ name, field, text }) => [name, read(text, field)]));
+        if (!window.aotlens.restore(page, changes)) return;
+        event.stopImmediatePropagation();
+        shown = page;
+        here = href;
+        remember(page);
+    });
+
+    // The value of a text in an address: whole numbers, or a choice.
+    function read(text, { join, default: usual }) {
+        const number = (part) => (/^\d+$/.test(part) ? Number(part) : part);
+        if (text === null || (usual && !join)) return text;
+        const parts = join ? text.split(join).map(number) : [number(text)];
+        return parts.length > 1 ? parts : parts[0];
+    }
+
     window.aotlens.address = {
         declare: function (told) { addresses = told; },
         format: format,
@@ -57,7 +96,11 @@
             const path = location.pathname.replace(/(.)\/+$/, "$1");
             if (!addresses[page].paths.includes(path) || Object.values(values).includes(undefined)) return;
             // Not through dcc.Location: setting its search would draw the page anew.
-            history.replaceState(history.state, "", format(page, values));
+            const href = format(page, values), isStep = shown === page && canStep(page, href);
+            if (isStep) stepped = Date.now();
+            history[isStep ? "pushState" : "replaceState"](history.state, "", href);
+            shown = page;
+            here = href;
             remember(page);
         },
 

@@ -20,7 +20,10 @@
         return keys.reduce((value, key) => (value === null || value === undefined ? undefined : value[key]), values[place]);
     }
 
-    function tie(wire) {
+    const ahead = {}; // by page and input ("heads-head.data"): what it will hold
+    const again = {}; // by page: writes its address and its links anew
+
+    function tie(wire, page) {
         if (wire.run) {
             const [script, name] = wire.run;
             const run = scripts[script] && scripts[script][name];
@@ -34,10 +37,21 @@
             })),
             ...always,
         });
-        if (wire.write) return (...values) => window.aotlens.address.write(wire.write.target, gathered(wire.write, values));
+        let last = null;
+        function say() {
+            const values = last.map((value, place) => (wire.inputs[place] in (ahead[page] ?? {}) ? ahead[page][wire.inputs[place]] : value));
+            if (wire.write) return window.aotlens.address.write(wire.write.target, gathered(wire.write, values));
+            return wire.links.map((link) => window.aotlens.address.format(link.target, gathered(link, values)));
+        }
+        (again[page] ??= []).push(function (isAddress) {
+            if (!last || isAddress === Boolean(wire.to)) return;
+            const hrefs = say();
+            wire.to?.forEach((id, place) => document.getElementById(id)?.setAttribute("href", hrefs[place]));
+        });
         return function (...values) {
-            const hrefs = wire.links.map((link) => window.aotlens.address.format(link.target, gathered(link, values)));
-            return hrefs.length === 1 ? hrefs[0] : hrefs;
+            last = values;
+            const hrefs = say();
+            return hrefs?.length === 1 ? hrefs[0] : hrefs;
         };
     }
 
@@ -49,11 +63,26 @@
             window.aotlens.address.declare(told.addresses);
             const tied = {};
             for (const [page, wires] of Object.entries(told.callbacks)) {
-                const functions = Object.fromEntries(Object.entries(wires).map(([label, wire]) => [label, tie(wire)]));
+                const functions = Object.fromEntries(Object.entries(wires).map(([label, wire]) => [label, tie(wire, page)]));
                 tied[page] = Object.assign({}, (window.dash_clientside || {})[page], functions);
             }
             window.dash_clientside = Object.assign({}, window.dash_clientside, tied);
         },
+
+        // What a page draws by itself before Dash has started (`Page.first`); a promise.
+        first: (box) => scripts[box.dataset.page].first(box),
+
+        // What inputs of a page will hold, { "heads-head.data": [1, 0] }: its address says so at once, though Dash has not
+        // heard. Without values Dash hears of it now, and until it has answered the page's links are written here.
+        ahead: function (page, values) {
+            if (values) ahead[page] = { ...ahead[page], ...values };
+            for (const say of again[page] ?? []) say(Boolean(values));
+            if (!values) delete ahead[page];
+        },
+
+        // Of an address that Back leads to: whether the page's script has set what differs in it (`restore`).
+        canRestore: (page) => Boolean(scripts[page]?.restore),
+        restore: (page, changes) => scripts[page].restore(changes),
 
         setProps: (id, props) => dash_clientside.set_props(id, props),
 

@@ -55,7 +55,7 @@ def locked(page: Page, position: int) -> None:
 
 
 def test_the_first_page_shows_the_first_example(open_page):
-    page = open_page("/heads?checkpoint=tiny-mssa&text=" + "The+captain+danced")
+    page = open_page("/heads?checkpoint=tiny-mssa&head=0.0&text=" + "The+captain+danced")
     drawn(page, "Head 0.0")
     assert page.locator("#heads-grid-cells .cell").count() == 6
     assert page.locator("#heads-strip .chip").first.inner_text() == "<|endoftext|>"
@@ -107,7 +107,7 @@ def test_type_run_click_and_lock(open_page, services: Core):
     assert float(found[largest]) == pytest.approx(float(row[largest]), abs=0.006)
     assert found[5:] == [None] * (len(found) - 5)
 
-    page.click(f"#{ids.DIRECTION} >> text=who attends to it")
+    page.click(f"#{ids.DIRECTION} >> text=attention to this token")
     column = services.inference.analyse("tiny-mhsa", text).patterns.pattern[1, 2, :, 4]
     written(page, "direction", "from")
     # A row ends at its token, and a column begins there.
@@ -156,6 +156,54 @@ def test_going_away_and_back_restores_the_view(open_page):
     page.go_back()
     drawn(page, "Head 1.1")
     expect(page.locator(f"#{ids.TEXT}")).to_have_value(SHORT)
+
+
+def test_a_head_and_a_tab_are_steps_of_back(open_page):
+    """At most one a second; Back shows them in the page that is there, and asks for nothing."""
+    page = open_page(heads(head=(0, 0)))
+    drawn(page, "Head 0.0")
+    settled(page)
+    page.evaluate("document.getElementById('heads-columns').same = true")
+    cell = '#heads-grid-cells .cell[data-layer="1"][data-head="{}"] .cell-label'
+    for head in (0, 1, 2):
+        page.click(cell.format(head))
+        drawn(page, f"Head 1.{head}")
+        written(page, "head", f"1.{head}")
+        if head != 1:  # 1.2 takes the place of 1.1 within a second of it, or is a step of its own on a slow machine
+            page.wait_for_timeout(1100)
+    opened(page, "Loss")
+    written(page, "tab", "loss")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.post_data or ""))
+    page.go_back()
+    written(page, "tab", None)
+    expect(page.get_by_role("tab", name="Map", exact=True)).to_have_attribute("aria-selected", "true")
+    page.go_back()
+    page.wait_for_function("() => ['1.0', '1.1'].includes(document.getElementById('heads-map-canvas').dataset.head)")
+    if query(page)["head"] == "1.1":
+        page.go_back()
+    drawn(page, "Head 1.0")
+    page.go_forward()
+    page.wait_for_function("() => document.getElementById('heads-map-canvas').dataset.head !== '1.0'")
+    settled(page)
+    assert page.evaluate("document.getElementById('heads-columns').same") is True
+    assert not any('"page.children"' in body or '"page"' in body for body in asked)
+
+
+def test_without_a_head_in_the_address_the_clearest_is_shown_and_why(open_page, services: Core, monkeypatch):
+    from aotlens.heads.clearest import ClearestHead
+
+    clearest = ClearestHead(head=(1, 2), motif="induction", score=0.7, n_queries=4, token=" captain")
+    monkeypatch.setattr(type(services.inference), "clearest", lambda self, result: clearest)
+    for load in (True, False):
+        page = open_page(heads(), load=load)
+        drawn(page, "Head 1.2")
+        expect(page.locator(f"#{ids.MOTIFS_LINE}")).to_have_text(clearest.sentence)
+        written(page, "head", "1.2")
+    page.click('#heads-grid-cells .cell[data-layer="1"][data-head="1"] .cell-label')
+    expect(page.locator(f"#{ids.MOTIFS_LINE}")).not_to_contain_text("repeated tokens")
+    page = open_page(heads(head=(0, 1)), load=True)
+    drawn(page, "Head 0.1")
 
 
 def test_too_long_a_text_is_counted_and_not_cut(open_page):
@@ -261,7 +309,7 @@ def test_what_is_chosen_asks_the_server_nothing_by_itself(open_page):
     page.evaluate("document.querySelectorAll('#heads-strip .chip')[2].click()")  # a pointer that rests wants numbers
     locked(page, 2)
     page.locator("#heads-ranking button").nth(1).click()
-    page.click(f"#{ids.DIRECTION} >> text=who attends to it")
+    page.click(f"#{ids.DIRECTION} >> text=attention to this token")
     written(page, "direction", "from")
     page.locator(f"#{ids.HIDE_FIRST}").click(force=True)  # `check` would look before React has drawn
     written(page, "sink", "hide")

@@ -159,11 +159,11 @@ def test_heads_are_switched_off_in_the_grid(open_page, core: Core):
     switch(page, 1, 2)
     switch(page, 0, 1)
     written(page, "off", "0.1,1.2")
-    expect(page.locator(f"#{shell.title(ids.MAP_OFF)}")).to_have_text("1.0 without")
-    expect(page.locator(f"#{ids.OFF_LINE}")).to_contain_text("Without 0.1, 1.2")
+    expect(page.locator(f"#{shell.title(ids.MAP_OFF)}")).to_have_text("1.0 under ablation")
+    expect(page.locator(f"#{ids.OFF_LINE}")).to_contain_text("Ablated: 0.1, 1.2")
     page.wait_for_function(f"before => ({pixels})() !== before", arg=before)
     page.wait_for_selector("#heads-map-off-canvas[data-head='1.0']")
-    expect(page.locator(f"#{shell.caption(ids.MAP_OFF)}")).to_contain_text("Without 0.1, 1.2, nothing in their place")
+    expect(page.locator(f"#{shell.caption(ids.MAP_OFF)}")).to_contain_text("0.1, 1.2 ablated by zero")
     in_the_first_screen(page, ids.MAP_OFF)
 
     opened(page, "Loss")
@@ -194,7 +194,7 @@ def test_heads_are_switched_off_in_the_grid(open_page, core: Core):
     # The address leads there again; and one click ends it.
     written(page, "position", "2")
     again = open_page(urlsplit(page.url).path + "?" + urlsplit(page.url).query, load=True)
-    expect(again.locator(f"#{shell.title(ids.NEXT_OFF)}")).to_have_text("Without 0.1, 1.2")
+    expect(again.locator(f"#{shell.title(ids.NEXT_OFF)}")).to_have_text("Ablation of 0.1, 1.2")
     again.click(f"#{ids.ALL_ON}")
     written(again, "off", None)
     expect(again.locator(f"#{ids.NEXT_OFF}")).to_be_hidden()
@@ -204,7 +204,7 @@ def test_means_come_from_a_corpus(open_page, core: Core):
     page = open_page(heads(off=OFF, tab="loss"))
     page.locator("#heads-losses-change .chip").first.wait_for()
     page.click(f"#{ids.HOW}")
-    expect(page.get_by_role("option", name="its mean pattern (needs a corpus)")).to_have_attribute(
+    expect(page.get_by_role("option", name="mean pattern (needs a corpus)")).to_have_attribute(
         "data-combobox-disabled", "true"
     )
     page.keyboard.press("Escape")
@@ -213,7 +213,7 @@ def test_means_come_from_a_corpus(open_page, core: Core):
     written(page, "corpus", "book.txt")
     settled(page)
     page.click(f"#{ids.HOW}")
-    page.get_by_role("option", name="its mean pattern").click()
+    page.get_by_role("option", name="mean pattern").click()
     lesser = core.inference.losses(result_of(core, "fixed_pattern"))
     expect(page.locator(f"#{ids.LOSSES_CHANGE_HEADING}")).to_contain_text(f"mean {np.nanmean(lesser):.3f} nats")
     assert query(page)["how"] == "fixed_pattern"
@@ -230,7 +230,7 @@ def test_the_text_goes_on_with_and_without(open_page, core: Core):
     n_new = len(str(model.generate(SHORT, 6, temperature=0))) - len(SHORT)
     page.wait_for_function("n => document.querySelector('.continued-text mark')?.textContent.length === n", arg=n_new)
     assert texts.first.text_content() == model.generate(SHORT, 6, temperature=0)
-    expect(page.locator(f"#{shell.body(ids.CONTINUE)}")).to_contain_text("Without 0.1, 1.2")
+    expect(page.locator(f"#{shell.body(ids.CONTINUE)}")).to_contain_text("0.1, 1.2 ablated")
 
 
 def test_checkpoints_differ_in_heads(open_page):

@@ -141,7 +141,7 @@ def test_pairs_in_words(services: Core):
         == "the key stands at position 2; biases in the query"
     )
     through = said(ModelPath("token", ((0, 1),), 1), ModelPath("token", ((0, 2),), 5))
-    assert through == f"0.1 brought {names[1]} to the key; 0.2 brought {names[5]} from the query itself"
+    assert through == f"0.1 moved {names[1]} into the key; 0.2 moved {names[5]} from the query itself"
     assert explained.score.words.unit == "nats above the first token"
     mean = services.scores.explain(asked(query=5, key=2, against="mean"))
     assert mean.score.words.line((token, ModelPath("token", (), 4))).startswith(f"other keys include {names[4]}; ")
@@ -168,7 +168,7 @@ def test_large_numbers_and_cancellation_in_words():
     assert counted(81_225) == "81,225" and counted(35 * 10**18) == "3.5 · 10¹⁹"
     assert cancellation(5.0, 2.0) == "" and "10.0 times" in cancellation(20.0, -2.0)
     assert "add up to nothing" in cancellation(3.0, 0.0) and cancellation(0.0, 0.0) == ""
-    assert explained_whole(()) == "" and "whole model: 0.1, 1.0" in explained_whole(((0, 1), (1, 0)))
+    assert explained_whole(()) == "" and "the ablation of 0.1, 1.0" in explained_whole(((0, 1), (1, 0)))
 
 
 # ── which entry, and files ──────────────────────────────────────────────────────────────────────────────────
@@ -274,7 +274,7 @@ def test_a_key_w_that_is_typed_asks_nothing(open_page):
     expect(page.locator("#heads-why-lines")).to_contain_text("the key that the locked token attends to most")
     # Another text has no such entry, and heads that are off are said to be on here.
     page.locator('#heads-grid-cells .head-switch[data-layer="0"][data-head="1"]').click()
-    expect(page.locator("#heads-why-lines")).to_contain_text("the whole model: 0.1, switched off on this page")
+    expect(page.locator("#heads-why-lines")).to_contain_text("the full model, without the ablation of 0.1")
 
 
 def test_what_is_refused_is_said_in_the_tab(open_page):
