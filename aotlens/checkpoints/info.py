@@ -276,7 +276,7 @@ def described(folder: Path, info: CheckpointInfo, header: Header) -> CheckpointI
 
 
 #: Fields of a model's configuration that are more than one value.
-_NESTED = {"attn_mask": list, "alibi_slopes": list, "rotary": dict}
+_NESTED = {"attn_mask": list, "alibi_slopes": list, "windows": list, "rotary": dict, "rotary_local": dict}
 
 
 def _check_model(path: Path, model: dict[str, Any], n_tensors: int, n_weights: int) -> None:

@@ -87,7 +87,7 @@ def head_composition(
     `compositions` are those of the same model; without them, `all_compositions(model, folded=True)`, which takes the
     time. Raises `ValueError` for a head that the model does not have.
     """
-    require_ours(model, "head_composition")
+    require_ours(model, "head_composition", without=("norm_after", "clip_qkv"))
     chosen, cfg = as_head(head, model.cfg), model.cfg
     found = all_compositions(model, folded=True) if compositions is None else compositions
     one_matrix = cfg.attention == "mssa" and not cfg.position_kind.rotates

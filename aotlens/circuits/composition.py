@@ -178,7 +178,7 @@ def composition(
     rotations, and for weights that are not finite.
     """
     require_whole("n_random", n_random, 0)
-    require_ours(model, "composition")
+    require_ours(model, "composition", without=("norm_after", "clip_qkv"))
     distance = checked_distance(model.cfg, distance, biases=False)
     written = None if data is None else written_moments(model, data, about_mean)
     return _compositions(model, [_checked_mode(model, mode)], folded, n_random, seed, written, distance, progress)[0]
@@ -201,7 +201,7 @@ def all_compositions(
     numbers. Arguments and errors are those of `composition`.
     """
     require_whole("n_random", n_random, 0)
-    require_ours(model, "all_compositions")
+    require_ours(model, "all_compositions", without=("norm_after", "clip_qkv"))
     modes = [mode for mode in _MODES if mode == "v" or model.cfg.has_query_key]
     distance = checked_distance(model.cfg, distance, biases=False)
     written = None if data is None else written_moments(model, data, about_mean)

@@ -67,7 +67,7 @@ def copying_rate(model: AttentionOnlyTransformer, heads: HeadLike | Iterable[Hea
     usual case of models of symbols. Raises `ValueError` for a head that the model does not have, for no head, and where
     no output is the token that is read.
     """
-    require_ours(model, "copying_rate")
+    require_ours(model, "copying_rate", without=("norm_after", "clip_qkv"))
     cfg = model.cfg
     same_symbols = cfg.read_out == "tokens" or (cfg.read_out == "classes" and cfg.d_out == cfg.d_vocab)
     if cfg.read_in != "tokens" or not same_symbols:

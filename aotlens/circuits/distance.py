@@ -3,7 +3,8 @@
     score(δ) = s · left W_Q R_δ (right W_K)ᵀ = Σ_f (a_f cos θ_f δ + b_f sin θ_f δ) + c        (`aotlens.conventions`)
 
 The score is linear in R_δ, so its mean over distances is the same product with R̄ = Σ_δ w(δ) R_δ, where w(δ) is the
-share of pairs of positions that are δ apart in a whole context: n_ctx − δ of them.
+share of pairs of positions that are δ apart in a whole context: n_ctx − δ of them. Of a layer with a window of w
+positions, distances end at w − 1; functions here read the configuration `ModelConfig.at_layer`.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ MEAN = (
     "rotary positions: scores are averaged over the distances of a whole context, weighted by pairs of positions; "
     "distance=δ gives those at one distance."
 )
+CAPPED = "scores: before their soft cap, c · tanh(score / c) with c = {:g}, which keeps their order."
 DYNAMIC = "rotary positions: with dynamic scaling, frequencies depend on the length; here those of a whole context."
 
 
 def weighted_distances(cfg: ModelConfig) -> tuple[Tensor, Float[Tensor, " distance"]]:
     """Every distance from a query to a key that it may see, and the share of pairs of positions that have it."""
     n = cfg.n_ctx
-    distances = torch.arange(1 - n if cfg.sees_later_keys else 0, n, device="cpu")
+    distances = torch.arange(1 - n if cfg.sees_later_keys else 0, cfg.shortest_window, device="cpu")
     weights = (n - distances.abs()).double()
     return distances, weights / weights.sum()
 
@@ -81,7 +83,7 @@ def mean_gram(cfg: ModelConfig, weight: Float[Tensor, "*heads d_model d_head"], 
 
 def checked_distance(cfg: ModelConfig, distance: object, *, biases: bool = True) -> int | None:
     """A distance that scores depend on, by a rotation or (where `biases` count) by ALiBi. Raises `ValueError` for one
-    outside the context, and for a model whose scores of tokens do not depend on it."""
+    outside the context or the layer's window, and for a model whose scores of tokens do not depend on it."""
     if distance is None:
         return None
     kind = cfg.position_kind
@@ -90,7 +92,7 @@ def checked_distance(cfg: ModelConfig, distance: object, *, biases: bool = True)
             f"distance={distance!r}: this model {kind.meaning}, so the circuits of its tokens are the same at every "
             "distance; leave it out."
         )
-    return require_whole("distance", distance, 0, cfg.n_ctx - 1)
+    return require_whole("distance", distance, 0, cfg.shortest_window - 1)
 
 
 def alibi_bias(cfg: ModelConfig, head: int, distance: int) -> float:

@@ -230,7 +230,7 @@ def at_distance(circuit: Circuit, cfg: ModelConfig, distance: int) -> Circuit:
 
 def checked_distances(cfg: ModelConfig, distances: Sequence[int]) -> tuple[int, ...]:
     """Distances in rising order, each once. Raises `ValueError` for none and for one outside the context."""
-    found = sorted({require_whole("distance", each, 0, cfg.n_ctx - 1) for each in distances})
+    found = sorted({require_whole("distance", each, 0, cfg.shortest_window - 1) for each in distances})
     if not found:
         raise ValueError("distance: expected at least one distance, as range(64), got none.")
     return tuple(found)

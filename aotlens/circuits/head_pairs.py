@@ -9,7 +9,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from aotlens.circuits.distance import mean_gram, rotation_at, turned
-from aotlens.models import AttentionOnlyTransformer, folded_norm
+from aotlens.models import AttentionOnlyTransformer, ModelConfig, folded_norm, folded_output_norm
 from aotlens.models.weights import double
 
 Mode = Literal["q", "k", "v"]
@@ -47,7 +47,8 @@ class HeadPairs:
         else:
             W_Q, W_K = _reads(model, "W_Q", folded), _reads(model, "W_K", folded)
             F, S = (W_Q, W_K) if mode == "q" else (W_K, W_Q)
-            S = _at_distance(model, S, mode, distance)
+            layers = range(len(S))
+            S = torch.stack([_at_distance(model.cfg.at_layer(i), S[i], mode, distance) for i in layers])
         n_layers, n_heads = W_V.shape[:2]
         if moments is None:
             self.earlier = _singular_values(W_V, W_O.mT)[:, :, None].expand(-1, -1, n_layers, -1)
@@ -68,10 +69,9 @@ class HeadPairs:
         self.values = torch.where(scale > 0, self.norms / scale, 0.0)
 
 
-def _at_distance(model: AttentionOnlyTransformer, S: Tensor, mode: Mode, distance: int | None) -> Tensor:
-    """The factor of the other side, turned to a distance; for None, a root of its Gram matrix's mean over distances, so
-    that squared norms of products with it are those means."""
-    cfg = model.cfg
+def _at_distance(cfg: ModelConfig, S: Tensor, mode: Mode, distance: int | None) -> Tensor:
+    """The factor of a layer's other side, turned to a distance; for None, a root of its Gram matrix's mean over
+    them, so that squared norms of products with it are those means."""
     if not cfg.position_kind.rotates:
         return S
     sign = 1 if mode == "q" else -1  # W_Q R_δ W_Kᵀ reads keys as W_K R_δᵀ, and its transpose queries as W_Q R_δ
@@ -89,12 +89,18 @@ def _singular_values(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _reads(model: AttentionOnlyTransformer, name: str, folded: bool) -> Tensor:
-    """W_Q, W_K or W_V `[layer, head, d_model, d_head]`, in float64; `folded`: behind its layer's norm."""
+    """W_Q, W_K or W_V `[layer, head, d_model, d_head]`, in float64; `folded`: behind its layer's norm. The
+    gain of a norm of queries or keys is part of their matrix."""
     weight = double(getattr(model, name))
+    if name != "W_V" and model.cfg.qk_norm is not None:
+        norms = [getattr(block.attn, f"{name[-1].lower()}_norm") for block in model.blocks]
+        weight = weight * torch.stack([double(norm.gain(model.cfg.n_heads)) for norm in norms])[:, :, None]
     return torch.stack([folded_norm(model, i).into(W) for i, W in enumerate(weight)]) if folded else weight
 
 
 def _writes(model: AttentionOnlyTransformer, folded: bool) -> Tensor:
     """W_O `[layer, head, d_head, d_model]`, in float64; `folded`: as every later norm centres it."""
     weight = double(model.W_O)
+    if folded and model.cfg.norms_output:
+        weight = torch.stack([folded_output_norm(model, i).after(W) for i, W in enumerate(weight)])
     return folded_norm(model, None).centre(weight) if folded else weight

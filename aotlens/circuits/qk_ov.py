@@ -16,11 +16,11 @@ from typing import Literal, cast, overload
 import torch
 
 from aotlens.circuits.circuit import Circuit, Side
-from aotlens.circuits.distance import DYNAMIC, MEAN, checked_distance, rotation_at, turned
+from aotlens.circuits.distance import CAPPED, DYNAMIC, MEAN, checked_distance, rotation_at, turned
 from aotlens.circuits.family import CircuitFamily, at_distance, checked_distances
-from aotlens.circuits.sides import Frozen, Reading, ReadSpec, SideSpec, as_side, read_side
+from aotlens.circuits.sides import Frozen, Reading, ReadSpec, SideSpec, as_side, output_norm_reasons, read_side
 from aotlens.conventions import Head, HeadLike, as_head
-from aotlens.models import AttentionOnlyTransformer, folded_norm, require_ours, widened
+from aotlens.models import AttentionOnlyTransformer, ModelConfig, folded_norm, folded_output_norm, require_ours, widened
 
 
 @overload
@@ -83,37 +83,40 @@ def qk_circuit(
     Memory: d_head numbers a row. Raises `ValueError` for a head or side that the model does not have, for a model
     with `phi="fixed"`, for "prompt" without `frozen`, and for a `distance` that the model's scores do not depend on.
     """
-    require_ours(model, "qk_circuit")
-    head, chosen = as_head(head, model.cfg), _checked(model, distance)
+    require_ours(model, "qk_circuit", without=("norm_after", "clip_qkv"))
+    head = as_head(head, model.cfg)
+    cfg = model.cfg.at_layer(head[0])
+    chosen = _checked(cfg, distance)
     left, right = as_side(model, left), as_side(model, right)
     queries = read_side(model, head, "Q", left, frozen)
     keys = read_side(model, head, "K", right, frozen)
-    same = model.cfg.attention == "mssa" and left == right and model.cfg.score_scale > 0
-    rotary = model.cfg.rotary
-    dynamic = [DYNAMIC] if rotary is not None and rotary.scaling == "dynamic" else []
+    same = cfg.attention == "mssa" and left == right and cfg.score_scale > 0
+    beside = [DYNAMIC] if cfg.rotary is not None and cfg.rotary.scaling == "dynamic" else []
+    beside += [] if cfg.score_cap is None else [CAPPED.format(cfg.score_cap)]
     content = Circuit(
-        _with_bias(model, head, "Q", queries, biases) * model.cfg.score_scale,
+        _with_bias(model, head, "Q", queries, biases) * cfg.score_scale,
         _with_bias(model, head, "K", keys, biases).T,
         kind="qk",
         heads=[head],
         left=queries.side,
         right=keys.side,
-        reasons=(*queries.reasons, *keys.reasons, *dynamic),
+        reasons=(*queries.reasons, *keys.reasons, *beside),
         tokenizer=model.tokenizer,
         psd_because="MSSA has one matrix for queries and keys, and both sides are the same." if same else "",
     )
     if isinstance(chosen, tuple):
-        return CircuitFamily(content, model.cfg, chosen)
+        return CircuitFamily(content, cfg, chosen)
     return _placed(model, content, chosen, on_prompt=(left, right) == ("prompt", "prompt"))
 
 
 def _placed(model: AttentionOnlyTransformer, content: Circuit, distance: int | None, *, on_prompt: bool) -> Circuit:
     """The circuit at a distance, on the prompt's own distances, or averaged over those of a whole context."""
-    cfg = model.cfg
+    layer = content.heads[0][0]
+    cfg = model.cfg.at_layer(layer)
     if not cfg.position_kind.rotates:
         return content if distance is None else at_distance(content, cfg, distance)
     if distance is None and on_prompt:
-        order = model.order(content.ldim)
+        order = model.order(content.ldim, layer)
         A, B = (order.rotated(rows[None, :, None])[0, :, 0] for rows in (content.A, content.B.T))
         return content.with_factors(A, B.T)
     if distance is not None:
@@ -146,7 +149,7 @@ def ov_circuit(
     Memory: d_head numbers a row and a column. Raises `ValueError` for a head or side that the model does not have, for
     positions that enter only queries and keys, and for a model that writes no logits.
     """
-    require_ours(model, "ov_circuit")
+    require_ours(model, "ov_circuit", without=("norm_after", "clip_qkv"))
     head = as_head(head, model.cfg)
     left, right = as_side(model, left), cast(str | Head, as_side(model, right, ("logits", "residual")))
     values = read_side(model, head, "V", left, frozen)
@@ -164,11 +167,11 @@ def ov_circuit(
     )
 
 
-def _checked(model: AttentionOnlyTransformer, distance: int | Sequence[int] | None) -> int | tuple[int, ...] | None:
+def _checked(cfg: ModelConfig, distance: int | Sequence[int] | None) -> int | tuple[int, ...] | None:
     if not isinstance(distance, Sequence):
-        return checked_distance(model.cfg, distance)
-    several = checked_distances(model.cfg, distance)
-    checked_distance(model.cfg, several[0])
+        return checked_distance(cfg, distance)
+    several = checked_distances(cfg, distance)
+    checked_distance(cfg, several[0])
     return several
 
 
@@ -183,13 +186,17 @@ def _with_bias(
 
 def _output(model: AttentionOnlyTransformer, head: Head, right: str | Head) -> tuple[torch.Tensor, Side, list[str]]:
     """The right factor `[d_head, out]`, what its columns are, and what is relative about it."""
-    weight = widened(model.of_head("W_O", head))
+    weight = folded_output_norm(model, head[0]).after(widened(model.of_head("W_O", head)))
+    reasons = output_norm_reasons(model, head)
     if right == "residual":
-        return weight, Side(name="residual", index="direction"), []
+        return weight, Side(name="residual", index="direction"), reasons
     if model.cfg.read_out == "vectors":
         raise ValueError(f"right={right!r}: this model writes vectors, not logits; use right='residual'.")
     index: Literal["class", "token"] = "class" if model.cfg.read_out == "classes" else "token"
-    reasons = ["logits: the final norm divides by the stream's scale; here by 1."] if model.cfg.norm else []
+    if model.cfg.has_final_norm:
+        reasons.append("logits: the final norm divides by the stream's scale; here by 1.")
+    if model.cfg.logit_cap is not None:
+        reasons.append(f"logits: before their soft cap, c · tanh(logit / c) with c = {model.cfg.logit_cap:g}.")
     if index == "class" and model.cfg.pooling == "mean":
         reasons.append(
             "logits: classes are read from the mean over positions; here a position counts as if it were alone."
@@ -207,6 +214,8 @@ def _output(model: AttentionOnlyTransformer, head: Head, right: str | Head) -> t
             f"got layer {right[0]}."
         )
     values, out = (widened(model.of_head(name, right)) for name in ("W_V", "W_O"))
+    out = folded_output_norm(model, right[0]).after(out)
+    reasons += output_norm_reasons(model, right)
     moved = weight @ folded_norm(model, right[0]).into(values) @ out
     return moved @ logits, Side(name="head", index=index, through=right), reasons
 

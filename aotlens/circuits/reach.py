@@ -112,6 +112,7 @@ def reach(model: AttentionOnlyTransformer, head: HeadLike) -> Reach:
     if not cfg.position_kind.rotates:
         raise ValueError(f"reach: expected a model with rotary positions; this one {cfg.position_kind.meaning}.")
     family = _family(model, head)
+    cfg = family.cfg
     queries, keys = double(family.content.A), double(family.content.B.T)
     counts = model.unigram_counts
     p = torch.ones(len(queries)) if counts is None else counts
@@ -140,7 +141,7 @@ def reach(model: AttentionOnlyTransformer, head: HeadLike) -> Reach:
         x, y, _ = in_pairs(cfg, rows)
         squares.append(p @ (x.square() + y.square()))
     return Reach(
-        head=as_head(head, cfg),
+        head=as_head(head, model.cfg),
         exact=family.content.exact,
         relative=family.content.relative,
         variances=tuple(max(value, 0.0) for value in variances),
@@ -153,7 +154,8 @@ def reach(model: AttentionOnlyTransformer, head: HeadLike) -> Reach:
 
 
 def _family(model: AttentionOnlyTransformer, head: HeadLike) -> CircuitFamily:
-    return qk_circuit(model, head, biases=True, distance=range(model.cfg.n_ctx))
+    n = model.cfg.at_layer(as_head(head, model.cfg)[0]).shortest_window
+    return qk_circuit(model, head, biases=True, distance=range(n))
 
 
 def _moments(rows: Float64[Tensor, "token d_head"], p: Float64[Tensor, " token"]) -> tuple[Tensor, Tensor]:

@@ -12,6 +12,9 @@ writes to the stream. The scale depends on the input; a side divides by
                 larger than what is left of it behind the norm
     the others  1
 
+Queries and keys that have a norm of their own are divided in the same way: by the token's own scale, by the prompt's,
+and others by 1. What a layer with a norm on its output writes is multiplied by that norm's gain, and divided by 1.
+
 b and the matrices' own biases are a side of their own, `bias`, so that no other side counts them.
 """
 
@@ -19,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import torch
 from jaxtyping import Float
@@ -27,7 +30,15 @@ from torch import Tensor
 
 from aotlens.circuits.side import Side, SideName
 from aotlens.conventions import HEAD_NAME, Head, HeadLike, as_head
-from aotlens.models import ActivationCache, AttentionOnlyTransformer, FoldedNorm, folded_norm, hook_names, widened
+from aotlens.models import (
+    ActivationCache,
+    AttentionOnlyTransformer,
+    FoldedNorm,
+    folded_norm,
+    folded_output_norm,
+    hook_names,
+    widened,
+)
 
 #: One of `_READABLE`, an earlier head, or ("positions", an earlier head): positions as it moves them. A wrong word gets
 #: an error that lists the right ones.
@@ -60,7 +71,8 @@ def read_side(
     norm = folded_norm(model, layer)
     if isinstance(spec, tuple):
         what, earlier = ("tokens", spec) if isinstance(spec[0], int) else spec
-        return _through(model, layer, norm.into(weight), str(what), earlier, frozen)
+        found = _through(model, layer, norm.into(weight), str(what), earlier, frozen)
+        return _normalised(model, head, matrix, found)
     if spec == "prompt" and frozen is None:
         raise ValueError("side 'prompt': give frozen=cache, from `_, cache = model.run_with_cache(tokens)`.")
     if spec == "bias":
@@ -77,16 +89,17 @@ def read_side(
     side = Side(
         name=cast(SideName, spec),
         index=index.get(spec, "position"),
-        undivided=spec == "positions" and model.cfg.positions == "learned" and bool(model.cfg.norm) and frozen is None,
+        undivided=spec == "positions" and model.cfg.positions == "learned" and norm.eps is not None and frozen is None,
     )
-    return Reading(rows=read.to(weight) @ weight, side=side, reasons=reasons)
+    found = Reading(rows=read.to(weight) @ weight, side=side, reasons=reasons)
+    return _normalised(model, head, matrix, found, read, frozen)
 
 
 def _tokens(model: AttentionOnlyTransformer, layer: int, norm: FoldedNorm) -> tuple[Tensor, list[str]]:
     reasons = _of_mlps(model, layer, "tokens")
-    if model.cfg.norm and layer > 0:
+    if norm.eps is not None and layer > 0:
         reasons.append(f"tokens: layer {layer}'s norm divides by the whole stream's scale; here by the token's own.")
-    elif model.cfg.norm and model.cfg.positions == "learned":
+    elif norm.eps is not None and model.cfg.positions == "learned":
         reasons.append("tokens: the norm divides by the scale of token and position together; here by the token's own.")
     embedding = widened(model.W_E)
     return norm.read(embedding, norm.scale(embedding)), reasons
@@ -129,7 +142,7 @@ def _residual(model: AttentionOnlyTransformer, norm: FoldedNorm) -> tuple[Tensor
     rows = torch.diag(norm.gain)
     of = "the centred stream" if norm.centres else "the stream"
     why = f"residual: of {of}; the norm divides by its scale; here by 1."
-    return rows, [why] if model.cfg.norm else []
+    return rows, [why] if norm.eps is not None else []
 
 
 def _prompt(layer: int, norm: FoldedNorm, frozen: Frozen) -> tuple[Tensor, list[str]]:
@@ -137,7 +150,7 @@ def _prompt(layer: int, norm: FoldedNorm, frozen: Frozen) -> tuple[Tensor, list[
     return norm.read(stream, 1.0 if norm.eps is None else _one_row(frozen, norm.scale_hook)), []
 
 
-def _one_row(frozen: Frozen, name: str) -> Tensor:
+def _one_row(frozen: Frozen, name: str, n_dims: int = 2) -> Tensor:
     assert frozen is not None
     try:
         value = widened((frozen if isinstance(frozen, dict) else frozen.cache_dict)[name])
@@ -146,9 +159,9 @@ def _one_row(frozen: Frozen, name: str) -> Tensor:
             f"frozen: expected a cache with {name}, got one without it; run model.run_with_cache(tokens) without a "
             "names_filter, or keep that hook."
         ) from None
-    if value.ndim == 3 and value.shape[0] != 1:
+    if value.ndim > n_dims and value.shape[0] != 1:
         raise ValueError(f"frozen: expected the cache of one prompt, got a batch of {value.shape[0]}.")
-    return value[0] if value.ndim == 3 else value
+    return value[0] if value.ndim > n_dims else value
 
 
 def _through(
@@ -168,16 +181,65 @@ def _through(
             f"side ('positions', {earlier}): expected a model whose positions are in the stream (positions='learned'), "
             f"since a head moves nothing else; this one {model.cfg.position_kind.meaning}."
         )
-    moved = widened(model.of_head("W_O", earlier)) @ reader
+    moved = folded_output_norm(model, earlier[0]).after(widened(model.of_head("W_O", earlier))) @ reader
     values = read_side(model, earlier, "V", what, frozen if what == "positions" else None)
     name = f"through {earlier[0]}.{earlier[1]}"
-    reasons = [*values.reasons]
-    if model.cfg.norm:
+    reasons = [*values.reasons, *output_norm_reasons(model, earlier)]
+    if model.cfg.reads_normed:
         reasons.append(f"{name}: layer {layer}'s norm divides by the stream's scale; here by 1.")
     if not model.cfg.attn_only:
         reasons.append(f"{name}: an MLP stands between the two heads; what it makes of the first one's is left out.")
     side = replace(values.side, name="head", through=earlier)
     return Reading(rows=values.rows @ moved, side=side, reasons=reasons)
+
+
+def output_norm_reasons(model: AttentionOnlyTransformer, head: Head) -> list[str]:
+    """What is relative about a head whose layer's output is normalised before it is added."""
+    name = f"{head[0]}.{head[1]}"
+    why = f"{name}: what its layer writes is divided by its scale, which all of its heads decide; here by 1."
+    return [why] if model.cfg.norms_output else []
+
+
+#: Rows whose queries or keys of all heads are held at once.
+_AT_ONCE = 4096
+
+
+def _normalised(
+    model: AttentionOnlyTransformer,
+    head: Head,
+    matrix: Literal["Q", "K", "V"],
+    found: Reading,
+    read: Tensor | None = None,
+    frozen: Frozen = None,
+) -> Reading:
+    """Queries or keys behind their own norm, where the model has one. A token's is divided by its own scale and a
+    prompt's by the scale there; that of other rows is not known: 1."""
+    if matrix == "V" or model.cfg.qk_norm is None:
+        return found
+    layer, cfg, which, kind = head[0], model.cfg, matrix.lower(), found.side.name
+    attn: Any = model.blocks[layer].attn
+    norm = attn.q_norm if which == "q" else attn.k_norm
+    place = 0 if cfg.qk_norm == "layer" else head[1]
+    scale, reasons = torch.ones_like(found.rows[:, :1]), [*found.reasons]
+    if kind == "tokens" and read is not None:
+        if cfg.qk_norm == "layer":
+            weights = widened(getattr(attn, f"W_{matrix}"))
+            parts = [
+                norm.scale(torch.einsum("td,hdk->thk", part.to(weights), weights)) for part in read.split(_AT_ONCE)
+            ]
+            scale = torch.cat(parts)[:, 0]
+        else:
+            scale = norm.scale(found.rows[:, None])[:, 0]
+        if layer > 0 or cfg.positions == "learned":
+            reasons.append(
+                f"tokens: {which} is divided by the scale of the whole stream's {which}; here of the token's."
+            )
+    elif kind == "prompt":
+        scale = _one_row(frozen, hook_names.attn(layer, f"{which}_norm.hook_scale"), 3)[:, place]
+    elif kind != "bias":
+        reasons.append(f"{kind}: {which} is divided by the scale of the whole stream's {which}; here by 1.")
+    gain = widened(norm.gain(cfg.n_heads))[head[1] if cfg.qk_norm == "layer" else 0]
+    return replace(found, rows=found.rows / scale * gain, reasons=reasons)
 
 
 def as_side(model: AttentionOnlyTransformer, spec: SideSpec, words: Sequence[str] = _READABLE) -> ReadSpec:

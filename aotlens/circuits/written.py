@@ -14,6 +14,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from aotlens.models import AttentionOnlyTransformer, folded_norm, hook_names
+from aotlens.models.traits import require_without
 from aotlens.models.weights import double
 
 _BATCH = 8
@@ -38,6 +39,7 @@ def written_moments(model: AttentionOnlyTransformer, data: Tensor | str | list[s
     position, and where z is not finite.
     """
     cfg = model.cfg
+    require_without(cfg, "composition on a text", ("norm_output",))
     inputs, mask = model.to_batch(data)
     shape = (cfg.n_layers, cfg.n_heads, cfg.n_layers)
     squares = torch.zeros(*shape, cfg.d_head, cfg.d_head, dtype=torch.float64)

@@ -210,7 +210,7 @@ def audit(
     lengths, no draws, and a model with a fixed pattern, which no token chooses.
     """
     require_whole("n_draws", n_draws, 1)
-    require_ours(model, "audit")
+    require_ours(model, "audit", without=("norm_after", "norm_output", "clip_qkv"))
     if n_draws < 1:
         raise ValueError(f"n_draws={n_draws}: expected at least 1.")
     if not model.cfg.has_query_key:

@@ -102,7 +102,7 @@ def head_asymmetry(
     Raises `ValueError` for a φ other than softmax, whose Jacobian this is, windows too short for a query, and no draws.
     """
     require_whole("n_draws", n_draws, 1)
-    require_ours(model, "head_asymmetry")
+    require_ours(model, "head_asymmetry", without=("norm_after", "norm_output", "qk_norm", "score_cap", "clip_qkv"))
     cfg = model.cfg
     if not PHIS[cfg.phi].sdpa:
         raise ValueError(f"phi={cfg.phi!r}: the Jacobian here is softmax attention's.")

@@ -25,6 +25,7 @@ from torch import Tensor
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.models.folding import folded_norm
 from aotlens.models.phi import apply_phi
+from aotlens.models.traits import TRAITS
 
 #: Largest difference between a model's own loss and that of its products, as a share of the loss.
 _AGREEMENT = 1e-3
@@ -54,7 +55,7 @@ class Products:
 
 def products(model: AttentionOnlyTransformer, dtype: torch.dtype) -> Products:
     """The products of a model that predicts its next token. Raises `ValueError` for another kind of model."""
-    require_ours(model, "a ledger")
+    require_ours(model, "a ledger", without=TRAITS)
     cfg = model.cfg
     if (cfg.read_in, cfg.read_out) != ("tokens", "tokens") or model.sees_later_keys or not cfg.has_query_key:
         raise ValueError(

@@ -311,7 +311,7 @@ def _windows(
     if clusters is not None:
         raise ValueError("clusters: expected none beside a corpus, whose documents are known.")
     source = open_corpus(corpus) if isinstance(corpus, str) else corpus
-    length = min(reader.n_ctx, 512) if length is None else length
+    length = min(reader.n_alike, 512) if length is None else length
     card = getattr(reader.model, "card", None)
     names = (() if card is None else card.held_out(source.names())) or source.names()
     encoding = Encoding.of(reader.model.tokenizer, causal=reader.causal)
@@ -324,7 +324,7 @@ def _windows(
 def _missing(reader: HeadReader) -> dict[str, str]:
     if reader.is_bridge:
         return dict.fromkeys(("circuits", "ablations"), BRIDGE)
-    missing: dict[str, str] = {}
+    missing: dict[str, str] = {"circuits": reader.no_circuits} if reader.no_circuits else {}
     if reader.model.cfg.read_out != "tokens":
         missing |= dict.fromkeys(("circuits", "ablations"), f"the model writes {reader.model.cfg.read_out}, not tokens")
     elif reader.model.sees_later_keys:

@@ -210,7 +210,7 @@ def induction_circuit(
         raise ValueError(f"expected an atlas with circuits of a model that writes next tokens, got {why}.")
     heads, previous, z = zip(*induction_pairs(atlas), strict=True)
     scores = atlas.random["induction"]
-    length = min(half_length, (model.cfg.n_ctx - 1) // 2)
+    length = min(half_length, (model.cfg.shortest_window - 1) // 2)
     assert model.cfg.d_vocab is not None
     start = start_id(model.tokenizer) or 0
     tokens = repeated_random_tokens(model.cfg.d_vocab, n_sequences, length, seed, eot_id=start)

@@ -94,7 +94,7 @@ class HeadMatching(Result):
         """The same two models matched by their patterns on `tokens` too, as `match_heads` does; the circuits' cosines,
         which cost the most and do not depend on a text, are kept. Raises `ValueError` for models of other sizes."""
         for model in (a, b):
-            require_ours(model, "HeadMatching.on")
+            require_ours(model, "HeadMatching.on", without=("norm_after", "norm_output", "qk_norm", "clip_qkv"))
         for model, heads in ((a, self.left), (b, self.right)):
             if HeadReader.of(model, "match_heads").require_heads(None) != heads:
                 raise ValueError(
@@ -172,7 +172,7 @@ def match_heads(
     write the same tokens, and for sequences that one of them does not take.
     """
     for name, model in (("a", a), ("b", b)):
-        require_ours(model, "match_heads")
+        require_ours(model, "match_heads", without=("norm_after", "norm_output", "qk_norm", "clip_qkv"))
         cfg = model.cfg
         if (cfg.read_in, cfg.read_out) != ("tokens", "tokens"):
             raise ValueError(
@@ -231,7 +231,7 @@ def _qk_factors(model: AttentionOnlyTransformer, p: Tensor) -> Factors:
     for layer in range(len(W_Q)):
         embedding = _embedding_behind(model, layer)
         centred = (embedding - p @ embedding) * p.sqrt()[:, None]
-        rows.append(turned((embedding * p.sqrt()[:, None]) @ W_Q[layer], rotation_at(model.cfg, None)))
+        rows.append(turned((embedding * p.sqrt()[:, None]) @ W_Q[layer], rotation_at(model.cfg.at_layer(layer), None)))
         columns.append((centred @ W_K[layer]).mT)
     return torch.cat(rows), torch.cat(columns)
 

@@ -113,7 +113,8 @@ def patterns_and_logits(
             tokens[None].to(model.device), names_filter=lambda name: name in kept, return_cache_object=False
         )
         n_pos = cache[hook_names.attn(0, hook_names.V)].shape[1]
-        visible = model.visible_keys(n_pos, None, model.device)
+        widest = max(range(cfg.n_layers), key=lambda layer: cfg.window(layer) or cfg.n_ctx)
+        visible = model.visible_keys(n_pos, None, model.device, widest)
 
         def stack(name: str) -> Tensor:
             return torch.stack([cache[hook_names.attn(layer, name)][0] for layer in range(cfg.n_layers)])

@@ -26,6 +26,7 @@ from aotlens.heads.patch_grid import PatchGrid
 from aotlens.models import AttentionOnlyTransformer, folded_norm, hook_names
 from aotlens.models.ours import require_weights
 from aotlens.models.text import unequal_lengths
+from aotlens.models.traits import refusal
 
 if TYPE_CHECKING:
     from transformer_lens.model_bridge import TransformerBridge
@@ -118,11 +119,25 @@ class HeadReader:
     def dtype(self) -> torch.dtype:
         return next(self.model.parameters()).dtype
 
+    @property
+    def n_alike(self) -> int:
+        """Up to how many positions all layers see the same keys: the context, or the shortest of their windows."""
+        return self.n_ctx if self.is_bridge else min(self.n_ctx, self.model.cfg.shortest_window)
+
+    @property
+    def no_circuits(self) -> str:
+        """Why composition on a text or copying is not defined for a model of ours; empty where they are."""
+        return refusal(self.model.cfg, "circuits", ("norm_after", "norm_output", "clip_qkv"))
+
     def input_name(self, layer: int) -> str:
         """The hook point from which `as_input` makes x."""
         if self.is_bridge:
             return hook_names.attn(layer, "hook_in")
-        return hook_names.block(layer, "ln1.hook_normalized") if self.model.cfg.norm else hook_names.resid_pre(layer)
+        return (
+            hook_names.block(layer, "ln1.hook_normalized")
+            if self.model.cfg.reads_normed
+            else hook_names.resid_pre(layer)
+        )
 
     def z_name(self, layer: int) -> str:
         return hook_names.attn(layer, hook_names.Z)
@@ -132,7 +147,7 @@ class HeadReader:
 
     def as_input(self, layer: int, hooked: Tensor) -> Float[Tensor, "batch pos d_model"]:
         """x, from what `input_name`'s hook point shows: our norm's comes before its gain and bias."""
-        if self.is_bridge or not self.model.cfg.norm:
+        if self.is_bridge or not self.model.cfg.reads_normed:
             return hooked
         norm = folded_norm(self.model, layer)
         return norm.gained(hooked) + norm.bias.to(hooked)

@@ -209,15 +209,15 @@ class Replacement:
             activation = activation.clone()
             by_head = activation if self.hook == hook_names.PATTERN else activation.transpose(1, 2)  # a view
             if self.how == "uniform":
-                by_head[:, heads] = self._even(activation, part)[:, heads]
+                by_head[:, heads] = self._even(layer, activation, part)[:, heads]
             else:
                 by_head[:, heads] = 0.0 if given is None else given.to(activation)
             return activation
 
         return put
 
-    def _even(self, pattern: Tensor, part: Batch) -> Tensor:
+    def _even(self, layer: int, pattern: Tensor, part: Batch) -> Tensor:
         """Each query's attention spread over the keys that it sees."""
-        visible = self.model.visible_keys(pattern.shape[-1], part.attention_mask, pattern.device)
+        visible = self.model.visible_keys(pattern.shape[-1], part.attention_mask, pattern.device, layer)
         seen = torch.ones_like(pattern) if visible is None else visible.expand_as(pattern).to(pattern.dtype)
         return seen / seen.sum(-1, keepdim=True).clamp(min=1)

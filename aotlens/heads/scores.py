@@ -72,7 +72,7 @@ def motif_scores(
         if motifs is None:
             motifs = [motif for motif in as_motifs(None) if not motif.on_text]
         chosen = probe_start(reader.model.tokenizer) if start == "own" else start
-        half_length = min(half_length, (reader.n_ctx - (chosen is not None)) // 2)
+        half_length = min(half_length, (reader.n_alike - (chosen is not None)) // 2)
         tokens = repeated_random_tokens(reader.d_vocab, n_sequences, half_length, seed, eot_id=chosen, distances=True)
         begin = "without a start token" if chosen is None else f"the start token {chosen}, then"
         about = (

@@ -24,7 +24,7 @@ from torch import Tensor
 from aotlens.interop.bridge_out import query_factor
 from aotlens.interop.tokenizers import from_hugging_face
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
-from aotlens.models.config import ACTIVATIONS
+from aotlens.models.config_checks import ACTIVATIONS
 from aotlens.models.count import build_on_meta
 
 if TYPE_CHECKING:

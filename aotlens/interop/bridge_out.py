@@ -81,6 +81,10 @@ def _cannot_express(cfg: ModelConfig) -> list[str]:
     reasons += [f"norm={cfg.norm!r}"] * (cfg.norm == "rms")
     reasons += [f"n_kv_heads={cfg.n_kv_heads}"] * (cfg.n_kv_heads is not None)
     reasons += [f"{name}=True" for name in ("gated_mlp", "parallel") if getattr(cfg, name)]
+    reasons += [f"norm_place={cfg.norm_place!r}"] * (cfg.norm_place != "before")
+    reasons += [f"final_norm={cfg.final_norm}"] * (cfg.final_norm is False)
+    for name in ("qk_norm", "score_cap", "logit_cap", "clip_qkv", "windows"):
+        reasons += [f"{name}={getattr(cfg, name)!r}"] * (getattr(cfg, name) is not None)
     if cfg.attn_mask is not None:
         reasons.append("attn_mask")
     if cfg.read_in != "tokens":

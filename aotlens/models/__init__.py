@@ -6,7 +6,7 @@ from aotlens.models.cache import ActivationCache
 from aotlens.models.config import ModelConfig
 from aotlens.models.count import count_parameters
 from aotlens.models.device import resolve_device
-from aotlens.models.folding import FoldedNorm, folded_norm
+from aotlens.models.folding import FoldedNorm, folded_norm, folded_output_norm
 from aotlens.models.generation import fill, generate
 from aotlens.models.hooks import HookPoint
 from aotlens.models.ours import require_ours
@@ -25,6 +25,7 @@ __all__ = [
     "count_parameters",
     "fill",
     "folded_norm",
+    "folded_output_norm",
     "generate",
     "require_ours",
     "resolve_device",

@@ -14,43 +14,17 @@ rows (`aotlens.conventions`).
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aotlens.models.config import ModelConfig
 from aotlens.models.hooks import HookPoint
+from aotlens.models.norms import HeadNorm
 from aotlens.models.phi import PHIS, apply_phi
 from aotlens.models.positions import PositionTerms
-
-
-def visible_keys(
-    cfg: ModelConfig, mask: Tensor | None, n_pos: int, attention_mask: Tensor | None, device: torch.device
-) -> Tensor | None:
-    """Which keys a query sees: bool `[1 or batch, 1 or n_heads, query, key]`, or None where it sees all.
-
-    `mask` is the configuration's `[n_heads or 1, n_ctx, n_ctx]`: its top-left block replaces the causal mask.
-    `attention_mask [batch, pos]` hides padding as keys. A padded query sees itself, so that no row is empty.
-
-    Raises `ValueError` where `mask` leaves a query without a key that a softmax needs.
-    """
-    visible: Tensor | None = None
-    if mask is not None:
-        visible = mask[None, :, :n_pos, :n_pos]
-    elif cfg.causal:
-        visible = torch.ones(n_pos, n_pos, dtype=torch.bool, device=device).tril()[None, None]
-    if attention_mask is not None:
-        real = attention_mask[:, None, None, :]
-        itself = torch.eye(n_pos, dtype=torch.bool, device=device) & ~attention_mask[:, None, :, None]
-        visible = (real if visible is None else visible & real) | itself
-    if mask is not None and PHIS[cfg.phi].normalises:
-        assert visible is not None
-        if not visible.is_meta and not visible.any(-1).all():
-            raise ValueError(
-                f"attn_mask leaves a query without a key among these {n_pos} positions; "
-                f"give {cfg.n_ctx} unpadded positions or another mask."
-            )
-    return visible
 
 
 class Attention(nn.Module):
@@ -86,6 +60,8 @@ class Attention(nn.Module):
         self.hook_q, self.hook_k, self.hook_v = HookPoint(), HookPoint(), HookPoint()
         self.hook_attn_scores, self.hook_pattern = HookPoint(), HookPoint()
         self.hook_z, self.hook_result = HookPoint(), HookPoint()
+        if cfg.qk_norm is not None:
+            self.q_norm, self.k_norm = HeadNorm(cfg, cfg.n_heads), HeadNorm(cfg, cfg.n_kv_heads or cfg.n_heads)
         if cfg.position_kind.rotates:
             self.hook_rot_q, self.hook_rot_k = HookPoint(), HookPoint()
 
@@ -105,15 +81,27 @@ class Attention(nn.Module):
             k = k.clone()
         return q, k, v
 
+    def clipped(self, *parts: Tensor | None) -> tuple[Any, ...]:
+        """Queries, keys and values as the model clips them."""
+        c = self.cfg.clip_qkv
+        return parts if c is None else tuple(None if part is None else part.clamp(-c, c) for part in parts)
+
+    def placed(self, part: Tensor, which: Literal["q", "k"], order: PositionTerms, start: int = 0) -> Tensor:
+        """Queries or keys `[row, pos, head, d_head]` from position `start` on, as scores read them: normalised and
+        rotated."""
+        if self.cfg.qk_norm is not None:
+            part = (self.q_norm if which == "q" else self.k_norm)(part)
+        return order.rotated(part, start)
+
     def _needs_pattern(self) -> bool:
-        return not PHIS[self.cfg.phi].sdpa or self.hook_attn_scores.has_hooks() or self.hook_pattern.has_hooks()
+        return not uses_sdpa(self.cfg) or self.hook_attn_scores.has_hooks() or self.hook_pattern.has_hooks()
 
     def _rotated(self, q: Tensor, k: Tensor, order: PositionTerms) -> tuple[Tensor, Tensor]:
         if order.rotation is None:
-            return q, k
+            return self.placed(q, "q", order), self.placed(k, "k", order)
         same = q is k and not (self.hook_rot_q.has_hooks() or self.hook_rot_k.has_hooks())
-        q = self.hook_rot_q(order.rotated(q))
-        return q, q if same else self.hook_rot_k(order.rotated(k))
+        q = self.hook_rot_q(self.placed(q, "q", order))
+        return q, q if same else self.hook_rot_k(self.placed(k, "k", order))
 
     def forward(self, x: Tensor, order: PositionTerms, visible: Tensor | None, causal_only: bool) -> Tensor:
         """The layer's output `[batch, pos, d_model]`.
@@ -121,7 +109,7 @@ class Attention(nn.Module):
         `order` is what positions do to queries, keys and scores; `visible` is `visible_keys`'s, and `causal_only` says
         that it is the plain causal mask.
         """
-        q, k, v = self._unshared(*self.project(x, x if order.added is None else x + order.added))
+        q, k, v = self._unshared(*self.clipped(*self.project(x, x if order.added is None else x + order.added)))
         v = self.hook_v(v).transpose(1, 2)  # [batch, head, pos, d_head]
         if q is None or k is None:
             z = self._fixed(x, visible) @ v
@@ -156,8 +144,18 @@ class Attention(nn.Module):
 def scores_of(cfg: ModelConfig, q: Tensor, k: Tensor, order: PositionTerms, start: int = 0) -> Tensor:
     """Scores `[row, head, query, key]` before masking, in nats, of rotated queries (from position `start` on) and keys,
     `[row, head, pos, d_head]`."""
-    scores = (q * cfg.score_scale) @ k.transpose(-1, -2)
+    scores = capped((q * cfg.score_scale) @ k.transpose(-1, -2), cfg.score_cap)
     return scores if order.bias is None else scores + order.bias[:, :, start:]
+
+
+def capped(values: Tensor, cap: float | None) -> Tensor:
+    """c · tanh(values / c) of a soft cap c: their order stays."""
+    return values if cap is None else cap * torch.tanh(values / cap)
+
+
+def uses_sdpa(cfg: ModelConfig) -> bool:
+    """Whether attention may run through `scaled_dot_product_attention`: softmax of scores that are not capped."""
+    return PHIS[cfg.phi].sdpa and cfg.score_cap is None
 
 
 def attended(

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import math
 import weakref
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from aotlens.models import config_checks
 from aotlens.models.norms import NORMS
 from aotlens.models.phi import PHIS
 from aotlens.models.positions import POSITIONS, PositionKind, Rotary
@@ -26,28 +25,10 @@ AttentionKind = Literal["mhsa", "mssa"]
 FixedPattern = Literal["given", "random", "learned"]
 Positions = Literal["learned", "qk", "rotary", "alibi"]
 NormName = Literal["layernorm", "rms"]
+NormPlace = Literal["before", "after", "output", "both"]
 ReadIn = Literal["tokens", "patches", "vectors"]
 ReadOut = Literal["tokens", "classes", "vectors"]
 Pooling = Literal["first", "last", "mean"]
-
-ACTIVATIONS = ("gelu", "gelu_new", "relu", "silu")
-_CHOICES: dict[str, tuple[object, ...]] = {
-    "attention": ("mhsa", "mssa"),
-    "fixed_pattern": ("given", "random", "learned", None),
-    "act_fn": ACTIVATIONS,
-    "norm": (*NORMS, None),
-    "positions": tuple(POSITIONS),
-    "read_in": ("tokens", "patches", "vectors"),
-    "read_out": ("tokens", "classes", "vectors"),
-    "pooling": ("first", "last", "mean", None),
-}
-REQUIRED_SIZES = ("n_layers", "d_model", "n_heads", "d_head", "n_ctx")
-_SIZES = (*REQUIRED_SIZES, "n_kv_heads", "d_vocab", "d_mlp", "d_in", "d_out", "image_size", "patch_size", "n_channels")
-
-_SWITCHES = ("tied_output", "causal", "bias", "tied_embeddings", "class_token", "gated_mlp", "parallel")
-_OPTIONAL_SWITCHES = ("read_out_bias", "qkv_bias")
-_NUMBERS = ("attn_scale", "step_size", "threshold", "norm_eps", "norm_gain_offset", "init_std", "position_init_std")
-_OPTIONAL_NUMBERS = ("attn_scale", "threshold", "init_std", "position_init_std")
 
 Mask = tuple[tuple[tuple[bool, ...], ...], ...]
 
@@ -86,6 +67,16 @@ class ModelConfig:
     """Multiplier of scores; `None` is 1/√d_head, 1.0 is aot Eq. (4) as printed."""
     attn_mask: Mask | None = None
     """`[n_heads or 1, query, key]` (or a tensor), True where a query sees a key; replaces the causal mask."""
+    windows: tuple[int | None, ...] | None = None
+    """Of each layer, how many positions a query sees, its own and those before it (None: all that are visible);
+    `None` is all for every layer."""
+    qk_norm: Literal["head", "layer"] | None = None
+    """An RMS norm of queries and of keys before they are rotated: of each head (Qwen3), or of all heads of a layer
+    together (OLMo 2)."""
+    score_cap: float | None = None
+    """c of scores c · tanh(score / c), applied before masking (Gemma 2)."""
+    clip_qkv: float | None = None
+    """Queries, keys and values are clipped to ± this (OLMo 1)."""
     tied_output: bool = False
     """W_O = step_size · U_kᵀ (MSSA only) instead of a learned W_O."""
     step_size: float = 1.0
@@ -105,7 +96,12 @@ class ModelConfig:
     parallel: bool = False
     """Whether the MLP reads the stream that attention reads, as GPT-NeoX's, instead of that with attention added."""
     norm: NormName | None = "layernorm"
-    """Pre-norm before each layer and before the read-out (`aotlens.models.norms.NORMS`), or none at all."""
+    """The norm of the stream (`aotlens.models.norms.NORMS`), or none at all."""
+    norm_place: NormPlace = "before"
+    """Where norms stand: `"before"` each layer, `"after"` what it writes is added (RoBERTa), on its `"output"` before
+    that is added (OLMo 2), or `"both"`, before it and on its output (Gemma 2)."""
+    final_norm: bool | None = None
+    """Whether a norm stands before the read-out; `None` is as `norm_place` says, not where norms stand after."""
     norm_eps: float = 1e-5
     """Added to the mean square inside the norm."""
     norm_gain_offset: float = 0.0
@@ -116,6 +112,8 @@ class ModelConfig:
     """Where the order of tokens enters: a name in `aotlens.models.positions.POSITIONS`, or none."""
     rotary: Rotary | None = None
     """Frequencies and pairs of `positions="rotary"`; the fields of a `Rotary`, as a dictionary, are taken too."""
+    rotary_local: Rotary | None = None
+    """The same of layers that have a window, where theirs differ (Gemma 3)."""
     alibi_slopes: tuple[float, ...] | None = None
     """Slope of each head, in nats a position, of `positions="alibi"`; `None` is Press et al.'s."""
     bias: bool = False
@@ -145,6 +143,8 @@ class ModelConfig:
     """Channels of an image."""
     class_token: bool = False
     """Prepend a learned [CLS] vector (patches and vectors only)."""
+    logit_cap: float | None = None
+    """c of logits c · tanh(logit / c) (Gemma 2)."""
     pooling: Pooling | None = "first"
     """Where classes are read: at one position, from the mean of all, or (None) at every position by itself."""
 
@@ -156,106 +156,7 @@ class ModelConfig:
     """Seed of the initial weights (and of a random pattern)."""
 
     def __post_init__(self) -> None:
-        for name, choices in {**_CHOICES, "phi": tuple(PHIS)}.items():
-            value = getattr(self, name)
-            if value not in choices:
-                raise ValueError(f"{name}={value!r}: expected one of {', '.join(map(repr, choices))}.")
-        for name in _SIZES:
-            value = getattr(self, name)
-            if value is None and name not in REQUIRED_SIZES:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name}={value!r}: expected a whole number of at least 1.")
-        for name in _SWITCHES:
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name}={getattr(self, name)!r}: expected True or False.")
-        for name in _OPTIONAL_SWITCHES:
-            if (value := getattr(self, name)) is not None and not isinstance(value, bool):
-                raise ValueError(f"{name}={value!r}: expected True, False or None.")
-        for name in _NUMBERS:
-            value = getattr(self, name)
-            if value is None and name in _OPTIONAL_NUMBERS:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                raise ValueError(f"{name}={value!r}: expected a finite number.")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
-            raise ValueError(f"seed={self.seed!r}: expected a whole number of at least 0.")
-        self._check_attention()
-        self._check_ends()
-
-    def _check_attention(self) -> None:
-        if self.tied_output and self.attention != "mssa":
-            raise ValueError("tied_output=True needs attention='mssa': only MSSA has a U_k to tie W_O to.")
-        if self.step_size != 1.0 and not self.tied_output:
-            raise ValueError(
-                f"step_size={self.step_size} acts only on a tied output; set tied_output=True or leave it 1."
-            )
-        if self.attn_scale is not None and self.attn_scale <= 0:
-            raise ValueError(f"attn_scale={self.attn_scale}: expected a positive multiplier, or None.")
-        self._check_parameters("phi", PHIS)
-        PHIS[self.phi].check(self)
-        if self.n_kv_heads is not None and self.n_heads % self.n_kv_heads:
-            raise ValueError(f"n_kv_heads={self.n_kv_heads} does not divide n_heads={self.n_heads}.")
-        if self.n_kv_heads is not None and self.attention != "mhsa":
-            raise ValueError(
-                f"n_kv_heads={self.n_kv_heads} needs attention='mhsa': an MSSA head has one matrix for queries, keys "
-                "and values, so heads that share it are one head."
-            )
-        if self.norm_eps <= 0:
-            raise ValueError(f"norm_eps={self.norm_eps}: expected a positive number.")
-        for name in ("init_std", "position_init_std"):
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                raise ValueError(f"{name}={value}: expected a standard deviation of at least 0.")
-        if self.attn_mask is not None:
-            mask = _as_mask(self.attn_mask, self.n_heads, self.n_ctx, PHIS[self.phi].normalises)
-            object.__setattr__(self, "attn_mask", mask)
-        self._check_parameters("positions", POSITIONS)
-        self.position_kind.check(self)
-        self._check_layers()
-
-    def _check_parameters(self, field_name: str, table: dict[Any, Any]) -> None:
-        """Refuse fields that belong to other entries of a table than the one that is named."""
-        own = getattr(self, field_name)
-        for name, kind in table.items():
-            for parameter in set(kind.parameters) - set(table[own].parameters):
-                if (value := getattr(self, parameter)) is not None:
-                    raise ValueError(f"{parameter}={value!r} needs {field_name}={name!r}, got {own!r}.")
-
-    def _check_layers(self) -> None:
-        for name in ("gated_mlp", "parallel"):
-            if getattr(self, name) and self.d_mlp is None:
-                raise ValueError(f"{name}=True needs d_mlp, the width of an MLP.")
-        if self.norm_gain_offset and self.norm is None:
-            raise ValueError(f"norm_gain_offset={self.norm_gain_offset} needs a norm, got norm=None.")
-
-    def _check_ends(self) -> None:
-        if "tokens" in (self.read_in, self.read_out) and self.d_vocab is None:
-            raise ValueError("d_vocab is needed when tokens are read in or out.")
-        if self.tied_embeddings and (self.read_in, self.read_out) != ("tokens", "tokens"):
-            raise ValueError("tied_embeddings=True needs read_in='tokens' and read_out='tokens'.")
-        if self.tied_embeddings and self.has_read_out_bias:
-            raise ValueError(
-                "tied_embeddings=True has no room for a bias of the read-out; set read_out_bias=False, which leaves "
-                "the "
-                "layers' biases, or untie."
-            )
-        if self.read_out == "classes" and self.d_out is None:
-            raise ValueError("read_out='classes' needs d_out, the number of classes.")
-        if self.read_out == "tokens" and self.d_out is not None:
-            raise ValueError(f"d_out={self.d_out}: read_out='tokens' has d_vocab outputs; leave d_out=None.")
-        if self.d_in is not None and self.read_in != "vectors":
-            raise ValueError(f"d_in={self.d_in} needs read_in='vectors', got {self.read_in!r}.")
-        if self.class_token and self.read_in == "tokens":
-            raise ValueError("class_token=True needs read_in='patches' or 'vectors'.")
-        if self.read_in == "patches":
-            if self.image_size is None or self.patch_size is None:
-                raise ValueError("read_in='patches' needs image_size and patch_size.")
-            if self.image_size % self.patch_size:
-                raise ValueError(f"image_size={self.image_size}: not a multiple of patch_size={self.patch_size}.")
-            needed = (self.image_size // self.patch_size) ** 2 + self.class_token
-            if self.n_ctx != needed:
-                raise ValueError(f"n_ctx={self.n_ctx}: {needed} positions are needed (patches and [CLS]).")
+        config_checks.check(self)
 
     # What the rest of the code asks, derived once.
 
@@ -263,6 +164,42 @@ class ModelConfig:
     def score_scale(self) -> float:
         """The multiplier of scores that the model applies: attn_scale, or 1/√d_head."""
         return self.d_head**-0.5 if self.attn_scale is None else self.attn_scale
+
+    @property
+    def reads_normed(self) -> bool:
+        """Whether a norm stands before each layer."""
+        return self.norm is not None and self.norm_place in ("before", "both")
+
+    @property
+    def norms_output(self) -> bool:
+        """Whether a norm stands between what a layer writes and the stream."""
+        return self.norm is not None and self.norm_place in ("output", "both")
+
+    @property
+    def has_final_norm(self) -> bool:
+        """Whether a norm stands before the read-out."""
+        given = self.norm_place != "after" if self.final_norm is None else self.final_norm
+        return self.norm is not None and given
+
+    @property
+    def shortest_window(self) -> int:
+        """Up to how many positions every layer sees all that are visible."""
+        return min((each for each in self.windows or () if each is not None), default=self.n_ctx)
+
+    def window(self, layer: int) -> int | None:
+        """How many positions a layer's queries see, their own and those before; None for all that are visible."""
+        return None if self.windows is None else self.windows[layer]
+
+    def is_local(self, layer: int) -> bool:
+        """Whether a layer has the rotation of layers with a window."""
+        return self.rotary_local is not None and self.window(layer) is not None
+
+    def at_layer(self, layer: int) -> ModelConfig:
+        """This configuration where all layers are alike, otherwise that of one layer, with its window and rotation."""
+        if self.windows is None:
+            return self
+        rotary = self.rotary_local if self.is_local(layer) else self.rotary
+        return dataclasses.replace(self, n_layers=1, windows=(self.window(layer),), rotary=rotary, rotary_local=None)
 
     @property
     def has_read_out_bias(self) -> bool:
@@ -367,30 +304,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Rotary):
         return dataclasses.asdict(value)
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
-
-
-def _as_mask(mask: Any, n_heads: int, n_ctx: int, needs_key: bool) -> Mask:
-    """Nested tuples of bools, so that configurations compare, hash and serialise."""
-    rows = mask.tolist() if hasattr(mask, "tolist") else mask
-    expected = f"attn_mask: expected [1 or {n_heads} heads, {n_ctx} queries, {n_ctx} keys]"
-    if not isinstance(rows, Sequence) or len(rows) not in (1, n_heads):
-        got = f"{len(rows)} heads" if isinstance(rows, Sequence) else type(rows).__name__
-        raise ValueError(f"{expected}, got {got}.")
-    for head in rows:
-        if not isinstance(head, Sequence) or not all(isinstance(row, Sequence) for row in head):
-            raise ValueError(f"{expected}, got heads that are not tables.")
-        if len(head) != n_ctx or any(len(row) != n_ctx for row in head):
-            widths = sorted({len(row) for row in head})
-            raise ValueError(f"{expected}, got a head of {len(head)} queries with {widths} keys.")
-        strange = next((seen for row in head for seen in row if seen not in (0, 1)), None)
-        if strange is not None:
-            raise ValueError(f"{expected}, True where a query sees a key, got an entry {strange!r}.")
-    if needs_key:
-        for h, head in enumerate(rows):
-            for query, row in enumerate(head):
-                if not any(row):
-                    raise ValueError(
-                        f"attn_mask hides every key from query {query} of head {h}; a softmax over nothing "
-                        "is undefined. Let it see at least itself."
-                    )
-    return tuple(tuple(tuple(bool(seen) for seen in row) for row in head) for head in rows)

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from aotlens.models.attention import capped
 from aotlens.models.config import ModelConfig
 
 
@@ -123,9 +124,10 @@ class Unembed(nn.Module):
         return (x * weight).sum(1) / weight.sum(1)
 
     def forward(self, x: Tensor, tied: Tensor | None = None) -> Tensor:
-        if tied is not None:
-            return F.linear(x, tied)
-        return x if self.W_U is None else F.linear(x, self.W_U.T, self.b_U)
+        if tied is None and self.W_U is None:
+            return x
+        weight = self.W_U.T if tied is None else tied  # type: ignore[union-attr]
+        return capped(F.linear(x, weight, None if tied is not None else self.b_U), self.cfg.logit_cap)
 
 
 def make_embedding(cfg: ModelConfig) -> TokenEmbedding | VectorEmbedding:

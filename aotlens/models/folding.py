@@ -64,6 +64,10 @@ class FoldedNorm:
         """centre(x) / s · w: what a map behind the norm reads of rows in the stream; the bias is apart."""
         return rows if self.eps is None else self.gained(self.centre(rows) / scale)
 
+    def after(self, weight: Float[Tensor, "*maps in_ d_model"]) -> Float[Tensor, "*maps in_ d_model"]:
+        """The map W before the norm, but for the scale: x ↦ centre(x W) · w is x ↦ x @ after(W)."""
+        return self.gained(self.centre(weight))
+
     def into(self, weight: Float[Tensor, "*maps d_model out"]) -> Float[Tensor, "*maps d_model out"]:
         """The map W behind the norm as one on what is written to the stream: x ↦ centre(x) · w W is x ↦ x @ into(W)."""
         if self.eps is None:
@@ -73,13 +77,28 @@ class FoldedNorm:
 
 
 def folded_norm(model: AttentionOnlyTransformer, layer: int | None) -> FoldedNorm:
-    """The norm before the heads of `layer` (None: before the unembedding), in float32 at least."""
-    require_ours(model, "folded_norm")
-    hook = hook_names.FINAL_SCALE if layer is None else hook_names.norm_scale(layer)
-    if not model.cfg.norm:
+    """The norm before the heads of `layer` (None: before the unembedding), in float32 at least.
+
+    Raises `ValueError` for norms that stand after what layers write is added.
+    """
+    require_ours(model, "folded_norm", without=("norm_after",))
+    if layer is None:
+        return _folded(model, model.ln_final if model.cfg.has_final_norm else None, hook_names.FINAL_SCALE)
+    norm = model.blocks[layer].ln1 if model.cfg.reads_normed else None
+    return _folded(model, norm, hook_names.norm_scale(layer))
+
+
+def folded_output_norm(model: AttentionOnlyTransformer, layer: int) -> FoldedNorm:
+    """The norm of what the heads of `layer` write together, before it is added to the stream; nothing where the model
+    has none."""
+    norm = model.blocks[layer].ln1_post if model.cfg.norms_output else None
+    return _folded(model, norm, hook_names.block(layer, "ln1_post.hook_scale"))
+
+
+def _folded(model: AttentionOnlyTransformer, norm: Any, hook: str) -> FoldedNorm:
+    if norm is None:
         ones = torch.ones(model.cfg.d_model, dtype=model.dtype, device=model.device)
         return FoldedNorm(gain=widened(ones), bias=widened(torch.zeros_like(ones)), eps=None, scale_hook=hook)
-    norm: Any = model.ln_final if layer is None else model.blocks[layer].ln1
     gain = widened(norm.gain)
     bias = torch.zeros_like(gain) if norm.b is None else widened(norm.b)
     return FoldedNorm(gain=gain, bias=bias, eps=model.cfg.norm_eps, scale_hook=hook, centres=norm.kind.centres)

@@ -60,32 +60,46 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    """Norm, attention, skip connection; for the baselines, norm, MLP, skip connection after or (parallel) beside it."""
+    """Attention and skip connection; for the baselines, MLP and skip connection after or (parallel) beside it. Norms
+    stand where `ModelConfig.norm_place` says: `ln1`, `ln2` before attention and MLP, or after the addition;
+    `ln1_post`, `ln2_post` on what they write.
+
+    hook_attn_out and hook_mlp_out are what is added to the stream; hook_resid_mid and hook_resid_post are streams that
+    the next layer reads, behind a norm that stands after the addition.
+    """
 
     # What TransformerLens's logit lens asks before it reads the stream between layers.
     hook_out_is_single_residual_stream = True
 
     def __init__(self, cfg: ModelConfig) -> None:
         super().__init__()
-        norm = Norm if cfg.norm else lambda _: nn.Identity()
-        self.ln1 = norm(cfg)
+        self.parallel, self.is_after = cfg.parallel, cfg.norm_place == "after"
+        norm = Norm if cfg.reads_normed or self.is_after else _nothing
+        on_output = Norm if cfg.norms_output else _nothing
+        self.ln1, self.ln1_post = norm(cfg), on_output(cfg)
         self.attn = make_attention(cfg)
         self.hook_resid_pre, self.hook_attn_out, self.hook_resid_post = HookPoint(), HookPoint(), HookPoint()
         self.mlp: MLP | None = None
         if cfg.d_mlp is not None:
-            self.ln2 = norm(cfg)
+            self.ln2, self.ln2_post = norm(cfg), on_output(cfg)
             self.mlp = MLP(cfg)
-            self.parallel = cfg.parallel
             self.hook_mlp_out = HookPoint()
             if not cfg.parallel:
                 self.hook_resid_mid = HookPoint()
 
     def forward(self, residual: Tensor, order: PositionTerms, visible: Tensor | None, causal_only: bool) -> Tensor:
         residual = before = self.hook_resid_pre(residual)
-        residual = residual + self.hook_attn_out(self.attn(self.ln1(residual), order, visible, causal_only))
-        if self.mlp is not None and self.parallel:
-            residual = residual + self.hook_mlp_out(self.mlp(self.ln2(before)))
-        elif self.mlp is not None:
-            residual = self.hook_resid_mid(residual)
-            residual = residual + self.hook_mlp_out(self.mlp(self.ln2(residual)))
+        read = residual if self.is_after else self.ln1(residual)
+        residual = residual + self.hook_attn_out(self.ln1_post(self.attn(read, order, visible, causal_only)))
+        residual = self.ln1(residual) if self.is_after else residual
+        if self.mlp is not None:
+            beside = before if self.parallel else self.hook_resid_mid(residual)
+            residual = residual if self.parallel else beside
+            read = beside if self.is_after else self.ln2(beside)
+            residual = residual + self.hook_mlp_out(self.ln2_post(self.mlp(read)))
+            residual = self.ln2(residual) if self.is_after else residual
         return self.hook_resid_post(residual)
+
+
+def _nothing(cfg: ModelConfig) -> nn.Identity:
+    return nn.Identity()

@@ -3,7 +3,14 @@
     layernorm   (x − mean(x)) / s · gain + b,    s = √(mean((x − mean(x))²) + ε)
     rms         x / s · gain,                    s = √(mean(x²) + ε)
 
-The gain is w, or w + `norm_gain_offset` (Gemma stores gains less 1).
+The gain is w, or w + `norm_gain_offset` (Gemma stores gains less 1). Where norms stand, with f a layer:
+
+    before    x + f(norm(x))            GPT-2, Llama
+    after     norm(x + f(x))            BERT, RoBERTa, torch.nn.TransformerEncoder
+    output    x + norm(f(x))            OLMo 2
+    both      x + norm(f(norm(x)))      Gemma 2 and 3
+
+Only with "after" is the stream no sum of what was written to it.
 """
 
 from __future__ import annotations
@@ -17,6 +24,8 @@ from torch import Tensor, nn
 
 from aotlens.models.hooks import HookPoint
 
+NORM_PLACES = ("before", "after", "output", "both")
+
 
 class NormSettings(Protocol):
     """What a norm reads of a `ModelConfig`."""
@@ -29,6 +38,10 @@ class NormSettings(Protocol):
     def norm_gain_offset(self) -> float: ...
     @property
     def d_model(self) -> int: ...
+    @property
+    def d_head(self) -> int: ...
+    @property
+    def qk_norm(self) -> str | None: ...
 
 
 class Norm(nn.Module):
@@ -64,6 +77,33 @@ class Norm(nn.Module):
         scale = self.hook_scale((centred.pow(2).mean(-1, keepdim=True) + self.eps).sqrt())
         gained = self.hook_normalized((centred / scale).to(x.dtype)) * self.gain
         return gained if self.b is None else gained + self.b
+
+
+class HeadNorm(nn.Module):
+    """The RMS norm of queries or keys `[batch, pos, head, d_head]`, of each head or of a layer's heads together.
+
+    `w` is `[d_head]`, or `[group, d_head]` for heads that share keys in groups. Hook: hook_scale `[batch, pos, head or
+    1, 1]`.
+    """
+
+    def __init__(self, cfg: NormSettings, groups: int) -> None:
+        super().__init__()
+        self.together, self.eps, self.offset = cfg.qk_norm == "layer", cfg.norm_eps, cfg.norm_gain_offset
+        self.w = nn.Parameter(torch.ones(*([groups] if self.together else []), cfg.d_head))
+        self.hook_scale = HookPoint()
+
+    def gain(self, n_heads: int) -> Tensor:
+        """What normalised queries or keys are multiplied by, `[head or 1, d_head]`."""
+        gain = self.w + self.offset if self.offset else self.w
+        return gain.repeat_interleave(n_heads // len(gain), 0) if self.together else gain[None]
+
+    def scale(self, x: Tensor) -> Tensor:
+        """What queries or keys are divided by: √(mean square + ε) of a head or of all heads."""
+        wide = x if x.dtype == torch.float64 else x.float()
+        return (wide.pow(2).mean((-2, -1) if self.together else -1, keepdim=True) + self.eps).sqrt()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x / self.hook_scale(self.scale(x))).to(x.dtype) * self.gain(x.shape[-2])
 
 
 @dataclass(frozen=True, kw_only=True)

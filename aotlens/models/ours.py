@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from aotlens.models.hooks import HookedRootModule
 from aotlens.models.images import ImageInterface
 from aotlens.models.text import TextInterface
+from aotlens.models.traits import Trait, require_without
 from aotlens.models.weights import StackedWeights
 
 #: Which tensors of a model were found good, by identity and by how often each had been changed in place.
@@ -22,15 +24,18 @@ class OwnModel(StackedWeights, TextInterface, ImageInterface, HookedRootModule):
 
     sees_later_keys: bool
 
-    def visible_keys(self, n_pos: int, attention_mask: Tensor | None, device: torch.device) -> Tensor | None:
+    def visible_keys(
+        self, n_pos: int, attention_mask: Tensor | None, device: torch.device, layer: int | None = None
+    ) -> Tensor | None:
         """Which keys a query sees, `[batch or 1, head or 1, query, key]`; None where it sees all of them."""
         raise NotImplementedError
 
 
-def require_ours(model: Any, purpose: str, *, weights: bool = True) -> None:
-    """Raise `ValueError`, naming the purpose, for a model that is no `AttentionOnlyTransformer`, and as
-    `require_weights` does unless the purpose reads no `weights`."""
+def require_ours(model: Any, purpose: str, *, weights: bool = True, without: Iterable[Trait] = ()) -> None:
+    """Raise `ValueError`, naming the purpose, for a model that is no `AttentionOnlyTransformer`, for one with a trait
+    that the purpose is not defined `without`, and as `require_weights` does unless the purpose reads no `weights`."""
     if isinstance(model, OwnModel):
+        require_without(model.cfg, purpose, without)
         if weights:
             require_weights(model, purpose)
         return

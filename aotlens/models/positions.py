@@ -100,6 +100,8 @@ class PositionSettings(Protocol):
     @property
     def rotary(self) -> Rotary | None: ...
     @property
+    def rotary_local(self) -> Rotary | None: ...
+    @property
     def alibi_slopes(self) -> tuple[float, ...] | None: ...
     @property
     def phi(self) -> str: ...
@@ -136,8 +138,14 @@ class PositionKind:
 
 
 def _check_rotary(cfg: PositionSettings) -> None:
-    rotary = Rotary.of({} if cfg.rotary is None else cfg.rotary)
-    object.__setattr__(cfg, "rotary", rotary)
+    for name in ("rotary", "rotary_local"):
+        if name == "rotary" or cfg.rotary_local is not None:
+            rotary = Rotary.of(getattr(cfg, name) or {})
+            object.__setattr__(cfg, name, rotary)
+            _check_fits(cfg, rotary)
+
+
+def _check_fits(cfg: PositionSettings, rotary: Rotary) -> None:
     if not cfg.has_query_key:
         raise ValueError(f"positions='rotary' rotate queries and keys, and phi={cfg.phi!r} has neither.")
     if rotary.dim is None and cfg.d_head % 2:
@@ -169,7 +177,7 @@ POSITIONS: dict[str | None, PositionKind] = {
     "rotary": PositionKind(
         meaning="rotates queries and keys by their position (positions='rotary'), which adds nothing to the stream",
         rotates=True,
-        parameters=("rotary",),
+        parameters=("rotary", "rotary_local"),
         check=_check_rotary,
     ),
     "alibi": PositionKind(

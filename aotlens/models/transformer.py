@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from aotlens.conventions import IGNORED
-from aotlens.models import attention, hook_names, loss
+from aotlens.models import hook_names, loss, masks
 from aotlens.models.cache import ActivationCache
 from aotlens.models.config import ModelConfig
 from aotlens.models.ends import PositionEmbedding, Unembed, make_embedding
@@ -64,7 +64,7 @@ class AttentionOnlyTransformer(OwnModel):
         elif cfg.positions == "qk":
             self.hook_qk_pos_embed = HookPoint()
         self.blocks = nn.ModuleList([Block(cfg) for _ in range(cfg.n_layers)])
-        self.ln_final = Norm(cfg) if cfg.norm else nn.Identity()
+        self.ln_final = Norm(cfg) if cfg.has_final_norm else nn.Identity()
         self.unembed = Unembed(cfg)
         self.sees_later_keys = cfg.sees_later_keys  # a walk over the mask: once
         mask = None if cfg.attn_mask is None else torch.tensor(cfg.attn_mask, device="cpu")
@@ -266,54 +266,74 @@ class AttentionOnlyTransformer(OwnModel):
         if attention_mask is not None and attention_mask.shape != (batch, n_pos):
             raise ValueError(f"attention_mask: expected [{batch}, {n_pos}], got {list(attention_mask.shape)}.")
         if attention_mask is not None and self._counts_absolutely():
-            _require_right_padding(attention_mask)
-        positioned, order = self._add_positions(stream, attention_mask)
+            masks.require_right_padding(attention_mask)
+        positioned, orders = self._add_positions(stream, attention_mask)
         stream = positioned if start is None else stream
-        visible: Tensor | None = None
-        causal_only = self.cfg.causal and self.cfg.attn_mask is None and attention_mask is None
-        if not causal_only or order.bias is not None or any(block.attn._needs_pattern() for block in self.blocks):
-            visible = self.visible_keys(n_pos, attention_mask, stream.device)
-        for block in self.blocks[first:stop]:
-            arguments = (stream, order, visible, causal_only)
+        unmasked = self.cfg.causal and self.cfg.attn_mask is None and attention_mask is None
+        needed = not unmasked or any(block.attn._needs_pattern() for block in self.blocks)
+        visible: dict[int | None, Tensor | None] = {}
+        for layer, block in enumerate(self.blocks[first:stop], first):
+            window, order = self.cfg.window(layer), orders[self.cfg.is_local(layer)]
+            causal_only = unmasked and (window is None or window >= n_pos)
+            if (needed or not causal_only or order.bias is not None) and window not in visible:
+                visible[window] = self.visible_keys(n_pos, attention_mask, stream.device, layer)
+            arguments = (stream, order, visible.get(window), causal_only)
             if self.recompute_activations and torch.is_grad_enabled():
                 stream = checkpoint(block, *arguments, use_reentrant=False, preserve_rng_state=False)
             else:
                 stream = block(*arguments)
         return stream
 
-    def _add_positions(self, stream: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, PositionTerms]:
-        """The stream with positions added, and what positions do inside the layers."""
+    def _add_positions(
+        self, stream: Tensor, attention_mask: Tensor | None
+    ) -> tuple[Tensor, tuple[PositionTerms, PositionTerms]]:
+        """The stream with positions added, and what positions do inside the layers, and inside those with a window."""
         if self.cfg.positions is None:
-            return stream, PositionTerms()
+            return stream, (PositionTerms(), PositionTerms())
         if attention_mask is None:
             ids = torch.arange(stream.shape[1], device=stream.device)[None]
         else:
             ids = (attention_mask.long().cumsum(-1) - 1).clamp(min=0)
         if self.pos_embed is None:
-            return stream, PositionTerms.of(self.cfg, ids, stream.dtype)
+            terms = PositionTerms.of(self.cfg, ids, stream.dtype)
+            local = next((layer for layer in range(self.cfg.n_layers) if self.cfg.is_local(layer)), None)
+            own = terms if local is None else PositionTerms.of(self.cfg.at_layer(local), ids, stream.dtype)
+            return stream, (terms, own)
         positions = self.pos_embed(ids).expand(stream.shape[0], -1, -1)
         in_stream = self.cfg.position_kind.in_stream
         hook = self.hook_pos_embed if in_stream else self.hook_qk_pos_embed
         if hook.has_hooks():
             positions = hook(positions.clone())  # one row, expanded: an in-place hook needs all of them
-        return (stream + positions, PositionTerms()) if in_stream else (stream, PositionTerms(added=positions))
+        terms = PositionTerms() if in_stream else PositionTerms(added=positions)
+        return stream + positions if in_stream else stream, (terms, terms)
 
-    def order(self, n_pos: int) -> PositionTerms:
-        """What positions do inside the layers on a sequence of `n_pos` positions without padding."""
+    def order(self, n_pos: int, layer: int) -> PositionTerms:
+        """What positions do inside a layer on a sequence of `n_pos` positions without padding."""
         ids = torch.arange(n_pos, device=self.device)[None]
         if self.cfg.positions == "qk":
             return PositionTerms(added=self.W_pos[:n_pos][None])
-        return PositionTerms.of(self.cfg, ids, self.dtype)
+        return PositionTerms.of(self.cfg.at_layer(layer), ids, self.dtype)
 
     def _counts_absolutely(self) -> bool:
         """Whether a mask, pattern or read-out names positions by number, so that a row cannot be shifted."""
         first = self.cfg.read_out == "classes" and self.cfg.pooling == "first"
         return first or self.attn_mask is not None or not self.cfg.has_query_key
 
-    def visible_keys(self, n_pos: int, attention_mask: Tensor | None, device: torch.device) -> Tensor | None:
-        """bool `[1 or batch, 1 or n_heads, query, key]`: which keys a query sees; None where it sees all."""
+    def visible_keys(
+        self, n_pos: int, attention_mask: Tensor | None, device: torch.device, layer: int | None = None
+    ) -> Tensor | None:
+        """bool `[1 or batch, 1 or n_heads, query, key]`: which keys a query sees; None where it sees all.
+
+        Layers may have windows: raises `ValueError` where `layer` is not given and they do not see the same.
+        """
+        if layer is None and n_pos > self.cfg.shortest_window:
+            raise ValueError(
+                f"this analysis has one mask for all layers, and those of this model have windows={self.cfg.windows}: "
+                f"give at most {self.cfg.shortest_window} positions, got {n_pos}."
+            )
         mask = None if self.attn_mask is None else self.attn_mask.to(device)
-        return attention.visible_keys(self.cfg, mask, n_pos, attention_mask, device)
+        window = None if layer is None else self.cfg.window(layer)
+        return masks.visible_keys(self.cfg, mask, n_pos, attention_mask, device, window)
 
     def _loss(
         self,
@@ -374,11 +394,3 @@ class AttentionOnlyTransformer(OwnModel):
         if include_mlp_biases and not self.cfg.attn_only:
             total = total + self.b_out[:layer].sum(0)
         return total
-
-
-def _require_right_padding(attention_mask: Tensor) -> None:
-    if (attention_mask[:, 1:] & ~attention_mask[:, :-1]).any():
-        raise ValueError(
-            "attention_mask: expected padding on the right only, since this model's mask, fixed pattern or read-out "
-            "names positions by number; got padding before a real position."
-        )

@@ -45,7 +45,8 @@ class BothRuns:
         """The read-out's direction and constant for each pair where the metric is a difference of two logits, so that
         other logits are not needed; else None."""
         model = self.model
-        columns = None if model.cfg.read_out == "vectors" else self.measure.columns(model.W_U)
+        linear = model.cfg.read_out != "vectors" and model.cfg.logit_cap is None
+        columns = self.measure.columns(model.W_U) if linear else None
         if columns is None:
             return None
         bias = model.b_U

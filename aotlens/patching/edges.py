@@ -251,7 +251,7 @@ def edge_batches(
 
 def checked_for_edges(model: AttentionOnlyTransformer, metric: str | PairMetric, direction: str) -> str | PairMetric:
     """The metric. Raises `ValueError` for models, metrics and directions that edges cannot be patched with."""
-    require_ours(model, "path_patch")
+    require_ours(model, "path_patch", without=("norm_after", "norm_output"))
     require_bare(model, "path_patch")
     if direction not in ("denoising", "noising"):
         raise ValueError(f"direction={direction!r}: expected 'denoising' or 'noising'.")

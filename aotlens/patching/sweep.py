@@ -187,7 +187,7 @@ def checked(
     model: AttentionOnlyTransformer, what: str, metric: str | PairMetric, direction: str, by_position: bool | None
 ) -> tuple[str | PairMetric, bool]:
     """The metric, and whether cells are positions. Raises `ValueError` as `patch` says."""
-    require_ours(model, "patch")
+    require_ours(model, "patch", without=("norm_after", "norm_output"))
     require_bare(model, "patch")
     if what not in (*STREAMS, *HEADS):
         raise ValueError(f"what={what!r}: expected one of {', '.join((*STREAMS, *HEADS))}.")
@@ -353,10 +353,10 @@ class Batch(BothRuns):
         if self.what == "v":
             return _moved(base.attn(layer, hook_names.PATTERN)[:, :, start:], mixed)
         q, k = (mixed if name == each else base.attn(layer, each) for each in (hook_names.Q, hook_names.K))
-        order = self.model.order(self.n_pos)
-        q, k = order.rotated(q[:, start:], start), order.rotated(k)
+        attn, order = self.model.blocks[layer].attn, self.model.order(self.n_pos, layer)
+        q, k = attn.placed(q[:, start:], "q", order, start), attn.placed(k, "k", order)
         scores = scores_of(cfg, q.transpose(1, 2), k.transpose(1, 2), order, start)
-        return _moved(base.pattern_of(scores, start), base.attn(layer, hook_names.V))
+        return _moved(base.pattern_of(layer, scores, start), base.attn(layer, hook_names.V))
 
     def mixed(
         self, own: Float[Tensor, "pair pos *more"], theirs: Float[Tensor, "pair pos2 *more"], place: int | None

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from aotlens.models import AttentionOnlyTransformer, require_ours
+from aotlens.models.traits import NOT_LINEAR
 from aotlens.paths.frozen import freeze
 from aotlens.paths.groups import ByHead, by_head
 from aotlens.paths.path import SourceName
@@ -27,7 +28,7 @@ def direct_logit_attribution(
 
     One forward pass and one evaluation of the heads. Raises `ValueError` as `expand` does.
     """
-    require_ours(model, "direct_logit_attribution")
+    require_ours(model, "direct_logit_attribution", without=NOT_LINEAR)
     frozen = freeze(model, tokens)
     n_out_pos = frozen.read.shape[0]
     if target is None:

@@ -106,7 +106,7 @@ def patch_edges(
     Edges into one layer run in batches of `batch_size` rows, from that layer on. `progress(done, total)` counts edges.
     Memory: the logits of each edge. Raises `ValueError` as `patch_edge` does.
     """
-    require_ours(model, "patch_edge")
+    require_ours(model, "patch_edge", without=("norm_after", "norm_output"))
     _check(model, side, norm)
     inputs = model.to_prompt(tokens, "patch_edge")
     pairs = _checked_edges(model, edges)
@@ -189,7 +189,7 @@ class _Clean:
         heads = [head for _, (_, head) in pairs]
         weight, bias = getattr(block.attn, f"W_{side.upper()}")[heads], getattr(block.attn, f"b_{side.upper()}")
         new = read @ weight
-        new = new if bias is None else new + bias[heads][:, None]
+        (new,) = block.attn.clipped(new if bias is None else new + bias[heads][:, None])
 
         def put(activation: Tensor, hook: object) -> Tensor:
             activation = activation.clone()

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from aotlens.conventions import HeadLike
 from aotlens.models import AttentionOnlyTransformer, require_ours
+from aotlens.models.traits import NOT_LINEAR
 from aotlens.paths.expanded import Expanded
 from aotlens.paths.frozen import freeze
 from aotlens.paths.score.contrast import Against
@@ -39,7 +40,7 @@ def expand(
 
     Raises `ValueError` for a batch, and for what the model itself refuses.
     """
-    require_ours(model, "paths")
+    require_ours(model, "paths", without=NOT_LINEAR)
     inputs = model.to_prompt(tokens, "paths")
     frozen = freeze(model, inputs)
     ids: tuple[int, ...] = ()

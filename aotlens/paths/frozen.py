@@ -21,6 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aotlens.models import AttentionOnlyTransformer, folded_norm, hook_names, require_ours
+from aotlens.models.traits import NOT_LINEAR
 from aotlens.paths.path import SourceName, mlp_name
 
 
@@ -165,7 +166,7 @@ def freeze(model: AttentionOnlyTransformer, tokens: Tensor | str | list[str]) ->
     Raises `ValueError` for a batch, and where the logits are not finite.
     """
     cfg = model.cfg
-    require_ours(model, "paths")
+    require_ours(model, "paths", without=NOT_LINEAR)
     inputs = model.to_prompt(tokens, "paths")
     wanted = {hook_names.EMBED, hook_names.POS_EMBED, hook_names.FINAL_SCALE}
     for layer in range(cfg.n_layers):

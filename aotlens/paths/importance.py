@@ -21,6 +21,7 @@ from torch import Tensor
 from aotlens.conventions import Progress
 from aotlens.data import IGNORED
 from aotlens.models import AttentionOnlyTransformer, require_ours
+from aotlens.models.traits import NOT_LINEAR
 from aotlens.paths.frozen import Frozen, freeze
 from aotlens.paths.streams import masked_streams, order_streams
 from aotlens.paths.target import output
@@ -124,7 +125,7 @@ def term_importance(
     Raises `ValueError` for texts of different lengths, a model that does not predict its next token
     without `targets`, and where no target of any sequence counts.
     """
-    require_ours(model, "term_importance")
+    require_ours(model, "term_importance", without=NOT_LINEAR)
     cfg = model.cfg
     inputs = model.to_rows(tokens, "term_importance")
     if targets is not None and isinstance(tokens, Tensor) and tokens.ndim < inputs.ndim:

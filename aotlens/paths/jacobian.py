@@ -22,6 +22,7 @@ from torch import Tensor
 
 from aotlens.conventions import require_whole
 from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
+from aotlens.models.traits import NOT_LINEAR
 from aotlens.paths.frozen import freeze
 from aotlens.paths.streams import head_gradients, root_gradient, stream_gradients
 from aotlens.paths.target import Target, direction
@@ -116,7 +117,7 @@ def logit_jacobian(
     One forward pass, a backward one for all paths and one for each number of heads, and the model's own. Raises
     `ValueError` for a layer or position that there is not, and as `expand` does.
     """
-    require_ours(model, "logit_jacobian")
+    require_ours(model, "logit_jacobian", without=NOT_LINEAR)
     cfg = model.cfg
     require_whole("layer", layer, 0, cfg.n_layers)
     frozen = freeze(model, tokens)

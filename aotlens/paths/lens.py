@@ -22,6 +22,7 @@ from torch import Tensor
 
 from aotlens.conventions import require_whole
 from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
+from aotlens.models.traits import NOT_LINEAR
 from aotlens.paths.frozen import freeze
 from aotlens.paths.streams import head_results
 from aotlens.results import Result
@@ -190,7 +191,7 @@ def head_lens(
     One forward pass and one read-out of every head. Raises `ValueError` for a position that the prompt has not, for `k`
     outside 1 to the number of outputs, and as `expand` does.
     """
-    require_ours(model, "head_lens")
+    require_ours(model, "head_lens", without=NOT_LINEAR)
     frozen = freeze(model, tokens)
     n_out_pos, n_out = frozen.read.shape[0], frozen.R.shape[1]
     k = _count(k, n_out)

@@ -113,7 +113,7 @@ def patch_curves(
     if n_steps is not None:
         require_whole("n_steps", n_steps, 0)
     require_whole("n_random", n_random, 0)
-    require_ours(model, "patch curves")
+    require_ours(model, "patch curves", without=("norm_after", "norm_output"))
     reader = HeadReader.of(model, "patch curves", images=True)
     assert reader.grid is not None
     batch, grid = reader.require_images(images), reader.grid

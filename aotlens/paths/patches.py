@@ -34,6 +34,7 @@ from torch import Tensor
 from aotlens.conventions import Progress, require_whole
 from aotlens.heads.reader import HeadReader
 from aotlens.models import AttentionOnlyTransformer, require_ours
+from aotlens.models.traits import NOT_LINEAR
 from aotlens.paths.frozen import Frozen, freeze
 from aotlens.paths.streams import root_gradient, total_gradients
 from aotlens.paths.target import checked_outputs
@@ -207,7 +208,7 @@ def patch_contributions(
     Raises `ValueError` for a model that is not ours, reads no images or reads no classes out of an image as a whole,
     for a class that there is not, and above 100 unless they are named.
     """
-    require_ours(model, "patch contributions")
+    require_ours(model, "patch contributions", without=NOT_LINEAR)
     reader = HeadReader.of(model, "patch contributions", images=True)
     if model.cfg.read_out != "classes" or model.cfg.pooling is None:
         raise ValueError(

@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from aotlens.models import PHIS, AttentionOnlyTransformer, hook_names
-from aotlens.models.attention import attended, scores_of
+from aotlens.models import AttentionOnlyTransformer, hook_names
+from aotlens.models.attention import attended, scores_of, uses_sdpa
 from aotlens.models.phi import apply_phi
 from aotlens.models.positions import PositionTerms
 
@@ -141,7 +141,7 @@ class Run:
         block, (n, pairs) = model.blocks[layer], stream.shape[:2]
         x = block.ln1(stream).flatten(0, 1)
         x_qk = x + model.W_pos[start : self.final.shape[1]] if cfg.positions == "qk" else x
-        q, k, v = block.attn.project(x, x_qk)
+        q, k, v = block.attn.clipped(*block.attn.project(x, x_qk))
         z = self.attended(layer, q, k, v, start)
         written = F.linear(z.flatten(2), block.attn.W_O.flatten(0, 1).T, block.attn.b_O)
         return written.unflatten(0, (n, pairs))
@@ -160,35 +160,35 @@ class Run:
                 part = torch.cat([known.expand(n, *known.shape).flatten(0, 1), part], 1)
             return part.transpose(1, 2)
 
-        order = self.model.order(self.final.shape[1])
+        attn, order = self.model.blocks[layer].attn, self.model.order(self.final.shape[1], layer)
         values = whole(v, hook_names.V)
         if q is None or k is None:
             z = self._fixed(layer, start) @ values
         else:
-            keys = order.rotated(whole(k, hook_names.K).transpose(1, 2)).transpose(1, 2)
-            z = self._scored(order.rotated(q, start).transpose(1, 2), keys, values, order, start)
+            keys = attn.placed(whole(k, hook_names.K).transpose(1, 2), "k", order).transpose(1, 2)
+            z = self._scored(layer, attn.placed(q, "q", order, start).transpose(1, 2), keys, values, order, start)
         return z.transpose(1, 2)
 
     def _fixed(self, layer: int, start: int) -> Tensor:
         n_pos = self.final.shape[1]
         pattern = self.model.blocks[layer].attn.fixed_pattern[None, :, start:n_pos, :n_pos]
-        visible = self.visible(start)
+        visible = self.visible(layer, start)
         return pattern if visible is None else pattern * visible
 
-    def visible(self, start: int = 0) -> Tensor | None:
-        """Which keys the queries from `start` on see, `[1, 1 or head, query, key]`; None where they see all."""
-        visible = self.model.visible_keys(self.final.shape[1], None, self.final.device)
+    def visible(self, layer: int, start: int = 0) -> Tensor | None:
+        """Which keys a layer's queries from `start` on see, `[1, 1 or head, query, key]`; None where they see all."""
+        visible = self.model.visible_keys(self.final.shape[1], None, self.final.device, layer)
         return None if visible is None else visible[:, :, start:]
 
-    def _scored(self, q: Tensor, k: Tensor, v: Tensor, order: PositionTerms, start: int) -> Tensor:
-        cfg, visible = self.model.cfg, self.visible(start)
-        if PHIS[cfg.phi].sdpa:
+    def _scored(self, layer: int, q: Tensor, k: Tensor, v: Tensor, order: PositionTerms, start: int) -> Tensor:
+        cfg, visible = self.model.cfg, self.visible(layer, start)
+        if uses_sdpa(cfg):
             return attended(cfg, q, k, v, order, visible, start=start)
-        return self.pattern_of(scores_of(cfg, q, k, order, start), start) @ v
+        return self.pattern_of(layer, scores_of(cfg, q, k, order, start), start) @ v
 
-    def pattern_of(self, scores: Tensor, start: int = 0, head: int | None = None) -> Tensor:
+    def pattern_of(self, layer: int, scores: Tensor, start: int = 0, head: int | None = None) -> Tensor:
         """φ of scores `[row, head, query, key]`, masked, whose first query stands at `start`; of one head, its mask."""
-        visible = self.visible(start)
+        visible = self.visible(layer, start)
         if visible is not None:
             visible = visible if head is None or visible.shape[1] == 1 else visible[:, head : head + 1]
             scores = scores.masked_fill(~visible, float("-inf"))

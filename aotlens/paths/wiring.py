@@ -64,7 +64,7 @@ class Wires:
     def of(cls, model: AttentionOnlyTransformer) -> Wires:
         """Those of a model; a φ without scores has no queries and keys. Raises `ValueError` for what is no model of
         ours."""
-        require_ours(model, "Wires.of")
+        require_ours(model, "Wires.of", without=("norm_after", "norm_output"))
         cfg = model.cfg
         sides = _SIDES if cfg.has_query_key else ("v",)
         senders, receivers, seen = ["embed"], [], []
@@ -227,6 +227,7 @@ class Wired:
                 of_side = of_side + model.W_pos[start : own.final.shape[1]]
             weight, bias = getattr(block.attn, f"W_{side.upper()}"), getattr(block.attn, f"b_{side.upper()}")
             made = torch.einsum("ghbpd,hdk->gbphk", of_side, weight)
-            found[side] = (made if bias is None else made + bias).flatten(0, 1)
+            (made,) = block.attn.clipped(made if bias is None else made + bias)
+            found[side] = made.flatten(0, 1)
         z = own.attended(layer, found.get("q"), found.get("k"), found["v"], start)
         return z.unflatten(0, (-1, len(own.x)))

@@ -29,6 +29,7 @@ from aotlens.circuits.factored import FactoredMatrix
 from aotlens.conventions import Head, HeadLike, Progress, as_heads
 from aotlens.models import AttentionOnlyTransformer, folded_norm, require_ours, widened
 from aotlens.models.phi import PHIS, apply_phi
+from aotlens.models.traits import NOT_LINEAR
 from aotlens.results import Result
 from aotlens.trigrams.corpus_bigrams import BigramSource, count_bigrams
 from aotlens.trigrams.find import Tokens, token_ids
@@ -83,7 +84,7 @@ def direct_path(model: AttentionOnlyTransformer, heads: HeadLike | Iterable[Head
     Raises `ValueError` for a model that does not read and write tokens, and for heads that read or are read through
     more than tokens and W_U: those after the first layer, and those of a model with norms.
     """
-    require_ours(model, "direct_path")
+    require_ours(model, "direct_path", without=NOT_LINEAR)
     if (model.cfg.read_in, model.cfg.read_out) != ("tokens", "tokens"):
         raise ValueError(
             f"the direct path from tokens to tokens: this model reads {model.cfg.read_in} and writes "
@@ -119,7 +120,7 @@ def bigrams(
     Time and memory: those of `top_entries` and `top_per_row`, and of reading the corpus. Raises `ValueError` for what
     `direct_path` and `count_bigrams` refuse, for a token that is none, and for k below 1 or above what there is.
     """
-    require_ours(model, "bigrams")
+    require_ours(model, "bigrams", without=NOT_LINEAR)
     whole, constant = direct_path(model, heads), constant_logits(model, heads)
     path = whole
     chosen = None if tokens is None else np.array(token_ids(model, tokens, "tokens"), dtype=np.int64)

@@ -12,6 +12,7 @@ from aotlens.circuits import qk_circuit
 from aotlens.conventions import Head, HeadLike, as_head
 from aotlens.models import AttentionOnlyTransformer, folded_norm, require_ours
 from aotlens.models.positions import alibi_slopes
+from aotlens.models.traits import NOT_LINEAR
 from aotlens.models.weights import double
 from aotlens.trigrams.normaliser import background_distribution
 
@@ -37,7 +38,7 @@ def distance_scores(
     ALiBi's are −slope · δ. Raises `ValueError` for a model without positions or with rotary ones, and, where there is
     such a norm, without background.
     """
-    require_ours(model, "distance_scores")
+    require_ours(model, "distance_scores", without=(*NOT_LINEAR, "score_cap"))
     kind = model.cfg.position_kind
     if kind.biases:
         slope = alibi_slopes(model.cfg)[as_head(head, model.cfg)[1]]
@@ -94,7 +95,7 @@ def distance_shares(
     Raises `ValueError` as `distance_scores`, and for a layer after the first whose norm reads tokens and positions
     together: what earlier heads write decides the scale there.
     """
-    require_ours(model, "distance_shares")
+    require_ours(model, "distance_shares", without=(*NOT_LINEAR, "score_cap"))
     layer, _ = as_head(head, model.cfg)
     if layer > 0 and (relative := relative_positions(model, layer)):
         raise ValueError(f"distance_shares: {relative}")

@@ -22,6 +22,7 @@ from jaxtyping import Float64, Int
 from torch import Tensor
 
 from aotlens.models import AttentionOnlyTransformer, folded_norm, hook_names, require_ours
+from aotlens.models.traits import NOT_LINEAR
 from aotlens.models.weights import double
 from aotlens.results import Result
 
@@ -58,7 +59,7 @@ def ensemble_check(
 
     Raises `ValueError` for a model of another depth, with MLPs, or that does not read and write tokens.
     """
-    require_ours(model, "ensemble_check")
+    require_ours(model, "ensemble_check", without=(*NOT_LINEAR, "score_cap"))
     cfg = model.cfg
     if cfg.n_layers != 1 or not cfg.attn_only or (cfg.read_in, cfg.read_out) != ("tokens", "tokens"):
         mlp = "" if cfg.attn_only else " and MLPs"

@@ -12,6 +12,7 @@ from jaxtyping import Float64
 from aotlens.conventions import Progress, as_head
 from aotlens.data.windows import WINDOWS_A_STRATUM
 from aotlens.models import AttentionOnlyTransformer, require_ours
+from aotlens.models.traits import NOT_LINEAR
 from aotlens.results import Result
 from aotlens.trigrams.counting import Counts, TrigramCounter
 from aotlens.trigrams.examples import Example, ExampleKeeper
@@ -165,7 +166,7 @@ def evidence(
     counting. Memory: one batch. Raises `ValueError` for text that the model cannot read, and for a head that it does
     not have.
     """
-    require_ours(model, "evidence")
+    require_ours(model, "evidence", without=(*NOT_LINEAR, "score_cap"))
     assert model.cfg.d_vocab is not None
     if model.sees_later_keys:
         raise ValueError("evidence needs a causal model: only its next token is not visible to it.")

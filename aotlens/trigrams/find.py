@@ -12,6 +12,7 @@ from torch import Tensor
 
 from aotlens.conventions import HeadLike, glyphs
 from aotlens.models import AttentionOnlyTransformer, require_ours
+from aotlens.models.traits import NOT_LINEAR
 from aotlens.trigrams.distance import relative_positions
 from aotlens.trigrams.factors import Background, HeadCircuits, HeadFactors, competition, head_circuits, restrict
 from aotlens.trigrams.normaliser import background_distribution, log_background, log_background_bound
@@ -82,7 +83,7 @@ def skip_trigrams(
     Memory: the circuits' factors a few times over and tiles; never V × V. Raises `ValueError` for a head, token, score
     or distance that is none, for a model without tokens or softmax, and without background.
     """
-    require_ours(model, "skip_trigrams")
+    require_ours(model, "skip_trigrams", without=(*NOT_LINEAR, "score_cap"))
     if score not in _SCORES:
         raise ValueError(f"score={score!r}: expected one of {', '.join(map(repr, _SCORES))}.")
     if not isinstance(k, int | np.integer) or isinstance(k, bool) or not 1 <= k <= _MOST_ROWS:
@@ -134,7 +135,7 @@ def score_triples(
 
     Raises `ValueError` for sequences of different lengths and for what `skip_trigrams` refuses.
     """
-    require_ours(model, "score_triples")
+    require_ours(model, "score_triples", without=(*NOT_LINEAR, "score_cap"))
     source, destination, out = (
         np.array(token_ids(model, chosen, "tokens"), dtype=np.int64) for chosen in (sources, destinations, outs)
     )

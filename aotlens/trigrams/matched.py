@@ -9,6 +9,7 @@ from jaxtyping import Float64, Int64
 
 from aotlens.conventions import require_seed
 from aotlens.models import AttentionOnlyTransformer, require_ours
+from aotlens.models.traits import NOT_LINEAR
 from aotlens.trigrams.find import Background, score_triples
 from aotlens.trigrams.normaliser import background_distribution
 from aotlens.trigrams.table import TrigramTable
@@ -35,7 +36,7 @@ def matched_random(
 
     Raises `ValueError` for an empty table, and where there are no counts.
     """
-    require_ours(model, "matched_random")
+    require_ours(model, "matched_random", without=(*NOT_LINEAR, "score_cap"))
     if not len(table):
         raise ValueError("matched_random: expected a table with rows, got an empty one.")
     generator = np.random.default_rng(require_seed(seed))

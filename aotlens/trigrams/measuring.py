@@ -95,10 +95,10 @@ class HeadInText:
         """The head's pattern alone: the model itself need not leave its fast path for it."""
         cfg = self.model.cfg
         scores = (q * cfg.score_scale) @ k.transpose(1, 2)
-        bias = self.model.order(q.shape[1]).bias
+        bias = self.model.order(q.shape[1], self.layer).bias
         if bias is not None:
             scores = scores + bias[:, self.head].to(scores)
-        visible = self.model.visible_keys(q.shape[1], None, q.device)
+        visible = self.model.visible_keys(q.shape[1], None, q.device, self.layer)
         if visible is not None:
             visible = visible[:, self.head if visible.shape[1] > 1 else 0]
             scores = scores.masked_fill(~visible, -torch.inf)

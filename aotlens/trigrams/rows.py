@@ -17,6 +17,7 @@ from jaxtyping import Int64
 
 from aotlens.conventions import Head, HeadLike, Progress, as_head
 from aotlens.models import AttentionOnlyTransformer, require_ours
+from aotlens.models.traits import NOT_LINEAR
 from aotlens.results import OfCheckpoint, Result, load
 from aotlens.trigrams.counting import Counts
 from aotlens.trigrams.evidence import Evidence, evidence
@@ -166,7 +167,7 @@ def check_rows(
 
     `run_model=False` counts only: verdicts need no more. Raises `ValueError` as `evidence` does.
     """
-    require_ours(model, "check_rows")
+    require_ours(model, "check_rows", without=(*NOT_LINEAR, "score_cap"))
     given: dict[str, Any] = {"max_tokens": max_tokens, "documents": documents}
     held = evidence(
         model, rows.table, corpus, n_examples=n_examples, run_model=run_model, progress=progress, **given
@@ -220,7 +221,7 @@ def rows_by_head(
 
     `search` are options of `skip_trigrams`; `progress(heads, all)`. Raises `ValueError` as these do.
     """
-    require_ours(model, "rows_by_head")
+    require_ours(model, "rows_by_head", without=(*NOT_LINEAR, "score_cap"))
     over, depth = tuple(over), depth or k
     ids = None if corpus is None else read_ids(model, corpus, max_tokens=max_tokens, documents=documents)
 

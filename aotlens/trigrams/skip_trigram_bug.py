@@ -19,6 +19,7 @@ from jaxtyping import Bool, Float64, Int64
 
 from aotlens.conventions import Progress
 from aotlens.models import AttentionOnlyTransformer, require_ours
+from aotlens.models.traits import NOT_LINEAR
 from aotlens.results import Result
 from aotlens.trigrams.counting import Counts, TrigramCounter
 from aotlens.trigrams.evidence import Evidence
@@ -126,7 +127,7 @@ def skip_trigram_bugs(
 
     Time: a pass of counting, no forward passes. Raises `ValueError` for text that the model cannot read.
     """
-    require_ours(model, "skip_trigram_bugs")
+    require_ours(model, "skip_trigram_bugs", without=(*NOT_LINEAR, "score_cap"))
     table = found.table
     rows = np.arange(len(table))
     if only_confirmed:

@@ -12,6 +12,7 @@ from jaxtyping import Float64
 
 from aotlens.conventions import Head, HeadLike, Progress, as_heads
 from aotlens.models import AttentionOnlyTransformer, require_ours
+from aotlens.models.traits import NOT_LINEAR
 from aotlens.results import Result
 from aotlens.trigrams.corpus_bigrams import BigramSource, count_bigrams
 from aotlens.trigrams.direct_path import constant_logits, direct_path, log_normalisers, logits_of, relative_because
@@ -94,7 +95,7 @@ def zero_layer(
     `BigramModel`). Time: the path's product and an exp an entry. Memory: rows of it, and the pairs seen.
     `progress(tokens, all)`. Raises `ValueError` for what `direct_path` and `count_bigrams` refuse.
     """
-    require_ours(model, "zero_layer")
+    require_ours(model, "zero_layer", without=(*NOT_LINEAR, "score_cap"))
     path, bias = direct_path(model, heads), constant_logits(model, heads)
     counts = count_bigrams(model, corpus, max_tokens=max_tokens, documents=documents)
     n = len(path.A)

@@ -39,7 +39,7 @@ SIZES = {"n_layers": 1, "d_model": 4, "n_heads": 2, "d_head": 2, "n_ctx": 3, "d_
         ({"step_size": 0.5}, "step_size=0.5 acts only on a tied output"),
         ({"attention": "mssa", "step_size": 0.5}, "step_size=0.5 acts only on a tied output"),
         ({"step_size": float("nan")}, "step_size=nan: expected a finite number."),
-        ({"attn_scale": 0.0}, "attn_scale=0.0: expected a positive multiplier"),
+        ({"attn_scale": 0.0}, "attn_scale=0.0: expected a positive number"),
         ({"attn_scale": "1"}, "attn_scale='1': expected a finite number."),
         ({"phi": "thresholded_softmax"}, "needs 0 < threshold < 1, got None"),
         ({"phi": "thresholded_softmax", "threshold": 1.0}, "needs 0 < threshold < 1, got 1.0"),

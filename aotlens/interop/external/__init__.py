@@ -5,7 +5,9 @@ plan.py              what a format says of a source
 transformer_lens.py  TransformerLens's old format
 gpt2.py              Hugging Face's GPT-2 and nanoGPT
 vit.py               vision transformers of Hugging Face
-bert.py              BERT, as a bridge
+torch_encoder.py     torch.nn.TransformerEncoder
+decoders.py          decoders of Hugging Face, from Pythia to Gemma 3: families and their settings in decoder_*.py
+bert.py              BERT and RoBERTa, as a bridge
 checking.py          an opened model beside logits of its source
 comparing.py         an imported model beside its own code
 outside.py           signs of what our family lacks

@@ -1,7 +1,6 @@
 """The families of decoders that are read: what each calls its tensors, and what its settings mean in ours.
 
-Settings are those of `config.json`, with the defaults of the family where it leaves them out. Where only positions
-within a window are attended to, the model's context ends with the window: up to there they are one model.
+Settings are those of `config.json`, with the defaults of the family where it leaves them out.
 """
 
 from __future__ import annotations
@@ -9,12 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from aotlens.interop.external.plan import ACTIVATIONS
+from aotlens.interop.external.decoder_settings import Settings
 
 Names = Mapping[str, str | None]
 
@@ -45,6 +45,12 @@ _LLAMA = {
     **both("mlp.down_proj", "mlp.out"),
     "self_attn.rotary_emb.inv_freq": None,
 }
+_QK_NORMS = {"self_attn.q_norm.weight": "attn.q_norm.w", "self_attn.k_norm.weight": "attn.k_norm.w"}
+_OUTPUT_NORMS = {
+    **_norm("post_attention_layernorm", "ln1_post"),
+    **_norm("pre_feedforward_layernorm", "ln2"),
+    **_norm("post_feedforward_layernorm", "ln2_post"),
+}
 _NEOX = {
     **both("attention.dense", "attn.O"),
     **_norm("input_layernorm", "ln1"),
@@ -71,76 +77,14 @@ class Family:
     """Whether the read-out is the embedding where config.json does not say."""
     read_out: str = "lm_head"
     fused: str = ""
-    """A layer's tensor of queries, keys and values together: of each head in turn, its three parts."""
+    """A layer's tensor of queries, keys and values together: of each group of heads in turn, the queries of its heads,
+    its key and its value."""
+    side_by_side: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """A layer's tensors that are several, one under another: queries, keys and values, or the halves of a gated MLP."""
     alike: Names = field(default_factory=dict)
-    """Tensors of a layer that are used twice: the copy's name, by the name that it has in the file."""
+    """Tensors of a layer that are used twice, where the file has no second: its name, by the first's."""
     embedding: Callable[[Mapping[str, Tensor], Tensor, Settings], Tensor] | None = None
     """What is done to the embedding before the first layer reads it."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """`config.json`, and what is wrong with it so far."""
-
-    values: Mapping[str, Any]
-    problems: list[str]
-
-    def get(self, *names: str, default: Any = None) -> Any:
-        """The first of some settings that is there."""
-        return next((self.values[name] for name in names if self.values.get(name) is not None), default)
-
-    def refuse(self, **wanted: Any) -> None:
-        """Settings that have to be what is given here, where they are there at all."""
-        for name, value in wanted.items():
-            if (found := self.values.get(name)) not in (None, value):
-                self.problems.append(f"{name}={found!r}")
-
-    @property
-    def n_heads(self) -> int:
-        return int(self.get("num_attention_heads", "n_head", "num_heads", default=0))
-
-    @property
-    def d_model(self) -> int:
-        return int(self.get("hidden_size", "n_embd", default=0))
-
-    @property
-    def d_head(self) -> int:
-        return int(self.get("head_dim", default=self.d_model // max(self.n_heads, 1)))
-
-    def act_fn(self, *names: str, default: str) -> str:
-        found = str(self.get(*names, default=default))
-        if found not in ACTIVATIONS:
-            self.problems.append(f"{names[0]}={found!r}")
-        return ACTIVATIONS.get(found, "gelu")
-
-    def rotary(self, share: float = 1.0) -> dict[str, Any]:
-        """The `Rotary` that `rope_theta` and `rope_scaling`, or `rope_parameters`, describe."""
-        said = dict(self.get("rope_parameters", "rope_scaling", default={}))
-        kind = said.get("rope_type", said.get("type", "default"))
-        share = self.get("partial_rotary_factor", "rotary_pct", default=said.get("partial_rotary_factor", share))
-        base = said.get("rope_theta", self.get("rope_theta", "rotary_emb_base", default=10_000.0))
-        found: dict[str, Any] = {"base": base, "dim": int(self.d_head * share)}
-        original = said.get("original_max_position_embeddings", self.get("max_position_embeddings"))
-        if kind == "default":
-            return {"positions": "rotary", "rotary": found}
-        if kind not in ("linear", "dynamic", "llama3"):
-            self.problems.append(f"rope_type={kind!r}")
-            return {"positions": "rotary", "rotary": found}
-        found |= {"scaling": kind, "factor": said.get("factor")}
-        found |= {} if kind == "linear" else {"original_n_ctx": original}
-        if kind == "llama3":
-            found |= {name: said.get(name) for name in ("low_freq_factor", "high_freq_factor")}
-        return {"positions": "rotary", "rotary": found}
-
-    def n_ctx(self, *names: str, window: int | None = None) -> int:
-        """The context, or the window of what is attended to, where that is shorter."""
-        n_ctx = self.get(*names, default=2048)
-        if window is None:
-            return int(n_ctx)
-        if not isinstance(window, int) or window < 1:
-            self.problems.append(f"a window of {window!r} positions")
-            return int(n_ctx)
-        return min(int(n_ctx), window)
 
 
 def _llama(s: Settings) -> dict[str, Any]:
@@ -153,12 +97,39 @@ def _llama(s: Settings) -> dict[str, Any]:
 
 
 def _mistral(s: Settings) -> dict[str, Any]:
-    return {**_llama(s), "n_ctx": s.n_ctx("max_position_embeddings", window=s.values.get("sliding_window"))}
+    return {**_llama(s), **s.windows(s.values.get("sliding_window"))}
 
 
 def _qwen2(s: Settings) -> dict[str, Any]:
     window = s.get("sliding_window") if s.get("use_sliding_window", default=False) else None
-    return {**_llama(s), "qkv_bias": True, "n_ctx": s.n_ctx("max_position_embeddings", window=window)}
+    most = s.get("max_window_layers", default=28)
+    return {**_llama(s), "qkv_bias": True, **s.windows(window, [layer >= most for layer in range(s.n_layers)])}
+
+
+def _qwen3(s: Settings) -> dict[str, Any]:
+    return {**_qwen2(s), "qkv_bias": None, "qk_norm": "head"}
+
+
+def _gemma2(s: Settings) -> dict[str, Any]:
+    return {
+        **_gemma_normed(s, every=2), "score_cap": s.values.get("attn_logit_softcapping", 50.0),
+        "logit_cap": s.values.get("final_logit_softcapping", 30.0),
+    }  # fmt: skip
+
+
+def _gemma3(s: Settings) -> dict[str, Any]:
+    s.refuse(attn_logit_softcapping=False)  # a setting of theirs that their code leaves alone
+    every = s.positive("_sliding_window_pattern", "sliding_window_pattern", default=6)
+    return {**_gemma_normed(s, every), "qk_norm": "head", "logit_cap": s.get("final_logit_softcapping")}
+
+
+def _gemma_normed(s: Settings, every: float) -> dict[str, Any]:
+    """Norms on both sides, and a window in all but every so many layers."""
+    s.refuse(use_bidirectional_attention=False)
+    layers = [(layer + 1) % every != 0 for layer in range(s.n_layers)]
+    scale = s.positive("query_pre_attn_scalar", default=256) ** -0.5
+    windows = s.windows(s.get("sliding_window", default=4096), layers)
+    return {**_gemma(s), "norm_place": "both", "attn_scale": scale, **windows}
 
 
 def _gemma(s: Settings) -> dict[str, Any]:
@@ -167,16 +138,21 @@ def _gemma(s: Settings) -> dict[str, Any]:
 
 
 def _olmo(s: Settings) -> dict[str, Any]:
-    if s.get("clip_qkv") is not None:
-        s.problems.append(f"clip_qkv={s.get('clip_qkv')!r}")
-    return {**_llama(s), "norm": "layernorm", "norm_eps": 1e-5}
+    return {**_llama(s), "norm": "layernorm", "norm_eps": 1e-5, "clip_qkv": s.get("clip_qkv")}
+
+
+def _olmo2(s: Settings) -> dict[str, Any]:
+    return {**_llama(s), "norm_place": "output", "qk_norm": "layer", **s.windows(s.get("sliding_window"))}
 
 
 def _stablelm(s: Settings) -> dict[str, Any]:
-    s.refuse(qk_layernorm=False, use_parallel_residual=False)
+    s.refuse(qk_layernorm=False)
     eps = s.get("layer_norm_eps", default=1e-5)
     qkv = bool(s.get("use_qkv_bias", default=False))
-    return {**_llama(s), **s.rotary(0.25), "norm": "layernorm", "norm_eps": eps, "qkv_bias": qkv}
+    parallel = bool(s.get("use_parallel_residual", default=False))
+    return {
+        **_llama(s), **s.rotary(0.25), "norm": "layernorm", "norm_eps": eps, "qkv_bias": qkv, "parallel": parallel,
+    }  # fmt: skip
 
 
 def _phi(s: Settings) -> dict[str, Any]:
@@ -185,6 +161,18 @@ def _phi(s: Settings) -> dict[str, Any]:
         **s.rotary(0.5), "norm_eps": s.get("layer_norm_eps", default=1e-5), "parallel": True, "bias": True,
         "act_fn": s.act_fn("hidden_act", default="gelu_new"), "n_kv_heads": s.get("num_key_value_heads"),
         "n_ctx": s.n_ctx("max_position_embeddings"),
+    }  # fmt: skip
+
+
+def _falcon(s: Settings) -> dict[str, Any]:
+    if s.get("alibi"):
+        s.problems.append("alibi=True, whose biases its own code rounds to bfloat16")
+    new, shared = s.get("new_decoder_architecture", default=False), s.get("multi_query", default=True)
+    return {
+        **s.rotary(), "norm_eps": s.get("layer_norm_epsilon", default=1e-5), "bias": bool(s.get("bias", default=False)),
+        "read_out_bias": False, "parallel": bool(new or s.get("parallel_attn", default=True)),
+        "n_kv_heads": s.get("num_kv_heads", default=s.n_heads) if new else 1 if shared else None,
+        "act_fn": s.act_fn("activation", default="gelu"), "n_ctx": s.n_ctx("max_position_embeddings"),
     }  # fmt: skip
 
 
@@ -206,12 +194,14 @@ def _gptj(s: Settings) -> dict[str, Any]:
 
 
 def _gpt_neo(s: Settings) -> dict[str, Any]:
-    kinds = [kind for kinds, _ in s.get("attention_types", default=[[["global", "local"], 12]]) for kind in kinds]
-    window = s.get("window_size", default=256) if "local" in kinds else None
+    types = s.get("attention_types", default=[[["global", "local"], 12]])
+    kinds = (kind for kinds, times in types for _ in range(times) for kind in kinds)
+    layers = [kind == "local" for kind in islice(kinds, s.n_layers)]
     return {
+        **s.windows(s.get("window_size", default=256), layers),
         "attn_scale": 1.0, "bias": True, "qkv_bias": False, "read_out_bias": False, "positions": "learned",
         "norm_eps": s.get("layer_norm_epsilon", default=1e-5), "act_fn": s.act_fn(
-            "activation_function", default="gelu_new"), "n_ctx": s.n_ctx("max_position_embeddings", window=window),
+            "activation_function", default="gelu_new"), "n_ctx": s.n_ctx("max_position_embeddings"),
     }  # fmt: skip
 
 
@@ -250,16 +240,42 @@ def _like_llama(**changes: Any) -> Family:
     return Family(**{**{name: getattr(_OF_LLAMA, name) for name in ("layers", "names", "ends", "fields")}, **changes})
 
 
+def _scaled(tensors: Mapping[str, Tensor], embedding: Tensor, s: Settings) -> Tensor:
+    """Gemma's embedding, as long as √d_model of its rows."""
+    return embedding.float() * math.sqrt(s.d_model)
+
+
 #: By `model_type`. A family that is one of these but for its settings is a line here.
 FAMILIES: dict[str, Family] = {
     "llama": _OF_LLAMA,
     "mistral": _like_llama(fields=_mistral),
     "qwen2": _like_llama(fields=_qwen2),
-    "gemma": _like_llama(
-        fields=_gemma, tied=True, embedding=lambda tensors, embedding, s: embedding.float() * math.sqrt(s.d_model)
+    "qwen3": _like_llama(fields=_qwen3, names={**_LLAMA, **_QK_NORMS}),
+    "gemma": _like_llama(fields=_gemma, tied=True, embedding=_scaled),
+    "gemma2": _like_llama(fields=_gemma2, tied=True, embedding=_scaled, names={**_LLAMA, **_OUTPUT_NORMS}),
+    "gemma3_text": _like_llama(
+        fields=_gemma3, tied=True, embedding=_scaled, names={**_LLAMA, **_OUTPUT_NORMS, **_QK_NORMS}
     ),
     "olmo": _like_llama(fields=_olmo),
-    "stablelm": _like_llama(fields=_stablelm),
+    "olmo2": _like_llama(fields=_olmo2, names={**_LLAMA, **_OUTPUT_NORMS, **_QK_NORMS}),
+    "olmo3": _like_llama(fields=_olmo2, names={**_LLAMA, **_OUTPUT_NORMS, **_QK_NORMS}),
+    "stablelm": _like_llama(fields=_stablelm, alike={"input_layernorm.": "post_attention_layernorm."}),
+    "phi3": _like_llama(
+        fields=_mistral, side_by_side={
+            "self_attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+            "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
+        },
+    ),
+    "falcon": Family(
+        layers="transformer.h.", fields=_falcon, tied=True, fused="self_attention.query_key_value",
+        alike={"input_layernorm.": "post_attention_layernorm."},
+        names={
+            **both("self_attention.dense", "attn.O"), **_norm("input_layernorm", "ln1"), **_norm("ln_attn", "ln1"),
+            **_norm("post_attention_layernorm", "ln2"), **_norm("ln_mlp", "ln2"),
+            **both("mlp.dense_h_to_4h", "mlp.in"), **both("mlp.dense_4h_to_h", "mlp.out"),
+        },
+        ends={"transformer.word_embeddings.weight": "embed.W_E", **_norm("transformer.ln_f", "ln_final")},
+    ),
     "phi": _like_llama(
         fields=_phi, alike={"input_layernorm.": "post_attention_layernorm."},
         names={

@@ -19,10 +19,10 @@ def matches(material: Material) -> bool:
 def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan:
     """What the settings and the tensors' shapes say. Raises `ValueError` for settings that no model of ours has."""
     kind = str(config.get("model_type"))
-    family, s, path = FAMILIES[kind], Settings(config, []), material.path
+    family, path = FAMILIES[kind], material.path
     require_sizes(path, config, (
         "num_attention_heads", "n_head", "num_heads", "hidden_size", "n_embd", "head_dim", "num_key_value_heads",
-        "max_position_embeddings", "n_positions", "seq_length", "sliding_window",
+        "max_position_embeddings", "n_positions", "seq_length", "sliding_window", "num_kv_heads",
     ))  # fmt: skip
     embedded = next(iter(family.ends))
     prefix = "" if embedded in material.tensors else None  # of a model without its read-out
@@ -32,6 +32,13 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
             raise ValueError(f"{path}: expected {embedded} of a {kind!r}, found {', '.join([*material.tensors][:6])}.")
         prefix = embedded.removesuffix(bare)
     tensors = {f"{prefix}{name}": tensor for name, tensor in material.tensors.items()}
+    n_layers = 1 + max(
+        (int(number) for name in tensors if name.startswith(family.layers)
+         if (number := name.removeprefix(family.layers).split(".", 1)[0]).isdecimal()), default=-1,
+    )  # fmt: skip
+    if n_layers > len(tensors):
+        raise ValueError(f"{path}: expected tensors of each of {n_layers:,} layers, found {len(tensors)} in all.")
+    s = Settings(config, n_layers, [])
     fields = family.fields(s)
     n_heads, d_head = s.n_heads, s.d_head
     if n_heads < 1 or (s.get("head_dim") is None and s.d_model % n_heads):
@@ -53,18 +60,15 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
     if rotary.get("scaling") == "dynamic" and type(rotary["original_n_ctx"]) is int and rotary["factor"]:
         fields["n_ctx"] = max(fields["n_ctx"], int(rotary["original_n_ctx"] * rotary["factor"]))
     d_vocab, d_model = tensors[embedded].shape
-    n_layers = 1 + max(
-        (int(number) for name in tensors if name.startswith(family.layers)
-         if (number := name.removeprefix(family.layers).split(".", 1)[0]).isdecimal()), default=-1,
-    )  # fmt: skip
+    sizes = n_heads, fields["n_kv_heads"] or n_heads, d_head
+    for layer in range(n_layers):
+        _prepare(tensors, f"{family.layers}{layer}.", family, *sizes)
     into = next(theirs for theirs, ours in family.names.items() if ours == "mlp.W_in.T" and
                 f"{family.layers}0.{theirs}" in tensors)  # fmt: skip
     cfg = build_config(
         path, n_layers=n_layers, d_model=d_model, n_heads=n_heads, d_head=d_head, d_vocab=d_vocab,
         d_mlp=len(tensors[f"{family.layers}0.{into}"]), **fields,
     )  # fmt: skip
-    for layer in range(n_layers):
-        _prepare(tensors, f"{family.layers}{layer}.", family, cfg.n_heads)
     if family.fused:
         for part in "QKV":
             key_map |= {f"{family.layers}*.{part}.weight": f"blocks.*.attn.W_{part}"}
@@ -87,19 +91,28 @@ def _grouped(ours: str, grouped: bool) -> str:
     return ours
 
 
-def _prepare(tensors: dict[str, Tensor], layer: str, family: Family, n_heads: int) -> None:
-    """Split a layer's fused tensor into views, and name tensors twice that are used twice."""
+def _prepare(tensors: dict[str, Tensor], layer: str, family: Family, n_heads: int, n_groups: int, d_head: int) -> None:
+    """Split a layer's tensors that are several into views, and name tensors twice that are used twice."""
     for theirs, copy in family.alike.items():
         for name in [name for name in tensors if name.startswith(f"{layer}{theirs}")]:
-            tensors[name.replace(f"{layer}{theirs}", f"{layer}{copy}")] = tensors[name]
+            tensors.setdefault(name.replace(f"{layer}{theirs}", f"{layer}{copy}"), tensors[name])
+    for theirs, parts in family.side_by_side.items():
+        if (fused := tensors.pop(f"{layer}{theirs}.weight", None)) is None:
+            continue
+        rows = [n_heads * d_head, n_groups * d_head, n_groups * d_head] if len(parts) == 3 else [len(fused) // 2] * 2
+        if sum(rows) != len(fused):
+            raise ValueError(f"{layer}{theirs}: expected {sum(rows)} rows, of {len(parts)} parts, found {len(fused)}.")
+        for part, tensor in zip(parts, fused.split(rows), strict=True):
+            tensors[f"{layer}{part}.weight"] = tensor
     for kind in ("weight", "bias") if family.fused else ():
         name = f"{layer}{family.fused}.{kind}"
         if name not in tensors:
             continue
         fused = tensors.pop(name)
-        if len(fused) % (3 * n_heads):
+        if n_heads % n_groups or len(fused) != (n_heads + 2 * n_groups) * d_head:
             found = list(fused.shape)
             raise ValueError(f"{name}: expected queries, keys and values of {n_heads} heads, found {found}.")
-        parts = fused.unflatten(0, (n_heads, 3, -1)).unbind(1)  # [head, d_head, d_model] each
-        for part, tensor in zip("QKV", parts, strict=True):
+        grouped = fused.unflatten(0, (n_groups, n_heads // n_groups + 2, d_head))
+        queries, keys, values = grouped[:, :-2].flatten(0, 1), grouped[:, -2], grouped[:, -1]
+        for part, tensor in zip("QKV", (queries, keys, values), strict=True):  # [head, d_head, d_model] each
             tensors[f"{layer}{part}.{kind}"] = tensor.mT if kind == "weight" else tensor

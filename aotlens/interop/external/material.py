@@ -85,8 +85,9 @@ def read_material(source: Path, weights: str | None = None) -> Material:
     return Material(path=path, tensors=tensors, configs={**configs, **inside})
 
 
-def of_module(module: nn.Module) -> Material:
-    """The tensors of a module in memory. Raises `ValueError` for a model that is open already, and for meta tensors."""
+def of_module(module: nn.Module, options: dict[str, Any]) -> Material:
+    """The tensors of a module in memory, and the options that it was made with. Raises `ValueError` for a model that is
+    open already, and for meta tensors."""
     kind = type(module).__name__
     path = Path(f"<{kind}>", "state_dict()")  # no folder, so that nothing beside it is read
     if kind in ("AttentionOnlyTransformer", "TransformerBridge"):
@@ -96,7 +97,7 @@ def of_module(module: nn.Module) -> Material:
     empty = [name for name, tensor in tensors.items() if tensor.is_meta or tensor.layout != torch.strided]
     if empty:
         raise ValueError(f"{path}: {empty[0]}: expected a tensor with numbers, found one that is sparse or on meta.")
-    return Material(path=path, tensors=tensors)
+    return Material(path=path, tensors=tensors, configs={"module": options} if options else {})
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from aotlens.data import SymbolTokenizer, Tokenizer
-from aotlens.interop.external import bert, decoders, gpt2, hub, transformer_lens, vit
+from aotlens.interop.external import bert, decoders, gpt2, hub, torch_encoder, transformer_lens, vit
 from aotlens.interop.external.archive import read_plain
 from aotlens.interop.external.checking import UNCHECKED, Check, Comparison, compared_with
 from aotlens.interop.external.key_map import KeyMap, renamed
@@ -24,7 +24,7 @@ from aotlens.interop.external.outside import other_family, require_family
 from aotlens.interop.external.plan import Plan, build_config
 from aotlens.interop.tokenizers import read_hugging_face
 from aotlens.models import AttentionOnlyTransformer, ModelConfig, resolve_device
-from aotlens.models.config import REQUIRED_SIZES
+from aotlens.models.config_checks import REQUIRED_SIZES
 from aotlens.models.count import build_on_meta
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ _FORMATS = (
             f"({', '.join(decoders.FAMILIES)})", decoders.matches, decoders.plan, ("config.json",)),
     _Format("wte.weight, h.0.attn.c_attn.weight (GPT-2, nanoGPT)", gpt2.matches, gpt2.plan,
             ("config.json", "model_args", "config")),
+    _Format("layers.0.self_attn.in_proj_weight and nothing else (torch.nn.TransformerEncoder)", torch_encoder.matches,
+            torch_encoder.plan, ("module", "config.json")),
     _Format("embeddings.patch_embeddings, encoder.layer.0 (ViT)", vit.matches, vit.plan, ("config.json",)),
 )  # fmt: skip
 
@@ -96,7 +98,7 @@ def open_external(
     """
     target = resolve_device(device)
     if isinstance(source, nn.Module):
-        material, name = of_module(source), ""
+        material, name = of_module(source, torch_encoder.options(source)), ""
         if hasattr(source, "save_pretrained"):
             return _as_saved(source, config=config, key_map=key_map, check=check, device=device)
     else:

@@ -93,7 +93,7 @@ def require_family(material: Material, cfg: ModelConfig, is_checked: bool) -> No
     Names of norms after the layers are refused unless the source's logits are there to decide (`is_checked`).
     """
     reasons = signs(material, cfg)
-    after = norms_after(material) if cfg.norm is not None else None
+    after = norms_after(material) if cfg.norm is not None and cfg.norm_place != "after" else None
     if after is not None and after[1]:
         reasons.append(f"norms after the layers ({after[0]})")
     if reasons:

@@ -16,7 +16,7 @@ from typing import Any
 
 from aotlens.interop.external.material import Material
 from aotlens.interop.external.plan import Plan, asked, build_config, n_layers, refuse, require_sizes
-from aotlens.models.config import ACTIVATIONS
+from aotlens.models.config_checks import ACTIVATIONS
 
 _NAMES = ("embed.W_E", "blocks.0.attn.W_Q", "blocks.0.attn.W_O")
 #: Buffers, which hold no weights.

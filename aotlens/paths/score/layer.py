@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aotlens.models import PHIS, hook_names
+from aotlens.models.traits import require_without
 from aotlens.paths.expanded import Expanded
 from aotlens.paths.frozen import Frozen, reading_map
 
@@ -63,6 +64,7 @@ def _scored(expansion: Expanded, layer: int) -> ScoredLayer:
             f"score: a model with phi={model.cfg.phi!r} has no scores; its pattern is a tensor of the model, the same "
             "on every prompt."
         )
+    require_without(model.cfg, "score", ("qk_norm", "score_cap"))
     kind = model.cfg.position_kind
     if kind.rotates or kind.biases:
         raise ValueError(

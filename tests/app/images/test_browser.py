@@ -147,7 +147,7 @@ def test_heads_are_ablated_and_the_predictions_say_what_that_changes(open_page, 
     expect(caption).to_contain_text(f"‹{whole.argmax()}›, with probability {whole.max():.3f}")
     page.locator(f"#{ids.GRID_CELLS} .head-switch").nth(1).click()
     written(page, "off", "0.1")
-    expect(caption).to_contain_text("head 0.1 ablated, head output replaced with zero")
+    expect(caption).to_contain_text("head 0.1 ablated by zero")
     page.locator(f"#{ids.GRID_CELLS} .map-cell[data-head='2'][data-image='1']").focus()
     page.keyboard.press("x")
     written(page, "off", "0.1,0.2")

@@ -28,13 +28,13 @@ from tests.messages import refused
 pytestmark = pytest.mark.filterwarnings("ignore:.*`loss_type=None`.*")
 
 
-def qwen3(folder: Path) -> transformers.Qwen3ForCausalLM:
+def granite(folder: Path) -> transformers.GraniteForCausalLM:
     """Of random weights, two heads to a key, with the tokenizer that a bridge asks for."""
-    config = transformers.Qwen3Config(
+    config = transformers.GraniteConfig(
         vocab_size=30, hidden_size=16, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=4, max_position_embeddings=128, bos_token_id=0, eos_token_id=1, pad_token_id=1,
+        num_key_value_heads=2, max_position_embeddings=128, bos_token_id=0, eos_token_id=1, pad_token_id=1,
     )  # fmt: skip
-    model = noisy(transformers.Qwen3ForCausalLM(config))
+    model = noisy(transformers.GraniteForCausalLM(config))
     model.save_pretrained(folder)
     words = tokenizers.models.WordLevel({"<s>": 0, "</s>": 1, **{f"w{i}": i for i in range(2, 30)}}, unk_token="w2")
     made = transformers.PreTrainedTokenizerFast(
@@ -49,8 +49,8 @@ def qwen3(folder: Path) -> transformers.Qwen3ForCausalLM:
 def test_what_no_reader_knows_is_refused_with_what_it_has_and_the_line_that_opens_it_as_a_bridge(
     tmp_path: Path,
 ) -> None:
-    theirs = qwen3(tmp_path)
-    reasons = ("'qwen3'", "rotary positions", "RMS norms", "grouped keys (2", "4 heads", "gated MLPs")
+    theirs = granite(tmp_path)
+    reasons = ("'granite'", "rotary positions", "RMS norms", "grouped keys (2", "4 heads", "gated MLPs")
     with refused(*reasons, "motifs, atlas, value norms and distillation", error=CheckpointError) as caught:
         aotlens.load(tmp_path)
     line = re.search(r"from transformer_lens.*\(bridge\)", str(caught.value))
@@ -139,11 +139,11 @@ def test_a_module_in_memory_is_its_state_dict() -> None:
          ("<AttentionOnlyTransformer>", "open already")),
         (lambda: small("gpt2").to("meta"), ("<GPT2LMHeadModel>", "meta")),
         pytest.param(lambda: 7, ("a model in memory", "int"), marks=pytest.mark.unchecked),
-        (lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(
+        (lambda: transformers.GraniteForCausalLM(transformers.GraniteConfig(
             vocab_size=9, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2)),
-         ("<Qwen3ForCausalLM>", "rotary positions", "boot_transformers(FOLDER)")),
+         ("<GraniteForCausalLM>", "rotary positions", "boot_transformers(FOLDER)")),
     ],
-    ids=["module", "ours", "meta", "number", "qwen3"],
+    ids=["module", "ours", "meta", "number", "granite"],
 )  # fmt: skip
 def test_what_does_not_open_in_memory_says_why(make: Callable[[], Any], parts: tuple[str, ...]) -> None:
     with refused(*parts):

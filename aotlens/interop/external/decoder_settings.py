@@ -1,0 +1,106 @@
+"""What `config.json` of a decoder says, in our words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aotlens.interop.external.plan import ACTIVATIONS
+
+_SLIDING = "sliding_attention"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`config.json` of a model of so many layers, and what is wrong with it so far."""
+
+    values: Mapping[str, Any]
+    n_layers: int
+    problems: list[str]
+
+    def get(self, *names: str, default: Any = None) -> Any:
+        """The first of some settings that is there."""
+        return next((self.values[name] for name in names if self.values.get(name) is not None), default)
+
+    def positive(self, *names: str, default: float) -> float:
+        """A positive number, or the default beside a problem."""
+        found = self.get(*names, default=default)
+        if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found < math.inf:
+            self.problems.append(f"{names[0]}={found!r}")
+            return default
+        return found
+
+    def refuse(self, **wanted: Any) -> None:
+        """Settings that have to be what is given here, where they are there at all."""
+        for name, value in wanted.items():
+            if (found := self.values.get(name)) not in (None, value):
+                self.problems.append(f"{name}={found!r}")
+
+    @property
+    def n_heads(self) -> int:
+        return int(self.get("num_attention_heads", "n_head", "num_heads", default=0))
+
+    @property
+    def d_model(self) -> int:
+        return int(self.get("hidden_size", "n_embd", default=0))
+
+    @property
+    def d_head(self) -> int:
+        return int(self.get("head_dim", default=self.d_model // max(self.n_heads, 1)))
+
+    def act_fn(self, *names: str, default: str) -> str:
+        found = str(self.get(*names, default=default))
+        if found not in ACTIVATIONS:
+            self.problems.append(f"{names[0]}={found!r}")
+        return ACTIVATIONS.get(found, "gelu")
+
+    def rotary(self, share: float = 1.0) -> dict[str, Any]:
+        """The `Rotary` that `rope_theta` and `rope_scaling`, or `rope_parameters`, describe; where layers with a window
+        have their own, both."""
+        said = dict(self.get("rope_parameters", "rope_scaling", default={}))
+        if "full_attention" in said:
+            each = [self._rotary(dict(said.get(kind) or {}), share) for kind in ("full_attention", _SLIDING)]
+            return {"positions": "rotary", "rotary": each[0], "rotary_local": each[1] if each[0] != each[1] else None}
+        found = {"positions": "rotary", "rotary": self._rotary(said, share)}
+        local = self.get("rope_local_base_freq")
+        return found if local is None else {**found, "rotary_local": self._rotary({"rope_theta": local}, share)}
+
+    def _rotary(self, said: dict[str, Any], share: float) -> dict[str, Any]:
+        kind = said.get("rope_type", said.get("type", "default"))
+        share = self.get("partial_rotary_factor", "rotary_pct", default=said.get("partial_rotary_factor", share))
+        base = said.get("rope_theta", self.get("rope_theta", "rotary_emb_base", default=10_000.0))
+        found: dict[str, Any] = {"base": base, "dim": int(self.d_head * share)}
+        original = said.get("original_max_position_embeddings", self.get("max_position_embeddings"))
+        if kind == "default":
+            return found
+        if kind not in ("linear", "dynamic", "llama3"):
+            self.problems.append(f"rope_type={kind!r}")
+            return found
+        found |= {"scaling": kind, "factor": said.get("factor")}
+        found |= {} if kind == "linear" else {"original_n_ctx": original}
+        if kind == "llama3":
+            found |= {name: said.get(name) for name in ("low_freq_factor", "high_freq_factor")}
+        return found
+
+    def n_ctx(self, *names: str) -> int:
+        return int(self.get(*names, default=2048))
+
+    def windows(
+        self, window: Any, layers: Sequence[bool] | None = None, context: str = "max_position_embeddings"
+    ) -> dict[str, Any]:
+        """The windows of layers: of those that `layer_types` calls sliding, or else of those that `layers` says (None:
+        of all)."""
+        kinds = self.get("layer_types")
+        if kinds is not None:
+            strange = sorted(set(map(str, kinds)) - {_SLIDING, "full_attention"})
+            self.problems.extend(f"layer_types={kind!r}" for kind in strange)
+            layers = [kind == _SLIDING for kind in kinds]
+        layers = [True] * self.n_layers if layers is None else list(layers)[: self.n_layers]
+        if window is None or not any(layers):
+            return {}
+        if type(window) is not int or window < 1 or len(layers) < self.n_layers:
+            self.problems.append(f"a window of {window!r} positions for {len(layers)} of {self.n_layers} layers")
+            return {}
+        return {"windows": [window if sliding else None for sliding in layers]} if window < self.n_ctx(context) else {}
