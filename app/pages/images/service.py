@@ -159,5 +159,6 @@ class _Workshop(AppWorkshop):
     def call(self, node: Call, work: Callable[[], Any]) -> Any:
         """A data set, or what has been kept of a call."""
         if node.function == "aotlens.data.images.open_images":
-            return self._images.open(self._images.names[node.stamp - 1], (node.options or {})["size"])
+            images = self._images
+            return images.open(images.names[node.stamp - 1], (node.options or {})["size"])
         return super().call(node, work)
