@@ -133,11 +133,15 @@ def test_choosing_pointing_and_locking(show: Callable[[PatchMaps], Page]) -> Non
     page.hover(".patch[data-row='1'][data-column='2']")
     expect(page.locator("#one")).to_have_attribute("data-query", "1,2")
     page.click(".patch[data-row='1'][data-column='2']")
-    page.hover("#one figure:nth-child(2) .cover", position={"x": 75, "y": 45})
+    attention = run.maps.attention((1, 2))[1, 0, 0]
+    strongest = row, column = divmod(int(attention.argmax()), 3)
+    page.hover("#one figure:nth-child(2) .cover", position={"x": 30 * column + 15, "y": 30 * row + 15})
     said = page.locator("#one .said")
-    expect(said).to_contain_text("Query: patch (1, 2) · locked; Escape lets go. Patch (1, 2): Attention of 0.0 ")
+    expect(said).to_contain_text("Query: patch (1, 2) · locked; Escape lets go. Patch ")
     number = float((said.text_content() or "").partition("Attention of 0.0 ")[2].split(",")[0])
-    assert number == pytest.approx(run.maps.attention((1, 2))[1, 0, 0, 1, 2], abs=0.002)
+    assert number == pytest.approx(run.maps.attention((1, 2))[1, 0, 0][strongest], abs=0.002)
+    number = float((said.text_content() or "").partition("Value-weighted, 0.0 ")[2].split(",")[0])
+    assert number == pytest.approx(run.maps.value_weighted((1, 2))[1, 0, 0][strongest], rel=0.01)
     page.focus(".map-cell[tabindex='0']")
     page.keyboard.press("x")
     assert page.evaluate("window.heads.off") == [[0, 0]]
