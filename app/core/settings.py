@@ -90,8 +90,6 @@ class Settings:
     """Longest pasted text that rows are checked against, in characters."""
     max_compiled_heads: int = 400
     """Heads of an attention model that a feed-forward network is compiled into; sliding η compiles it anew."""
-    n_matchings: int = 32
-    """Pairs of checkpoints whose heads stay matched; the least recently used go first."""
     n_compiled: int = 64
     """Compiled networks that are kept; the least recently used go first."""
     n_trainings: int = 24
