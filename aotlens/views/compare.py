@@ -147,7 +147,7 @@ def _values(*checkpoints: CheckpointInfo, **given: Any) -> Chosen:
     how, other = given["how"], given["other_head"]
     return Chosen(
         **panes, how=how, instead="" if how == "zero" else HOWS[how], head=as_head(given["head"], shapes["left"]),
-        other_head=as_head(other, shapes["right"]) if other else None, view=given["view"],
+        other_head=as_head(other, shapes["right"]) if other else None, view=given["quantity"],
         without_first=given["first"] == "hide",
     )  # fmt: skip
 
@@ -165,7 +165,7 @@ FAMILY = Family(
         "how": Choice("Replace head output with", HOWS),
         "head": TextParameter("Left head", "0.0", most=9),
         "other_head": TextParameter("Right head", "", most=9, blank="the one that the left head is matched with"),
-        "view": Choice("Quantity", QUANTITIES),
+        "quantity": Choice("Quantity", QUANTITIES),
         "first": Choice("Attention to position 0", {"show": "shown", "hide": "left out"}),
     },
     reads=lambda info: (

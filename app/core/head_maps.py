@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -63,41 +62,16 @@ def head_values(result: PromptResult, layer: int, head: int, view: View, hide_fi
 
 
 def head_figure(
-    result: PromptResult,
-    layer: int,
-    head: int,
-    view: View,
-    hide_first: bool,
-    theme: Theme,
-    *,
-    levels: bool = False,
-    span: tuple[float, float] | None = None,
-) -> go.Figure:
-    """The large map of one head; `span` where several share a scale.
+    result: PromptResult, layer: int, head: int, view: View, hide_first: bool, theme: Theme, *, levels: bool = False
+) -> go.Figure:  # fmt: skip
+    """The large map of one head. `layout.meta` says whose it is, so that the browser can tell it from another's.
 
     With `levels`, a picture without numbers: those are in `head_line`.
     """
-    shown = head_values(result, layer, head, view, hide_first)
-    whose = map_of(result, layer, head, view, hide_first)
-    name = f"{result.checkpoint} · head {layer}.{head}"
-    return map_figure(shown, result.patterns.str_tokens, whose, name, theme, levels=levels, span=span)
-
-
-def map_figure(
-    shown: np.ndarray,
-    str_tokens: Sequence[str],
-    whose: dict[str, Any],
-    name: str,
-    theme: Theme,
-    *,
-    levels: bool = False,
-    span: tuple[float, float] | None = None,
-) -> go.Figure:
-    """A map of `[query, key]`, NaN where nothing is shown. `layout.meta` says whose it is, so that the browser can tell
-    it from another's: `map_of`, or the same keys for what is no single head's."""
-    quantity = QUANTITIES[whose["view"]]
-    figure = attention_map(shown, str_tokens, quantity=quantity, theme=theme, levels=levels, span=span)
-    meta = {**whose, "name": f"{name} · {quantity}", "quantity": quantity}
+    shown, quantity = head_values(result, layer, head, view, hide_first), QUANTITIES[view]
+    figure = attention_map(shown, result.patterns.str_tokens, quantity=quantity, theme=theme, levels=levels)
+    name = f"{result.checkpoint} · head {layer}.{head} · {quantity}"
+    meta = {**map_of(result, layer, head, view, hide_first), "name": name, "quantity": quantity}
     figure.layout.meta = {**(figure.layout.meta or {}), **meta}
     return figure
 
@@ -112,13 +86,8 @@ def head_line(
 ) -> dict[str, Any]:
     """A token's row and column of a head's map, to the last bit: float32 in base64, NaN where nothing is shown."""
     shown = head_values(result, layer, head, view, hide_first)
-    return map_line(shown, map_of(result, layer, head, view, hide_first), position)
-
-
-def map_line(shown: np.ndarray, whose: dict[str, Any], position: int) -> dict[str, Any]:
-    """The same of any map `[query, key]`, whose picture is `map_figure(shown, …, whose, …)`."""
     row, column = (b64encode(part.astype("<f4").tobytes()).decode() for part in _row_and_column(shown, position))
-    return {**whose, "position": position, "row": row, "column": column}
+    return {**map_of(result, layer, head, view, hide_first), "position": position, "row": row, "column": column}
 
 
 def _row_and_column(shown: np.ndarray, position: int) -> tuple[np.ndarray, np.ndarray]:

@@ -88,8 +88,6 @@ class Settings:
     """Longest prompt, in characters, that an address says itself; of a longer one, the key under which it is kept."""
     max_pasted: int = 300_000
     """Longest pasted text that rows are checked against, in characters."""
-    n_matchings: int = 32
-    """Pairs of checkpoints whose heads stay matched; the least recently used go first."""
     n_compiled: int = 64
     """Compiled networks that are kept; the least recently used go first."""
     n_trainings: int = 24

@@ -33,20 +33,6 @@ def head_map(panel: str, class_name: str) -> list[Any]:
 
 def tell_lines(app: App, panel: str, result_of: Callable[..., PromptResult], state: Props) -> None:
     """The callback that gives a token's numbers, of the prompt that `result_of(**state)` is."""
-
-    def line(wanted: dict[str, Any], **given: Any) -> dict[str, Any] | None:
-        result = result_of(**given)
-        if wanted["key"] != result.key:  # another text has been run
-            return None
-        shown = (int(wanted["layer"]), int(wanted["head"]), wanted["view"], bool(wanted["hide_first"]))
-        return head_maps.head_line(result, *shown, int(wanted["position"]))
-
-    tell_numbers(app, panel, line, state)
-
-
-def tell_numbers(app: App, panel: str, line_of: Callable[..., dict[str, Any] | None], state: Props) -> None:
-    """The callback that gives a token's numbers of any map: `line_of(wanted, **state)`, with whose they are and the
-    position in `wanted`, gives `head_maps.map_line`; None where another map is shown by now."""
     panel_id = props("id", id=panel)
     drawn = Browser("mapDrawn", inputs=props("figure", figure=ids.graph(panel)), state=panel_id)
     told = Browser("lineTold", inputs=stores(line=ids.line(panel)), state=panel_id)
@@ -67,7 +53,10 @@ def tell_numbers(app: App, panel: str, line_of: Callable[..., dict[str, Any] | N
         at_first=False, shares_notice=True,
     )  # fmt: skip
     def tell(wanted: Any, **given: Any) -> Answer:
-        line = None if wanted is None or None in given.values() else line_of(wanted, **given)
-        if line is None:
+        if wanted is None or None in given.values():
             raise PreventUpdate
-        return {"line": line}
+        result = result_of(**given)
+        if wanted["key"] != result.key:  # another text has been run
+            raise PreventUpdate
+        shown = (int(wanted["layer"]), int(wanted["head"]), wanted["view"], bool(wanted["hide_first"]))
+        return {"line": head_maps.head_line(result, *shown, int(wanted["position"]))}

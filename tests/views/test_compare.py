@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
 from aotlens.checkpoints import CheckpointInfo, save_checkpoint
+from aotlens.commands.view import command_of
 from aotlens.data import Tokenizer
 from aotlens.heads import match_heads
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
@@ -40,7 +42,7 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.parametrize("view", FAMILY.views, ids=lambda view: view.name)
 def test_their_python_gives_the_table(paths: dict[str, str], view: Any):
     chosen = FAMILY.chosen(
-        paths["one"], paths["other"], text=TEXT, right="0.1", head="1.2", view="weighted", first="hide"
+        paths["one"], paths["other"], text=TEXT, right="0.1", head="1.2", quantity="weighted", first="hide"
     )
     space: dict[str, Any] = {}
     exec(view.python(chosen), space)
@@ -77,6 +79,14 @@ def test_models_of_other_tokens_are_shown_and_not_matched(paths: dict[str, str])
         PAIRS.result(chosen)
     said = LOSSES.caption(chosen, LOSSES.result(chosen))
     says(said, "different tokens", "over all its tokens")
+
+
+def test_a_command_prints_the_table(paths: dict[str, str]):
+    command = command_of("compare")
+    result = CliRunner().invoke(
+        command, [paths["one"], paths["other"], "--text", TEXT, "--right", "0.1", "--view", "pairs"]
+    )
+    says(result.output, "6 pairs, mean similarity", "margin")
 
 
 def test_one_model_stands_beside_itself(paths: dict[str, str]):

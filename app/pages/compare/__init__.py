@@ -57,12 +57,12 @@ PAGE = Page(
         ),
         Browser(
             "show",
-            inputs={**stores(shown=ids.SHOWN), **_HEADS, **_OFF, **values(view=ids.VIEW)}
+            inputs={**stores(shown=ids.SHOWN), **_HEADS, **values(view=ids.VIEW)}
             | props("checked", hide=ids.HIDE_FIRST),
             state=stores(panes=ids.PANES, positions=ids.POSITIONS),
-            outputs=children(left_line=ids.LEFT_OFF_LINE, right_line=ids.RIGHT_OFF_LINE),
         ),
         # Apart, because a function waits for all that it is given: two models' heads are matched for seconds.
+        Browser("sayOff", inputs=_OFF, outputs=children(left=ids.LEFT_OFF_LINE, right=ids.RIGHT_OFF_LINE)),
         Browser("showMatched", inputs=stores(matched=ids.MATCHED)),
         Browser("showLosses", inputs=stores(strip=shell.drawn(ids.STRIP), other=shell.drawn(ids.OTHER_STRIP))),
         Browser("pickFromTable", inputs=props("clickData", click=shell.graph(ids.SIMILARITY)), at_first=False),
@@ -71,7 +71,7 @@ PAGE = Page(
                 "heads",
                 to=link,
                 checkpoint=(ids.SHOWN, f"data.{side}.checkpoint"),
-                text=(ids.SHOWN, f"data.{side}.text"),
+                text=(ids.PANES, f"data.{text}"),
                 head=(ids.PAIR, f"data.{side}"),
                 position=(ids.POSITIONS, f"data.{side}"),
                 view=(ids.VIEW, "value"),
@@ -79,9 +79,9 @@ PAGE = Page(
                 how=(ids.HOW, "value"),
                 corpus=(ids.CORPUS, "value"),
             )
-            for side, link, store in (
-                ("left", ids.OPEN_LEFT, ids.LEFT_OFF),
-                ("right", ids.OPEN_RIGHT, ids.RIGHT_OFF),
+            for side, link, store, text in (
+                ("left", ids.OPEN_LEFT, ids.LEFT_OFF, "text"),
+                ("right", ids.OPEN_RIGHT, ids.RIGHT_OFF, "right_text"),
             )
         ),
     ),

@@ -251,7 +251,7 @@
             const next = {
                 left: { checkpoint: left, off: off.left_off }, right: { checkpoint: right, off: off.right_off },
                 text: text.text, length: text.length, other: other && (other.text ?? ""), other_length: other && other.length,
-                how: given.how, corpus: given.corpus,
+                right_text: other ? other.text : text.text, how: given.how, corpus: given.corpus,
             };
             const boxes = {
                 other_box: another ? "" : "hidden", corpus_box: needs(given.how) ? "" : "hidden",
@@ -261,7 +261,9 @@
             return { ...boxes, ...off, ...cleared, ...(same && !changed.includes("compare-run.n_clicks") ? {} : { panes: next }) };
         },
 
-        show: function ({ shown, head, other_head, left_off, right_off, view, hide, panes, positions }) {
+        sayOff: ({ left_off, right_off }) => ({ left: sayOff(left_off), right: sayOff(right_off) }),
+
+        show: function ({ shown, head, other_head, view, hide, panes, positions }) {
             if (state.page !== at("form")) { // the page is opened again
                 Object.assign(state, { page: at("form"), shown: null, matched: null, maps: "", positions: positions || {} });
                 sent = {};
@@ -278,7 +280,6 @@
                 askMaps({ shown, view, how: panes.how, corpus: panes.corpus });
                 ready.then(choose);
             } else clear();
-            return { left_line: sayOff(left_off), right_line: sayOff(right_off) };
         },
 
         showMatched: function ({ matched }) {

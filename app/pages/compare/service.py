@@ -46,7 +46,8 @@ class Compare:
                            "off": [list(head) for head in getattr(state, f"{side}_off")]}  # fmt: skip
         text = self.core.corpora.prompt(pane_of(state, "left")[1])
         other = None if state.other is None else self.core.corpora.prompt(state.other)
-        return {**panes, "text": text, "other": other, "how": state.how, "corpus": state.corpus}
+        right = text if other is None else other
+        return {**panes, "text": text, "other": other, "right_text": right, "how": state.how, "corpus": state.corpus}
 
     def of_address(self, state: CompareState) -> Chosen:
         """What an address says."""

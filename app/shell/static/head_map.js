@@ -25,15 +25,13 @@
         constructor(panel) {
             Object.assign(this, {
                 panel, shown: null, lines: new Map(), asking: false, wanted: null, at: null, heard: null,
-                // A page's own: whether what is shown is what it is about, still; what it does with numbers, with a
-                // picture, with the entry {row, column} that is pointed at here (null: none).
-                fits: () => true, changed: () => undefined, drawn: () => undefined, pointed: () => undefined,
+                drawn: () => undefined, // what a page does with a picture
             });
         }
 
         plot() { return document.querySelector(`#${this.panel}-graph .js-plotly-plot`); }
 
-        now() { return this.shown && this.fits(this.shown) ? this.shown : null; }
+        now() { return this.shown; }
 
         line(position) { return this.lines.get(position); }
 
@@ -66,17 +64,13 @@
                     return;
                 }
                 this.listen();
-                this.changed();
                 this.drawn();
             });
         }
 
         take(line) {
             this.receive(line);
-            requestAnimationFrame(() => {
-                this.tell();
-                this.changed();
-            });
+            requestAnimationFrame(() => this.tell());
         }
 
         receive(line) {
@@ -109,46 +103,15 @@
             this.at = { row, column, query: point.y, key: point.x, x: event.clientX, y: event.clientY };
             this.want(row);
             this.tell();
-            this.pointed({ row, column });
         }
 
         leave() {
             this.at = null;
             this.tell();
-            this.pointed(null);
         }
 
-        // Where entries are in the window: of a row, from the first key to the last; null before plotly has drawn.
-        place(row, column) {
-            const plot = this.plot(), layout = plot && plot._fullLayout, trace = plot && plot.data && plot.data[0];
-            if (!layout || !layout.xaxis || !trace || !trace.y) return null;
-            const { left, top } = plot.getBoundingClientRect(), { xaxis, yaxis } = layout;
-            const [width, height] = [xaxis, yaxis].map((axis) => Math.abs(axis.c2p(1) - axis.c2p(0)));
-            const x = column === undefined ? 0 : xaxis.c2p(column) - width / 2;
-            return {
-                left: left + xaxis._offset + x, top: top + yaxis._offset + yaxis.c2p(row) - height / 2, height,
-                width: column === undefined ? xaxis._length : width, query: trace.y[row], key: trace.x[column],
-            };
-        }
-
-        // Marks an entry, or a row, that is pointed at elsewhere, and says an entry's number; null: nothing.
-        mark(at) {
-            const place = at && this.now() && at.row < this.shown.size ? this.place(at.row, at.column) : null;
-            this.box ??= Object.assign(document.createElement("div"), { className: "map-mark" });
-            if (place) document.body.append(this.box);
-            else this.box.remove();
-            const entry = place && at.column !== undefined;
-            this.at = entry
-                ? { row: at.row, column: at.column, query: place.query, key: place.key, x: place.left, y: place.top }
-                : null;
-            if (place) for (const side of ["left", "top", "width", "height"]) this.box.style[side] = place[side] + "px";
-            if (entry) this.want(at.row);
-            this.tell();
-        }
-
-        // A frame around the row of a token, or its column, and around an entry [row, column]; null: none. It is part of
-        // the picture that is saved.
-        frame(position, isRow, entry = null) {
+        // A frame around the row of a token, or its column; null: none. It is part of the picture that is saved.
+        frame(position, isRow) {
             const plot = this.plot();
             if (!plot || !plot.data || !plot.data.length || !window.Plotly) return;
             const wanted = position === null || !this.now() || position >= this.shown.size ? [] : [{
@@ -157,10 +120,6 @@
                 x0: isRow ? 0 : position - 0.5, x1: isRow ? 1 : position + 0.5,
                 y0: isRow ? position - 0.5 : 0, y1: isRow ? position + 0.5 : 1,
             }];
-            if (entry && this.now() && Math.max(...entry) < this.shown.size) wanted.push({
-                type: "rect", line: { width: 2.5, color: getComputedStyle(plot).getPropertyValue("--lock") },
-                x0: entry[1] - 0.5, x1: entry[1] + 0.5, y0: entry[0] - 0.5, y1: entry[0] + 0.5,
-            });
             const text = JSON.stringify(wanted);
             if (text === plot.dataset.frame && (plot.layout.shapes || []).length === wanted.length) return;
             plot.dataset.frame = text;
