@@ -158,54 +158,6 @@ def test_going_away_and_back_restores_the_view(open_page):
     expect(page.locator(f"#{ids.TEXT}")).to_have_value(SHORT)
 
 
-def test_a_head_and_a_tab_are_steps_of_back(open_page):
-    """At most one a second; Back shows them in the page that is there, and asks for nothing."""
-    page = open_page(heads(head=(0, 0)))
-    drawn(page, "Head 0.0")
-    settled(page)
-    page.evaluate("document.getElementById('heads-columns').same = true")
-    cell = '#heads-grid-cells .cell[data-layer="1"][data-head="{}"] .cell-label'
-    for head in (0, 1, 2):
-        page.click(cell.format(head))
-        drawn(page, f"Head 1.{head}")
-        written(page, "head", f"1.{head}")
-        if head != 1:  # 1.2 takes the place of 1.1 within a second of it, or is a step of its own on a slow machine
-            page.wait_for_timeout(1100)
-    opened(page, "Loss")
-    written(page, "tab", "loss")
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.post_data or ""))
-    page.go_back()
-    written(page, "tab", None)
-    expect(page.get_by_role("tab", name="Map", exact=True)).to_have_attribute("aria-selected", "true")
-    page.go_back()
-    page.wait_for_function("() => ['1.0', '1.1'].includes(document.getElementById('heads-map-canvas').dataset.head)")
-    if query(page)["head"] == "1.1":
-        page.go_back()
-    drawn(page, "Head 1.0")
-    page.go_forward()
-    page.wait_for_function("() => document.getElementById('heads-map-canvas').dataset.head !== '1.0'")
-    settled(page)
-    assert page.evaluate("document.getElementById('heads-columns').same") is True
-    assert not any('"page.children"' in body or '"page"' in body for body in asked)
-
-
-def test_without_a_head_in_the_address_the_clearest_is_shown_and_why(open_page, services: Core, monkeypatch):
-    from aotlens.heads.clearest import ClearestHead
-
-    clearest = ClearestHead(head=(1, 2), motif="induction", score=0.7, n_queries=4, token=" captain")
-    monkeypatch.setattr(type(services.inference), "clearest", lambda self, result: clearest)
-    for load in (True, False):
-        page = open_page(heads(), load=load)
-        drawn(page, "Head 1.2")
-        expect(page.locator(f"#{ids.MOTIFS_LINE}")).to_have_text(clearest.sentence)
-        written(page, "head", "1.2")
-    page.click('#heads-grid-cells .cell[data-layer="1"][data-head="1"] .cell-label')
-    expect(page.locator(f"#{ids.MOTIFS_LINE}")).not_to_contain_text("repeated tokens")
-    page = open_page(heads(head=(0, 1)), load=True)
-    drawn(page, "Head 0.1")
-
-
 def test_too_long_a_text_is_counted_and_not_cut(open_page):
     page = open_page(heads())
     drawn(page, "Head 0.0")
