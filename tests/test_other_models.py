@@ -83,6 +83,27 @@ def test_a_prompts_scores_are_its_qk_circuit(kind: str) -> None:
         torch.testing.assert_close(capped(made.AB, model.cfg.score_cap)[seen], own[seen])
 
 
+@pytest.mark.parametrize("kind", ["MHSA", "MSSA", "Llama", "NeoX", "Qwen3"])
+def test_a_score_is_the_sum_over_pairs_of_paths(kind: str) -> None:
+    model = build(kind)
+    ids = prompt(model)
+    _, cache = model.run_with_cache(ids)
+    expansion = paths.expand(model, ids)
+    for head, query, key in (((1, 2), 11, 4), ((1, 3), 13, 13), ((0, 1), 7, 0)):
+        score = expansion.score(head, query, key)
+        assert score.score == pytest.approx(float(cache["attn_scores", head[0]][0, head[1], query, key]))
+        for sums in (score.by_pair_of_orders(), score.by_source_pair(), score.by_head_pair()):
+            assert float(sums.values.sum()) == pytest.approx(score.score)
+        every = list(score.paths())
+        assert sum(score.term(a, b) for a in every for b in every) == pytest.approx(score.score)
+        best = score.top(3)
+        assert best.values[0] == pytest.approx(max((score.term(a, b) for a in every for b in every), key=abs))
+    token = circuits.qk_circuit(model, (0, 1), distance=7, biases=True).entries(ids[0, 7:8], ids[0, :1])
+    assert score.score == pytest.approx(float(token))
+    with refused("against='mean'", "against=None"):
+        expansion.score((1, 2), 11, 4, against="mean")
+
+
 @pytest.mark.parametrize("kind", ["OLMo 2", "Gemma 2"])
 def test_what_a_layer_adds_is_its_ov_circuits_divided_by_one_scale(kind: str) -> None:
     model = build(kind)

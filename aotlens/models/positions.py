@@ -276,6 +276,12 @@ class PositionTerms:
             return cls(bias=-slopes[:, None, None] * distance)
         return cls()
 
+    def at(self, position: int) -> Rotation:
+        """R_p of one position of the first row."""
+        assert self.rotation is not None
+        turn = self.rotation
+        return Rotation(turn.cos[0, position], turn.sin[0, position], turn.interleaved)
+
     def rotated(self, x: Tensor, start: int = 0) -> Tensor:
         """Queries or keys `[row, pos, head, d_head]` from position `start` on, turned by their positions."""
         if self.rotation is None:

@@ -14,6 +14,7 @@ from aotlens.circuits import ov_circuit
 from aotlens.conventions import Head
 from aotlens.models import AttentionOnlyTransformer, hook_names, widened
 from aotlens.models.phi import apply_phi
+from aotlens.models.traits import require_without
 from aotlens.trigrams.counting import Occurrences
 
 
@@ -57,6 +58,7 @@ class HeadInText:
         place = torch.from_numpy(at).to(ids.device)
         kept: dict[str, Tensor] = {}
         rotates = model.cfg.position_kind.rotates
+        require_without(model.cfg, "evidence", () if rotates else ("qk_norm",))  # no hook has them behind their norm
         parts = (hook_names.ROT_Q, hook_names.ROT_K) if rotates else (hook_names.Q, hook_names.K)
         names = [hook_names.attn(self.layer, part) for part in (*parts, hook_names.V)]
         if model.cfg.norm:

@@ -119,6 +119,8 @@ class Scores:
         """What the score can be compared with, and what it is called; other keys by how much they are attended to."""
         explained = self.explain(question)
         score = explained.score
+        if not score.compares:
+            return [("plain", "nothing: the plain score")]
         others = [key for key in _by_score(score) if key != score.key]
         first = [0] if 0 in others else []
         kept = [*first, *(key for key in others if key)][: _OTHERS + 1]
@@ -140,6 +142,8 @@ def _compared(score: ScoreExpansion, asked: Against | None) -> tuple[Against, st
 
     `score` is of the same cell, with the contrast that its φ asks for.
     """
+    if not score.compares:
+        return "plain", "Positions rotate this model's queries and keys, so the score itself is explained."
     others, wrong = [key for key in _by_score(score) if key != score.key], ""
     if isinstance(asked, int):
         if asked in others:

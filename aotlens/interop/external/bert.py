@@ -1,4 +1,5 @@
-"""BERT, whose norms follow its layers and whose texts come in segments: outside our family, and read by a bridge."""
+"""BERT and RoBERTa, whose embeddings have a norm and whose read-out has a layer: outside our family, and read by a
+bridge."""
 
 from __future__ import annotations
 
@@ -16,11 +17,13 @@ else:  # who makes or reads a bridge imports it: that takes as long as PyTorch
 
 
 def is_bert(config: dict[str, Any]) -> bool:
-    """Whether Hugging Face's configuration is one of BERT."""
-    return config.get("model_type") == "bert"
+    """Whether Hugging Face's configuration is one of BERT or RoBERTa."""
+    return config.get("model_type") in _KINDS
 
 
-_TOKENIZER = ("tokenizer.json", "vocab.txt")
+#: The beginning of a kind's classes in `transformers`.
+_KINDS = {"bert": "Bert", "roberta": "Roberta"}
+_TOKENIZER = ("tokenizer.json", "vocab.txt", "vocab.json")
 
 
 def as_bridge(folder: Path, device: str) -> TransformerBridge:
@@ -33,12 +36,13 @@ def as_bridge(folder: Path, device: str) -> TransformerBridge:
     import transformers
     from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_from_module
 
+    kind = _KINDS[read_json(folder / "config.json")["model_type"]]
     _require_room(folder)
     require_small(folder)
     has_tokenizer = any((folder / name).is_file() for name in _TOKENIZER)
     try:
-        config = transformers.BertConfig.from_pretrained(folder, local_files_only=True)
-        model = transformers.BertForMaskedLM.from_pretrained(
+        config = getattr(transformers, f"{kind}Config").from_pretrained(folder, local_files_only=True)
+        model = getattr(transformers, f"{kind}ForMaskedLM").from_pretrained(
             folder, config=config, local_files_only=True, attn_implementation="eager"
         )
         tokenizer = None
@@ -48,14 +52,14 @@ def as_bridge(folder: Path, device: str) -> TransformerBridge:
             )
     except Exception as error:  # of many kinds, such as KeyError for a tokenizer without its added tokens
         found = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{folder}: expected a whole BERT of Hugging Face's, found: {found}") from error
+        raise ValueError(f"{folder}: expected a whole {kind} of Hugging Face's, found: {found}") from error
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # of the library of tokenizers, which is no Exception
             raise
-        raise ValueError(f"{folder}: expected the tokenizer of a BERT, found: {error}") from error
+        raise ValueError(f"{folder}: expected the tokenizer of a {kind}, found: {error}") from error
     model.eval().requires_grad_(False)
     return build_bridge_from_module(
-        model, "BertForMaskedLM", hf_config=model.config, tokenizer=tokenizer, device=device
+        model, f"{kind}ForMaskedLM", hf_config=model.config, tokenizer=tokenizer, device=device
     )
 
 

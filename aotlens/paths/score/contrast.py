@@ -56,8 +56,14 @@ def contrast(cfg: ModelConfig, scores: Float[Tensor, "query key"], query: Any, k
     i, j = _position("query", query, n_pos), _position("key", key, n_pos)
     phi, visible = PHIS[cfg.phi], scores[i].isfinite()
     _require_visible("key", i, j, visible)
+    each_key = cfg.position_kind.rotates or cfg.qk_norm is not None
     if isinstance(against, str) and against == "default":
-        against = "mean" if phi.normalises else None
+        against = "mean" if phi.normalises and not each_key else None
+    if against is not None and each_key:
+        raise ValueError(
+            f"against={against!r}: this model's keys are rotated by their positions or have a norm of their own, so "
+            "that each has another map of the stream, and a difference none; against=None explains the plain score."
+        )
     row = torch.where(visible, scores[i], 0.0)
     log_softmax = scores[i].log_softmax(0) if phi.normalises else None
     weights = torch.zeros_like(row)

@@ -86,6 +86,11 @@ class ScoreExpansion(Result):
         return self.contrast.value
 
     @property
+    def compares(self) -> bool:
+        """Whether it can be compared with other keys: not where each has another map of the stream."""
+        return self.layer.placing is None
+
+    @property
     def log_probability(self) -> float | None:
         """log P_ij of softmax(scores), before any threshold; None for a φ that does not normalise."""
         log_softmax = self.contrast.log_softmax

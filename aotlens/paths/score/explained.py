@@ -83,6 +83,11 @@ def explained_variance(expansion: PathExpansion, head: HeadLike, k: int = 20) ->
     if k < 1:
         raise ValueError(f"explained_variance: expected k ≥ 1, got {k}.")
     layer = scored_layer(expansion, head[0])
+    if layer.placing is not None:
+        raise ValueError(
+            "explained_variance: this model's keys are rotated by their positions or have a norm of their own, so that "
+            "scores of several keys have no one map; expansion.score(head, query, key) explains them one by one."
+        )
     names, queries, keys = _groups(layer, head[1])
     scores = layer.scores[head[1]]
     visible, weights = scores.isfinite(), _weights(expansion, scores)

@@ -6,20 +6,29 @@ With patterns and scales of the earlier layers frozen, the stream x before layer
 
 is linear in it, as is its key; p are positions of kind "qk", which are in no stream. So the layer's queries and keys
 are read off the layers below as logits are off the whole model: by a map behind a norm, with a bias of its own.
+
+Where queries and keys are rotated, or have a norm of their own, the map is another at each position, Q / s_q · w_q R_i
+for query i and K / s_k · w_k R_j for key j, with s_q and s_k frozen too. A score of one query for one key is linear in
+each all the same; a mean over keys has no one map.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aotlens.models import PHIS, hook_names
+from aotlens.models import PHIS, AttentionOnlyTransformer, hook_names
 from aotlens.models.traits import require_without
 from aotlens.paths.expanded import Expanded
 from aotlens.paths.frozen import Frozen, reading_map
+
+#: (rows `[row, d_head]` that a map gives, head, position) → what scores read of them there.
+Placing: TypeAlias = Callable[[Tensor, int, int], Tensor]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,6 +47,9 @@ class ScoredLayer:
     q_positions: Float[Tensor, "head pos d_head"] | None
     """What positions of kind "qk" add to each query; None for a model that has none."""
     k_positions: Float[Tensor, "head pos d_head"] | None
+    placing: tuple[Placing, Placing] | None = None
+    """What a head's queries and keys are at a position, of what its maps give: rows `[row, d_head]` by head and
+    position; None where positions change nothing and they have no norm."""
 
     @property
     def inverse_scale(self) -> Float[Tensor, " pos"]:
@@ -64,9 +76,9 @@ def _scored(expansion: Expanded, layer: int) -> ScoredLayer:
             f"score: a model with phi={model.cfg.phi!r} has no scores; its pattern is a tensor of the model, the same "
             "on every prompt."
         )
-    require_without(model.cfg, "score", ("qk_norm", "score_cap"))
+    require_without(model.cfg, "score", ("score_cap",))
     kind = model.cfg.position_kind
-    if kind.rotates or kind.biases:
+    if kind.biases:
         raise ValueError(
             f"score: this model {kind.meaning}, so a score is no sum over pairs of what was written to the stream "
             "alone. aotlens.paths expands its logits, and aotlens.circuits.qk_circuit(model, head, distance=δ) its "
@@ -101,7 +113,32 @@ def _scored(expansion: Expanded, layer: int) -> ScoredLayer:
         k_bias=k_bias,
         q_positions=q_positions,
         k_positions=k_positions,
+        placing=_placing(model, layer, queries, keys),
     )
+
+
+def _placing(
+    model: AttentionOnlyTransformer, layer: int, queries: Tensor, keys: Tensor
+) -> tuple[Placing, Placing] | None:
+    """Of queries and keys `[pos, head, d_head]` of the prompt, whose norms are frozen."""
+    cfg, attn = model.cfg, model.blocks[layer].attn
+    if not cfg.position_kind.rotates and cfg.qk_norm is None:
+        return None
+    order = model.order(len(queries), layer)
+
+    def placing(norm: Any, parts: Tensor) -> Placing:
+        scale = None if norm is None else norm.scale(parts)[..., 0].expand(parts.shape[:2])
+
+        def place(rows: Tensor, head: int, position: int) -> Tensor:
+            if norm is not None and scale is not None:
+                gain = norm.gain(cfg.n_heads).expand(cfg.n_heads, -1)[head]
+                rows = rows / scale[position, head] * gain.to(rows)
+            return order.at(position)(rows) if order.rotation is not None else rows
+
+        return place
+
+    norms = (None, None) if cfg.qk_norm is None else (attn.q_norm, attn.k_norm)
+    return placing(norms[0], queries), placing(norms[1], keys)
 
 
 def _below(frozen: Frozen, layer: int, *, R: Tensor, out_bias: Tensor, logits: Tensor) -> Frozen:

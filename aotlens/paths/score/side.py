@@ -131,7 +131,11 @@ def sides_of(layer: ScoredLayer, head: int, contrast: Contrast) -> tuple[ScoreSi
     positions: tuple[Tensor, Tensor] | tuple[None, None] = (None, None)
     if layer.q_positions is not None and layer.k_positions is not None:
         positions = (layer.q_positions[head], layer.k_positions[head])
+    maps = [(layer.W_Q[head], layer.q_bias[head]), (layer.W_K[head], layer.k_bias[head])]
+    if layer.placing is not None:
+        places = zip(maps, layer.placing, (contrast.query, contrast.key), strict=True)
+        maps = [(place(W, head, at), place(own[None], head, at)[0]) for (W, own), place, at in places]
     return (
-        ScoreSide(layer, at_query, layer.W_Q[head], layer.q_bias[head], positions[0]),
-        ScoreSide(layer, contrast.coefficients, layer.W_K[head], layer.k_bias[head], positions[1]),
+        ScoreSide(layer, at_query, *maps[0], positions[0]),
+        ScoreSide(layer, contrast.coefficients, *maps[1], positions[1]),
     )

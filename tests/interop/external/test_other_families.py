@@ -3,6 +3,7 @@ are opened as the folders that they write."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -158,3 +159,23 @@ def test_a_gpt_bigcode_has_gpt2s_names_and_its_heads_in_another_order(tmp_path: 
         noisy(transformers.GPTBigCodeForCausalLM(config)).save_pretrained(tmp_path / str(multi_query))
         with refused("outside the family", "model_type='gpt_bigcode'", error=CheckpointError):
             aotlens.load(tmp_path / str(multi_query))
+
+
+@torch.no_grad()
+def test_a_roberta_is_a_bridge() -> None:
+    config = transformers.RobertaConfig(
+        vocab_size=11, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12, pad_token_id=10
+    )
+    theirs = noisy(transformers.RobertaForMaskedLM(config))
+    model: Any = aotlens.load(theirs, "cpu")
+    assert isinstance(model, TransformerBridge)
+    torch.testing.assert_close(model(TOKENS), theirs(TOKENS).logits, rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_distilgpt2_is_a_gpt2_of_fewer_layers(tmp_path: Path) -> None:
+    theirs = small("gpt2")
+    theirs.save_pretrained(tmp_path)
+    said = json.loads((tmp_path / "config.json").read_text())
+    write_json(tmp_path / "config.json", {**said, "_num_labels": 1, "id2label": {"0": "LABEL_0"}, "n_ctx": 8})
+    torch.testing.assert_close(aotlens.load(tmp_path, "cpu")(TOKENS), theirs(TOKENS).logits, rtol=1e-5, atol=1e-5)
