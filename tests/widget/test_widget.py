@@ -167,7 +167,8 @@ def test_tokens_are_shaded_by_the_row_or_by_the_column(show):
         shades = "all => all.map(chip => parseFloat(chip.style.getPropertyValue('--heat')))"
         heat = np.array(page.locator(".chip").evaluate_all(shades))
         line = maps.values[1, 2, 30] if direction == "to" else maps.values[1, 2, :, 30]
-        np.testing.assert_allclose(heat, 100 * line / line.max(), atol=0.5)
+        # Shades are whole per cents, and entries steps of a byte.
+        np.testing.assert_allclose(heat, 100 * line / line.max(), atol=0.8)
 
 
 def test_keys_walk_lock_and_let_go(show):
