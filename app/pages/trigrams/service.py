@@ -76,7 +76,7 @@ class Trigrams:
         self, asked: Mapping[str, Any], row: Any = None, checked: Any = None, *, keep: bool = False
     ) -> Shown:  # fmt: skip
         """What the page says that it shows; `keep` a text that was pasted."""
-        given = {name: value for name, value in asked.items() if name != "pasted"}
+        given = {name: value for name, value in asked.items() if name in TrigramsState.__dataclass_fields__}
         head = given["head"]
         state = TrigramsState(**{**given, "head": None if head is None else (int(head[0]), int(head[1])), "row": row})
         if state.corpus != PASTED:
