@@ -25,6 +25,7 @@ from tests.model_kinds import CALLS, KINDS, PAGE, SIZES, build, outcome, page, p
 
 OF_PATHS = ("MHSA", "MSSA", "ALiBi", "Llama", "NeoX", "Qwen3")
 OF_CIRCUITS = (*OF_PATHS, "OLMo 2", "Gemma 2")
+SLOW = ("heads.sufficient_heads", "heads.atlas", "heads.sharpest_circuits", "distill.distill_heads")
 OF_PATCHES = (*OF_PATHS, "OLMo 1")
 
 
@@ -38,7 +39,7 @@ def ids(model: AttentionOnlyTransformer) -> Tensor:
     return prompt(model)
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in CALLS])
 def test_a_page_says_which_analysis_takes_which_model(name: str) -> None:
     models = {kind: build(kind) for kind in KINDS}
     written = PAGE.read_text(encoding="utf-8").splitlines()
