@@ -14,7 +14,7 @@ from app.core.security import secure
 from app.core.sessions import keep_sessions
 from app.core.settings import Settings
 from app.pages import PAGES, grouped
-from app.shell import checking, find, ids, navigation, python, static
+from app.shell import checking, find, ids, navigation, own_texts, python, static
 from app.shell.app import App
 from app.shell.browser import Browser, Link
 from app.shell.frame import frame
@@ -58,6 +58,7 @@ def create_app(settings: Settings, core: Core | None = None, *, pages: Sequence[
         first=partial(navigation.first_picture, app, groups),
     )  # fmt: skip
     tell_health(app.server, core)
+    own_texts.serve(app.server, core)
     find.serve(app.server, core, {page.title: page.path for page in pages if page.in_navigation})
     keep_sessions(app.server)
     compress(app.server, core.memory)

@@ -107,6 +107,8 @@ class Address(Generic[State]):
                 value = field.read(raw)
                 if core is not None and field.check is not None:
                     field.check(core, state, value)
+                if core is not None and field.meant is not None:
+                    value = field.meant(core, value)
             except Unfit as unfit:
                 value = unfit.taken[0] if unfit.taken else getattr(self._first, name)
                 sentences.append(self.sentence(name, raw, unfit.expected, value))

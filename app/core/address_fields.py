@@ -7,11 +7,14 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.core import address_checks as checks
 from app.core.address_checks import Check, Unfit
 from app.core.address_values import MAX_DIGITS, dotted, number, read_pair, read_whole
+
+if TYPE_CHECKING:
+    from app.core import Core
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +31,8 @@ class Field:
     browser: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """How the browser joins a list (`join`), names what is true (`word`) or shortens numbers (`digits`)."""
     check: Check | None = None
+    meant: Callable[[Core, Any], Any] | None = None
+    """What a value of the address stands for, where it is a name of something that is kept."""
     json: type | None = str
     """What JSON has for it, where that is no number: a list, a text, true or false."""
 
@@ -85,7 +90,7 @@ def text(
     expected: str = "",
     blank: bool = False,
     key: str | None = None,
-    check: Check | None = None,
+    **rest: Any,
 ) -> Any:
     """Any text; of at most so many characters, or of a form (`expected` says which)."""
 
@@ -96,7 +101,7 @@ def text(
             raise Unfit(f"a text of at most {most} characters", value[:most])
         return value
 
-    return _field(default, read=read, blank=blank, key=key, check=check)
+    return _field(default, read=read, blank=blank, key=key, **rest)
 
 
 def whole(
@@ -250,8 +255,10 @@ def head(*of: str, key: str | None = None) -> Any:
 
 
 def prompt() -> Any:
-    """A text to run: itself, or the key under which a long one is kept (`Corpora.addressed`)."""
-    return text(blank=True, check=checks.prompt)
+    """A text to run. The address says it, or the key under which a long one is kept (`Corpora.addressed`)."""
+    return text(
+        blank=True, check=checks.prompt, meant=lambda core, value: core.corpora.prompt(value), browser={"prompt": True}
+    )
 
 
 def heads(*of: str, key: str | None = None) -> Any:

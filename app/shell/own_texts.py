@@ -9,7 +9,9 @@ from typing import Any
 
 import dash_mantine_components as dmc
 from dash import Input, Output, State, ctx, dcc, html, no_update
+from flask import Flask, Response, request
 
+from app.core import Core
 from app.core.corpora import PASTED, Corpora
 from app.core.errors import RequestError
 from app.core.own_texts import too_large
@@ -19,6 +21,17 @@ from app.shell.app import App
 from app.shell.browser import Browser
 from app.shell.callbacks import part, spoken
 from app.shell.props import props, stores, values
+
+
+def serve(server: Flask, core: Core) -> None:
+    """Keeps a text that is sent, and answers what an address says of it (static/address.js)."""
+
+    @server.post("/texts")
+    def keep() -> Response:
+        text = request.get_data(cache=False).decode("utf-8", errors="replace")
+        if len(text) > core.settings.max_pasted:
+            return Response(status=413)
+        return Response(core.corpora.addressed(text), mimetype="text/plain")
 
 
 def text_choice(id: str, corpora: Corpora, value: str | None, **rest: Any) -> dmc.Select:

@@ -52,7 +52,7 @@ class CircuitsState:
     """The block that is shown in full; None: that of the largest entry."""
     z: int = address.whole(FIRST_Z)
     """Of the pairs above their null, those with at least this z-score are drawn."""
-    text: str | None = address.text(blank=True)
+    text: str | None = address.prompt()
     """The text on the Heads page, for the way back."""
     view: View = address.choice(get_args(View), "map")
     """The panel that is open at the left; `beside` is at the right."""

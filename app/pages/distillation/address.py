@@ -30,7 +30,7 @@ class DistillationState:
     """None: the most FFN-like."""
     corpus: str | None = address.corpus()
     """The text that a new distillation reads: a name that the server knows, or the key of one's own."""
-    text: str | None = address.text(blank=True)
+    text: str | None = address.prompt()
     """None: the first example."""
     view: View = address.choice(get_args(View), "heads")
     """The panel that is open at the left; `beside` is at the right."""

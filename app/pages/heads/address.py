@@ -19,7 +19,7 @@ class HeadsState:
     """Everything that the Heads page shows."""
 
     checkpoint: str | None = address.checkpoint()
-    text: str | None = address.text(blank=True)
+    text: str | None = address.prompt()
     """None: the first example."""
     head: tuple[int, int] | None = address.head()
     position: int | None = address.position(FIRST)

@@ -33,7 +33,7 @@ def register(app: App, core: Core) -> None:
     """Both routes."""
 
     def answered(make: Callable[[PromptResult, HeadsState], bytes]) -> Response:
-        state = ADDRESS.parse(request.query_string.decode())
+        state, _ = ADDRESS.read(request.query_string.decode(), core)
         checkpoint = state.checkpoint or core.catalog.default()
         prompt = {"checkpoint": checkpoint, "text": core.inference.opening(checkpoint, state.text)}
         try:

@@ -34,7 +34,7 @@ class PathsState:
     """Everything that the Paths page shows."""
 
     checkpoint: str | None = address.checkpoint()
-    text: str | None = address.text(blank=True)
+    text: str | None = address.prompt()
     """None: the first example."""
     position: int | None = address.position(FIRST)
     """The token after which the target stands; None: the last."""

@@ -10,9 +10,29 @@
         return String(Number(value.toPrecision(field.digits)));
     }
 
+    // A prompt longer than that is kept by the server, and the address says the key (app/shell/own_texts.py).
+    const LONGEST = 600;
+    const keys = new Map(); // by the text: what an address says of it (null: nothing), or a promise until that is known
+
+    function keyOf(text) {
+        if (!keys.has(text)) {
+            const asked = fetch("/texts", { method: "POST", headers: { "Content-Type": "text/plain" }, body: text });
+            keys.set(text, asked.then((answer) => (answer.ok ? answer.text() : null), () => null).then(function (key) {
+                keys.set(text, key);
+            }));
+        }
+        return keys.get(text);
+    }
+
+    // The promises of keys that an address of these values needs.
+    const awaited = (page, values) => Object.entries(addresses[page].fields)
+        .filter(([name, field]) => field.prompt && values[name]?.length > LONGEST)
+        .map(([name]) => keyOf(values[name])).filter((key) => key instanceof Promise);
+
     // What stands in the address; null for nothing.
     function written(value, field) {
         if (value === null || value === undefined) return null;
+        if (field.prompt && keys.has(value) && !(keys.get(value) instanceof Promise)) return keys.get(value);
         let text;
         if (field.word) text = value ? field.word : "";
         else if (Array.isArray(value)) text = value.map((part) => plain(part, field)).join(field.join);
@@ -51,6 +71,7 @@
     // A head or a tab that is chosen is a step of Back, at most one a second, where the page's script can go there by itself.
     const STEPS = ["head", "tab"], A_STEP = 1000; // milliseconds
     let shown = null, here = "", stepped = 0; // the page and the address that it shows
+    let writes = 0;
 
     function differing(page, from, to) {
         const [before, after] = [from, to].map((href) => new URLSearchParams(href.split("?")[1]));
@@ -95,6 +116,11 @@
         write: function (page, values) {
             const path = location.pathname.replace(/(.)\/+$/, "$1");
             if (!addresses[page].paths.includes(path) || Object.values(values).includes(undefined)) return;
+            const mine = ++writes, keys = awaited(page, values);
+            if (keys.length) {
+                Promise.all(keys).then(() => { if (mine === writes) window.aotlens.address.write(page, values); });
+                return;
+            }
             // Not through dcc.Location: setting its search would draw the page anew.
             const href = format(page, values), isStep = shown === page && canStep(page, href);
             if (isStep) stepped = Date.now();
