@@ -22,6 +22,7 @@ CONTRAST = {"resultTypes": ["violations"], "runOnly": {"type": "rule", "values":
 
 def answered(page: Page) -> None:
     """Scrolls past every panel, so that each is asked for, and waits until all have answered."""
+    expect(page.locator(".first")).to_have_count(0)  # the first picture has given way
     for panel in page.locator(".panel").all():
         if panel.is_visible():
             panel.scroll_into_view_if_needed()

@@ -57,7 +57,8 @@
         const widths = columns.map(function (column) {
             const { headerName } = column.getColDef();
             const header = headerName ? longestWord(headerName) + (column.getSort() ? SORTED : 0) : 0;
-            return Math.ceil(Math.max(texts.get(column.getColId()) || 0, header) + PADDING);
+            const width = Math.ceil(Math.max(texts.get(column.getColId()) || 0, header) + PADDING);
+            return Math.max(width, column.getMinWidth()); // the grid refuses all widths where one is less
         });
         const flexible = api.getAllDisplayedColumns().length > columns.length;
         const total = widths.reduce((sum, width) => sum + width, 0);
