@@ -25,7 +25,7 @@ from aotlens.data import common_positions
 from aotlens.evaluate import token_losses
 from aotlens.heads.patterns import AttentionPatterns, patterns_and_logits
 from aotlens.heads.without import without
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
 
 if TYPE_CHECKING:
@@ -226,6 +226,7 @@ def run_prompt(
     Time: one forward pass; with `losses`, a model that sees both sides takes another for each token (`token_losses`).
     Raises `ValueError` for a text that the model does not read, and as `without` and `token_losses`.
     """
+    require_ours(model, "run_prompt")
     heads = as_heads(ablated, model.cfg, at_least=0)
     with without(model, heads, how, reference=reference) if heads else nullcontext():
         patterns, logits = patterns_and_logits(model, text)

@@ -91,6 +91,7 @@ def folded_norm(model: AttentionOnlyTransformer, layer: int | None) -> FoldedNor
 def folded_output_norm(model: AttentionOnlyTransformer, layer: int) -> FoldedNorm:
     """The norm of what the heads of `layer` write together, before it is added to the stream; nothing where the model
     has none."""
+    require_ours(model, "folded_output_norm")
     norm = model.blocks[layer].ln1_post if model.cfg.norms_output else None
     return _folded(model, norm, hook_names.block(layer, "ln1_post.hook_scale"))
 
