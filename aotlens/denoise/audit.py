@@ -147,7 +147,7 @@ class DenoisingAudit(Result):
         `rotated_ratio…` are the ratios in rotated subspaces, which start at another SNR and so are no null of
         `ratio`. All p are one-sided, over rotations on this text.
         """
-        return self._frame("turned", self.snr, self.null_snr, self.rotated_snr, self.groupings)
+        return self._frame("rotated", self.snr, self.null_snr, self.rotated_snr, self.groupings)
 
     def pca_frame(self) -> pd.DataFrame:
         """The same in principal directions of heads' tokens; `random_…` are those of random groups."""

@@ -120,7 +120,7 @@ class Scores:
         explained = self.explain(question)
         score = explained.score
         if not score.compares:
-            return [("plain", "nothing: the plain score")]
+            return [("plain", "raw score")]
         others = [key for key in _by_score(score) if key != score.key]
         first = [0] if 0 in others else []
         kept = [*first, *(key for key in others if key)][: _OTHERS + 1]

@@ -18,11 +18,14 @@ else:  # who makes or reads a bridge imports it: that takes as long as PyTorch
 
 def is_bert(config: dict[str, Any]) -> bool:
     """Whether Hugging Face's configuration is one of BERT or RoBERTa."""
-    return config.get("model_type") in _KINDS
+    kind = config.get("model_type")
+    return isinstance(kind, str) and kind in _KINDS
 
 
 #: The beginning of a kind's classes in `transformers`.
 _KINDS = {"bert": "Bert", "roberta": "Roberta"}
+#: What a kind is called.
+NAMES = {"bert": "BERT", "roberta": "RoBERTa"}
 _TOKENIZER = ("tokenizer.json", "vocab.txt", "vocab.json")
 
 
@@ -36,7 +39,8 @@ def as_bridge(folder: Path, device: str) -> TransformerBridge:
     import transformers
     from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_from_module
 
-    kind = _KINDS[read_json(folder / "config.json")["model_type"]]
+    model_type = read_json(folder / "config.json")["model_type"]
+    kind, name = _KINDS[model_type], NAMES[model_type]
     _require_room(folder)
     require_small(folder)
     has_tokenizer = any((folder / name).is_file() for name in _TOKENIZER)
@@ -52,11 +56,11 @@ def as_bridge(folder: Path, device: str) -> TransformerBridge:
             )
     except Exception as error:  # of many kinds, such as KeyError for a tokenizer without its added tokens
         found = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{folder}: expected a whole {kind} of Hugging Face's, found: {found}") from error
+        raise ValueError(f"{folder}: expected a whole {name} of Hugging Face's, found: {found}") from error
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # of the library of tokenizers, which is no Exception
             raise
-        raise ValueError(f"{folder}: expected the tokenizer of a {kind}, found: {error}") from error
+        raise ValueError(f"{folder}: expected the tokenizer of a {name}, found: {error}") from error
     model.eval().requires_grad_(False)
     return build_bridge_from_module(
         model, f"{kind}ForMaskedLM", hf_config=model.config, tokenizer=tokenizer, device=device

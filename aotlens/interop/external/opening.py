@@ -111,9 +111,8 @@ def open_external(
         described = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
         if bert.is_bert(described) and config is None:
             bridge = bert.as_bridge(folder, str(target))
-            opened = Opened(
-                model=bridge, format=f"{described['model_type']}, as a TransformerBridge", path=folder, config=described
-            )
+            name = f"{bert.NAMES[described['model_type']]}, as a TransformerBridge"
+            opened = Opened(model=bridge, format=name, path=folder, config=described)
             return _checked(opened, check)
         material = read_material(folder, weights)
     plan, settings = _plan(material, config, key_map, check is not None)

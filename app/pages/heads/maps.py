@@ -33,9 +33,10 @@ def register(app: App, core: Core) -> None:
     """Both routes."""
 
     def answered(make: Callable[[PromptResult, HeadsState], bytes]) -> Response:
-        state, _ = ADDRESS.read(request.query_string.decode(), core)
+        state = ADDRESS.parse(request.query_string.decode())
         checkpoint = state.checkpoint or core.catalog.default()
-        prompt = {"checkpoint": checkpoint, "text": core.inference.opening(checkpoint, state.text)}
+        text = None if state.text is None else core.corpora.prompt(state.text)
+        prompt = {"checkpoint": checkpoint, "text": core.inference.opening(checkpoint, text)}
         try:
             ask(core, prompt)
         except (RequestError, CheckpointError):

@@ -240,7 +240,7 @@ def test_services_of_text_say_where_models_of_images_are_shown(image_core: Core)
     asked: dict[str, Callable[[], object]] = {
         "heads": lambda: image_core.inference.analyse(name, "a text"),
         "atlas": lambda: services["atlas"].start(AtlasRequest(checkpoint=name, corpus="", tokens=100)),
-        "compare": lambda: services["compare"].panes(services["compare"].asked_of(CompareState(left=name))),
+        "compare": lambda: services["compare"].of_address(CompareState(left=name)),
         "distillation": lambda: services["distillation"].start(
             DistillationRequest(checkpoint=name, corpus="", hidden=(4,), heads=None, seeds=1, tokens=100, costs=False)
         ),

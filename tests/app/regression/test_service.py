@@ -124,7 +124,7 @@ def test_motifs_and_the_support(service: Regressions) -> None:
     with refused("Nonzero weights", error=RequestError):
         service.workshop.result(SUPPORT, chosen)
     sparse = service.chosen(THREE(nonzero=1))
-    says(SUPPORT.caption(sparse, service.workshop.result(SUPPORT, sparse)), "of 6 heads", "256 of them")
+    says(SUPPORT.caption(sparse, service.workshop.result(SUPPORT, sparse)), "of 6 heads", "256")
 
 
 def test_files_hold_what_is_shown(service: Regressions) -> None:
