@@ -252,7 +252,7 @@ def tables(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) 
              "rank correlation with the pattern consistency"], by_checkpoint),
         f"The two best and worst heads of each, {WIDTH} units (95% interval over stretches of the held-out text and "
         "seeds, so of these texts alone)": (
-            ["checkpoint", "head", "attends to", "error", "linear", "floor", "constancy"], best),
+            ["checkpoint", "head", "attends to", "error", "linear", "floor", "pattern consistency"], best),
     }  # fmt: skip
     for name, cost in costs.items():
         rows = [

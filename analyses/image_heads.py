@@ -12,6 +12,7 @@ NAME-maps.png: images, and beneath them the maps of the most consistent heads. S
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 import aotlens
@@ -29,13 +31,15 @@ from aotlens.denoise import DenoisingAudit, audit
 from aotlens.heads import SemanticConsistency, image_maps, semantic_consistency
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from aotlens.paths import PatchCurves, patch_contributions, patch_curves
-from aotlens.plots import audit_curves, image_sprite, overlay_grid
+from aotlens.plots import audit_curves, overlay_grid
 from aotlens.plots.display import DISPLAY
 
 #: Heads and images of the figure of maps.
 _MOST_HEADS, _MOST_IMAGES = 8, 8
 #: Heads of the picture, and the pixels of a side of each of its squares.
 _ROWS, _CELL = 5, 64
+#: Between them, and what covers them.
+_GAP, _BLUE = 2, np.array([0, 92, 170])
 
 
 def on_digits(*, n_steps: int = 400, seed: int = 0) -> tuple[AttentionOnlyTransformer, Tensor, ImageSet]:
@@ -196,8 +200,25 @@ def picture_of_heads(
     first = pixels.by_turns()[: len(pixels.classes)]
     attention = image_maps(model, images[first]).attention()
     heads = [attention[:, layer, head] for layer, head in consistency.ranking()[:_ROWS]]
-    maps = np.stack([np.zeros_like(heads[0]), *heads])
-    return image_sprite(pixels.images[first].numpy(), maps, cell=_CELL)
+    rows = [np.zeros_like(heads[0]), *heads]
+    sheet = Image.new("RGBA", (len(first) * (_CELL + _GAP) - _GAP, len(rows) * (_CELL + _GAP) - _GAP))
+    for row, maps in enumerate(rows):
+        for column, (image, attended) in enumerate(zip(pixels.images[first].numpy(), maps, strict=True)):
+            sheet.paste(_overlaid(image[0], attended), (column * (_CELL + _GAP), row * (_CELL + _GAP)))
+    buffer = io.BytesIO()
+    sheet.save(buffer, format="PNG")
+    return buffer.getvalue()
+
+
+def _overlaid(grey: np.ndarray, attended: np.ndarray) -> Image.Image:
+    """An image in middle greys, the bluer where more is attended to."""
+    size = (_CELL, _CELL)
+    base = 96 + 140 / 255 * np.asarray(Image.fromarray(grey).resize(size, Image.Resampling.NEAREST), dtype=float)
+    share = Image.fromarray((attended / (attended.max() or 1)).astype(np.float32)).resize(
+        size, Image.Resampling.NEAREST
+    )
+    cover = 0.9 * np.asarray(share)[..., None]
+    return Image.fromarray(np.rint((1 - cover) * base[..., None] + cover * _BLUE).astype(np.uint8))
 
 
 def models(chosen: Any) -> Iterator[tuple[str, AttentionOnlyTransformer, Tensor, ImageSet]]:
