@@ -184,7 +184,7 @@ class ModelConfig:
     @property
     def shortest_window(self) -> int:
         """Up to how many positions every layer sees all that are visible."""
-        return min((each for each in self.windows or () if each is not None), default=self.n_ctx)
+        return min(self.n_ctx, *(each for each in self.windows or () if each is not None), self.n_ctx)
 
     def window(self, layer: int) -> int | None:
         """How many positions a layer's queries see, their own and those before; None for all that are visible."""

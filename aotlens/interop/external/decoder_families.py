@@ -85,9 +85,16 @@ class Family:
     """Tensors of a layer that are used twice, where the file has no second: its name, by the first's."""
     embedding: Callable[[Mapping[str, Tensor], Tensor, Settings], Tensor] | None = None
     """What is done to the embedding before the first layer reads it."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that config.json may leave out, where they are not those of most families."""
 
 
 def _llama(s: Settings) -> dict[str, Any]:
+    s.refuse(partial_rotary_factor=1.0)  # a setting of theirs that their code leaves alone
+    return _gated(s)
+
+
+def _gated(s: Settings) -> dict[str, Any]:
     bias = bool(s.get("attention_bias", "mlp_bias", default=False))
     return {
         **s.rotary(), "norm": "rms", "norm_eps": s.get("rms_norm_eps", default=1e-6), "gated_mlp": True,
@@ -98,6 +105,10 @@ def _llama(s: Settings) -> dict[str, Any]:
 
 def _mistral(s: Settings) -> dict[str, Any]:
     return {**_llama(s), **s.windows(s.values.get("sliding_window"))}
+
+
+def _phi3(s: Settings) -> dict[str, Any]:
+    return {**_gated(s), **s.windows(s.values.get("sliding_window"))}
 
 
 def _qwen2(s: Settings) -> dict[str, Any]:
@@ -128,8 +139,8 @@ def _gemma_normed(s: Settings, every: float) -> dict[str, Any]:
     s.refuse(use_bidirectional_attention=False)
     layers = [(layer + 1) % every != 0 for layer in range(s.n_layers)]
     scale = s.positive("query_pre_attn_scalar", default=256) ** -0.5
-    windows = s.windows(s.get("sliding_window", default=4096), layers)
-    return {**_gemma(s), "norm_place": "both", "attn_scale": scale, **windows}
+    windows = s.windows(s.get("sliding_window", default=4096), layers, kept=True)
+    return _local({**_gemma(s), "norm_place": "both", "attn_scale": scale, **windows})
 
 
 def _gemma(s: Settings) -> dict[str, Any]:
@@ -145,13 +156,30 @@ def _olmo2(s: Settings) -> dict[str, Any]:
     return {**_llama(s), "norm_place": "output", "qk_norm": "layer", **s.windows(s.get("sliding_window"))}
 
 
+def _olmo3(s: Settings) -> dict[str, Any]:
+    """Of older files, `rope_theta` and `rope_scaling` are those of layers without a window."""
+    layers = [(layer + 1) % 4 != 0 for layer in range(s.n_layers)]
+    local = {"rotary_local": {"base": 500_000.0, "dim": s.d_head}}
+    return _local({**local, **_olmo2(s), **s.windows(s.get("sliding_window"), layers, kept=True)})
+
+
+def _local(fields: dict[str, Any]) -> dict[str, Any]:
+    """Without what is of layers with a window where there is none, or where they rotate as the others do."""
+    same = fields.get("rotary_local") in (None, fields["rotary"])
+    if same or not fields.get("windows"):
+        fields["rotary_local"] = None
+    if same and fields.get("windows") and all(each in (None, fields["n_ctx"]) for each in fields["windows"]):
+        fields["windows"] = None
+    return fields
+
+
 def _stablelm(s: Settings) -> dict[str, Any]:
     s.refuse(qk_layernorm=False)
     eps = s.get("layer_norm_eps", default=1e-5)
     qkv = bool(s.get("use_qkv_bias", default=False))
     parallel = bool(s.get("use_parallel_residual", default=False))
     return {
-        **_llama(s), **s.rotary(0.25), "norm": "layernorm", "norm_eps": eps, "qkv_bias": qkv, "parallel": parallel,
+        **_gated(s), **s.rotary(0.25), "norm": "layernorm", "norm_eps": eps, "qkv_bias": qkv, "parallel": parallel,
     }  # fmt: skip
 
 
@@ -248,20 +276,26 @@ def _scaled(tensors: Mapping[str, Tensor], embedding: Tensor, s: Settings) -> Te
 #: By `model_type`. A family that is one of these but for its settings is a line here.
 FAMILIES: dict[str, Family] = {
     "llama": _OF_LLAMA,
-    "mistral": _like_llama(fields=_mistral),
+    "mistral": _like_llama(fields=_mistral, defaults={"sliding_window": 4096}),
     "qwen2": _like_llama(fields=_qwen2),
     "qwen3": _like_llama(fields=_qwen3, names={**_LLAMA, **_QK_NORMS}),
     "gemma": _like_llama(fields=_gemma, tied=True, embedding=_scaled),
     "gemma2": _like_llama(fields=_gemma2, tied=True, embedding=_scaled, names={**_LLAMA, **_OUTPUT_NORMS}),
     "gemma3_text": _like_llama(
-        fields=_gemma3, tied=True, embedding=_scaled, names={**_LLAMA, **_OUTPUT_NORMS, **_QK_NORMS}
+        fields=_gemma3, tied=True, embedding=_scaled, names={**_LLAMA, **_OUTPUT_NORMS, **_QK_NORMS},
+        defaults={"rope_theta": 1_000_000.0, "rope_local_base_freq": 10_000.0},
     ),
     "olmo": _like_llama(fields=_olmo),
-    "olmo2": _like_llama(fields=_olmo2, names={**_LLAMA, **_OUTPUT_NORMS, **_QK_NORMS}),
-    "olmo3": _like_llama(fields=_olmo2, names={**_LLAMA, **_OUTPUT_NORMS, **_QK_NORMS}),
+    "olmo2": _like_llama(
+        fields=_olmo2, names={**_LLAMA, **_OUTPUT_NORMS, **_QK_NORMS}, defaults={"rms_norm_eps": 1e-5}
+    ),
+    "olmo3": _like_llama(
+        fields=_olmo3, names={**_LLAMA, **_OUTPUT_NORMS, **_QK_NORMS},
+        defaults={"rms_norm_eps": 1e-5, "rope_theta": 500_000.0, "sliding_window": 4096},
+    ),
     "stablelm": _like_llama(fields=_stablelm, alike={"input_layernorm.": "post_attention_layernorm."}),
     "phi3": _like_llama(
-        fields=_mistral, side_by_side={
+        fields=_phi3, defaults={"rms_norm_eps": 1e-5}, side_by_side={
             "self_attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
             "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
         },

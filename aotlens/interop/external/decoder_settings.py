@@ -87,11 +87,9 @@ class Settings:
     def n_ctx(self, *names: str) -> int:
         return int(self.get(*names, default=2048))
 
-    def windows(
-        self, window: Any, layers: Sequence[bool] | None = None, context: str = "max_position_embeddings"
-    ) -> dict[str, Any]:
+    def windows(self, window: Any, layers: Sequence[bool] | None = None, *, kept: bool = False) -> dict[str, Any]:
         """The windows of layers: of those that `layer_types` calls sliding, or else of those that `layers` says (None:
-        of all)."""
+        of all). One as long as the context is none, unless it is `kept` since its layers rotate otherwise."""
         kinds = self.get("layer_types")
         if kinds is not None:
             strange = sorted(set(map(str, kinds)) - {_SLIDING, "full_attention"})
@@ -103,4 +101,7 @@ class Settings:
         if type(window) is not int or window < 1 or len(layers) < self.n_layers:
             self.problems.append(f"a window of {window!r} positions for {len(layers)} of {self.n_layers} layers")
             return {}
-        return {"windows": [window if sliding else None for sliding in layers]} if window < self.n_ctx(context) else {}
+        n_ctx = self.n_ctx("max_position_embeddings")
+        if window >= n_ctx and not kept:
+            return {}
+        return {"windows": [min(window, n_ctx) if sliding else None for sliding in layers]}

@@ -38,7 +38,7 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
     )  # fmt: skip
     if n_layers > len(tensors):
         raise ValueError(f"{path}: expected tensors of each of {n_layers:,} layers, found {len(tensors)} in all.")
-    s = Settings(config, n_layers, [])
+    s = Settings({**family.defaults, **config}, n_layers, [])
     fields = family.fields(s)
     n_heads, d_head = s.n_heads, s.d_head
     if n_heads < 1 or (s.get("head_dim") is None and s.d_model % n_heads):

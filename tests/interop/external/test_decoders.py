@@ -132,6 +132,43 @@ def test_settings_of_older_files_are_read_as_those_of_newer_ones(tmp_path: Path)
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("case", ["llama", "gemma2", "gemma3_text", "olmo2", "olmo3", "phi3", "stablelm"])
+def test_settings_that_are_left_out_are_the_familys_own(tmp_path: Path, case: str) -> None:
+    """Small weights and embeddings, so that an epsilon counts."""
+    model_type, config_type, fields = CASES[case]
+    shape = {name: value for name, value in fields.items() if name in WIDE} | {"num_hidden_layers": 4}
+    torch.manual_seed(0)
+    model = model_type(config_type(**shape, attn_implementation="eager")).eval()
+    for weight in model.parameters():
+        weight.mul_(0.2 if weight.ndim > 1 else 1.0)
+    model.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    for name in ("rms_norm_eps", "layer_norm_eps", "rope_parameters", "rope_theta", "rope_scaling", "sliding_window",
+                 "rope_local_base_freq", "query_pre_attn_scalar"):  # fmt: skip
+        config.pop(name, None)
+    write_json(tmp_path / "config.json", config)
+    tokens = torch.randint(31, (2, 30), generator=torch.Generator().manual_seed(2))
+    expected = model(tokens).logits
+    error = (aotlens.load(tmp_path, "cpu")(tokens) - expected).abs().max() / expected.abs().max()
+    assert float(error) < 1e-4
+
+
+@torch.no_grad()
+def test_the_scaled_frequencies_of_olmo3_are_those_of_layers_without_a_window(tmp_path: Path) -> None:
+    _, _, fields = CASES["olmo3"]
+    scaled = {**fields, "rope_theta": 300.0, "rope_scaling": {"rope_type": "linear", "factor": 8.0}}
+    del scaled["rope_parameters"]
+    torch.manual_seed(0)
+    model = noisy(T.Olmo3ForCausalLM(T.Olmo3Config(**scaled, attn_implementation="eager")))
+    model.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    write_json(tmp_path / "config.json", {**config, "rope_parameters": None, "rope_theta": 300.0,
+                                          "rope_scaling": scaled["rope_scaling"]})  # fmt: skip
+    tokens = torch.arange(20)[None]
+    torch.testing.assert_close(aotlens.load(tmp_path, "cpu")(tokens), model(tokens).logits, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
 def test_a_model_without_its_read_out_says_what_is_missing(tmp_path: Path) -> None:
     theirs("llama").model.save_pretrained(tmp_path / "untied")
     with refused("missing tensors", "unembed.W_U", error=CheckpointError):
@@ -152,6 +189,7 @@ def test_a_model_without_its_read_out_says_what_is_missing(tmp_path: Path) -> No
         ("llama", {"rope_parameters": {"rope_type": "default", "rope_theta": -5.0}}, "rotary base=-5.0"),
         ("llama", {"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "rope_type='yarn'"),
         ("llama", {"hidden_act": "mish"}, "hidden_act='mish'"),
+        ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5"),
         ("mistral", {"sliding_window": 0}, "sliding_window=0"),
         ("gpt_neox", {"num_attention_heads": 5}, "5 heads for a hidden size of 24"),
         ("opt", {"do_layer_norm_before": False}, "do_layer_norm_before=False"),
