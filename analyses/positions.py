@@ -3,51 +3,78 @@
     python -m analyses.positions [CHECKPOINT ...]
 
 A row a checkpoint (default: the bundled ones of two layers of novels without MLPs): the loss on held-out novels that
-its card states; the head with the highest score of each behaviour, measured on random tokens that come twice
-(`aotlens.heads.motif_scores`, the mean over 16 sequences of 2 × 50 tokens); and of rotary heads, by weights alone
-(`aotlens.circuits.reach`), the head that singles out the token before most, in standard deviations over pairs of
-tokens, and the wavelengths of the two pairs of coordinates that raise the score at distance 1 most above its mean
-over the other distances up to 32, over 64 pairs of tokens drawn by their counts
-(`aotlens.circuits.distance_profile`). A model a kind: differences between kinds are those of single trainings. A
-minute.
+its card states, and the head with the highest score of each behaviour on random tokens that come twice
+(`aotlens.heads.motif_scores`, the mean over 16 sequences of 2 × 50 tokens). Of rotary heads, by weights alone, the one
+that singles out the token before most (`aotlens.circuits.reach`), in standard deviations over tokens; and which of its
+frequencies do: of the mean score at distance 1 less that at the other distances up to 32 (tokens by their counts), the
+whole and the fastest pair's part, and the head's previous-token score where its queries have the fastest pair of
+coordinates alone, and all others. A model a kind, which differ in more than positions: differences are those of single
+trainings. A minute.
 """
 
 from __future__ import annotations
 
+import copy
 import sys
 
 import numpy as np
+import torch
 
 import aotlens
 from analyses._claims import markdown, parser
 from aotlens.checkpoints import find_checkpoint
-from aotlens.circuits import distance_profile, reach
+from aotlens.circuits import qk_circuit, reach
+from aotlens.circuits.distance import in_pairs
+from aotlens.conventions import Head
 from aotlens.heads import motif_scores
 from aotlens.models import AttentionOnlyTransformer
+from aotlens.models.positions import frequencies
 
 MODELS = ("novels-2l-mhsa", "novels-2l-rotary", "novels-2l-rotary-mssa")
-#: Pairs of tokens, and distances from 0, over which a head's frequencies are compared.
-N_PAIRS, N_DISTANCES = 64, 33
+#: Distances from 0 over which a head's frequencies are compared.
+N_DISTANCES = 33
 HEADER = (
-    "checkpoint", "positions", "norm", "loss", "less than a bigram", "previous token", "induction",
-    "one token back, by weights (sd)", "by wavelengths",
+    "checkpoint", "positions", "norm", "heads of keys", "weights", "loss", "less than a bigram", "previous token",
+    "induction", "one token back, by weights (sd)", "nats above other distances: all, fastest pair",
+    "previous token with the fastest pair alone, without it",
 )  # fmt: skip
 
 
-def by_weights(model: AttentionOnlyTransformer) -> tuple[str, str]:
-    """The rotary head that singles out the token before most, and the wavelengths it does so with; dashes without."""
+def frequency_parts(model: AttentionOnlyTransformer, head: Head) -> np.ndarray:
+    """Of each pair of coordinates, what it adds to the mean score at distance 1 above the mean of the others."""
+    family = qk_circuit(model, head, biases=True, distance=range(N_DISTANCES))
+    assert model.unigram_counts is not None
+    p = (model.unigram_counts.double() / model.unigram_counts.sum()).to(family.content.A)
+    (u, v, _), (x, y, _) = (in_pairs(model.cfg, rows) for rows in (p @ family.content.A, family.content.B @ p))
+    angles = frequencies(model.cfg)[:, None] * torch.arange(N_DISTANCES)
+    curves = ((u * x + v * y)[:, None] * angles.cos() + (u * y - v * x)[:, None] * angles.sin()).numpy()
+    parts: np.ndarray = curves[:, 1] - np.delete(curves, 1, 1).mean(1)
+    return parts
+
+
+def with_pairs(model: AttentionOnlyTransformer, head: Head, keep_fastest: bool) -> float:
+    """The head's previous-token score with the fastest pair of its queries' coordinates alone, or with all others."""
+    changed = copy.deepcopy(model)
+    coordinates = torch.arange(model.cfg.d_head)
+    first, second, _ = in_pairs(model.cfg, coordinates)
+    fastest = (coordinates == first[0]) | (coordinates == second[0])
+    with torch.no_grad():
+        changed.blocks[head[0]].attn.W_Q[head[1]][:, fastest != keep_fastest] = 0
+    return float(motif_scores(changed, motifs="previous_token", n_sequences=16, half_length=50, seed=0).values[0][head])
+
+
+def by_weights(model: AttentionOnlyTransformer) -> list[str]:
+    """The rotary head that singles out the token before most, and what its frequencies do of that; dashes without."""
     if model.cfg.positions != "rotary":
-        return "–", "–"
+        return ["–"] * 3
     heads = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
     best = max((reach(model, head) for head in heads), key=lambda found: found.previous_token)
-    said = f"{best.head[0]}.{best.head[1]}: {best.previous_token:+.2f}"
-    counts = model.unigram_counts.double().numpy()
-    pairs = np.random.default_rng(0).choice(len(counts), size=(N_PAIRS, 2), p=counts / counts.sum())
-    parts = [distance_profile(model, best.head, int(u), int(v)).by_frequency[:, :N_DISTANCES] for u, v in pairs]
-    by_frequency = np.mean([part[:, 1] - np.delete(part, 1, 1).mean(1) for part in parts], 0)
-    first = np.argsort(-by_frequency)[:2]
-    waves = [f"{2 * np.pi / best.theta[each]:.1f} tokens ({by_frequency[each]:+.2f} nats)" for each in first]
-    return said, ", ".join(waves)
+    parts = frequency_parts(model, best.head)
+    return [
+        f"{best.head[0]}.{best.head[1]}: {best.previous_token:+.2f}",
+        f"{parts.sum():+.2f}, {parts[0]:+.2f}",
+        f"{with_pairs(model, best.head, True):.2f}, {with_pairs(model, best.head, False):.2f}",
+    ]
 
 
 def row(name: str) -> list[str]:
@@ -59,7 +86,19 @@ def row(name: str) -> list[str]:
     loss, bigram = metrics["validation_loss"], metrics["bigram_loss"]
     cfg = model.cfg
     kind = f"{cfg.positions}{' (MSSA)' if cfg.attention == 'mssa' else ''}"
-    return [f"`{name}`", kind, str(cfg.norm), f"{loss:.3f}", f"{bigram - loss:.3f}", *found, *by_weights(model)]
+    size = f"{sum(weight.numel() for weight in model.parameters()):,}"
+    keys = str(cfg.n_kv_heads or cfg.n_heads)
+    return [
+        f"`{name}`",
+        kind,
+        str(cfg.norm),
+        keys,
+        size,
+        f"{loss:.3f}",
+        f"{bigram - loss:.3f}",
+        *found,
+        *by_weights(model),
+    ]
 
 
 def main(argv: list[str] | None = None) -> int:

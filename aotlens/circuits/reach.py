@@ -56,8 +56,9 @@ class Reach(Result):
     amplitudes: Float64[np.ndarray, " pair"]
     """Root mean square over pairs of tokens of √(a_f² + b_f²), nats: how much a frequency can tell distances apart."""
     previous_token: float
-    """The least over δ ≠ 1 of mean ÷ standard deviation, over pairs of tokens, of s(1) − s(δ): above 2 or so, the head
-    scores the token before highest whatever the tokens are."""
+    """The least over δ ≠ 1 of mean ÷ standard deviation of s(1) − s(δ), over a destination and two sources drawn each by
+    itself, as in text other tokens stand at other distances. Large and positive, the head scores the token before above
+    any single other one whatever the tokens are; of many others, the highest may still be above it."""
 
     @property
     def shares(self) -> dict[str, float]:
@@ -122,14 +123,17 @@ def reach(model: AttentionOnlyTransformer, head: HeadLike) -> Reach:
     eye = torch.eye(cfg.d_head, dtype=torch.float64)
     first = rotation(cfg, torch.tensor(1))(eye)
     sums: dict[str, list[Tensor]] = {name: [] for name in ("mean", "v", "u", "uv", "margin")}
+    _, of_source, _, of_both = _terms(q, S_Q, k, S_K, first[None])
+    nearest = of_source + of_both
     R_mean = torch.zeros_like(eye)
     for part, share in zip(distances.split(_AT_ONCE), w.split(_AT_ONCE), strict=True):
         R = rotation(cfg, part[:, None])(eye)  # [distance, d_head, d_head]
         R_mean += torch.einsum("d,dij->ij", share, R)
         for name, value in zip(("mean", "v", "u", "uv"), _terms(q, S_Q, k, S_K, R), strict=True):
             sums[name].append(value)
-        mean, v, u, uv = _terms(q, S_Q, k, S_K, first - R)
-        sums["margin"].append(mean / (v + u + uv).clamp(min=0).sqrt())
+        mean, _, u, _ = _terms(q, S_Q, k, S_K, first - R)
+        of_sources = nearest + sums["v"][-1] + sums["uv"][-1]
+        sums["margin"].append(mean / (u + of_sources).clamp(min=torch.finfo(torch.float64).tiny).sqrt())
     means, v_at, u_at, uv_at, margins = (torch.cat(values) for values in sums.values())
     of_v, of_u, of_uv = (float(value) for value in _terms(q, S_Q, k, S_K, R_mean[None])[1:])
     variances = (

@@ -1,8 +1,11 @@
 """The head whose behaviour on one text is clearest, and why, in a sentence.
 
-A head's score for a motif is its mean attention to the motif's keys, over the queries that have such keys in this text.
-What depends on the tokens (induction, duplicate tokens) tells more than what depends on positions alone, so the motifs
-have an order; a head counts if its score reaches the motif's threshold and lies well above uniform attention.
+A head's score for a motif is its mean attention to the motif's keys, over the queries that have such keys in this
+text. Of motifs that compare tokens, the query itself and the token before do not count: where a text alternates ("red
+and blue and green and"), the token before is what followed the earlier "and", and a previous-token head would be
+taken for induction. What depends on the tokens (induction, duplicate tokens) tells more than what depends on
+positions alone, so the motifs have an order; a head counts if its score reaches the motif's threshold and lies well
+above uniform attention.
 """
 
 from __future__ import annotations
@@ -37,15 +40,13 @@ class ClearestHead:
 
     @property
     def sentence(self) -> str:
-        """`1.0 attends to what followed the earlier " Pend": induction, 0.55 of its attention from 16 repeated
-        tokens.`"""
+        """`1.0 attends to what followed an earlier occurrence, as of " Pend": induction, 0.55 of its attention on
+        average over 16 repeated tokens.`"""
         motif = MOTIFS[self.motif]
         does = motif.sentence.removeprefix("It ").removesuffix(".")
         if self.token is not None:
-            earlier = f"the earlier {describe(self.token)}"
-            does = does.replace("an earlier occurrence of the query's token", earlier)
-            does = does.replace("earlier occurrences of the query's token", earlier)
-        where = f" from {self.n_queries} repeated tokens" if self.token is not None else ""
+            does = does.replace(" of the query's token", f", as of {describe(self.token)}")
+        where = f" on average over {self.n_queries} repeated tokens" if self.token is not None else ""
         name = ".".join(map(str, self.head))
         return f"{name} {does}: {motif.title}, {self.score:.2f} of its attention{where}."
 
@@ -66,6 +67,8 @@ def _best(patterns: AttentionPatterns, motif: Motif) -> ClearestHead | None:
         return None
     keys = targets.keys[0].numpy() & patterns.visible.all(0)
     keys[:, 0] = False
+    if motif.classes is not None:
+        keys &= ~(np.eye(len(keys), dtype=bool) | np.eye(len(keys), k=-1, dtype=bool))
     queries = targets.queries[0].numpy() & keys.any(-1)
     n_queries = int(queries.sum())
     if n_queries < _LEAST_QUERIES:

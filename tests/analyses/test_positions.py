@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +18,25 @@ PAGE = Path(positions.__file__).parents[1] / "docs" / "positions.md"
 ROTARY = {**SMALL, "positions": "rotary", "norm": "rms", "d_head": 8}
 
 
-def test_the_wavelengths_are_those_that_raise_the_score_one_token_back(capsys: Any, monkeypatch: Any) -> None:
-    model = maker(ROTARY)()
-    model.unigram_counts = torch.ones(model.cfg.d_vocab, dtype=torch.int64)
-    said, waves = positions.by_weights(model)
-    cfg = model.cfg
-    heads = [(layer, head) for layer in range(cfg.n_layers) for head in range(cfg.n_heads)]
-    found = max((reach(model, head) for head in heads), key=lambda each: each.previous_token)
-    assert said.endswith(f"{found.previous_token:+.2f}")
-    pairs = np.random.default_rng(0).choice(
-        model.cfg.d_vocab, size=(positions.N_PAIRS, 2), p=np.full(cfg.d_vocab, 1 / cfg.d_vocab)
-    )
-    raised = np.zeros(len(found.theta))
-    for u, v in pairs:
-        curves = distance_profile(model, found.head, int(u), int(v)).by_frequency[:, : positions.N_DISTANCES]
-        for place, curve in enumerate(curves):
-            raised[place] += (curve[1] - (curve.sum() - curve[1]) / (len(curve) - 1)) / positions.N_PAIRS
-    best = int(raised.argmax())
-    assert waves.startswith(f"{2 * np.pi / found.theta[best]:.1f} tokens ({raised[best]:+.2f} nats)")
+def test_the_parts_are_means_over_all_pairs_of_tokens() -> None:
+    model = maker({**ROTARY, "n_ctx": 40})().double()
+    model.unigram_counts = torch.arange(1, model.cfg.d_vocab + 1)
+    p = model.unigram_counts.double().numpy() / int(model.unigram_counts.sum())
+    expected: Any = 0.0
+    for u, v in product(range(len(p)), repeat=2):
+        curves = distance_profile(model, (0, 1), u, v).by_frequency[:, : positions.N_DISTANCES]
+        others = (curves.sum(1) - curves[:, 1]) / (positions.N_DISTANCES - 1)
+        expected = expected + p[u] * p[v] * (curves[:, 1] - others)
+    np.testing.assert_allclose(positions.frequency_parts(model, (0, 1)), expected, rtol=1e-6, atol=1e-9)
+
+
+def test_a_head_without_its_queries_attends_to_all_alike() -> None:
+    """With every pair but the fastest switched off and that one empty, scores are 0."""
+    model = maker({**ROTARY, "n_ctx": 128, "d_head": 2})()
+    before = model.blocks[0].attn.W_Q.detach().clone()
+    found = positions.with_pairs(model, (0, 0), False)  # the only pair is the fastest
+    assert torch.equal(model.blocks[0].attn.W_Q, before)
+    assert found == pytest.approx(np.mean([1 / (query + 1) for query in range(2, 101)]), rel=1e-4)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -134,12 +134,12 @@ def test_reach_is_the_analysis_of_variance_of_all_scores(model: AttentionOnlyTra
     np.testing.assert_allclose(found.variances, expected, rtol=1e-8, atol=1e-10)
     assert found.terms == tuple(axes) and sum(found.shares.values()) == pytest.approx(1)
     np.testing.assert_allclose(found.mean_scores, mean((0,)).flatten(), atol=1e-9)
-    pairs = p[:, None] * p
+    triples = p[:, None, None] * p[:, None] * p  # a destination, a source one back, and one at another distance
     margins = []
     for other in [0, *range(2, 12)]:
-        difference = scores[1] - scores[other]
-        centre = (pairs * difference).sum()
-        margins.append(float(centre / (pairs * (difference - centre) ** 2).sum().sqrt()))
+        difference = scores[1][:, :, None] - scores[other][:, None, :]
+        centre = (triples * difference).sum()
+        margins.append(float(centre / (triples * (difference - centre) ** 2).sum().sqrt()))
     assert found.previous_token == pytest.approx(min(margins))
     assert plot(found).data
 

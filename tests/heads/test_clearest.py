@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -45,7 +47,8 @@ def test_induction_comes_before_what_depends_on_positions():
     assert (found.head, found.motif, found.n_queries) == ((0, 2), "induction", 4)
     assert found.score == pytest.approx(0.75)
     assert found.sentence == (
-        '0.2 attends to what followed the earlier " a": induction, 0.75 of its attention from 4 repeated tokens.'
+        '0.2 attends to what followed an earlier occurrence, as of " a": induction, 0.75 of its attention on average '
+        "over 4 repeated tokens."
     )
 
 
@@ -53,6 +56,15 @@ def test_a_head_of_position_where_nothing_repeats_is_told():
     found = clearest_head(patterns(RESTS, PREVIOUS))
     assert found is not None and (found.head, found.motif, found.token) == ((0, 1), "previous_token", None)
     assert found.sentence.startswith("0.1 attends to the token before: previous token, ")
+
+
+def test_where_a_text_alternates_a_previous_token_head_does_no_induction():
+    """ "a b a b …": the token before is what followed the earlier one."""
+    tokens = [0, *[1, 2] * 4]
+    words = ("<s>", *[" a", " b"] * 4)
+    made = patterns(RESTS, PREVIOUS)
+    found = clearest_head(replace(made, tokens=np.array(tokens), str_tokens=words))
+    assert found is not None and (found.head, found.motif) == ((0, 1), "previous_token")
 
 
 @pytest.mark.parametrize("heads", [(RESTS,), (UNIFORM,), (RESTS, attending({5: 2, 6: 3, 7: 4, 8: 5}, share=0.3))])
