@@ -154,8 +154,7 @@ def _check_ends(cfg: Any) -> None:
         raise ValueError("tied_embeddings=True needs read_in='tokens' and read_out='tokens'.")
     if cfg.tied_embeddings and cfg.has_read_out_bias:
         raise ValueError(
-            "tied_embeddings=True has no room for a bias of the read-out; set read_out_bias=False, which leaves "
-            "the "
+            "tied_embeddings=True has no room for a bias of the read-out; set read_out_bias=False, which leaves the "
             "layers' biases, or untie."
         )
     if cfg.read_out == "classes" and cfg.d_out is None:

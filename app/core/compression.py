@@ -21,6 +21,8 @@ from app.core.settings import Settings
 
 #: Less than this is not worth a header.
 _LEAST_BYTES = 512
+#: The type of arrays for the widget (aotlens/widget).
+MAPS = "application/vnd.aotlens.maps"
 _SHRINKS = re.compile(r"text/|application/(javascript|json|vnd\.aotlens)|image/(svg|x-icon)")
 #: Dash puts `.v4_4_1m1795333428.` into the names of most of its files, after which it says how long they may be kept.
 _KEPT_A_YEAR = re.compile(r"\bmax-age=31536000\b")

@@ -24,7 +24,7 @@ SCRIPTS = (
     "connection.js", "frames.js", "wiring.js", "address.js", "shell.js", "head_map.js", "waiting.js", "drawn.js",
     "value_table.js",
     "head_picker.js", "head_switches.js", "tips.js", "fit_columns.js", "long_table.js", "python.js", "find.js",
-    "late_grid.js",
+    "late_grid.js", "maps.js",
 )  # fmt: skip
 #: Starts Dash, after all others.
 LAST = "start.js"

@@ -27,7 +27,6 @@ WEIGHT_FILES = (
     "*.pth",
     "*.pt",
 )
-SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".pkl", ".json")
 _MAX_SHARING = 8  # times that a number of the file may be used: one matrix for queries, keys and values is three
 #: Where training scripts put the state dict, and where they put the configuration.
 _STATES = ("model", "state_dict", "model_state_dict", "module", "net", "weights")

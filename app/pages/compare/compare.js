@@ -22,21 +22,8 @@
 
     // ── maps, by a route of their own ───────────────────────────────────────────────────────────────────────
 
-    const kept = new Map(); // by what is asked for: maps that are there or on their way, the newest last
+    const fetchMaps = aotlens.maps("/compare/maps", (bytes, question) => Object.assign(Maps.of(bytes), { question }), KEPT);
     let asked = 0;
-
-    function fetchMaps(question) {
-        const found = kept.get(question) ?? fetch("/compare/maps?" + question).then(async function (response) {
-            const kind = response.ok ? response.headers.get("Content-Type") : "";
-            if (kind.includes("maps")) return Object.assign(Maps.of(new Uint8Array(await response.arrayBuffer())), { question });
-            kept.delete(question);
-            return { says: kind.includes("json") ? await response.json() : null };
-        });
-        kept.delete(question);
-        kept.set(question, found);
-        if (kept.size > KEPT) kept.delete(kept.keys().next().value);
-        return found;
-    }
 
     const needs = (how) => document.querySelector("[data-needs-corpus]").dataset.needsCorpus.split(" ").includes(how);
 
@@ -54,10 +41,11 @@
         if (number !== asked) return; // something else by now
         busy(false);
         const [left, right] = answers.map((answer) => answer.n ? answer : null);
+        if (!left || !right) state.maps = ""; // the next choice asks again
         const { aligned, places } = shown;
         both.set({ left, right, aligned, places: places.length ? places : null });
         choose();
-        SIDES.forEach((side, number) => send(`compare-${side}-map-notice`, { children: answers[number].says ?? null }));
+        SIDES.forEach((side, number) => send(`compare-${side}-map-notice`, { children: answers[number].instead ?? null }));
     }
 
     // Until its maps are there, nobody shall take what was there before for those of other panes.

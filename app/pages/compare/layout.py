@@ -107,7 +107,7 @@ def _presets(core: Core) -> list[html.Button]:
         "Same model, head ablated", id=ids.PRESET_OFF, n_clicks=0, className="plain-button",
         **{"data-tip": "The left checkpoint at both sides; at the right, the chosen head is ablated."},
     )  # fmt: skip
-    swap = html.Button("⇄", id=ids.SWAP, n_clicks=0, className="plain-button", title="Swap left and right")
+    swap = html.Button("⇄", id=ids.SWAP, n_clicks=0, className="plain-button", title="Swap the two models")
     bundled = [
         html.Button(
             label, id=preset, n_clicks=0,

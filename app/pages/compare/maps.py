@@ -13,13 +13,11 @@ import json
 from flask import Response, request
 from plotly.utils import PlotlyJSONEncoder
 
+from app.core.compression import MAPS
 from app.pages.compare.address import ADDRESS
 from app.pages.compare.service import Compare
 from app.shell.app import App
 from app.shell.callbacks import spoken
-
-#: Said of bytes that are compressed on their way (app/core/compression.py).
-MIME = "application/vnd.aotlens.maps"
 
 
 def register(app: App, service: Compare) -> None:
@@ -31,4 +29,4 @@ def register(app: App, service: Compare) -> None:
         content, said = spoken(lambda: service.packed(state), "packing maps of a pane")
         if content is None:
             return Response(json.dumps(said, cls=PlotlyJSONEncoder), mimetype="application/json")
-        return Response(content, mimetype=MIME)
+        return Response(content, mimetype=MAPS)

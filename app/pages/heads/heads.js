@@ -26,21 +26,8 @@
 
     // ── maps, by a route of their own ───────────────────────────────────────────────────────────────────────
 
-    const kept = new Map(); // by what is asked for: maps that are there or on their way, the newest last
+    const fetchMaps = aotlens.maps("/maps", (bytes, question) => Object.assign(Maps.of(bytes), { question }), KEPT);
     let asked = 0, asking = null, noticed = false, page = null;
-
-    function fetchMaps(question) {
-        const found = kept.get(question) ?? fetch("/maps?" + question).then(async function (response) {
-            const kind = response.status === 200 ? response.headers.get("Content-Type") : "";
-            if (kind.includes("maps")) return Object.assign(Maps.of(new Uint8Array(await response.arrayBuffer())), { question });
-            kept.delete(question);
-            return { says: kind.includes("json") ? await response.json() : null };
-        });
-        kept.delete(question);
-        kept.set(question, found);
-        if (kept.size > KEPT) kept.delete(kept.keys().next().value);
-        return found;
-    }
 
     async function askMaps(chosen) {
         const { prompt, view, off, how, corpus } = asking = chosen;
@@ -58,7 +45,7 @@
         if (number !== asked) return;
         busy(false);
         heads.set({ without: without?.off ? without : null });
-        const says = whole?.says ?? without?.says ?? null;
+        const says = whole?.instead ?? without?.instead ?? null;
         if (page && (says || noticed)) setProps("heads-grid-notice", { children: says });
         noticed = Boolean(page && says);
     }

@@ -17,6 +17,7 @@ from plotly.utils import PlotlyJSONEncoder
 
 from aotlens.checkpoints import CheckpointError
 from app.core import Core, head_maps
+from app.core.compression import MAPS
 from app.core.errors import RequestError
 from app.core.inference import PromptResult
 from app.pages.heads import captions
@@ -24,9 +25,6 @@ from app.pages.heads.address import ADDRESS, HeadsState
 from app.pages.heads.asking import ask, ask_without
 from app.shell.app import App
 from app.shell.callbacks import spoken
-
-#: Said of bytes that are compressed on their way (app/core/compression.py).
-MIME = "application/vnd.aotlens.maps"
 
 
 def register(app: App, core: Core) -> None:
@@ -46,7 +44,7 @@ def register(app: App, core: Core) -> None:
         )
         if content is None:
             return Response(json.dumps(said, cls=PlotlyJSONEncoder), mimetype="application/json")
-        return Response(content, mimetype=MIME)
+        return Response(content, mimetype=MAPS)
 
     @app.server.get("/maps")
     def maps() -> Response:

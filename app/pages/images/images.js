@@ -28,20 +28,8 @@
 
     // ── maps, by a route of their own ───────────────────────────────────────────────────────────────────────
 
-    const kept = new Map(); // by what is asked for: maps that are there or on their way, the newest last
-    let number = 0;
-
-    function fetchMaps(question) {
-        const maps = kept.get(question) ?? fetch("/images/maps?" + question).then(async function (response) {
-            if (response.status === 200) return PatchMaps.of(new Uint8Array(await response.arrayBuffer()));
-            kept.delete(question);
-            return null;
-        });
-        kept.delete(question);
-        kept.set(question, maps);
-        if (kept.size > KEPT) kept.delete(kept.keys().next().value);
-        return maps;
-    }
+    const fetchMaps = aotlens.maps("/images/maps", (bytes) => PatchMaps.of(bytes), KEPT);
+    let number = 0, noticed = false;
 
     // Of every query where they are small; else of the one that is locked.
     async function askMaps(chosen) {
@@ -52,7 +40,9 @@
         if (maps?.only && heads.query) maps = await fetchMaps(question(heads.query));
         if (mine !== number) return; // something else by now
         byId("grid")?.removeAttribute("aria-busy");
-        heads.set({ maps });
+        if (maps.instead || noticed) setProps("images-grid-notice", { children: maps.instead ?? null });
+        noticed = Boolean(maps.instead);
+        heads.set({ maps: "instead" in maps ? null : maps });
     }
 
     // ── choices ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -80,7 +70,7 @@
     aotlens.onPick("images-ranked", ([layer, head]) => heads.choose(layer, head));
 
     function turn(pages) {
-        const start = shown && Math.max(0, shown.start + pages * shown.per_page);
+        const start = shown && Math.max(0, (waiting.get("start") ?? stored("start") ?? shown.start) + pages * shown.per_page);
         if (shown && start < shown.n_all) send({ start });
     }
 

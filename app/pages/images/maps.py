@@ -14,12 +14,12 @@ from flask import Response, request
 
 from aotlens.widget import PatchMaps, pack
 from aotlens.widget.patches import n_bytes
+from app.core.compression import MAPS
 from app.pages.images.address import ADDRESS
 from app.pages.images.service import ImageRequest, Images
 from app.shell.app import App
 from app.shell.callbacks import spoken
 
-MIME = "application/vnd.aotlens.maps"
 _MOST = 4 * 2**20
 
 
@@ -30,7 +30,7 @@ def register(app: App, service: Images) -> None:
     def image_maps() -> Response:
         state = ADDRESS.parse(request.query_string.decode())
         content, _ = spoken(lambda: packed(service, service.of_address(state)), "packing maps of images")
-        return Response(status=204) if content is None else Response(content, mimetype=MIME)
+        return Response(status=204) if content is None else Response(content, mimetype=MAPS)
 
 
 def packed(service: Images, chosen: ImageRequest) -> bytes:

@@ -110,9 +110,11 @@
         paint(drawing.held);
     });
 
-    document.addEventListener("pointerup", function () {
-        if (drawing.held !== null) commit(drawing.held);
-    });
+    for (const end of ["pointerup", "pointercancel"]) {
+        document.addEventListener(end, function () {
+            if (drawing.held !== null) commit(drawing.held);
+        });
+    }
 
     const MOVES = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
 
@@ -143,8 +145,8 @@
 
         // The slider also moves when the server says where the proof's η is: then there is nothing to ask.
         slide: function ({ value, shown }) {
-            if (!shown || Math.abs(value - shown.slider) < 1e-6) return;
             clearTimeout(waiting);
+            if (!shown || Math.abs(value - shown.slider) < 1e-6) return;
             waiting = setTimeout(() => setProps("nonlinearity-eta", { data: Number((10 ** value).toPrecision(3)) }), 80);
         },
 

@@ -389,7 +389,7 @@ def test_columns_fit_their_content_and_headers_break_between_words(open_page, pa
                     (word) => pen.measureText(word).width <= header.getBoundingClientRect().width + 1);
             };
             const widths = [...document.querySelectorAll(".ag-header-cell")].filter(seen).map(seen).map(Math.round);
-            return new Set(widths).size > 1 // the table's own are all alike
+            return !widths.includes(200) // the table's own
                 && cells.length > 20 && cells.every((cell) => cell.scrollWidth <= cell.clientWidth + 1)
                 && headers.length > 3 && headers.every(whole);
         }"""
