@@ -56,9 +56,9 @@ class Reach(Result):
     amplitudes: Float64[np.ndarray, " pair"]
     """Root mean square over pairs of tokens of √(a_f² + b_f²), nats: how much a frequency can tell distances apart."""
     previous_token: float
-    """The least over δ ≠ 1 of mean ÷ standard deviation of s(1) − s(δ), over a destination and two sources drawn each by
-    itself, as in text other tokens stand at other distances. Large and positive, the head scores the token before above
-    any single other one whatever the tokens are; of many others, the highest may still be above it."""
+    """The least over δ ≠ 1 of mean ÷ standard deviation of s(1) − s(δ), over a destination and two sources drawn each
+    by itself, as in text other tokens stand at other distances. Large and positive, the head scores the token before
+    above any single other one whatever the tokens are; of many others, the highest may still be above it."""
 
     @property
     def shares(self) -> dict[str, float]:
