@@ -119,5 +119,5 @@ def each_pair(result: HeadMatching) -> Iterator[dict[str, Any]]:
         yield {**pair, "says": says, "similarity": similarity}
 
 
-def _signed(value: float, digits: int) -> str:
+def _signed(value: float | np.floating, digits: int) -> str:
     return f"{value:+.{digits}f}".replace("-", "−")

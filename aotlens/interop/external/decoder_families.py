@@ -134,7 +134,7 @@ def _gemma3(s: Settings) -> dict[str, Any]:
     return {**_gemma_normed(s, every), "qk_norm": "head", "logit_cap": s.get("final_logit_softcapping")}
 
 
-def _gemma_normed(s: Settings, every: float) -> dict[str, Any]:
+def _gemma_normed(s: Settings, every: float | int) -> dict[str, Any]:
     """Norms on both sides, and a window in all but every so many layers."""
     s.refuse(use_bidirectional_attention=False)
     layers = [(layer + 1) % every != 0 for layer in range(s.n_layers)]

@@ -24,7 +24,7 @@ class Settings:
         """The first of some settings that is there."""
         return next((self.values[name] for name in names if self.values.get(name) is not None), default)
 
-    def positive(self, *names: str, default: float) -> float:
+    def positive(self, *names: str, default: float | int) -> float | int:
         """A positive number, or the default beside a problem."""
         found = self.get(*names, default=default)
         if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found < math.inf:
