@@ -55,7 +55,7 @@ def frequency_parts(model: AttentionOnlyTransformer, head: Head) -> np.ndarray:
 def with_pairs(model: AttentionOnlyTransformer, head: Head, keep_fastest: bool) -> float:
     """The head's previous-token score with the fastest pair of its queries' coordinates alone, or with all others."""
     changed = copy.deepcopy(model)
-    coordinates = torch.arange(model.cfg.d_head)
+    coordinates = torch.arange(model.cfg.d_head, dtype=torch.float64)
     first, second, _ = in_pairs(model.cfg, coordinates)
     fastest = (coordinates == first[0]) | (coordinates == second[0])
     with torch.no_grad():
