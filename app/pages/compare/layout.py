@@ -136,8 +136,7 @@ def _pane(core: Core, asked: dict[str, Any], side: Side) -> html.Div:
 def _instead(core: Core, state: CompareState) -> list[Any]:
     """What the output of ablated heads is replaced with, and the corpus from which it is taken."""
     corpora = core.corpora.choices()
-    labels = {**HOWS, "zero": "zero"}
-    hows = [{"value": how, "label": label, "disabled": how in NEEDS and not corpora} for how, label in labels.items()]
+    hows = [{"value": how, "label": label, "disabled": how in NEEDS and not corpora} for how, label in HOWS.items()]
     how = dmc.Select(
         id=ids.HOW, label="Replace head output with", data=hows, value=state.how, allowDeselect=False, size="xs",
         **{"data-tip": "Means and other outputs are taken from a text: start the app with --corpus, or upload one."},
