@@ -9,6 +9,8 @@
     writing.py   save_checkpoint
     reading.py   load_folder, verify
     snapshots.py weights at moments of a run, beside its checkpoint, as differences where that is smaller
+    rounding.py  weights as whole numbers of steps
+    compressing.py compress_run: a run's snapshots rounded, in a twentieth of the room
     catalog.py   bundled, home and given folders; load by name
     external.py   models that others saved: loaded, or brought in as checkpoints
     runs.py      load_run: a run's snapshots as models, or those that others saved by step
@@ -29,6 +31,7 @@ from aotlens.checkpoints.catalog import (
     list_checkpoints,
     load,
 )
+from aotlens.checkpoints.compressing import CompressedRun, compress_run
 from aotlens.checkpoints.errors import CheckpointError
 from aotlens.checkpoints.external import Imported, import_external, read_check, read_key_map
 from aotlens.checkpoints.info import CheckpointInfo, read_info
@@ -40,9 +43,11 @@ from aotlens.checkpoints.writing import save_checkpoint
 __all__ = [
     "CheckpointError",
     "CheckpointInfo",
+    "CompressedRun",
     "Imported",
     "Run",
     "bundled_folder",
+    "compress_run",
     "export_checkpoint",
     "find_checkpoint",
     "home_folder",

@@ -6,12 +6,15 @@
 Floats are compared as whole numbers: two weights of one sign that are near each other have bit patterns that are near,
 so that their difference, made positive (zigzag), is small and its upper bytes are mostly zeros, which compress. It is
 exact modulo 2³², and with it so is the weight. Every tenth snapshot is stored whole, so that one is read from ten files
-at most. Each file is written whole or not at all, and holds the SHA-256 of the weights that it restores.
+at most. Each file is written whole or not at all, and holds the SHA-256 of the weights that it restores. Snapshots of a
+run that was compressed hold differences in steps instead (`aotlens.checkpoints.rounding`), from the first one on.
 """
 
 from __future__ import annotations
 
+import lzma
 import re
+import struct
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aotlens.checkpoints.errors import CheckpointError
+from aotlens.checkpoints.rounding import ROUNDED, unpacked
 from aotlens.files import contents_hash, read_metadata, read_record, write_record
 
 if TYPE_CHECKING:
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
 
 #: After this many snapshots one is stored whole.
 WHOLE_EVERY = 10
+#: No snapshot is read from more files.
+_MOST_FILES = 1000
 _VERSION, _KIND = 1, "snapshot"
 _FILE = re.compile(r"step-(\d{9})\.safetensors", re.ASCII)
 _DIFFERENCE = "difference of "
@@ -42,6 +48,8 @@ class Snapshot:
     """Training tokens seen, or what else the run's objective counts."""
     sha256: str
     """Of the weights."""
+    rounding_error: float
+    """How far rounding has moved the weights, as a share of their root mean square; 0 where they are exact."""
     tensors: Mapping[str, Tensor]
     """The model's state dict, on the CPU."""
 
@@ -106,7 +114,7 @@ class SnapshotWriter:
         except OSError as error:
             raise CheckpointError(f"the snapshot of step {step} could not be written: {error}") from error
         self._since_whole = 0 if is_whole else self._since_whole + 1
-        self._last = Snapshot(step=step, tokens=tokens, sha256=sha256, tensors=tensors)
+        self._last = Snapshot(step=step, tokens=tokens, sha256=sha256, rounding_error=0.0, tensors=tensors)
 
 
 def require_step(checkpoint: Path, step: int) -> None:
@@ -130,27 +138,57 @@ def read_snapshot(checkpoint: Path, step: int) -> Snapshot:
     require_step(checkpoint, step)
     chain: list[tuple[dict[str, Tensor], dict[str, Any]]] = []
     wanted: int | None = step
+    restored: Mapping[str, Tensor] = {}
     while wanted is not None:
+        if (recent := _recent.get(_identity(checkpoint, wanted))) is not None:
+            restored = recent
+            break
         tensors, about = _read(checkpoint, wanted)
         chain.append((tensors, about))
         base = about["base"]
-        if base is not None and (base >= wanted or len(chain) >= WHOLE_EVERY):
+        if base is not None and (base >= wanted or len(chain) >= _MOST_FILES):
             raise _damaged(snapshot_file(checkpoint, wanted), f"a difference from step {base}")
         wanted = base
-    restored: dict[str, Tensor] = {}
     for tensors, about in reversed(chain):
         try:
-            restored = {
-                name.removeprefix(_DIFFERENCE): _restored(name, each, restored) for name, each in tensors.items()
-            }
-        except (KeyError, ValueError, RuntimeError, zlib.error) as error:
+            restored = dict(_restored(name, each, restored) for name, each in tensors.items())
+        except (KeyError, ValueError, RuntimeError, struct.error, zlib.error, lzma.LZMAError) as error:
             raise _damaged(
                 snapshot_file(checkpoint, about["step"]), f"a difference that leads nowhere ({error})"
             ) from error
-    about = chain[0][1]
-    if contents_hash(restored, {}) != about["sha256"]:
+    if not chain:
+        about = _read(checkpoint, step, weights=False)[1]
+    elif contents_hash(restored, {}) != (about := chain[0][1])["sha256"]:
         raise _damaged(snapshot_file(checkpoint, step), "other weights than were saved")
-    return Snapshot(step=step, tokens=about["tokens"], sha256=about["sha256"], tensors=restored)
+    _keep(_identity(checkpoint, step), restored)
+    return Snapshot(
+        step=step,
+        tokens=about["tokens"],
+        sha256=about["sha256"],
+        rounding_error=float(about.get("rounding_error", 0.0)),
+        tensors=dict(restored),
+    )
+
+
+#: The weights of the snapshots that were read last, by their files: the next is mostly a difference from one of them.
+_recent: dict[tuple[str, int, int], Mapping[str, Tensor]] = {}
+_N_RECENT = 2
+
+
+def _identity(checkpoint: Path, step: int) -> tuple[str, int, int]:
+    path = snapshot_file(checkpoint, step)
+    try:
+        status = path.stat()
+    except OSError:
+        return str(path), 0, 0
+    return str(path), status.st_mtime_ns, status.st_size
+
+
+def _keep(identity: tuple[str, int, int], tensors: Mapping[str, Tensor]) -> None:
+    _recent.pop(identity, None)
+    _recent[identity] = tensors
+    for oldest in list(_recent)[:-_N_RECENT]:
+        _recent.pop(oldest, None)
 
 
 def about_snapshot(checkpoint: Path, step: int) -> tuple[int, str]:
@@ -222,14 +260,23 @@ def _packed(tensor: Tensor, base: Tensor) -> Tensor:
     return torch.frombuffer(bytearray(b"".join(parts)), dtype=torch.uint8)
 
 
-def _restored(name: str, stored: Tensor, base: Mapping[str, Tensor]) -> Tensor:
-    """The tensor of which `_differences` stored this. Raises ValueError, KeyError or zlib.error for what is none."""
+def _restored(name: str, stored: Tensor, base: Mapping[str, Tensor]) -> tuple[str, Tensor]:
+    """The name and the tensor that were stored so. Raises ValueError, KeyError, struct.error, zlib.error or
+    lzma.LZMAError for what is none."""
+    if name.startswith(ROUNDED):
+        own = name.removeprefix(ROUNDED)
+        return own, unpacked(stored, base[own] if base else None)
+    if name.startswith(_DIFFERENCE):
+        own = name.removeprefix(_DIFFERENCE)
+        return own, _added(stored, base[own].contiguous())
+    return name, stored
+
+
+def _added(stored: Tensor, before: Tensor) -> Tensor:
+    """The tensor of which `_packed` stored the difference from `before`."""
     import numpy as np
     import torch
 
-    if not name.startswith(_DIFFERENCE):
-        return stored
-    before = base[name.removeprefix(_DIFFERENCE)].contiguous()
     width, length, data = before.element_size(), before.numel(), stored.numpy().tobytes()
     planes = np.empty((width, length), dtype=np.uint8)
     begin = 0

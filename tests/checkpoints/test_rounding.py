@@ -1,0 +1,80 @@
+"""A run whose snapshots are rounded: small, within half a step of itself at every moment, refused when damaged."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from aotlens.checkpoints import CheckpointError, CheckpointInfo, compress_run, load_run, save_checkpoint
+from aotlens.checkpoints.snapshots import SnapshotWriter, read_snapshot, snapshot_file, snapshot_steps
+from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from tests.messages import refused
+
+ERROR = 0.05
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """25 snapshots of a model whose weights drift."""
+    folder = tmp_path_factory.mktemp("runs") / "drift"
+    model = AttentionOnlyTransformer(ModelConfig(n_layers=1, d_model=64, n_heads=2, d_head=32, n_ctx=16, d_vocab=300))
+    torch.manual_seed(0)
+    writer = SnapshotWriter(folder, 0)
+    for step in range(25):
+        writer.add(step, 100 * step, model.state_dict())
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.add_(0.1 * weight.std(unbiased=False) * torch.randn_like(weight))
+    save_checkpoint(folder, model, CheckpointInfo(name="drift"))
+    return folder
+
+
+def test_every_weight_is_within_half_a_step_at_every_snapshot(folder: Path, tmp_path: Path) -> None:
+    run = compress_run(folder, tmp_path / "small", error=ERROR)
+    assert run.bytes_after == sum(path.stat().st_size for path in (tmp_path / "small.snapshots").iterdir())
+    assert run.bytes_after < 0.2 * run.bytes_before
+    assert snapshot_steps(run.folder) == snapshot_steps(folder)
+    for step in (24, *range(25)):  # the last one first, from 25 files
+        exact, rounded = read_snapshot(folder, step), read_snapshot(run.folder, step)
+        assert (rounded.tokens, rounded.rounding_error, exact.rounding_error) == (100 * step, ERROR, 0.0)
+        for name, weights in exact.tensors.items():
+            moved = (rounded.tensors[name] - weights).double().numpy()
+            size = math.sqrt(float(weights.double().square().mean()))
+            if weights.numel() < 4096:
+                assert not moved.any(), name
+            else:
+                assert np.abs(moved).max() <= math.sqrt(12) * ERROR * size / 2 * (1 + 1e-5)
+                assert np.sqrt(np.square(moved).mean()) == pytest.approx(ERROR * size, rel=0.1)
+
+
+def test_a_rounded_run_is_a_run(folder: Path, tmp_path: Path) -> None:
+    compress_run(folder, tmp_path / "small", error=0.01)
+    tokens = torch.arange(16)[None]
+    small, exact = load_run(tmp_path / "small", "cpu"), load_run(folder, "cpu")
+    torch.testing.assert_close(small[24](tokens), exact[24](tokens), rtol=0.0, atol=0.3)
+    assert small[24].card.weights_sha256 == read_snapshot(tmp_path / "small", 24).sha256
+    torch.testing.assert_close(small.at(1_250)(tokens), small[12](tokens), rtol=0.0, atol=0.0)
+
+
+def test_what_cannot_be_rounded_is_refused(folder: Path, tmp_path: Path) -> None:
+    with refused("error=0.7", "at most 0.5"):
+        compress_run(folder, tmp_path / "a", error=0.7)
+    with refused("exists already", "another folder"):
+        compress_run(folder, folder)
+    bare = tmp_path / "bare"
+    shutil.copytree(folder, bare)
+    with refused("expected a checkpoint with snapshots"):
+        compress_run(bare, tmp_path / "b")
+
+
+def test_a_damaged_difference_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
+    compress_run(folder, tmp_path / "small")
+    third, fourth = (snapshot_file(tmp_path / "small", step) for step in (3, 4))
+    shutil.copyfile(third, fourth)
+    with pytest.raises(CheckpointError, match="step-000000004"):
+        read_snapshot(tmp_path / "small", 5)
