@@ -66,9 +66,9 @@ def best_scores(
     # Of rows that are the same only the first k can be among the best: a head of zeros is no harder than another.
     kept = [_first_of_same(rows, k) for rows in (queries, keys)]
     units = [_unit(rows) for rows in (queries, keys)]
-    small = [rows[places] / unit for rows, places, unit in zip((queries, keys), kept, units, strict=True)]
-    best = _Search(cfg, *small, distances, k).run()
-    share = len(small[0]) * len(small[1]) / (len(queries) * len(keys))
+    left, right = queries[kept[0]] / units[0], keys[kept[1]] / units[1]
+    best = _Search(cfg, left, right, distances, k).run()
+    share = len(left) * len(right) / (len(queries) * len(keys))
     return BestScores(
         values=best.values * (units[0] * units[1]),
         rows=kept[0].cpu()[best.rows],
