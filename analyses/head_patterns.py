@@ -35,9 +35,9 @@ EXAMPLE = "It was not the first time that she had seen him there."
 
 
 def bundled_novels() -> list[str]:
-    """The models of novels; those with rotary positions stand in `analyses.positions`."""
+    """The models of novels, each training once; those with rotary positions stand in `analyses.positions`."""
     names = (path.parent.name for path in bundled_folder().glob("novels-*/config.json"))
-    return sorted(name for name in names if "rotary" not in name)
+    return sorted(name for name in names if "rotary" not in name and not name.endswith("-run"))
 
 
 def of_checkpoint(name: str, corpus: Corpus, n_windows: int) -> tuple[Any, list[MotifScores]]:

@@ -48,7 +48,7 @@ def info(name: str) -> CheckpointInfo:
 def test_there_are_some_and_together_they_are_small() -> None:
     assert {"novels-1l-mhsa", "novels-2l-mhsa", "code-2l-mhsa", *COMPARED} <= set(BUNDLED)
     size = sum(path.stat().st_size for path in Path(bundled_folder()).rglob("*") if path.is_file())
-    assert size <= 32e6
+    assert size <= 40e6
 
 
 @pytest.mark.parametrize("name", BUNDLED)

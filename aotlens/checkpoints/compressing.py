@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 from aotlens.checkpoints.errors import CheckpointError
 from aotlens.checkpoints.layout import is_checkpoint, is_taken
 from aotlens.checkpoints.rounding import rounded
-from aotlens.checkpoints.snapshots import read_snapshot, snapshot_file, snapshot_steps, snapshots_folder
+from aotlens.checkpoints.snapshots import (
+    read_snapshot,
+    require_step,
+    snapshot_file,
+    snapshot_steps,
+    snapshots_folder,
+)
 from aotlens.conventions import Progress
 from aotlens.files import contents_hash, write_record
 
@@ -33,37 +39,54 @@ class CompressedRun:
 
 
 def compress_run(
-    checkpoint: Path, out: Path, *, error: float = 0.05, progress: Progress | None = None
+    checkpoint: Path,
+    out: Path,
+    *,
+    error: float = 0.05,
+    errors: Mapping[str, float] | None = None,
+    steps: Iterable[int] | None = None,
+    progress: Progress | None = None,
 ) -> CompressedRun:
     """Copy a checkpoint with its snapshots to `out`, the snapshots' weights rounded, the checkpoint's own as they are.
 
     `error` is the root mean square of what rounding adds to a tensor's weights, as a share of theirs: a larger one
-    takes less room (about log₂ of it in bits a weight) and costs more of the loss, which is to be measured. Raises
+    takes less room (about log₂ of it in bits a weight) and costs more of the loss, which is to be measured. `errors`
+    are other ones for tensors by their names, such as `embed.W_E`, of which most costs least; `steps` are the snapshots
+    to copy, or all of them. Raises
     `CheckpointError` for a run without snapshots and an `out` that exists, `ValueError` for an error that is not
     between 0 and .5.
     """
-    if not 0 < error <= 0.5:
-        raise ValueError(f"error={error}: expected a share of the weights above 0 and at most 0.5.")
-    steps = snapshot_steps(checkpoint)
-    if not steps or not is_checkpoint(checkpoint):
+    own = dict(errors or {})
+    for each in (error, *own.values()):
+        if not 0 < each <= 0.5:
+            raise ValueError(f"error={each}: expected a share of the weights above 0 and at most 0.5.")
+    there = snapshot_steps(checkpoint)
+    if not there or not is_checkpoint(checkpoint):
         raise CheckpointError(f"{checkpoint}: expected a checkpoint with snapshots of its run, found none.")
+    chosen = there if steps is None else sorted({*steps})
+    for step in chosen:
+        require_step(checkpoint, step)
     if taken := [path for path in (out, snapshots_folder(out)) if is_taken(path)]:
         raise CheckpointError(f"{taken[0]} exists already; choose another folder, or remove it.")
     shutil.copytree(checkpoint, out)
     last: Mapping[str, Tensor] = {}
-    for place, step in enumerate(steps):
+    for place, step in enumerate(chosen):
         snapshot = read_snapshot(checkpoint, step)
-        stored, last = rounded(snapshot.tensors, last, error)
+        if unknown := sorted(set(own) - set(snapshot.tensors)):
+            raise ValueError(
+                f"errors: expected names of tensors, got {unknown[0]!r}; there are {sorted(snapshot.tensors)}."
+            )
+        stored, last = rounded(snapshot.tensors, last, {name: own.get(name, error) for name in snapshot.tensors})
         about = {
             "schema_version": 1,
             "step": step,
             "tokens": snapshot.tokens,
-            "base": steps[place - 1] if place else None,
+            "base": chosen[place - 1] if place else None,
             "sha256": contents_hash(last, {}),
             "rounding_error": error,
         }
         write_record(snapshot_file(out, step), "snapshot", stored, about)
         if progress is not None:
-            progress(place + 1, len(steps))
-    before, after = (sum(snapshot_file(run, step).stat().st_size for step in steps) for run in (checkpoint, out))
-    return CompressedRun(folder=out, error=error, n_snapshots=len(steps), bytes_before=before, bytes_after=after)
+            progress(place + 1, len(chosen))
+    before, after = (sum(snapshot_file(run, step).stat().st_size for step in chosen) for run in (checkpoint, out))
+    return CompressedRun(folder=out, error=error, n_snapshots=len(chosen), bytes_before=before, bytes_after=after)

@@ -29,14 +29,15 @@ _HEADER = struct.Struct("<fBB")  # step, bytes of a level, dimensions
 
 
 def rounded(
-    tensors: Mapping[str, Tensor], base: Mapping[str, Tensor], error: float
+    tensors: Mapping[str, Tensor], base: Mapping[str, Tensor], errors: Mapping[str, float]
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """What is stored of tensors, by the names of `ROUNDED` and their own, and what is restored from it."""
+    """What is stored of tensors, each rounded by its error, by the names of `ROUNDED` and their own; and what is
+    restored from it."""
     stored: dict[str, Tensor] = {}
     restored: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         before = base.get(name)
-        packed = _packed(tensor, before, error)
+        packed = _packed(tensor, before, errors[name])
         if packed is None:
             stored[name] = restored[name] = tensor
         else:

@@ -220,12 +220,22 @@ def compress_command(
         float,
         typer.Option(metavar="SHARE", help="How far rounding moves weights, as a share of their root mean square."),
     ] = 0.05,
+    error_of: Annotated[
+        list[str] | None, typer.Option(metavar="TENSOR=SHARE", help="Another one for a tensor, such as embed.W_E=0.15.")
+    ] = None,
     folders: Folders = [],  # noqa: B006
 ) -> None:
-    """Copy a checkpoint with its run's snapshots rounded, in about a twentieth of the room."""
+    """Copy a checkpoint with its run's snapshots rounded, in about a tenth of the room."""
+    errors = {}
+    for each in error_of or ():
+        tensor, _, share = each.partition("=")
+        try:
+            errors[tensor] = float(share)
+        except ValueError:
+            raise ValueError(f"--error-of {each}: expected TENSOR=SHARE, such as embed.W_E=0.15.") from None
     info = find_checkpoint(name, folders)
     assert info.path is not None
-    run = compress_run(info.path, out, error=error)
+    run = compress_run(info.path, out, error=error, errors=errors)
     print_text(
         f"{run.folder}: {run.n_snapshots} snapshots in {run.bytes_after:,} bytes, {run.bytes_before:,} before; weights "
         f"moved by {run.error:g} of their root mean square."

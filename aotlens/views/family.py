@@ -73,6 +73,8 @@ class Family:
     parameters: Mapping[str, AnyParameter] = field(default_factory=dict)
     reads: Callable[[CheckpointInfo], bool] | None = None
     """Whether it is of such a checkpoint; None where it is of none."""
+    none: str = ""
+    """What to do where there is no such checkpoint."""
     several: bool = False
     """Whether it is of several checkpoints, the first of which is inspected."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aotlens.views.calls import Call, Load, call, make
 from aotlens.views.family import Choice, Family, TextParameter
-from aotlens.views.view import About, View, pass_cost
+from aotlens.views.view import About, View
 
 if TYPE_CHECKING:
     from aotlens.checkpoints import CheckpointInfo
@@ -41,7 +41,6 @@ class Chosen:
     """Its configuration."""
     start: int | None
     """The token that its texts begin with."""
-    n_snapshots: int
     text: str
     measure: str
     step: str
@@ -57,16 +56,16 @@ class Chosen:
         return min(HALF_LENGTH, (int(self.model["n_ctx"]) - 1) // 2)
 
 
-def n_snapshots(info: CheckpointInfo) -> int:
-    """How many snapshots there are of the run that trained a checkpoint."""
+def steps_of(info: CheckpointInfo) -> list[int]:
+    """The steps of which there are snapshots of the run that trained a checkpoint."""
     from aotlens.checkpoints.snapshots import snapshot_steps
 
-    return 0 if info.path is None else len(snapshot_steps(info.path))
+    return [] if info.path is None else snapshot_steps(info.path)
 
 
 def _values(info: CheckpointInfo, **chosen: Any) -> Chosen:
     start = 0 if info.tokenizer_sha256 is None and info.start_token is None else info.start_token
-    return Chosen(checkpoint=info.name, model=info.model, start=start, n_snapshots=n_snapshots(info), **chosen)
+    return Chosen(checkpoint=info.name, model=info.model, start=start, **chosen)
 
 
 def _film(chosen: Chosen) -> Call:
@@ -96,7 +95,8 @@ def _says_film(chosen: Chosen, result: OverTraining) -> str:
 
 
 def _says_ledger(chosen: Chosen, result: Ledger) -> str:
-    return f"{result.headline[0].upper()}{result.headline[1:]}. On random tokens that come twice, {result.n_passes:,} passes."
+    headline = f"{result.headline[0].upper()}{result.headline[1:]}"
+    return f"{headline}. On random tokens that come twice, in {result.n_passes:,} passes."
 
 
 FILM = View(
@@ -121,8 +121,8 @@ LEDGER = View(
     name="ledger",
     title="What each circuit took off the loss",
     about=About(
-        text="The change of the loss on random tokens that come twice, from the first snapshot to the last, as a sum of "
-        "parts: QK and OV of every head, embedding, positions, read-out, MLPs. Each part is the integral of the "
+        text="The change of the loss on random tokens that come twice, from the first snapshot to the last, as a sum "
+        "of parts: QK and OV of every head, embedding, positions, read-out, MLPs. Each part is the integral of the "
         "gradient along straight lines between successive snapshots, in the products that heads act by, so that it "
         "does not depend on how their weights are factored. The parts sum to the change up to the residual that is "
         "said. Click on an area to show the maps of its step.",
@@ -132,7 +132,6 @@ LEDGER = View(
     call=_ledger,
     caption=_says_ledger,
     file=lambda chosen: f"training-{chosen.checkpoint}-ledger",
-    cost=lambda chosen: 1e12 + 15.0 * chosen.n_snapshots * pass_cost(chosen.model, 62) * N_SEQUENCES,
     slow="segments",
     picks="step = customdata",
 )
@@ -150,6 +149,8 @@ FAMILY = Family(
     reads=lambda info: (
         (info.model.get("read_in", "tokens"), info.model.get("read_out", "tokens")) == ("tokens", "tokens")
         and bool(info.model.get("causal", True))
-        and n_snapshots(info) > 1
+        and len(steps_of(info)) > 1
     ),
+    none='There is no run with snapshots here. Write snapshots = "log:60" into a recipe and train it: its weights at '
+    "60 moments are then kept beside the checkpoint, and this page plays them.",
 )

@@ -39,8 +39,9 @@ class Maps {
     return this.tops[2 * (layer * this.heads + head) + (key ? 1 : 0)];
   }
 
-  // The largest magnitude that is shown.
+  // The largest magnitude that is shown; `most` where several maps have one scale, as the frames of a film.
   largest(layer, head, hidesFirst) {
+    if (this.most) return this.most;
     const rest = this.n > 1 ? this.top(layer, head, 1) : 0;
     return hidesFirst ? rest || 1 : Math.max(rest, this.top(layer, head, 0));
   }

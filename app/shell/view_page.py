@@ -9,7 +9,7 @@ one whose view is slow has a button that starts it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -34,6 +34,9 @@ from app.shell.props import values as values_of
 from app.shell.sharing import save_files, show_values
 from app.shell.views import FILES, follow_views, python_lines, record, show_views, tables, view_panel
 
+#: Where no checkpoint is fit.
+NONE = "There is no checkpoint here that this can be of."
+
 
 class Views:
     """What computes for the page: views' results, and the work that takes long."""
@@ -52,7 +55,7 @@ class Views:
         given = dict(shown)
         named = [given.pop("checkpoint")] if self.family.reads is not None else []
         if None in named:
-            raise RequestError("There is no checkpoint here that this can be of.")
+            raise RequestError(self.family.none or NONE)
         try:
             return self.family.chosen(*(self.core.catalog.info(name) for name in named), **given)
         except ValueError as error:
@@ -65,8 +68,19 @@ def fitting(core: Core, family: Family) -> list[str]:
     return [] if reads is None else [i.name for i in core.catalog.list() if i.problem is None and reads(i)]
 
 
-def view_page(family: Family, title: str, *, file: str) -> Page:
-    """The page of a family whose views are of one checkpoint, or of none."""
+def view_page(
+    family: Family,
+    title: str,
+    *,
+    file: str,
+    above: Callable[[Core, Views, Mapping[str, Any]], Any] | None = None,
+    browser: Sequence[Browser] = (),
+) -> Page:
+    """The page of a family whose views are of one checkpoint, or of none.
+
+    `above(core, service, what was chosen)` is a panel of the page's own that stands before those of the views, and
+    `browser` what its script does; what is chosen is in the store NAME-shown.
+    """
     name = family.name
     ids = {field: f"{name}-{field}" for field in ("page", "shown", "keys", "checkpoint", *family.parameters)}
     views = {f"{name}-{view.name}": view for view in family.views}
@@ -89,7 +103,8 @@ def view_page(family: Family, title: str, *, file: str) -> Page:
                         html.Section(form, className="panel view-parameters", **{"aria-label": "What is asked"}),
                         html.Div(
                             [
-                                *([empty("There is no checkpoint here that this can be of.")] if none else []),
+                                *([empty(family.none or NONE)] if none else []),
+                                *([] if above is None or none else [above(core, service, said)]),
                                 *(
                                     view_panel(
                                         id,
@@ -136,7 +151,7 @@ def view_page(family: Family, title: str, *, file: str) -> Page:
     return Page(
         title=title, address=at, service=lambda core: Views(core, family), layout=layout, register=register,
         python=Python(tuple(views), python), writes=inside(ids["shown"], *fields), file=file,
-        sends={ids["shown"]: dataclasses.asdict(at.parse(None))},
+        sends={ids["shown"]: dataclasses.asdict(at.parse(None))}, browser=browser,
     )  # fmt: skip
 
 

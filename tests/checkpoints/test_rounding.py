@@ -52,6 +52,16 @@ def test_every_weight_is_within_half_a_step_at_every_snapshot(folder: Path, tmp_
                 assert np.sqrt(np.square(moved).mean()) == pytest.approx(ERROR * size, rel=0.1)
 
 
+def test_a_tensor_may_be_rounded_more(folder: Path, tmp_path: Path) -> None:
+    compress_run(folder, tmp_path / "small", error=0.02, errors={"embed.W_E": 0.3}, steps=(0, 7, 24))
+    exact, rounded = (read_snapshot(each, 24).tensors for each in (folder, tmp_path / "small"))
+    assert snapshot_steps(tmp_path / "small") == [0, 7, 24]
+    moved = {name: float((rounded[name] - exact[name]).square().mean().sqrt()) for name in exact}
+    sizes = {name: float(exact[name].square().mean().sqrt()) for name in exact}
+    assert moved["embed.W_E"] == pytest.approx(0.3 * sizes["embed.W_E"], rel=0.1)
+    assert moved["unembed.W_U"] == pytest.approx(0.02 * sizes["unembed.W_U"], rel=0.1)
+
+
 def test_a_rounded_run_is_a_run(folder: Path, tmp_path: Path) -> None:
     compress_run(folder, tmp_path / "small", error=0.01)
     tokens = torch.arange(16)[None]
@@ -64,6 +74,10 @@ def test_a_rounded_run_is_a_run(folder: Path, tmp_path: Path) -> None:
 def test_what_cannot_be_rounded_is_refused(folder: Path, tmp_path: Path) -> None:
     with refused("error=0.7", "at most 0.5"):
         compress_run(folder, tmp_path / "a", error=0.7)
+    with refused("errors", "'W_X'", "embed.W_E"):
+        compress_run(folder, tmp_path / "c", errors={"W_X": 0.1})
+    with refused("drift@9999", "from 0 to 24"):
+        compress_run(folder, tmp_path / "c", steps=[3, 9999])
     with refused("exists already", "another folder"):
         compress_run(folder, folder)
     bare = tmp_path / "bare"

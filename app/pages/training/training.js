@@ -1,0 +1,113 @@
+// The Training page's player: the maps of all heads at a step of a run, by the route of Heads, under the name NAME@STEP. The
+// slider draws at once; Dash, which writes the address, hears of the step when it rests.
+(function () {
+    "use strict";
+    const KEPT = 120; // maps of steps
+    const AHEAD = 3; // steps that are fetched before they are asked for
+    const FRAME = 120; // milliseconds of a step, when all are played
+    const RESTS = 250;
+    let shown = null, steps = [], number = 0, timer = 0, rests = 0, parts = null, drawn = "", told = null;
+
+    const fetchMaps = aotlens.maps("/maps", (bytes) => Object.assign(customElements.get("aotlens-heads").parts.Maps.of(bytes), { most: 1 }), KEPT);
+    const question = (step) => aotlens.address.format("heads", { checkpoint: `${shown.checkpoint}@${step}`, text: shown.text }).split("?")[1];
+    const place = () => Number(parts.slider.value);
+
+    function element(name, properties, ...children) {
+        const made = Object.assign(document.createElement(name), properties);
+        made.append(...children);
+        return made;
+    }
+
+    function build(box) {
+        const button = (text, label, click) => {
+            const made = element("button", { type: "button", className: "plain-button", textContent: text, onclick: click });
+            made.setAttribute("aria-label", label);
+            return made;
+        };
+        const slider = element("input", { type: "range", min: 0, step: 1, oninput: () => { pause(); show(); } });
+        slider.setAttribute("aria-label", "Step of training");
+        const step = element("output", { className: "training-step" }), says = element("p", { className: "caption", role: "status" });
+        const links = element("span", { className: "training-links" });
+        const play = button("Play", "Play all steps", () => (timer ? pause() : start()));
+        const row = element("div", { className: "training-row" }, play, button("‹", "Previous step", () => move(-1)), slider, button("›", "Next step", () => move(1)), step, links);
+        const heads = element("aotlens-heads", {});
+        box.replaceChildren(row, says, heads);
+        return { box, slider, step, says, links, play, heads };
+    }
+
+    function start() {
+        if (place() >= steps.length - 1) parts.slider.value = 0;
+        parts.play.textContent = "Pause";
+        const next = async function () {
+            await show();
+            if (!timer) return;
+            if (place() >= steps.length - 1 || !parts.box.isConnected) return pause();
+            parts.slider.value = place() + 1;
+            timer = setTimeout(next, FRAME);
+        };
+        timer = setTimeout(next, 0);
+    }
+
+    function pause() {
+        clearTimeout(timer);
+        timer = 0;
+        parts.play.textContent = "Play";
+    }
+
+    function move(by) {
+        pause();
+        parts.slider.value = place() + by;
+        show();
+    }
+
+    // The maps of the step that the slider stands at; those before stay until they are there.
+    async function show() {
+        const at = place(), step = steps[at], mine = ++number;
+        parts.step.textContent = `step ${step.toLocaleString("en")}`;
+        parts.slider.setAttribute("aria-valuetext", `step ${step}`);
+        clearTimeout(rests);
+        rests = setTimeout(() => tell(step), RESTS);
+        const maps = await fetchMaps(question(step));
+        for (let ahead = 1; ahead <= AHEAD && at + ahead < steps.length; ahead++) fetchMaps(question(steps[at + ahead]));
+        if (mine !== number) return;
+        parts.says.textContent = "instead" in maps ? String(maps.instead ?? "") : "";
+        if (!("instead" in maps)) draw(maps);
+        parts.box.dataset.step = step;
+    }
+
+    function draw(maps) {
+        const { heads } = parts, text = maps.tokens.join("");
+        if (!heads.heads || drawn !== text) heads.show(maps, maps.steps, maps.visible);
+        else heads.heads.set({ maps });
+        drawn = text;
+    }
+
+    function tell(step) {
+        const last = told = step === steps.at(-1) ? "" : String(step);
+        if (shown.step !== last) aotlens.setProps("training-step", { value: last });
+        const page = (name, label, fields) => element("a", { href: aotlens.address.format(name, fields), textContent: label });
+        const checkpoint = `${shown.checkpoint}@${step}`;
+        parts.links.replaceChildren(
+            page("heads", "Heads", { checkpoint, text: shown.text }), " ", page("circuits", "Circuits", { checkpoint }), " ",
+            page("compare", "Beside its end", { left: checkpoint, right: shown.checkpoint, text: shown.text }),
+        );
+    }
+
+    aotlens.page("training", {
+        play: function (chosen) {
+            const box = document.getElementById("training-film"), was = shown;
+            shown = chosen.shown;
+            if (!box || !shown) return {};
+            if (!parts || parts.box !== box) parts = build(box);
+            steps = JSON.parse(box.dataset.runs)[shown.checkpoint] ?? [];
+            parts.slider.max = Math.max(0, steps.length - 1);
+            const wanted = shown.step === "" ? steps.at(-1) : Number(shown.step);
+            const nearest = steps.reduce((best, each, index) => (Math.abs(each - wanted) < Math.abs(steps[best] - wanted) ? index : best), 0);
+            const same = was && was.checkpoint === shown.checkpoint && was.text === shown.text && box.dataset.step;
+            if (same && (timer || place() === nearest || shown.step === told)) return {}; // it has come from here
+            parts.slider.value = nearest;
+            customElements.whenDefined("aotlens-heads").then(show);
+            return {};
+        },
+    });
+})();
