@@ -14,7 +14,7 @@ from app.core.security import secure
 from app.core.sessions import keep_sessions
 from app.core.settings import Settings
 from app.pages import PAGES, grouped
-from app.shell import checking, find, ids, navigation, own_texts, python, static
+from app.shell import checking, find, ids, navigation, own_texts, python, sharing, static
 from app.shell.app import App
 from app.shell.browser import Browser, Link
 from app.shell.frame import frame
@@ -49,6 +49,7 @@ def create_app(settings: Settings, core: Core | None = None, *, pages: Sequence[
                 app.wiring.register(app, page.name, entry)
         app.wiring.link(app, page.name, [entry for entry in page.browser if isinstance(entry, Link)])
         app.wiring.write_address(app, page.name, page.address, page.writes)
+    sharing.finish(app)
     components = checking.check(app)
     early = static.early()
     styles, scripts = static.styles(pages), static.scripts(pages, app.wiring.script())

@@ -26,12 +26,12 @@ def ledger_areas(result: Ledger, *, log: bool = True, theme: Theme = "light") ->
                 continue
             figure.add_scatter(
                 x=steps, y=values, name=plotly_text(result.entries[place]), stackgroup=str(sign), mode="lines",
-                line={"width": 0.5, "color": LINES[theme][index % len(LINES[theme])]}, customdata=result.steps,
+                line={"width": 0.5, "color": LINES[theme][index % len(LINES[theme])]}, customdata=result.steps.tolist(),
                 legendgroup=result.entries[place], hovertemplate="step %{customdata:,}: %{y:+.4f} nats a token",
             )  # fmt: skip
     figure.add_scatter(
         x=steps, y=result.losses - result.losses[0], name="change of the loss", mode="lines",
-        line={"color": INK[theme], "width": 1.6, "dash": "dot"}, customdata=result.steps,
+        line={"color": INK[theme], "width": 1.6, "dash": "dot"}, customdata=result.steps.tolist(),
         hovertemplate="step %{customdata:,}: %{y:+.4f} nats a token",
     )  # fmt: skip
     figure.update_xaxes(title_text="step", type="log" if log else "linear")

@@ -34,7 +34,7 @@ def training_lines(
     figure = go.Figure(layout=base_layout(theme))
     for index, (name, values) in enumerate(curves.items()):
         figure.add_scatter(
-            x=steps, y=values, name=plotly_text(name.replace("_", " ")), customdata=result.steps,
+            x=steps, y=values, name=plotly_text(name.replace("_", " ")), customdata=result.steps.tolist(),
             mode="lines+markers" if len(steps) <= 30 else "lines", marker={"size": 4},
             line={"color": LINES[theme][index % len(LINES[theme])], "width": 1.6},
             hovertemplate="step %{customdata:,}: %{y:.4g}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dash import Dash
@@ -66,6 +66,10 @@ class App(Dash):
         self.pages = tuple(pages)
         self.services: dict[str, Any] = {page.name: page.service(core) for page in pages}
         self.wiring = Wiring(pages)
+        self.followers: dict[str, list[str]] = {}
+        """Panels by the store that they follow, for `sharing.finish`."""
+        self.saving: dict[str, list[tuple[Mapping[str, Callable[..., Any]], Any]]] = {}
+        """What the server saves, with what it is told for it, by page, for `sharing.finish`."""
 
     def set_index(self, *, early: str, styles: str, scripts: str, first: Callable[[], str] = str) -> None:
         """Sets the HTML of every page; `first` gives what the page at the address that is asked for draws by itself."""

@@ -70,12 +70,9 @@ def when_seen(app: App, shown: str, panels: Iterable[str]) -> None:
     The callbacks of `panels` listen to that store. A panel that has not answered yet says that it waits
     (static/waiting.js).
     """
-    # With outputs, though it sets them itself: one without isn't called for a store that is full from the start. With
-    # the id as an input: Dash doesn't call what depends only on a store that another callback has left as it was, and
-    # the panels of an empty store would wait for good.
-    own = stores(**{panel: ids.seen(panel) for panel in panels})
-    app.asked.same(shown, (ids.seen(panel) for panel in panels))
-    _shell(app, "passOn", inputs=stores(shown=shown) | props("id", id=shown), outputs=own)
+    listed = list(panels)
+    app.asked.same(shown, (ids.seen(panel) for panel in listed))
+    app.followers.setdefault(shown, []).extend(listed)
 
 
 def long_table(app: App, table: str) -> None:
@@ -141,17 +138,37 @@ def save_files(app: App, files: Mapping[str, Callable[..., File]], state: Props)
     What is wrong is said in the entry's panel.
     """
 
+    app.saving.setdefault(ids.page_of(next(iter(files))), []).append((files, state))
+
+
+def finish(app: App) -> None:
+    """One callback for all panels that follow a store, and one for all that a page saves, when all pages are known: each
+    costs the browser something at every step of every other one."""
+    for shown, panels in app.followers.items():
+        # With outputs, though it sets them itself: one without isn't called for a store that is full from the start.
+        # With the id as an input: Dash doesn't call what depends only on a store that another callback has left as it
+        # was, and the panels of an empty store would wait for good.
+        own = stores(**{panel: ids.seen(panel) for panel in panels})
+        _shell(app, "passOn", inputs=stores(shown=shown) | props("id", id=shown), outputs=own)
+    for page, groups in app.saving.items():
+        _save(app, page, groups)
+
+
+def _save(app: App, page: str, groups: Sequence[tuple[Mapping[str, Callable[..., File]], Props]]) -> None:
+    makers = {entry: (make, place) for place, (files, _) in enumerate(groups) for entry, make in files.items()}
+
     @app.callback(
-        output=Output(ids.file_of(ids.page_of(next(iter(files)))), "data", allow_duplicate=True),
-        inputs={"clicks": {entry: Input(entry, "n_clicks") for entry in files}},
-        state={"given": as_role(State, state)},
+        output=Output(ids.file_of(page), "data", allow_duplicate=True),
+        inputs={"clicks": {entry: Input(entry, "n_clicks") for entry in makers}},
+        state={"given": [as_role(State, state) for _, state in groups]},
         prevent_initial_call=True,
     )
-    def save(clicks: Any, given: dict[str, Any]) -> Any:
+    def save(clicks: Any, given: list[dict[str, Any]]) -> Any:
         entry = str(ctx.triggered_id)
-        if entry not in files:  # a request that names nothing pressed
+        if entry not in makers:  # a request that names nothing pressed
             return no_update
-        file, said = spoken(lambda: files[entry](**given), f"saving {entry}")
+        make, place = makers[entry]
+        file, said = spoken(lambda: make(**given[place]), f"saving {entry}")
         set_props(ids.notice(ids.exporting(entry)), {"children": said})
         return no_update if file is None else dcc.send_bytes(file.content, file.name, type=file.mime)
 

@@ -104,7 +104,7 @@ def view_page(
                         html.Div(
                             [
                                 *([empty(family.none or NONE)] if none else []),
-                                *([] if above is None or none else [above(core, service, said)]),
+                                *([] if above is None else [above(core, service, said)]),
                                 *(
                                     view_panel(
                                         id,

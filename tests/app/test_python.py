@@ -63,6 +63,7 @@ from tests.app.paths import numbers as paths
 from tests.app.regression import numbers as regression
 from tests.app.same_numbers import same
 from tests.app.sufficient import numbers as sufficient
+from tests.app.training import numbers as training
 
 TEXT = "The captain bowed to the captain."
 #: What skip-trigrams are checked against.
@@ -93,6 +94,7 @@ STATES: dict[str, Any] = {
     "sufficient": sufficient.STATE,
     "atlas-verdict": atlas.OF_PATH,
     "lens": lens.STATE,
+    "training": training.STATE,
     "patching": patching.STATE,
     "trigrams": TrigramsState(
         checkpoint="tiny-mhsa", head=(0, 1), k=40, source="captain", destination="·", within="all", row=3, after="the",
@@ -201,6 +203,7 @@ EXPECTED: dict[str, Expected] = {
     **denoising.EXPECTED,
     **sufficient.EXPECTED,
     **lens.EXPECTED,
+    **training.EXPECTED,
     **patching.EXPECTED,
 }
 
@@ -218,6 +221,7 @@ def at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
     save_tiny(home / "checkpoints", "tiny-mssa", n_layers=3, n_heads=2, attention="mssa")
     save_path_checkpoint(home / "checkpoints")
     sufficient.save_built(home / "checkpoints")
+    training.save_run(home / "checkpoints")
     distil(home / "distillations", "tiny-mhsa", home / "checkpoints", [0, 4], costs=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AOTLENS_HOME", str(home))

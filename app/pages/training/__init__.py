@@ -27,7 +27,9 @@ def _film(core: Core, service: Views, chosen: Mapping[str, Any]) -> html.Section
     """The player; its script needs to know the steps of every run."""
     runs = {name: steps_of(core.catalog.info(name)) for name in service.fitting()}
     player = html.Div(id=FILM, className="training-film", **{"data-runs": json.dumps(runs)})
-    return panel(f"{FILM}-panel", "Heads over training", ABOUT, [player, dcc.Store(id=PLAYED)])
+    hidden = "" if runs else "hidden"
+    content = [player, dcc.Store(id=PLAYED)]
+    return panel(f"{FILM}-panel", "Heads over training", ABOUT, content, class_name=hidden)
 
 
 PAGE = view_page(

@@ -1,0 +1,38 @@
+"""What the page Training shows, by panel, for the lines that give the same (tests/app/test_python.py)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from aotlens.checkpoints import load
+from aotlens.checkpoints.snapshots import SnapshotWriter
+from aotlens.views.training import FILM, LEDGER
+from app.pages.training import PAGE
+from app.shell.app import App
+from tests.app.conftest import save_tiny
+
+STEPS = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144)
+TEXT = "The cat sat on the mat."
+STATE = PAGE.address.state({"checkpoint": "tiny-run", "text": TEXT, "measure": "copying"})
+
+
+def save_run(folder: Path) -> None:
+    """A checkpoint with 12 snapshots, whose weights grow to those of its end."""
+    save_tiny(folder, "tiny-run")
+    end = load(folder / "tiny-run", "cpu").state_dict()
+    writer = SnapshotWriter(folder / "tiny-run", 0)
+    for number, step in enumerate(STEPS, start=1):
+        writer.add(step, 100 * step, {name: weight * (number / len(STEPS)) for name, weight in end.items()})
+
+
+def _table(view: Any) -> Any:
+    def table(app: App, at: Any) -> Any:
+        service = app.services["training"]
+        chosen = service.values(PAGE.address.json(at))
+        return service.workshop.told(lambda done, total: None).result(view, chosen).to_frame()
+
+    return table
+
+
+EXPECTED = {"training-measures": _table(FILM), "training-ledger": _table(LEDGER)}

@@ -1,0 +1,116 @@
+"""Training in the browser: the maps of a step are that step's, steps come from slider, keys, link and curve."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from app.core.settings import Settings
+from app.factory import create_app
+from app.shell.app import App
+from tests.app.conftest import save_tiny, serve
+from tests.app.training.numbers import STEPS, TEXT, save_run
+
+FILM = "#training-film"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    folder = tmp_path_factory.mktemp("checkpoints")
+    save_run(folder)
+    save_tiny(folder, "tiny-mhsa")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
+        yield create_app(Settings(checkpoints=(folder,), device="cpu"))
+
+
+@pytest.fixture(scope="module")
+def address(made: App) -> Iterator[str]:
+    with serve(made) as address:
+        yield address
+
+
+def at_step(page: Page, step: int) -> None:
+    expect(page.locator(FILM)).to_have_attribute("data-step", str(step))
+    expect(page.locator(f"{FILM} output")).to_have_text(f"step {step}")
+
+
+def shown(page: Page) -> list[float]:
+    """A row of the large map, as the widget knows it."""
+    return page.evaluate(
+        "() => { const { maps } = document.querySelector('#training-film aotlens-heads').heads;"
+        " return Array.from({ length: maps.n }, (_, key) => maps.value(1, 0, maps.n - 1, key)); }"
+    )
+
+
+def test_the_maps_are_those_of_the_step(open_page, made: App) -> None:
+    page = open_page(made.core.links.to("training", checkpoint="tiny-run", text=TEXT, step="13"))
+    at_step(page, 13)
+    model = made.core.catalog.load("tiny-run@13").model
+    _, cache = model.run_with_cache(TEXT)
+    assert shown(page) == pytest.approx(cache["pattern", 1][0, 0, -1].tolist(), abs=1 / 400)
+    expect(page.get_by_role("link", name="Heads", exact=True).last).to_have_attribute(
+        "href", re.compile("tiny-run%4013")
+    )
+
+
+def test_a_step_is_gone_to_by_keys_buttons_and_the_address_follows(open_page, made: App) -> None:
+    page = open_page(made.core.links.to("training", checkpoint="tiny-run", text=TEXT, step="13"))
+    at_step(page, 13)
+    before = shown(page)
+    page.locator(f"{FILM} input[type=range]").press("ArrowRight")
+    at_step(page, 21)
+    expect(page).to_have_url(re.compile("step=21"))
+    assert shown(page) != before
+    page.get_by_role("button", name="Previous step").click()
+    at_step(page, 13)
+    assert shown(page) == before
+    page.get_by_role("button", name="Play all steps").click()
+    at_step(page, STEPS[-1])
+    expect(page).not_to_have_url(re.compile("step="))
+    expect(page.get_by_role("button", name="Play all steps")).to_have_text("Play")
+
+
+def test_what_was_fetched_ahead_is_not_asked_for_again(open_page, made: App) -> None:
+    page = open_page(made.core.links.to("training", checkpoint="tiny-run", text=TEXT, step="1"))
+    at_step(page, 1)
+    with page.expect_response(re.compile("maps.*tiny-run%408&")):
+        page.get_by_role("button", name="Next step").click()
+        at_step(page, 2)
+        page.get_by_role("button", name="Next step").click()
+        at_step(page, 3)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/maps?" in request.url else None)
+    page.get_by_role("button", name="Previous step").click()
+    at_step(page, 2)
+    assert asked == []
+
+
+def test_the_measures_are_started_and_a_click_on_the_curve_goes_to_its_step(open_page, made: App) -> None:
+    page = open_page(made.core.links.to("training", checkpoint="tiny-run", text=TEXT, measure="copying"))
+    at_step(page, STEPS[-1])
+    panel = page.locator("#training-measures")
+    panel.get_by_role("button", name="Start").click()
+    expect(page.locator("#training-measures-caption")).to_contain_text("12 snapshots", timeout=60_000)
+    plot = page.locator("#training-measures-graph .js-plotly-plot")
+    expect(plot.locator(".scatterlayer .trace")).to_have_count(6)
+    plot.scroll_into_view_if_needed()
+    x, y = page.evaluate(
+        "() => { const plot = document.querySelector('#training-measures-graph .js-plotly-plot');"
+        " const { xaxis, yaxis } = plot._fullLayout, trace = plot.calcdata[0][4], box = plot.getBoundingClientRect();"
+        " return [box.x + xaxis._offset + xaxis.c2p(trace.x), box.y + yaxis._offset + yaxis.c2p(trace.y)]; }"
+    )
+    page.mouse.move(x, y)
+    expect(plot.locator(".hoverlayer .hovertext")).not_to_have_count(0)
+    page.mouse.click(x, y)
+    at_step(page, STEPS[4])
+
+
+def test_without_runs_the_page_says_how_to_make_one(open_page, made: App) -> None:
+    page = open_page(made.core.links.to("training", checkpoint="tiny-mhsa"))
+    expect(page.locator(".notice, .taken-instead").first).to_contain_text("tiny-run")
