@@ -24,7 +24,6 @@ edges.py          one edge between two heads taken out of the receiver's queries
 wiring.py         all edges of a model, and runs of it with some of them from another prompt; runs.py: such runs
 patches.py        what each patch of an image adds to a class; patch_curves.py: what the model does without patches
 importance.py     the loss with short paths only; layers and heads alone and given the rest
-superposition/    more features than dimensions (*structures* §7)
 """
 
 from aotlens.paths.attribution import direct_logit_attribution

@@ -39,7 +39,6 @@ from aotlens.plots.matrix import matrix_map
 from aotlens.plots.nonlinearity import error_lines, error_surfaces, gate, head_pattern, mask_maps
 from aotlens.plots.over_training import training_lines
 from aotlens.plots.paths import flow, logit_orders, order_bars
-from aotlens.plots.projections import distortion_plot
 from aotlens.plots.regression import compared_regression, layer_curves, regression_curves, support_points
 from aotlens.plots.subspaces import memberships, token_points, unrolled
 from aotlens.plots.sufficient import sufficient_points
@@ -60,7 +59,6 @@ if TYPE_CHECKING:
         SemanticConsistency,
     )
     from aotlens.paths import PairSums, PatchCurves, PathExpansion, TermImportance, Trace
-    from aotlens.paths.superposition import JohnsonLindenstrauss
     from aotlens.trigrams import Evidence, TrigramRows
 
 #: Up to this many heads' patterns are drawn side by side.
@@ -188,13 +186,6 @@ def pair_sums(result: PairSums, *, theme: Theme = "light") -> go.Figure:
         values, result.names, result.names, quantity=result.unit, row_title=f"{title} query side",
         column_title=f"{title} key side", theme=theme,
     )  # fmt: skip
-
-
-def distortions(result: JohnsonLindenstrauss, *, theme: Theme = "light") -> go.Figure:
-    """Distortions of random projections against their dimension, with the fitted constant."""
-    names = ("n_points", "m", "distortion")
-    n_points, m, distortion = (np.array([getattr(each, name) for each in result.projections]) for name in names)
-    return distortion_plot(n_points, m, distortion, result.constant, theme=theme)
 
 
 def distillation(result: Distillation, *, width: int | None = None, theme: Theme = "light") -> go.Figure:
@@ -347,7 +338,6 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.paths.sankey.Sankey": flow,
     "aotlens.paths.score.sums.PairSums": pair_sums,
     "aotlens.paths.score.trace.Trace": traced,
-    "aotlens.paths.superposition.johnson_lindenstrauss.JohnsonLindenstrauss": distortions,
     "aotlens.trigrams.evidence.Evidence": verdicts,
     "aotlens.trigrams.rows.TrigramRows": verdicts,
 }
