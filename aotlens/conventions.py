@@ -139,6 +139,11 @@ def as_head(head: HeadLike, sizes: HasHeads | None = None) -> Head:
     return layer, number
 
 
+def head_name(head: tuple[int, int]) -> str:
+    """How a head is written: `"1.0"`."""
+    return f"{head[0]}.{head[1]}"
+
+
 def as_heads(heads: HeadLike | Iterable[HeadLike], sizes: HasHeads, *, at_least: int = 1) -> tuple[Head, ...]:
     """One head, or several, each once and in the order given: `(1, 0)` and `[1, 0]` are head 1.0, not two of something;
     `[(1, 0)]` and `["1.0"]` are lists of one.
