@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aotlens.conventions import HeadLike, as_head
+from aotlens.conventions import HeadLike, as_head, head_name
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.paths import counts, groups, single, words
 from aotlens.paths.bounds import Bounds, prepare
@@ -298,7 +298,7 @@ class Expanded(Result):
     def steps(self, path: Path, target: int | tuple[int, int] | None = None) -> list[str]:
         """The words of `describe`: the source, each head, and the end."""
         start = words.source_words(path, self.tokens, self.str_tokens)
-        return [start, *(f"{layer}.{head}" for layer, head in path.heads), words.end_words(self.model, target)]
+        return [start, *map(head_name, path.heads), words.end_words(self.model, target)]
 
     @cached_property
     def scored_layers(self) -> dict[int, Any]:

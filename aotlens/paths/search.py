@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from aotlens.conventions import Head
+from aotlens.conventions import Head, head_name
 from aotlens.paths.best import Best, checked_search, slack_of
 from aotlens.paths.bounds import Bounds, Reading, bound_longer, bounds_via, read_heads
 from aotlens.paths.counts import n_paths
@@ -93,7 +93,7 @@ class TopPaths(Result):
                 "path": self.sentences or [str(path) for path in self.paths],
                 "source": [path.source for path in self.paths],
                 "source_position": pd.array([path.source_position for path in self.paths], dtype="Int64"),
-                "heads": [" ".join(f"{layer}.{head}" for layer, head in path.heads) for path in self.paths],
+                "heads": [" ".join(map(head_name, path.heads)) for path in self.paths],
                 "order": [path.order for path in self.paths],
                 "logits": self.values,
                 "proven": [rank < self.n_proven for rank in range(len(self.paths))],

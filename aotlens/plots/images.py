@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Shaped, UInt8
 from PIL import Image
 from plotly.subplots import make_subplots
 
+from aotlens.conventions import head_name
 from aotlens.plots.colours import INK, LINES, Scale, Theme, base_layout
 from aotlens.plots.labels import plotly_text
 from aotlens.plots.matrix import matrix_map
@@ -217,7 +218,7 @@ def consistency_points(
     n_layers, n_heads = difference.shape
     layers, heads = np.indices(difference.shape)
     x = (layers + (heads - (n_heads - 1) / 2) * (0.7 / max(n_heads, 2))).ravel()
-    names = [f"{layer}.{head}" for layer, head in np.ndindex(n_layers, n_heads)]
+    names = list(map(head_name, np.ndindex(n_layers, n_heads)))
     colours = LINES[theme]
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.06, row_heights=[0.35, 0.65])
     figure.add_trace(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aotlens.conventions import Head, HeadLike, as_head
+from aotlens.conventions import Head, HeadLike, as_head, head_name
 from aotlens.plots import circuits, images, patching
 from aotlens.plots.atlas import atlas
 from aotlens.plots.attention import QUANTITIES, attention_map
@@ -97,7 +97,7 @@ def attention(patterns: AttentionPatterns, *, head: HeadLike | None = None, them
     if n_layers * n_heads > MOST_PATTERNS:
         raise ValueError(f"plot: {n_layers * n_heads} heads are too many for one figure; give head='layer.head'.")
     heads = list(np.ndindex(n_layers, n_heads))
-    titles = [f"{layer}.{number}" for layer, number in heads]
+    titles = list(map(head_name, heads))
     maps = [patterns.pattern[place] for place in heads]
     return pattern_gallery(maps, titles, [names] * len(heads), columns=n_heads, theme=theme)
 
@@ -119,7 +119,7 @@ def motifs(scores: MotifScores, *, motif: str | None = None, excess: bool = Fals
     """One motif's score of every head, layers down and heads across; without a name induction, or else the first. With
     `excess`, attention to all motifs beyond uniform attention, a row a head."""
     if excess:
-        rows = [f"{layer}.{head}" for layer, head in np.ndindex(*scores.excess.shape[1:])]
+        rows = list(map(head_name, np.ndindex(*scores.excess.shape[1:])))
         columns = [name.replace("_", " ") for name in scores.motifs]
         values = scores.excess.reshape(len(columns), -1).T
         return matrix_map(
@@ -155,7 +155,7 @@ def matching(result: HeadMatching, *, by: str | None = None, theme: Theme = "lig
     if by is not None and by not in result.measured:
         raise ValueError(f"plot: no measure {by!r}; there are {', '.join(result.measured)}.")
     values = result.similarity if by is None else getattr(result, by)
-    rows, columns = ([f"{layer}.{head}" for layer, head in side] for side in (result.left, result.right))
+    rows, columns = (list(map(head_name, side)) for side in (result.left, result.right))
     quantity = "mean similarity" if by is None else f"{by} cosine"
     return matrix_map(
         np.asarray(values), rows, columns, quantity=quantity, row_title="left head", column_title="right head",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from aotlens.conventions import head_name
 from aotlens.paths.path import Path
 from aotlens.results import Result
 
@@ -67,7 +68,7 @@ class TopPairs(Result):
             columns[f"{name}_source"] = [path.source for path in paths]
             positions = [path.source_position for path in paths]
             columns[f"{name}_source_position"] = pd.array(positions, dtype="Int64")
-            columns[f"{name}_heads"] = [" ".join(f"{layer}.{head}" for layer, head in path.heads) for path in paths]
+            columns[f"{name}_heads"] = [" ".join(map(head_name, path.heads)) for path in paths]
         columns["nats"] = self.values
         columns["proven"] = [rank < self.n_proven for rank in range(len(self.pairs))]
         return pd.DataFrame(columns)
