@@ -13,18 +13,18 @@ from torch import Tensor
 
 from aotlens.conventions import HeadLike, as_head, head_name
 from aotlens.models import AttentionOnlyTransformer
-from aotlens.paths import counts, groups, single, words
+from aotlens.paths import groups, single, words
 from aotlens.paths.bounds import Bounds, prepare
 from aotlens.paths.enumeration import AllPaths, all_paths
 from aotlens.paths.frozen import Frozen
 from aotlens.paths.groups import ByHead, BySource
 from aotlens.paths.kronecker import Kronecker, KroneckerSum
 from aotlens.paths.of_logit import LogitByHead, LogitByOrder, LogitBySource, unit_of
-from aotlens.paths.operators import path_operator
 from aotlens.paths.path import Path, SourceName
 from aotlens.paths.residual import Residual, residual_of
 from aotlens.paths.sankey import Sankey, sankey
 from aotlens.paths.search import TopPaths, top_paths
+from aotlens.paths.single import path_operator
 from aotlens.paths.streams import order_streams, root_gradient
 from aotlens.paths.target import Target, checked_position, direction, output
 from aotlens.results import Result
@@ -76,12 +76,12 @@ class Expanded(Result):
     def n_paths(self) -> int:
         """How many paths there are: (H+1)^L of each source, (H+1)^(L−1−l) of the MLP of layer l; times the positions
         where sources are split."""
-        return counts.n_paths(self.frozen, self.split_sources)
+        return single.n_paths(self.frozen, self.split_sources)
 
     @property
     def n_paths_by_order(self) -> tuple[int, ...]:
         """How many pass k heads, k = 0 … L: C(L, k) × H^k of each source, C(L−1−l, k) × H^k of the MLP of layer l."""
-        return counts.n_paths_by_order(self.frozen, self.split_sources)
+        return single.n_paths_by_order(self.frozen, self.split_sources)
 
     # Single paths
 

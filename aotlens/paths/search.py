@@ -22,10 +22,10 @@ from torch import Tensor
 from aotlens.conventions import Head, head_name
 from aotlens.paths.best import Best, checked_search, slack_of
 from aotlens.paths.bounds import Bounds, Reading, bound_longer, bounds_via, read_heads
-from aotlens.paths.counts import n_paths
 from aotlens.paths.frozen import Frozen
 from aotlens.paths.of_logit import unit_of
 from aotlens.paths.path import Path
+from aotlens.paths.single import n_paths
 from aotlens.paths.streams import root_gradient
 from aotlens.paths.target import direction
 from aotlens.results import Result

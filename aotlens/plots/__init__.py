@@ -7,10 +7,8 @@ atlas.py        one score of every head against another
 thumbnails.py   all heads in one small picture
 all_heads.py    all heads in one large figure, for a paper
 images.py       maps of patches over their images, insertion and deletion, consistency
-training.py     the training curve
-over_training.py  what an analysis gave of each snapshot of a run
+training.py     the training curve, the ledger of the loss, and what an analysis gave of each snapshot
 film.py         a run as a figure that plays
-ledger.py       what each circuit took off the loss, over training
 curves.py       curves of several kinds over seeds
 gallery.py      a few attention maps side by side
 matrix.py       entries of a circuit

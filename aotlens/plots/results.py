@@ -12,6 +12,7 @@ from aotlens.conventions import Head, HeadLike, as_head, head_name
 from aotlens.plots import circuits, images, patching
 from aotlens.plots.atlas import atlas
 from aotlens.plots.attention import QUANTITIES, attention_map
+from aotlens.plots.circuits import distance_curve, reach_curve
 from aotlens.plots.colours import Theme
 from aotlens.plots.compared_distillations import compared_distillations, hidden_units
 from aotlens.plots.denoising import (
@@ -25,7 +26,6 @@ from aotlens.plots.denoising import (
 )
 from aotlens.plots.descent import descent_errors, plane_descent
 from aotlens.plots.display import NotebookFigure
-from aotlens.plots.distance import distance_curve, reach_curve
 from aotlens.plots.distillation import Costs, ErrorGrid, cost_curves, error_grids
 from aotlens.plots.gallery import pattern_gallery
 from aotlens.plots.head_points import head_points
@@ -33,15 +33,14 @@ from aotlens.plots.images import consistency_points, patch_curve_lines
 from aotlens.plots.kinds import stacked_counts
 from aotlens.plots.labels import plotly_text
 from aotlens.plots.layered import LayeredLink, layered_graph
-from aotlens.plots.ledger import ledger_areas
 from aotlens.plots.lens import head_lens_map, jacobian_map, lens_map
 from aotlens.plots.matrix import matrix_map
 from aotlens.plots.nonlinearity import error_lines, error_surfaces, gate, head_pattern, mask_maps
-from aotlens.plots.over_training import training_lines
 from aotlens.plots.paths import flow, logit_orders, order_bars
 from aotlens.plots.regression import compared_regression, layer_curves, regression_curves, support_points
 from aotlens.plots.subspaces import memberships, token_points, unrolled
 from aotlens.plots.sufficient import sufficient_points
+from aotlens.plots.training import ledger_areas, training_lines
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -336,7 +335,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.paths.patch_curves.PatchCurves": insertion_and_deletion,
     "aotlens.paths.patches.ClassPatches": images.class_patches,
     "aotlens.paths.sankey.Sankey": flow,
-    "aotlens.paths.score.sums.PairSums": pair_sums,
+    "aotlens.paths.score.pairs.PairSums": pair_sums,
     "aotlens.paths.score.trace.Trace": traced,
     "aotlens.trigrams.evidence.Evidence": verdicts,
     "aotlens.trigrams.rows.TrigramRows": verdicts,
