@@ -46,17 +46,6 @@ from aotlens.plots.denoising import (
     subspace_overlaps,
 )
 from aotlens.plots.descent import energy_landscape, errors_by_step
-from aotlens.plots.distillation import (
-    Cloud,
-    Costs,
-    ErrorGrid,
-    class_bars,
-    cost_curves,
-    error_grids,
-    head_clouds,
-    learning_curves,
-    width_profiles,
-)
 from aotlens.plots.eigenvalues import eigenvalue_plane
 from aotlens.plots.head_points import head_points
 from aotlens.plots.identities import scaled_identities
@@ -73,40 +62,32 @@ from aotlens.plots.thumbnails import data_uri, sprite
 from aotlens.plots.training import training_curve
 
 __all__ = [
-    "Cloud",
-    "Costs",
     "Edge",
-    "ErrorGrid",
     "FlowNode",
     "Theme",
     "all_heads_maps",
     "attention_map",
     "audit_curves",
-    "class_bars",
     "composition_graph",
     "consistency_points",
     "contribution_map",
-    "cost_curves",
     "data_uri",
     "denoiser_curves",
     "describe",
     "eigenvalue_plane",
     "energy_landscape",
-    "error_grids",
     "error_lines",
     "error_surfaces",
     "errors_by_step",
     "flow_graph",
     "gate",
     "glyphs",
-    "head_clouds",
     "head_pattern",
     "head_points",
     "head_scatter",
     "is_whitespace",
     "layer_curves",
     "layered_graph",
-    "learning_curves",
     "loss_landscape",
     "mask_maps",
     "matrix_map",
@@ -126,5 +107,4 @@ __all__ = [
     "support_points",
     "token_clouds",
     "training_curve",
-    "width_profiles",
 ]

@@ -14,7 +14,6 @@ from aotlens.plots.atlas import atlas
 from aotlens.plots.attention import QUANTITIES, attention_map
 from aotlens.plots.circuits import distance_curve, reach_curve
 from aotlens.plots.colours import Theme
-from aotlens.plots.compared_distillations import compared_distillations, hidden_units
 from aotlens.plots.denoising import (
     audit_curves,
     denoiser_curves,
@@ -26,7 +25,7 @@ from aotlens.plots.denoising import (
 )
 from aotlens.plots.descent import descent_errors, plane_descent
 from aotlens.plots.display import NotebookFigure
-from aotlens.plots.distillation import Costs, ErrorGrid, cost_curves, error_grids
+from aotlens.plots.distillation import compared_distillations, distillation, substitution
 from aotlens.plots.gallery import pattern_gallery
 from aotlens.plots.head_points import head_points
 from aotlens.plots.images import consistency_points, patch_curve_lines
@@ -45,7 +44,6 @@ from aotlens.plots.training import ledger_areas, training_lines
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from aotlens.distill import Distillation, SubstitutionCosts
     from aotlens.heads import (
         AttentionPatterns,
         ComparedMaps,
@@ -185,31 +183,6 @@ def pair_sums(result: PairSums, *, theme: Theme = "light") -> go.Figure:
         values, result.names, result.names, quantity=result.unit, row_title=f"{title} query side",
         column_title=f"{title} key side", theme=theme,
     )  # fmt: skip
-
-
-def distillation(result: Distillation, *, width: int | None = None, theme: Theme = "light") -> go.Figure:
-    """Every head's held-out error as a feed-forward network of `width` (the widest for None), 0 to 1."""
-    width = max(result.hidden) if width is None else width
-    means, intervals = result.mean_error(width), result.interval(width)
-    n_layers, n_heads = (1 + max(head[axis] for head in result.heads) for axis in (0, 1))
-    errors = np.full((n_layers, n_heads), np.nan)
-    notes = [["not distilled"] * n_heads for _ in range(n_layers)]
-    for (layer, head), mean, (low, high) in zip(result.heads, means, intervals, strict=True):
-        errors[layer, head], notes[layer][head] = mean, f"95% interval {low:.3f} to {high:.3f}"
-    name = f"{result.model_name}, {hidden_units(width)}".removeprefix(", ")
-    return error_grids([ErrorGrid(key=name, name=name, errors=errors, notes=notes)], theme=theme)
-
-
-def substitution(result: SubstitutionCosts, *, theme: Theme = "light") -> go.Figure:
-    """What replacing more and more heads costs, in four orders and by three replacements."""
-    ffn, mean, zero = result.by_error
-    costs = Costs(
-        name=hidden_units(result.width), sizes=result.sizes, random=result.random,
-        curves={"FFNs, most FFN-like first": ffn, "the same heads’ means": mean, "the same heads zero": zero,
-                "FFNs, least FFN-like first": result.reverse},
-    )  # fmt: skip
-    unit = "loss, nats a token" if result.measure == "loss" else "divergence, nats a token"
-    return cost_curves([costs], unit=unit, theme=theme)
 
 
 def importance(result: TermImportance, *, of: str = "orders", theme: Theme = "light") -> go.Figure:
