@@ -33,7 +33,6 @@ from __future__ import annotations
 
 from aotlens.conventions import describe
 from aotlens.plots.all_heads import all_heads_maps
-from aotlens.plots.atlas import head_scatter
 from aotlens.plots.attention import attention_map
 from aotlens.plots.colours import Theme
 from aotlens.plots.composition import Edge, composition_graph
@@ -45,7 +44,6 @@ from aotlens.plots.denoising import (
     snr_curves,
     subspace_overlaps,
 )
-from aotlens.plots.descent import energy_landscape, errors_by_step
 from aotlens.plots.eigenvalues import eigenvalue_plane
 from aotlens.plots.head_points import head_points
 from aotlens.plots.identities import scaled_identities
@@ -57,7 +55,6 @@ from aotlens.plots.nonlinearity import error_lines, error_surfaces, gate, head_p
 from aotlens.plots.paths import FlowNode, flow_graph, order_bars
 from aotlens.plots.regression import layer_curves, regression_curves, support_points
 from aotlens.plots.results import plot
-from aotlens.plots.subspaces import membership_maps, snr_by_layer, token_clouds
 from aotlens.plots.thumbnails import data_uri, sprite
 from aotlens.plots.training import training_curve
 
@@ -75,23 +72,19 @@ __all__ = [
     "denoiser_curves",
     "describe",
     "eigenvalue_plane",
-    "energy_landscape",
     "error_lines",
     "error_surfaces",
-    "errors_by_step",
     "flow_graph",
     "gate",
     "glyphs",
     "head_pattern",
     "head_points",
-    "head_scatter",
     "is_whitespace",
     "layer_curves",
     "layered_graph",
     "loss_landscape",
     "mask_maps",
     "matrix_map",
-    "membership_maps",
     "order_bars",
     "overlay_grid",
     "patch_curve_lines",
@@ -100,11 +93,9 @@ __all__ = [
     "rate_map",
     "regression_curves",
     "scaled_identities",
-    "snr_by_layer",
     "snr_curves",
     "sprite",
     "subspace_overlaps",
     "support_points",
-    "token_clouds",
     "training_curve",
 ]
