@@ -79,17 +79,17 @@ def by_weights(model: AttentionOnlyTransformer) -> list[str]:
 
 def row(name: str) -> list[str]:
     """The cells of a checkpoint."""
-    model, metrics = aotlens.load(name, "cpu"), find_checkpoint(name).metrics
+    model, info = aotlens.load(name, "cpu"), find_checkpoint(name)
     scores = motif_scores(model, n_sequences=16, half_length=50, seed=0)
     best = [scores.best(motif) for motif in ("previous_token", "induction")]
     found = ["–" if one is None else f"{one[0][0]}.{one[0][1]}: {one[1]:.2f}" for one in best]
-    loss, bigram = metrics["validation_loss"], metrics["bigram_loss"]
+    loss, bigram = info.metrics["validation_loss"], info.metrics["bigram_loss"]
     cfg = model.cfg
     kind = f"{cfg.positions}{' (MSSA)' if cfg.attention == 'mssa' else ''}"
     size = f"{sum(weight.numel() for weight in model.parameters()):,}"
     keys = str(cfg.n_kv_heads or cfg.n_heads)
     return [
-        f"`{name}`",
+        f"`{info.name}`",
         kind,
         str(cfg.norm),
         keys,

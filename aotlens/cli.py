@@ -11,6 +11,7 @@
     aotlens motifs CHECKPOINT [--motif NAME] [--half-length N]
     aotlens atlas CHECKPOINT --corpus SPEC [--head L.H]
     aotlens compare LEFT RIGHT [--corpus SPEC]
+    aotlens universality NAME NAME ... [--corpus SPEC]
     aotlens ablate CHECKPOINT [--head L.H] --text TEXT | --corpus SPEC [--how mean]
     aotlens generate CHECKPOINT --text TEXT [--without L.H,L.H] [--how mean]
     aotlens paths CHECKPOINT --text TEXT
@@ -58,6 +59,7 @@ from aotlens.commands import (
     sweep,
     train,
     trigrams,
+    universality,
     view,
 )
 from aotlens.commands.shared import PLAIN, TextCommand, one_line, print_text, printable
@@ -86,6 +88,7 @@ app.command("audit")(audit.audit_command)
 app.command("motifs")(motifs.motifs_command)
 app.command("atlas")(atlas.atlas_command)
 app.command("compare")(compare.compare_command)
+app.command("universality")(universality.universality_command)
 app.command("ablate", cls=TextCommand)(ablate.ablate_command)
 app.command("generate", cls=TextCommand)(generate.generate_command)
 app.command("paths", cls=TextCommand)(paths.paths_command)

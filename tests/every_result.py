@@ -90,6 +90,8 @@ def _of_heads(model: AttentionOnlyTransformer, tokens: torch.Tensor) -> Iterator
     yield heads.induction_circuit(built, heads.atlas(built, repeats, hows=(), cache=None), n_sequences=4, half_length=8)
     yield heads.sufficient_heads(model, several, model(several).argmax(-1), how="zero")
     yield heads.match_heads(model, model, several)
+    yield (again := heads.universality({each: model for each in "abcd"}, several, n_permutations=19))
+    yield again.compare_kinds(again.kinds[0], again.kinds[0])
     run = heads.run_prompt(model, "the cat sat", ablated=["0.1"])
     runs = heads.compare_runs(run, heads.run_prompt(model, "the dog sat"))
     yield from (run, runs, runs.losses(), runs.maps("1.0", "0.1"), run.map("1.0", without_first=True))

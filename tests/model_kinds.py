@@ -111,6 +111,7 @@ CALLS: dict[str, Callable[[Model, Tensor], Any]] = {
     "heads.sufficient_heads": lambda m, ids: heads.sufficient_heads(
         m, ids.expand(6, -1), m(ids.expand(6, -1)).argmax(-1), how="zero"
     ),
+    "heads.universality": lambda m, ids: heads.universality({"a": m, "b": m}, ids[:, :9], n_permutations=19),
     "heads.match_heads": lambda m, ids: heads.match_heads(m, m, ids[:, :9]),
     "heads.subspaces": lambda m, ids: heads.subspaces(m, n_random=20),
     "heads.sharpest_circuits": lambda m, ids: heads.sharpest_circuits(m, _atlas(m, ids), "1.0"),

@@ -62,7 +62,7 @@ from aotlens.circuits.random_rotation import TIED, rotation_mean, rotation_std, 
 from aotlens.circuits.sign_flips import Heads, eigenbasis, sign_moments
 from aotlens.circuits.written import Written, written_moments
 from aotlens.conventions import Progress, require_whole
-from aotlens.models import AttentionOnlyTransformer, folded_norm, require_ours
+from aotlens.models import AttentionOnlyTransformer, ModelConfig, folded_norm, require_ours
 from aotlens.models.weights import double
 from aotlens.results import Result
 
@@ -155,16 +155,18 @@ def composition(
     """The q, k or v composition of every pair of heads in different layers, and how far it is from chance.
 
     Formulas, the null and what it does not say stand at the head of this module. The weights are the model's own, as
-    TransformerLens's `all_composition_scores` takes them: no gain folded in, no centring, no biases, whatever the scale
-    of scores. `folded=True` takes what the heads do to the stream instead: the norm's gain and centring in what a head
-    reads, and centring in what it writes (it removes what no later head can see, which in a trained model may be most
-    of a head's norm). Without a norm the two are the same. Score and null always have the same weights.
+    TransformerLens's `all_composition_scores` takes them: without the gain of a layer's norm, centring or biases,
+    whatever the scale of scores; the gain of a norm of queries or keys is part of W_Q or W_K. `folded=True` takes what
+    the heads do to the stream instead: the norm's gain and centring in what a head reads, and centring in what it
+    writes (it removes what no later head can see, which in a trained model may be most of a head's norm). Without a
+    norm the two are the same. Score and null always have the same weights.
 
     `data`, a text, texts, or ids `[pos]` or `[sequence, pos]`, takes what the earlier heads write there in place of
     what their weights could, and implies `folded`: their covariance over positions, or with `about_mean=False` their
     second moment, in which a constant that a head writes everywhere counts. One forward pass more.
 
-    With rotary positions `distance` is that from source to destination; None averages squared norms over all of them.
+    With rotary positions `distance` is that from source to destination, which every layer but the first has to see (no
+    earlier head feeds that); None averages squared norms over all of them.
 
     Both z are exact. `n_random` rotations, drawn from `seed`, give p-values of the pairs whose z lies in `BAND`.
     `progress(done, total)` counts later layers.
@@ -179,7 +181,7 @@ def composition(
     """
     require_whole("n_random", n_random, 0)
     require_ours(model, "composition", without=("norm_after", "clip_qkv"))
-    distance = checked_distance(model.cfg, distance, biases=False)
+    distance = _checked_distance(model.cfg, distance)
     written = None if data is None else written_moments(model, data, about_mean)
     return _compositions(model, [_checked_mode(model, mode)], folded, n_random, seed, written, distance, progress)[0]
 
@@ -203,11 +205,17 @@ def all_compositions(
     require_whole("n_random", n_random, 0)
     require_ours(model, "all_compositions", without=("norm_after", "clip_qkv"))
     modes = [mode for mode in _MODES if mode == "v" or model.cfg.has_query_key]
-    distance = checked_distance(model.cfg, distance, biases=False)
+    distance = _checked_distance(model.cfg, distance)
     written = None if data is None else written_moments(model, data, about_mean)
     return dict(
         zip(modes, _compositions(model, modes, folded, n_random, seed, written, distance, progress), strict=True)
     )
+
+
+def _checked_distance(cfg: ModelConfig, distance: int | None) -> int | None:
+    """The distance, if the layers that earlier heads feed see so far. Raises `ValueError`."""
+    fed = [cfg.at_layer(layer) for layer in range(1, cfg.n_layers)] or [cfg]
+    return [checked_distance(layer, distance, biases=False) for layer in fed][-1]
 
 
 @torch.no_grad()

@@ -63,7 +63,43 @@ def best_scores(
     product of norms, of half the inner dimension, whatever the number of distances; at worst (rows of one length) that
     of one product for every `BLOCK` distances. Memory: some tiles, and twice the factors.
     """
-    return _Search(cfg, queries, keys, distances, k).run()
+    # Of rows that are the same only the first k can be among the best: a head of zeros is no harder than another.
+    kept = [_first_of_same(rows, k) for rows in (queries, keys)]
+    units = [_unit(rows) for rows in (queries, keys)]
+    left, right = queries[kept[0]] / units[0], keys[kept[1]] / units[1]
+    best = _Search(cfg, left, right, distances, k).run()
+    share = len(left) * len(right) / (len(queries) * len(keys))
+    return BestScores(
+        values=best.values * (units[0] * units[1]),
+        rows=kept[0].cpu()[best.rows],
+        columns=kept[1].cpu()[best.columns],
+        places=best.places,
+        share_of_pairs=best.share_of_pairs * share,
+        share_computed=best.share_computed * share,
+    )
+
+
+def _first_of_same(rows: Tensor, k: int) -> Tensor:
+    """The places of the rows, in order, but for those that k earlier ones are equal to."""
+    weights = torch.linspace(1, 2, rows.shape[1], dtype=rows.dtype, device=rows.device)
+    _, group, sizes = (rows * weights).sum(1).unique(return_inverse=True, return_counts=True)
+    if int(sizes.max()) <= k:
+        return torch.arange(len(rows), device=rows.device)
+    order = group.argsort(stable=True)
+    rank = torch.arange(len(rows), device=rows.device) - (sizes.cumsum(0) - sizes)[group[order]]
+    first = torch.empty_like(order)
+    first[group[order][rank == 0]] = order[rank == 0]  # by group: its first row
+    late = order[rank >= k]
+    late = late[(rows[late] == rows[first[group[late]]]).all(1)]
+    kept = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
+    kept[late] = False
+    return kept.nonzero()[:, 0]
+
+
+def _unit(rows: Tensor) -> float:
+    """A power of 2 near the largest entry: squares of what is divided by it neither vanish nor overflow in float32."""
+    largest = float(rows.abs().max())
+    return 2.0 ** math.floor(math.log2(largest)) if largest > 0 else 1.0
 
 
 class _Search:

@@ -121,22 +121,12 @@ def _rows(measures: OverTraining) -> list[tuple[str, ...]]:
 
 def _events(measures: OverTraining) -> str:
     """When each measure leaves the band of its first snapshots for good."""
-    import numpy as np
+    from aotlens.dynamics import film_events
 
-    from aotlens.dynamics import change_point
-
-    motifs = measures.results[0].motifs
-    curves = {"loss": measures["loss"], "gain on repeated tokens": measures["repeated_gain"]}
-    for name in ("previous_token", "induction"):
-        curves[name.replace("_", " ")] = measures["motif_scores"][:, motifs.index(name)].max((1, 2))
-    composition = measures["composition"]
-    if composition.shape[2] > 1:
-        curves["k composition"] = np.nanmax(composition[:, 1, 1:], axis=(1, 2))
     if len(measures.steps) < 12:
         return "Change points need at least 12 snapshots."
     rows = [("measure (largest over heads)", "leaves its first values between steps", "segmented fit begins at", "p")]
-    for name, curve in curves.items():
-        change = change_point(measures.steps.tolist(), curve.tolist())
+    for name, change in film_events(measures).items():
         between = "no change" if change.step is None else f"{change.after:,} and {change.step:,}"
         onset = "" if change.onset is None else f"{change.onset:,}"
         rows.append((name, between, onset, f"{change.p:.3f}"))

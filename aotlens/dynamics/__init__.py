@@ -10,7 +10,7 @@ ledger.py         the change of the loss, split by circuit
 from __future__ import annotations
 
 from aotlens.dynamics.events import ChangePoint, EventOrder, change_point, order_of_events
-from aotlens.dynamics.film import Measures, film, measure_model
+from aotlens.dynamics.film import Measures, film, film_events, measure_model
 from aotlens.dynamics.ledger import Ledger, ledger
 from aotlens.dynamics.over_training import OverTraining, over_training
 
@@ -22,6 +22,7 @@ __all__ = [
     "OverTraining",
     "change_point",
     "film",
+    "film_events",
     "ledger",
     "measure_model",
     "order_of_events",

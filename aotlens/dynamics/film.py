@@ -14,6 +14,7 @@ from torch import Tensor
 from aotlens.checkpoints import Run, load
 from aotlens.circuits import all_compositions, ov_circuit, spectrum
 from aotlens.conventions import Progress
+from aotlens.dynamics.events import ChangePoint, change_point
 from aotlens.dynamics.over_training import OverTraining, over_training
 from aotlens.evaluate import repeat_losses
 from aotlens.heads import motif_scores
@@ -65,6 +66,12 @@ class Measures(Result):
     ov_distance: Float64[np.ndarray, "layer head"]
 
     @property
+    def axes(self) -> dict[str, tuple[str, ...]]:
+        """The labels of the first axis of those arrays that are of several things."""
+        modes = ("q", "k", "v")
+        return {"motif_scores": self.motifs, "composition": modes, "composition_p": modes}
+
+    @property
     def headline(self) -> str:
         induction = self.motif_scores[self.motifs.index("induction")] if "induction" in self.motifs else None
         more = "" if induction is None else f", induction is highest in {top_head(induction)}"
@@ -102,6 +109,24 @@ def film(
     end = run.source(run.steps[-1])
     settings = {"tokens": tokens, "end": str(end), "end_sha256": load(end, "cpu").card.weights_sha256}
     return over_training(run, measure_model, steps=steps, progress=progress, n_random=n_random, **settings)
+
+
+def film_events(measures: OverTraining) -> dict[str, ChangePoint]:
+    """When the film's chief measures change (`change_point`), those of heads by their largest over heads: the loss, the
+    gain on repeated tokens, the previous-token and induction scores, K-composition and copying.
+
+    Raises `ValueError` for fewer than 12 snapshots.
+    """
+    motifs = measures.results[0].motifs
+    curves = {"loss": measures["loss"], "gain on repeated tokens": measures["repeated_gain"]}
+    for name in ("previous_token", "induction"):
+        if name in motifs:
+            curves[name.replace("_", " ")] = np.nanmax(measures["motif_scores"][:, motifs.index(name)], axis=(1, 2))
+    composition = measures["composition"]
+    if composition.shape[2] > 1:
+        curves["k composition"] = np.nanmax(composition[:, 1, 1:], axis=(1, 2))
+    curves["copying"] = np.nanmax(measures["copying"], axis=(1, 2))
+    return {name: change_point(measures.steps.tolist(), curve) for name, curve in curves.items()}
 
 
 @torch.no_grad()

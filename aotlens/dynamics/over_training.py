@@ -61,15 +61,22 @@ class OverTraining(Result):
         return np.stack([np.asarray(_fields(each)[name], dtype=np.float64) for each in self.results])
 
     def curves(self, name: str | None = None) -> dict[str, np.ndarray]:
-        """Curves `[step]` by label: those of every number, or the entries of the array `name` (`induction 1.0` for an
-        index of layer and head)."""
+        """Curves `[step]` by label: those of every number, or the entries of the array `name` (`copying 1.0` for an
+        index of layer and head). `motif_scores/induction` takes one of the things that an array is of (the results'
+        `axes`)."""
         if name is None:
             fields = _fields(self.results[0])
             single = [each for each in self.names if np.ndim(fields[each]) == 0]
             if not single:
                 return self.curves(self.names[0])
             return {each: self[each] for each in single}
-        values = self[name]
+        array, _, label = name.partition("/")
+        values = self[array]
+        if label:
+            labels = getattr(self.results[0], "axes", {}).get(array, ())
+            if label not in labels:
+                raise ValueError(f"{name!r}: expected {array} alone, or one of {', '.join(labels) or 'nothing else'}.")
+            name, values = label, values[:, labels.index(label)]
         if values.ndim == 1:
             return {name: values}
         places = np.ndindex(*values.shape[1:])

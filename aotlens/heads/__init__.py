@@ -12,6 +12,7 @@ prompts.py    attention in prompts of in-context regression: label to input, inp
 source_code.py   keys that words decide: punctuation, open brackets, indentation, earlier uses of a word
 constancy.py  how far a pattern is the same on every text, and which heads share one
 matching.py   the heads of one model paired with those of another
+universality.py   which heads of many models come again: matched on one evidence, tested on another (likeness.py)
 reader.py     what heads read and write, in our models and in TransformerLens bridges
 masks.py      how different the same [MASK] becomes in different contexts
 values.py     lengths of value vectors, by kind of token
@@ -58,6 +59,7 @@ from aotlens.heads.source_code import open_bracket, previous_indentation, previo
 from aotlens.heads.subspaces import HeadSubspaces, subspaces
 from aotlens.heads.sufficient import SufficientHeads, sufficient_heads
 from aotlens.heads.summary import FoundHeads, HeadSummary, find_heads, head_summary
+from aotlens.heads.universality import KindComparison, Universality, universality
 from aotlens.heads.values import ValueNorms, value_norms
 from aotlens.heads.without import HeadSwitches, without
 
@@ -87,6 +89,7 @@ __all__ = [
     "ImageRun",
     "InductionCircuit",
     "Inputs",
+    "KindComparison",
     "LayerOnImages",
     "MaskSimilarity",
     "Metric",
@@ -100,6 +103,7 @@ __all__ = [
     "SufficientHeads",
     "TargetedAttention",
     "Targets",
+    "Universality",
     "ValueNorms",
     "ablate",
     "ablate_each",
@@ -133,6 +137,7 @@ __all__ = [
     "subspaces",
     "sufficient_heads",
     "targeted_attention",
+    "universality",
     "value_norms",
     "without",
 ]

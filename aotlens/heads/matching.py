@@ -178,19 +178,20 @@ def match_heads(
             raise ValueError(
                 f"match_heads: expected models from tokens to tokens; {name} goes from {cfg.read_in} to {cfg.read_out}."
             )
-    _require_same_tokens(a, b)
+    require_same_tokens(a, b)
     counts = [double(m.unigram_counts) for m in (a, b) if m.unigram_counts is not None]
     shares = [count / count.sum() for count in counts] or [torch.full((len(a.W_E),), 1 / len(a.W_E)).double()]
     p = torch.stack(shares).mean(0)
-    ov = _cosines(_ov_factors(a, p), _ov_factors(b, p))
+    ov = cosines(ov_factors(a, p), ov_factors(b, p))
     has_qk = a.cfg.has_query_key and b.cfg.has_query_key
-    qk = _cosines(_qk_factors(a, p), _qk_factors(b, p)) if has_qk else None
+    qk = cosines(qk_factors(a, p), qk_factors(b, p)) if has_qk else None
     left, right = (HeadReader.of(model, "match_heads").require_heads(None) for model in (a, b))
     matched = HeadMatching(left=left, right=right, ov=ov, qk=qk, pattern=None, pairs=())._assigned()
     return matched if tokens is None else matched.on(a, b, tokens, batch_size=batch_size)
 
 
-def _require_same_tokens(a: AttentionOnlyTransformer, b: AttentionOnlyTransformer) -> None:
+def require_same_tokens(a: AttentionOnlyTransformer, b: AttentionOnlyTransformer) -> None:
+    """Raise `ValueError` for two models that read or write other tokens."""
     if a.cfg.d_vocab != b.cfg.d_vocab:
         raise ValueError(
             f"match_heads: expected models with the same tokens, got vocabularies of {a.cfg.d_vocab} and "
@@ -215,7 +216,7 @@ def _embedding_behind(model: AttentionOnlyTransformer, layer: int) -> Tensor:
 Factors = tuple[Tensor, Tensor]
 
 
-def _ov_factors(model: AttentionOnlyTransformer, p: Tensor) -> Factors:
+def ov_factors(model: AttentionOnlyTransformer, p: Tensor) -> Factors:
     """√p W_E W_V `[head, d_vocab, d_head]` and W_O W_U √p `[head, d_head, d_vocab]`, centred over outs."""
     unembedding = double(folded_norm(model, None).into(double(model.W_U).to(folded_norm(model, None).gain)))
     unembedding = (unembedding - (unembedding @ p)[:, None]) * p.sqrt()
@@ -224,7 +225,7 @@ def _ov_factors(model: AttentionOnlyTransformer, p: Tensor) -> Factors:
     return torch.cat(rows), (W_O @ unembedding).flatten(0, 1)
 
 
-def _qk_factors(model: AttentionOnlyTransformer, p: Tensor) -> Factors:
+def qk_factors(model: AttentionOnlyTransformer, p: Tensor) -> Factors:
     """√p W_E W_Q `[head, d_vocab, d_head]` and (W_E W_K)ᵀ √p `[head, d_head, d_vocab]`, centred over sources."""
     W_Q, W_K = double(model.W_Q), double(model.W_K)
     rows, columns = [], []
@@ -236,7 +237,7 @@ def _qk_factors(model: AttentionOnlyTransformer, p: Tensor) -> Factors:
     return torch.cat(rows), torch.cat(columns)
 
 
-def _cosines(a: Factors, b: Factors) -> Float64[np.ndarray, "left right"]:
+def cosines(a: Factors, b: Factors) -> Float64[np.ndarray, "left right"]:
     """Of every product of `a` with every product of `b`."""
     rows_of_b, columns_of_b = b[0].transpose(0, 1).flatten(1), b[1].flatten(0, 1)  # the heads side by side
     sizes = (len(b[0]), b[0].shape[2])

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         PatternConstancy,
         RepeatedPatterns,
         SemanticConsistency,
+        Universality,
     )
     from aotlens.paths import PairSums, PatchCurves, PathExpansion, TermImportance, Trace
     from aotlens.trigrams import Evidence, TrigramRows
@@ -67,8 +68,8 @@ def plot(result: Any, *, theme: Theme = "light", **options: Any) -> go.Figure:
 
     Options are those of the figure's own function below: `head` of attention patterns and of compositions, `z` of one
     head's compositions, `motif` of motif scores, `x`, `y` and `head` of an atlas, `without_first` of constancy, `by` of
-    matched heads, `width` of a distillation, `of` of term importance, `target` and `position` of a path expansion,
-    `at` and `log` of a compiled network's error.
+    matched heads and of universality, `width` of a distillation, `of` of term importance, `target` and `position` of a
+    path expansion, `at` and `log` of a compiled network's error.
 
     It shows itself in Jupyter and VS Code by plotly's own display, which offers no cloud here (docs/notebooks.md).
     Raises `ValueError` for a result without a figure, and where a figure needs an option that was not given.
@@ -158,6 +159,20 @@ def matching(result: HeadMatching, *, by: str | None = None, theme: Theme = "lig
         np.asarray(values), rows, columns, quantity=quantity, row_title="left head", column_title="right head",
         theme=theme,
     )  # fmt: skip
+
+
+def universality(result: Universality, *, by: str | None = None, theme: Theme = "light") -> go.Figure:
+    """How alike every two heads of all models are by one evidence (that of the groups), groups side by side."""
+    evidence = ("ov", "qk", "pattern", "content", "written", "effect")
+    chosen = result.grouped_by[0] if by is None else by
+    if chosen not in evidence:
+        raise ValueError(f"plot: no evidence {by!r}; there are {', '.join(evidence)}.")
+    keys = [(result.models[place], head) for place, head in zip(result.model, result.heads, strict=True)]
+    grouped = [keys.index(key) for group in result.groups for key in group.heads]
+    order = grouped + [place for place in range(len(keys)) if place not in set(grouped)]
+    names = [f"{keys[place][0]} {keys[place][1][0]}.{keys[place][1][1]}" for place in order]
+    values = result.similarity[evidence.index(chosen)][np.ix_(order, order)]
+    return matrix_map(values, names, names, quantity=chosen, row_title="head", column_title="head", theme=theme)
 
 
 def each_head(result: EachHead, *, theme: Theme = "light") -> go.Figure:
@@ -289,6 +304,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.heads.image_run.HeadOnImage": images.head_on_image,
     "aotlens.heads.image_run.LayerOnImages": images.layer_on_images,
     "aotlens.heads.matching.HeadMatching": matching,
+    "aotlens.heads.universality.Universality": universality,
     "aotlens.heads.patterns.AttentionPatterns": attention,
     "aotlens.heads.runs.ComparedMaps": compared_maps,
     "aotlens.heads.runs.HeadMap": head_map,

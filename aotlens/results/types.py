@@ -87,6 +87,7 @@ _TYPES = {
     "heads.sharpest": "SharpestCircuits SharpestRows",
     "heads.subspaces": "HeadSubspaces",
     "heads.sufficient": "SufficientHeads",
+    "heads.universality": "HeadGroup KindComparison Universality",
     "heads.values": "ValueNorms",
     "patching.attribution": "Attribution",
     "patching.circuit": "EdgeCircuit",

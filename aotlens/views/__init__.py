@@ -58,7 +58,7 @@ __all__ = [
 #: The modules here that have a `FAMILY`, each by its family's name: to list them costs no import.
 FAMILIES = (
     "circuits", "compare", "denoising", "images", "lens", "nonlinearity", "patching", "regression", "subspaces",
-    "sufficient",
+    "sufficient", "training",
 )  # fmt: skip
 
 

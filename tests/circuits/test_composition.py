@@ -389,3 +389,17 @@ def test_a_head_that_writes_a_constant_composes_with_nothing_on_a_text() -> None
     assert (found.values[0, 0] == 0).all() and found.values[0, 1, 1, 0] > 0.01
     assert (composition(model, "k", data=tokens, about_mean=False, n_random=50).values[0, 0, 1:] > 0.01).all()
     assert composition(model, "k", n_random=50).n_positions is None
+
+
+def test_a_distance_reaches_as_far_as_the_layers_that_are_fed() -> None:
+    """The first layer's window bounds nothing: no earlier head feeds it."""
+    sizes = {"d_head": 4, "positions": "rotary", "norm": "rms", "n_layers": 2}
+    local_first, local_last = (maker({**SMALL, **sizes, "windows": each})() for each in ((2, None), (None, 2)))
+    one_model = maker({**SMALL, **sizes})()
+    one_model.load_state_dict(local_first.state_dict())
+    for mode in ("q", "k"):
+        expected = composition(one_model, mode, distance=5).values
+        np.testing.assert_allclose(composition(local_first, mode, distance=5).values, expected, atol=1e-9)
+    composition(local_last, "k", distance=1)
+    with refused("distance", "0 to 1"):
+        all_compositions(local_last, distance=2)

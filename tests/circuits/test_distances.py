@@ -84,6 +84,37 @@ def test_the_search_is_exact_in_tiles_and_blocks(monkeypatch: pytest.MonkeyPatch
     assert found.share_computed < 0.1
 
 
+@pytest.mark.parametrize("case", ["zeros", "one row for all", "many of one row", "tiny", "huge", "tiny and huge"])
+def test_ties_and_sizes_do_not_matter_to_the_search(case: str) -> None:
+    """Against all scores, sorted: values, and of equal ones the first by row, column, distance."""
+    cfg = maker(SIZES)().cfg
+    generator = torch.Generator().manual_seed(1)
+    q, k = (torch.randn(n, 8, generator=generator) for n in (300, 280))
+    distances, n = [0, 1, 2, 5, 9], 40
+    if case == "zeros":
+        q = torch.zeros_like(q)
+    elif case == "one row for all":
+        q, k = q[:1].repeat(300, 1), k[:1].repeat(280, 1)
+    elif case == "many of one row":
+        q[50:] = q[3]
+        k[20:270] = k[5]
+    else:
+        q = q * {"tiny": 1e-23, "huge": 1e23, "tiny and huge": 1e-30}[case]
+        k = k * {"tiny": 1e-23, "huge": 1e15, "tiny and huge": 1e30}[case]
+    found = over_distances.best_scores(cfg, q, k, distances, n)
+    turns = rotation(cfg, torch.tensor(distances)[:, None])
+    scores = (turns(q.double().expand(len(distances), -1, -1)) @ k.double().T).movedim(0, -1)
+    size = float(q.double().norm(dim=1).max() * k.double().norm(dim=1).max())
+    order = scores.flatten().sort(descending=True, stable=True)
+    torch.testing.assert_close(found.values, order.values[:n], rtol=1e-12, atol=1e-13 * size)
+    at = scores[found.rows, found.columns, found.places]
+    torch.testing.assert_close(at, found.values, rtol=1e-12, atol=1e-13 * size)
+    keys = (found.rows * 280 + found.columns) * len(distances) + found.places
+    assert len(keys.unique()) == n
+    if case == "zeros":
+        assert keys.tolist() == list(range(n))
+
+
 def test_a_profile_is_the_curve_of_its_entry_and_its_frequencies_add_up(model: AttentionOnlyTransformer) -> None:
     profile = distance_profile(model, "0.1", 3, 7)
     each = [float(qk_circuit(model, "0.1", biases=True, distance=d).entries(*map(torch.tensor, ([3], [7]))))

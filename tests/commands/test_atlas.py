@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -86,3 +87,20 @@ def test_two_checkpoints_side_by_side(run: Run, text: str, tmp_path: Path) -> No
     assert run("compare", "small", "small", "--csv", str(file)) == (0, f"{file}: 4 rows\n", "")
     model = load("small", "cpu")
     pd.testing.assert_frame_equal(pd.read_csv(file), match_heads(model, model).to_frame(), check_exact=False)
+
+
+def test_heads_of_several_checkpoints_that_come_again(run: Run, text: str, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    path = find_checkpoint("small").path
+    assert path is not None
+    shutil.copytree(path, copy)
+    several = ("universality", "small", str(copy), "--corpus", text, "--sequences", "4", "--tokens", "12")
+    code, out, err = run(*several)
+    assert (code, err) == (0, "")
+    rows = [line.split() for line in out.splitlines()]
+    assert ["in", "small", "copy", "pattern", "ov", "q"] in rows
+    assert {tuple(row[1:3]) for row in rows if row[:1] == ["2"]} == {(f"{a}.{b}",) * 2 for a in "01" for b in "01"}
+    file = tmp_path / "groups.csv"
+    assert run(*several, "--csv", str(file)) == (0, f"{file}: 4 rows\n", "")
+    code, _, err = run("universality", "small", "small", "--corpus", text)
+    assert code == 2 and "different names" in err

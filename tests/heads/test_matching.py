@@ -141,7 +141,7 @@ def test_patterns_are_compared_beyond_even_attention() -> None:
 def test_a_matching_goes_on_to_another_text_without_its_circuits_again(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = make(), make(seed=3)
     whole, by_function = match_heads(a, b, TOKENS), match_heads(a, b)
-    monkeypatch.delattr("aotlens.heads.matching._cosines")
+    monkeypatch.delattr("aotlens.heads.matching.cosines")
     found = by_function.on(a, b, TOKENS)
     assert found.pairs == whole.pairs and found.measured == whole.measured
     np.testing.assert_array_equal(found.similarity, whole.similarity)

@@ -1,0 +1,186 @@
+"""In which order the parts of an induction circuit form, over seeds, for MHSA, MSSA, rotary positions and GPT.
+
+    aotlens sweep analyses/recipes/formation.toml --out DIR     (the models and their snapshots; two hours of two cores)
+    python -m analyses.circuit_formation RUN ... --corpus dir:PATH [--ledger BOOKS ...] [--page docs/training-film.md]
+
+Each RUN is a run with snapshots named KIND-SEED, or a film of one that was saved (NAME.safetensors). Of every snapshot
+(`aotlens.dynamics.film`, on 16 held-out windows of 256 tokens and on random tokens that come twice) five curves: the
+previous-token score of the best head of the first layer; the largest K-composition of the second layer's heads with the
+first's; the copying score and the induction score of the best head of the second layer; and by how much the loss of
+random tokens is smaller when they come again. Two moments of each: when it leaves the band of its beginning for good
+(`change_point`), and when it has made half of its whole change for good. Orders are by paired t of log steps over
+seeds, with Holm's correction over the pairs of a kind. BOOKS are ledgers that were saved, of the loss on random tokens
+that come twice, from step 100 to 1,460.
+
+A film of 65 snapshots takes a minute and a half of one core. Seeds are of training: data, order and initial weights.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from analyses._claims import markdown, parser
+from analyses._outcomes import ROOT, of_run
+from aotlens import load_run
+from aotlens.data import hold_out, open_corpus, validation_windows
+from aotlens.data.token_file import TokenFile
+from aotlens.dynamics import ChangePoint, Ledger, OverTraining, change_point, film, order_of_events
+from aotlens.results import load
+
+EVENTS = ("copying", "gain on repeats", "k composition", "previous token", "induction")
+#: Roles of heads in a ledger: the first-layer head that attends to the token before most, and the second layer's.
+ROLES = (
+    "previous-token head QK",
+    "previous-token head OV",
+    "other first-layer heads",
+    "second layer QK",
+    "second layer OV",
+)
+
+
+def curves(measures: OverTraining) -> dict[str, np.ndarray]:
+    """The curve of each event, `[step]`."""
+    motifs = measures.results[0].motifs
+    scores, copying, composition = measures["motif_scores"], measures["copying"], measures["composition"]
+    return {
+        "copying": copying[:, 1:].max((1, 2)),
+        "gain on repeats": measures["repeated_gain"],
+        "k composition": np.nanmax(composition[:, 1], axis=(1, 2)),
+        "previous token": scores[:, motifs.index("previous_token"), 0].max(1),
+        "induction": scores[:, motifs.index("induction"), 1:].max((1, 2)),
+    }
+
+
+#: What counts as having formed: of a score, a tenth of its range; of the gain, half a nat; of composition, .02.
+LEAST_CHANGE = {"copying": 0.1, "gain on repeats": 0.5, "k composition": 0.02, "previous token": 0.1, "induction": 0.1}
+MOMENTS = ("leaves its beginning", "half-way")
+
+
+def moments(measures: OverTraining) -> dict[str, tuple[ChangePoint, ChangePoint]]:
+    """Of each event when it leaves its beginning for good, and when it is half-way for good; step None for both where
+    the curve does not change, or by less than `LEAST_CHANGE` from its first tenth to its last."""
+    found = {}
+    steps, tenth = list(map(int, measures.steps)), max(1, len(measures.steps) // 10)
+    for name, curve in curves(measures).items():
+        change = change_point(steps, curve)
+        low, high = curve[:tenth].mean(), curve[-tenth:].mean()
+        if change.step is None or abs(high - low) < LEAST_CHANGE[name]:
+            found[name] = (dataclasses.replace(change, step=None, after=None),) * 2
+            continue
+        place = int(np.flatnonzero((curve - low) / (high - low) < 0.5).max()) + 1
+        found[name] = (change, dataclasses.replace(change, step=steps[place], after=steps[place - 1]))
+    return found
+
+
+def events_table(by_kind: Mapping[str, Sequence[OverTraining]]) -> str:
+    """A row an event of a kind: seeds in which it happened, its two moments, and the curve's mean at the end."""
+    rows = []
+    for kind, runs in by_kind.items():
+        changes, ends = [moments(run) for run in runs], [curves(run) for run in runs]
+        for event in EVENTS:
+            pairs = [change[event] for change in changes if change[event][0].step is not None]
+            last = [float(end[event][-5:].mean()) for end in ends]
+            when = [_median([pair[moment].step for pair in pairs]) for moment in range(len(MOMENTS))]
+            rows.append(
+                (kind, event, f"{len(pairs)} of {len(runs)}", *when, f"{np.mean(last):.2f} ± {np.std(last):.2f}")
+            )
+    columns = (f"{moment}, step: median (range)" for moment in MOMENTS)
+    return markdown(("kind", "event", "seeds", *columns, "at the end: mean ± sd"), rows)
+
+
+def _median(steps: Sequence[int | None]) -> str:
+    numbers = [step for step in steps if step is not None]
+    return f"{np.median(numbers):,.0f} ({min(numbers):,}–{max(numbers):,})" if numbers else "–"
+
+
+def order_text(kind: str, runs: Sequence[OverTraining]) -> str:
+    """What is decided of the order of events of a kind, by each of the two moments."""
+    changes = [moments(run) for run in runs]
+    happened = [event for event in EVENTS if all(change[event][0].step is not None for change in changes)]
+    if len(happened) < 2 or len(runs) < 2:
+        return f"**{kind}**, {len(runs)} seeds: fewer than two events happened in every seed."
+    sentences = []
+    for place, moment in enumerate(MOMENTS):
+        order = order_of_events({event: [change[event][place] for change in changes] for event in happened})
+        decided = [
+            f"{order.events[a]} before {order.events[b]} (p = {order.p[a, b]:.2g})"
+            for a, b in np.argwhere(order.before)
+        ]
+        left = len(happened) * (len(happened) - 1) // 2 - len(decided)
+        sentences.append(f"by *{moment}*, {'; '.join(decided) or 'nothing is decided'} ({left} pairs undecided)")
+    return f"**{kind}**, {len(runs)} seeds: {'. Also '.join(sentences)}."
+
+
+def ledger_table(books: Iterable[Ledger], films: Mapping[str, OverTraining]) -> str:
+    """Mean and standard deviation over seeds of what each role earned, nats a token."""
+    rows: dict[str, list[float]] = defaultdict(list)
+    for ledger in books:
+        measures = films[ledger.run]
+        scores = measures["motif_scores"][-1, measures.results[0].motifs.index("previous_token"), 0]
+        previous = f"0.{int(scores.argmax())}"
+        sums = dict.fromkeys(ROLES, 0.0)
+        for entry, value in zip(ledger.entries, ledger.totals, strict=True):
+            head, _, circuit = entry.partition(" ")
+            if head == previous:
+                sums[f"previous-token head {circuit}"] += float(value)
+            elif head.startswith("0.") and circuit:
+                sums["other first-layer heads"] += float(value)
+            elif head.startswith("1.") and circuit:
+                sums[f"second layer {circuit}"] += float(value)
+            else:
+                sums[entry] = float(value)
+        for name, value in {"loss": ledger.change, **sums, "residual": float(ledger.residuals.sum())}.items():
+            rows[name].append(value)
+        rows["split differs with every second snapshot"].append(ledger.halved or 0.0)
+    return markdown(
+        ("entry", "nats a token: mean ± sd", "range"),
+        [(name, f"{np.mean(v):+.3f} ± {np.std(v):.3f}", f"{min(v):+.3f} to {max(v):+.3f}") for name, v in rows.items()],
+    )
+
+
+def film_of(source: str, corpus: str | None) -> OverTraining:
+    """A film that was saved, or that of a run on held-out text."""
+    if Path(source).suffix == ".safetensors":
+        measures = load(source, OverTraining)
+        assert isinstance(measures, OverTraining)
+        return measures
+    if corpus is None:
+        raise ValueError(f"{source}: expected --corpus, of which each run is measured on the held-out documents.")
+    run = load_run(source, "cpu")
+    model = run[run.steps[-1]]
+    opened, split = hold_out(open_corpus(corpus), tuple(model.card.corpus["validation"]))
+    path = Path(source).with_name("validation.bin")
+    held_out = TokenFile.build(opened.documents(split.validation), model.tokenizer, path)
+    return film(run, validation_windows(held_out, 256, max_windows=16), n_random=0)
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = parser(__doc__)
+    options.add_argument("runs", nargs="+", metavar="RUN", help="folders of runs, or films that were saved")
+    options.add_argument("--corpus", metavar="SPEC", help="the novels, as dir:PATH, where RUN is no saved film")
+    options.add_argument("--ledger", nargs="*", default=[], metavar="BOOKS", help="ledgers that were saved")
+    options.add_argument("--page", type=Path, help="write its section of this page, and store the outcome")
+    chosen = options.parse_args(argv)
+    films = {measures.run: measures for measures in (film_of(source, chosen.corpus) for source in chosen.runs)}
+    by_kind: dict[str, list[OverTraining]] = defaultdict(list)
+    for name in sorted(films):
+        by_kind[name.rpartition("-")[0].removeprefix("formation-")].append(films[name])
+    parts = [events_table(by_kind), *(order_text(kind, runs) for kind, runs in by_kind.items())]
+    if chosen.ledger:
+        parts.append(ledger_table([load(path, Ledger) for path in chosen.ledger], films))
+    print("\n\n".join(parts))
+    if chosen.page is not None:
+        command = "python -m analyses.circuit_formation RUN ... --corpus dir:PATH"
+        outcome = of_run("circuit_formation", command, str(chosen.page), parts)
+        outcome.publish(ROOT / chosen.page, store=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

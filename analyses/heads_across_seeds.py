@@ -1,0 +1,84 @@
+"""Which heads come again over seeds, for MHSA, MSSA and GPT (`aotlens.heads.universality`).
+
+    aotlens sweep analyses/recipes/formation.toml --out DIR                        (the models; two hours of two cores)
+    python -m analyses.heads_across_seeds CHECKPOINT ... --corpus dir:PATH [--page docs/universality.md]
+
+Models of one kind are matched with each other, on 32 held-out windows of 64 tokens, with 999 permutations; each two
+kinds are compared by the exact rank-sum test over models. Checkpoints are named KIND-SEED. Half a minute of one core.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from itertools import combinations
+from pathlib import Path
+
+import aotlens
+from analyses._claims import markdown, parser
+from analyses._outcomes import ROOT, of_run
+from aotlens.commands.compare import windows_for_all
+from aotlens.heads import Universality, universality
+
+HEADER = ("kind", "matched", "tested", "mean", "permuted: mean ± sd", "p", "layer 0", "layer 1")
+
+
+def test_rows(kind: str, result: Universality) -> list[tuple[object, ...]]:
+    """A row a test."""
+    rows: list[tuple[object, ...]] = []
+    for place, row in enumerate(result.tests_frame().to_dict("records")):
+        layers = (f"{value:.3f}" for value in result.by_layer[place][:2])
+        chance = f"{row['null_mean']:.3f} ± {row['null_std']:.3f}"
+        rows.append((kind, row["matched"], row["tested"], f"{row['observed']:.3f}", chance, f"{row['p']:.3f}", *layers))
+    return rows
+
+
+def group_rows(kind: str, result: Universality) -> list[tuple[object, ...]]:
+    """A row a group that is in all models but one at most."""
+    rows: list[tuple[object, ...]] = []
+    for group in result.groups:
+        if len(group.heads) >= len(result.models) - 1:
+            heads = dict(group.heads)
+            names = ", ".join(f"{heads[name][0]}.{heads[name][1]}" if name in heads else "–" for name in result.models)
+            rows.append((kind, names, f"{group.matched:.2f}", f"{group.tested:.2f} ± {group.se:.2f}", f"{group.q:.2g}"))
+    return rows
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = parser(__doc__)
+    options.add_argument("checkpoints", nargs="+", metavar="CHECKPOINT", help="names or folders, KIND-SEED")
+    options.add_argument("--corpus", metavar="SPEC", required=True, help="the novels, as dir:PATH")
+    options.add_argument("--page", type=Path, help="write its section of this page, and store the outcome")
+    chosen = options.parse_args(argv)
+    models = {Path(name).name: aotlens.load(name, "cpu") for name in chosen.checkpoints}
+    by_kind: dict[str, list[str]] = defaultdict(list)
+    for name in models:
+        by_kind[name.rpartition("-")[0].removeprefix("formation-")].append(name)
+    tokens = windows_for_all(list(models.values()), chosen.corpus, 32, 64)
+    found = {kind: universality({name: models[name] for name in names}, tokens) for kind, names in by_kind.items()}
+    tests = [row for kind, result in found.items() for row in test_rows(kind, result)]
+    groups = [row for kind, result in found.items() for row in group_rows(kind, result)]
+    closed = "; ".join(f"{kind} {result.closed:.2f}" for kind, result in found.items())
+    parts = [
+        markdown(HEADER, tests),
+        f"Groups matched by pattern that are in all models, or all but one, with their OV circuits' mean cosine "
+        f"(± jackknife over models); of chains through three models these shares close: {closed}.",
+        markdown(("kind", "head in seed 0, 1, …", "pattern", "ov", "q"), groups),
+    ]
+    together = universality(models, tokens, n_permutations=19)
+    kinds = list(dict.fromkeys(together.kinds))
+    rows: list[tuple[object, ...]] = []
+    for first, second in combinations(kinds, 2):
+        for row in together.compare_kinds(first, second).to_frame().to_dict("records"):
+            means = (f"{row[kind]:.3f}" for kind in (first, second))
+            rows.append((first, second, row["matched"], row["tested"], *means, f"{row['p']:.3f}"))
+    parts.append(markdown(("kind", "other kind", "matched", "tested", "mean", "mean of the other", "p"), rows))
+    print("\n\n".join(parts))
+    if chosen.page is not None:
+        command = "python -m analyses.heads_across_seeds CHECKPOINT ... --corpus dir:PATH"
+        of_run("heads_across_seeds", command, str(chosen.page), parts).publish(ROOT / chosen.page, store=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

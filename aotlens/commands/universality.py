@@ -1,0 +1,74 @@
+"""``aotlens universality``: which heads come again in several models."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aotlens.commands.compare import windows_for_all
+from aotlens.commands.shared import (
+    MOST_ROWS,
+    Csv,
+    Device,
+    Folders,
+    Force,
+    check_csv,
+    load_ours,
+    print_text,
+    table,
+    write_csv,
+)
+
+
+def universality_command(
+    names: Annotated[list[str], typer.Argument(metavar="NAME NAME ...", help="Checkpoints with the same tokens.")],
+    corpus: Annotated[
+        str, typer.Option(metavar="SPEC", help="Text on which patterns and effects are compared: dir:PATH, stdlib.")
+    ],
+    sequences: Annotated[
+        int, typer.Option(min=2, max=MOST_ROWS, metavar="N", help="Windows of it, spread over it.")
+    ] = 32,
+    tokens: Annotated[int, typer.Option(min=8, max=4096, metavar="N", help="Tokens of each window.")] = 64,
+    match: Annotated[str, typer.Option(help="Evidence that groups of heads are matched on.")] = "pattern",
+    test: Annotated[str, typer.Option(help="Evidence that they are tested on.")] = "ov",
+    seed: Annotated[int, typer.Option(min=0, help="Of the permutations.")] = 0,
+    csv: Csv = None,
+    force: Force = False,
+    device: Device = "auto",
+    folders: Folders = [],  # noqa: B006
+) -> None:
+    """Match the heads of several checkpoints on one evidence and test the matches on another.
+
+    Evidence is one of ov, qk, pattern, content, written, effect. A line a test, with the mean of the tested evidence
+    over matched heads beside that of heads permuted within their layers; then a line a group of heads that are matched
+    with each other, with the models that have it. With models of two kinds, how much each kind's heads come again.
+    """
+    from aotlens.heads import universality
+
+    check_csv(csv, force)
+    models = {Path(name).name: load_ours("universality", name, device, folders) for name in names}
+    if len(models) < len(names):
+        raise ValueError(f"expected checkpoints of different names, got {', '.join(names)}.")
+    windows = windows_for_all(list(models.values()), corpus, sequences, tokens)
+    result = universality(models, windows, grouped_by=(match, test), seed=seed)
+    if csv is not None:
+        write_csv(result.to_frame(), csv)
+        return
+    print_text(f"{result.headline}\n")
+    lines: list[tuple[str, ...]] = [("matched", "tested", "mean", "permuted", "p")]
+    for row in result.tests_frame().to_dict("records"):
+        chance = f"{row['null_mean']:.3f} ± {row['null_std']:.3f}"
+        lines.append((row["matched"], row["tested"], f"{row['observed']:.3f}", chance, f"{row['p']:.3g}"))
+    print_text(table(lines))
+    lines = [("in", *result.models, match, test, "q")]
+    for group in result.groups:
+        heads = {name: f"{head[0]}.{head[1]}" for name, head in group.heads}
+        alike = (f"{group.matched:.2f}", f"{group.tested:.2f}", f"{group.q:.2g}")
+        lines.append((str(len(group.heads)), *(heads.get(name, "") for name in result.models), *alike))
+    print_text(f"\n{table(lines)}")
+    counted = [kind for kind in dict.fromkeys(result.kinds) if result.kinds.count(kind) > 1]
+    for first, second in itertools.pairwise(counted):
+        print_text(f"\n{result.compare_kinds(first, second).headline}")

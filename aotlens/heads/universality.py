@@ -1,0 +1,358 @@
+"""Whether the same heads come again: heads of many models matched on one evidence, and tested on another.
+
+Of n models with the same tokens, for every two heads of two of them, the similarities of `aotlens.heads.matching` and
+three more:
+
+    ov        cosine of the OV circuits between tokens
+    qk        cosine of the QK circuits between tokens
+    pattern   cosine of the patterns on the same sequences without position 0, each row less as much spread evenly
+    content   the same of each pattern less the head's own mean over the sequences at every (query, key): what is left
+              depends on the text, and not on how the head attends by distance, nor on how sharply
+    written   overlap of the directions that the heads write to the logits: ‖P Q‖² ÷ d_head of the projections
+    effect    correlation over tokens of what ablating each head by zero adds to the loss
+
+Two models' heads are assigned to each other so that one evidence sums to the most (Kuhn 1955). The assignment's own
+value says nothing: it is as large whichever names heads have. So another evidence is read off the pairs: the mean over
+all pairs of models, beside the same mean where the heads of each layer of each model are permuted (the null: within a
+layer, being alike by the first evidence says nothing of the second). Matched and tested evidence have to be made from
+different weights, or chance overlaps count twice: patterns are made by QK, and an effect by both, so the tests are
+patterns or QK against OV, both ways. An MSSA head's W_Q, W_K and W_V are one matrix: there a test says that what the
+head writes comes again with what it reads, and its W_O alone is new evidence.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from aotlens.conventions import Head, Progress, require_seed, require_whole
+from aotlens.heads.likeness import on_text, texts_alike, weights_alike
+from aotlens.heads.matching import require_same_tokens
+from aotlens.heads.reader import HeadReader, TokenSequences
+from aotlens.models import AttentionOnlyTransformer, require_ours
+from aotlens.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: What heads are compared by, in the order of `Universality.similarity`.
+EVIDENCE = ("ov", "qk", "pattern", "content", "written", "effect")
+#: Matched on the first, tested on the second.
+TESTS = (("pattern", "ov"), ("qk", "ov"), ("ov", "content"), ("ov", "qk"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadGroup:
+    """Heads of different models, each two of which are assigned to each other."""
+
+    heads: tuple[tuple[str, Head], ...]
+    """The model's name and its head, in the order of the models."""
+    matched: float
+    """Mean similarity of its pairs by the evidence that they were matched on."""
+    tested: float
+    """By the other one."""
+    se: float
+    """Of `tested`, by the jackknife over models; NaN for fewer than three."""
+    q: float
+    """False discovery rate (Benjamini and Hochberg over groups) of: permuted heads of the same layers are as alike by
+    the other evidence. A group of m models of which a layer has h heads cannot go below about h^(1−m), times the
+    number of groups."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Universality(Result):
+    """How alike the heads of several models are, which come again, and whether more than chance does."""
+
+    models: tuple[str, ...]
+    kinds: tuple[str, ...]
+    """Of each model: MHSA, MSSA, with MLPs or not."""
+    model: Int64[np.ndarray, " head"]
+    """Which model each head is of, by its place among `models`; heads of all models stand in one row."""
+    heads: tuple[Head, ...]
+    similarity: Float64[np.ndarray, "evidence head head"]
+    """Of every two heads, in the order of `EVIDENCE`; NaN where a model has no queries and keys."""
+    tests: tuple[tuple[str, str], ...]
+    """(matched on, tested on)."""
+    observed: Float64[np.ndarray, " test"]
+    """Mean of the tested evidence over the pairs of heads of all pairs of models."""
+    null_mean: Float64[np.ndarray, " test"]
+    null_std: Float64[np.ndarray, " test"]
+    p: Float64[np.ndarray, " test"]
+    """That permuting heads within layers gives as much, one-sided."""
+    pair_means: Float64[np.ndarray, "test model model"]
+    """`observed` of each two models; NaN on the diagonal."""
+    by_layer: Float64[np.ndarray, "test layer"]
+    """`observed` of the heads of each layer."""
+    grouped_by: tuple[str, str]
+    groups: tuple[HeadGroup, ...]
+    """The largest first: maximal cliques of assigned heads, each head in one of them."""
+    closed: float
+    """Of heads a, its partner b in another model and b's partner c in a third, the share where c is a's partner, too;
+    NaN for fewer than three models."""
+
+    @property
+    def headline(self) -> str:
+        place = int(self.p.argmin())
+        matched, tested = self.tests[place]
+        everywhere = sum(len(group.heads) == len(self.models) and group.q <= 0.05 for group in self.groups)
+        chance = f"permuted {self.null_mean[place]:.3f}, p = {self.p[place]:.2g}"
+        n = len(self.models)
+        return (
+            f"matched by {matched}, mean {tested} {self.observed[place]:.3f} ({chance}); "
+            f"{everywhere} groups of heads are in {n} of {n} models"
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row a group: its size, its heads by model, `matched`, `tested`, `se`, `q`."""
+        import pandas as pd
+
+        rows = []
+        for group in self.groups:
+            named = {name: f"{head[0]}.{head[1]}" for name, head in group.heads}
+            heads = {name: named.get(name, "") for name in self.models}
+            rows.append({"models": len(group.heads), **heads, "matched": group.matched, "tested": group.tested,
+                         "se": group.se, "q": group.q})  # fmt: skip
+        return pd.DataFrame(rows)
+
+    def tests_frame(self) -> pd.DataFrame:
+        """A row a test: `matched`, `tested`, `observed`, `null_mean`, `null_std`, `p`."""
+        import pandas as pd
+
+        columns = {name: getattr(self, name) for name in ("observed", "null_mean", "null_std", "p")}
+        matched, tested = zip(*self.tests, strict=True)
+        return pd.DataFrame({"matched": matched, "tested": tested, **columns})
+
+    def compare_kinds(self, first: str, second: str) -> KindComparison:
+        """Whether heads come again more in models of one kind than of another: each model's mean of a test with the
+        others of its kind, by the exact rank-sum test over models.
+
+        Raises `ValueError` for kinds of which there are fewer than two models each.
+        """
+        from scipy.stats import mannwhitneyu
+
+        values = []
+        for kind in (first, second):
+            own = [place for place, each in enumerate(self.kinds) if each == kind]
+            if len(own) < 2:
+                raise ValueError(f"{kind!r}: expected a kind of at least two of {', '.join(sorted({*self.kinds}))}.")
+            values.append(np.stack([np.nanmean(self.pair_means[:, a, [b for b in own if b != a]], 1) for a in own], 1))
+        p = [float(mannwhitneyu(a, b, method="exact").pvalue) for a, b in zip(*values, strict=True)]
+        return KindComparison(kinds=(first, second), tests=self.tests, first=values[0], second=values[1], p=np.array(p))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class KindComparison(Result):
+    """How much heads come again in the models of two kinds."""
+
+    kinds: tuple[str, str]
+    tests: tuple[tuple[str, str], ...]
+    first: Float64[np.ndarray, "test first"]
+    """Of each model of the first kind, the mean over the others of its kind."""
+    second: Float64[np.ndarray, "test second"]
+    p: Float64[np.ndarray, " test"]
+    """Two-sided, of the rank sums of models. Those of one kind share their pairs, which the test takes no account of;
+    with 3 + 3 models it cannot go below .1, with 5 + 5 it reaches .008."""
+
+    @property
+    def headline(self) -> str:
+        place = int(self.p.argmin())
+        means = f"{self.first[place].mean():.3f} and {self.second[place].mean():.3f}"
+        verdict = f"p = {self.p[place]:.2g}" if self.p[place] <= 0.05 else f"undecided (p = {self.p[place]:.2g})"
+        return f"{self.kinds[0]} and {self.kinds[1]}, {' to '.join(self.tests[place])}: {means}, {verdict}"
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row a test: `matched`, `tested`, the mean of each kind, `p`."""
+        import pandas as pd
+
+        matched, tested = zip(*self.tests, strict=True)
+        means = {kind: each.mean(1) for kind, each in zip(self.kinds, (self.first, self.second), strict=True)}
+        return pd.DataFrame({"matched": matched, "tested": tested, **means, "p": self.p})
+
+
+def universality(
+    models: Mapping[str, AttentionOnlyTransformer],
+    tokens: TokenSequences,
+    *,
+    grouped_by: tuple[str, str] = ("pattern", "ov"),
+    n_permutations: int = 999,
+    seed: int = 0,
+    batch_size: int = 8,
+    progress: Progress | None = None,
+) -> Universality:
+    """Which heads of `models` (by name, at least two, with the same tokens) come again, on the sequences `tokens`.
+
+    `grouped_by` are the evidence that groups are matched on and the one that they are tested on. The unit of every test
+    is a head within its layer: models are taken as they are, and nothing is said of others; `HeadGroup.se` is over
+    models. `progress(done, total)` counts models, and then pairs of them.
+
+    Time for n models of h heads: O(n² d_vocab (h d_head)²) in float64, and for each head a pass over `tokens` from its
+    layer on. Raises `ValueError` for fewer than two models, for models that do not take the same tokens, and for
+    unknown evidence.
+    """
+    require_whole("n_permutations", n_permutations, 19)
+    for name, model in models.items():
+        require_ours(model, "universality", without=("norm_after", "norm_output", "qk_norm", "clip_qkv"))
+        if (model.cfg.read_in, model.cfg.read_out) != ("tokens", "tokens") or model.sees_later_keys:
+            raise ValueError(f"{name}: expected a model that predicts its next token from tokens.")
+    if len(models) < 2:
+        raise ValueError(f"expected at least two models, got {', '.join(models) or 'none'}.")
+    if unknown := [name for name in grouped_by if name not in EVIDENCE]:
+        raise ValueError(f"grouped_by: expected two of {', '.join(EVIDENCE)}, got {unknown[0]!r}.")
+    names, members = tuple(models), list(models.values())
+    for other in members[1:]:
+        require_same_tokens(members[0], other)
+    readers = [HeadReader.of(model, "universality") for model in members]
+    ids = readers[0].require_ids(tokens)
+    owner = np.repeat(np.arange(len(members)), [model.cfg.n_layers * model.cfg.n_heads for model in members])
+    heads = tuple(itertools.chain.from_iterable(reader.require_heads(None) for reader in readers))
+    total, done = len(members) + len(members) * (len(members) - 1) // 2, 0
+
+    def step() -> None:
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress(done, total)
+
+    runs = []
+    for model in members:
+        runs.append(on_text(model, ids, batch_size))
+        step()
+    alike = {**weights_alike(members, owner, step), **texts_alike(runs)}
+    similarity = np.stack([alike[name] for name in EVIDENCE])
+    random = np.random.default_rng(require_seed(seed))
+    layers = np.array([layer for layer, _ in heads])
+    permutations = np.stack([_within(owner, layers, random) for _ in range(n_permutations)])
+    tests = _Tests(owner, similarity, permutations)
+    measured = [tests.of(*test) for test in TESTS if tests.has(*test)]
+    groups, closed = tests.groups(names, heads, *grouped_by)
+    observed, null = (np.array([each[place] for each in measured]) for place in (0, 1))
+    return Universality(
+        models=names,
+        kinds=tuple(map(_kind, members)),
+        model=owner.astype(np.int64),
+        heads=heads,
+        similarity=similarity,
+        tests=tuple(test for test in TESTS if tests.has(*test)),
+        observed=observed,
+        null_mean=null.mean(1),
+        null_std=null.std(1, ddof=1),
+        p=(1 + (null >= observed[:, None] - 1e-12).sum(1)) / (1 + n_permutations),
+        pair_means=np.stack([each[2] for each in measured]),
+        by_layer=np.stack([_by_layer(each[3], layers) for each in measured]),
+        grouped_by=grouped_by,
+        groups=groups,
+        closed=closed,
+    )
+
+
+def _kind(model: AttentionOnlyTransformer) -> str:
+    return model.cfg.attention.upper() + ("" if model.cfg.attn_only else " and MLPs")
+
+
+def _within(owner: np.ndarray, layers: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """A permutation of all heads that leaves each in its layer of its model."""
+    permuted = np.arange(len(layers))
+    for model, layer in {*zip(owner.tolist(), layers.tolist(), strict=True)}:
+        places = np.flatnonzero((owner == model) & (layers == layer))
+        permuted[places] = random.permutation(places)
+    return permuted
+
+
+def _by_layer(by_head: np.ndarray, layers: np.ndarray) -> np.ndarray:
+    return np.array([np.nanmean(by_head[layers == layer]) for layer in range(layers.max() + 1)])
+
+
+class _Tests:
+    """Assignments by one evidence, read by another."""
+
+    def __init__(self, owner: np.ndarray, similarity: np.ndarray, permutations: np.ndarray) -> None:
+        self._owner, self._permutations = owner, permutations
+        self._similarity = dict(zip(EVIDENCE, similarity, strict=True))
+        self._n = int(owner.max()) + 1
+
+    def has(self, matched: str, tested: str) -> bool:
+        """Whether every model has both kinds of evidence."""
+        return all(np.isfinite(self._similarity[name]).all() for name in (matched, tested))
+
+    def pairs(self, matched: str) -> np.ndarray:
+        """`[pair, 2]`: the heads that are assigned to each other, of every two models."""
+        from scipy.optimize import linear_sum_assignment
+
+        assigned = []
+        for a, b in itertools.combinations(range(self._n), 2):
+            left, right = (np.flatnonzero(self._owner == place) for place in (a, b))
+            rows, columns = linear_sum_assignment(self._similarity[matched][np.ix_(left, right)], maximize=True)
+            assigned.append(np.stack([left[rows], right[columns]], 1))
+        return np.concatenate(assigned)
+
+    def of(self, matched: str, tested: str) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
+        """The mean of the tested evidence over the pairs, that of every permutation, that of every two models, and
+        that of every head over its pairs."""
+        pairs, values = self.pairs(matched), self._similarity[tested]
+        found = values[pairs[:, 0], pairs[:, 1]]
+        null = values[self._permutations[:, pairs[:, 0]], self._permutations[:, pairs[:, 1]]].mean(1)
+        of_models = np.full((self._n, self._n), np.nan)
+        owners = self._owner[pairs]
+        for a, b in itertools.combinations(range(self._n), 2):
+            of_models[a, b] = of_models[b, a] = found[(owners == [a, b]).all(1)].mean()
+        by_head = np.array([found[(pairs == head).any(1)].mean() if (pairs == head).any() else np.nan
+                            for head in range(len(self._owner))])  # fmt: skip
+        return float(found.mean()), null, of_models, by_head
+
+    def groups(
+        self, names: tuple[str, ...], heads: tuple[Head, ...], matched: str, tested: str
+    ) -> tuple[tuple[HeadGroup, ...], float]:
+        """Disjoint cliques of assigned heads, the largest and then the most alike first, and the share of triples that
+        close."""
+        import networkx
+        from scipy.stats import false_discovery_control
+
+        if not self.has(matched, tested):
+            raise ValueError(f"grouped_by: a model has no {matched} or {tested}, having no queries and keys.")
+        pairs = self.pairs(matched)
+        graph = networkx.Graph(pairs.tolist())
+        paths = sum(d * (d - 1) // 2 for _, d in graph.degree())
+        triangles = sum(networkx.triangles(graph).values())
+        closed = triangles / paths if self._n > 2 else float("nan")
+        alike, values = self._similarity[matched], self._similarity[tested]
+        left, members = set(graph), []
+        cliques = sorted(map(sorted, networkx.find_cliques(graph)), key=lambda each: (-len(each), -_mean(alike, each)))
+        for clique in cliques:
+            if len(clique) > 1 and left.issuperset(clique):
+                members.append(clique)
+                left -= set(clique)
+        p = []
+        for clique in members:
+            ends = np.array(list(itertools.combinations(clique, 2)))
+            null = values[self._permutations[:, ends[:, 0]], self._permutations[:, ends[:, 1]]].mean(1)
+            p.append((1 + (null >= _mean(values, clique) - 1e-12).sum()) / (1 + len(null)))
+        q = false_discovery_control(p) if p else np.zeros(0)
+        return tuple(
+            HeadGroup(
+                heads=tuple((names[self._owner[head]], heads[head]) for head in clique),
+                matched=_mean(alike, clique),
+                tested=_mean(values, clique),
+                se=_jackknife(values, clique),
+                q=float(each),
+            )
+            for clique, each in zip(members, q, strict=True)
+        ), closed
+
+
+def _mean(values: np.ndarray, clique: list[int]) -> float:
+    """Over the pairs of a clique."""
+    return float(np.mean([values[a, b] for a, b in itertools.combinations(clique, 2)]))
+
+
+def _jackknife(values: np.ndarray, clique: list[int]) -> float:
+    """The standard error of `_mean` by leaving out one model, and with it its head, at a time."""
+    n = len(clique)
+    if n < 3:
+        return float("nan")
+    without = np.array([_mean(values, [other for other in clique if other != head]) for head in clique])
+    return float(np.sqrt((n - 1) / n * ((without - without.mean()) ** 2).sum()))

@@ -1,0 +1,157 @@
+"""Heads of several models: similarities against definitions, planted and permuted heads found, chance left alone."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from aotlens.heads import Universality, universality
+from aotlens.heads.universality import EVIDENCE, TESTS
+from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from tests.messages import refused, says
+from tests.small_models import SMALL, maker
+
+SIZES = {**SMALL, "n_heads": 4, "d_model": 16, "d_head": 4, "n_ctx": 12, "d_vocab": 24, "norm": None}
+make = maker(SIZES, dtype=torch.float64)
+TOKENS = torch.randint(24, (6, 12), generator=torch.Generator().manual_seed(4))
+
+
+def fresh(seed: int, **sizes: Any) -> AttentionOnlyTransformer:
+    """A model that shares nothing with those of other seeds, with weights that matter; `make` adds the same noise."""
+    model = AttentionOnlyTransformer(ModelConfig(**{**SIZES, **sizes}, seed=seed)).double().requires_grad_(False)
+    for weight in model.parameters():
+        if weight.ndim > 1:
+            weight.mul_(4.0)
+    return model
+
+
+def permuted(model: AttentionOnlyTransformer, order: list[int]) -> AttentionOnlyTransformer:
+    """The same model with the heads of each layer in another order."""
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        for block in other.blocks:
+            for name, weight in block.attn.named_parameters():
+                if weight.ndim > 1 or name.startswith("b_Q"):
+                    weight.copy_(weight[order].clone())
+    return other
+
+
+def similarity(result: Universality, name: str) -> np.ndarray:
+    return result.similarity[EVIDENCE.index(name)]
+
+
+@torch.no_grad()
+def test_similarities_are_what_they_are_said_to_be() -> None:
+    models = {"a": make(seed=0), "b": make(seed=1)}
+    result = universality(models, TOKENS, n_permutations=19)
+    attention, effects, written = [], [], []
+    for model in models.values():
+        whole = model.loss_per_token(TOKENS)
+        _, cache = model.run_with_cache(TOKENS)
+        for layer, head in itertools.product(range(2), range(4)):
+            pattern = cache["pattern", layer][:, head].clone()
+            pattern[:, :, 0] = 0
+            uniform = torch.zeros(12, 12).double()
+            for query in range(1, 12):
+                uniform[query, 1 : query + 1] = 1 / query
+            attention.append((pattern - pattern.sum(-1, keepdim=True) * uniform).numpy())
+            other = copy.deepcopy(model)
+            other.blocks[layer].attn.W_O[head] = 0
+            effects.append((other.loss_per_token(TOKENS) - whole).numpy().ravel())
+            out = model.W_O[layer, head] @ model.W_U
+            out = out - out.mean(-1, keepdim=True)
+            basis = np.linalg.svd(out.numpy(), full_matrices=False)[2]
+            written.append(basis.T @ basis)
+    content = [each - each.mean(0) for each in attention]
+    for name, rows in (("pattern", attention), ("content", content)):
+        flat = np.stack([row.ravel() for row in rows])
+        flat /= np.linalg.norm(flat, axis=1, keepdims=True)
+        np.testing.assert_allclose(similarity(result, name), flat @ flat.T, atol=1e-5)
+    np.testing.assert_allclose(similarity(result, "effect"), np.corrcoef(effects), atol=1e-6)
+    overlap = [[np.sum(p * q) / 4 for q in written] for p in written]
+    np.testing.assert_allclose(similarity(result, "written"), overlap, atol=1e-6)
+
+
+def test_the_same_model_with_permuted_heads_is_found_whole() -> None:
+    model, order = make(seed=0), [2, 0, 3, 1]
+    result = universality({"a": model, "b": permuted(model, order)}, TOKENS, n_permutations=199)
+    assert (result.p <= 0.01).all()  # of 4!² ways to permute one draw in 576 is the match itself
+    pairs = {group.heads for group in result.groups}
+    expected = {(("a", (layer, old)), ("b", (layer, new))) for layer in range(2) for new, old in enumerate(order)}
+    assert pairs == expected
+    assert all(group.matched == pytest.approx(1.0) and group.tested == pytest.approx(1.0) for group in result.groups)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_planted_head_is_found_in_every_model(seed: int) -> None:
+    """Four models with the same embeddings and other heads but one, which stands elsewhere in each."""
+    places = [0, 3, 1, 2]
+    models = {}
+    first = fresh(100 * seed)
+    for number, place in enumerate(places):
+        model = fresh(100 * seed + number)
+        with torch.no_grad():
+            for name in ("W_E", "W_U", "W_pos"):
+                getattr(model, name).copy_(getattr(first, name))
+            for name, weight in model.blocks[0].attn.named_parameters():
+                if weight.ndim > 1:
+                    weight[place] = dict(first.blocks[0].attn.named_parameters())[name][0]
+        models[str(number)] = model
+    result = universality(models, TOKENS, n_permutations=199, seed=seed)
+    planted = tuple((str(number), (0, place)) for number, place in enumerate(places))
+    found = {group.heads: group for group in result.groups}
+    assert planted in found
+    assert found[planted].matched == pytest.approx(1.0) and found[planted].tested == pytest.approx(1.0)
+    assert found[planted].q == min(group.q for group in result.groups)
+    assert found[planted].se == pytest.approx(0.0, abs=1e-6)
+
+
+def test_pairs_and_layers_sum_up_to_the_whole() -> None:
+    result = universality({str(seed): fresh(seed) for seed in range(3)}, TOKENS, n_permutations=19)
+    pairs = result.pair_means[:, *np.triu_indices(3, 1)]
+    np.testing.assert_allclose(pairs.mean(1), result.observed, atol=1e-12)
+    np.testing.assert_allclose(result.by_layer.mean(1), result.observed, atol=1e-12)
+    assert 0 <= result.closed <= 1
+    heads = [head for group in result.groups for head in group.heads]
+    assert len(heads) == len(set(heads))
+    assert len(result.to_frame()) == len(result.groups)
+
+
+def test_kinds_are_compared_over_models_or_left_undecided() -> None:
+    models = {f"mhsa {seed}": fresh(seed) for seed in range(3)}
+    twins = {f"mssa {seed}": fresh(seed, attention="mssa") for seed in range(3)}
+    result = universality({**models, **twins}, TOKENS, n_permutations=19)
+    compared = result.compare_kinds("MHSA", "MSSA")
+    assert (compared.p >= 0.1 - 1e-9).all()
+    says(compared.headline, "undecided")
+    own = [np.nanmean(result.pair_means[0, place, :3]) for place in range(3)]
+    np.testing.assert_allclose(compared.first[0], own)
+    with refused("'GPT'", "MHSA, MSSA"):
+        result.compare_kinds("MHSA", "GPT")
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    with refused("at least two models", "got a"):
+        universality({"a": make()}, TOKENS)
+    with refused("grouped_by", "'motif'"):
+        universality({"a": make(), "b": make(seed=1)}, TOKENS, grouped_by=("motif", "ov"))
+    with refused("vocabularies of 24 and 25"):
+        universality({"a": make(), "b": make(d_vocab=25)}, TOKENS)
+
+
+@pytest.mark.slow
+def test_independent_models_are_rarely_significant() -> None:
+    """p ≤ .05 in 5% of 600 pairs of models that share nothing (standard error .9%)."""
+    generator = torch.Generator().manual_seed(0)
+    p = []
+    for number in range(600):
+        tokens = torch.randint(24, (6, 12), generator=generator)
+        models = {"a": fresh(2 * number), "b": fresh(2 * number + 1)}
+        p.append(universality(models, tokens, n_permutations=99, seed=number).p)
+    rates = (np.array(p) <= 0.05).mean(0)
+    assert len(rates) == len(TESTS) and (rates > 0.02).all() and (rates < 0.08).all(), rates
