@@ -23,7 +23,6 @@ subspaces.py    tokens of noisy subspaces layer by layer: where they lie, their 
 descent.py      an energy over the plane with a query on its way down it, and errors step by step
 regression.py   errors of in-context regression by the number of examples
 head_points.py  a number of every head with its interval
-identities.py   square matrices beside the scaled identities that they may be
 paths.py        what paths of each length add to a logit, and its flow from tokens through heads
 page/           pieces of a page that stands on its own: arrays packed for the browser, all heads' maps with hover
 layered.py      a trace: boxes in columns of layers, and what each is made of
@@ -46,7 +45,6 @@ from aotlens.plots.denoising import (
 )
 from aotlens.plots.eigenvalues import eigenvalue_plane
 from aotlens.plots.head_points import head_points
-from aotlens.plots.identities import scaled_identities
 from aotlens.plots.images import consistency_points, contribution_map, overlay_grid, patch_curve_lines, picture
 from aotlens.plots.labels import glyphs, is_whitespace
 from aotlens.plots.layered import layered_graph
@@ -92,7 +90,6 @@ __all__ = [
     "plot",
     "rate_map",
     "regression_curves",
-    "scaled_identities",
     "snr_curves",
     "sprite",
     "subspace_overlaps",

@@ -29,7 +29,7 @@ from aotlens.plots.distillation import compared_distillations, distillation, sub
 from aotlens.plots.gallery import pattern_gallery
 from aotlens.plots.head_points import head_points
 from aotlens.plots.images import consistency_points, patch_curve_lines
-from aotlens.plots.kinds import stacked_counts
+from aotlens.plots.kinds import verdicts
 from aotlens.plots.labels import plotly_text
 from aotlens.plots.layered import LayeredLink, layered_graph
 from aotlens.plots.lens import head_lens_map, jacobian_map, lens_map
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
         Universality,
     )
     from aotlens.paths import PairSums, PatchCurves, PathExpansion, TermImportance, Trace
-    from aotlens.trigrams import Evidence, TrigramRows
 
 #: Up to this many heads' patterns are drawn side by side.
 MOST_PATTERNS = 24
@@ -214,15 +213,6 @@ def importance(result: TermImportance, *, of: str = "orders", theme: Theme = "li
     if np.isnan(values).any():
         raise ValueError("plot: heads were not measured; term_importance(model, tokens, heads=True) does.")
     return _by_head(values, quantity, theme)
-
-
-def verdicts(result: Evidence | TrigramRows, *, theme: Theme = "light") -> go.Figure:
-    """How many rows of each kind there are, and how many of them the text confirms."""
-    frame = result.by_kind()
-    quiet = ("not confirmed", "too rare", "not checked")
-    return stacked_counts(
-        frame.to_numpy(), list(frame.index), list(frame.columns), title="rows", quiet=quiet, theme=theme
-    )
 
 
 def consistency(result: SemanticConsistency, *, theme: Theme = "light") -> go.Figure:

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 import aotlens
-from aotlens.denoise import DescentErrors, PlaneDescent, Spheres, descend_in_plane
-from aotlens.plots.identities import scaled_identities
+from aotlens.denoise import DescentErrors, PlaneDescent, RunMatrices, Spheres, descend_in_plane
 
 
 @pytest.fixture(scope="module")
@@ -52,14 +51,10 @@ def test_errors_stand_beside_their_levels(placed: PlaneDescent) -> None:
 
 def test_matrices_stand_beside_their_scaled_identities():
     first, second = np.array([[2.0, 0.5], [0.0, 4.0]]), np.array([[-1.0, 0.0], [3.0, -1.0]])
-    figure = scaled_identities({"W_QK": first, "W_OV": second}, {"W_QK": "β", "W_OV": "α"})
+    figure = aotlens.plot(RunMatrices(seed=0, W_QK=torch.from_numpy(first), W_OV=torch.from_numpy(second)))
     for trace, values in zip(figure.data, (first, 3 * np.eye(2), second, -np.eye(2)), strict=True):
         np.testing.assert_allclose(trace.z, values)
     assert [(trace.zmin, trace.zmax) for trace in figure.data] == [(-4, 4), (-4, 4), (-3, 3), (-3, 3)]
     titles = [note.text for note in figure.layout.annotations]
     assert titles == ["<b>W_QK</b>", "<b>β I, β = 3</b>", "<b>W_OV</b>", "<b>α I, α = -1</b>"]
     assert figure.layout.yaxis.domain[0] > figure.layout.yaxis3.domain[1], "the first matrix stands on top"
-    with pytest.raises(ValueError, match="expected W_QK square, got \\[2, 3\\]"):
-        scaled_identities({"W_QK": np.zeros((2, 3))}, {"W_QK": "β"})
-    with pytest.raises(ValueError, match="a scale's name for each"):
-        scaled_identities({"W_QK": first}, {})
