@@ -50,7 +50,7 @@ from aotlens.plots.labels import glyphs, is_whitespace
 from aotlens.plots.layered import layered_graph
 from aotlens.plots.matrix import matrix_map
 from aotlens.plots.nonlinearity import error_lines, error_surfaces, gate, head_pattern, mask_maps
-from aotlens.plots.paths import FlowNode, flow_graph, order_bars
+from aotlens.plots.paths import order_bars
 from aotlens.plots.regression import layer_curves, regression_curves, support_points
 from aotlens.plots.results import plot
 from aotlens.plots.thumbnails import data_uri, sprite
@@ -58,7 +58,6 @@ from aotlens.plots.training import training_curve
 
 __all__ = [
     "Edge",
-    "FlowNode",
     "Theme",
     "all_heads_maps",
     "attention_map",
@@ -72,7 +71,6 @@ __all__ = [
     "eigenvalue_plane",
     "error_lines",
     "error_surfaces",
-    "flow_graph",
     "gate",
     "glyphs",
     "head_pattern",
