@@ -45,7 +45,7 @@ from aotlens.plots.denoising import (
 )
 from aotlens.plots.eigenvalues import eigenvalue_plane
 from aotlens.plots.head_points import head_points
-from aotlens.plots.images import consistency_points, contribution_map, overlay_grid, patch_curve_lines, picture
+from aotlens.plots.images import contribution_map, overlay_grid, picture
 from aotlens.plots.labels import glyphs, is_whitespace
 from aotlens.plots.layered import layered_graph
 from aotlens.plots.matrix import matrix_map
@@ -63,7 +63,6 @@ __all__ = [
     "attention_map",
     "audit_curves",
     "composition_graph",
-    "consistency_points",
     "contribution_map",
     "data_uri",
     "denoiser_curves",
@@ -83,7 +82,6 @@ __all__ = [
     "matrix_map",
     "order_bars",
     "overlay_grid",
-    "patch_curve_lines",
     "picture",
     "plot",
     "rate_map",

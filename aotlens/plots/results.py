@@ -28,7 +28,6 @@ from aotlens.plots.display import NotebookFigure
 from aotlens.plots.distillation import compared_distillations, distillation, substitution
 from aotlens.plots.gallery import pattern_gallery
 from aotlens.plots.head_points import head_points
-from aotlens.plots.images import consistency_points, patch_curve_lines
 from aotlens.plots.kinds import verdicts
 from aotlens.plots.labels import plotly_text
 from aotlens.plots.layered import LayeredLink, layered_graph
@@ -53,10 +52,9 @@ if TYPE_CHECKING:
         MotifScores,
         PatternConstancy,
         RepeatedPatterns,
-        SemanticConsistency,
         Universality,
     )
-    from aotlens.paths import PairSums, PatchCurves, PathExpansion, TermImportance, Trace
+    from aotlens.paths import PairSums, PathExpansion, TermImportance, Trace
 
 #: Up to this many heads' patterns are drawn side by side.
 MOST_PATTERNS = 24
@@ -215,20 +213,6 @@ def importance(result: TermImportance, *, of: str = "orders", theme: Theme = "li
     return _by_head(values, quantity, theme)
 
 
-def consistency(result: SemanticConsistency, *, theme: Theme = "light") -> go.Figure:
-    """How far every head looks at the same part across images of a class, beside position alone."""
-    beyond = result.adjusted_p <= 0.05
-    return consistency_points(result.difference, result.intervals, beyond, result.with_mean, theme=theme)
-
-
-def insertion_and_deletion(result: PatchCurves, *, theme: Theme = "light") -> go.Figure:
-    """The logit of each image's class while patches go and while they come, in the order of each method."""
-    deletion, insertion = (
-        dict(zip(result.methods, curves, strict=True)) for curves in (result.deletion, result.insertion)
-    )
-    return patch_curve_lines(result.shares, deletion, insertion, theme=theme)
-
-
 def traced(result: Trace, *, theme: Theme = "light") -> go.Figure:
     """The cells behind one cell, in columns of layers, with what each is made of: blue is the key side, orange the
     query side, dashed is negative."""
@@ -285,7 +269,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.evaluate.regression.RegressionErrors": regression_curves,
     "aotlens.heads.atlas.Atlas": atlas,
     "aotlens.heads.attention_to.MotifScores": motifs,
-    "aotlens.heads.consistency.SemanticConsistency": consistency,
+    "aotlens.heads.consistency.SemanticConsistency": images.consistency,
     "aotlens.heads.constancy.PatternConstancy": constancy,
     "aotlens.heads.constancy.RepeatedPatterns": repeated,
     "aotlens.heads.summary.FoundHeads": atlas,
@@ -311,7 +295,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.paths.lens.HeadLens": head_lens_map,
     "aotlens.paths.lens.LogitLens": lens_map,
     "aotlens.paths.of_logit.LogitByOrder": logit_orders,
-    "aotlens.paths.patch_curves.PatchCurves": insertion_and_deletion,
+    "aotlens.paths.patch_curves.PatchCurves": images.insertion_and_deletion,
     "aotlens.paths.patches.ClassPatches": images.class_patches,
     "aotlens.paths.sankey.Sankey": flow,
     "aotlens.paths.score.pairs.PairSums": pair_sums,
