@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 import torch
 
 from analyses._claims import Verdict, markdown, spread
+from analyses._context_losses import losses_by_context
 from aotlens.denoise import (
     TASKS,
     DenoiserTraining,
@@ -17,7 +18,6 @@ from aotlens.denoise import (
     TrainingSettings,
     descend,
     landscape,
-    losses_by_context,
     stored,
     train_layers,
 )

@@ -3,7 +3,7 @@
 `papers/NAME.toml` has one paper: its title, the page with the details, and its items in the paper's order. An item has
 `id` (as the paper numbers it), `says` (in our words), and what there is of
 
-- `functions`: dotted names of the library that implement it, which the API reference has;
+- `functions`: dotted names that implement it: of the library, which the API reference has, or of `analyses`;
 - `claims`: "OUTCOME: beginning", the claims of a stored outcome (`_outcomes.py`) that begin so; its verdict is theirs;
 - `because`: why a claim does not hold, needed where one does not; `lacks`: what of the statement no claim here bears
   out, with which it is reproduced in part at most; `slip`: where the print is wrong; `note`;

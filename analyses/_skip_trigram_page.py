@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from analyses._ensemble import EnsembleCheck, ensemble_check
 from aotlens.conventions import describe
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.plots.labels import glyphs
 from aotlens.trigrams import (
-    EnsembleCheck,
     Evidence,
     Example,
     count_bigrams,
     count_kinds,
     distance_shares,
-    ensemble_check,
     frequent_tokens,
     kinds,
     own_token_heads,

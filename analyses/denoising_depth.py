@@ -8,7 +8,7 @@ for 30 epochs and some again for 15: where both lose the same, longer training w
 the same prompts. A later paper (arXiv 2605.29351) reads such layers as two-stage empirical Bayes where the context is
 as noisy as the query: early layers refine it, as a prior, and a last one averages it for the query as given. So tied
 layers are trained on noisy contexts too, with and without a long skip connection that carries the query to the last
-layer, and the context as a prior is measured before every layer (`aotlens.denoise.depth`). --out keeps each training,
+layer, and the context as a prior is measured before every layer (`_deep_denoisers.py`). --out keeps each training,
 and goes on with those that are there; --html writes the figures, --docs its section. An hour; `--quick` takes two
 depths, two epochs and few prompts.
 """
@@ -26,9 +26,9 @@ import numpy as np
 import plotly.graph_objects as go
 
 from analyses._claims import Finding, claims_table, markdown, parser, spread
+from analyses._deep_denoisers import DeepDenoisers, train_depth
 from analyses._outcomes import of_run
 from aotlens.denoise import (
-    DeepDenoisers,
     GaussianMixtures,
     LinearSubspaces,
     Spheres,
@@ -36,7 +36,6 @@ from aotlens.denoise import (
     TrainingSettings,
     predict,
     squared_errors,
-    train_depth,
 )
 from aotlens.denoise.training import sample_test_prompts
 from aotlens.files import load_progress, save_progress

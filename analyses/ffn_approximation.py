@@ -20,9 +20,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from analyses._nonlinearity import Clock, Finding, Results, command_of, kept, options, publish
+from analyses._tiny import Approximation, approximate_ffn
 from aotlens.plots.curves import seed_curves
 from aotlens.statistics import rank_correlation
-from aotlens.train.tiny import Approximation, approximate_ffn
 
 SEEDS = (0, 1, 2)
 BATCHES = (16, 1)

@@ -34,16 +34,17 @@ from analyses._texts import load_bert
 from aotlens.data import open_corpus
 from aotlens.distill import (
     Distillation,
+    Record,
     SubstitutionCosts,
     bundled_distillations,
+    compare_distillations,
     distill_heads,
     held_out_windows,
     load_record,
     substitution_costs,
 )
 from aotlens.distill.heads import Attending
-from aotlens.heads import motifs_of
-from aotlens.plots.distillation import Cloud, Costs, cost_curves, head_clouds, width_profiles
+from aotlens.plots.distillation import head_clouds
 from aotlens.statistics import bootstrap_interval, rank_correlation
 
 NOVELS = ("novels-12l-mssa", "novels-6l-mhsa", "novels-2l-gpt", "novels-2l-mhsa", "novels-1l-mhsa")
@@ -287,34 +288,15 @@ def _spread(values: np.ndarray) -> str:
 
 
 def plots(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) -> dict[str, Any]:
-    clouds = []
-    for name, d in found.items():
-        heads = Heads(d)
-        clouds.append(
-            Cloud(
-                key=name, name=name, heads=d.heads, errors=heads.error, intervals=d.interval(WIDTH),
-                kinds=[label.replace("_", " ") for label in heads.label], x=(heads.special, heads.constancy),
-            )
-        )  # fmt: skip
+    records = {name: Record(distillation=d, checkpoint=name, costs=costs.get(name)) for name, d in found.items()}
+    compared = compare_distillations(records, WIDTH)
+    x = {name: (heads.special, heads.constancy) for name, heads in ((name, Heads(d)) for name, d in found.items())}
     titles = ("attention to the first token and separators", "pattern consistency over texts")
-    widths = ["linear" if width == 0 else str(width) for width in WIDTHS]
-    kinds = [motif.title for motif in motifs_of("tokens").values()]
-    over_heads = {name: np.array([d.over_heads(width) for width in WIDTHS]) for name, d in found.items()}
     made = {
-        "head_distillation": head_clouds(clouds, titles, kinds=[*kinds, "mixed"]),
-        "head_distillation_widths": width_profiles(
-            widths,
-            len(widths),
-            {name: values[:, 0] for name, values in over_heads.items()},
-            {name: values[:, 1:] for name, values in over_heads.items()},
-        ),
+        "head_distillation": head_clouds(found, WIDTH, x, titles, kinds=compared.kinds),
+        "head_distillation_widths": aotlens.plot(compared, what="widths"),
     }
-    for name, cost in costs.items():
-        curves = {"FFNs by error": cost.by_error[0], "FFNs, reverse": cost.reverse, "means": cost.by_error[1],
-                  "zero": cost.by_error[2]}  # fmt: skip
-        made[f"head_substitution_{name}"] = cost_curves(
-            [Costs(name=name, sizes=cost.sizes, curves=curves, random=cost.random)]
-        )
+    made |= {f"head_substitution_{name}": aotlens.plot(cost) for name, cost in costs.items()}
     return made
 
 

@@ -26,6 +26,7 @@ from torch import Tensor
 import aotlens
 from analyses._claims import Finding, claims_table, markdown, parser
 from analyses._outcomes import of_run
+from aotlens.conventions import head_name
 from aotlens.data.images import ImageSet, open_images
 from aotlens.denoise import DenoisingAudit, audit
 from aotlens.heads import SemanticConsistency, image_maps, semantic_consistency
@@ -161,7 +162,7 @@ def sections(
     attention = np.stack([maps.attention()[:, layer, head] for layer, head in heads], axis=1)
     classes = [pixels.classes[label] for label in pixels.labels[:_MOST_IMAGES].tolist()]
     shown = pixels.images[:_MOST_IMAGES].permute(0, 2, 3, 1).numpy()
-    titles = [f"{layer}.{head}" for layer, head in heads]
+    titles = list(map(head_name, heads))
     figure = overlay_grid(shown, attention, row_titles=classes, column_titles=titles)
     title = f"{name}: IoU of heads' regions on {read}"
     picture = picture_of_heads(model, images, pixels, consistency)

@@ -19,6 +19,7 @@ import torch
 
 import aotlens
 from analyses._claims import Claim, Finding, markdown, parser, report, spread, verdicts_table
+from analyses._convergence import check_proposition_6, fit_proposition_5, small_weight_error
 from analyses._denoiser_figures import (
     ATTENTIONS,
     of_figure_3,
@@ -35,12 +36,9 @@ from aotlens.denoise import (
     LinearSubspaces,
     attend,
     bayes_loss,
-    check_proposition_6,
     descend,
-    fit_proposition_5,
     head_asymmetry,
     optimal_linear_scale,
-    small_weight_error,
     stored,
 )
 from aotlens.plots.display import DISPLAY

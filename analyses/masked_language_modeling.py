@@ -3,7 +3,7 @@
     python -m analyses.masked_language_modeling [--quick] [--readout HOW] [--seeds N] [--heads-needed] [--sequences N …]
         [--step N] [--most N]
 
-Figures 7 and 8: training losses of S, F, F+T, F+R and F+R+noF (`aotlens.train.tiny.recall`) on 1,024 sequences with
+Figures 7 and 8: training losses of S, F, F+T, F+R and F+R+noF (`analyses._tiny.recall`) on 1,024 sequences with
 1,024 heads a layer, 200 epochs in batches of 128. The paper does not say how the token is read; both ways are run, as
 classes (main) and as the token's number, or one of them with --readout. With --heads-needed, Figure 9 instead: the
 least heads of 32, 64, …, 608 with which F's loss on n sequences falls below 0.05, n = 512, 1024, …, 4608 (or those of
@@ -22,10 +22,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from analyses._nonlinearity import Clock, Finding, Results, command_of, kept, options, publish
+from analyses._tiny import MODELS, Recall, heads_needed, train_recall
+from analyses._tiny.recall import Readout
 from aotlens.plots.curves import seed_curves
 from aotlens.statistics import fit_line
-from aotlens.train.tiny import MODELS, Recall, heads_needed, train_recall
-from aotlens.train.tiny.recall import Readout
 
 SEEDS = (0, 1, 2)
 STEP, MOST = 32, 608

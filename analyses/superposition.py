@@ -19,7 +19,7 @@ import torch
 
 from analyses._claims import Claim, markdown, parser, report
 from analyses._outcomes import of_run
-from aotlens.paths.superposition import (
+from analyses._superposition import (
     JohnsonLindenstrauss,
     feature_network,
     interference,
@@ -29,9 +29,9 @@ from aotlens.paths.superposition import (
     random_features,
     train_features,
 )
-from aotlens.paths.superposition.johnson_lindenstrauss import measure_projection
+from analyses._superposition.johnson_lindenstrauss import measure_projection
+from analyses._superposition.projections import angle_plot, distortion_plot
 from aotlens.plots.display import DISPLAY
-from aotlens.plots.projections import angle_plot, distortion_plot
 
 SEED = 0
 

@@ -62,7 +62,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from operator import index
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
@@ -80,6 +80,16 @@ HeadLike: TypeAlias = Any
 Progress: TypeAlias = Callable[[int, int], None]
 #: How a head is written.
 HEAD_NAME: Final = re.compile(r"(\d{1,9})\.(\d{1,9})", re.ASCII)
+
+#: What an ablated head's output is replaced with, in words, by the library's name (`aotlens.heads.ablation`).
+ABLATIONS: Final[dict[str, str]] = {
+    "zero": "zero",
+    "mean": "mean output",
+    "position_mean": "mean output at each position",
+    "uniform": "uniform attention",
+    "fixed_pattern": "mean pattern",
+    "resample": "output on another text",
+}
 
 #: The names of dimensions in annotations and docstrings. `n_…` is how many of a thing there are.
 DIMENSIONS: Final[dict[str, str]] = {
@@ -137,6 +147,11 @@ def as_head(head: HeadLike, sizes: HasHeads | None = None) -> Head:
             f"{sizes.n_heads - 1}."
         )
     return layer, number
+
+
+def head_name(head: Sequence[int]) -> str:
+    """How a head is written: `"1.0"`."""
+    return f"{head[0]}.{head[1]}"
 
 
 def as_heads(heads: HeadLike | Iterable[HeadLike], sizes: HasHeads, *, at_least: int = 1) -> tuple[Head, ...]:

@@ -25,7 +25,6 @@ from aotlens.distill.compile import (
 )
 from aotlens.distill.compile.roles import head_roles
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
-from aotlens.paths import superposition
 from aotlens.sweeps import sweep_status
 from aotlens.sweeps.store import Store
 from tests.distill.heads.conftest import FAST, build, random_windows
@@ -137,7 +136,7 @@ def _of_trigrams(model: AttentionOnlyTransformer, tokens: torch.Tensor) -> Itera
     rows = trigrams.check_rows(one_layer, trigrams.list_rows(table, 5, ("source",)), text)
     yield from (rows, rows.row(2), trigrams.list_rows(table, 5), trigrams.rows_by_head(one_layer, text, k=5))
     yield trigrams.StoredRows.keep([rows], checkpoint="small", max_tokens=9)
-    yield from (trigrams.ensemble_check(one_layer, tokens), trigrams.zero_layer(model, text))
+    yield trigrams.zero_layer(model, text)
     yield from (
         trigrams.bigrams(model, 20),
         trigrams.bigrams(model, 20, corpus=text),
@@ -165,9 +164,6 @@ def _of_paths(model: AttentionOnlyTransformer, tokens: torch.Tensor) -> Iterator
     edges = ["embed → 1.0.v", "0.1 → 1.0.k", "1.0 → logits"]
     yield from (patching.path_patch(model, pairs, edges), patching.attribute_edges(model, pairs, check=3))
     yield patching.circuit_faithfulness(model, pairs, edges)
-    yield superposition.interference(superposition.random_features(6, 3))
-    projected = superposition.johnson_lindenstrauss((20,), (64, 128), dimension=200, n_trials=1)
-    yield from (projected, projected.projections[0], superposition.pentagon())
 
 
 def _of_images() -> Iterator[Any]:
@@ -246,10 +242,7 @@ def _of_denoising() -> Iterator[Any]:
     layers = denoise.train_layers(task, "linear", settings, seeds=(0, 1))
     training = denoise.compare_with_bayes(layers)
     yield from (denoise.run_matrices(training), denoise.found_scales(training))
-    yield from (layers, training, denoise.losses_by_context(layers, [2, 4], n_prompts=5))
-    yield denoise.train_depth(task, 2, settings=settings)
-    yield denoise.fit_proposition_5([2], [4], n_prompts=5)
-    yield denoise.check_proposition_6([0.5], d=3, n_context=5, n_prompts=5)
+    yield from (layers, training)
     labelled = RegressionTask(d=2)
     averaging = denoise.regression.baseline_errors("averaging", labelled, n_prompts=20)
     yield averaging

@@ -283,13 +283,6 @@ def test_settings_that_no_model_has_are_refused(fields: dict[str, Any], message:
         build("MHSA", **{"qkv_bias": False, **fields})
 
 
-def test_the_ensemble_of_trigrams_is_the_one_layer_model() -> None:
-    for kind in ("MHSA", "MSSA", "ALiBi"):
-        model = build(kind, n_layers=1)
-        found = trigrams.ensemble_check(model, model.to_tokens("the cat sat on the mat"))
-        assert float(found.residual_per_position.max()) < 1e-9
-
-
 def test_alibi_is_what_positions_add_at_a_distance() -> None:
     model = build("ALiBi")
     scores = trigrams.distance_scores(model, "0.1")

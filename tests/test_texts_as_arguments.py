@@ -42,7 +42,7 @@ from aotlens.paths import (
     patch_edges,
     term_importance,
 )
-from aotlens.trigrams import count_bigrams, ensemble_check, evidence, read_ids, score_triples, zero_layer
+from aotlens.trigrams import count_bigrams, evidence, read_ids, score_triples, zero_layer
 from tests.messages import refused
 from tests.small_models import SMALL, maker
 
@@ -104,7 +104,6 @@ OF_A_BATCH: dict[str, Callable[[Any, Any], Any]] = {
     "substitution_costs": lambda x, d: substitution_costs(MODEL, d, x, n_random=1).alone,
     "audit": lambda x, _: audit(MODEL, x, n_draws=1).snr,
     "head_asymmetry": lambda x, _: head_asymmetry(MODEL, x, every=2, n_draws=1).asymmetry,
-    "ensemble_check": lambda x, _: ensemble_check(ONE_LAYER, x).terms["head 1"],
     "attention_to, a bridge": lambda x, _: attention_to(BRIDGE, x).values,
     "motif_scores, a bridge": lambda x, _: motif_scores(BRIDGE, x).values,
     "attention_by_place, a bridge": lambda x, _: attention_by_place(BRIDGE, x).values,

@@ -3,7 +3,7 @@
 factored.py  a matrix kept as a product of two thin ones, which every function here takes
 circuit.py   such a matrix with what its rows and columns are, which most give
 labelled.py  entries as tables, with the names of rows and columns
-extremes.py  the largest and smallest entries, of the whole or of one line
+extremes.py  the largest and smallest entries, of the whole or of one line; the rows that it is sharpest about
 pieces.py    maps of some rows and columns, and of a block
 sides.py     what a head can read: tokens, positions, biases, a prompt, another head's output
 qk_ov.py     `qk_circuit`, `ov_circuit`
@@ -19,9 +19,8 @@ spectrum.py  eigenvalues, singular pairs, the copying score
 copying.py   how often a head, or a sum of heads, raises a token's own logit most
 topk.py      the largest entries of a circuit or of each of its rows: exact, streamed, at any vocabulary
     per_row.py, whole.py    the two searches; plain.py, the first of them for small matrices
-    tiles.py                products of which only maxima are kept
-    bounds.py, exact.py     what rounding can do, and float64 values whose bits depend on nothing but the factors
-strongest.py  the rows that a circuit is sharpest about
+    tiles.py                products of which only maxima are kept, and how threads share them
+    bounds.py, factors.py   what rounding can do, and float64 values whose bits depend on nothing but the factors
 rows.py      mean, log-mean-exp and spread of every row; the rank of its diagonal
 """
 
@@ -29,7 +28,7 @@ from aotlens.circuits.around import HeadComposition, head_composition
 from aotlens.circuits.circuit import Circuit, Side, sum_of_circuits
 from aotlens.circuits.composition import Composition, all_compositions, composition
 from aotlens.circuits.copying import CopyingRate, CopyingScores, copying_rate, copying_scores
-from aotlens.circuits.extremes import ExtremeEntries, extreme_entries
+from aotlens.circuits.extremes import ExtremeEntries, StrongestRows, extreme_entries, strongest_rows
 from aotlens.circuits.factored import FactoredMatrix
 from aotlens.circuits.family import CircuitFamily, DistanceProfile, EntriesAtDistances
 from aotlens.circuits.labelled import CircuitTable, Lines
@@ -39,7 +38,6 @@ from aotlens.circuits.qk_ov import ov_circuit, qk_circuit
 from aotlens.circuits.reach import Reach, distance_profile, reach
 from aotlens.circuits.rows import RowStatistics, above_row_level, diagonal_rank, row_statistics
 from aotlens.circuits.spectrum import Ends, Spectrum, spectrum
-from aotlens.circuits.strongest import StrongestRows, strongest_rows
 from aotlens.circuits.topk import (
     EntrySearch,
     TopEntries,

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float64, Int64
 
 from aotlens.circuits.composition import EDGE_Z, Composition, all_compositions
 from aotlens.circuits.head_pairs import Mode
-from aotlens.conventions import Head, HeadLike, as_head
+from aotlens.conventions import Head, HeadLike, as_head, head_name
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
 
@@ -69,7 +69,7 @@ class HeadComposition(Result):
         return pd.DataFrame(
             {
                 "relation": np.where(reads, "reads", "is read by").astype(object),
-                "head": [f"{layer}.{head}" for layer, head in others.tolist()],
+                "head": list(map(head_name, others.tolist())),
                 "mode": [MODES[mode] for mode in self.modes],
                 "value": self.values, "rank": self.rank,
                 "above_null": np.where(self.above_null, "yes", "no").astype(object),

@@ -1,8 +1,8 @@
 """How far a float32 product can be from the float64 one: the bound that makes the streaming searches exact.
 
-**Claim.** Let a and b be a row and a column of the factors, n their length, s their dot product as `exact.py` computes
-it in float64, and p what a float32 matrix product gives for them after both were multiplied by powers of two and
-rounded to float32 (`factors.py`). In the scaled units, whatever the order of summation, with or without fused
+**Claim.** Let a and b be a row and a column of the factors, n their length, s their dot product as `dot_products`
+computes it in float64, and p what a float32 matrix product gives for them after both were multiplied by powers of two
+and rounded to float32 (`factors.py`). In the scaled units, whatever the order of summation, with or without fused
 multiply-add,
 
     |p − s| ≤ γ · ‖a‖ · ‖b‖ + UNDERFLOW · n,        γ = (1 + v)² (1 + m u / (1 − m u)) − 1,      m = n + 16,

@@ -14,7 +14,7 @@ from torch import Tensor
 from aotlens.circuits.factored import FactoredMatrix
 from aotlens.circuits.labelled import CircuitTable, Lines, labels, place_of
 from aotlens.circuits.side import Side
-from aotlens.conventions import Head
+from aotlens.conventions import Head, head_name
 from aotlens.models.weights import double
 
 Kind = Literal["qk", "ov"]
@@ -180,7 +180,7 @@ class Circuit(FactoredMatrix):
         return (left * right.T).sum(-1)
 
     def __repr__(self) -> str:
-        heads = "+".join(f"{layer}.{head}" for layer, head in self.heads)
+        heads = "+".join(map(head_name, self.heads))
         sides = f"{self.left} [{self.ldim}] × {self.right} [{self.rdim}]"
         return f"{self.kind.upper()} circuit of {heads}: {sides}, {self.unit}, {'exact' if self.exact else 'relative'}"
 

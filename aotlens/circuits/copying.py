@@ -19,7 +19,7 @@ from aotlens.circuits.circuit import sum_of_circuits
 from aotlens.circuits.qk_ov import ov_circuit
 from aotlens.circuits.rows import diagonal_rank
 from aotlens.circuits.spectrum import spectrum
-from aotlens.conventions import Head, HeadLike, Progress, as_heads
+from aotlens.conventions import Head, HeadLike, Progress, as_heads, head_name
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
 
@@ -113,7 +113,7 @@ class CopyingScores(Result):
         """One row a head: head, score, by_construction, top1, top5."""
         import pandas as pd
 
-        columns = {"head": [f"{layer}.{head}" for layer, head in self.heads], "score": self.scores}
+        columns = {"head": list(map(head_name, self.heads)), "score": self.scores}
         columns |= {name: getattr(self, name) for name in ("by_construction", "top1", "top5")}
         return pd.DataFrame(columns)
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float64, Int64
+from torch import Tensor
 
 from aotlens.circuits.circuit import Circuit, Kind
 from aotlens.circuits.factored import FactoredMatrix
 from aotlens.circuits.labelled import Lines, place_of
 from aotlens.circuits.rows import RowStatistics, above_row_level, row_statistics
-from aotlens.circuits.topk import top_entries
+from aotlens.circuits.topk import top_entries, top_per_row
 from aotlens.conventions import require_whole
-from aotlens.results import Result
+from aotlens.results import Result, describe
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -133,3 +134,35 @@ def extremes_within(
         above_row=above_row_level(circuit, found_rows, values).numpy(),
         row_statistics=row_statistics(part) if len(at_rows) == 1 and columns is None else None,
     )
+
+
+class StrongestRows(NamedTuple):
+    """Rows, the sharpest first, and the largest entries of each, the largest first."""
+
+    rows: Int64[Tensor, " row"]
+    columns: Int64[Tensor, "row k"]
+    values: Float64[Tensor, "row k"]
+    """The entries."""
+    relative: Float64[Tensor, "row k"]
+    """The same above the row's level: log-mean-exp of the row (QK, nats), mean of the row (OV, logits)."""
+
+    def __repr__(self) -> str:
+        return describe(self)
+
+
+def strongest_rows(circuit: Circuit, among: Int64[Tensor, " candidate"], *, n: int = 8, k: int = 3) -> StrongestRows:
+    """Of the rows `among` a circuit's, the `n` whose largest entry is furthest above its row's level.
+
+    A QK row says what one destination looks for, an OV row what one source makes likelier; a softmax sees a QK row up
+    to a constant, so rows are compared above their own levels (`above_row_level`). Over all rows of a vocabulary,
+    tokens that hardly occur would come first: give those that do. Cost as `top_per_row` of these rows, and no more of
+    the circuit is formed. Raises `ValueError` for no rows, and as `top_per_row`.
+    """
+    if not len(among):
+        raise ValueError("expected some rows to choose among, got none.")
+    device = circuit.A.device
+    top = top_per_row(FactoredMatrix(circuit.A[among.to(device)], circuit.B), min(k, circuit.shape[1]))
+    repeated = among.repeat_interleave(top.values.shape[1])
+    relative = above_row_level(circuit, repeated, top.values.flatten()).view_as(top.values)
+    order = relative[:, 0].argsort(descending=True, stable=True)[:n]
+    return StrongestRows(among[order], top.indices[order], top.values[order], relative[order])

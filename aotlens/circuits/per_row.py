@@ -22,8 +22,7 @@ from torch import Tensor
 from aotlens.circuits import plain
 from aotlens.circuits.best import MERGE_BYTES, Best
 from aotlens.circuits.factors import Factors
-from aotlens.circuits.tiles import Tiles, block_maxima, tile_sizes
-from aotlens.circuits.workers import n_workers, share
+from aotlens.circuits.tiles import Tiles, block_maxima, n_workers, share, tile_sizes
 
 PANEL = 128
 #: Columns of a group at most. Fewer groups are quicker to rank, more give a sharper ℓ.

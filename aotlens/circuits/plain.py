@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from aotlens.circuits.best import MERGE_BYTES, Best
-from aotlens.circuits.exact import sum_of_terms
-from aotlens.circuits.factors import Factors
+from aotlens.circuits.factors import Factors, sum_of_terms
 from aotlens.circuits.tiles import Tiles
 
 #: Entries of a matrix up to which this is the shorter road (measured: `python -m benchmarks circuits`).

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from aotlens.circuits.best import MERGE_BYTES, Best
 from aotlens.circuits.factors import Factors
-from aotlens.circuits.tiles import LARGE_CPU_TILE, Tiles, tile_sizes
-from aotlens.circuits.workers import n_workers, share
+from aotlens.circuits.tiles import LARGE_CPU_TILE, Tiles, n_workers, share, tile_sizes
 from aotlens.results import Result, describe
 
 #: Bytes of an entry of a recomputed row if it becomes a candidate: product, mask, indices and their copies.

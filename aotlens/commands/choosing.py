@@ -94,8 +94,10 @@ def names(circuit: Circuit, side: Side, ids: Iterable[Any]) -> list[str]:
 
 def describe_circuit(circuit: Circuit) -> str:
     """A line about what it is, and one about what its numbers leave out."""
+    from aotlens.conventions import head_name
+
     rows, columns = ("destinations", "sources") if circuit.kind == "qk" else ("sources", "outputs")
-    head = " + ".join(f"{layer}.{head}" for layer, head in circuit.heads)
+    head = " + ".join(map(head_name, circuit.heads))
     height, width = circuit.shape
     unit = "units of the residual stream" if circuit.unit == "residual stream" else circuit.unit
     text = (

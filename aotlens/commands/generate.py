@@ -64,7 +64,7 @@ def generate_command(
 
     A model that sees both sides continues nothing: it fills the masks of the text, from left to right.
     """
-    from aotlens.conventions import as_heads
+    from aotlens.conventions import as_heads, head_name
     from aotlens.heads import HeadSwitches
     from aotlens.models import fill, generate
 
@@ -93,7 +93,7 @@ def generate_command(
     heads = as_heads(without.split(","), model.cfg)
     reference = None if corpus is None else _windows(model, corpus, tokens_given.shape[1], n_new, how)
     switches = HeadSwitches(model, how, reference=reference, heads=heads)
-    names = ", ".join(f"{layer}.{head}" for layer, head in heads)
+    names = ", ".join(map(head_name, heads))
     for title, off in (("Whole model", ()), (f"Without {names} ({how})", heads)):
         with switches.off(off):
             print_text(f"{title}:\n{went_on()}\n")

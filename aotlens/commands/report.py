@@ -48,9 +48,18 @@ def report_command(
         str | None,
         typer.Option(
             metavar="NAMES",
-            help="Of maps,atlas,circuits,trigrams,distillation,losses,card, in this order. Default: all.",
+            help="Of maps,atlas,circuits,trigrams,distillation,losses,card, in this order. Default: all, or with "
+            "--view none.",
         ),
     ] = None,
+    view: Annotated[
+        list[str],
+        typer.Option(
+            metavar="FAMILY.VIEW",
+            help="A view of `aotlens view`, with its parameters: 'circuits.map head=1.0 kind=ov'; may be given several "
+            "times.",
+        ),
+    ] = [],  # noqa: B006 (Typer copies it)
     tokens: Annotated[
         int, typer.Option(min=1, max=MOST_TOKENS, metavar="N", help="How much of the corpus is read.")
     ] = 30_000,
@@ -69,7 +78,7 @@ def report_command(
     if out.suffix not in (".html", ".htm"):
         raise ValueError(f"--out {out}: expected a name that ends in .html, as {out.name}.html.")
 
-    from aotlens.report import SECTIONS, make_report
+    from aotlens.report import make_report
 
     with TokenBar() as bar:
         report = make_report(
@@ -78,7 +87,8 @@ def report_command(
             text=text,
             images=image,
             heads=None if heads is None else _listed(heads),
-            sections=tuple(SECTIONS) if sections is None else _listed(sections),
+            sections=None if sections is None else _listed(sections),
+            views=view,
             n_tokens=tokens,
             device=device,
             folders=folders,

@@ -15,8 +15,6 @@ from aotlens.commands.shared import PLAIN, Csv, Folders, Force, TokenBar, check_
 from aotlens.views import FAMILIES, family
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from aotlens.views import AnyParameter, Family
 
 _MOST_LINES = 60
@@ -103,6 +101,7 @@ def _option(each: AnyParameter) -> tuple[Any, Any]:
 def _show(of: Family, given: dict[str, Any]) -> None:
     from aotlens.checkpoints import find_checkpoint
     from aotlens.views import Workshop
+    from aotlens.views.view import cells
 
     named, folders = given.pop("checkpoint", []), given.pop("folders", [])
     view, csv, html = of.view(given.pop("view")), given.pop("csv"), given.pop("html")
@@ -126,15 +125,6 @@ def _show(of: Family, given: dict[str, Any]) -> None:
         write_csv(frame, csv)
         return
     print_text(f"{view.caption(chosen, result)}\n")
-    print_text(table(_rows(frame)))
+    print_text(table(cells(frame, _MOST_LINES)))
     if len(frame) > _MOST_LINES:
         print_text(f"… and {len(frame) - _MOST_LINES:,} rows more, which --csv FILE writes.")
-
-
-def _rows(frame: pd.DataFrame) -> list[tuple[str, ...]]:
-    cells = ([_cell(value) for value in row] for row in frame.head(_MOST_LINES).itertuples(index=False))
-    return [tuple(map(str, frame.columns)), *map(tuple, cells)]
-
-
-def _cell(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value).replace("\n", "\\n")

@@ -9,13 +9,10 @@ tasks.py        prompts of the three in-context denoising tasks
 bayes.py        Bayes-optimal predictors, what they lose, and simpler estimators
 one_layer.py    linear, softmax and Gaussian attention as a denoiser; the best scaled identities
 training.py     such layers trained from random weights, all runs at once
-depth.py        several layers, tied and untied, trained beside Bayes
-inference.py    trained layers on contexts of other lengths and subspaces of other dimensions
 kept.py         trainings by name, and what their runs found
 stored.py       trainings beside Bayes and the baselines, on disk; the paper's own are bundled
 energies.py     the energies that one layer of attention descends by one step; the symmetry that this needs
 flows.py        which heads of trained models are nearly gradient flows of an energy
-convergence.py  how fast a layer nears its limit: Propositions 3.2, 5 and 6
 regression/     in-context regression: baselines, and what the layers of a trained model do
 in_plane.py     one prompt in two dimensions: its energy, the way of its query, errors of many
 descent.py      queries that go down these energies for any number of steps, beside Bayes; the energy over the plane
@@ -35,14 +32,6 @@ from aotlens.denoise.bayes import (
     predict_mixture,
     squared_errors,
 )
-from aotlens.denoise.convergence import (
-    FittedConstant,
-    HoeffdingCheck,
-    check_proposition_6,
-    fit_proposition_5,
-    small_weight_error,
-)
-from aotlens.denoise.depth import DeepDenoisers, train_depth
 from aotlens.denoise.descent import ENERGIES, Descent, EnergyPlane, descend, energy_on_plane
 from aotlens.denoise.energies import (
     asymmetry,
@@ -55,7 +44,6 @@ from aotlens.denoise.energies import (
 )
 from aotlens.denoise.flows import HeadAsymmetry, head_asymmetry
 from aotlens.denoise.in_plane import DescentErrors, PlaneDescent, descend_by_share, descend_in_plane
-from aotlens.denoise.inference import ContextLosses, losses_by_context
 from aotlens.denoise.kept import (
     FoundScales,
     RunMatrices,
@@ -81,8 +69,6 @@ __all__ = [
     "AuditRecord",
     "Condition",
     "Conditions",
-    "ContextLosses",
-    "DeepDenoisers",
     "DenoiserTraining",
     "DenoisingAudit",
     "DenoisingRates",
@@ -90,11 +76,9 @@ __all__ = [
     "DescentErrors",
     "EnergyPlane",
     "ExpectedLoss",
-    "FittedConstant",
     "FoundScales",
     "GaussianMixtures",
     "HeadAsymmetry",
-    "HoeffdingCheck",
     "Landscape",
     "LinearSubspaces",
     "Memberships",
@@ -115,7 +99,6 @@ __all__ = [
     "audit",
     "bayes_loss",
     "bessel_ratio",
-    "check_proposition_6",
     "compare_with_bayes",
     "conditions",
     "denoising_rates",
@@ -123,7 +106,6 @@ __all__ = [
     "descend_by_share",
     "descend_in_plane",
     "energy_on_plane",
-    "fit_proposition_5",
     "found_scales",
     "head_asymmetry",
     "hopfield_energy",
@@ -131,7 +113,6 @@ __all__ = [
     "landscape",
     "landscape_around",
     "layer_jacobian",
-    "losses_by_context",
     "memberships",
     "memberships_at",
     "memory_energy",
@@ -143,14 +124,12 @@ __all__ = [
     "regression",
     "run_matrices",
     "sample_mixture",
-    "small_weight_error",
     "snr",
     "squared_errors",
     "stored",
     "stored_audit",
     "theorem_rate",
     "token_points",
-    "train_depth",
     "train_layers",
     "trainings",
     "trajectory",

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool
 
+from aotlens.conventions import head_name
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -91,7 +93,7 @@ def _rows_of_words(frame: pd.DataFrame, words: str) -> Bool[np.ndarray, " row"]:
 
 
 def _names(frame: pd.DataFrame) -> np.ndarray:
-    return np.array([f"{layer}.{head}" for layer, head in zip(frame["layer"], frame["head"], strict=True)])
+    return np.array(list(map(head_name, zip(frame["layer"], frame["head"], strict=True))))
 
 
 def _column(frame: pd.DataFrame, written: str, term: str) -> str:

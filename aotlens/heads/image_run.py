@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Float64, UInt8
 from torch import Tensor
 
-from aotlens.conventions import Head, HeadLike, Progress, as_head, as_heads, require_whole
+from aotlens.conventions import Head, HeadLike, Progress, as_head, as_heads, head_name, require_whole
 from aotlens.heads.image_maps import ImageMaps, image_maps
 from aotlens.heads.patch_grid import Query
 from aotlens.heads.without import HeadSwitches
@@ -153,7 +153,7 @@ class ImageRun(Result):
 
     @property
     def headline(self) -> str:
-        names = ", ".join(f"{layer}.{head}" for layer, head in self.ablated)
+        names = ", ".join(map(head_name, self.ablated))
         return self.maps.headline + (f"; {names} ablated ({self.how})" if names else "")
 
     def to_frame(self) -> pd.DataFrame:

@@ -27,7 +27,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from aotlens.circuits.distance import rotation_at, turned
-from aotlens.conventions import Head, HeadLike, as_head
+from aotlens.conventions import Head, HeadLike, as_head, head_name
 from aotlens.heads.reader import HeadReader, TokenSequences
 from aotlens.models import AttentionOnlyTransformer, folded_norm, require_ours
 from aotlens.models.weights import double
@@ -149,7 +149,7 @@ class HeadMatching(Result):
         """One row for every left and every right head: a column a measure, and their mean."""
         import pandas as pd
 
-        names = [[f"{layer}.{head}" for layer, head in side] for side in (self.left, self.right)]
+        names = [list(map(head_name, side)) for side in (self.left, self.right)]
         heads = pd.MultiIndex.from_product(names, names=["left", "right"])
         measures = {name: getattr(self, name).ravel() for name in (*self.measured, "similarity")}
         return pd.DataFrame(measures, index=heads).reset_index()

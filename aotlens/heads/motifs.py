@@ -23,7 +23,7 @@ reading order, current_token, first_token ([CLS]) and broadcast mean the same, a
     foreground        every patch that stands out from the background (`aotlens.heads.image_motifs`)
 
 Of a prompt of in-context regression, whose tokens x_1, y_1, x_2, y_2, …, x_N take turns, current_token means the same,
-and there are (`aotlens.heads.prompt_motifs`)
+and there are (`of_positions`)
 
     own_input         from a label y_i to its input x_i, one position before
     all_labels        from an input, the query, to all labels before it
@@ -48,7 +48,6 @@ from torch import Tensor
 
 from aotlens.heads.image_motifs import border, foreground, neighbour
 from aotlens.heads.inputs import Inputs, KeyClasses, Missing, Reads, Targets
-from aotlens.heads.prompt_motifs import all_inputs, all_labels, last_label, own_input
 from aotlens.heads.source_code import last_same_word, open_bracket, punctuation, same_indentation
 
 Mask: TypeAlias = Callable[[Inputs], Targets]
@@ -196,6 +195,27 @@ def row_entropy(pattern: Float[Tensor, "*rows query key"]) -> Float[Tensor, "*ro
     """−Σ A ln A in nats. (`torch.special.entr` takes three times as long on a processor.)"""
     positive = pattern.clamp(min=torch.finfo(pattern.dtype).tiny)
     return -(positive * positive.log()).sum(-1)
+
+
+def of_positions(keys: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Inputs], Targets]:
+    """The (query, key) pairs, not after the query, for which `keys(query, key)` holds: inputs stand at even positions,
+    labels at odd ones."""
+
+    def mask(inputs: Inputs) -> Targets:
+        position = torch.arange(inputs.n_pos)
+        return inputs.targets(keys(position[:, None], position[None, :]))
+
+    return mask
+
+
+#: From a label to its own input.
+own_input = of_positions(lambda query, key: (query % 2 == 1) & (key == query - 1))
+#: From an input to every label before it.
+all_labels = of_positions(lambda query, key: (query % 2 == 0) & (key % 2 == 1) & (key < query))
+#: From an input to every input before it.
+all_inputs = of_positions(lambda query, key: (query % 2 == 0) & (key % 2 == 0) & (key < query))
+#: From an input to the label before it.
+last_label = of_positions(lambda query, key: (query % 2 == 0) & (key == query - 1))
 
 
 #: Every motif by its name; iterating gives names, whose order is that of colours in figures of labels.

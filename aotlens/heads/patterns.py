@@ -19,9 +19,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Float32, Int, Shaped
 from torch import Tensor
 
+from aotlens.conventions import HeadLike, as_head
 from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
 from aotlens.results import Result
 
@@ -82,6 +83,23 @@ class AttentionPatterns(Result):
             raise ValueError("A fixed pattern has no queries, no keys and so no scores. Choose another quantity.")
         found = {"attention": self.pattern, "scores": self.scores}.get(name)
         return self.value_weighted() if found is None else found
+
+    def seen(self, *, without_first: bool = False) -> Bool[np.ndarray, "mask query key"]:
+        """`visible`; `without_first` leaves out position 0 as a key."""
+        return self.visible & (np.arange(self.n_pos) > 0) if without_first else self.visible
+
+    def of_head(
+        self, head: HeadLike, quantity: str = "attention", *, without_first: bool = False
+    ) -> Float32[np.ndarray, "query key"]:
+        """One head's `quantity`, NaN where a query does not see the key.
+
+        Raises `ValueError` for a head that there is not, and as `quantity`.
+        """
+        layer, number = as_head(head, self)
+        seen = self.seen(without_first=without_first)
+        return np.where(
+            seen[number if len(seen) > 1 else 0], self.quantity(quantity)[layer, number], np.float32(np.nan)
+        )
 
 
 def attention_patterns(

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float32
 from torch import Tensor
 
-from aotlens.conventions import Head, HeadLike, as_head, as_heads
+from aotlens.conventions import Head, HeadLike, as_head, as_heads, head_name
 from aotlens.data import common_positions
 from aotlens.evaluate import token_losses
 from aotlens.heads.patterns import AttentionPatterns, patterns_and_logits
@@ -132,7 +132,7 @@ class PromptRun(Result):
 
     @property
     def headline(self) -> str:
-        without = ", ".join(f"{layer}.{head}" for layer, head in self.ablated)
+        without = ", ".join(map(head_name, self.ablated))
         return f"{self.patterns.headline}, {f'{without} ablated' if without else 'no heads ablated'}"
 
     def map(self, head: HeadLike, quantity: str = "attention", *, without_first: bool = False) -> HeadMap:
@@ -140,13 +140,8 @@ class PromptRun(Result):
 
         Raises `ValueError` for a head that there is not, and as `AttentionPatterns.quantity`.
         """
-        patterns = self.patterns
-        layer, number = as_head(head, patterns)
-        seen = patterns.visible[number if len(patterns.visible) > 1 else 0].copy()
-        if without_first:
-            seen[:, 0] = False
-        values = np.where(seen, patterns.quantity(quantity)[layer, number], np.float32(np.nan))
-        return HeadMap(head=(layer, number), quantity=quantity, str_tokens=patterns.str_tokens, values=values)
+        values = self.patterns.of_head(head, quantity, without_first=without_first)
+        return HeadMap(head=as_head(head), quantity=quantity, str_tokens=self.patterns.str_tokens, values=values)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -30,7 +30,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from aotlens.conventions import Head, Progress
+from aotlens.conventions import Head, Progress, head_name
 from aotlens.data.windows import held_out_rows
 from aotlens.heads.ablation import Measure, Metric, measured, unit_of
 from aotlens.heads.replacement import Batch, Replacement
@@ -96,7 +96,7 @@ class SufficientHeads(Result):
 
     @property
     def headline(self) -> str:
-        names = " ".join(f"{layer}.{head}" for layer, head in self.heads) or "no head"
+        names = " ".join(map(head_name, self.heads)) or "no head"
         names = names if len(names) < 120 else f"{len(self.heads)} heads"
         where = "held-out sequences" if self.n_held_out else "the searched sequences"
         low, high = self.interval

@@ -1,12 +1,10 @@
 """Path expansions: a model's logits as a sum over paths from the prompt's tokens through heads, for any depth.
 
 kronecker.py      operators A ⊗ W, never formed
-virtual.py        virtual weights
 frozen.py         the linear maps of a model whose patterns and norm scales are frozen on a prompt
-operators.py      a path as an operator
 streams.py        residual streams of that linear model, forwards and backwards
 path.py           a path's name
-single.py         paths one at a time; counts.py counts them, words.py says them
+single.py         paths one at a time, as operators, and counted; words.py says them
 target.py         a logit, or a difference of two, as a direction
 expansion.py      `expand(model, tokens)`: all paths of a prompt, and everything that can be asked of them
 groups.py         sums of paths by last head, through a head, by source, by virtual head
@@ -24,7 +22,6 @@ edges.py          one edge between two heads taken out of the receiver's queries
 wiring.py         all edges of a model, and runs of it with some of them from another prompt; runs.py: such runs
 patches.py        what each patch of an image adds to a class; patch_curves.py: what the model does without patches
 importance.py     the loss with short paths only; layers and heads alone and given the rest
-superposition/    more features than dimensions (*structures* §7)
 """
 
 from aotlens.paths.attribution import direct_logit_attribution
@@ -36,7 +33,7 @@ from aotlens.paths.groups import ByHead, BySource
 from aotlens.paths.importance import TermImportance, term_importance
 from aotlens.paths.intervention import Intervention, without_head, without_path
 from aotlens.paths.jacobian import LogitJacobian, logit_jacobian
-from aotlens.paths.kronecker import Kronecker, KroneckerSum
+from aotlens.paths.kronecker import Kronecker, KroneckerSum, virtual_weight
 from aotlens.paths.lens import HeadLens, LogitLens, head_lens, logit_lens
 from aotlens.paths.of_logit import LogitByHead, LogitByOrder, LogitBySource
 from aotlens.paths.patch_curves import PatchCurves, patch_curves
@@ -46,7 +43,6 @@ from aotlens.paths.residual import Residual
 from aotlens.paths.sankey import Sankey
 from aotlens.paths.score import ExplainedVariance, PairSums, ScoreExpansion, TopPairs, Trace, explained_variance
 from aotlens.paths.search import TopPaths
-from aotlens.paths.virtual import virtual_weight
 from aotlens.paths.wiring import Edge, EdgeLike, Wires
 
 __all__ = [

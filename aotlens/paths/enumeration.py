@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from aotlens.conventions import Head
+from aotlens.conventions import Head, head_name
 from aotlens.paths.frozen import Frozen
 from aotlens.paths.path import Path, SourceName, mlp_layer
 from aotlens.paths.streams import head_gradients, root_gradient, stream_gradients
@@ -88,7 +88,7 @@ class AllPaths(Result):
         return pd.DataFrame(
             {
                 "source": [path.source for path in paths],
-                "heads": [" ".join(f"{layer}.{head}" for layer, head in path.heads) for path in paths],
+                "heads": [" ".join(map(head_name, path.heads)) for path in paths],
                 "order": [path.order for path in paths],
                 "logits": flat[best].numpy(),
             }

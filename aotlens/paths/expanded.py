@@ -11,20 +11,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aotlens.conventions import HeadLike, as_head
+from aotlens.conventions import HeadLike, as_head, head_name
 from aotlens.models import AttentionOnlyTransformer
-from aotlens.paths import counts, groups, single, words
+from aotlens.paths import groups, single, words
 from aotlens.paths.bounds import Bounds, prepare
 from aotlens.paths.enumeration import AllPaths, all_paths
 from aotlens.paths.frozen import Frozen
 from aotlens.paths.groups import ByHead, BySource
 from aotlens.paths.kronecker import Kronecker, KroneckerSum
 from aotlens.paths.of_logit import LogitByHead, LogitByOrder, LogitBySource, unit_of
-from aotlens.paths.operators import path_operator
 from aotlens.paths.path import Path, SourceName
 from aotlens.paths.residual import Residual, residual_of
 from aotlens.paths.sankey import Sankey, sankey
 from aotlens.paths.search import TopPaths, top_paths
+from aotlens.paths.single import path_operator
 from aotlens.paths.streams import order_streams, root_gradient
 from aotlens.paths.target import Target, checked_position, direction, output
 from aotlens.results import Result
@@ -76,12 +76,12 @@ class Expanded(Result):
     def n_paths(self) -> int:
         """How many paths there are: (H+1)^L of each source, (H+1)^(L−1−l) of the MLP of layer l; times the positions
         where sources are split."""
-        return counts.n_paths(self.frozen, self.split_sources)
+        return single.n_paths(self.frozen, self.split_sources)
 
     @property
     def n_paths_by_order(self) -> tuple[int, ...]:
         """How many pass k heads, k = 0 … L: C(L, k) × H^k of each source, C(L−1−l, k) × H^k of the MLP of layer l."""
-        return counts.n_paths_by_order(self.frozen, self.split_sources)
+        return single.n_paths_by_order(self.frozen, self.split_sources)
 
     # Single paths
 
@@ -298,7 +298,7 @@ class Expanded(Result):
     def steps(self, path: Path, target: int | tuple[int, int] | None = None) -> list[str]:
         """The words of `describe`: the source, each head, and the end."""
         start = words.source_words(path, self.tokens, self.str_tokens)
-        return [start, *(f"{layer}.{head}" for layer, head in path.heads), words.end_words(self.model, target)]
+        return [start, *map(head_name, path.heads), words.end_words(self.model, target)]
 
     @cached_property
     def scored_layers(self) -> dict[int, Any]:

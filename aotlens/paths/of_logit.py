@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float64
 
+from aotlens.conventions import head_name
 from aotlens.paths.path import SourceName
 from aotlens.paths.residual import Residual
 from aotlens.paths.words import place_words
@@ -93,7 +94,7 @@ class LogitByHead(OfLogit):
         later[-1] = 0.0  # the last layer's heads reach the logit directly only; rounding would show as −0.000
         frame = pd.DataFrame(
             {
-                "head": [f"{layer}.{head}" for layer, head in np.ndindex(*self.direct.shape)],
+                "head": list(map(head_name, np.ndindex(*self.direct.shape))),
                 "through": self.through.ravel(),
                 "direct": self.direct.ravel(),
                 "later": later.ravel(),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
-from aotlens.conventions import HasHeads, HeadLike, as_head
+from aotlens.conventions import HasHeads, HeadLike, as_head, head_name
 
 #: What enters the residual stream: "token" embeddings (for other models "input"), learned "position"s, what the MLP of
 #: a layer writes ("mlp_0"), and "bias"es.
@@ -75,7 +75,7 @@ class Path:
     @property
     def _steps(self) -> list[str]:
         start = self.start if self.source_position is None else f"{self.start}@{self.source_position}"
-        return [start, *(f"{layer}.{head}" for layer, head in self.heads)]
+        return [start, *map(head_name, self.heads)]
 
 
 def mlp_name(layer: int) -> str:

@@ -19,13 +19,13 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from aotlens.conventions import Head
+from aotlens.conventions import Head, head_name
 from aotlens.paths.best import Best, checked_search, slack_of
 from aotlens.paths.bounds import Bounds, Reading, bound_longer, bounds_via, read_heads
-from aotlens.paths.counts import n_paths
 from aotlens.paths.frozen import Frozen
 from aotlens.paths.of_logit import unit_of
 from aotlens.paths.path import Path
+from aotlens.paths.single import n_paths
 from aotlens.paths.streams import root_gradient
 from aotlens.paths.target import direction
 from aotlens.results import Result
@@ -93,7 +93,7 @@ class TopPaths(Result):
                 "path": self.sentences or [str(path) for path in self.paths],
                 "source": [path.source for path in self.paths],
                 "source_position": pd.array([path.source_position for path in self.paths], dtype="Int64"),
-                "heads": [" ".join(f"{layer}.{head}" for layer, head in path.heads) for path in self.paths],
+                "heads": [" ".join(map(head_name, path.heads)) for path in self.paths],
                 "order": [path.order for path in self.paths],
                 "logits": self.values,
                 "proven": [rank < self.n_proven for rank in range(len(self.paths))],

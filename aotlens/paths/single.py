@@ -1,15 +1,18 @@
-"""Paths one at a time: every one of a model's, what it starts from, and what it writes to the final stream."""
+"""Paths one at a time: every one of a model's, what it starts from and writes, it as an operator, and their number."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations, product
+from math import comb
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aotlens.conventions import Head
 from aotlens.paths.frozen import Frozen
+from aotlens.paths.kronecker import Kronecker, KroneckerSum, kronecker_sum
 from aotlens.paths.path import Path, SourceName, check_heads, mlp_layer
 
 
@@ -73,3 +76,61 @@ def _can_read(layer: int, name: SourceName) -> bool:
     """Whether a source is in the stream that the heads of a layer read."""
     written = mlp_layer(name)
     return written is None or written < layer
+
+
+def n_paths(frozen: Frozen, split: bool, through: Head | None = None) -> int:
+    """How many paths there are, or how many pass the head `through`.
+
+    A source that is there from layer l on starts (H+1)^(L−l) paths, times the positions where sources are `split`:
+    embeddings and biases from layer 0 on, the output of an MLP from the layer after it.
+    """
+    n_layers = frozen.n_layers
+    if through is None:
+        counted = sum((frozen.n_heads + 1) ** (n_layers - first) for first in _first_layers(frozen))
+    else:
+        readable = (first for first in _first_layers(frozen) if first <= through[0])
+        counted = sum((frozen.n_heads + 1) ** (n_layers - first - 1) for first in readable)
+    return counted * (frozen.n_pos if split else 1)
+
+
+def n_paths_by_order(frozen: Frozen, split: bool) -> tuple[int, ...]:
+    """How many pass k heads, k = 0 … L: of a source that is there from layer l on, C(L−l, k) × H^k."""
+    n_layers, each = frozen.n_layers, frozen.n_pos if split else 1
+    return tuple(
+        each * sum(comb(n_layers - first, k) * frozen.n_heads**k for first in _first_layers(frozen))
+        for k in range(n_layers + 1)
+    )
+
+
+def _first_layers(frozen: Frozen) -> Iterator[int]:
+    """Of every source, the first layer whose heads can read it; the number of layers where none can."""
+    yield from (0 for _ in range(len(frozen.sources) + frozen.has_bias))
+    yield from range(1, frozen.n_mlps + 1)
+
+
+def path_operator(frozen: Frozen, path: Path) -> Kronecker | KroneckerSum:
+    """See `PathExpansion.operator`."""
+    rest: list[Kronecker] = [
+        Kronecker(frozen.patterns[head] * frozen.inverse_scale[head[0]][None, :], frozen.W_V[head] @ frozen.W_O[head])
+        for head in path.heads
+    ]
+    read = Kronecker(frozen.read, frozen.R)
+    if path.source != "bias":
+        return _in_turn([*rest, read])
+    eye = torch.eye(frozen.n_pos, dtype=frozen.R.dtype, device=frozen.R.device)
+    before = path.heads[0][0] if path.heads else frozen.n_layers
+    starts = [Kronecker(eye, frozen.bias_before[before][None])]
+    if not path.heads:
+        return (read @ starts[0]) + Kronecker(frozen.pool, frozen.out_bias[None])
+    first = path.heads[0]
+    own = Kronecker(frozen.patterns[first], (frozen.v_bias[first] @ frozen.W_O[first])[None])
+    whole = kronecker_sum([(rest[0] @ starts[0]).terms[0], own])
+    return _in_turn([whole, *rest[1:], read])
+
+
+def _in_turn(operators: Sequence[Kronecker | KroneckerSum]) -> Kronecker | KroneckerSum:
+    """The first, then the second, and so on."""
+    done = operators[0]
+    for later in operators[1:]:
+        done = later @ done
+    return done

@@ -7,10 +7,8 @@ atlas.py        one score of every head against another
 thumbnails.py   all heads in one small picture
 all_heads.py    all heads in one large figure, for a paper
 images.py       maps of patches over their images, insertion and deletion, consistency
-training.py     the training curve
-over_training.py  what an analysis gave of each snapshot of a run
+training.py     the training curve, the ledger of the loss, and what an analysis gave of each snapshot
 film.py         a run as a figure that plays
-ledger.py       what each circuit took off the loss, over training
 curves.py       curves of several kinds over seeds
 gallery.py      a few attention maps side by side
 matrix.py       entries of a circuit
@@ -25,7 +23,6 @@ subspaces.py    tokens of noisy subspaces layer by layer: where they lie, their 
 descent.py      an energy over the plane with a query on its way down it, and errors step by step
 regression.py   errors of in-context regression by the number of examples
 head_points.py  a number of every head with its interval
-identities.py   square matrices beside the scaled identities that they may be
 paths.py        what paths of each length add to a logit, and its flow from tokens through heads
 page/           pieces of a page that stands on its own: arrays packed for the browser, all heads' maps with hover
 layered.py      a trace: boxes in columns of layers, and what each is made of
@@ -35,7 +32,6 @@ from __future__ import annotations
 
 from aotlens.conventions import describe
 from aotlens.plots.all_heads import all_heads_maps
-from aotlens.plots.atlas import head_scatter
 from aotlens.plots.attention import attention_map
 from aotlens.plots.colours import Theme
 from aotlens.plots.composition import Edge, composition_graph
@@ -47,86 +43,52 @@ from aotlens.plots.denoising import (
     snr_curves,
     subspace_overlaps,
 )
-from aotlens.plots.descent import energy_landscape, errors_by_step
-from aotlens.plots.distillation import (
-    Cloud,
-    Costs,
-    ErrorGrid,
-    class_bars,
-    cost_curves,
-    error_grids,
-    head_clouds,
-    learning_curves,
-    width_profiles,
-)
 from aotlens.plots.eigenvalues import eigenvalue_plane
 from aotlens.plots.head_points import head_points
-from aotlens.plots.identities import scaled_identities
-from aotlens.plots.images import consistency_points, contribution_map, overlay_grid, patch_curve_lines, picture
+from aotlens.plots.images import contribution_map, overlay_grid, picture
 from aotlens.plots.labels import glyphs, is_whitespace
 from aotlens.plots.layered import layered_graph
 from aotlens.plots.matrix import matrix_map
 from aotlens.plots.nonlinearity import error_lines, error_surfaces, gate, head_pattern, mask_maps
-from aotlens.plots.paths import FlowNode, flow_graph, order_bars
+from aotlens.plots.paths import order_bars
 from aotlens.plots.regression import layer_curves, regression_curves, support_points
 from aotlens.plots.results import plot
-from aotlens.plots.subspaces import membership_maps, snr_by_layer, token_clouds
 from aotlens.plots.thumbnails import data_uri, sprite
 from aotlens.plots.training import training_curve
 
 __all__ = [
-    "Cloud",
-    "Costs",
     "Edge",
-    "ErrorGrid",
-    "FlowNode",
     "Theme",
     "all_heads_maps",
     "attention_map",
     "audit_curves",
-    "class_bars",
     "composition_graph",
-    "consistency_points",
     "contribution_map",
-    "cost_curves",
     "data_uri",
     "denoiser_curves",
     "describe",
     "eigenvalue_plane",
-    "energy_landscape",
-    "error_grids",
     "error_lines",
     "error_surfaces",
-    "errors_by_step",
-    "flow_graph",
     "gate",
     "glyphs",
-    "head_clouds",
     "head_pattern",
     "head_points",
-    "head_scatter",
     "is_whitespace",
     "layer_curves",
     "layered_graph",
-    "learning_curves",
     "loss_landscape",
     "mask_maps",
     "matrix_map",
-    "membership_maps",
     "order_bars",
     "overlay_grid",
-    "patch_curve_lines",
     "picture",
     "plot",
     "rate_map",
     "regression_curves",
-    "scaled_identities",
-    "snr_by_layer",
     "snr_curves",
     "sprite",
     "subspace_overlaps",
     "support_points",
-    "token_clouds",
     "training_curve",
-    "width_profiles",
 ]

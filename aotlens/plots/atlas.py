@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
-from jaxtyping import Bool, Float
 
-from aotlens.conventions import HeadLike, as_head
+from aotlens.conventions import HeadLike, as_head, head_name
 from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET_INK, Theme, base_layout
 from aotlens.plots.labels import plotly_text
 
@@ -91,8 +89,10 @@ def atlas(
     head: HeadLike | None = None,
     theme: Theme = "light",
 ) -> go.Figure:
-    """Any two scores of an atlas against each other, a point a head, by label; `head` has a ring. Heads that were not
-    found, where some were searched for, are faint.
+    """Any two scores of an atlas against each other, a point a head, a colour and a shape for each label; "mixed" is
+    grey, `head` has a ring. Heads are named at their points while they are few. Those that were not found, where some
+    were searched for, are small and faint, so that the axes stay; those without one of the two numbers are left out. A
+    point's customdata is the head's name.
 
     Raises `ValueError` for what is no score of it.
     """
@@ -104,33 +104,13 @@ def atlas(
         if name not in known:
             raise ValueError(f"{whole.model} has no score {name}. There are: {', '.join(known)}. Choose one.")
     names = [f"{row.layer}.{row.head}" for row in frame.itertuples()]
-    return head_scatter(
-        frame[x].to_numpy(dtype=float), frame[y].to_numpy(dtype=float), names,
-        [label.replace("_", " ") for label in frame["label"]], titles=(column_title(x), column_title(y)),
-        found=getattr(given, "found", None), chosen=None if head is None else "{}.{}".format(*as_head(head)),
-        theme=theme,
-    )  # fmt: skip
-
-
-def head_scatter(
-    x: Float[np.ndarray, " head"],
-    y: Float[np.ndarray, " head"],
-    names: Sequence[str],
-    labels: Sequence[str],
-    *,
-    titles: tuple[str, str],
-    found: Bool[np.ndarray, " head"] | None = None,
-    chosen: str | None = None,
-    theme: Theme = "light",
-) -> go.Figure:
-    """One score of every head against another, a colour and a shape for each label; "mixed" is grey.
-
-    Heads are named at their points while they are few. A point's customdata is its name; the chosen head has a ring.
-    Heads that are not among the `found` ones are small and faint, so that the axes stay. Heads without one of the two
-    numbers are left out.
-    """
-    kinds = sorted(set(labels), key=lambda label: (label == "mixed", -list(labels).count(label), label))
-    known = np.isfinite(x) & np.isfinite(y)
+    across, up = frame[x].to_numpy(dtype=float), frame[y].to_numpy(dtype=float)
+    titles = plotly_text(column_title(x)), plotly_text(column_title(y))
+    labels = [label.replace("_", " ") for label in frame["label"]]
+    chosen = None if head is None else head_name(as_head(head))
+    found = getattr(given, "found", None)
+    kinds = sorted(set(labels), key=lambda label: (label == "mixed", -labels.count(label), label))
+    known = np.isfinite(across) & np.isfinite(up)
     is_found = np.ones(len(names), dtype=bool) if found is None else found
     many = is_found.sum() > _MOST_NAMES
     traces = []
@@ -140,26 +120,27 @@ def head_scatter(
         colour = QUIET_INK[theme] if kind == "mixed" else LINES[theme][place % len(LINES[theme])]
         traces.append(
             go.Scatter(
-                x=x[own], y=y[own], name=plotly_text(kind), customdata=[names[i] for i in own],
+                x=across[own], y=up[own], name=plotly_text(kind), customdata=[names[i] for i in own],
                 text=[plotly_text(names[i]) if is_found[i] else "" for i in own], textposition="top center",
                 mode="markers" if many else "markers+text",
                 marker={"size": sizes, "opacity": [1.0 if is_found[i] else 0.35 for i in own],
                         "symbol": _SYMBOLS[place % len(_SYMBOLS)], "color": colour,
                         "line": {"width": 0.6, "color": BACKGROUND[theme]}},
-                hovertemplate="<b>%{customdata}</b><br>" + plotly_text(titles[0]) + " %{x:.3f}<br>"
-                + plotly_text(titles[1]) + " %{y:.3f}<extra>" + plotly_text(kind) + "</extra>",
+                hovertemplate="<b>%{customdata}</b><br>" + titles[0] + " %{x:.3f}<br>"
+                + titles[1] + " %{y:.3f}<extra>" + plotly_text(kind) + "</extra>",
             )
         )  # fmt: skip
-    if chosen is not None and chosen in names and known[list(names).index(chosen)]:
-        at = list(names).index(chosen)
+    if chosen in names and known[at := names.index(chosen)]:
         ring = {"size": 19, "symbol": "circle-open", "color": LINES[theme][1], "line": {"width": 2.5}}
-        traces.append(go.Scatter(x=x[[at]], y=y[[at]], mode="markers", showlegend=False, hoverinfo="skip", marker=ring))
+        traces.append(
+            go.Scatter(x=across[[at]], y=up[[at]], mode="markers", showlegend=False, hoverinfo="skip", marker=ring)
+        )
     return go.Figure(
         traces,
         base_layout(
             theme,
-            xaxis={"title": {"text": plotly_text(titles[0])}, "zeroline": False},
-            yaxis={"title": {"text": plotly_text(titles[1])}, "zeroline": False},
+            xaxis={"title": {"text": titles[0]}, "zeroline": False},
+            yaxis={"title": {"text": titles[1]}, "zeroline": False},
             legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "font": {"color": INK[theme]}},
             margin={"l": 8, "r": 8, "t": 44, "b": 8},
             hovermode="closest",

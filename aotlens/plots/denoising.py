@@ -11,7 +11,6 @@ import plotly.graph_objects as go
 
 from aotlens.plots.colours import INK, LINES, Theme, base_layout, colorscale
 from aotlens.plots.curves import seed_curves
-from aotlens.plots.identities import scaled_identities
 from aotlens.plots.labels import plotly_text
 from aotlens.plots.matrix import matrix_map
 
@@ -145,9 +144,46 @@ def loss_landscape(
 
 
 def run_matrices(result: RunMatrices, *, theme: Theme = "light") -> go.Figure:
-    """The matrices of a run, each beside the scaled identity with its mean diagonal."""
-    matrices = {"W_QK": np.asarray(result.W_QK), "W_OV": np.asarray(result.W_OV)}
-    return scaled_identities(matrices, {"W_QK": "β", "W_OV": "α"}, theme=theme)
+    """A row a matrix of a run: it, and the identity times the mean of its diagonal, on one colour scale with 0 in the
+    middle."""
+    matrices = {"W_QK": (np.asarray(result.W_QK), "β"), "W_OV": (np.asarray(result.W_OV), "α")}
+    across, down = 0.1, 0.16  # gaps between maps, in shares of the figure
+    traces: list[dict[str, Any]] = []
+    axes: dict[str, Any] = {}
+    titles: list[dict[str, Any]] = []
+    height = (1 - down * (len(matrices) - 1)) / len(matrices)
+    for row, (name, (matrix, letter)) in enumerate(matrices.items()):
+        scale = float(np.diagonal(matrix).mean())
+        top = float(np.abs(matrix).max()) or 1.0
+        low = 1 - (row + 1) * height - row * down
+        width = (1 - across) / 2
+        pictures = {name: matrix, f"{letter} I, {letter} = {scale:.3g}": scale * np.eye(len(matrix))}
+        for column, (title, values) in enumerate(pictures.items()):
+            place = "" if not traces else str(len(traces) + 1)
+            left = column * (width + across)
+            traces.append(
+                {
+                    "type": "heatmap", "z": values.astype(np.float32), "xaxis": f"x{place}", "yaxis": f"y{place}",
+                    "zmin": -top, "zmax": top, "colorscale": colorscale("diverging", theme), "showscale": column == 1,
+                    "colorbar": {"thickness": 10, "outlinewidth": 0, "len": height, "y": low + height / 2},
+                    "hovertemplate": f"{title}<br>%{{y}}, %{{x}}<br><b>%{{z:.4f}}</b><extra></extra>",
+                }
+            )  # fmt: skip
+            quiet = {"showgrid": False, "zeroline": False, "ticks": "", "showticklabels": False, "constrain": "domain"}
+            axes[f"xaxis{place}"] = {**quiet, "domain": [left, left + width], "anchor": f"y{place}"}
+            axes[f"yaxis{place}"] = {
+                **quiet, "domain": [low, low + height], "anchor": f"x{place}", "autorange": "reversed",
+                "scaleanchor": f"x{place}",
+            }  # fmt: skip
+            titles.append(
+                {
+                    "text": f"<b>{title}</b>", "x": left + width / 2, "y": low + height, "xref": "paper",
+                    "yref": "paper",
+                    "xanchor": "center", "yanchor": "bottom", "showarrow": False, "font": {"color": INK[theme]},
+                }
+            )  # fmt: skip
+    layout = {**base_layout(theme, annotations=titles, margin={"l": 8, "r": 8, "t": 26, "b": 8}), **axes}
+    return go.Figure(traces, layout)
 
 
 def found_scales(result: FoundScales, *, run: int | None = None, theme: Theme = "light") -> go.Figure:

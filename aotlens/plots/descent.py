@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
-from jaxtyping import Float
 
 from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET_INK, Theme, base_layout, colorscale
 
@@ -16,44 +14,19 @@ if TYPE_CHECKING:
 
 
 def plane_descent(result: PlaneDescent, *, theme: Theme = "light") -> go.Figure:
-    """The energy of one prompt, with its tokens, the query, and where it goes."""
-    plane, descent = result.plane, result.descent
-    return energy_landscape(
-        plane.x.numpy(), plane.y.numpy(), plane.energy.numpy(), context=result.prompts.context[0].numpy(),
-        path=descent.states[:, 0].numpy(), attention=descent.attention[0].numpy(),
-        points={"Bayes": descent.bayes[0].numpy(), "clean": result.prompts.target[0].numpy()}, theme=theme,
-    )  # fmt: skip
+    """Level lines of the energy of one prompt with its tokens, the query, its attention step and its way downhill.
 
-
-def descent_errors(result: DescentErrors, *, theme: Theme = "light") -> go.Figure:
-    """Errors by step, of many prompts and of one query."""
-    mean = result.mean
-    levels = {"attention": float(mean.attention_errors.mean()), "Bayes": float(mean.bayes_errors.mean())}
-    single = result.single.errors[:, 0].numpy()
-    return errors_by_step(mean.errors.mean(1).numpy(), levels=levels, single=single, theme=theme)
-
-
-def energy_landscape(
-    x: Float[np.ndarray, " column"],
-    y: Float[np.ndarray, " row"],
-    energy: Float[np.ndarray, "row column"],
-    *,
-    context: Float[np.ndarray, "context 2"],
-    path: Float[np.ndarray, "time 2"],
-    attention: Float[np.ndarray, " 2"],
-    points: Mapping[str, Float[np.ndarray, " 2"]] | None = None,
-    theme: Theme = "light",
-) -> go.Figure:
-    """Level lines of an energy with the context's tokens, a query, its attention step and its way downhill.
-
-    `path` begins at the query; the arrow is the one-step update `attention`, and `points` are named others, such as
-    Bayes's answer. The deeper the colour, the lower the energy. Both axes have one scale. A point may lie outside.
+    The arrow is the one-step update; Bayes's answer and the clean token are beside it. The deeper the colour, the lower
+    the energy. Both axes have one scale. A point may lie outside.
     """
     outline = {"width": 1, "color": INK[theme]}
+    plane, path = result.plane, result.descent.states[:, 0].numpy()
+    context, attention = result.prompts.context[0].numpy(), result.descent.attention[0].numpy()
+    x, y = plane.x.numpy(), plane.y.numpy()
     traces: list[dict[str, Any]] = [
         {
-            "type": "contour", "name": "energy", "x": x, "y": y, "z": energy.astype(np.float32), "ncontours": 26,
-            "colorscale": colorscale("sequential", theme), "reversescale": True, "opacity": 0.75,
+            "type": "contour", "name": "energy", "x": x, "y": y, "z": plane.energy.numpy().astype(np.float32),
+            "colorscale": colorscale("sequential", theme), "reversescale": True, "opacity": 0.75, "ncontours": 26,
             "line": {"width": 0.4, "color": QUIET_INK[theme]},
             "colorbar": {"thickness": 10, "outlinewidth": 0, "title": {"text": "energy", "side": "right"}},
             "hovertemplate": "(%{x:.2f}, %{y:.2f})<br>energy %{z:.4g}<extra></extra>",
@@ -71,11 +44,10 @@ def energy_landscape(
     head = {"size": [0, 13], "symbol": "arrow", "angleref": "previous", "color": LINES[theme][1]}
     update = _markers("attention, one step", np.stack([path[0], attention]), head)
     traces.append({**update, "mode": "lines+markers", "line": {"color": LINES[theme][1], "width": 3}})
-    symbols = ("diamond", "star", "square", "cross")
-    for place, (name, point) in enumerate((points or {}).items()):
-        colour = LINES[theme][(3 + place) % len(LINES[theme])]
-        look = {"size": 12, "symbol": symbols[place % len(symbols)], "color": colour, "line": outline}
-        traces.append(_markers(name, point[None], look))
+    answers = (("Bayes", result.descent.bayes, "diamond"), ("clean", result.prompts.target, "star"))
+    for place, (name, points, symbol) in enumerate(answers, start=3):
+        look = {"size": 12, "symbol": symbol, "color": LINES[theme][place], "line": outline}
+        traces.append(_markers(name, points[:1].numpy(), look))
     look = {"size": 15, "color": LINES[theme][1], "line": {"width": 2, "color": INK[theme]}}
     traces.append(_markers("query", path[:1], look))  # last, so that it lies on top, where a pointer finds it
     axis = {"showgrid": False, "zeroline": False, "constrain": "domain"}
@@ -95,24 +67,20 @@ def _markers(name: str, points: np.ndarray, marker: dict[str, Any]) -> dict[str,
     return {"type": "scatter", "mode": "markers", "name": name, **where, "marker": marker, "hovertemplate": hover}
 
 
-def errors_by_step(
-    mean: Float[np.ndarray, " time"],
-    *,
-    levels: Mapping[str, float],
-    single: Float[np.ndarray, " query_time"] | None = None,
-    theme: Theme = "light",
-) -> go.Figure:
+def descent_errors(result: DescentErrors, *, theme: Theme = "light") -> go.Figure:
     """Squared errors after 0, 1, … steps: the mean over prompts, one query's own, and levels to compare with.
 
-    The axis is logarithmic where a mean grows more than a hundredfold. Raises `ValueError` for a query's curve of
-    another length.
+    The axis is logarithmic where the mean grows more than a hundredfold.
     """
-    if single is not None and len(single) != len(mean):
-        raise ValueError(f"errors_by_step: expected {len(mean)} errors of the one query, got {len(single)}.")
+    mean = result.mean.errors.mean(1).numpy()
+    levels = {
+        "attention": float(result.mean.attention_errors.mean()), "Bayes": float(result.mean.bayes_errors.mean())
+    }  # fmt: skip
     steps = np.arange(len(mean))
-    curves = {"mean over prompts": (mean, LINES[theme][2], 2.2)}
-    if single is not None:
-        curves["this query"] = (single, LINES[theme][1], 1.2)
+    curves = {
+        "mean over prompts": (mean, LINES[theme][2], 2.2),
+        "this query": (result.single.errors[:, 0].numpy(), LINES[theme][1], 1.2),
+    }
     traces = [
         {
             "type": "scatter", "x": steps, "y": values, "name": name, "marker": {"size": 4},

@@ -1,83 +1,88 @@
-"""Heads as feed-forward networks, models side by side on one scale: errors by head, by width, against what the head
-does, by kind of token and as training goes on, and what replacing heads costs.
-
-An error is Σ‖y − ŷ‖² / Σ‖y − ȳ‖²: 0 where an FFN of the token's own input does all that the head does, 1 where it does
-no better than a constant.
-"""
+"""Distilled heads: errors by head, by width and against attention; costs of heads replaced; one head closely."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Float
 from plotly.subplots import make_subplots
 
+from aotlens.conventions import head_name
 from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET_INK, Theme, base_layout, colorscale
 from aotlens.plots.labels import plotly_text
+
+if TYPE_CHECKING:
+    from aotlens.distill import ComparedDistillations, Distillation, SubstitutionCosts
+
+#: The head that is looked at: a key, its layer, its number.
+Chosen = tuple[str, int, int]
 
 _SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
 _DASHES = ("solid", "dash", "dot", "dashdot")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ErrorGrid:
-    """One model's heads."""
+def compared_distillations(result: ComparedDistillations, *, what: str = "heads", theme: Theme = "light") -> go.Figure:
+    """Errors of all heads (`what="heads"`), by width (`"widths"`), against attention (`"attention"`), costs of heads
+    replaced (`"costs"`); of the chosen head errors by kind of token (`"classes"`) and as training went on (`"curve"`).
 
-    key: str
-    """For clicks."""
-    name: str
-    errors: Float[np.ndarray, "layer head"]
-    """NaN: not distilled."""
-    notes: Sequence[Sequence[str]]
-    """`[layer][head]`, for the hover text."""
+    Raises `ValueError` for another `what`, and for what was not measured.
+    """
+    if what not in _FIGURES:
+        raise ValueError(f"plot: what={what!r}: expected one of {', '.join(_FIGURES)}.")
+    return _FIGURES[what](result, theme)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Cloud:
-    """One model's heads as points."""
-
-    key: str
-    name: str
-    heads: Sequence[tuple[int, int]]
-    errors: Float[np.ndarray, " head"]
-    intervals: Float[np.ndarray, "head 2"]
-    kinds: Sequence[str]
-    x: Sequence[Float[np.ndarray, " head"]]
-    """A coordinate for each of the pictures."""
+def distillation(result: Distillation, *, width: int | None = None, theme: Theme = "light") -> go.Figure:
+    """Every head's held-out error as a feed-forward network of `width` (the widest for None), 0 to 1."""
+    width = max(result.hidden) if width is None else width
+    name = f"{result.model_name}, {hidden_units(width)}".removeprefix(", ")
+    return _error_grids({name: result}, width, theme=theme)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Costs:
-    """What replacing the first n heads of an order costs one model."""
-
-    name: str
-    sizes: Sequence[int]
-    curves: Mapping[str, Float[np.ndarray, " size"]]
-    random: Float[np.ndarray, "order size"]
+def substitution(result: SubstitutionCosts, *, theme: Theme = "light") -> go.Figure:
+    """What replacing more and more heads costs, in four orders and by three replacements."""
+    unit = "loss, nats a token" if result.measure == "loss" else "divergence, nats a token"
+    return _cost_curves({hidden_units(result.width): result}, unit=unit, theme=theme)
 
 
-def error_grids(
-    grids: Sequence[ErrorGrid], chosen: tuple[str, int, int] | None = None, *, theme: Theme = "light"
+def hidden_units(width: int) -> str:
+    """FFNs by their width, as a legend calls them."""
+    return f"{width} hidden unit{'' if width == 1 else 's'}" if width else "linear map"
+
+
+def _heads(result: ComparedDistillations, theme: Theme) -> go.Figure:
+    every = {name: record.distillation for name, record in result.records.items()}
+    return _error_grids(every, result.width, (result.of, *result.head), theme=theme)
+
+
+def _error_grids(
+    records: Mapping[str, Distillation], width: int, chosen: Chosen | None = None, *, theme: Theme = "light"
 ) -> go.Figure:
     """A grid a model, layer 0 on top, all cells of one height and on one scale from 0 to 1 (above 1: 1's colour).
 
-    A point's customdata is [key, layer, head, note]; the chosen head has a frame.
+    A point's customdata is [key, layer, head, note]; the chosen head has a frame, and one not distilled is blank.
     """
-    deepest = max(grid.errors.shape[0] for grid in grids)
+    shapes = [found.attending.scores.values.shape[1:] for found in records.values()]  # of all of a model's heads
+    deepest = max(n_layers for n_layers, _ in shapes)
     figure = make_subplots(
-        1, len(grids), column_widths=[grid.errors.shape[1] for grid in grids], horizontal_spacing=0.12 / len(grids)
+        1, len(shapes), column_widths=[n_heads for _, n_heads in shapes], horizontal_spacing=0.12 / len(shapes)
     )
-    for place, grid in enumerate(grids, 1):
-        n_layers, n_heads = grid.errors.shape
-        custom = [[[grid.key, i, j, plotly_text(grid.notes[i][j])] for j in range(n_heads)] for i in range(n_layers)]
+    for place, (name, found) in enumerate(records.items(), 1):
+        n_layers, n_heads = shapes[place - 1]
+        errors = np.full((n_layers, n_heads), np.nan)
+        custom = [[[name, i, j, "not distilled"] for j in range(n_heads)] for i in range(n_layers)]
+        means, intervals = found.mean_error(width), found.interval(width)
+        for index, (layer, head) in enumerate(found.heads):
+            errors[layer, head] = means[index]
+            custom[layer][head][3] = plotly_text(_note(found, index, intervals[index]))
         figure.add_heatmap(
-            z=grid.errors.astype(np.float32), x=[str(j) for j in range(n_heads)],
+            z=errors.astype(np.float32), x=[str(j) for j in range(n_heads)],
             y=[str(i) for i in range(n_layers)], customdata=custom, coloraxis="coloraxis", xgap=2, ygap=2,
-            text=[["" if np.isnan(value) else f"{value:.2f}" for value in row] for row in grid.errors],
-            texttemplate="%{text}", hovertemplate=f"{plotly_text(grid.name)} %{{y}}.%{{x}}<br>error <b>%{{z:.3f}}</b>"
+            text=[["" if np.isnan(value) else f"{value:.2f}" for value in row] for row in errors],
+            texttemplate="%{text}", hovertemplate=f"{plotly_text(name)} %{{y}}.%{{x}}<br>error <b>%{{z:.3f}}</b>"
             "<br>%{customdata[3]}<extra></extra>", row=1, col=place, hoverongaps=False,
         )  # fmt: skip
         low = 1 - n_layers / deepest
@@ -87,11 +92,11 @@ def error_grids(
         figure.update_xaxes(type="category", side="bottom", showgrid=False, zeroline=False, col=place, row=1)
         axis = figure.get_subplot(1, place)
         figure.add_annotation(
-            text=f"<b>{plotly_text(grid.name)}</b>", x=sum(axis.xaxis.domain) / 2, y=1, xref="paper", yref="paper",
+            text=f"<b>{plotly_text(name)}</b>", x=sum(axis.xaxis.domain) / 2, y=1, xref="paper", yref="paper",
             xanchor="center",
             yanchor="bottom", showarrow=False, yshift=4,
         )  # fmt: skip
-        if chosen is not None and chosen[0] == grid.key:
+        if chosen is not None and chosen[0] == name:
             figure.add_shape(
                 type="rect", x0=chosen[2] - 0.47, x1=chosen[2] + 0.47, y0=chosen[1] - 0.45, y1=chosen[1] + 0.45,
                 line={"color": LINES[theme][1], "width": 3}, row=1, col=place,
@@ -109,28 +114,52 @@ def error_grids(
     return figure
 
 
-def width_profiles(
-    categories: Sequence[str],
-    n_lines: int,
-    means: Mapping[str, Float[np.ndarray, " category"]],
-    intervals: Mapping[str, Float[np.ndarray, "category 2"]],
-    head: tuple[str, Float[np.ndarray, " category"]] | None = None,
-    *,
-    theme: Theme = "light",
-) -> go.Figure:
-    """Mean error over a model's heads at each width, and beside them what else was tried; NaN where it was not.
+def _note(found: Distillation, place: int, interval: np.ndarray) -> str:
+    seeds = f"{found.n_seeds:,} seed{'' if found.n_seeds == 1 else 's'}"
+    said = f"95%: {interval[0]:.3f} to {interval[1]:.3f}, over {found.text_unit} and {seeds}"
+    said += f" · attends: {found.attending.attends[place].replace('_', ' ')}"
+    return said if found.linear_error is None else f"{said} · linear map {found.linear_error[place]:.3f}"
 
-    The first `n_lines` of the categories are widths, joined by a line; the others stand alone. `head` is one more line.
+
+def _widths(result: ComparedDistillations, theme: Theme) -> go.Figure:
+    """Mean error over a model's heads at each width, joined by a line, and beside them what else was tried; the chosen
+    head is one more line.
+
     The picture reaches from 0 to above the largest mean, at least to 1: an interval over two or three heads may be many
-    times as long, and its bar then leaves the picture. Raises `ValueError` for a line of another length.
+    times as long, and its bar then leaves the picture.
     """
+    every = {name: record.distillation for name, record in result.records.items()}
+    wides = sorted({found.settings.wide or 0 for found in every.values()} - {0})
+    names = ["linear" if width == 0 else str(width) for width in result.widths]
+    wide = "wide FFN" if len(wides) > 1 else f"wide FFN<br>({wides[0]})" if wides else ""
+    others = [one for one in (wide, "position’s<br>mean", "neighbours", "least<br>of all") if one]
+
+    def profile(found: Distillation, pick: Callable[[np.ndarray], float]) -> np.ndarray:
+        values = [pick(found.mean_error(width)) if width in found.hidden else np.nan for width in result.widths]
+        for name, errors in (
+            (wide, found.wide_error), ("position’s<br>mean", found.position_error),
+            ("neighbours", found.neighbour_error), ("least<br>of all", found.floor),
+        ):  # fmt: skip
+            if name:
+                values.append(np.nan if errors is None else pick(errors))
+        return np.array(values, dtype=np.float64)
+
+    means, intervals = {}, {}
+    for name, found in every.items():
+        means[name] = profile(found, np.mean)  # type: ignore[arg-type]
+        if len(found.heads) > 1:
+            reach = np.repeat(means[name][:, None], 2, axis=1)
+            for k, width in enumerate(result.widths):
+                if width in found.hidden:
+                    reach[k] = found.over_heads(width)[1:]
+            intervals[name] = reach
+    categories, n_lines = [*names, *others], len(names)
+    head = f"{result.of} {head_name(result.head)}", profile(result.found, lambda errors: errors[result.place])
     figure = go.Figure()
     colours = LINES[theme]
     series = [(name, values, colours[k % len(colours)], "solid") for k, (name, values) in enumerate(means.items())]
-    if head is not None:
-        series.append((*head, INK[theme], "dot"))
+    series.append((*head, INK[theme], "dot"))
     for place, (name, values, colour, dash) in enumerate(series):
-        _require_length(name, values, len(categories))
         bars = None
         if name in intervals:
             low, high = intervals[name].T
@@ -156,53 +185,62 @@ def width_profiles(
     figure.add_vline(x=n_lines - 0.5, line={"width": 1, "dash": "dot", "color": QUIET_INK[theme]})
     known = np.concatenate([values[np.isfinite(values)] for _, values, _, _ in series])
     figure.update_yaxes(title={"text": "held-out error"}, range=[0, 1.07 * max(1.0, float(known.max(initial=0.0)))])
-    figure.update_xaxes(tickangle=0)
-    return figure
+    return figure.update_xaxes(tickangle=0, title={"text": "FFNs, by hidden units · other predictors"})
+
+
+def _clouds(result: ComparedDistillations, theme: Theme) -> go.Figure:
+    titles = (f"mean attention: {result.across.replace('_', ' ')}", "pattern consistency over texts")
+    every = {name: record.distillation for name, record in result.records.items()}
+    x = {name: (found.attending.to(result.across), found.attending.constancy) for name, found in every.items()}
+    return head_clouds(every, result.width, x, titles, (result.of, *result.head), kinds=result.kinds, theme=theme)
 
 
 def head_clouds(
-    clouds: Sequence[Cloud],
+    records: Mapping[str, Distillation],
+    width: int,
+    x: Mapping[str, Sequence[Float[np.ndarray, " head"]]],
     titles: Sequence[str],
-    chosen: tuple[str, int, int] | None = None,
+    chosen: Chosen | None = None,
     *,
     kinds: Sequence[str],
     theme: Theme = "light",
 ) -> go.Figure:
-    """Error against each of several quantities: colour is where a head attends, shape its model, bars the interval.
+    """Error against each of several quantities `x`: colour is where a head attends, shape its model, bars the interval.
 
     `kinds` are all kinds that a point can be of, in the order of the legend: each has its colour whatever else is
     there, the last is grey. A point's customdata is [key, layer, head]; the chosen head has a ring.
     """
+    of_kind = {name: [label.replace("_", " ") for label in found.attending.attends] for name, found in records.items()}
     figure = make_subplots(1, len(titles), shared_yaxes=True, horizontal_spacing=0.04)
     colours = {kind: LINES[theme][place % len(LINES[theme])] for place, kind in enumerate(kinds)}
     colours[kinds[-1]] = QUIET_INK[theme]
     for column, title in enumerate(titles, 1):
-        for place, cloud in enumerate(clouds):
-            low, high = cloud.intervals.T
+        for place, (name, found) in enumerate(records.items()):
+            errors, (low, high) = found.mean_error(width), found.interval(width).T
             figure.add_scatter(
-                x=cloud.x[column - 1].astype(np.float32), y=cloud.errors.astype(np.float32), mode="markers",
+                x=x[name][column - 1].astype(np.float32), y=errors.astype(np.float32), mode="markers",
                 showlegend=False, row=1, col=column,
-                error_y={"type": "data", "array": high - cloud.errors, "arrayminus": cloud.errors - low, "width": 0,
+                error_y={"type": "data", "array": high - errors, "arrayminus": errors - low, "width": 0,
                          "thickness": 0.8, "color": QUIET_INK[theme]},
-                customdata=[[cloud.key, *head] for head in cloud.heads],
-                text=[f"{plotly_text(cloud.name)} {i}.{j}, {kind}"
-                      for (i, j), kind in zip(cloud.heads, cloud.kinds, strict=True)],
-                marker={"size": 9, "symbol": _symbol(place), "color": [colours[kind] for kind in cloud.kinds],
+                customdata=[[name, *head] for head in found.heads],
+                text=[f"{plotly_text(name)} {i}.{j}, {kind}"
+                      for (i, j), kind in zip(found.heads, of_kind[name], strict=True)],
+                marker={"size": 9, "symbol": _symbol(place), "color": [colours[kind] for kind in of_kind[name]],
                         "line": {"width": 0.6, "color": BACKGROUND[theme]}},
                 hovertemplate="<b>%{text}</b><br>" + plotly_text(title) + " %{x:.2f}, error %{y:.3f}<extra></extra>",
             )  # fmt: skip
-            for k, head in enumerate(cloud.heads):
-                if chosen == (cloud.key, *head):
+            for k, head in enumerate(found.heads):
+                if chosen == (name, *head):
                     figure.add_scatter(
-                        x=[cloud.x[column - 1][k]], y=[cloud.errors[k]], mode="markers", showlegend=False,
+                        x=[x[name][column - 1][k]], y=[errors[k]], mode="markers", showlegend=False,
                         hoverinfo="skip", row=1, col=column,
                         marker={"size": 17, "symbol": "circle-open", "color": LINES[theme][1], "line": {"width": 2.5}},
                     )  # fmt: skip
         figure.update_xaxes(title={"text": plotly_text(title)}, zeroline=False, row=1, col=column)
-    used = [kind for kind in kinds if any(kind in cloud.kinds for cloud in clouds)]
+    used = [kind for kind in kinds if any(kind in own for own in of_kind.values())]
     legend = [(kind, "circle", colours[kind]) for kind in used]
-    if len(clouds) > 1:
-        legend += [(cloud.name, f"{_symbol(k)}-open", INK[theme]) for k, cloud in enumerate(clouds)]
+    if len(records) > 1:
+        legend += [(name, f"{_symbol(k)}-open", INK[theme]) for k, name in enumerate(records)]
     for name, symbol, colour in legend:
         figure.add_scatter(
             x=[None], y=[None], mode="markers", name=plotly_text(name), row=1, col=1,
@@ -217,24 +255,33 @@ def head_clouds(
     return figure
 
 
-def cost_curves(costs: Sequence[Costs], *, unit: str = "loss, nats a token", theme: Theme = "light") -> go.Figure:
-    """A picture a model, on one scale: added loss against how many heads are replaced; a band for random orders.
+def _costs(result: ComparedDistillations, theme: Theme) -> go.Figure:
+    result.cost_frame()  # says where there are none
+    every = {name: record.costs for name, record in result.records.items()}
+    made = {f"{name}, {hidden_units(costs.width)}": costs for name, costs in every.items() if costs is not None}
+    return _cost_curves(made, theme=theme)
 
-    Raises `ValueError` for a curve of another length.
-    """
+
+def _cost_curves(
+    costs: Mapping[str, SubstitutionCosts], *, unit: str = "loss, nats a token", theme: Theme = "light"
+) -> go.Figure:
+    """A picture a model, on one scale: added loss against how many heads are replaced; a band for random orders."""
     figure = make_subplots(
         1, len(costs), shared_yaxes=True, horizontal_spacing=0.03,
-        subplot_titles=[plotly_text(cost.name) for cost in costs],
+        subplot_titles=[plotly_text(name) for name in costs],
     )  # fmt: skip
-    for column, cost in enumerate(costs, 1):
+    for column, cost in enumerate(costs.values(), 1):
         x = list(cost.sizes)
+        curves = {
+            "FFNs, most FFN-like first": cost.by_error[0], "the same heads’ means": cost.by_error[1],
+            "the same heads zero": cost.by_error[2], "FFNs, least FFN-like first": cost.reverse,
+        }  # fmt: skip
         figure.add_scatter(
             x=[*x, *x[::-1]], y=[*cost.random.max(0), *cost.random.min(0)[::-1]], fill="toself", mode="lines",
             hoverinfo="skip", line={"width": 0, "color": QUIET_INK[theme]}, opacity=0.35, name="FFNs, random orders",
             legendgroup="random", showlegend=column == 1, row=1, col=column,
         )  # fmt: skip
-        for place, (name, values) in enumerate(cost.curves.items()):
-            _require_length(name, values, len(x))
+        for place, (name, values) in enumerate(curves.items()):
             figure.add_scatter(
                 x=x, y=values.astype(np.float32), name=plotly_text(name), legendgroup=name, showlegend=column == 1,
                 mode="lines+markers", row=1, col=column, hovertemplate="%{y:+.3f}",
@@ -252,20 +299,16 @@ def cost_curves(costs: Sequence[Costs], *, unit: str = "loss, nats a token", the
     return figure
 
 
-def class_bars(
-    names: Sequence[str],
-    errors: Float[np.ndarray, " kind"],
-    shares: Float[np.ndarray, " kind"],
-    of_error: Float[np.ndarray, " kind"],
-    *,
-    theme: Theme = "light",
-) -> go.Figure:
+def _classes(result: ComparedDistillations, theme: Theme) -> go.Figure:
     """Error among each kind of token; on the bars, which share of tokens and of the squared error they are."""
+    frame = result.class_frame()
+    errors = frame["error"].to_numpy()
     figure = go.Figure(
         go.Bar(
-            y=list(names), x=errors.astype(np.float32), orientation="h", marker={"color": LINES[theme][0]},
+            y=frame["class"].replace("first", "first token").tolist(), orientation="h",
+            x=errors.astype(np.float32), marker={"color": LINES[theme][0]},
             text=[f"{_percent(share)} of tokens, {_percent(part)} of the error"
-                  for share, part in zip(shares, of_error, strict=True)],
+                  for share, part in zip(frame["tokens"], frame["share_of_error"], strict=True)],
             textposition="outside", cliponaxis=False,
             hovertemplate="%{y}: error <b>%{x:.3f}</b><br>%{text}<extra></extra>",
         )
@@ -278,28 +321,21 @@ def class_bars(
     return figure
 
 
-def learning_curves(
-    tokens: Sequence[int],
-    errors: Mapping[str, Float[np.ndarray, " evaluation"]],
-    references: Mapping[str, float] | None = None,
-    *,
-    theme: Theme = "light",
-) -> go.Figure:
-    """Validation error as training goes on, one line an FFN, and levels to compare with (the linear map, the floor).
-
-    Raises `ValueError` for a line of another length.
-    """
+def _curve(result: ComparedDistillations, theme: Theme) -> go.Figure:
+    """Validation error as training goes on, one line a seed, and the linear map's level to compare with."""
+    frame, linear = result.curve_frame(), result.found.linear_error
+    tokens = frame["tokens"].tolist()
     figure = go.Figure()
-    for name, values in errors.items():
-        _require_length(name, values, len(tokens))
+    for name in frame.columns[1:]:
         figure.add_scatter(
-            x=list(tokens), y=values.astype(np.float32), name=plotly_text(name), mode="lines", line={"width": 1.8},
-            hovertemplate="%{y:.4f}",
+            x=tokens, y=frame[name].to_numpy().astype(np.float32), name=name.replace("_", " "),
+            mode="lines", line={"width": 1.8}, hovertemplate="%{y:.4f}",
         )  # fmt: skip
-    for name, level in (references or {}).items():
+    if linear is not None:
+        level = float(linear[result.place])
         # In the legend, since beside its line the name would lie on the curves.
         figure.add_scatter(
-            x=[0, tokens[-1]], y=[level, level], name=f"{plotly_text(name)} {level:.3f}", mode="lines",
+            x=[0, tokens[-1]], y=[level, level], name=f"linear map (held out) {level:.3f}", mode="lines",
             line={"dash": "dot", "width": 1.4, "color": INK[theme]}, hoverinfo="skip",
         )  # fmt: skip
     _lay_out(figure, theme)
@@ -308,11 +344,6 @@ def learning_curves(
     figure.update_xaxes(title={"text": "training tokens"}, rangemode="tozero", showgrid=False)
     figure.update_yaxes(title={"text": "error on validation text"}, rangemode="tozero")
     return figure
-
-
-def _require_length(name: str, values: np.ndarray, n: int) -> None:
-    if len(values) != n:
-        raise ValueError(f"{name}: expected {n} values, got {len(values)}.")
 
 
 def _symbol(place: int) -> str:
@@ -330,3 +361,8 @@ def _lay_out(figure: go.Figure, theme: Theme) -> None:
     figure.update_layout(layout)
     figure.update_xaxes(axes["xaxis"])
     figure.update_yaxes(axes["yaxis"])
+
+
+_FIGURES: dict[str, Callable[[ComparedDistillations, Theme], go.Figure]] = {
+    "heads": _heads, "widths": _widths, "attention": _clouds, "costs": _costs, "classes": _classes, "curve": _curve,
+}  # fmt: skip

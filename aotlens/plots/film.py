@@ -8,6 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from aotlens.conventions import head_name
 from aotlens.plots.colours import LINES, Theme, base_layout
 from aotlens.plots.labels import plotly_text
 
@@ -21,7 +22,7 @@ def film_figure(measures: OverTraining, *, theme: Theme = "light") -> go.Figure:
     Buttons play it and a slider goes to a step; `measures` are those of `aotlens.dynamics.film`.
     """
     first = measures.results[0]
-    heads = [f"{layer}.{head}" for layer, head in np.ndindex(*first.copying.shape)]
+    heads = list(map(head_name, np.ndindex(*first.copying.shape)))
     columns = [*first.motifs, "q composition", "k composition", "v composition", "copying", "OV distance to end"]
     steps = [max(float(step), 0.5) for step in measures.steps]
     titles = [plotly_text(name.replace("_", " ")) for name in columns]

@@ -6,6 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Float
 
+from aotlens.conventions import head_name
 from aotlens.plots.colours import INK, LINES, QUIET_INK, Theme, base_layout
 
 MOST_NAMED = 40
@@ -23,7 +24,7 @@ def head_points(
     n_layers, n_heads = values.shape
     layers, heads = np.indices(values.shape)
     x = (layers + (heads - (n_heads - 1) / 2) * (0.7 / max(n_heads, 2))).ravel()
-    names = np.array([f"{layer}.{head}" for layer, head in np.ndindex(n_layers, n_heads)])
+    names = np.array(list(map(head_name, np.ndindex(n_layers, n_heads))))
     low, high = intervals.reshape(-1, 2).T
     apart, y = (low > 0) | (high < 0), values.ravel()
     axis = {"tickvals": list(range(n_layers)), "range": [-0.5, n_layers - 0.5], "zeroline": False, "title": "layer"}

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
-from jaxtyping import Bool, Float, Shaped, UInt8
+from jaxtyping import Float, Shaped, UInt8
 from PIL import Image
 from plotly.subplots import make_subplots
 
+from aotlens.conventions import head_name
 from aotlens.plots.colours import INK, LINES, Scale, Theme, base_layout
 from aotlens.plots.labels import plotly_text
 from aotlens.plots.matrix import matrix_map
 from aotlens.plots.thumbnails import data_uri
 
 if TYPE_CHECKING:
-    from aotlens.heads import ClassPredictions, HeadOnImage, LayerOnImages
-    from aotlens.paths import ClassPatches
+    from aotlens.heads import ClassPredictions, HeadOnImage, LayerOnImages, SemanticConsistency
+    from aotlens.paths import ClassPatches, PatchCurves
 
 #: Red, green and blue of what a map lays over a picture: above 0, and below. They are told apart without colour vision
 #: and from every grey.
@@ -166,22 +167,16 @@ def picture(image: UInt8[np.ndarray, "channel height width"], *, cell: int = 64)
     return buffer.getvalue()
 
 
-def patch_curve_lines(
-    shares: Float[np.ndarray, " step"],
-    deletion: Mapping[str, Float[np.ndarray, "image step"]],
-    insertion: Mapping[str, Float[np.ndarray, "image step"]],
-    *,
-    quantity: str = "logit above the mean over classes",
-    theme: Theme = "light",
-) -> go.Figure:
+def insertion_and_deletion(result: PatchCurves, *, theme: Theme = "light") -> go.Figure:
     """Deletion and insertion side by side, a line a method: the mean over images, in a band of one standard error."""
+    shares = result.shares
     titles = [
         "deletion: patches replaced, first those that matter",
         "insertion: patches put in, first those that matter",
     ]
     figure = make_subplots(rows=1, cols=2, shared_yaxes=True, subplot_titles=titles, horizontal_spacing=0.04)
-    for panel, curves in enumerate((deletion, insertion), 1):
-        for index, (name, values) in enumerate(curves.items()):
+    for panel, curves in enumerate((result.deletion, result.insertion), 1):
+        for index, (name, values) in enumerate(zip(result.methods, curves, strict=True)):
             colour, mean = LINES[theme][index % len(LINES[theme])], values.mean(0)
             error = values.std(0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.zeros_like(mean)
             band = go.Scatter(
@@ -199,39 +194,31 @@ def patch_curve_lines(
     figure.update_layout(layout, legend={"orientation": "h", "y": -0.2, "yanchor": "top"}, margin={"t": 36})
     figure.update_xaxes(title_text="share of patches", tickformat=".0%", **layout["xaxis"])  # of both panels
     figure.update_yaxes(**layout["yaxis"])
-    figure.update_yaxes(title_text=quantity, row=1, col=1)
+    figure.update_yaxes(title_text="logit above the mean over classes", row=1, col=1)
     figure.update_annotations(font={"size": 13, "color": INK[theme]})
     return figure
 
 
-def consistency_points(
-    difference: Float[np.ndarray, "layer head"],
-    intervals: Float[np.ndarray, "layer head 2"],
-    beyond_chance: Bool[np.ndarray, "layer head"],
-    with_mean: Float[np.ndarray, "layer head"],
-    *,
-    theme: Theme = "light",
-) -> go.Figure:
+def consistency(result: SemanticConsistency, *, theme: Theme = "light") -> go.Figure:
     """A point a head, layers across: within − between with its interval, filled where it is beyond chance; and, above,
     the overlap with the head's mean map, which is position alone."""
-    n_layers, n_heads = difference.shape
-    layers, heads = np.indices(difference.shape)
+    beyond, (n_layers, n_heads) = result.adjusted_p <= 0.05, result.within.shape
+    layers, heads = np.indices(result.within.shape)
     x = (layers + (heads - (n_heads - 1) / 2) * (0.7 / max(n_heads, 2))).ravel()
-    names = [f"{layer}.{head}" for layer, head in np.ndindex(n_layers, n_heads)]
+    names = list(map(head_name, np.ndindex(n_layers, n_heads)))
     colours = LINES[theme]
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.06, row_heights=[0.35, 0.65])
     figure.add_trace(
         go.Scatter(
-            x=x, y=with_mean.ravel(), mode="markers", text=names, name="IoU with the head's mean map",
+            x=x, y=result.with_mean.ravel(), mode="markers", text=names, name="IoU with the head's mean map",
             marker={"size": 7, "color": colours[5], "symbol": "diamond"},
             hovertemplate="head %{text}<br>IoU with its mean map %{y:.3f}<extra></extra>",
         ),
         row=1, col=1,
     )  # fmt: skip
-    for chosen, name, symbol in ((beyond_chance, "beyond chance", "circle"), (~beyond_chance, "not", "circle-open")):
+    for chosen, name, symbol in ((beyond, "beyond chance", "circle"), (~beyond, "not", "circle-open")):
         keep = chosen.ravel()
-        low, high = intervals[..., 0].ravel()[keep], intervals[..., 1].ravel()[keep]
-        y = difference.ravel()[keep]
+        (low, high), y = result.intervals.reshape(-1, 2)[keep].T, result.difference.ravel()[keep]
         figure.add_trace(
             go.Scatter(
                 x=x[keep], y=y, mode="markers", text=np.array(names)[keep], name=name,

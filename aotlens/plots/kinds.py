@@ -1,48 +1,36 @@
-"""How many of each kind, split by verdict."""
+"""How many skip-trigrams of each kind there are, split by verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
 import plotly.graph_objects as go
-from jaxtyping import Integer
 
 from aotlens.plots.colours import LINES, QUIET, QUIET_INK, Theme, base_layout
-from aotlens.plots.labels import plotly_text
+
+if TYPE_CHECKING:
+    from aotlens.trigrams import Evidence, TrigramRows
+
+#: Verdicts that say nothing, or no; drawn in grey.
+_QUIET = ("not confirmed", "too rare", "not checked")
 
 
-def stacked_counts(
-    counts: Integer[np.ndarray, "row part"],
-    rows: Sequence[str],
-    parts: Sequence[str],
-    *,
-    title: str,
-    quiet: Sequence[str] = (),
-    theme: Theme = "light",
-) -> go.Figure:
-    """A horizontal bar a row, in parts; the numbers stand in the bars. Parts in `quiet` are drawn in grey.
-
-    Raises `ValueError` where counts and names don't fit.
-    """
-    if counts.shape != (len(rows), len(parts)):
-        raise ValueError(
-            f"stacked_counts: expected {len(rows)} × {len(parts)} counts for these names, got "
-            f"{counts.shape[0]} × {counts.shape[1]}."
-        )
+def verdicts(result: Evidence | TrigramRows, *, theme: Theme = "light") -> go.Figure:
+    """How many rows of each kind there are, and how many of them the text confirms: a bar a kind, a part a verdict."""
+    frame = result.by_kind()
     colours = iter(LINES[theme])
     greys = iter((QUIET_INK[theme], QUIET[theme]))
     figure = go.Figure()
-    for index, part in enumerate(parts):
-        numbers = counts[:, index]
+    for part in frame:
+        numbers = frame[part]
         figure.add_bar(
-            x=numbers, y=[plotly_text(row) for row in rows], orientation="h", name=plotly_text(part),
+            x=numbers, y=list(frame.index), orientation="h", name=part,
             text=[f"{number:,}" if number else "" for number in numbers], textposition="auto",
-            marker={"color": next(greys if part in quiet else colours)},
-            hovertemplate=f"%{{y}}: %{{x:,}} {plotly_text(part)}<extra></extra>",
+            marker={"color": next(greys if part in _QUIET else colours)},
+            hovertemplate=f"%{{y}}: %{{x:,}} {part}<extra></extra>",
         )  # fmt: skip
     figure.update_layout(base_layout(theme), barmode="stack", bargap=0.3)
     figure.update_layout(legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"})
-    figure.update_xaxes(title={"text": title}, rangemode="tozero")
+    figure.update_xaxes(title={"text": "rows"}, rangemode="tozero")
     figure.update_yaxes(autorange="reversed", showgrid=False, ticks="")
     return figure

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 
+from aotlens.conventions import head_name
 from aotlens.plots.colours import INK, LINES, Theme, base_layout, colorscale
 from aotlens.plots.labels import glyphs, plotly_text
 from aotlens.plots.layered import LayeredLink, layered_graph
@@ -39,7 +40,7 @@ def _cells(
     if share.ndim == 3 and share.shape[2] == 1:  # heads at one position
         share = share[..., 0]
     if share.ndim == 3:
-        rows = [f"{layer}.{head}" for layer, head in np.ndindex(*share.shape[:2])]
+        rows = list(map(head_name, np.ndindex(*share.shape[:2])))
     else:
         rows = [str(layer) for layer in range(n_layers)]
     values = share.reshape(len(rows), -1)

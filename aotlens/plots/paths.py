@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -55,50 +54,32 @@ def order_bars(
     return figure
 
 
-@dataclass(frozen=True, kw_only=True)
-class FlowNode:
-    """A box of a flow: `column` counts from the left, `note` is for the hover text, `kind` chooses the colour."""
-
-    label: str
-    column: int
-    kind: str
-    """source, head or end."""
-    note: str = ""
+def logit_orders(result: LogitByOrder, *, theme: Theme = "light") -> go.Figure:
+    """What all paths through k heads add to one logit, or to a difference of two."""
+    return order_bars(result.values, result.counts, quantity=result.unit, theme=theme)
 
 
-def flow_graph(
-    nodes: Sequence[FlowNode],
-    sources: Sequence[int],
-    targets: Sequence[int],
-    values: Float[np.ndarray, " link"],
-    *,
-    quantity: str = "logits",
-    theme: Theme = "light",
-) -> go.Figure:
-    """A Sankey diagram of signed flows: widths are sizes, blue adds to the end and orange takes away.
-
-    Nodes that no link touches are left out. Columns are from left to right, and in a column the largest node is at the
-    top. `sources` and `targets` are places in `nodes`. Raises `ValueError` for a link that does not lead to the right.
-    """
-    for start, end in zip(sources, targets, strict=True):
-        if nodes[start].column >= nodes[end].column:
-            raise ValueError(f"flow_graph: expected links to the right, got {nodes[start]} → {nodes[end]}.")
+def flow(result: Sankey, *, theme: Theme = "light") -> go.Figure:
+    """A logit's flow from the prompt's tokens through heads: widths are sizes, blue adds to the end and orange takes
+    away. Nodes that no link touches are left out. In a column the largest node is at the top."""
+    nodes, sources, targets, values = result.nodes, result.sources.tolist(), result.targets.tolist(), result.values
+    last = 1 + max((_layer(node) for node in nodes), default=0)
     used = sorted({*sources, *targets})
     place = {node: index for index, node in enumerate(used)}
-    sizes = _sizes(used, sources, targets, values)
-    x, y = _places([nodes[i] for i in used], sizes)
-    colours = {"source": QUIET_INK[theme], "head": INK[theme], "end": LINES[theme][2]}
-    notes = [f"{nodes[i].note}<br>" if nodes[i].note else "" for i in used]
+    columns = [last + 1 if nodes[i].kind == "logit" else 1 + _layer(nodes[i]) for i in used]
+    x, y = _places(columns, _sizes(used, sources, targets, values))
+    colours = {"head": INK[theme], "logit": LINES[theme][2]}
+    notes = [f"{_note(result, nodes[i], result.through[i])}<br>" for i in used]
     figure = go.Figure(
         go.Sankey(
             arrangement="snap",
             node={
-                "label": [plotly_text(nodes[i].label) for i in used],
+                "label": [plotly_text(_box(result, nodes[i])) for i in used],
                 "x": x,
                 "y": y,
                 "pad": _PAD,
                 "thickness": 12,
-                "color": [colours[nodes[i].kind] for i in used],
+                "color": [colours.get(nodes[i].kind, QUIET_INK[theme]) for i in used],
                 "line": {"width": 0},
                 "customdata": notes,
                 "hovertemplate": "<b>%{label}</b><br>%{customdata}<extra></extra>",
@@ -108,7 +89,7 @@ def flow_graph(
                 "target": [place[i] for i in targets],
                 "value": np.maximum(np.abs(values), 1e-9).astype(np.float32),
                 "color": [_faint(_colour(value, theme)) for value in values],
-                "customdata": [f"{value:+.3f} {quantity}".replace("-", "−") for value in values],
+                "customdata": [f"{value:+.3f} {result.unit}".replace("-", "−") for value in values],
                 "hovertemplate": "%{source.label} → %{target.label}<br><b>%{customdata}</b><extra></extra>",
             },
             textfont={"color": INK[theme], "shadow": f"0 0 3px {BACKGROUND[theme]}", "size": 12},
@@ -119,39 +100,22 @@ def flow_graph(
     return figure
 
 
-def logit_orders(result: LogitByOrder, *, theme: Theme = "light") -> go.Figure:
-    """What all paths through k heads add to one logit, or to a difference of two."""
-    return order_bars(result.values, result.counts, quantity=result.unit, theme=theme)
-
-
-def flow(result: Sankey, *, theme: Theme = "light") -> go.Figure:
-    """A logit's flow from the prompt's tokens through heads."""
-    last = 1 + max((_layer(node) for node in result.nodes), default=0)
-    nodes = [
-        _flow_node(result, node, through, last) for node, through in zip(result.nodes, result.through, strict=True)
-    ]
-    sources, targets = result.sources.tolist(), result.targets.tolist()
-    return flow_graph(nodes, sources, targets, result.values, quantity=result.unit, theme=theme)
-
-
 def _layer(node: Node) -> int:
     """The layer of a head or an MLP; −1 for what enters before the first."""
     layer = node.layer if node.head is None else node.head[0]
     return -1 if layer is None else layer
 
 
-def _flow_node(result: Sankey, node: Node, through: float, last: int) -> FlowNode:
-    note = f"{through:+.3f} {result.unit}".replace("-", "−")
-    if node.kind == "logit":
-        return FlowNode(label=result.end, column=last + 1, kind="end", note=note)
-    said = {"head": "through this head", "mlp": "from what this MLP writes", "bias": "from biases"}
-    label = result.label(node)
+def _box(result: Sankey, node: Node) -> str:
     if node.position is not None and result.str_tokens:
-        label = f"{glyphs(result.str_tokens[node.position])} {node}"
-    return FlowNode(
-        label=label, column=1 + _layer(node), kind="head" if node.kind == "head" else "source",
-        note=f"all paths {said.get(node.kind, 'from here')}: {note}",
-    )  # fmt: skip
+        return f"{glyphs(result.str_tokens[node.position])} {node}"
+    return result.label(node)
+
+
+def _note(result: Sankey, node: Node, through: float) -> str:
+    amount = f"{through:+.3f} {result.unit}".replace("-", "−")
+    said = {"head": "through this head", "mlp": "from what this MLP writes", "bias": "from biases"}
+    return amount if node.kind == "logit" else f"all paths {said.get(node.kind, 'from here')}: {amount}"
 
 
 def _sizes(used: Sequence[int], sources: Sequence[int], targets: Sequence[int], values: np.ndarray) -> list[float]:
@@ -163,14 +127,14 @@ def _sizes(used: Sequence[int], sources: Sequence[int], targets: Sequence[int], 
     return [max(into[i], out[i]) for i in used]
 
 
-def _places(nodes: Sequence[FlowNode], sizes: Sequence[float]) -> tuple[list[float], list[float]]:
-    """The middles of boxes, 0 to 1. plotly places nodes by itself only where all of them are left to it."""
+def _places(of: Sequence[int], sizes: Sequence[float]) -> tuple[list[float], list[float]]:
+    """The middles of boxes in the columns `of` them, 0 to 1. plotly places nodes only where all are left to it."""
     columns: dict[int, list[int]] = defaultdict(list)
-    for index, node in enumerate(nodes):
-        columns[node.column].append(index)
-    last = max((node.column for node in nodes), default=1) or 1
+    for index, column in enumerate(of):
+        columns[column].append(index)
+    last = max(of, default=1) or 1
     gap = 0.9 / max(40, *(len(members) for members in columns.values()), 0)
-    x, y = [0.0] * len(nodes), [0.0] * len(nodes)
+    x, y = [0.0] * len(of), [0.0] * len(of)
     room = max((sum(sizes[i] for i in members) / (1 - gap * len(members)) for members in columns.values()), default=1.0)
     for column, members in columns.items():
         members.sort(key=lambda i: -sizes[i])

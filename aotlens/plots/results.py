@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aotlens.conventions import Head, HeadLike, as_head
+from aotlens.conventions import Head, HeadLike, as_head, head_name
 from aotlens.plots import circuits, images, patching
 from aotlens.plots.atlas import atlas
 from aotlens.plots.attention import QUANTITIES, attention_map
+from aotlens.plots.circuits import distance_curve, reach_curve
 from aotlens.plots.colours import Theme
-from aotlens.plots.compared_distillations import compared_distillations, hidden_units
 from aotlens.plots.denoising import (
     audit_curves,
     denoiser_curves,
@@ -25,29 +25,24 @@ from aotlens.plots.denoising import (
 )
 from aotlens.plots.descent import descent_errors, plane_descent
 from aotlens.plots.display import NotebookFigure
-from aotlens.plots.distance import distance_curve, reach_curve
-from aotlens.plots.distillation import Costs, ErrorGrid, cost_curves, error_grids
+from aotlens.plots.distillation import compared_distillations, distillation, substitution
 from aotlens.plots.gallery import pattern_gallery
 from aotlens.plots.head_points import head_points
-from aotlens.plots.images import consistency_points, patch_curve_lines
-from aotlens.plots.kinds import stacked_counts
+from aotlens.plots.kinds import verdicts
 from aotlens.plots.labels import plotly_text
 from aotlens.plots.layered import LayeredLink, layered_graph
-from aotlens.plots.ledger import ledger_areas
 from aotlens.plots.lens import head_lens_map, jacobian_map, lens_map
 from aotlens.plots.matrix import matrix_map
 from aotlens.plots.nonlinearity import error_lines, error_surfaces, gate, head_pattern, mask_maps
-from aotlens.plots.over_training import training_lines
 from aotlens.plots.paths import flow, logit_orders, order_bars
-from aotlens.plots.projections import distortion_plot
 from aotlens.plots.regression import compared_regression, layer_curves, regression_curves, support_points
 from aotlens.plots.subspaces import memberships, token_points, unrolled
 from aotlens.plots.sufficient import sufficient_points
+from aotlens.plots.training import ledger_areas, training_lines
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from aotlens.distill import Distillation, SubstitutionCosts
     from aotlens.heads import (
         AttentionPatterns,
         ComparedMaps,
@@ -57,12 +52,9 @@ if TYPE_CHECKING:
         MotifScores,
         PatternConstancy,
         RepeatedPatterns,
-        SemanticConsistency,
         Universality,
     )
-    from aotlens.paths import PairSums, PatchCurves, PathExpansion, TermImportance, Trace
-    from aotlens.paths.superposition import JohnsonLindenstrauss
-    from aotlens.trigrams import Evidence, TrigramRows
+    from aotlens.paths import PairSums, PathExpansion, TermImportance, Trace
 
 #: Up to this many heads' patterns are drawn side by side.
 MOST_PATTERNS = 24
@@ -100,7 +92,7 @@ def attention(patterns: AttentionPatterns, *, head: HeadLike | None = None, them
     if n_layers * n_heads > MOST_PATTERNS:
         raise ValueError(f"plot: {n_layers * n_heads} heads are too many for one figure; give head='layer.head'.")
     heads = list(np.ndindex(n_layers, n_heads))
-    titles = [f"{layer}.{number}" for layer, number in heads]
+    titles = list(map(head_name, heads))
     maps = [patterns.pattern[place] for place in heads]
     return pattern_gallery(maps, titles, [names] * len(heads), columns=n_heads, theme=theme)
 
@@ -122,7 +114,7 @@ def motifs(scores: MotifScores, *, motif: str | None = None, excess: bool = Fals
     """One motif's score of every head, layers down and heads across; without a name induction, or else the first. With
     `excess`, attention to all motifs beyond uniform attention, a row a head."""
     if excess:
-        rows = [f"{layer}.{head}" for layer, head in np.ndindex(*scores.excess.shape[1:])]
+        rows = list(map(head_name, np.ndindex(*scores.excess.shape[1:])))
         columns = [name.replace("_", " ") for name in scores.motifs]
         values = scores.excess.reshape(len(columns), -1).T
         return matrix_map(
@@ -158,7 +150,7 @@ def matching(result: HeadMatching, *, by: str | None = None, theme: Theme = "lig
     if by is not None and by not in result.measured:
         raise ValueError(f"plot: no measure {by!r}; there are {', '.join(result.measured)}.")
     values = result.similarity if by is None else getattr(result, by)
-    rows, columns = ([f"{layer}.{head}" for layer, head in side] for side in (result.left, result.right))
+    rows, columns = (list(map(head_name, side)) for side in (result.left, result.right))
     quantity = "mean similarity" if by is None else f"{by} cosine"
     return matrix_map(
         np.asarray(values), rows, columns, quantity=quantity, row_title="left head", column_title="right head",
@@ -205,38 +197,6 @@ def pair_sums(result: PairSums, *, theme: Theme = "light") -> go.Figure:
     )  # fmt: skip
 
 
-def distortions(result: JohnsonLindenstrauss, *, theme: Theme = "light") -> go.Figure:
-    """Distortions of random projections against their dimension, with the fitted constant."""
-    names = ("n_points", "m", "distortion")
-    n_points, m, distortion = (np.array([getattr(each, name) for each in result.projections]) for name in names)
-    return distortion_plot(n_points, m, distortion, result.constant, theme=theme)
-
-
-def distillation(result: Distillation, *, width: int | None = None, theme: Theme = "light") -> go.Figure:
-    """Every head's held-out error as a feed-forward network of `width` (the widest for None), 0 to 1."""
-    width = max(result.hidden) if width is None else width
-    means, intervals = result.mean_error(width), result.interval(width)
-    n_layers, n_heads = (1 + max(head[axis] for head in result.heads) for axis in (0, 1))
-    errors = np.full((n_layers, n_heads), np.nan)
-    notes = [["not distilled"] * n_heads for _ in range(n_layers)]
-    for (layer, head), mean, (low, high) in zip(result.heads, means, intervals, strict=True):
-        errors[layer, head], notes[layer][head] = mean, f"95% interval {low:.3f} to {high:.3f}"
-    name = f"{result.model_name}, {hidden_units(width)}".removeprefix(", ")
-    return error_grids([ErrorGrid(key=name, name=name, errors=errors, notes=notes)], theme=theme)
-
-
-def substitution(result: SubstitutionCosts, *, theme: Theme = "light") -> go.Figure:
-    """What replacing more and more heads costs, in four orders and by three replacements."""
-    ffn, mean, zero = result.by_error
-    costs = Costs(
-        name=hidden_units(result.width), sizes=result.sizes, random=result.random,
-        curves={"FFNs, most FFN-like first": ffn, "the same heads’ means": mean, "the same heads zero": zero,
-                "FFNs, least FFN-like first": result.reverse},
-    )  # fmt: skip
-    unit = "loss, nats a token" if result.measure == "loss" else "divergence, nats a token"
-    return cost_curves([costs], unit=unit, theme=theme)
-
-
 def importance(result: TermImportance, *, of: str = "orders", theme: Theme = "light") -> go.Figure:
     """What paths of each length take off the loss (`of="orders"`), or each head, given all others (`of="heads"`).
 
@@ -251,29 +211,6 @@ def importance(result: TermImportance, *, of: str = "orders", theme: Theme = "li
     if np.isnan(values).any():
         raise ValueError("plot: heads were not measured; term_importance(model, tokens, heads=True) does.")
     return _by_head(values, quantity, theme)
-
-
-def verdicts(result: Evidence | TrigramRows, *, theme: Theme = "light") -> go.Figure:
-    """How many rows of each kind there are, and how many of them the text confirms."""
-    frame = result.by_kind()
-    quiet = ("not confirmed", "too rare", "not checked")
-    return stacked_counts(
-        frame.to_numpy(), list(frame.index), list(frame.columns), title="rows", quiet=quiet, theme=theme
-    )
-
-
-def consistency(result: SemanticConsistency, *, theme: Theme = "light") -> go.Figure:
-    """How far every head looks at the same part across images of a class, beside position alone."""
-    beyond = result.adjusted_p <= 0.05
-    return consistency_points(result.difference, result.intervals, beyond, result.with_mean, theme=theme)
-
-
-def insertion_and_deletion(result: PatchCurves, *, theme: Theme = "light") -> go.Figure:
-    """The logit of each image's class while patches go and while they come, in the order of each method."""
-    deletion, insertion = (
-        dict(zip(result.methods, curves, strict=True)) for curves in (result.deletion, result.insertion)
-    )
-    return patch_curve_lines(result.shares, deletion, insertion, theme=theme)
 
 
 def traced(result: Trace, *, theme: Theme = "light") -> go.Figure:
@@ -332,7 +269,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.evaluate.regression.RegressionErrors": regression_curves,
     "aotlens.heads.atlas.Atlas": atlas,
     "aotlens.heads.attention_to.MotifScores": motifs,
-    "aotlens.heads.consistency.SemanticConsistency": consistency,
+    "aotlens.heads.consistency.SemanticConsistency": images.consistency,
     "aotlens.heads.constancy.PatternConstancy": constancy,
     "aotlens.heads.constancy.RepeatedPatterns": repeated,
     "aotlens.heads.summary.FoundHeads": atlas,
@@ -358,12 +295,11 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.paths.lens.HeadLens": head_lens_map,
     "aotlens.paths.lens.LogitLens": lens_map,
     "aotlens.paths.of_logit.LogitByOrder": logit_orders,
-    "aotlens.paths.patch_curves.PatchCurves": insertion_and_deletion,
+    "aotlens.paths.patch_curves.PatchCurves": images.insertion_and_deletion,
     "aotlens.paths.patches.ClassPatches": images.class_patches,
     "aotlens.paths.sankey.Sankey": flow,
-    "aotlens.paths.score.sums.PairSums": pair_sums,
+    "aotlens.paths.score.pairs.PairSums": pair_sums,
     "aotlens.paths.score.trace.Trace": traced,
-    "aotlens.paths.superposition.johnson_lindenstrauss.JohnsonLindenstrauss": distortions,
     "aotlens.trigrams.evidence.Evidence": verdicts,
     "aotlens.trigrams.rows.TrigramRows": verdicts,
 }

@@ -7,12 +7,10 @@ Every figure has a frame for each layer, named by its number, so that a browser 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
-from jaxtyping import Float, Integer
 
 from aotlens.plots.colours import INK, LINES, QUIET, Theme, base_layout, colorscale
 
@@ -27,48 +25,15 @@ _LEGEND = {
 
 
 def token_points(result: TokenPoints, *, layer: int = 0, theme: Theme = "light") -> go.Figure:
-    """Tokens as points at a layer, on the same axes at every layer."""
-    points = result.coordinates, result.labels, result.axes
-    return token_clouds(*points, layer=layer, ranges=result.ranges, theme=theme)
-
-
-def unrolled(result: Unrolling, *, layer: int = 0, theme: Theme = "light") -> go.Figure:
-    """SNR by layer, and the theorem's rate where it has one; a line stands at `layer`."""
-    rate = None if math.isnan(result.rate) else result.rate
-    return snr_by_layer(result.snr.numpy(), rate=rate, exact_layers=result.exact_layers, layer=layer, theme=theme)
-
-
-def memberships(result: Memberships, *, theme: Theme = "light") -> go.Figure:
-    """φ within a subspace at the layer that is looked at."""
-    return membership_maps(result.patterns, result.labels, layer=result.layer, theme=theme)
-
-
-def token_clouds(
-    points: Float[np.ndarray, "layer n axis"],
-    labels: Integer[np.ndarray, " n"],
-    axes: Sequence[str],
-    *,
-    layer: int = 0,
-    ranges: Sequence[tuple[float, float]] | None = None,
-    theme: Theme = "light",
-) -> go.Figure:
-    """Tokens as points of two or three coordinates, a colour for each cluster, on the same axes at every layer.
-
-    `axes` are the coordinates' titles; `ranges`, where given, are their ends. Raises `ValueError` for another number
-    of coordinates, labels or titles that do not fit, and a layer that there is not.
-    """
-    n_layers, n_tokens, n_axes = points.shape
-    if n_axes not in (2, 3) or len(axes) != n_axes or labels.shape != (n_tokens,):
-        raise ValueError(
-            "token_clouds: expected points [layer, n, 2 or 3], n labels and a title an axis, got "
-            f"{list(points.shape)}, {len(labels)} and {len(axes)}."
-        )
+    """Tokens as points of two or three coordinates at a layer, a colour for each cluster, on the same axes at every
+    layer. Raises `ValueError` for a layer that there is not."""
+    labels, (n_layers, _, n_axes) = result.labels, result.coordinates.shape
     _need_layer(layer, n_layers)
-    points = points.astype(np.float32)
+    points = result.coordinates.astype(np.float32)
     names = "xyz"[:n_axes]
     kind, size = ("scatter3d", 3) if n_axes == 3 else ("scatter", 6)
     palette = np.array(LINES[theme])
-    hover = "<br>".join(f"{title}  %{{{name}:.3f}}" for title, name in zip(axes, names, strict=True))
+    hover = "<br>".join(f"{title}  %{{{name}:.3f}}" for title, name in zip(result.axes, names, strict=True))
 
     def coordinates(at: int) -> dict[str, Any]:
         return {"type": kind, **dict(zip(names, points[at].T, strict=True))}
@@ -87,10 +52,9 @@ def token_clouds(
         for cluster in np.unique(labels).tolist()
     ]  # fmt: skip
     frames = [{"name": str(at), "data": [coordinates(at)], "traces": [0]} for at in range(n_layers)]
-    ends = ranges or [_ends(points[..., axis]) for axis in range(n_axes)]
     styled = [
         {"title": {"text": title, "font": {"size": 12}}, "range": list(end), "autorange": False, "zeroline": False}
-        for title, end in zip(axes, ends, strict=True)
+        for title, end in zip(result.axes, result.ranges, strict=True)
     ]
     if n_axes == 2:
         layout = base_layout(theme, xaxis=styled[0], yaxis=styled[1], legend=_LEGEND)
@@ -102,24 +66,18 @@ def token_clouds(
     return go.Figure([cloud, *legend], layout, frames)
 
 
-def snr_by_layer(
-    snr: Float[np.ndarray, "layer cluster"],
-    *,
-    rate: float | None = None,
-    exact_layers: int = 0,
-    layer: int = 0,
-    theme: Theme = "light",
-) -> go.Figure:
-    """The SNR of every cluster by layer on a logarithmic axis, and SNR(0)·`rate`ˡ of their mean, where there is a rate.
+def unrolled(result: Unrolling, *, layer: int = 0, theme: Theme = "light") -> go.Figure:
+    """The SNR of every cluster by layer on a logarithmic axis, and SNR(0) · rateˡ of their mean, where there is a rate.
 
-    The first `exact_layers` layers, in which the rate holds, are shaded; a line stands at `layer`. Values that are not
-    positive and finite are left out. Raises `ValueError` for a layer that there is not.
+    The layers in which the rate is exact are shaded; a line stands at `layer`. Values that are not positive and finite
+    are left out. Raises `ValueError` for a layer that there is not.
     """
+    snr = result.snr.numpy()
     n_layers = len(snr)
     _need_layer(layer, n_layers)
     shown = np.where(np.isfinite(snr) & (snr > 0), snr, np.nan)
     layers = np.arange(n_layers)
-    theory = None if rate is None else np.nanmean(shown[0]) * rate**layers
+    theory = None if math.isnan(result.rate) else np.nanmean(shown[0]) * result.rate**layers
     everything = shown if theory is None else np.concatenate([shown.ravel(), theory])
     low, high = (float(end) for end in (np.nanmin(everything) / 1.3, np.nanmax(everything) * 1.3))
     curve = {"type": "scatter", "hovertemplate": "%{y:.4g}"}
@@ -145,7 +103,7 @@ def snr_by_layer(
     }
     frames = [{"name": str(at), "data": [mark(at)], "traces": [len(traces)]} for at in layers.tolist()]
     shaded: dict[str, Any] = {}
-    if exact_layers:
+    if exact_layers := result.exact_layers:
         ends = {"x0": 0, "x1": exact_layers, "y0": 0, "y1": 1, "yref": "y domain"}
         text = {"text": "exact", "showarrow": False, "font": {"size": 11, "color": INK[theme]}}
         shaded["shapes"] = [
@@ -164,26 +122,12 @@ def snr_by_layer(
     return go.Figure([*traces, {**mark(layer), **upright}], layout, frames)
 
 
-def membership_maps(
-    patterns: Float[np.ndarray, "layer query key"],
-    labels: Integer[np.ndarray, " n"],
-    *,
-    layer: int = 0,
-    theme: Theme = "light",
-) -> go.Figure:
-    """One head's attention between all tokens, queries down and keys across, in the order of their clusters.
-
-    One colour scale from 0 to the largest weight of all layers; lines part the clusters. Raises `ValueError` for labels
-    that do not fit and a layer that there is not.
-    """
-    n_layers, n_queries, n_keys = patterns.shape
-    if n_queries != n_keys or labels.shape != (n_keys,):
-        raise ValueError(
-            f"membership_maps: expected patterns [layer, n, n] and n labels, got {list(patterns.shape)} and "
-            f"{len(labels)}."
-        )
+def memberships(result: Memberships, *, theme: Theme = "light") -> go.Figure:
+    """φ within a subspace between tokens at the layer that is looked at, queries down and keys across, in the order of
+    their clusters, which lines part. One colour scale from 0 to the largest weight of all layers."""
+    patterns, labels, layer = result.patterns.astype(np.float32), result.labels, result.layer
+    n_layers, _, n_keys = patterns.shape
     _need_layer(layer, n_layers)
-    patterns = patterns.astype(np.float32)
     edges = np.flatnonzero(np.diff(labels)) + 1
     starts = np.concatenate([[0], edges, [n_keys]])
     middles = ((starts[:-1] + starts[1:] - 1) / 2).tolist()
@@ -207,12 +151,6 @@ def membership_maps(
         theme, xaxis={**axis, "title": {"text": "key, by cluster"}}, yaxis={**axis, **down}, shapes=shapes
     )  # fmt: skip
     return go.Figure([heatmap], layout, frames)
-
-
-def _ends(values: np.ndarray) -> tuple[float, float]:
-    low, high = float(values.min()), float(values.max())
-    margin = 0.05 * (high - low) or 1.0
-    return low - margin, high + margin
 
 
 def _decades(low: float, high: float) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import plotly.graph_objects as go
 
+from aotlens.conventions import head_name
 from aotlens.plots.colours import INK, LINES, Theme, base_layout
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def sufficient_points(result: SufficientHeads, *, theme: Theme = "light") -> go.
     """The faithfulness of the set without each of its heads, and of the whole model without it, with intervals; dotted,
     what was to be kept; at the left the set itself. A filled point is necessary, a ring is not, a ring with a dot is
     undecided."""
-    names = [f"{layer}.{head}" for layer, head in result.heads]
+    names = list(map(head_name, result.heads))
     places = np.arange(1, len(names) + 1)
     low, high = result.interval
     layout = base_layout(

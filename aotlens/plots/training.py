@@ -1,15 +1,19 @@
-"""The training curve of a checkpoint."""
+"""Training: the curve of a checkpoint, the ledger of the loss, and what an analysis gave of each snapshot of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from aotlens.plots.colours import INK, Theme, base_layout
+from aotlens.plots.colours import INK, LINES, Theme, base_layout
+from aotlens.plots.labels import plotly_text
+
+if TYPE_CHECKING:
+    from aotlens.dynamics import Ledger, OverTraining
 
 #: What may stand on the horizontal axis, best first, and its title.
 _PROGRESS = {
@@ -97,3 +101,61 @@ def _series(history: Sequence[Mapping[str, Any]], progress: str, name: str) -> t
 
 def _title(name: str) -> str:
     return name.replace("_", " ")
+
+
+def ledger_areas(result: Ledger, *, log: bool = True, theme: Theme = "light") -> go.Figure:
+    """Each entry's part of the change so far, those that lower the loss stacked downwards and the others upwards, with
+    the change itself as a line. With `log` the axis is logarithmic, and step 0 is left of step 1."""
+    steps = [max(float(step), 0.5) if log else float(step) for step in result.steps]
+    so_far = np.vstack([np.zeros(len(result.entries)), result.parts.cumsum(0)])
+    figure = go.Figure(layout=base_layout(theme))
+    for index, place in enumerate(np.argsort(so_far[-1], kind="stable")):
+        for sign, values in ((-1, np.minimum(so_far[:, place], 0)), (1, np.maximum(so_far[:, place], 0))):
+            if not values.any() and (sign == 1 or so_far[:, place].any()):
+                continue
+            figure.add_scatter(
+                x=steps, y=values, name=plotly_text(result.entries[place]), stackgroup=str(sign), mode="lines",
+                line={"width": 0.5, "color": LINES[theme][index % len(LINES[theme])]}, customdata=result.steps.tolist(),
+                legendgroup=result.entries[place], hovertemplate="step %{customdata:,}: %{y:+.4f} nats a token",
+            )  # fmt: skip
+    figure.add_scatter(
+        x=steps, y=result.losses - result.losses[0], name="change of the loss", mode="lines",
+        line={"color": INK[theme], "width": 1.6, "dash": "dot"}, customdata=result.steps.tolist(),
+        hovertemplate="step %{customdata:,}: %{y:+.4f} nats a token",
+    )  # fmt: skip
+    figure.update_xaxes(title_text="step", type="log" if log else "linear")
+    figure.update_yaxes(title_text="change of the loss (nats a token)")
+    return figure
+
+
+#: More lines than this are not told apart.
+MOST_LINES = 64
+
+
+def training_lines(
+    result: OverTraining, *, of: str | None = None, log: bool = True, theme: Theme = "light"
+) -> go.Figure:
+    """Every number of the results over training, or with `of` the entries of that array.
+
+    With `log` the axis is logarithmic, and step 0 is left of step 1. Raises `ValueError` for an unknown name and for
+    more than `MOST_LINES` lines.
+    """
+    curves = result.curves(of)
+    if len(curves) > MOST_LINES:
+        raise ValueError(
+            f"plot: {len(curves)} curves are too many for one figure; expected at most {MOST_LINES}. Choose another "
+            f"of {', '.join(result.names)} with of=."
+        )
+    steps = [max(float(step), 0.5) if log else float(step) for step in result.steps]
+    figure = go.Figure(layout=base_layout(theme))
+    for index, (name, values) in enumerate(curves.items()):
+        figure.add_scatter(
+            x=steps, y=values, name=plotly_text(name.replace("_", " ")), customdata=result.steps.tolist(),
+            mode="lines+markers" if len(steps) <= 30 else "lines", marker={"size": 4},
+            line={"color": LINES[theme][index % len(LINES[theme])], "width": 1.6},
+            hovertemplate="step %{customdata:,}: %{y:.4g}",
+        )  # fmt: skip
+    figure.update_xaxes(title_text="step", type="log" if log else "linear")
+    figure.update_yaxes(title_text=plotly_text((of or "").replace("_", " ")))
+    figure.update_layout(legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"})
+    return figure

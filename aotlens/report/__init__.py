@@ -5,7 +5,7 @@
 report.py    a report: sections, and the file that they make (page.html, page.css, page.js)
 parts.py     what sections are made of: sentences, tables, figures, maps of all heads
 subject.py   what is reported on: a model, its card, its atlas, an example text, the heads that are looked at closely
-sections/    a module a section; `SECTIONS` lists them
+sections/    a module a section; `SECTIONS` lists them, and view.py gives any view
 """
 
 from __future__ import annotations

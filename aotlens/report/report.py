@@ -12,8 +12,9 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from aotlens.plots import Theme
 from aotlens.plots.display import DISPLAY
 from aotlens.report.parts import Figure, Maps, Part, Section, Text
 from aotlens.report.sections import SECTIONS
+from aotlens.report.sections.view import asked, asked_parts
 from aotlens.report.subject import Subject
 from aotlens.widget import compressed, module, packed
 
@@ -67,13 +69,15 @@ def make_report(
     text: str | None = None,
     images: Iterable[str | Path] = (),
     heads: Iterable[HeadLike] | None = None,
-    sections: Sequence[str] = tuple(SECTIONS),
+    sections: Sequence[str] | None = None,
+    views: Sequence[str] = (),
     n_tokens: int = 30_000,
     device: str = "auto",
     folders: Iterable[str | Path] = (),
     progress: Progress | None = None,
 ) -> Report:
-    """Everything that one file shows of a checkpoint (its name or path) or of a model, `sections` in the order given.
+    """Everything that one file shows of a checkpoint (its name or path) or of a model, `sections` in the order given
+    (None: all, or with `views` none), and then `views`.
 
     maps           every head's attention on `text` (else on text that the atlas read, or random tokens that come
                    twice); for a model of images on each of `images`, which are files (else on one of aotlens)
@@ -84,24 +88,33 @@ def make_report(
     losses         the card's figures and the training curve
     card           the card
 
+    A view is one of `aotlens.views` that takes a model, with parameters that are to be others than at first:
+    `"circuits.map head=1.0 kind=ov"`, `'lens.stream text="the cat"'`; `text` and `heads` are its own unless given.
+
     A section that the model cannot have says why in a sentence. Time: some seconds a head for circuits and
     skip-trigrams, and, without a stored atlas, what `aotlens.heads.atlas` takes. Raises `ValueError` for a checkpoint,
     section, head or corpus that there is not, and for images where the model reads none or a file is none.
     """
+    if sections is None:
+        sections = () if views else tuple(SECTIONS)
     chosen = list(dict.fromkeys(sections))
+    more = [asked(view) for view in views]
     if unknown := [name for name in chosen if name not in SECTIONS]:
         raise ValueError(f"sections: expected some of {', '.join(SECTIONS)}, got {unknown[0]!r}.")
-    if not chosen:
+    if not (chosen or more):
         raise ValueError(f"sections: expected some of {', '.join(SECTIONS)}, got none.")
     subject = Subject.of(
         checkpoint, corpus=corpus, text=text, images=images, heads=heads, n_tokens=n_tokens, device=device,
         folders=folders, progress=progress,
     )  # fmt: skip
-    return Report(name=subject.info.name, sections=tuple(_section(name, subject) for name in chosen))
+    made = [_section(name, *SECTIONS[name], subject) for name in chosen]
+    for number, (of, view, given) in enumerate(more, start=1):
+        parts = partial(asked_parts, of=of, view=view, given=given)
+        made.append(_section(f"view-{number}-{of.name}.{view.name}", view.title, parts, subject))
+    return Report(name=subject.info.name, sections=tuple(made))
 
 
-def _section(name: str, subject: Subject) -> Section:
-    title, parts = SECTIONS[name]
+def _section(name: str, title: str, parts: Callable[[Subject], list[Part]], subject: Subject) -> Section:
     try:
         made = tuple(parts(subject))
     except ValueError as error:  # what this model cannot show, in a sentence

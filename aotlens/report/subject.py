@@ -13,7 +13,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from aotlens.checkpoints import CheckpointInfo, find_checkpoint, is_external, load
-from aotlens.conventions import Head, HeadLike, Progress, as_heads
+from aotlens.conventions import Head, HeadLike, Progress, as_heads, head_name
 from aotlens.data import Corpus, open_corpus
 from aotlens.data.images import decode_image
 from aotlens.heads import Atlas, AtlasRecord, atlas, stored_atlas
@@ -209,4 +209,4 @@ def _given_images(model: Any, name: str, files: Iterable[str | Path]) -> tuple[G
 
 def named(heads: Sequence[Head]) -> str:
     """`0.3, 1.0`."""
-    return ", ".join(f"{layer}.{head}" for layer, head in heads)
+    return ", ".join(map(head_name, heads))

@@ -25,7 +25,6 @@ rows.py         a head's rows in groups, checked; all heads; checks that come wi
 corpus_bigrams.py   which token follows which in text
 direct_path.py  `bigrams`: what the last token alone predicts
 zero_layer.py   `zero_layer`: that, against the text's bigrams
-ensemble.py     `ensemble_check`: a one-layer model is a bigram model plus skip-trigrams
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ from __future__ import annotations
 from aotlens.trigrams.corpus_bigrams import CorpusBigrams, count_bigrams
 from aotlens.trigrams.direct_path import Bigrams, bigrams, direct_path
 from aotlens.trigrams.distance import distance_scores, distance_shares, own_token_heads
-from aotlens.trigrams.ensemble import EnsembleCheck, ensemble_check
 from aotlens.trigrams.evidence import Evidence, evidence
 from aotlens.trigrams.examples import Example
 from aotlens.trigrams.find import frequent_tokens, score_triples, skip_trigrams, tokens_like
@@ -59,7 +57,6 @@ from aotlens.trigrams.zero_layer import ZeroLayer, zero_layer
 __all__ = [
     "Bigrams",
     "CorpusBigrams",
-    "EnsembleCheck",
     "Evidence",
     "Example",
     "FoldedTrigrams",
@@ -78,7 +75,6 @@ __all__ = [
     "direct_path",
     "distance_scores",
     "distance_shares",
-    "ensemble_check",
     "evidence",
     "fold_rows",
     "frequent_tokens",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Int64
 
-from aotlens.conventions import Head, HeadLike, Progress, as_head
+from aotlens.conventions import Head, HeadLike, Progress, as_head, head_name
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.models.traits import NOT_LINEAR
 from aotlens.results import OfCheckpoint, Result, load
@@ -197,7 +197,7 @@ class RowsByHead(Result):
         """One row a head."""
         import pandas as pd
 
-        frame = pd.DataFrame({"head": [f"{layer}.{head}" for layer, head in self.heads], "rows": self.kinds.sum(1)})
+        frame = pd.DataFrame({"head": list(map(head_name, self.heads)), "rows": self.kinds.sum(1)})
         if self.verdicts is not None:
             frame[list(VERDICTS)] = self.verdicts
         frame[list(KINDS)] = self.kinds

@@ -21,6 +21,8 @@ from importlib import import_module
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
+from aotlens.files import contents_hash
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -127,6 +129,11 @@ class Call(Node):
     def named(self, name: str) -> Call:
         """The same with a line of its own where it is printed, as the variable `name`."""
         return replace(self, called=name)
+
+
+def stamp_of(*words: str) -> int:
+    """A stamp for `Call.stamped`, by the hash of what tells one content from another."""
+    return int(contents_hash({}, {"words": words})[:16], 16)
 
 
 def call(function: str, *args: Any, **options: Any) -> Call:

@@ -6,10 +6,10 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from aotlens.conventions import as_head, as_heads
+from aotlens.conventions import ABLATIONS, as_head, as_heads, head_name
 from aotlens.plots.attention import QUANTITIES
 from aotlens.views.compare_captions import says_losses, says_maps, says_pairs, says_similarity
-from aotlens.views.compare_choice import Chosen, Pane, Side, head_name
+from aotlens.views.compare_choice import Chosen, Pane, Side
 from aotlens.views.family import Choice, Family, TextParameter
 from aotlens.views.view import About, View
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TEXT = "The captain bowed to the captain, and the captain of a ship danced."
 #: What an ablated head's output is replaced with, where no corpus is read.
-HOWS = {"zero": "zero", "uniform": "uniform attention"}
+HOWS = {how: ABLATIONS[how] for how in ("zero", "uniform")}
 
 
 def _missing_matching(chosen: Chosen) -> str | None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aotlens.conventions import describe
-from aotlens.views.compare_choice import Chosen, head_name
+from aotlens.conventions import describe, head_name
+from aotlens.views.compare_choice import Chosen
 
 if TYPE_CHECKING:
     from aotlens.heads import ComparedLosses, ComparedMaps, ComparedRuns, HeadMatching

@@ -6,15 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from aotlens.conventions import Head
+from aotlens.conventions import Head, head_name
 from aotlens.views.calls import Call, Load, Part, call, make
 
 Side = Literal["left", "right"]
-
-
-def head_name(head: Head) -> str:
-    """`1.3`."""
-    return f"{head[0]}.{head[1]}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -119,8 +119,7 @@ class Family:
 
         def analysis(model: Any, **parameters: Any) -> Any:
             card = getattr(model, "card", None) or CheckpointInfo(name="model")
-            info = replace(card, name="model", model=model.cfg.to_dict(), **_of_tokenizer(model, card))
-            return view.result(self.chosen(info, **parameters), _Given(model))
+            return view.result(*self.of_model(model, replace(card, name="model"), **parameters))
 
         from aotlens.checkpoints import CheckpointInfo
 
@@ -129,6 +128,11 @@ class Family:
         model = Argument("model", Argument.POSITIONAL_OR_KEYWORD)
         analysis.__signature__ = Signature([model, *given])  # type: ignore[attr-defined]
         return analysis
+
+    def of_model(self, model: Any, card: CheckpointInfo, **parameters: Any) -> tuple[Values, Workshop]:
+        """A choice for a model in memory, and where its calls are run. Raises ValueError as `chosen`."""
+        info = replace(card, model=model.cfg.to_dict(), **_of_tokenizer(model, card))
+        return self.chosen(info, **parameters), _Given(model)
 
     @staticmethod
     def _info(checkpoint: str | CheckpointInfo) -> CheckpointInfo:

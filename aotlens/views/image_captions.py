@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from aotlens.conventions import ABLATIONS, head_name
+
 if TYPE_CHECKING:
     from aotlens.heads import ClassPredictions, HeadOnImage, SemanticConsistency
     from aotlens.paths import ClassPatches
 
 #: What an ablated head's output is replaced with.
-HOWS = {
-    "zero": "zero",
-    "mean": "mean output",
-    "position_mean": "mean output at each position",
-    "uniform": "uniform attention",
-    "fixed_pattern": "mean pattern",
-    "resample": "output on another image",
-}
+HOWS = {**ABLATIONS, "resample": "output on another image"}
 
 
 def says_ablated(chosen: Any) -> str:
     """Which heads are ablated, and how; nothing for the full model."""
     if not chosen.ablated:
         return ""
-    names = ", ".join(f"{layer}.{head}" for layer, head in chosen.ablated)
+    names = ", ".join(map(head_name, chosen.ablated))
     which = "head" if len(chosen.ablated) == 1 else "heads"
     return f"{which} {names} ablated by {HOWS[chosen.how]}"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aotlens.conventions import Head, as_head, as_heads
+from aotlens.conventions import Head, as_head, as_heads, head_name
 from aotlens.views.calls import Call, Load, Node, Part, call, make
 from aotlens.views.family import Choice, Family, TextParameter
 from aotlens.views.image_captions import HOWS, says_consistency, says_head, says_patches, says_predictions
@@ -97,7 +97,7 @@ class Chosen:
         """The run with the heads ablated; of the full model where there are none."""
         if not self.ablated:
             return self.full
-        names = [f"{layer}.{head}" for layer, head in sorted(self.ablated)]
+        names = list(map(head_name, sorted(self.ablated)))
         others = self.opened.method("reference", self.n_reference).part("images")
         reference = {"reference": others} if self.how in NEEDS_REFERENCE else {}
         made = call(
@@ -134,7 +134,7 @@ class Chosen:
 
     def file(self, *parts: str) -> str:
         """What a file of it is called."""
-        off = "-".join(f"{layer}.{head}" for layer, head in self.ablated)
+        off = "-".join(map(head_name, self.ablated))
         return "-".join([self.checkpoint, *([f"ablated-{off}-{self.how}"] if off else []), *parts])
 
     @property

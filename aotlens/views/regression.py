@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aotlens.conventions import ABLATIONS
 from aotlens.views.calls import Call, Load, call, make
 from aotlens.views.family import Choice, Family
 from aotlens.views.view import About, Parameter, View
@@ -34,12 +35,7 @@ PARAMETERS = {
 }
 
 #: What may stand in a head's place: what needs no other prompts than those that are measured.
-STAND_INS = {
-    "mean": "its mean output",
-    "zero": "nothing",
-    "uniform": "uniform attention",
-    "position_mean": "its mean output at each position",
-}
+STAND_INS = {how: ABLATIONS[how] for how in ("mean", "zero", "uniform", "position_mean")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,7 +243,7 @@ def _of_without(chosen: Chosen, result: EachHead) -> str:
     heads = ", ".join(f"{result.heads[i][0]}.{result.heads[i][1]} ({result.changes[i]:+.3f})" for i in worst)
     return (
         f"Mean squared error of {chosen.checkpoint} over all queries: {float(result.clean.mean()):.3f} (the zero "
-        f"predictor's is {make_task(chosen).zero_error:.3g}). Missed most where a head gives way to "
+        f"predictor's is {make_task(chosen).zero_error:.3g}). Missed most where a head is ablated by "
         f"{STAND_INS[chosen.how]}: {heads}. Intervals are 95% over {len(result.clean)} prompts."
     )
 

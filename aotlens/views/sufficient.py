@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from aotlens.conventions import ABLATIONS
 from aotlens.views.calls import Call, Load, call, make
 from aotlens.views.family import Choice, Family
 from aotlens.views.view import About, Parameter, View
@@ -18,12 +19,7 @@ if TYPE_CHECKING:
 N_SEQUENCES, HALF_LENGTH = 64, 32
 
 TASKS = {"repeats": "repeated random tokens", "prompts": "prompts of in-context regression"}
-HOWS = {
-    "position_mean": "its mean output at each position",
-    "mean": "its mean output",
-    "zero": "nothing",
-    "uniform": "uniform attention",
-}
+HOWS = {how: ABLATIONS[how] for how in ("position_mean", "mean", "zero", "uniform")}
 
 
 @dataclass(frozen=True, kw_only=True)

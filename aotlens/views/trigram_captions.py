@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from aotlens.conventions import glyphs
+from aotlens.conventions import glyphs, head_name
 
 if TYPE_CHECKING:
     from aotlens.trigrams import Bigrams, Evidence, TrigramRow, TrigramRows, ZeroLayer
@@ -123,7 +123,7 @@ def says_forced(rows: TrigramRows) -> str:
 
 def says_path(chosen: Chosen, found: Bigrams) -> str:
     """What the direct path's table is."""
-    names = " and ".join(f"{layer}.{head}" for layer, head in found.heads)
+    names = " and ".join(map(head_name, found.heads))
     what = f"W_E W_U{f' with what {names} write' if found.heads else ''}"
     which = "entries of the tokens searched for" if chosen.after else "largest entries of all"
     relative = f" Relative: {found.relative}" if found.relative else ""
@@ -136,7 +136,7 @@ def says_own_heads(own: Sequence[Any], found: Bigrams) -> str:
         return "No head attends to the token itself by distance alone, where that can be read from the weights."
     if found.heads:
         return ""
-    names = " and ".join(f"{layer}.{head}" for layer, head in own)
+    names = " and ".join(map(head_name, own))
     verb = "Heads" if len(own) > 1 else "Head"
     return f"{verb} {names} attend{'' if len(own) > 1 else 's'} to the token itself, whatever it is, and can be added."
 

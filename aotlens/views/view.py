@@ -26,6 +26,22 @@ class About:
     formula: str = ""
     source: str = ""
 
+    @property
+    def read(self) -> str:
+        """The text without what a pointer or a click does, for where there is neither."""
+        sentences = self.text.replace(". ", ".\n").splitlines()
+        return " ".join(each for each in sentences if not each.startswith(("Click", "Point at")))
+
+
+def cells(frame: pd.DataFrame, most: int) -> list[tuple[str, ...]]:
+    """A view's table as it is printed: its columns, and its rows up to so many."""
+    rows = (tuple(map(_cell, row)) for row in frame.head(most).itertuples(index=False))
+    return [tuple(map(str, frame.columns)), *rows]
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value).replace("\n", "\\n")
+
 
 @dataclass(frozen=True)
 class Parameter:

@@ -27,21 +27,15 @@ _SMALLEST_CELL = 64
 
 def values(result: PromptResult, view: View) -> np.ndarray:
     """`[layer, head, query, key]` of the quantity; scores of a fixed pattern raise RequestError."""
-    patterns = result.patterns
-    if view == "scores" and patterns.scores is None:
+    _check_view(result, view)
+    return result.patterns.quantity(view)
+
+
+def _check_view(result: PromptResult, view: View) -> None:
+    if view == "scores" and result.patterns.scores is None:
         raise RequestError(
             f"{result.checkpoint} has a fixed pattern: no queries, no keys, and so no scores. Choose another view."
         )
-    return patterns.quantity(view)
-
-
-def visible(result: PromptResult, hide_first: bool) -> np.ndarray:
-    """Which keys are shown: those that a query sees, without position 0 if that is to be hidden."""
-    seen = result.patterns.visible
-    if hide_first:
-        seen = seen.copy()
-        seen[:, :, 0] = False
-    return seen
 
 
 def check_head(result: PromptResult, layer: int, head: int) -> None:
@@ -57,8 +51,8 @@ def check_head(result: PromptResult, layer: int, head: int) -> None:
 def head_values(result: PromptResult, layer: int, head: int, view: View, hide_first: bool) -> np.ndarray:
     """`[query, key]` of one head, NaN where nothing is shown."""
     check_head(result, layer, head)
-    seen = visible(result, hide_first)
-    return np.where(seen[head if len(seen) > 1 else 0], values(result, view)[layer, head], np.float32(np.nan))
+    _check_view(result, view)
+    return result.patterns.of_head((layer, head), view, without_first=hide_first)
 
 
 def head_figure(
@@ -120,7 +114,7 @@ def grid_picture(result: PromptResult, view: View, hide_first: bool, theme: Them
     shown = values(result, view)
     n_heads = shown.shape[0] * shown.shape[1]
     cell = next((size for most, size in _CELLS if n_heads <= most), _SMALLEST_CELL)
-    seen = visible(result, hide_first)
+    seen = result.patterns.seen(without_first=hide_first)
     signed = bool((np.where(seen[None], shown, 0) < 0).any())
     return sprite(shown, seen, cell=cell, scale="diverging" if signed else "sequential", theme=theme)
 
@@ -129,7 +123,7 @@ def all_heads_figure(result: PromptResult, view: View, hide_first: bool) -> go.F
     """The same as a figure for a paper, light whatever the page's theme."""
     return all_heads_maps(
         values(result, view),
-        visible(result, hide_first),
+        result.patterns.seen(without_first=hide_first),
         quantity=QUANTITIES[view],
         title=f"{result.checkpoint}: {QUANTITIES[view]} of every head, {result.patterns.n_pos} tokens",
     )

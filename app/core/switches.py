@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from aotlens.conventions import ABLATIONS
 from app.core.cache import Cache, Memory
 from app.core.catalog import Catalog, LoadedModel
 from app.core.corpora import Corpora, Text
@@ -22,14 +23,7 @@ if TYPE_CHECKING:
 How = Literal["zero", "mean", "position_mean", "uniform", "fixed_pattern", "resample"]
 
 #: What a head is ablated by (what replaces its output), by the library's name (`aotlens.heads.ablation`).
-HOWS: dict[How, str] = {
-    "zero": "zero",
-    "mean": "mean output",
-    "position_mean": "mean output at each position",
-    "uniform": "uniform attention",
-    "fixed_pattern": "mean pattern",
-    "resample": "output on another text",
-}
+HOWS = ABLATIONS
 #: Those that take other sequences, and so a corpus.
 NEEDS = ("mean", "position_mean", "fixed_pattern", "resample")
 

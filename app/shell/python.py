@@ -10,6 +10,7 @@ from typing import Any
 
 from dash import Input, Output, dcc, html
 
+from aotlens.conventions import head_name
 from app.core import Core
 from app.core.errors import RequestError
 from app.core.inference import PromptResult
@@ -40,7 +41,7 @@ def switched(core: Core, result: PromptResult, measure: str, *, length: int | No
     """
     if not result.off:
         return [measure]
-    heads, given, lines = [f"{layer}.{head}" for layer, head in result.off], "", []
+    heads, given, lines = list(map(head_name, result.off)), "", []
     if result.corpus is not None:
         causal = not core.catalog.load(result.checkpoint).model.sees_later_keys
         n, length = core.settings.reference_windows, length or result.patterns.n_pos

@@ -142,8 +142,8 @@ def save_files(app: App, files: Mapping[str, Callable[..., File]], state: Props)
 
 
 def finish(app: App) -> None:
-    """One callback for all panels that follow a store, and one for all that a page saves, when all pages are known: each
-    costs the browser something at every step of every other one."""
+    """One callback for all panels that follow a store, and one for all that a page saves, when all pages are known:
+    each costs the browser something at every step of every other one."""
     for shown, panels in app.followers.items():
         # With outputs, though it sets them itself: one without isn't called for a store that is full from the start.
         # With the id as an input: Dash doesn't call what depends only on a store that another callback has left as it

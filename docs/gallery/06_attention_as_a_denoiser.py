@@ -23,8 +23,7 @@ above τ and 0 elsewhere, the theorem says that every layer multiplies the signa
 # Three subspaces of 24 dimensions in 72, 24 tokens near each, noise δ = 0.1; η = 0.5 and τ = 0.6, so the rate is
 # 1.3.
 import aotlens
-from aotlens import plots
-from aotlens.denoise import sample_mixture, unroll_mixture
+from aotlens.denoise import memberships_at, sample_mixture, unroll_mixture
 
 mixture = sample_mixture(n_clusters=3, rank=24, n_tokens=24, d_model=72, noise=0.1)
 thresholded = unroll_mixture(mixture, 0.5, "thresholded_softmax", 0.6, n_layers=10)
@@ -34,8 +33,7 @@ print(f"softmax: {softmax.headline}")
 
 # %%
 # The theorem's rate is the dashed line; the shaded layers have it to a relative 1e-9. A line is a cluster.
-exact = thresholded.exact_layers
-plots.snr_by_layer(thresholded.snr.numpy(), rate=thresholded.rate, exact_layers=exact)
+aotlens.plot(thresholded)
 
 # %%
 # Why it breaks
@@ -44,18 +42,16 @@ plots.snr_by_layer(thresholded.snr.numpy(), rate=thresholded.rate, exact_layers=
 # itself alone (τ on the diagonal), and the others to nothing. Noise in subspace 1 grows with the signal, and scores
 # between clusters with its square; once one passes the threshold, tokens of other clusters are moved *into* this
 # subspace.
-labels = mixture.labels.numpy()
-memberships = thresholded.memberships(0).numpy()
-plots.membership_maps(memberships, labels, layer=0)
+aotlens.plot(memberships_at(thresholded, subspace=1, layer=0))
 
 # %%
 # The same after six layers:
-plots.membership_maps(memberships, labels, layer=6)
+aotlens.plot(memberships_at(thresholded, subspace=1, layer=6))
 
 # %%
 # The plain softmax has no such rate. Its weights are nowhere 0, so tokens of other clusters add a bit of
 # everything, and after a layer the SNR only falls.
-plots.snr_by_layer(softmax.snr.numpy())
+aotlens.plot(softmax)
 
 # %%
 # Do trained layers denoise?
@@ -74,7 +70,7 @@ aotlens.plot(audit)
 # (``aotlens.denoise.conditions``), and it holds here all the same for five layers; with less noise for more. "In
 # this sense" matters: other groupings and subspaces are on the page *Denoising*, with what was measured of each.
 ratios = thresholded.ratios
-assert exact == 5
+assert thresholded.exact_layers == 5
 assert float((ratios[:5] / 1.3 - 1).abs().max()) < 1e-9, "the rate is 1 + ητ = 1.3"
 assert abs(float(thresholded.snr[-1].mean()) - 1.6) < 0.2, "after ten layers the SNR has collapsed"
 assert not audit.rises.any() and audit.falls.sum() >= 15

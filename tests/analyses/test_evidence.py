@@ -80,7 +80,8 @@ def test_every_reference_of_a_paper_leads_somewhere(name: str) -> None:
         for function in each.item.functions:
             module, _, attribute = function.rpartition(".")
             package = importlib.import_module(module)
-            assert attribute in package.__all__ and hasattr(package, attribute), f"{each.item.id}: {function}"
+            assert hasattr(package, attribute), f"{each.item.id}: {function}"
+            assert module.startswith("analyses.") or attribute in package.__all__, f"{each.item.id}: {function}"
         for test in each.item.tests:
             assert (ROOT / test).exists(), f"{each.item.id}: {test}"
 

@@ -146,7 +146,7 @@ def test_masked_language_modeling(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_epochs_to_a_level_count_from_one() -> None:
-    from aotlens.train.tiny import Recall
+    from analyses._tiny import Recall
 
     losses = np.array([[3.0, 1.0, 0.1], [3.0, 2.9, 2.8]])
     found = Recall(kind="F", readout="classes", n_heads=1, n_sequences=1, seeds=(0, 1), epoch_loss=losses,

@@ -395,7 +395,6 @@ def test_a_distance_reaches_as_far_as_the_layers_that_are_fed() -> None:
     rotary = maker({**SMALL, "d_head": 4, "positions": "rotary", "norm": "rms"})
     local_first, local_last, without = (rotary(windows=each) for each in ((2, None), (None, 2), None))
     without.load_state_dict(local_first.state_dict())
-    values = [composition(model, "k", distance=5).values for model in (local_first, without)]
-    np.testing.assert_allclose(*values, atol=1e-9)
+    np.testing.assert_allclose(*(composition(each, "k", distance=5).values for each in (local_first, without)))
     with refused("distance", "0 to 1"):
         all_compositions(local_last, distance=2)

@@ -17,12 +17,12 @@ from aotlens.circuits import (
     diagonal_rank,
     plain,
     search_entries,
+    tiles,
     top_entries,
     top_per_column,
     top_per_row,
-    workers,
 )
-from aotlens.circuits.exact import dot_products
+from aotlens.circuits.factors import dot_products
 from aotlens.circuits.tiles import Tiles
 
 KINDS = ("normal", "integers", "low_rank", "rank_one", "zeros", "some_zeros", "range", "negative", "near_ties", "tiny")
@@ -174,14 +174,14 @@ def test_the_answer_does_not_depend_on_the_precision_of_products(precision: str)
 
 
 def test_the_answer_does_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "LEAST_ENTRIES", 0)  # however small: as many workers as threads
+    monkeypatch.setattr(tiles, "LEAST_ENTRIES", 0)  # however small: as many workers as threads
     circuit = factors("near_ties", (700, 900, 64), 5)
     before = torch.get_num_threads()
     found = []
     try:
         for n in (1, 3):
             torch.set_num_threads(n)
-            assert workers.n_workers(circuit.A.device, 1) == n
+            assert tiles.n_workers(circuit.A.device, 1) == n
             for max_bytes in (512 * 10**6, 12 * 10**6):
                 rows, entries = (
                     top_per_row(circuit, 5, max_bytes=max_bytes),
@@ -198,7 +198,7 @@ def test_the_answer_does_not_depend_on_the_number_of_threads(monkeypatch: pytest
 def test_workers_are_in_inference_mode_if_their_caller_is(monkeypatch: pytest.MonkeyPatch) -> None:
     circuit = factors("normal", (300, 400, 8), 6)
     alone = top_per_row(circuit, 5)
-    monkeypatch.setattr(workers, "LEAST_ENTRIES", 0)
+    monkeypatch.setattr(tiles, "LEAST_ENTRIES", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     with torch.inference_mode():
         shared, entries = top_per_row(circuit, 5), top_entries(circuit, 20)
@@ -212,7 +212,7 @@ def test_an_error_in_a_worker_is_raised() -> None:
 
     before = torch.get_num_threads()
     with pytest.raises(ValueError, match="worker 1"):
-        workers.share(work, 2)
+        tiles.share(work, 2)
     assert torch.get_num_threads() == before
 
 

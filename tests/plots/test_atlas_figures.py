@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from aotlens.plots import head_scatter
+import aotlens
+from aotlens.heads import find_heads, stored_atlas
 
 
 def test_a_point_a_head_by_label() -> None:
-    x, y = np.array([0.1, 0.2, np.nan, 0.4]), np.array([1.0, 2.0, 3.0, 4.0])
-    names, labels = ["0.0", "0.1", "1.0", "1.1"], ["induction", "mixed", "induction", "<b>"]
-    figure = head_scatter(x, y, names, labels, titles=("previous", "induction"), chosen="1.1", theme="dark")
-    traces = figure.data[:3]
+    atlas = stored_atlas("novels-2l-mhsa").atlas
+    frame = atlas.to_frame()
+    figure = aotlens.plot(atlas, x="previous_token", y="copying", head="1.1", theme="dark")
+    *traces, ring = figure.data
     points = {name: at for t in traces for name, *at in zip(t.customdata, t.x, t.y, strict=True)}
-    assert points == {"0.0": [0.1, 1.0], "0.1": [0.2, 2.0], "1.1": [0.4, 4.0]}
-    assert traces[0].name == "induction" and traces[2].name == "mixed" and "<b>" not in traces[1].name
-    ring = figure.data[3]
-    assert (ring.x[0], ring.y[0]) == (0.4, 4.0) and figure.layout.xaxis.title.text == "previous"
-    assert len(head_scatter(x, y, names, labels, titles=("a", "b"), chosen="1.0").data) == 3, "no point, no ring"
+    expected = {f"{row.layer}.{row.head}": [row.previous_token, row.copying] for row in frame.itertuples()}
+    assert points == expected and [ring.x[0], ring.y[0]] == expected["1.1"]
+    for trace in traces:
+        own = [f"{row.layer}.{row.head}" for row in frame.itertuples() if row.label.replace("_", " ") == trace.name]
+        assert list(trace.customdata) == own
+    assert figure.layout.xaxis.title.text == "previous token"
+    assert "mixed" not in {trace.name for trace in traces[:-1]}, "mixed is last"
+
+
+def test_heads_that_are_not_found_are_faint() -> None:
+    atlas = stored_atlas("novels-2l-mhsa").atlas
+    found = find_heads(atlas, "layer = 1")
+    opacity = {
+        name: shade for trace in aotlens.plot(found).data
+        for name, shade in zip(trace.customdata, trace.marker.opacity, strict=True)
+    }  # fmt: skip
+    assert opacity == {name: 1.0 if name.startswith("1.") else 0.35 for name in opacity} and len(opacity) == 8

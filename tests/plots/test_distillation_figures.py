@@ -1,85 +1,116 @@
-"""Figures of distilled heads, with the numbers that they were given."""
+"""Figures of distilled heads, with the numbers of the records that they are of."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from aotlens.plots.distillation import (
-    Cloud,
-    Costs,
-    ErrorGrid,
-    cost_curves,
-    error_grids,
-    head_clouds,
-    learning_curves,
-    width_profiles,
-)
+import aotlens
+from aotlens.distill import ComparedDistillations, Record, bundled_distillations, compare_distillations
 from tests.messages import refused
+
+NAMES = ("novels-2l-mhsa", "novels-2l-gpt")
+
+
+@pytest.fixture(scope="module")
+def records() -> dict[str, Record]:
+    bundled = bundled_distillations()
+    return {name: bundled[name] for name in NAMES}
+
+
+@pytest.fixture(scope="module")
+def compared(records: dict[str, Record]) -> ComparedDistillations:
+    return compare_distillations(records, 16, (0, 1))
+
+
+def with_errors(record: Record, errors: np.ndarray) -> dict[str, Record]:
+    """The record with other errors of its heads, the same at every width."""
+    found = record.distillation
+    squared = errors[:, None, None, None] * found.baseline[:, None, None] + 0 * found.squared_error
+    return {"a": replace(record, distillation=replace(found, squared_error=squared))}
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_a_grid_has_a_cell_a_head(theme):
-    errors = np.array([[0.1, 0.25], [np.nan, 1.3]])
-    notes = [["<b>", ""], ["", ""]]
-    figure = error_grids([ErrorGrid(key="m", name="m", errors=errors, notes=notes)], ("m", 0, 1), theme=theme)
-    cells = figure.data[0]
-    np.testing.assert_array_equal(cells.z, np.float32(errors))
-    assert [list(row) for row in cells.text] == [["0.10", "0.25"], ["", "1.30"]]
-    scale = figure.layout.coloraxis
-    assert (scale.cmin, scale.cmax) == (0, 1) and cells.customdata[0][0][3] == "&lt;b&gt;"
-    assert list(cells.x) == ["0", "1"] and list(cells.y) == ["0", "1"] and len(figure.layout.shapes) == 1
+def test_a_grid_has_a_cell_a_head(records: dict[str, Record], theme: Any) -> None:
+    found = records[NAMES[0]].distillation
+    beyond = with_errors(records[NAMES[0]], np.full(8, 1.3))
+    figure = aotlens.plot(compare_distillations(beyond, 16, (0, 1)), theme=theme)
+    cells, scale = figure.data[0], figure.layout.coloraxis
+    assert cells.z.shape == found.attending.scores.values.shape[1:] and cells.text[1][0] == "1.30"
+    assert (scale.cmin, scale.cmax) == (0, 1) and len(figure.layout.shapes) == 1
+    assert figure.layout.shapes[0].y0 == -0.45 and figure.layout.shapes[0].x0 == pytest.approx(0.53)
+    whole = aotlens.plot(found, width=16).data[0]
+    for place, (layer, head) in enumerate(found.heads):
+        assert whole.z[layer, head] == pytest.approx(found.mean_error(16)[place])
+        low, high = found.interval(16)[place]
+        assert f"{low:.3f} to {high:.3f}" in whole.customdata[layer][head][3]
 
 
-def test_lines_by_width_have_their_intervals():
-    means = {"one": np.array([0.5, 0.3]), "two": np.array([0.6, 0.2])}
-    figure = width_profiles(["linear", "16"], 2, means, {"two": np.array([[0.5, 0.8], [0.1, 0.4]])})
-    one, _, two, _ = figure.data
-    assert list(one.x) == ["linear", "16"] and one.error_y.array is None
-    np.testing.assert_allclose(two.error_y.array, [0.2, 0.2])
-    np.testing.assert_allclose(two.error_y.arrayminus, [0.1, 0.1])
-    with pytest.raises(ValueError, match="one: expected 2 values, got 3"):
-        width_profiles(["linear", "16"], 2, {"one": np.zeros(3)}, {})
+def test_lines_by_width_have_their_intervals(compared: ComparedDistillations) -> None:
+    figure = aotlens.plot(compared, what="widths")
+    left, others, *_ = figure.data
+    found = compared.records[NAMES[0]].distillation
+    assert list(left.x) == ["linear" if width == 0 else str(width) for width in compared.widths]
+    np.testing.assert_allclose(left.y, [found.mean_error(width).mean() for width in compared.widths], rtol=1e-6)
+    lows, highs = np.array([found.over_heads(width)[1:] for width in compared.widths]).T
+    np.testing.assert_allclose(left.error_y.array, highs - left.y, rtol=1e-4)
+    np.testing.assert_allclose(left.error_y.arrayminus, left.y - lows, rtol=1e-4)
+    assert others.y[list(others.x).index("neighbours")] == pytest.approx(found.neighbour_error.mean())
+    assert f"{NAMES[0]} 0.1" in {trace.name for trace in figure.data}
 
 
-def test_points_are_told_apart_by_kind_and_model():
-    x, errors = np.array([0.1, 0.2, 0.9]), np.array([0.8, 0.7, 0.1])
-    clouds = [
-        Cloud(
-            key=name, name=name, heads=[(0, 0), (0, 1), (1, 0)], errors=errors, kinds=["self", "1st", "self"],
-            intervals=np.c_[errors - 0.1, errors + 0.2], x=(x,),
-        )
-        for name in "abcd"
-    ]  # fmt: skip
-    figure = head_clouds(clouds, ["attention"], kinds=["1st", "self", "mixed"])
-    points = figure.data[:4]
-    np.testing.assert_allclose(points[0].y, errors, rtol=1e-6)
-    np.testing.assert_allclose(points[0].error_y.array, [0.2, 0.2, 0.2])
-    colours = points[0].marker.color
-    assert colours[0] == colours[2] != colours[1] and list(points[0].text) == [
-        "a 0.0, self",
-        "a 0.1, 1st",
-        "a 1.0, self",
-    ]
-    assert len({trace.marker.symbol for trace in points}) == 4
-    assert [trace.name for trace in figure.data[4:]] == ["1st", "self", "a", "b", "c", "d"], "no heads are mixed"
+def test_a_long_interval_leaves_the_picture_and_errors_above_one_are_seen(records: dict[str, Record]) -> None:
+    apart = with_errors(records[NAMES[0]], np.array([7.2, 0, 0, 0, 0, 0, 0, 0]))  # a mean of 0.9, and up to 3
+    figure = aotlens.plot(compare_distillations(apart, 16, (1, 0)), what="widths")
+    assert max(np.add(figure.data[0].y, figure.data[0].error_y.array)) > 2
+    low, high = figure.layout.yaxis.range
+    assert low == 0 and 1 < high < 1.2
+    two = compare_distillations(with_errors(records[NAMES[0]], np.full(8, 2.0)), 16)
+    assert aotlens.plot(two, what="widths").layout.yaxis.range[1] > 2
 
 
-def test_costs_have_a_band_for_random_orders():
-    rows = np.array([[1.0, 2.0, 3.0], [0.0, 4.0, 3.0]])
-    curves = {"by error": np.array([0.1, 0.2, 3.0])}
-    figure = cost_curves([Costs(name="m", sizes=[1, 2, 4], curves=curves, random=rows)])
-    band, line = figure.data
-    assert list(band.x) == [1, 2, 4, 4, 2, 1] and list(band.y) == [1, 4, 3, 3, 2, 0]
-    np.testing.assert_allclose(line.y, [0.1, 0.2, 3.0], rtol=1e-6)
-    assert "nats" in figure.layout.yaxis.title.text
-    with refused("by error", 3, 2):
-        cost_curves([Costs(name="m", sizes=[1, 2, 4], curves={"by error": np.zeros(2)}, random=rows[:, :2])])
+def test_points_are_told_apart_by_kind_and_model(compared: ComparedDistillations) -> None:
+    figure = aotlens.plot(compared, what="attention")
+    found = compared.found
+    points = [trace for trace in figure.data if trace.customdata is not None and trace.customdata[0][0] == NAMES[0]]
+    assert len(points) == 2, "one picture of the motif, one of constancy"
+    np.testing.assert_allclose(points[0].y, found.mean_error(16), rtol=1e-6)
+    np.testing.assert_allclose(points[0].x, found.attending.to("first_token"), rtol=1e-6)
+    np.testing.assert_allclose(points[1].x, found.attending.constancy, rtol=1e-6)
+    np.testing.assert_allclose(points[0].error_y.array, found.interval(16)[:, 1] - found.mean_error(16), rtol=1e-6)
+    colours = dict(zip(found.attending.attends, points[0].marker.color, strict=True))
+    assert [colours[label] for label in found.attending.attends] == list(points[0].marker.color)
+    assert len(set(colours.values())) == len(colours)
+    assert len({trace.marker.symbol for trace in figure.data if trace.customdata is not None}) == 2
+    legend = [trace.name for trace in figure.data if trace.x[0] is None]
+    assert legend[-2:] == list(NAMES) and {label.replace("_", " ") for label in colours} <= set(legend)
 
 
-def test_learning_curves_have_their_references():
-    figure = learning_curves([10, 20], {"16 units": np.array([0.9, 0.5])}, {"linear": 0.7})
-    np.testing.assert_allclose(figure.data[0].y, [0.9, 0.5], rtol=1e-6)
-    assert figure.data[1].name == "linear 0.700" and figure.data[1].y == (0.7, 0.7)
-    with pytest.raises(ValueError, match="16 units: expected 2 values"):
-        learning_curves([10, 20], {"16 units": np.zeros(3)})
+def test_costs_have_a_band_for_random_orders(compared: ComparedDistillations, records: dict[str, Record]) -> None:
+    costs = records[NAMES[0]].costs
+    assert costs is not None
+    band, line, *_ = aotlens.plot(costs).data
+    sizes = list(costs.sizes)
+    assert list(band.x) == [*sizes, *sizes[::-1]]
+    np.testing.assert_allclose(band.y, [*costs.random.max(0), *costs.random.min(0)[::-1]])
+    np.testing.assert_allclose(line.y, costs.by_error[0], rtol=1e-6)
+    assert "loss, nats" in aotlens.plot(compared, what="costs").layout.yaxis.title.text
+    assert "divergence" in aotlens.plot(replace(costs, measure="kl")).layout.yaxis.title.text
+
+
+def test_learning_curves_have_their_references(compared: ComparedDistillations) -> None:
+    figure, frame = aotlens.plot(compared, what="curve"), compared.curve_frame()
+    np.testing.assert_allclose(figure.data[0].y, frame[frame.columns[1]], rtol=1e-6)
+    level = compared.found.linear_error[compared.place]
+    assert figure.data[-1].name == f"linear map (held out) {level:.3f}" and figure.data[-1].y == (level, level)
+    with refused("'curves'", "heads, widths, attention"):
+        aotlens.plot(compared, what="curves")
+
+
+def test_bars_of_kinds_have_their_shares(compared: ComparedDistillations) -> None:
+    bars, frame = aotlens.plot(compared, what="classes").data[0], compared.class_frame()
+    np.testing.assert_allclose(bars.x, frame["error"], rtol=1e-6)
+    assert len(bars.text) == len(frame) and all("of tokens" in text and "of the error" in text for text in bars.text)

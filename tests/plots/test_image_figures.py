@@ -8,7 +8,10 @@ import io
 import numpy as np
 from PIL import Image
 
-from aotlens.plots import consistency_points, contribution_map, overlay_grid, patch_curve_lines
+import aotlens
+from aotlens.heads import SemanticConsistency
+from aotlens.paths import PatchCurves
+from aotlens.plots import contribution_map, overlay_grid
 from tests.messages import refused
 
 
@@ -64,12 +67,15 @@ def test_an_empty_map_is_clear_and_shapes_are_checked() -> None:
 
 def test_curves_are_means_over_images_in_a_band_of_a_standard_error(rng: np.random.Generator) -> None:
     shares = np.linspace(0, 1, 5)
-    deletion = {"paths": rng.random((6, 5)), "random": rng.random((6, 5))}
-    insertion = {name: values + 1 for name, values in deletion.items()}
-    figure = patch_curve_lines(shares, deletion, insertion)
+    deletion = rng.random((2, 6, 5))
+    result = PatchCurves(
+        methods=("paths", "random"), classes=np.arange(6), baseline="mean", shares=shares, deletion=deletion,
+        insertion=deletion + 1,
+    )  # fmt: skip
+    figure = aotlens.plot(result)
     lines = [trace for trace in figure.data if trace.mode == "lines+markers"]
     assert [line.name for line in lines] == ["paths", "random"] * 2
-    for line, values in zip(lines, [*deletion.values(), *insertion.values()], strict=True):
+    for line, values in zip(lines, [*deletion, *(deletion + 1)], strict=True):
         np.testing.assert_allclose(line.y, values.mean(0))
         np.testing.assert_allclose(line.customdata, values.std(0, ddof=1) / np.sqrt(6))
     assert {line.xaxis for line in lines[:2]} == {"x"} and {line.xaxis for line in lines[2:]} == {"x2"}
@@ -79,7 +85,12 @@ def test_heads_beyond_chance_are_filled(rng: np.random.Generator) -> None:
     difference = rng.random((2, 3))
     intervals = np.stack([difference - 0.1, difference + 0.2], -1)
     beyond = np.array([[True, False, True], [False, False, True]])
-    figure = consistency_points(difference, intervals, beyond, np.full((2, 3), 0.5))
+    half = np.full((2, 3), 0.5)
+    result = SemanticConsistency(
+        query="all", mass=0.5, n_images=4, n_classes=2, within=difference + half, between=half, with_mean=half,
+        region=half, intervals=intervals, p_values=half, adjusted_p=np.where(beyond, 0.05, 0.06), n_permutations=9,
+    )  # fmt: skip
+    figure = aotlens.plot(result)
     mean, filled, empty = figure.data
     assert list(filled.text) == ["0.0", "0.2", "1.2"] and list(empty.text) == ["0.1", "1.0", "1.1"]
     np.testing.assert_allclose(filled.y, difference[beyond])

@@ -21,6 +21,7 @@ import aotlens
 from aotlens.checkpoints import CheckpointInfo, save_checkpoint
 from aotlens.heads import attention_patterns
 from aotlens.report import MAX_BYTES, SECTIONS, Report, Section, Text, make_report
+from aotlens.views import family
 from tests.messages import refused, says
 from tests.small_models import SMALL, maker, small_tokenizer
 from tests.widget.decoded import decoded
@@ -144,6 +145,31 @@ def test_what_a_model_cannot_show_is_said(model: Any, says: dict[str, str]) -> N
     for name, words in says.items():
         assert words in texts[name]
     assert len(report.to_html().encode()) < MAX_BYTES
+
+
+def test_a_view_stands_in_a_report_as_pages_and_commands_show_it() -> None:
+    asked = ["circuits.map kind=ov", 'lens.stream text="a cat"', "circuits.top biases=maybe"]
+    model = trained()
+    ours, stream, refused_one = make_report(model, heads=["1.2"], text="the cat", views=asked).sections
+    about = family("circuits").view("map").about.text
+    explanation, figure, table, python = ours.parts
+    assert about.startswith(explanation.text) and "Point at" in about and "Point at" not in explanation.text
+    assert figure.caption.startswith("16 of 270 rows") and table.columns[-1] == "logits"
+    rows, columns = (torch.tensor([int(row[place]) for row in table.rows]) for place in (0, 2))
+    entries = aotlens.circuits.ov_circuit(model, (1, 2)).entries(rows, columns)
+    assert [float(row[-1]) for row in table.rows] == pytest.approx(entries.tolist(), rel=1e-3)
+    assert figure.make("light").data[0].z.size == len(table.rows) == 256
+    assert "ov_circuit(model, (1, 2)" in python.text and "logit_lens(model, 'a cat')" in stream.parts[-1].text
+    says(refused_one.parts[0].text, "biases", "'maybe'")
+
+
+def test_views_that_are_none_are_refused_before_anything_is_computed() -> None:
+    for view, words in (
+        ("mops", "expected one of"), ("circuits.mops", "expected a view of circuits"), ("denoising", "of no model"),
+        ("circuits.map heads=1", "no parameter heads"), ("circuits.map head", "FAMILY.VIEW"),
+    ):  # fmt: skip
+        with refused(words):
+            make_report(trained(), views=[view])
 
 
 @pytest.mark.parametrize(("metrics", "n_parts"), [({}, 1), ({"validation_loss": 2.5}, 2)])

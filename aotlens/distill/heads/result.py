@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from aotlens.conventions import Head, HeadLike, as_head
+from aotlens.conventions import Head, HeadLike, as_head, head_name
 from aotlens.distill.heads.attending import Attending
 from aotlens.distill.heads.classes import CLASSES
 from aotlens.distill.heads.settings import Settings
@@ -291,5 +291,5 @@ def _ratio(above: np.ndarray | np.float64, below: np.ndarray | np.float64) -> np
 
 
 def _listed(heads: tuple[Head, ...]) -> str:
-    names = [f"{layer}.{head}" for layer, head in heads[:6]]
+    names = list(map(head_name, heads[:6]))
     return ", ".join(names) + (" ..." if len(heads) > 6 else "")

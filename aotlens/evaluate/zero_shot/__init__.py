@@ -4,14 +4,12 @@ suite.py      `evaluate_zero_shot`: several models on the same data, intervals, 
 usual.py      the usual protocol
 aot.py        the protocol of Table 3 of *aot*
 scorers.py    what a protocol asks of a model, and models that answer: ours, unigrams, bigrams
-baselines.py  unigrams and bigrams of the text that a model was trained on
 outcomes.py   losses and hits, unit by unit
 """
 
 from __future__ import annotations
 
-from aotlens.evaluate.zero_shot.baselines import fit_baselines
-from aotlens.evaluate.zero_shot.scorers import BigramScorer, ModelScorer, Scorer, UnigramScorer
+from aotlens.evaluate.zero_shot.scorers import BigramScorer, ModelScorer, Scorer, UnigramScorer, fit_baselines
 from aotlens.evaluate.zero_shot.suite import Measure, PairedDifference, ZeroShot, evaluate_zero_shot
 
 __all__ = [

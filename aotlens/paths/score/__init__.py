@@ -4,7 +4,6 @@ layer.py       what stands before a layer: the layers below it, and what its que
 contrast.py    what a score is compared with
 side.py        one side of a score as a read-out of the layers below
 expansion.py   `expansion.score(head, query, key)`: all pairs, and everything that can be asked of them
-sums.py        a score as a table of products
 words.py       a score and its pairs in words
 explained.py   how much of the variance over keys the best groups explain
 search.py      the largest pairs of paths, with proof; pairs.py is what it returns
@@ -14,8 +13,7 @@ trace_files.py     a trace as JSON, SVG and one HTML file; trace_layout.py says 
 
 from aotlens.paths.score.expansion import ScoreExpansion
 from aotlens.paths.score.explained import ExplainedVariance, explained_variance
-from aotlens.paths.score.pairs import TopPairs
-from aotlens.paths.score.sums import PairSums
+from aotlens.paths.score.pairs import PairSums, TopPairs
 from aotlens.paths.score.trace import Trace
 from aotlens.paths.score.traced import TraceEdge, TraceNode
 

@@ -20,10 +20,9 @@ from aotlens.paths.path import Path, SourceName
 from aotlens.paths.residual import Residual, residual_of_score
 from aotlens.paths.score.contrast import Against, Contrast, contrast
 from aotlens.paths.score.layer import ScoredLayer, scored_layer
-from aotlens.paths.score.pairs import PathPair, TopPairs
+from aotlens.paths.score.pairs import PairSums, PathPair, TopPairs
 from aotlens.paths.score.search import top_pairs
 from aotlens.paths.score.side import ScoreSide, sides_of, source_names
-from aotlens.paths.score.sums import PairSums
 from aotlens.paths.score.words import ScoreWords
 from aotlens.results import Result
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from aotlens.heads import Atlas, label_words
-from aotlens.plots import plot
+from aotlens.heads import Atlas, find_heads, label_words
 from aotlens.plots.atlas import column_title
-from aotlens.report.parts import Figure, Part, Table, Text
+from aotlens.report.parts import Part, Table, Text
+from aotlens.report.sections.view import view_parts
 from aotlens.report.subject import Subject
+from aotlens.views.atlas import SCORES, Chosen
 
 _AXES = ("previous_token", "induction_random", "induction", "current_token", "first_token")
 _COLUMNS = (
@@ -44,9 +45,8 @@ def atlas_parts(subject: Subject) -> list[Part]:
         )
     axes = [name for name in _AXES if name in frame]
     if len(axes) > 1:
-        x, y = axes[:2]
-        caption = f"Every head: {column_title(x)} across, {column_title(y)} up"
-        parts.append(Figure(caption=caption, make=lambda theme: plot(atlas, x=x, y=y, theme=theme)))
+        values = Chosen(checkpoint=subject.info.name, x=axes[0], y=axes[1])
+        parts += view_parts(SCORES, values, find_heads(atlas))
     chosen = {name: column_title(name) for name in _COLUMNS if name in frame}
     rows = [
         (

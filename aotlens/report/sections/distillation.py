@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from aotlens.distill import compare_distillations
 from aotlens.distill.records import Record, bundled_distillations_folder, distillations_folder, load_record
-from aotlens.plots import plot
-from aotlens.report.parts import Figure, Part, Table, Text
+from aotlens.report.parts import Part, Table, Text
+from aotlens.report.sections.view import view_parts
 from aotlens.report.subject import Subject
+from aotlens.views.distillation import COSTS, HEADS, Chosen
 
 
 def distillation_parts(subject: Subject) -> list[Part]:
@@ -31,9 +33,12 @@ def distillation_parts(subject: Subject) -> list[Part]:
         )
     ]
     widths = [width for width in made.hidden if width] or list(made.hidden)
-    width = widths[len(widths) // 2]
-    caption = f"Error on held-out text of a network of {width} hidden units in each head's place"
-    parts.append(Figure(caption=caption, make=lambda theme: plot(made, width=width, theme=theme)))
+    compared = compare_distillations({subject.info.name: record}, widths[len(widths) // 2])
+    (layer, head), name = compared.head, subject.info.name
+    values = Chosen(
+        results=(name,), width=compared.width, across=compared.across, of=name, layer=layer, head=head
+    )  # fmt: skip
+    parts += view_parts(HEADS, values, compared)
     errors = [made.mean_error(each) for each in made.hidden]
     rows = [
         (f"{layer}.{head}", *(f"{error[place]:.3f}" for error in errors))
@@ -41,10 +46,8 @@ def distillation_parts(subject: Subject) -> list[Part]:
     ]
     columns = ("head", *(f"{each} hidden units" if each else "linear" for each in made.hidden))
     parts.append(Table(caption="Errors by width", columns=columns, rows=rows))
-    costs = record.costs
-    if costs is not None:
-        caption = "What replacing more and more heads costs"
-        parts.append(Figure(caption=caption, make=lambda theme: plot(costs, theme=theme)))
+    if record.costs is not None:
+        parts += view_parts(COSTS, values, compared)
     return parts
 
 

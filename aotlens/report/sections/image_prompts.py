@@ -1,15 +1,17 @@
-"""The images whose maps a report shows: those that were given, or the first that comes with aotlens and fits."""
+"""The images whose maps a report shows: those that were given, or the first of aotlens that fits; a prompt's maps."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import numpy as np
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
 from aotlens.data.images import open_images
 from aotlens.heads.patterns import patterns_and_logits
 from aotlens.plots import data_uri, picture
-from aotlens.report.sections.prompt import MAX_MAP_BYTES, Prompt
 from aotlens.report.subject import Subject, require_images
 from aotlens.widget import Strip
 
@@ -76,3 +78,19 @@ def _bundled(subject: Subject) -> tuple[str, UInt8[Tensor, "channel height width
             "comes with aotlens; --image takes one of any size."
         )
     return f"The first test image of {spec}, of class {data.test.classes[int(data.test.labels[0])]},", image
+
+
+#: Bytes of all heads' maps on all prompts, at most, so that the file stays within its 5 MB.
+MAX_MAP_BYTES = 1_600_000
+"""A byte is an entry: 144 heads of 105 tokens."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """The patterns of every head on one prompt, and what is said above them."""
+
+    pattern: Float[np.ndarray, "layer head query key"]
+    str_tokens: tuple[str, ...]
+    visible: Bool[np.ndarray, "mask query key"]
+    about: str
+    strip: Strip | None = None

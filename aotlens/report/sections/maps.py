@@ -12,8 +12,7 @@ from aotlens.evaluate.regression import points_of, require_regression
 from aotlens.heads import attention_patterns
 from aotlens.heads.reader import HeadReader
 from aotlens.report.parts import Maps, Part, Text
-from aotlens.report.sections.image_prompts import image_prompts
-from aotlens.report.sections.prompt import MAX_MAP_BYTES, Prompt
+from aotlens.report.sections.image_prompts import MAX_MAP_BYTES, Prompt, image_prompts
 from aotlens.report.subject import Subject
 from aotlens.widget import HeadMaps
 

@@ -8,8 +8,9 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
+from aotlens.conventions import head_name
 from aotlens.views.compare import RUNS
-from aotlens.views.compare_choice import Side, head_name
+from aotlens.views.compare_choice import Side
 from app.core import Core
 from app.core.examples import EXAMPLES
 from app.core.switches import HOWS, NEEDS

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from aotlens.checkpoints import CheckpointInfo
+from aotlens.conventions import head_name
 from aotlens.plots.attention import QUANTITIES
 from aotlens.views import Call, Load, Part, make
+from aotlens.views.calls import stamp_of
 from aotlens.views.compare import RUNS
-from aotlens.views.compare_choice import Chosen, Pane, Side, head_name
+from aotlens.views.compare_choice import Chosen, Pane, Side
 from aotlens.widget import HeadMaps, looks, pack
 from app.core import Core
 from app.core.errors import RequestError
@@ -134,7 +135,7 @@ class _Workshop(AppWorkshop):
 
     def cut(self, windows: Call, make_windows: Callable[[], Any], key: str) -> Call:
         """Windows that are made so, of the text with this key, which tells them from those of another text."""
-        stamp = zlib.crc32(f"{key}{windows.source}".encode())
+        stamp = stamp_of(key, windows.source)
         self._cuts[stamp] = make_windows
         return windows.stamped(stamp)
 

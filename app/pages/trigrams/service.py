@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from aotlens.conventions import Head, glyphs
 from aotlens.views import Call, View
+from aotlens.views.calls import stamp_of
 from aotlens.views.trigram_choice import Chosen, Reading
 from aotlens.views.trigrams import BY_HEAD, CHECK, ROWS
 from app.core import Core
@@ -173,7 +173,7 @@ class Trigrams:
 
     def _reading(self, corpus: str, checkpoint: str, tokens: int) -> Reading:
         text = self.core.corpora.text(corpus, self.core.catalog.info(checkpoint))
-        stamp = zlib.crc32(text.key.encode())
+        stamp = stamp_of(text.key)
         self._texts[stamp] = corpus, checkpoint
         opened = replace(self.core.corpora.opening(corpus), kept=True).stamped(stamp)
         most = min(tokens, max(self.core.settings.evidence_tokens))

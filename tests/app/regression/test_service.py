@@ -111,7 +111,7 @@ def test_heads_are_left_out_one_by_one(service: Regressions, regression_core: Co
     assert shown == pytest.approx(
         {f"{layer}.{head}": change for (layer, head), change in zip(result.heads, result.changes, strict=True)}
     )
-    says(WITHOUT.caption(chosen, result), "gives way to nothing")
+    says(WITHOUT.caption(chosen, result), "ablated by zero")
 
 
 def test_motifs_and_the_support(service: Regressions) -> None:

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aotlens.paths.superposition.interference import polygon
+from analyses._superposition.interference import polygon
 from aotlens.results import Result
 
 GAIN: Final = 1.5

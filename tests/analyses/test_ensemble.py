@@ -5,15 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
+from analyses._ensemble import ensemble_check
 from aotlens.heads import attention_patterns
-from aotlens.trigrams import ensemble_check
+from tests.small_models import MakeModel, maker
 
 TOKENS = torch.tensor([[0, 7, 7, 3, 19, 1, 22], [0, 4, 2, 2, 4, 0, 11]])
+SMALL = {"n_layers": 1, "d_model": 12, "n_heads": 2, "d_head": 5, "n_ctx": 10, "d_vocab": 23, "bias": True}
 KINDS = [
     {},
     {"norm": None},
     {"norm": None, "positions": None, "bias": False},
     {"positions": "qk"},
+    {"positions": "alibi"},
     {"attention": "mssa"},
     {"attention": "mssa", "tied_output": True, "step_size": 0.5},
     {"tied_embeddings": True, "bias": False},
@@ -23,6 +26,12 @@ KINDS = [
     {"causal": False},
     {"attn_scale": 1.0},
 ]
+
+
+@pytest.fixture(scope="module")
+def make() -> MakeModel:
+    """`make(**changes)`: a randomised model of one layer with some fields changed."""
+    return maker(SMALL, dtype=torch.float64, seed=7)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)

@@ -9,7 +9,8 @@ import pytest
 import torch
 from scipy import integrate
 
-from aotlens.denoise import LinearSubspaces, check_proposition_6, fit_proposition_5, small_weight_error
+from analyses._convergence import check_proposition_6, fit_proposition_5, small_weight_error
+from aotlens.denoise import LinearSubspaces
 
 
 def test_small_weights_have_an_error_of_first_order() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aotlens.plots.projections import angle_plot, distortion_plot
+from analyses._superposition.projections import angle_plot, distortion_plot
 
 
 def test_points_and_fitted_lines() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from aotlens.train.tiny import MODELS, heads_needed, recall, recall_data, train_recall
+from analyses._tiny import MODELS, heads_needed, recall, recall_data, train_recall
 
 SMALL = {"d_vocab": 40, "n_pos": 5, "d": 12, "learning_rate": 0.01, "batch_size": 8}
 

@@ -21,8 +21,8 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor, nn
 
+from analyses._tiny.layers import AuxiliaryAttention, SelfAttention, generators_of, linear
 from aotlens.conventions import Progress
-from aotlens.train.tiny.layers import AuxiliaryAttention, SelfAttention, generators_of, linear
 
 if TYPE_CHECKING:
     import pandas as pd

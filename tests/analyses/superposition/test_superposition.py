@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from aotlens.paths.superposition import (
+from analyses._superposition import (
     feature_network,
     interference,
     johnson_lindenstrauss,
@@ -19,7 +19,7 @@ from aotlens.paths.superposition import (
     random_projection,
     train_features,
 )
-from aotlens.paths.superposition.johnson_lindenstrauss import measure_projection
+from analyses._superposition.johnson_lindenstrauss import measure_projection
 from tests.messages import refused
 
 

@@ -10,8 +10,8 @@ every tensor operation, which is what makes hundreds of them affordable.
 
 from __future__ import annotations
 
-from aotlens.train.tiny.approximation import Approximation, approximate_ffn
-from aotlens.train.tiny.recall import MODELS, Recall, heads_needed, recall_data, train_recall
+from analyses._tiny.approximation import Approximation, approximate_ffn
+from analyses._tiny.recall import MODELS, Recall, heads_needed, recall_data, train_recall
 
 __all__ = [
     "MODELS",

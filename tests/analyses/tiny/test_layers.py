@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from aotlens.models import AttentionOnlyTransformer, ModelConfig
-from aotlens.train.tiny.layers import (
+from analyses._tiny.layers import (
     AuxiliaryAttention,
     FeedForward,
     PatternAttention,
@@ -15,6 +14,7 @@ from aotlens.train.tiny.layers import (
     StackedHeads,
     generators_of,
 )
+from aotlens.models import AttentionOnlyTransformer, ModelConfig
 
 D, N_POS, SEEDS, HEADS = 5, 4, [3, 4], [2, 6]
 

@@ -29,8 +29,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor, nn
 
-from aotlens.conventions import Progress
-from aotlens.train.tiny.layers import (
+from analyses._tiny.layers import (
     AuxiliaryAttention,
     FeedForward,
     PatternAttention,
@@ -38,6 +37,7 @@ from aotlens.train.tiny.layers import (
     generators_of,
     linear,
 )
+from aotlens.conventions import Progress
 
 MODELS = ("S", "F", "F+T", "F+R", "F+R+noF")
 Readout = Literal["classes", "number"]

@@ -5,7 +5,7 @@ interference.py            N features in d dimensions, random or trained: how mu
 johnson_lindenstrauss.py   random projections: distortion of lengths and angles, and m against log N/ε²
 """
 
-from aotlens.paths.superposition.interference import (
+from analyses._superposition.interference import (
     Interference,
     feature_network,
     interference,
@@ -13,13 +13,13 @@ from aotlens.paths.superposition.interference import (
     random_features,
     train_features,
 )
-from aotlens.paths.superposition.johnson_lindenstrauss import (
+from analyses._superposition.johnson_lindenstrauss import (
     JohnsonLindenstrauss,
     Projection,
     johnson_lindenstrauss,
     random_projection,
 )
-from aotlens.paths.superposition.pentagon import Pentagon, pentagon
+from analyses._superposition.pentagon import Pentagon, pentagon
 
 __all__ = [
     "Interference",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aotlens.train.tiny import approximate_ffn
+from analyses._tiny import approximate_ffn
 
 SMALL = {"d": 4, "n_pos": 3, "ffn_width": 6, "ffn_depth": 1, "n_train": 20, "n_test": 10, "learning_rate": 0.01}
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from aotlens.denoise import LinearSubspaces, TrainingSettings, losses_by_context, train_layers
+from analyses._context_losses import losses_by_context
+from aotlens.denoise import LinearSubspaces, TrainingSettings, train_layers
 from aotlens.denoise.one_layer import attend
 from aotlens.denoise.stored import random_transform
 from tests.messages import refused

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from aotlens.denoise import GaussianMixtures, LinearSubspaces, Prompts, TrainingSettings, train_depth
-from aotlens.denoise.depth import with_noise
+from analyses._deep_denoisers import train_depth, with_noise
+from aotlens.denoise import GaussianMixtures, LinearSubspaces, Prompts, TrainingSettings
 from aotlens.denoise.training import sample_test_prompts
 
 SETTINGS = TrainingSettings(n_prompts=40, batch_size=20, n_context=9, n_epochs=3, n_test_prompts=6)
