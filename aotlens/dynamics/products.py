@@ -8,8 +8,10 @@ nothing that the model does, moves the split of the loss by more than half. So t
 with the gain w and the bias b of the norm before the layer folded in (gains are another such choice, so that "norms" is
 no entry). M(t) = (1 − t) M₀ + t M₁ has rank up to 2 · d_head, and is a head of that width, [(1 − t) Q₀, t Q₁] and
 [K₀, K₁], with the scale of scores that the model has. With `positions="qk"`, a row for each position, W_pos W_Q, stands
-below the bias: positions then belong to the heads that read them. An MSSA head's U Uᵀ and U W_O are two products. Of
-tied embeddings both ends are entries of their own.
+below the bias: positions then belong to the heads that read them. Rotary positions turn Q₀ and Q₁, K₀ and K₁ each by
+itself (R_δ ⊕ R_δ), so that every (1 − t) Q₀ R_δ K₀ᵀ + t Q₁ R_δ K₁ᵀ is a line; ALiBi adds the same at all t. An RMS norm
+has a gain and centres nothing. Heads that share keys or values have products of their own. An MSSA head's U Uᵀ and
+U W_O are two products. Of tied embeddings both ends are entries of their own.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from torch import Tensor
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.models.folding import folded_norm
 from aotlens.models.phi import apply_phi
+from aotlens.models.positions import PositionTerms
 from aotlens.models.traits import TRAITS
 
 #: Largest difference between a model's own loss and that of its products, as a share of the loss.
@@ -62,11 +65,6 @@ def products(model: AttentionOnlyTransformer, dtype: torch.dtype) -> Products:
             "a ledger is of models that predict their next token with patterns made of scores; this one reads "
             f"{cfg.read_in}, writes {cfg.read_out} and has phi={cfg.phi!r}."
         )
-    if cfg.norm not in ("layernorm", None) or cfg.positions not in ("learned", "qk", None):
-        raise ValueError(
-            "a ledger knows models with a layer norm before each layer or none, and with learned positions or none; "
-            f"this one has norm={cfg.norm!r} and positions={cfg.positions!r}."
-        )
     positions = None if model.pos_embed is None else model.pos_embed.W_pos.detach().to(dtype)
     layers = []
     for number, block in enumerate(model.blocks):
@@ -75,9 +73,9 @@ def products(model: AttentionOnlyTransformer, dtype: torch.dtype) -> Products:
         own = positions if cfg.positions == "qk" else None
         layers.append(
             Layer(
-                Q=_folded(attention.W_Q, attention.b_Q, gain, bias, own),
-                K=_folded(attention.W_K, attention.b_K, gain, bias, own),
-                V=_folded(attention.W_V, attention.b_V, gain, bias, None),
+                Q=_folded(model.W_Q[number], model.b_Q[number], gain, bias, own),
+                K=_folded(model.W_K[number], model.b_K[number], gain, bias, own),
+                V=_folded(model.W_V[number], model.b_V[number], gain, bias, None),
                 O=attention.W_O.detach().to(dtype),
                 b_O=model.b_O[number].detach().to(dtype),
                 mlp=None if block.mlp is None else _folded_mlp(block, cfg.norm is not None, dtype),
@@ -95,12 +93,10 @@ def products(model: AttentionOnlyTransformer, dtype: torch.dtype) -> Products:
     )
 
 
-def _folded(weight: Tensor, own_bias: Tensor | None, gain: Tensor, bias: Tensor, positions: Tensor | None) -> Tensor:
+def _folded(weight: Tensor, own_bias: Tensor, gain: Tensor, bias: Tensor, positions: Tensor | None) -> Tensor:
     """[w ⊙ W; b W + b_own; W_pos W], `[head, d_model + 1 (+ n_ctx), d_head]`."""
     weight = weight.detach().to(gain.dtype)
-    row = (bias @ weight)[:, None]
-    if own_bias is not None:
-        row = row + own_bias.detach().to(gain.dtype)[:, None]
+    row = (bias @ weight)[:, None] + own_bias.detach().to(gain.dtype)[:, None]
     parts = [gain[:, None] * weight, row]
     return torch.cat(parts if positions is None else [*parts, positions @ weight], dim=1)
 
@@ -111,7 +107,8 @@ def _folded_mlp(block: Any, normed: bool, dtype: torch.dtype) -> tuple[Tensor, T
                    for b, width in ((block.mlp.b_in, W_in.shape[1]), (block.mlp.b_out, W_out.shape[1])))  # fmt: skip
     if not normed:
         return torch.cat([W_in, b_in[None]]), W_out, b_out
-    gain, bias = block.ln2.w.detach().to(dtype), block.ln2.b.detach().to(dtype)
+    gain = block.ln2.w.detach().to(dtype) + block.ln2.offset
+    bias = torch.zeros_like(gain) if block.ln2.b is None else block.ln2.b.detach().to(dtype)
     return torch.cat([gain[:, None] * W_in, (bias @ W_in + b_in)[None]]), W_out, b_out
 
 
@@ -134,6 +131,7 @@ class Between:
             different = [name for name in shapes[0] if shapes[0][name] != shapes[1][name]]
             raise ValueError(f"expected two snapshots of one model, got two that differ in {', '.join(different)}.")
         self.visible = earlier.visible_keys(tokens.shape[1], None, earlier.device)
+        self.order = PositionTerms.of(self.cfg, torch.arange(tokens.shape[1], device=earlier.device)[None], dtype)
         self.entries = entries(earlier)
         self._activation = None if self.cfg.attn_only else earlier.blocks[0].mlp.activation
         self._place = {name: index for index, name in enumerate(self.entries)}
@@ -195,14 +193,20 @@ class Between:
         qk, ov = (
             place[[self._place[f"{number}.{head} {kind}"] for head in heads]][:, None, None] for kind in ("QK", "OV")
         )
-        q = torch.cat([(1 - qk) * self._read(x, before.Q), qk * self._read(x, after.Q)], -1)
-        k = torch.cat([self._read(x, before.K), self._read(x, after.K)], -1)
+        q = torch.cat([(1 - qk) * self._turned(x, before.Q), qk * self._turned(x, after.Q)], -1)
+        k = torch.cat([self._turned(x, before.K), self._turned(x, after.K)], -1)
         v = torch.cat([(1 - ov) * self._read(x, before.V), ov * self._read(x, after.V)], -1)
         scores = q @ k.mT * self.cfg.score_scale
+        if self.order.bias is not None:
+            scores = scores + self.order.bias
         if self.visible is not None:
             scores = scores.masked_fill(~self.visible, float("-inf"))
         z = apply_phi(self.cfg, scores, self.visible) @ v
         return torch.einsum("bhpk,hkd->bpd", z, torch.cat([before.O, after.O], 1))
+
+    def _turned(self, x: Tensor, weight: Tensor) -> Tensor:
+        """What heads read, as queries or keys: rotated by their positions."""
+        return self.order.rotated(self._read(x, weight).transpose(1, 2)).transpose(1, 2)
 
     def _read(self, x: Tensor, weight: Tensor) -> Tensor:
         """`[batch, head, pos, d_head]`: what heads read of the normalised stream, the bias and the positions."""
@@ -214,6 +218,8 @@ class Between:
     def _normalised(self, stream: Tensor) -> Tensor:
         if self.cfg.norm is None:
             return stream
+        if self.cfg.norm == "rms":
+            return F.rms_norm(stream, stream.shape[-1:], eps=self.cfg.norm_eps)
         return F.layer_norm(stream, stream.shape[-1:], eps=self.cfg.norm_eps)
 
 

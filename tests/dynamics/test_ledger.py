@@ -17,6 +17,7 @@ from aotlens.dynamics import Ledger, ledger
 from aotlens.dynamics.ledger import integrate
 from aotlens.dynamics.products import Between
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from aotlens.models.positions import rotation
 from tests.messages import refused
 
 BASE: dict[str, Any] = dict(n_layers=2, d_model=12, n_heads=2, d_head=3, n_ctx=10, d_vocab=17)
@@ -25,6 +26,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "mssa": {"attention": "mssa", "bias": True},
     "tied": {"attention": "mssa", "tied_output": True, "step_size": 0.5, "norm": None},
     "qk positions": {"positions": "qk"},
+    "rotary": {"positions": "rotary", "norm": "rms", "n_kv_heads": 1, "d_head": 4},
+    "rotary MSSA": {"positions": "rotary", "attention": "mssa", "rotary": {"dim": 2}, "bias": True, "d_head": 4},
+    "ALiBi": {"positions": "alibi", "d_mlp": 8, "norm": "rms"},
     "mlp": {"d_mlp": 8, "bias": True},
     "tied embeddings": {"tied_embeddings": True, "phi": "linear"},
 }
@@ -163,6 +167,19 @@ def test_another_factorisation_of_a_snapshot_changes_nothing() -> None:
     one, two = (ledger([earlier, end], tokens()) for end in (later, other))
     np.testing.assert_allclose(one.parts, two.parts, atol=1e-10)
     assert np.abs(one.parts).max() > 0.1
+
+
+def test_turning_the_pairs_of_a_rotary_head_changes_nothing() -> None:
+    earlier, later = pair(positions="rotary", norm="rms", d_head=4)
+    other = copy.deepcopy(later)
+    turn = rotation(other.cfg, torch.tensor(1.3, dtype=torch.float64))
+    for block in other.blocks:
+        for weight in (block.attn.W_Q, block.attn.W_K):
+            weight.copy_(turn(weight))
+    assert float((other(tokens()) - later(tokens())).abs().max()) < 1e-10
+    one, two = (ledger([earlier, end], tokens()) for end in (later, other))
+    np.testing.assert_allclose(one.parts, two.parts, atol=1e-10)
+    assert one.parts.shape[1] == len(one.entries) and "positions" not in one.entries
 
 
 def test_many_steps_sum_to_loss_change_allocation() -> None:
