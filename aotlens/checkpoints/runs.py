@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,7 +33,9 @@ class Run:
     steps: tuple[int, ...]
     """Of which there are weights, in order."""
     is_external: bool = False
-    """Whether each step is a folder that another program wrote."""
+    """Whether each step is a folder, or a revision on the Hugging Face hub, that another program wrote."""
+    revisions: Mapping[int, str] | None = None
+    """By step, those of `name`, a repository on the hub; None for a folder."""
     device: str | torch.device = "auto"
     """Where models are put."""
 
@@ -47,8 +49,12 @@ class Run:
         """The model after `step` updates. Raises CheckpointError, with the nearest steps, where there is none."""
         return load(self.source(step), self.device)
 
-    def source(self, step: int) -> Path:
+    def source(self, step: int) -> Path | str:
         """What `aotlens.load` takes for the model of that step. Raises CheckpointError where there is none."""
+        if self.revisions is not None:
+            if step not in self.revisions:
+                raise CheckpointError(f"{self.name}: expected one of the steps {self.steps}, got {step}.")
+            return f"{self.name}@{self.revisions[step]}"
         if not self.is_external:
             require_step(self.folder, step)
             return self.folder.with_name(f"{self.folder.name}@{step}")
@@ -77,9 +83,12 @@ class Run:
 def load_run(folder: str | Path, device: str | torch.device = "auto") -> Run:
     """The run that trained a checkpoint, by its name or folder, or a folder that others filled by step.
 
-    The latter holds a folder a step (`step1000/`, `checkpoint-1000/`), each of which `aotlens.load` opens. Raises
-    CheckpointError for a checkpoint without snapshots and a folder without steps.
+    The latter holds a folder a step (`step1000/`, `checkpoint-1000/`), each of which `aotlens.load` opens.
+    `hf:OWNER/NAME` is a repository whose branches or tags are steps, as Pythia's; each is downloaded when it is loaded.
+    Raises CheckpointError for a checkpoint without snapshots and for a folder or a repository without steps.
     """
+    if str(folder).startswith("hf:"):
+        return _of_hub(str(folder), device)
     path = Path(folder).expanduser()
     if path.is_dir() and not is_checkpoint(path) and (steps := _step_folders(path)):
         name = path.resolve().name
@@ -91,6 +100,25 @@ def load_run(folder: str | Path, device: str | torch.device = "auto") -> Run:
     if not known:
         require_step(info.path, 0)
     return Run(name=info.name, folder=info.path, steps=tuple(known), device=device)
+
+
+def _of_hub(name: str, device: str | torch.device) -> Run:
+    from aotlens.interop.external.hub import step_revisions
+
+    try:
+        revisions = step_revisions(name.removeprefix("hf:"))
+    except ValueError as error:
+        raise CheckpointError(str(error)) from error
+    if not revisions:
+        raise CheckpointError(f"{name}: expected branches or tags named step1000 or checkpoint-1000, found none.")
+    return Run(
+        name=name,
+        folder=Path(name),
+        steps=tuple(sorted(revisions)),
+        is_external=True,
+        revisions=revisions,
+        device=device,
+    )
 
 
 def _step_folders(folder: Path) -> dict[int, Path]:

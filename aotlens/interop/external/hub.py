@@ -1,17 +1,23 @@
 """A repository of the Hugging Face hub as a folder of this machine: from its cache where it is there, or downloaded.
 
 `HF_HUB_OFFLINE=1` keeps everything to the cache. Only what a model needs is fetched: its configuration, its tokenizer
-and one kind of weights.
+and one kind of weights. `owner/name@revision` is a branch, a tag or a commit, as those in which Pythia's steps are.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from aotlens.interop.external.material import WEIGHT_FILES
 
-_REPO = re.compile(r"[\w.-]+/[\w.-]+")
+Answer = TypeVar("Answer")
+
+_REPO = re.compile(r"[\w.-]+/[\w.-]+(?:@[\w.][\w./-]*)?")
+#: Revisions that are a moment of a training run.
+_STEP = re.compile(r"(?:step|checkpoint)[-_]?([0-9]{1,12})", re.ASCII)
 _BESIDE = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "vocab.txt")
 #: Kinds of weights, best first; the first that a repository has is fetched.
 _KINDS = (
@@ -22,7 +28,7 @@ _KINDS = (
 
 
 def is_repository(name: object) -> bool:
-    """Whether `name` is written as `owner/name`."""
+    """Whether `name` is written as `owner/name` or `owner/name@revision`."""
     return isinstance(name, str) and _REPO.fullmatch(name) is not None
 
 
@@ -32,7 +38,7 @@ def fetch(repo: str, weights: str | None = None) -> Path:
     Raises `ValueError` for a repository that is gated, missing, unreachable or half downloaded, with what to do.
     """
     if not is_repository(repo):
-        raise ValueError(f"hf:{repo}: expected a repository written hf:OWNER/NAME.")
+        raise ValueError(f"hf:{repo}: expected a repository written hf:OWNER/NAME, or hf:OWNER/NAME@REVISION.")
     for kind in ((weights,),) if weights else _KINDS:
         folder = _snapshot(repo, [*_BESIDE, *kind])
         if any(path.is_file() for pattern in kind for path in folder.rglob(pattern)):
@@ -54,19 +60,44 @@ def fetch_tokenizer(repo: str) -> Path | None:
     return path if path.is_file() else None
 
 
+def step_revisions(repo: str) -> dict[int, str]:
+    """The branches and tags of a repository that are steps of a training run (`step1000`), by step; {} without any.
+
+    Asks the hub. Raises `ValueError` as `fetch`."""
+    import huggingface_hub
+
+    if not is_repository(repo) or "@" in repo:
+        raise ValueError(f"hf:{repo}: expected a repository written hf:OWNER/NAME.")
+    refs = _asked(repo, lambda: huggingface_hub.HfApi().list_repo_refs(repo))
+    names = [ref.name for ref in (*refs.branches, *refs.tags)]
+    return {int(match[1]): name for name in names if (match := _STEP.fullmatch(name))}
+
+
 def _snapshot(repo: str, patterns: list[str]) -> Path:
     import huggingface_hub
+
+    name, _, revision = repo.partition("@")
+    return _asked(
+        repo,
+        lambda: Path(huggingface_hub.snapshot_download(name, revision=revision or None, allow_patterns=patterns)),
+    )
+
+
+def _asked(repo: str, ask: Callable[[], Answer]) -> Answer:
+    """What the hub answers. Raises `ValueError` with what to do where it does not."""
     from huggingface_hub import errors
 
     advice = "Check the name and the network, or download it yourself and give the folder."
     try:
-        return Path(huggingface_hub.snapshot_download(repo, allow_patterns=patterns))
+        return ask()
     except errors.GatedRepoError as error:
         reason = "it is gated: accept its terms on huggingface.co, and log in with `hf auth login`"
         raise ValueError(f"hf:{repo}: {reason}.") from error
     except errors.RepositoryNotFoundError as error:
         reason = "there is no such repository, or it is private and this machine is not logged in (`hf auth login`)"
         raise ValueError(f"hf:{repo}: {reason}.") from error
+    except errors.RevisionNotFoundError as error:
+        raise ValueError(f"hf:{repo}: there is no such revision. Give a branch, a tag or a commit.") from error
     except errors.LocalEntryNotFoundError as error:
         raise ValueError(
             f"hf:{repo}: it is not in this machine's cache, and the hub could not be reached or HF_HUB_OFFLINE is set. "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import huggingface_hub
@@ -76,3 +77,40 @@ def test_what_the_hub_says(monkeypatch, kind, message):
     monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
     with pytest.raises(ValueError, match=f"hf:someone/model: {message}"):
         aotlens.load("hf:someone/model")
+
+
+class Api:
+    """The hub's list of a repository's branches and tags."""
+
+    def list_repo_refs(self, repo: str) -> Any:
+        names = {"someone/run": ["main", "step1000", "step0", "steps"], "someone/bare": ["main"]}
+        branches = [SimpleNamespace(name=name) for name in names[repo]]
+        return SimpleNamespace(branches=branches, tags=[SimpleNamespace(name="checkpoint-20")])
+
+
+@torch.no_grad()
+def test_revisions_are_the_steps_of_a_run(gpt2, tmp_path, monkeypatch):
+    asked: list[tuple[str, str | None]] = []
+
+    def download(repo: str, *, revision: str | None = None, allow_patterns: list[str]) -> str:
+        asked.append((repo, revision))
+        gpt2.save_pretrained(tmp_path / str(revision))
+        return str(tmp_path / str(revision))
+
+    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    run = aotlens.load_run("hf:someone/run", "cpu")
+    assert run.steps == (0, 20, 1000) and asked == []
+    torch.testing.assert_close(run[1000](TOKENS), gpt2(TOKENS).logits, rtol=1e-5, atol=1e-5)
+    assert set(asked) == {("someone/run", "step1000")}
+    aotlens.load("hf:someone/run@checkpoint-20", "cpu")
+    assert asked[-1] == ("someone/run", "checkpoint-20")
+    with refused("hf:someone/run", "(0, 20, 1000)", "got 7"):
+        run[7]
+    with refused("says no tokens"):
+        run.at(5)
+    Api.list_repo_refs = lambda self, repo: SimpleNamespace(branches=[], tags=[])  # type: ignore[method-assign]
+    with refused("hf:someone/bare", "step1000", "found none"):
+        aotlens.load_run("hf:someone/bare")
+    with refused("hf:OWNER/NAME"):
+        aotlens.load_run("hf:bare")
