@@ -23,7 +23,9 @@ from aotlens.commands.shared import (
 
 if TYPE_CHECKING:
     import numpy as np
+    from torch import Tensor
 
+    from aotlens.checkpoints import Run
     from aotlens.dynamics import Ledger, OverTraining
 
 
@@ -47,6 +49,13 @@ def film_command(
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a page that plays the film, which needs no network.")
     ] = None,
+    movie: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write all heads' maps over training as NAME.gif, or NAME.mp4 by ffmpeg."),
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option(help="What the maps of --movie are of; default: the first window's first 48 tokens.")
+    ] = None,
     csv: Csv = None,
     force: Force = False,
     device: Device = "auto",
@@ -61,8 +70,10 @@ def film_command(
     from aotlens.data import Encoding, open_corpus, spread_windows
     from aotlens.dynamics import film, ledger
 
-    for file in (csv, html):
+    for file in (csv, html, movie):
         check_csv(file, force)
+    if text is not None and movie is None:
+        raise ValueError("--text: expected beside --movie, whose maps it is read for.")
     if not with_ledger and (start, end) != (None, None):
         raise ValueError("--start and --end: expected beside --ledger, of which they are.")
     models, source = load_run(run, device), open_corpus(corpus)
@@ -78,6 +89,8 @@ def film_command(
 
         film_figure(measures).write_html(html, include_plotlyjs=True, config=DISPLAY, auto_play=False)
         print_text(f"{html}: a film of {several(len(models), 'snapshot')}")
+    if movie is not None:
+        _movie(models, last.to_tokens(text) if text is not None else tokens[:1, :48], measures, movie)
     if csv is not None:
         write_csv(measures.to_frame(), csv)
     else:
@@ -88,6 +101,16 @@ def film_command(
         with TokenBar("segments", lines=True) as bar:
             split = ledger(models, tokens, start=start, end=end, progress=bar)
         print_text(f"\n{_split(split)}")
+
+
+def _movie(run: Run, tokens: Tensor, measures: OverTraining, path: Path) -> None:
+    """The maps of all heads on a text at every step, above the loss."""
+    from aotlens.heads import attention_patterns
+    from aotlens.plots.moving import film_frames, save_film
+
+    patterns = (attention_patterns(model, tokens).pattern for model in run)
+    save_film(film_frames(patterns, measures.steps.tolist(), measures["loss"].tolist()), path)
+    print_text(f"{path}: {several(len(run), 'frame')}")
 
 
 def _best(values: np.ndarray) -> tuple[str, float]:

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 
 import aotlens
 from aotlens.checkpoints import CheckpointInfo, save_checkpoint
@@ -55,9 +56,12 @@ def test_table_events_ledger_and_page(
     text = page.read_text(encoding="utf-8")
     assert "Plotly.animate" in text or "addFrames" in text
     assert 'src="http' not in text, "it plays without a network"
+    movie = tmp_path / "film.gif"
     with pytest.raises(SystemExit) as ended:
-        main([*command, "--csv", str(csv)])
+        main([*command, "--csv", str(csv), "--movie", str(movie), "--text", "the cat sat"])
     assert not ended.value.code
+    with Image.open(movie) as frames:
+        assert (frames.n_frames, frames.format) == (13, "GIF")
     frame = pd.read_csv(csv)
     losses = frame[frame.measure == "loss"]
     assert losses.step.tolist() == list(range(13))
