@@ -12,9 +12,7 @@ import lzma
 import math
 import struct
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,7 +22,7 @@ ROUNDED = "steps from "
 #: Tensors of fewer weights, such as biases, are stored as they are.
 _FEWEST = 4096
 _MOST_XZ_BYTES = 128 * 2**20
-_LEVELS: dict[int, Any] = {1: np.int8, 2: np.int16, 4: np.int32}
+_LEVELS = {1: "int8", 2: "int16", 4: "int32"}
 _HEADER = struct.Struct("<fBB")  # step, bytes of a level, dimensions
 
 
@@ -48,6 +46,7 @@ def rounded(
 
 def _packed(tensor: Tensor, base: Tensor | None, error: float) -> Tensor | None:
     """A tensor's difference from `base` in steps, as bytes; None for one that is small or holds no floats."""
+    import numpy as np
     import torch
 
     if not tensor.is_floating_point() or tensor.numel() < _FEWEST:
@@ -68,6 +67,7 @@ def _packed(tensor: Tensor, base: Tensor | None, error: float) -> Tensor | None:
 def unpacked(packed: Tensor, base: Tensor | None) -> Tensor:
     """The float32 tensor of which `rounded` stored this. Raises ValueError, struct.error or lzma.LZMAError for what
     is none, and reads no more than its shape says."""
+    import numpy as np
     import torch
 
     data = packed.numpy().tobytes()

@@ -10,6 +10,7 @@ import typer
 
 from aotlens.commands.compare import windows_for_all
 from aotlens.commands.shared import (
+    MOST_NUMBER,
     MOST_ROWS,
     Csv,
     Device,
@@ -34,7 +35,7 @@ def universality_command(
     tokens: Annotated[int, typer.Option(min=8, max=4096, metavar="N", help="Tokens of each window.")] = 64,
     match: Annotated[str, typer.Option(help="Evidence that groups of heads are matched on.")] = "pattern",
     test: Annotated[str, typer.Option(help="Evidence that they are tested on.")] = "ov",
-    seed: Annotated[int, typer.Option(min=0, help="Of the permutations.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_NUMBER, help="Of the permutations.")] = 0,
     csv: Csv = None,
     force: Force = False,
     device: Device = "auto",

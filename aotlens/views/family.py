@@ -131,6 +131,9 @@ class Family:
 
     def of_model(self, model: Any, card: CheckpointInfo, **parameters: Any) -> tuple[Values, Workshop]:
         """A choice for a model in memory, and where its calls are run. Raises ValueError as `chosen`."""
+        from aotlens.models import require_ours
+
+        require_ours(model, "Family.of_model")
         info = replace(card, model=model.cfg.to_dict(), **_of_tokenizer(model, card))
         return self.chosen(info, **parameters), _Given(model)
 

@@ -23,7 +23,7 @@ def test_a_page_that_takes_a_prompt_has_its_key() -> None:
     takes = {name for name, fields in named.items() if fields.get("text", {}).get("prompt")}
     assert {"heads", "paths", "compare", "distillation"} <= takes
     # The text of a page of views is bounded by its parameter.
-    assert {name for name, fields in named.items() if "text" in fields} - takes == {"lens"}
+    assert {name for name, fields in named.items() if "text" in fields} - takes == {"lens", "training"}
 
 
 def test_a_long_text_is_kept_and_read_by_its_key(app: App) -> None:

@@ -141,7 +141,7 @@ def test_the_package_gives_its_names_when_asked() -> None:
         aotlens.nonsense  # noqa: B018
 
 
-BUNDLED = sorted(path for path in bundled_folder().iterdir() if path.is_dir()) if bundled_folder().is_dir() else []
+BUNDLED = sorted(path.parent for path in bundled_folder().glob("*/config.json"))
 
 
 @pytest.mark.parametrize("folder", BUNDLED, ids=[path.name for path in BUNDLED])

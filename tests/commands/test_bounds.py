@@ -81,13 +81,20 @@ def test_every_whole_number_has_a_limit(run: Run) -> None:
         ("generate", "small", "--text", "the", "--temperature", "inf"),
         ("compile", "none.safetensors", "--tolerance", "1", "--bound", "nan"),
         ("compile", "none.safetensors", "--bound", "1", "--tolerance", "inf"),
+        ("checkpoints", "compress", "small", "out", "--error", "nan"),
         ("train", "novels-2l-mhsa", "--dry-run", "--learning-rate", "nan"),
     ],
 )
 def test_numbers_that_are_none(run: Run, arguments: tuple[str, ...]) -> None:
     code, text, error = run(*arguments)
     assert code == 2 and text == "" and arguments[-2].strip("-").replace("-", "_") in error, error
-    assert {option for _, option, _ in numbers(float)} == {"--temperature", "--bound", "--tolerance", "--learning-rate"}
+    assert {option for _, option, _ in numbers(float)} == {
+        "--temperature",
+        "--bound",
+        "--tolerance",
+        "--learning-rate",
+        "--error",
+    }
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,8 @@
             if (!box || !shown) return {};
             if (!parts || parts.box !== box) parts = build(box);
             steps = JSON.parse(box.dataset.runs)[shown.checkpoint] ?? [];
-            parts.slider.max = Math.max(0, steps.length - 1);
+            if (!steps.length) return {};
+            parts.slider.max = steps.length - 1;
             const wanted = shown.step === "" ? steps.at(-1) : Number(shown.step);
             const nearest = steps.reduce((best, each, index) => (Math.abs(each - wanted) < Math.abs(steps[best] - wanted) ? index : best), 0);
             const same = was && was.checkpoint === shown.checkpoint && was.text === shown.text && box.dataset.step;
