@@ -3,12 +3,10 @@
     aotlens sweep analyses/recipes/formation.toml --out DIR     (the models and their snapshots; two hours of two cores)
     python -m analyses.circuit_formation RUN ... --corpus dir:PATH [--ledger BOOKS ...] [--page docs/training-film.md]
 
-Each RUN is a run with snapshots named KIND-SEED, or a film of one that was saved (NAME.safetensors). Of every snapshot
-(`aotlens.dynamics.film`, on 16 held-out windows of 256 tokens and on random tokens that come twice) five curves: the
-previous-token score of the best head of the first layer; the largest K-composition of the second layer's heads with the
-first's; the copying score and the induction score of the best head of the second layer; and by how much the loss of
-random tokens is smaller when they come again. Two moments of each: when it leaves the band of its beginning for good
-(`change_point`), and when it has made half of its whole change for good. Orders are by paired t of log steps over
+Each RUN is a run with snapshots named KIND-SEED, or a film of one that was saved (NAME.safetensors): what
+`aotlens.dynamics.film` measures of every snapshot on 16 held-out windows of 256 tokens and on random tokens that come
+twice, of which `film_curves` are the events here, but for the loss. Two moments of each: when it leaves the band of its
+beginning for good (`change_point`), and when it is half-way (`half_way`). Orders are by paired t of log steps over
 seeds, with Holm's correction over the pairs of a kind. BOOKS are ledgers that were saved, of the loss on random tokens
 that come twice, from step 100 to 1,460.
 
@@ -28,12 +26,20 @@ import numpy as np
 from analyses._claims import markdown, parser
 from analyses._outcomes import ROOT, of_run
 from aotlens import load_run
-from aotlens.data import hold_out, open_corpus, validation_windows
-from aotlens.data.token_file import TokenFile
-from aotlens.dynamics import ChangePoint, Ledger, OverTraining, change_point, film, order_of_events
+from aotlens.commands.compare import windows_for_all
+from aotlens.dynamics import (
+    ChangePoint,
+    Ledger,
+    OverTraining,
+    change_point,
+    film,
+    film_curves,
+    half_way,
+    order_of_events,
+)
 from aotlens.results import load
 
-EVENTS = ("copying", "gain on repeats", "k composition", "previous token", "induction")
+EVENTS = ("copying", "gain on repeated tokens", "k composition", "previous token", "induction")
 #: Roles of heads in a ledger: the first-layer head that attends to the token before most, and the second layer's.
 ROLES = (
     "previous-token head QK",
@@ -44,37 +50,27 @@ ROLES = (
 )
 
 
-def curves(measures: OverTraining) -> dict[str, np.ndarray]:
-    """The curve of each event, `[step]`."""
-    motifs = measures.results[0].motifs
-    scores, copying, composition = measures["motif_scores"], measures["copying"], measures["composition"]
-    return {
-        "copying": copying[:, 1:].max((1, 2)),
-        "gain on repeats": measures["repeated_gain"],
-        "k composition": np.nanmax(composition[:, 1], axis=(1, 2)),
-        "previous token": scores[:, motifs.index("previous_token"), 0].max(1),
-        "induction": scores[:, motifs.index("induction"), 1:].max((1, 2)),
-    }
-
-
 #: What counts as having formed: of a score, a tenth of its range; of the gain, half a nat; of composition, .02.
-LEAST_CHANGE = {"copying": 0.1, "gain on repeats": 0.5, "k composition": 0.02, "previous token": 0.1, "induction": 0.1}
+LEAST_CHANGE = {
+    "copying": 0.1,
+    "gain on repeated tokens": 0.5,
+    "k composition": 0.02,
+    "previous token": 0.1,
+    "induction": 0.1,
+}
 MOMENTS = ("leaves its beginning", "half-way")
 
 
 def moments(measures: OverTraining) -> dict[str, tuple[ChangePoint, ChangePoint]]:
     """Of each event when it leaves its beginning for good, and when it is half-way for good; step None for both where
-    the curve does not change, or by less than `LEAST_CHANGE` from its first tenth to its last."""
+    the curve does not change, or by less than `LEAST_CHANGE`."""
     found = {}
-    steps, tenth = list(map(int, measures.steps)), max(1, len(measures.steps) // 10)
-    for name, curve in curves(measures).items():
-        change = change_point(steps, curve)
-        low, high = curve[:tenth].mean(), curve[-tenth:].mean()
-        if change.step is None or abs(high - low) < LEAST_CHANGE[name]:
-            found[name] = (dataclasses.replace(change, step=None, after=None),) * 2
-            continue
-        place = int(np.flatnonzero((curve - low) / (high - low) < 0.5).max()) + 1
-        found[name] = (change, dataclasses.replace(change, step=steps[place], after=steps[place - 1]))
+    curves = film_curves(measures)
+    for name in EVENTS:
+        change, half = (when(measures.steps, curves[name]) for when in (change_point, half_way))
+        if abs(curves[name][-5:].mean() - curves[name][:5].mean()) < LEAST_CHANGE[name] or half.step is None:
+            change = half = dataclasses.replace(change, step=None, after=None)
+        found[name] = (change, half)
     return found
 
 
@@ -82,7 +78,7 @@ def events_table(by_kind: Mapping[str, Sequence[OverTraining]]) -> str:
     """A row an event of a kind: seeds in which it happened, its two moments, and the curve's mean at the end."""
     rows = []
     for kind, runs in by_kind.items():
-        changes, ends = [moments(run) for run in runs], [curves(run) for run in runs]
+        changes, ends = [moments(run) for run in runs], [film_curves(run) for run in runs]
         for event in EVENTS:
             pairs = [change[event] for change in changes if change[event][0].step is not None]
             last = [float(end[event][-5:].mean()) for end in ends]
@@ -153,11 +149,7 @@ def film_of(source: str, corpus: str | None) -> OverTraining:
     if corpus is None:
         raise ValueError(f"{source}: expected --corpus, of which each run is measured on the held-out documents.")
     run = load_run(source, "cpu")
-    model = run[run.steps[-1]]
-    opened, split = hold_out(open_corpus(corpus), tuple(model.card.corpus["validation"]))
-    path = Path(source).with_name("validation.bin")
-    held_out = TokenFile.build(opened.documents(split.validation), model.tokenizer, path)
-    return film(run, validation_windows(held_out, 256, max_windows=16), n_random=0)
+    return film(run, windows_for_all([run[run.steps[-1]]], corpus, 16, 256), n_random=0)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -18,6 +18,7 @@ import aotlens
 from analyses._claims import markdown, parser
 from analyses._outcomes import ROOT, of_run
 from aotlens.commands.compare import windows_for_all
+from aotlens.conventions import head_name
 from aotlens.heads import Universality, universality
 
 HEADER = ("kind", "matched", "tested", "mean", "permuted: mean ± sd", "p", "layer 0", "layer 1")
@@ -39,7 +40,7 @@ def group_rows(kind: str, result: Universality) -> list[tuple[object, ...]]:
     for group in result.groups:
         if len(group.heads) >= len(result.models) - 1:
             heads = dict(group.heads)
-            names = ", ".join(f"{heads[name][0]}.{heads[name][1]}" if name in heads else "–" for name in result.models)
+            names = ", ".join(head_name(heads[name]) if name in heads else "–" for name in result.models)
             rows.append((kind, names, f"{group.matched:.2f}", f"{group.tested:.2f} ± {group.se:.2f}", f"{group.q:.2g}"))
     return rows
 

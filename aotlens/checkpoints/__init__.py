@@ -10,7 +10,7 @@
     reading.py   load_folder, verify
     snapshots.py weights at moments of a run, beside its checkpoint, as differences where that is smaller
     rounding.py  weights as whole numbers of steps
-    compressing.py compress_run: a run's snapshots rounded, in a twentieth of the room
+    compressing.py compress_run: a run's snapshots rounded, in a tenth of the room
     catalog.py   bundled, home and given folders; load by name
     external.py   models that others saved: loaded, or brought in as checkpoints
     runs.py      load_run: a run's snapshots as models, or those that others saved by step

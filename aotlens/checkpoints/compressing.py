@@ -17,9 +17,10 @@ from aotlens.checkpoints.snapshots import (
     snapshot_file,
     snapshot_steps,
     snapshots_folder,
+    write_snapshot,
 )
 from aotlens.conventions import Progress
-from aotlens.files import contents_hash, write_record
+from aotlens.files import contents_hash
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,7 +32,7 @@ class CompressedRun:
 
     folder: Path
     error: float
-    """By how much rounding moved the weights of a tensor, as a share of their root mean square."""
+    """By how much rounding moved the weights of a tensor, as a share of their root mean square, unless told."""
     n_snapshots: int
     bytes_before: int
     bytes_after: int
@@ -39,8 +40,8 @@ class CompressedRun:
 
 
 def compress_run(
-    checkpoint: Path,
-    out: Path,
+    checkpoint: str | Path,
+    out: str | Path,
     *,
     error: float = 0.05,
     errors: Mapping[str, float] | None = None,
@@ -49,14 +50,15 @@ def compress_run(
 ) -> CompressedRun:
     """Copy a checkpoint with its snapshots to `out`, the snapshots' weights rounded, the checkpoint's own as they are.
 
-    `error` is the root mean square of what rounding adds to a tensor's weights, as a share of theirs: a larger one
-    takes less room (about log₂ of it in bits a weight) and costs more of the loss, which is to be measured. `errors`
-    are other ones for tensors by their names, such as `embed.W_E`, of which most costs least; `steps` are the snapshots
-    to copy, or all of them. Raises
-    `CheckpointError` for a run without snapshots and an `out` that exists, `ValueError` for an error that is not
-    between 0 and .5.
+    `error` is the root mean square of what rounding adds to a tensor's weights, as a share of theirs: one twice as
+    large takes about a bit a weight less and costs more of the loss, which is to be measured. `errors` are other ones
+    for tensors by their names, such as `embed.W_E`, of which most costs least; `steps` are the snapshots to copy, all
+    of them unless told.
+
+    Raises `CheckpointError` for a run without snapshots or a step that it lacks, and for an `out` that exists;
+    `ValueError` for an error that is not between 0 and .5 and for an unknown tensor. Nothing is written then.
     """
-    own = dict(errors or {})
+    checkpoint, out, own = Path(checkpoint), Path(out), dict(errors or {})
     for each in (error, *own.values()):
         if not 0 < each <= 0.5:
             raise ValueError(f"error={each}: expected a share of the weights above 0 and at most 0.5.")
@@ -66,26 +68,21 @@ def compress_run(
     chosen = there if steps is None else sorted({*steps})
     for step in chosen:
         require_step(checkpoint, step)
+    names = list(read_snapshot(checkpoint, there[0]).tensors)
+    if unknown := sorted(set(own) - set(names)):
+        raise ValueError(f"errors: expected names of tensors, got {unknown[0]!r}; there are {', '.join(names)}.")
     if taken := [path for path in (out, snapshots_folder(out)) if is_taken(path)]:
         raise CheckpointError(f"{taken[0]} exists already; choose another folder, or remove it.")
     shutil.copytree(checkpoint, out)
+    by_tensor = {name: own.get(name, error) for name in names}
     last: Mapping[str, Tensor] = {}
     for place, step in enumerate(chosen):
         snapshot = read_snapshot(checkpoint, step)
-        if unknown := sorted(set(own) - set(snapshot.tensors)):
-            raise ValueError(
-                f"errors: expected names of tensors, got {unknown[0]!r}; there are {sorted(snapshot.tensors)}."
-            )
-        stored, last = rounded(snapshot.tensors, last, {name: own.get(name, error) for name in snapshot.tensors})
-        about = {
-            "schema_version": 1,
-            "step": step,
-            "tokens": snapshot.tokens,
-            "base": chosen[place - 1] if place else None,
-            "sha256": contents_hash(last, {}),
-            "rounding_error": error,
-        }
-        write_record(snapshot_file(out, step), "snapshot", stored, about)
+        stored, last = rounded(snapshot.tensors, last, by_tensor)
+        write_snapshot(
+            out, step, stored, tokens=snapshot.tokens, base=chosen[place - 1] if place else None,
+            sha256=contents_hash(last, {}), rounding_error=max(by_tensor.values()),
+        )  # fmt: skip
         if progress is not None:
             progress(place + 1, len(chosen))
     before, after = (sum(snapshot_file(run, step).stat().st_size for step in chosen) for run in (checkpoint, out))

@@ -1,4 +1,4 @@
-"""Snapshots in a twentieth of the room: weights rounded to multiples of a step, and stored as whole numbers of steps.
+"""Snapshots in a tenth of the room: weights rounded to multiples of a step, and stored as whole numbers of steps.
 
 The step of a tensor is √12 · `error` times the root mean square of its weights, so that rounding moves them by `error`
 of that. What is rounded is the difference from the *rounded* snapshot before, so that errors do not add up: every
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 ROUNDED = "steps from "
 #: Tensors of fewer weights, such as biases, are stored as they are.
 _FEWEST = 4096
-_MOST_XZ_BYTES = 128 * 2**20
+#: Bytes of the numbers of one tensor, and of what unpacking them takes beside that.
+_MOST_BYTES, _MOST_XZ_BYTES = 2**30, 2**27
 _LEVELS = {1: "int8", 2: "int16", 4: "int32"}
 _HEADER = struct.Struct("<fBB")  # step, bytes of a level, dimensions
 
@@ -45,13 +46,13 @@ def rounded(
 
 
 def _packed(tensor: Tensor, base: Tensor | None, error: float) -> Tensor | None:
-    """A tensor's difference from `base` in steps, as bytes; None for one that is small or holds no floats."""
+    """A tensor's difference from `base` in steps, as bytes; None for one that is small or not of float32."""
     import numpy as np
     import torch
 
-    if not tensor.is_floating_point() or tensor.numel() < _FEWEST:
+    if tensor.dtype != torch.float32 or tensor.numel() < _FEWEST:
         return None
-    weights = tensor.float().numpy()
+    weights = tensor.numpy()
     step = np.float32(math.sqrt(12) * error * math.sqrt(float(np.square(weights, dtype=np.float64).mean())))
     if step == 0:
         return None
@@ -76,7 +77,7 @@ def unpacked(packed: Tensor, base: Tensor | None) -> Tensor:
     length = math.prod(shape)
     if width not in _LEVELS or not math.isfinite(step) or (base is not None and tuple(base.shape) != shape):
         raise ValueError(f"numbers of {width} bytes of shape {list(shape)}")
-    if length > 2**31:
+    if length * width > _MOST_BYTES:
         raise ValueError(f"{length:,} weights in a tensor")
     unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MOST_XZ_BYTES)
     raw = unpacker.decompress(data[_HEADER.size + 8 * n_dimensions :], length * width)

@@ -49,7 +49,8 @@ class Snapshot:
     sha256: str
     """Of the weights."""
     rounding_error: float
-    """How far rounding has moved the weights, as a share of their root mean square; 0 where they are exact."""
+    """How far rounding has moved the weights of a tensor at most, as a share of their root mean square; 0: they are
+    exact."""
     tensors: Mapping[str, Tensor]
     """The model's state dict, on the CPU."""
 
@@ -81,6 +82,26 @@ def snapshot_file(checkpoint: Path, step: int) -> Path:
     return snapshots_folder(checkpoint) / f"step-{step:09d}.safetensors"
 
 
+def write_snapshot(
+    checkpoint: Path,
+    step: int,
+    stored: Mapping[str, Tensor],
+    *,
+    tokens: int,
+    base: int | None,
+    sha256: str,
+    rounding_error: float = 0.0,
+) -> None:
+    """Write the file of a step: what is `stored` of it, from which step it is a difference, and the SHA-256 of the
+    weights that it restores. Raises CheckpointError for a disk that does not take it."""
+    about = {"schema_version": _VERSION, "step": step, "tokens": tokens, "base": base, "sha256": sha256}
+    about |= {"rounding_error": rounding_error} if rounding_error else {}
+    try:
+        write_record(snapshot_file(checkpoint, step), _KIND, stored, about)
+    except OSError as error:
+        raise CheckpointError(f"the snapshot of step {step} could not be written: {error}") from error
+
+
 class SnapshotWriter:
     """Adds snapshots to a run's folder, each as a difference from the one before it where that is smaller."""
 
@@ -101,18 +122,13 @@ class SnapshotWriter:
         if self._last is not None and step <= self._last.step:
             return
         tensors = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state.items()}
-        about = {"schema_version": _VERSION, "step": step, "tokens": tokens, "base": None}
         sha256 = contents_hash(tensors, {})
         stored: Mapping[str, Tensor] = tensors
         if self._last is not None and self._since_whole + 1 < WHOLE_EVERY:
             stored = _differences(tensors, self._last.tensors)
         is_whole = all(name in tensors for name in stored)
-        if not is_whole and self._last is not None:
-            about["base"] = self._last.step
-        try:
-            write_record(snapshot_file(self._checkpoint, step), _KIND, stored, {**about, "sha256": sha256})
-        except OSError as error:
-            raise CheckpointError(f"the snapshot of step {step} could not be written: {error}") from error
+        base = None if is_whole or self._last is None else self._last.step
+        write_snapshot(self._checkpoint, step, stored, tokens=tokens, base=base, sha256=sha256)
         self._since_whole = 0 if is_whole else self._since_whole + 1
         self._last = Snapshot(step=step, tokens=tokens, sha256=sha256, rounding_error=0.0, tensors=tensors)
 
@@ -173,6 +189,8 @@ def read_snapshot(checkpoint: Path, step: int) -> Snapshot:
 #: The weights of the snapshots that were read last, by their files: the next is mostly a difference from one of them.
 _recent: dict[tuple[str, int, int], Mapping[str, Tensor]] = {}
 _N_RECENT = 2
+#: Bytes of weights that are kept so, at most; of larger models each is read from its whole chain.
+_MOST_RECENT_BYTES = 2**27
 
 
 def _identity(checkpoint: Path, step: int) -> tuple[str, int, int]:
@@ -185,6 +203,8 @@ def _identity(checkpoint: Path, step: int) -> tuple[str, int, int]:
 
 
 def _keep(identity: tuple[str, int, int], tensors: Mapping[str, Tensor]) -> None:
+    if sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) > _MOST_RECENT_BYTES:
+        return
     _recent.pop(identity, None)
     _recent[identity] = tensors
     for oldest in list(_recent)[:-_N_RECENT]:

@@ -22,6 +22,7 @@ from aotlens.commands.shared import (
     table,
     write_csv,
 )
+from aotlens.conventions import head_name
 
 
 def universality_command(
@@ -66,7 +67,7 @@ def universality_command(
     print_text(table(lines))
     lines = [("in", *result.models, match, test, "q")]
     for group in result.groups:
-        heads = {name: f"{head[0]}.{head[1]}" for name, head in group.heads}
+        heads = {name: head_name(head) for name, head in group.heads}
         alike = (f"{group.matched:.2f}", f"{group.tested:.2f}", f"{group.q:.2g}")
         lines.append((str(len(group.heads)), *(heads.get(name, "") for name in result.models), *alike))
     print_text(f"\n{table(lines)}")

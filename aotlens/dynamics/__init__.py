@@ -9,8 +9,8 @@ ledger.py         the change of the loss, split by circuit
 
 from __future__ import annotations
 
-from aotlens.dynamics.events import ChangePoint, EventOrder, change_point, order_of_events
-from aotlens.dynamics.film import Measures, film, film_events, measure_model
+from aotlens.dynamics.events import ChangePoint, EventOrder, change_point, half_way, order_of_events
+from aotlens.dynamics.film import Measures, film, film_curves, film_events, measure_model
 from aotlens.dynamics.ledger import Ledger, ledger
 from aotlens.dynamics.over_training import OverTraining, over_training
 
@@ -22,7 +22,9 @@ __all__ = [
     "OverTraining",
     "change_point",
     "film",
+    "film_curves",
     "film_events",
+    "half_way",
     "ledger",
     "measure_model",
     "order_of_events",

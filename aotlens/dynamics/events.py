@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -74,7 +74,7 @@ def change_point(
         raise ValueError(f"expected a value at each of at least 12 steps, got {len(steps)} steps and {n} values.")
     if not np.isfinite(curve).all():
         raise ValueError("expected finite values; leave out the snapshots at which nothing was measured.")
-    k = max(_LEAST, math.ceil(_FIRST * n))
+    k = _tenth(n)
     half = _ERRORS * curve[:k].std(ddof=1) / math.sqrt(k)
     low, high = curve[:k].mean() - half, curve[:k].mean() + half
     side = np.where(curve > high, 1, np.where(curve < low, -1, 0))
@@ -93,6 +93,32 @@ def change_point(
         low=float(low),
         high=float(high),
     )
+
+
+def half_way(
+    steps: Sequence[int] | np.ndarray, values: Sequence[float] | np.ndarray, *, n_random: int = 199, seed: int = 0
+) -> ChangePoint:
+    """When a curve has made half of its whole change, from the mean of its first tenth of snapshots to that of its
+    last, for good: the first snapshot after which all are nearer to the end. A curve leaves its beginning for reasons
+    of its own, and this is when most of what it becomes is there.
+
+    The rest is of `change_point`, whose `step` has to be some: a flat curve has no half. Raises `ValueError` as that.
+    """
+    change = change_point(steps, values, n_random=n_random, seed=seed)
+    if change.step is None:
+        return change
+    curve = np.asarray(values, dtype=np.float64)
+    low, high = curve[: _tenth(len(curve))].mean(), curve[-_tenth(len(curve)) :].mean()
+    ahead = (curve - low) * (high - low) >= (high - low) ** 2 / 2
+    place = len(curve) - int(np.argmin(ahead[::-1]))
+    if place == len(curve):  # the last one has fallen back
+        return replace(change, step=None, after=None)
+    return replace(change, step=int(steps[place]), after=int(steps[place - 1]))
+
+
+def _tenth(n: int) -> int:
+    """How many of n snapshots are the first, or the last."""
+    return max(_LEAST, math.ceil(_FIRST * n))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

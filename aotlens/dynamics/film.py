@@ -111,22 +111,24 @@ def film(
     return over_training(run, measure_model, steps=steps, progress=progress, n_random=n_random, **settings)
 
 
-def film_events(measures: OverTraining) -> dict[str, ChangePoint]:
-    """When the film's chief measures change (`change_point`), those of heads by their largest over heads: the loss, the
-    gain on repeated tokens, the previous-token and induction scores, K-composition and copying.
-
-    Raises `ValueError` for fewer than 12 snapshots.
-    """
-    motifs = measures.results[0].motifs
+def film_curves(measures: OverTraining) -> dict[str, np.ndarray]:
+    """The film's chief measures over training, `[step]`: the loss, the gain on repeated tokens, and of heads the
+    largest previous-token score, induction score, K-composition, and copying score (of those after the first layer,
+    which read what other heads wrote, where there are any)."""
+    motifs, scores = measures.results[0].motifs, measures["motif_scores"]
     curves = {"loss": measures["loss"], "gain on repeated tokens": measures["repeated_gain"]}
     for name in ("previous_token", "induction"):
         if name in motifs:
-            curves[name.replace("_", " ")] = np.nanmax(measures["motif_scores"][:, motifs.index(name)], axis=(1, 2))
-    composition = measures["composition"]
-    if composition.shape[2] > 1:
-        curves["k composition"] = np.nanmax(composition[:, 1, 1:], axis=(1, 2))
-    curves["copying"] = np.nanmax(measures["copying"], axis=(1, 2))
-    return {name: change_point(measures.steps.tolist(), curve) for name, curve in curves.items()}
+            curves[name.replace("_", " ")] = np.nanmax(scores[:, motifs.index(name)], axis=(1, 2))
+    later = slice(1 if scores.shape[2] > 1 else 0, None)
+    if later.start:
+        curves["k composition"] = np.nanmax(measures["composition"][:, 1, later], axis=(1, 2))
+    return curves | {"copying": np.nanmax(measures["copying"][:, later], axis=(1, 2))}
+
+
+def film_events(measures: OverTraining) -> dict[str, ChangePoint]:
+    """When each of `film_curves` changes (`change_point`). Raises `ValueError` for fewer than 12 snapshots."""
+    return {name: change_point(measures.steps, curve) for name, curve in film_curves(measures).items()}
 
 
 @torch.no_grad()

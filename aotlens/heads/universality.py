@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from aotlens.conventions import Head, Progress, require_seed, require_whole
+from aotlens.conventions import Head, Progress, head_name, require_seed, require_whole
 from aotlens.heads.likeness import on_text, texts_alike, weights_alike
 from aotlens.heads.matching import require_same_tokens
 from aotlens.heads.reader import HeadReader, TokenSequences
@@ -97,7 +97,7 @@ class Universality(Result):
 
     @property
     def headline(self) -> str:
-        place = int(self.p.argmin())
+        place = self.tests.index(self.grouped_by) if self.grouped_by in self.tests else 0
         matched, tested = self.tests[place]
         everywhere = sum(len(group.heads) == len(self.models) and group.q <= 0.05 for group in self.groups)
         chance = f"permuted {self.null_mean[place]:.3f}, p = {self.p[place]:.2g}"
@@ -107,13 +107,19 @@ class Universality(Result):
             f"{everywhere} groups of heads are in {n} of {n} models"
         )
 
+    def of(self, evidence: str) -> Float64[np.ndarray, "head head"]:
+        """The similarities of one kind of evidence. Raises `ValueError` for an unknown one."""
+        if evidence not in EVIDENCE:
+            raise ValueError(f"{evidence!r}: expected one of {', '.join(EVIDENCE)}.")
+        return self.similarity[EVIDENCE.index(evidence)]
+
     def to_frame(self) -> pd.DataFrame:
         """A row a group: its size, its heads by model, `matched`, `tested`, `se`, `q`."""
         import pandas as pd
 
         rows = []
         for group in self.groups:
-            named = {name: f"{head[0]}.{head[1]}" for name, head in group.heads}
+            named = {name: head_name(head) for name, head in group.heads}
             heads = {name: named.get(name, "") for name in self.models}
             rows.append({"models": len(group.heads), **heads, "matched": group.matched, "tested": group.tested,
                          "se": group.se, "q": group.q})  # fmt: skip
@@ -155,15 +161,15 @@ class KindComparison(Result):
     """Of each model of the first kind, the mean over the others of its kind."""
     second: Float64[np.ndarray, "test second"]
     p: Float64[np.ndarray, " test"]
-    """Two-sided, of the rank sums of models. Those of one kind share their pairs, which the test takes no account of;
-    with 3 + 3 models it cannot go below .1, with 5 + 5 it reaches .008."""
+    """Two-sided, of the rank sums of models, each test by itself. Models of one kind share their pairs, which the test
+    takes no account of; with 3 + 3 models it cannot go below .1, with 5 + 5 it reaches .008."""
 
     @property
     def headline(self) -> str:
-        place = int(self.p.argmin())
-        means = f"{self.first[place].mean():.3f} and {self.second[place].mean():.3f}"
-        verdict = f"p = {self.p[place]:.2g}" if self.p[place] <= 0.05 else f"undecided (p = {self.p[place]:.2g})"
-        return f"{self.kinds[0]} and {self.kinds[1]}, {' to '.join(self.tests[place])}: {means}, {verdict}"
+        means = f"{self.first[0].mean():.3f} and {self.second[0].mean():.3f}"
+        verdict = f"p = {self.p[0]:.2g}" if self.p[0] <= 0.05 else f"undecided (p = {self.p[0]:.2g})"
+        matched, tested = self.tests[0]
+        return f"{self.kinds[0]} and {self.kinds[1]}, matched by {matched}, {tested}: {means}, {verdict}"
 
     def to_frame(self) -> pd.DataFrame:
         """A row a test: `matched`, `tested`, the mean of each kind, `p`."""
@@ -190,9 +196,10 @@ def universality(
     is a head within its layer: models are taken as they are, and nothing is said of others; `HeadGroup.se` is over
     models. `progress(done, total)` counts models, and then pairs of them.
 
-    Time for n models of h heads: O(n² d_vocab (h d_head)²) in float64, and for each head a pass over `tokens` from its
-    layer on. Raises `ValueError` for fewer than two models, for models that do not take the same tokens, and for
-    unknown evidence.
+    Time for n models of h heads: O(n² d_vocab (h d_head)²) in float64, and for each head a pass over `tokens`.
+
+    Raises `ValueError` for fewer than two models, for models that do not take the same tokens, and for unknown
+    evidence.
     """
     require_whole("n_permutations", n_permutations, 19)
     for name, model in models.items():

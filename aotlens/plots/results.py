@@ -160,16 +160,13 @@ def matching(result: HeadMatching, *, by: str | None = None, theme: Theme = "lig
 
 def universality(result: Universality, *, by: str | None = None, theme: Theme = "light") -> go.Figure:
     """How alike every two heads of all models are by one evidence (that of the groups), groups side by side."""
-    evidence = ("ov", "qk", "pattern", "content", "written", "effect")
-    chosen = result.grouped_by[0] if by is None else by
-    if chosen not in evidence:
-        raise ValueError(f"plot: no evidence {by!r}; there are {', '.join(evidence)}.")
+    evidence = result.grouped_by[0] if by is None else by
     keys = [(result.models[place], head) for place, head in zip(result.model, result.heads, strict=True)]
     grouped = [keys.index(key) for group in result.groups for key in group.heads]
     order = grouped + [place for place in range(len(keys)) if place not in set(grouped)]
-    names = [f"{keys[place][0]} {keys[place][1][0]}.{keys[place][1][1]}" for place in order]
-    values = result.similarity[evidence.index(chosen)][np.ix_(order, order)]
-    return matrix_map(values, names, names, quantity=chosen, row_title="head", column_title="head", theme=theme)
+    names = [f"{keys[place][0]} {head_name(keys[place][1])}" for place in order]
+    values = result.of(evidence)[np.ix_(order, order)]
+    return matrix_map(values, names, names, quantity=evidence, row_title="head", column_title="head", theme=theme)
 
 
 def each_head(result: EachHead, *, theme: Theme = "light") -> go.Figure:

@@ -145,6 +145,12 @@ class Family:
         return replace(find_checkpoint(checkpoint), name=checkpoint) if isinstance(checkpoint, str) else checkpoint
 
 
+def first_token(info: CheckpointInfo) -> int | None:
+    """The token that texts of random tokens begin with, as `aotlens.data.windows.probe_start` has it: 0 where there is
+    no tokenizer."""
+    return 0 if info.tokenizer_sha256 is None and info.start_token is None else info.start_token
+
+
 class _Given(Workshop):
     """Where calls are run with one model that is there."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aotlens.conventions import ABLATIONS
 from aotlens.views.calls import Call, Load, call, make
-from aotlens.views.family import Choice, Family
+from aotlens.views.family import Choice, Family, first_token
 from aotlens.views.view import About, Parameter, View
 
 if TYPE_CHECKING:
@@ -43,9 +43,7 @@ class Chosen:
 
 
 def _values(info: CheckpointInfo, **chosen: Any) -> Chosen:
-    # As `aotlens.data.windows.probe_start` has it: 0 where there is no tokenizer.
-    start = 0 if info.tokenizer_sha256 is None and info.start_token is None else info.start_token
-    return Chosen(checkpoint=info.name, model=info.model, start=start, **chosen)
+    return Chosen(checkpoint=info.name, model=info.model, start=first_token(info), **chosen)
 
 
 def _ends(model: Mapping[str, Any]) -> str | None:

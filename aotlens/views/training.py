@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aotlens.views.calls import Call, Load, call, make
-from aotlens.views.family import Choice, Family, TextParameter
+from aotlens.views.family import Choice, Family, TextParameter, first_token
 from aotlens.views.view import About, View
 
 if TYPE_CHECKING:
@@ -64,8 +64,7 @@ def steps_of(info: CheckpointInfo) -> list[int]:
 
 
 def _values(info: CheckpointInfo, **chosen: Any) -> Chosen:
-    start = 0 if info.tokenizer_sha256 is None and info.start_token is None else info.start_token
-    return Chosen(checkpoint=info.name, model=info.model, start=start, **chosen)
+    return Chosen(checkpoint=info.name, model=info.model, start=first_token(info), **chosen)
 
 
 def _film(chosen: Chosen) -> Call:

@@ -12,7 +12,7 @@ from analyses import circuit_formation
 from aotlens.dynamics import Ledger, Measures, OverTraining
 
 STEPS = np.arange(0, 1200, 20)
-AT = {"copying": 200, "gain on repeats": 800, "k composition": 400, "previous token": 600, "induction": 760}
+AT = {"copying": 200, "gain on repeated tokens": 800, "k composition": 400, "previous token": 600, "induction": 760}
 
 
 def made_up(seed: int, at: dict[str, int]) -> OverTraining:
@@ -35,7 +35,7 @@ def made_up(seed: int, at: dict[str, int]) -> OverTraining:
             Measures(
                 loss=5.0,
                 in_context=0.0,
-                repeated_gain=float(curves["gain on repeats"][place]),
+                repeated_gain=float(curves["gain on repeated tokens"][place]),
                 loss_by_position=np.zeros(4),
                 motifs=("previous_token", "induction"),
                 motif_scores=np.stack([values["previous token"], values["induction"]]),
@@ -65,7 +65,11 @@ def test_the_order_over_seeds_is_that_of_the_curves() -> None:
     runs = [made_up(seed, {name: step + 10 * seed for name, step in AT.items()}) for seed in range(5)]
     text = circuit_formation.order_text("x", runs)
     half_way = text.partition("*half-way*")[2]
-    for pair in ("copying before k composition", "k composition before previous token", "previous token before gain"):
+    for pair in (
+        "copying before k composition",
+        "k composition before previous token",
+        "previous token before gain on",
+    ):
         assert pair in half_way
     assert "before copying" not in text
     assert "5 of 5" in circuit_formation.events_table({"x": runs})

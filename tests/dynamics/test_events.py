@@ -7,7 +7,7 @@ import pytest
 import scipy.signal
 import scipy.stats
 
-from aotlens.dynamics import ChangePoint, change_point, order_of_events
+from aotlens.dynamics import ChangePoint, change_point, half_way, order_of_events
 from tests.messages import refused
 
 
@@ -98,3 +98,17 @@ def test_order_of_events_is_that_of_scipy_with_intervals_against_it() -> None:
     assert missing.n_seeds[0, 1] == 1 and np.isnan(missing.factor[0, 1])
     with refused("two events", "a: 1"):
         order_of_events({"a": [at(1)]})
+
+
+def test_half_way_is_where_a_sigmoid_is_put_and_nowhere_on_a_flat_curve() -> None:
+    steps, generator = np.arange(0, 600, 10), np.random.default_rng(0)
+    for middle in (150, 300, 405):
+        for sign in (1, -1):
+            curve = sign / (1 + np.exp(-(steps - middle) / 15)) + 0.01 * generator.normal(size=60)
+            found = half_way(steps, curve)
+            assert found.step is not None and found.after is not None
+            assert found.after <= middle <= found.step and found.step - found.after == 10
+    assert half_way(steps, generator.normal(size=60)).step is None
+    back = 1 / (1 + np.exp(-(steps - 300) / 15.0))
+    back[-1] = 0.4  # half is not made for good
+    assert half_way(steps, back).step is None

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from aotlens.heads import Universality, universality
-from aotlens.heads.universality import EVIDENCE, TESTS
+from aotlens.heads import universality
+from aotlens.heads.universality import TESTS
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from tests.messages import refused, says
 from tests.small_models import SMALL, maker
@@ -41,10 +41,6 @@ def permuted(model: AttentionOnlyTransformer, order: list[int]) -> AttentionOnly
     return other
 
 
-def similarity(result: Universality, name: str) -> np.ndarray:
-    return result.similarity[EVIDENCE.index(name)]
-
-
 @torch.no_grad()
 def test_similarities_are_what_they_are_said_to_be() -> None:
     models = {"a": make(seed=0), "b": make(seed=1)}
@@ -71,10 +67,10 @@ def test_similarities_are_what_they_are_said_to_be() -> None:
     for name, rows in (("pattern", attention), ("content", content)):
         flat = np.stack([row.ravel() for row in rows])
         flat /= np.linalg.norm(flat, axis=1, keepdims=True)
-        np.testing.assert_allclose(similarity(result, name), flat @ flat.T, atol=1e-5)
-    np.testing.assert_allclose(similarity(result, "effect"), np.corrcoef(effects), atol=1e-6)
+        np.testing.assert_allclose(result.of(name), flat @ flat.T, atol=1e-5)
+    np.testing.assert_allclose(result.of("effect"), np.corrcoef(effects), atol=1e-6)
     overlap = [[np.sum(p * q) / 4 for q in written] for p in written]
-    np.testing.assert_allclose(similarity(result, "written"), overlap, atol=1e-6)
+    np.testing.assert_allclose(result.of("written"), overlap, atol=1e-6)
 
 
 def test_the_same_model_with_permuted_heads_is_found_whole() -> None:
@@ -136,6 +132,8 @@ def test_kinds_are_compared_over_models_or_left_undecided() -> None:
 
 
 def test_what_cannot_be_compared_is_refused() -> None:
+    with refused("'motif'", "written"):
+        universality({"a": make(), "b": make(seed=1)}, TOKENS, n_permutations=19).of("motif")
     with refused("at least two models", "got a"):
         universality({"a": make()}, TOKENS)
     with refused("grouped_by", "'motif'"):

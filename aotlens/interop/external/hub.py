@@ -29,7 +29,7 @@ _KINDS = (
 
 def is_repository(name: object) -> bool:
     """Whether `name` is written as `owner/name` or `owner/name@revision`."""
-    return isinstance(name, str) and _REPO.fullmatch(name) is not None
+    return isinstance(name, str) and _REPO.fullmatch(name) is not None and ".." not in name
 
 
 def fetch(repo: str, weights: str | None = None) -> Path:

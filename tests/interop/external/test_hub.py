@@ -55,8 +55,9 @@ def test_not_in_the_cache(cache):
         aotlens.load("hf:someone/small-gpt2")
     with refused("hf:gpt2", "hf:OWNER/NAME"):
         aotlens.load("hf:gpt2")
-    with refused("hf:OWNER/NAME"):
-        aotlens.load("hf:../../etc")
+    for name in ("hf:../../etc", "hf:someone/small-gpt2@../../etc"):
+        with refused("hf:OWNER/NAME"):
+            aotlens.load(name)
 
 
 @pytest.mark.parametrize(
