@@ -94,7 +94,8 @@ def write_snapshot(
 ) -> None:
     """Write the file of a step: what is `stored` of it, from which step it is a difference, and the SHA-256 of the
     weights that it restores. Raises CheckpointError for a disk that does not take it."""
-    about = {"schema_version": _VERSION, "step": step, "tokens": tokens, "base": base, "sha256": sha256}
+    about: dict[str, Any] = {"schema_version": _VERSION, "step": step, "tokens": tokens, "base": base}
+    about["sha256"] = sha256
     about |= {"rounding_error": rounding_error} if rounding_error else {}
     try:
         write_record(snapshot_file(checkpoint, step), _KIND, stored, about)
