@@ -169,7 +169,7 @@ def test_plots_knows_results_as_types_only_and_no_model():
         for found in imports(path)
         if not found.type_checking
         and (
-            unit_of_import(found.module) not in (None, "plots", "conventions")
+            unit_of_import(found.module) not in (None, "plots", "conventions", "files")
             or found.module.partition(".")[0] in HEAVY
         )
     ]

@@ -144,12 +144,12 @@ def _rows(measures: OverTraining) -> list[tuple[str, ...]]:
 
 def _events(measures: OverTraining) -> str:
     """When each measure leaves the band of its first snapshots for good."""
-    from aotlens.dynamics import film_events
+    from aotlens.dynamics.events import LEAST_SNAPSHOTS
 
-    if len(measures.steps) < 12:
-        return "Change points need at least 12 snapshots."
+    if not measures.events:
+        return f"Change points need at least {LEAST_SNAPSHOTS} snapshots."
     rows = [("measure (largest over heads)", "leaves its first values between steps", "segmented fit begins at", "p")]
-    for name, change in film_events(measures).items():
+    for name, change in measures.events.items():
         between = "no change" if change.step is None else f"{change.after:,} and {change.step:,}"
         onset = "" if change.onset is None else f"{change.onset:,}"
         rows.append((name, between, onset, f"{change.p:.3f}"))

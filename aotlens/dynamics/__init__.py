@@ -10,7 +10,7 @@ ledger.py         the change of the loss, split by circuit
 from __future__ import annotations
 
 from aotlens.dynamics.events import ChangePoint, EventOrder, change_point, half_way, order_of_events
-from aotlens.dynamics.film import Measures, film, film_curves, film_events, measure_model
+from aotlens.dynamics.film import Measures, film, film_curves, measure_model
 from aotlens.dynamics.ledger import Ledger, ledger
 from aotlens.dynamics.over_training import OverTraining, over_training
 
@@ -23,7 +23,6 @@ __all__ = [
     "change_point",
     "film",
     "film_curves",
-    "film_events",
     "half_way",
     "ledger",
     "measure_model",

@@ -18,6 +18,8 @@ from aotlens.results import Result
 if TYPE_CHECKING:
     import pandas as pd
 
+#: Snapshots that a change point takes.
+LEAST_SNAPSHOTS = 12
 #: Share of the snapshots that the band is made of, and how many at least.
 _FIRST, _LEAST = 0.1, 5
 #: Half the band's width, in standard errors.
@@ -70,8 +72,10 @@ def change_point(
     require_whole("n_random", n_random, 19)
     curve = np.asarray(values, dtype=np.float64)
     n = len(curve)
-    if curve.ndim != 1 or n != len(steps) or n < 12:
-        raise ValueError(f"expected a value at each of at least 12 steps, got {len(steps)} steps and {n} values.")
+    if curve.ndim != 1 or n != len(steps) or n < LEAST_SNAPSHOTS:
+        raise ValueError(
+            f"expected a value at each of at least {LEAST_SNAPSHOTS} steps, got {len(steps)} steps and {n} values."
+        )
     if not np.isfinite(curve).all():
         raise ValueError("expected finite values; leave out the snapshots at which nothing was measured.")
     k = _tenth(n)

@@ -14,7 +14,7 @@ from torch import Tensor
 from aotlens.checkpoints import Run, load
 from aotlens.circuits import all_compositions, ov_circuit, spectrum
 from aotlens.conventions import Progress
-from aotlens.dynamics.events import ChangePoint, change_point
+from aotlens.dynamics.events import LEAST_SNAPSHOTS, ChangePoint, change_point
 from aotlens.dynamics.over_training import OverTraining, over_training
 from aotlens.evaluate import repeat_losses
 from aotlens.heads import motif_scores
@@ -71,6 +71,13 @@ class Measures(Result):
         modes = ("q", "k", "v")
         return {"motif_scores": self.motifs, "composition": modes, "composition_p": modes}
 
+    @staticmethod
+    def events(measures: OverTraining) -> dict[str, ChangePoint]:
+        """When each of `film_curves` changes (`change_point`); nothing for too few snapshots."""
+        if len(measures.steps) < LEAST_SNAPSHOTS:
+            return {}
+        return {name: change_point(measures.steps, curve) for name, curve in film_curves(measures).items()}
+
     @property
     def headline(self) -> str:
         induction = self.motif_scores[self.motifs.index("induction")] if "induction" in self.motifs else None
@@ -124,11 +131,6 @@ def film_curves(measures: OverTraining) -> dict[str, np.ndarray]:
     if later.start:
         curves["k composition"] = np.nanmax(measures["composition"][:, 1, later], axis=(1, 2))
     return curves | {"copying": np.nanmax(measures["copying"][:, later], axis=(1, 2))}
-
-
-def film_events(measures: OverTraining) -> dict[str, ChangePoint]:
-    """When each of `film_curves` changes (`change_point`). Raises `ValueError` for fewer than 12 snapshots."""
-    return {name: change_point(measures.steps, curve) for name, curve in film_curves(measures).items()}
 
 
 @torch.no_grad()

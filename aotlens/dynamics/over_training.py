@@ -26,6 +26,8 @@ from aotlens.results.saved import save as save_result
 if TYPE_CHECKING:
     import pandas as pd
 
+    from aotlens.dynamics.events import ChangePoint
+
 #: Changes when what is kept of an analysis is no longer what it would give now.
 _CACHE_VERSION = 1
 
@@ -53,6 +55,13 @@ class OverTraining(Result):
     def names(self) -> tuple[str, ...]:
         """What `self[name]` takes: fields or keys whose values are numbers or arrays of numbers."""
         return tuple(name for name, value in _fields(self.results[0]).items() if _is_numeric(value))
+
+    @property
+    def events(self) -> dict[str, ChangePoint]:
+        """Change points by name, where the results say of what (`Measures.events`)."""
+        events: Callable[[OverTraining], dict[str, ChangePoint]] | None
+        events = getattr(self.results[0], "events", None)
+        return {} if events is None else events(self)
 
     def __getitem__(self, name: str) -> np.ndarray:
         """The values of a field over training, `[step, ...]`. Raises `ValueError` for an unknown name."""

@@ -137,8 +137,9 @@ def training_lines(
 ) -> go.Figure:
     """Every number of the results over training, or with `of` the entries of that array.
 
-    With `log` the axis is logarithmic, and step 0 is left of step 1. Raises `ValueError` for an unknown name and for
-    more than `MOST_LINES` lines.
+    With `log` the axis is logarithmic, and step 0 is left of step 1. Of a film, the change points (`events`) are
+    dotted lines: all of them beside the losses, and beside a measure of heads its own. Raises `ValueError` for an
+    unknown name and for more than `MOST_LINES` lines.
     """
     curves = result.curves(of)
     if len(curves) > MOST_LINES:
@@ -158,4 +159,31 @@ def training_lines(
     figure.update_xaxes(title_text="step", type="log" if log else "linear")
     figure.update_yaxes(title_text=plotly_text((of or "").replace("_", " ")))
     figure.update_layout(legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"})
+    for row, (step, names) in enumerate(sorted(_events(result, of).items())):
+        x = max(float(step), 0.5) if log else float(step)
+        # An annotation takes the logarithm, and a line the step.
+        start, place, end = (np.log10(each) if log else each for each in (steps[0], x, steps[-1]))
+        figure.add_vline(x=x, line={"dash": "dot", "width": 1.2, "color": INK[theme]})
+        figure.add_annotation(
+            x=place, xanchor="left" if place < (start + end) / 2 else "right", y=1 - 0.08 * row, yanchor="top",
+            yref="paper", text=", ".join(names), showarrow=False, font={"size": 11, "color": INK[theme]},
+        )  # fmt: skip
     return figure
+
+
+#: The event that a measure of heads has a change point of.
+_EVENT_OF = {
+    "motif_scores/previous_token": "previous token",
+    "motif_scores/induction": "induction",
+    "composition/k": "k composition",
+    "copying": "copying",
+}
+
+
+def _events(result: OverTraining, of: str | None) -> dict[int, list[str]]:
+    """The events of a film by the step of their change point, which belong beside that measure."""
+    by_step: dict[int, list[str]] = {}
+    for name, change in result.events.items():
+        if change.step is not None and (of is None or _EVENT_OF.get(of) == name):
+            by_step.setdefault(change.step, []).append(name)
+    return by_step

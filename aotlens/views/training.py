@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from aotlens.conventions import as_head
 from aotlens.views.calls import Call, Load, call, make
 from aotlens.views.family import Choice, Family, TextParameter, first_token
 from aotlens.views.view import About, View
@@ -34,7 +36,7 @@ N_SEQUENCES, HALF_LENGTH = 16, 31
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """A run, a text, what is drawn of the film, and the step whose maps are shown."""
+    """A run, a text, what is drawn of the film, and the step and the head whose maps are shown."""
 
     checkpoint: str
     model: Mapping[str, Any]
@@ -44,6 +46,7 @@ class Chosen:
     text: str
     measure: str
     step: str
+    head: str
 
     @property
     def run(self) -> Call:
@@ -64,6 +67,8 @@ def steps_of(info: CheckpointInfo) -> list[int]:
 
 
 def _values(info: CheckpointInfo, **chosen: Any) -> Chosen:
+    if chosen["head"]:
+        as_head(chosen["head"], SimpleNamespace(n_layers=info.model["n_layers"], n_heads=info.model["n_heads"]))
     return Chosen(checkpoint=info.name, model=info.model, start=first_token(info), **chosen)
 
 
@@ -79,11 +84,11 @@ def _ledger(chosen: Chosen) -> Call:
 
 
 def _says_film(chosen: Chosen, result: OverTraining) -> str:
-    from aotlens.dynamics import film_events
+    from aotlens.dynamics.events import LEAST_SNAPSHOTS
 
-    if len(result.steps) < 12:
-        return f"{result.headline}. Change points need at least 12 snapshots."
-    changes = film_events(result)
+    changes = result.events
+    if not changes:
+        return f"{result.headline}. Change points need at least {LEAST_SNAPSHOTS} snapshots."
     changed = sorted(
         ((c.step, c.after, name) for name, c in changes.items() if c.step is not None and c.after is not None)
     )
@@ -106,7 +111,7 @@ FILM = View(
         "loss is at the end of the context than at its beginning, and on random tokens when they come again; of every "
         "head its motif scores, composition, copying score, and the norms of its circuits. A change point is the first "
         "snapshot after which a curve stays outside the band of its first tenth, and is named only where a flat curve "
-        "of as much autocorrelation rarely looks so (5%). Click on a curve to show the maps of its step.",
+        "of as much autocorrelation rarely looks so (5%). Click on a curve to show its step's maps, and its head's.",
         source="Olsson et al., In-context Learning and Induction Heads (2022): the phase change",
     ),
     call=_film,
@@ -114,7 +119,7 @@ FILM = View(
     file=lambda chosen: f"training-{chosen.checkpoint}-measures",
     drawn=lambda chosen: {} if chosen.measure == "losses" else {"of": chosen.measure},
     slow="snapshots",
-    picks="step = customdata",
+    picks="step = customdata; head = name",
 )
 LEDGER = View(
     name="ledger",
@@ -124,7 +129,7 @@ LEDGER = View(
         "of parts: QK and OV of every head, embedding, positions, read-out, MLPs. Each part is the integral of the "
         "gradient along straight lines between successive snapshots, in the products that heads act by, so that it "
         "does not depend on how their weights are factored. The parts sum to the change up to the residual that is "
-        "said. Click on an area to show the maps of its step.",
+        "said. Click on an area to show its step's maps, and its head's.",
         formula="ΔL = Σ_g ∫ ∂L/∂θ_g · dθ_g",
         source="Lan et al., LCA: Loss Change Allocation (2019), with exact integrals between snapshots",
     ),
@@ -132,7 +137,7 @@ LEDGER = View(
     caption=_says_ledger,
     file=lambda chosen: f"training-{chosen.checkpoint}-ledger",
     slow="segments",
-    picks="step = customdata",
+    picks="step = customdata; head = name",
 )
 
 FAMILY = Family(
@@ -144,6 +149,7 @@ FAMILY = Family(
         "text": TextParameter("Text", TEXT, lines=3),
         "measure": Choice("Measure", MEASURES),
         "step": TextParameter("Step of the maps", "", most=9, blank="the last"),
+        "head": TextParameter("Head of the large map", "", most=9, blank="the clearest"),
     },
     reads=lambda info: (
         (info.model.get("read_in", "tokens"), info.model.get("read_out", "tokens")) == ("tokens", "tokens")

@@ -120,8 +120,9 @@ class View:
     """Whether its figure is a strip of two or three lines."""
     picks: str = ""
     """`parameter = y.x`: which parameter of the family a click on the figure sets, to the first words of the point's
-    labels, as in "1.3" or "5"; `parameter += customdata`: a parameter that lists names, which the point's own joins,
-    or leaves where it is listed already; nothing where a click does nothing."""
+    labels, as in "1.3" or "5"; `parameter = name`: to the head in the trace's name, where there is one; `parameter +=
+    customdata`: a parameter that lists names, which the point's own joins, or leaves where it is listed already.
+    Several with semicolons between; nothing where a click does nothing."""
     slow: str = ""
     """What its call counts (`progress`), where that takes so long that it is started and watched; with a `cost`, where
     that is more than a request may take."""

@@ -133,7 +133,8 @@ def view_page(
         clicked = {panel: view for panel, view in views.items() if view.picks}
         if clicked:
             clicks = props("clickData", **{panel.replace("-", "_"): shell_ids.graph(panel) for panel in clicked})
-            controlled = values_of(**{name: ids[name] for name in {_picked(view): "" for view in clicked.values()}})
+            picked = dict.fromkeys(name for view in clicked.values() for name in _picked(view))
+            controlled = values_of(**{name: ids[name] for name in picked})
             pick = Browser("pick", inputs=clicks, state=controlled, outputs=controlled | clicks, at_first=False)
             app.wiring.register(app, "shell", pick)
         show_views(app, service.workshop, views, service.values, shown=ids["shown"], keys=ids["keys"], inputs={})
@@ -155,9 +156,9 @@ def view_page(
     )  # fmt: skip
 
 
-def _picked(view: View) -> str:
-    """The parameter that a click on the view's figure sets."""
-    return view.picks.split("=")[0].strip(" +")
+def _picked(view: View) -> list[str]:
+    """The parameters that a click on the view's figure sets."""
+    return [rule.split("=")[0].strip(" +") for rule in view.picks.split(";")]
 
 
 def _state(family: Family) -> type[Any]:

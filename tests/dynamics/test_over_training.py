@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -134,3 +135,30 @@ def test_the_films_measures(run: Run, tokens: torch.Tensor, tmp_path: Path, monk
         measure_model(aotlens.AttentionOnlyTransformer(aotlens.ModelConfig(
             n_layers=1, d_model=8, n_heads=1, d_head=4, n_ctx=8, read_in="vectors", read_out="vectors"
         )), tokens)  # fmt: skip
+
+
+def test_the_figure_of_a_film_marks_its_change_points(run: Run, tokens: torch.Tensor) -> None:
+    before = measure_model(run[STEPS[0]], tokens, n_random=0)
+    steps = np.geomspace(1, 10_000, 40).astype(np.int64)
+    noise = np.random.default_rng(0).normal(scale=0.01, size=(40, 2))
+
+    def at(place: int) -> Measures:
+        falls, copies = place >= 20, place >= 30
+        copying = np.full_like(before.copying, copies + noise[place, 0])
+        return replace(before, loss=5.0 - 3 * falls + noise[place, 1], repeated_gain=0.1, copying=copying)
+
+    result = OverTraining(run="r", analysis="film", steps=steps, tokens=None, results=tuple(map(at, range(40))))
+    assert {name: change.step for name, change in result.events.items() if change.step is not None} == {
+        "loss": steps[20],
+        "copying": steps[30],
+    }
+
+    def marked(**options: Any) -> dict[str, float]:
+        layout = aotlens.plot(result, **options).layout
+        assert len(layout.shapes) == len(layout.annotations)
+        return {each.text: line.x0 for each, line in zip(layout.annotations, layout.shapes, strict=True)}
+
+    assert marked() == {"loss": steps[20], "copying": steps[30]}
+    assert marked(of="copying") == {"copying": steps[30]} and marked(of="motif_scores/induction") == {}
+    on_log, on_linear = (aotlens.plot(result, log=log).layout.annotations[0].x for log in (True, False))
+    assert on_log == pytest.approx(np.log10(steps[20])) and on_linear == steps[20]

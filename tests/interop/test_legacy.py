@@ -287,7 +287,7 @@ def test_repositories_are_downloaded(write, tokenizer: Tokenizer, monkeypatch, t
     tokenizer.save(tokenizer_folder / "tokenizer.json")
     asked = []
 
-    def snapshot_download(repo: str, *, allow_patterns: list[str]) -> str:
+    def snapshot_download(repo: str, *, allow_patterns: list[str], revision: str | None) -> str:
         asked.append((repo, allow_patterns))
         return str(tokenizer_folder if repo == "someone/digits" else folder)
 
@@ -303,7 +303,7 @@ def test_repositories_are_downloaded(write, tokenizer: Tokenizer, monkeypatch, t
 
 
 def test_what_cannot_be_found(monkeypatch, tmp_path):
-    def offline(repo: str, *, allow_patterns: list[str]) -> str:
+    def offline(repo: str, *, allow_patterns: list[str], revision: str | None) -> str:
         raise OSError("no route to host")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)

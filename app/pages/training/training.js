@@ -6,7 +6,7 @@
     const AHEAD = 3; // steps that are fetched before they are asked for
     const FRAME = 120; // milliseconds of a step, when all are played
     const RESTS = 250;
-    let shown = null, steps = [], number = 0, timer = 0, rests = 0, parts = null, drawn = "", told = null;
+    let shown = null, steps = [], number = 0, timer = 0, rests = 0, parts = null, drawn = "", told = null, toldHead = null;
 
     const fetchMaps = aotlens.maps("/maps", (bytes) => Object.assign(customElements.get("aotlens-heads").parts.Maps.of(bytes), { most: 1 }), KEPT);
     const question = (step) => aotlens.address.format("heads", { checkpoint: `${shown.checkpoint}@${step}`, text: shown.text }).split("?")[1];
@@ -31,6 +31,10 @@
         const play = button("Play", "Play all steps", () => (timer ? pause() : start()));
         const row = element("div", { className: "training-row" }, play, button("‹", "Previous step", () => move(-1)), slider, button("›", "Next step", () => move(1)), step, links);
         const heads = element("aotlens-heads", {});
+        heads.addEventListener("heads", function ({ detail }) {
+            toldHead = detail.head.join(".");
+            aotlens.setProps("training-head", { value: toldHead });
+        });
         box.replaceChildren(row, says, heads);
         return { box, slider, step, says, links, play, heads };
     }
@@ -77,18 +81,27 @@
 
     function draw(maps) {
         const { heads } = parts, text = maps.tokens.join("");
-        if (!heads.heads || drawn !== text) heads.show(maps, maps.steps, maps.visible);
-        else heads.heads.set({ maps });
+        if (!heads.heads || drawn !== text) {
+            heads.show(maps, maps.steps, maps.visible);
+            choose();
+        } else heads.heads.set({ maps });
         drawn = text;
     }
 
+    // The head that was chosen, where the model has it.
+    function choose() {
+        const { heads } = parts.heads, head = shown.head.split(".").map(Number);
+        if (shown.head && heads && head[0] < heads.maps.layers && head[1] < heads.maps.heads) heads.set({ head });
+    }
+
     function tell(step) {
+        if (!parts.box.isConnected) return; // the page was left meanwhile
         const last = told = step === steps.at(-1) ? "" : String(step);
         if (shown.step !== last) aotlens.setProps("training-step", { value: last });
         const page = (name, label, fields) => element("a", { href: aotlens.address.format(name, fields), textContent: label });
         const checkpoint = `${shown.checkpoint}@${step}`;
         parts.links.replaceChildren(
-            page("heads", "Heads", { checkpoint, text: shown.text }), " ", page("circuits", "Circuits", { checkpoint }), " ",
+            page("heads", "Heads", { checkpoint, text: shown.text, head: shown.head || undefined }), " ", page("circuits", "Circuits", { checkpoint }), " ",
             page("compare", "Beside its end", { left: checkpoint, right: shown.checkpoint, text: shown.text }),
         );
     }
@@ -105,6 +118,7 @@
             const wanted = shown.step === "" ? steps.at(-1) : Number(shown.step);
             const nearest = steps.reduce((best, each, index) => (Math.abs(each - wanted) < Math.abs(steps[best] - wanted) ? index : best), 0);
             const same = was && was.checkpoint === shown.checkpoint && was.text === shown.text && box.dataset.step;
+            if (same && shown.head !== toldHead) choose();
             if (same && (timer || place() === nearest || shown.step === told)) return {}; // it has come from here
             parts.slider.value = nearest;
             customElements.whenDefined("aotlens-heads").then(show);

@@ -322,15 +322,19 @@
             const rule = plot && plot.layout.meta && plot.layout.meta.picks;
             if (!point || !rule) return {};
             const again = { [click[0]]: null }; // so that a click on the same place is a new one
-            const [name, axes] = rule.split(/\+?=/).map((part) => part.trim());
-            if (rule.includes("+=")) {
-                const item = point[axes];
-                const held = (clicks[name] || "").split(",").map((part) => part.trim()).filter(Boolean);
-                const others = held.filter((each) => each !== item);
-                const now = others.length < held.length ? others : [...held, item];
-                return item ? { ...again, [name]: now.join(", ") } : again;
+            for (const each of rule.split(";")) {
+                const [name, axes] = each.split(/\+?=/).map((part) => part.trim());
+                if (each.includes("+=")) {
+                    const item = point[axes];
+                    const held = (clicks[name] || "").split(",").map((part) => part.trim()).filter(Boolean);
+                    const others = held.filter((one) => one !== item);
+                    if (item) again[name] = (others.length < held.length ? others : [...held, item]).join(", ");
+                } else if (axes === "name") {
+                    const head = /\d+\.\d+/.exec(plot.data[point.curveNumber].name);
+                    if (head) again[name] = head[0];
+                } else again[name] = axes.split(".").map((axis) => String(point[axis]).split(" ")[0]).join(".");
             }
-            return { ...again, [name]: axes.split(".").map((axis) => String(point[axis]).split(" ")[0]).join(".") };
+            return again;
         },
         passOn: ({ shown, id }) => aotlens.passOn(id, shown),
 

@@ -99,16 +99,53 @@ def test_the_measures_are_started_and_a_click_on_the_curve_goes_to_its_step(open
     expect(page.locator("#training-measures-caption")).to_contain_text("12 snapshots", timeout=60_000)
     plot = page.locator("#training-measures-graph .js-plotly-plot")
     expect(plot.locator(".scatterlayer .trace")).to_have_count(6)
+    click_a_point(page, "measures", trace=4, point=4)
+    at_step(page, STEPS[4])
+    expect(page.locator(f"{FILM} aotlens-heads")).to_have_attribute("data-head", "1.1")
+
+
+def click_a_point(page: Page, panel: str, *, trace: int, point: int) -> None:
+    plot = page.locator(f"#training-{panel}-graph .js-plotly-plot")
     plot.scroll_into_view_if_needed()
-    x, y = page.evaluate(
-        "() => { const plot = document.querySelector('#training-measures-graph .js-plotly-plot');"
-        " const { xaxis, yaxis } = plot._fullLayout, trace = plot.calcdata[0][4], box = plot.getBoundingClientRect();"
-        " return [box.x + xaxis._offset + xaxis.c2p(trace.x), box.y + yaxis._offset + yaxis.c2p(trace.y)]; }"
+    x, y = plot.evaluate(
+        "(plot, [trace, point]) => { const { xaxis, yaxis } = plot._fullLayout, at = plot.calcdata[trace][point];"
+        " const box = plot.getBoundingClientRect();"
+        " return [box.x + xaxis._offset + xaxis.c2p(at.x), box.y + yaxis._offset + yaxis.c2p(at.s ?? at.y)]; }",
+        [trace, point],
     )
     page.mouse.move(x, y)
     expect(plot.locator(".hoverlayer .hovertext")).not_to_have_count(0)
     page.mouse.click(x, y)
-    at_step(page, STEPS[4])
+
+
+def test_a_click_on_the_ledger_shows_its_head_and_a_head_that_is_chosen_goes_along(open_page, made: App) -> None:
+    page = open_page(made.core.links.to("training", checkpoint="tiny-run", text=TEXT, head="0.1"))
+    at_step(page, STEPS[-1])
+    widget = page.locator(f"{FILM} aotlens-heads")
+    expect(widget).to_have_attribute("data-head", "0.1")
+    page.locator("#training-ledger").get_by_role("button", name="Start").click()
+    expect(page.locator("#training-ledger-caption")).to_contain_text("passes", timeout=60_000)
+    trace = page.evaluate(
+        "() => { const plot = document.querySelector('#training-ledger-graph .js-plotly-plot');"
+        " plot.on('plotly_click', ({ points }) => { window.clicked = points[0].data.name; });"
+        " return plot.data.findIndex(({ name }) => name === '1.0 OV'); }"
+    )
+    click_a_point(page, "ledger", trace=trace, point=6)
+    at_step(page, STEPS[6])
+    # Areas end close to each other: plotly says which one the click was on.
+    head, circuit = page.evaluate("() => window.clicked").split()
+    assert head != "0.1" and circuit in ("QK", "OV")
+    expect(widget).to_have_attribute("data-head", head)
+    expect(page).to_have_url(re.compile(f"head={head}"))
+    widget.get_by_role("button", name="0.1").first.click()
+    expect(page).to_have_url(re.compile("head=0.1"))
+    expect(page.get_by_role("link", name="Heads", exact=True).last).to_have_attribute("href", re.compile("head=0.1"))
+
+
+def test_a_head_that_is_not_there_is_said(open_page, made: App) -> None:
+    page = open_page(made.core.links.to("training", checkpoint="tiny-run", text=TEXT, head="7.0"))
+    at_step(page, STEPS[-1])
+    expect(page.locator("#training-measures")).to_contain_text("head 7.0: this model has layers 0 to 1")
 
 
 def test_without_runs_the_page_says_how_to_make_one(open_page, made: App) -> None:
