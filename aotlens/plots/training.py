@@ -110,13 +110,14 @@ def ledger_areas(result: Ledger, *, log: bool = True, theme: Theme = "light") ->
     so_far = np.vstack([np.zeros(len(result.entries)), result.parts.cumsum(0)])
     figure = go.Figure(layout=base_layout(theme))
     for index, place in enumerate(np.argsort(so_far[-1], kind="stable")):
-        for sign, values in ((-1, np.minimum(so_far[:, place], 0)), (1, np.maximum(so_far[:, place], 0))):
-            if not values.any() and (sign == 1 or so_far[:, place].any()):
-                continue
+        below, above = np.minimum(so_far[:, place], 0), np.maximum(so_far[:, place], 0)
+        areas = [(-1, below)] if below.any() or not above.any() else []
+        areas += [(1, above)] if above.any() else []
+        for sign, values in areas:
             figure.add_scatter(
                 x=steps, y=values, name=plotly_text(result.entries[place]), stackgroup=str(sign), mode="lines",
                 line={"width": 0.5, "color": LINES[theme][index % len(LINES[theme])]}, customdata=result.steps.tolist(),
-                legendgroup=result.entries[place], hovertemplate="step %{customdata:,}: %{y:+.4f} nats a token",
+                legendgroup=result.entries[place], showlegend=sign == areas[0][0], hovertemplate="step %{customdata:,}: %{y:+.4f} nats a token",
             )  # fmt: skip
     figure.add_scatter(
         x=steps, y=result.losses - result.losses[0], name="change of the loss", mode="lines",
@@ -156,16 +157,17 @@ def training_lines(
             line={"color": LINES[theme][index % len(LINES[theme])], "width": 1.6},
             hovertemplate="step %{customdata:,}: %{y:.4g}",
         )  # fmt: skip
-    figure.update_xaxes(title_text="step", type="log" if log else "linear")
+    ends = [np.log10(each) if log else each for each in (steps[0], steps[-1])]
+    figure.update_xaxes(title_text="step", type="log" if log else "linear", range=ends if len(steps) > 1 else None)
     figure.update_yaxes(title_text=plotly_text((of or "").replace("_", " ")))
     figure.update_layout(legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"})
     for row, (step, names) in enumerate(sorted(_events(result, of).items())):
         x = max(float(step), 0.5) if log else float(step)
         # An annotation takes the logarithm, and a line the step.
-        start, place, end = (np.log10(each) if log else each for each in (steps[0], x, steps[-1]))
+        place = np.log10(x) if log else x
         figure.add_vline(x=x, line={"dash": "dot", "width": 1.2, "color": INK[theme]})
         figure.add_annotation(
-            x=place, xanchor="left" if place < (start + end) / 2 else "right", y=1 - 0.08 * row, yanchor="top",
+            x=place, xanchor="left" if place < sum(ends) / 2 else "right", y=1 - 0.08 * row, yanchor="top",
             yref="paper", text=", ".join(names), showarrow=False, font={"size": 11, "color": INK[theme]},
         )  # fmt: skip
     return figure
