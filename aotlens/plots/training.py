@@ -117,7 +117,8 @@ def ledger_areas(result: Ledger, *, log: bool = True, theme: Theme = "light") ->
             figure.add_scatter(
                 x=steps, y=values, name=plotly_text(result.entries[place]), stackgroup=str(sign), mode="lines",
                 line={"width": 0.5, "color": LINES[theme][index % len(LINES[theme])]}, customdata=result.steps.tolist(),
-                legendgroup=result.entries[place], showlegend=sign == areas[0][0], hovertemplate="step %{customdata:,}: %{y:+.4f} nats a token",
+                legendgroup=result.entries[place], showlegend=sign == areas[0][0],
+                hovertemplate="step %{customdata:,}: %{y:+.4f} nats a token",
             )  # fmt: skip
     figure.add_scatter(
         x=steps, y=result.losses - result.losses[0], name="change of the loss", mode="lines",
