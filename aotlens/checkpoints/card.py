@@ -33,11 +33,15 @@ _LABELS = {
     "n_channels": "channels of an image",
     "d_in": "width of what is read",
     "class_token": "[CLS]",
+    "distillation_token": "distillation token",
     "read_out": "writes",
     "d_out": "width of what is written",
     "pooling": "pooling",
 }
-_OF_ENDS = {"patches": ("image_size", "patch_size", "n_channels", "class_token"), "vectors": ("d_in", "class_token")}
+_OF_ENDS = {
+    "patches": ("image_size", "patch_size", "n_channels", "class_token", "distillation_token"),
+    "vectors": ("d_in", "class_token"),
+}
 
 
 def _shape(info: CheckpointInfo) -> str:

@@ -149,7 +149,7 @@ def _small_input(cfg: ModelConfig) -> Tensor:
     """One short input of the kind that the model reads: ids that are spread over the vocabulary, or alternating ±1."""
     import torch
 
-    length = min(cfg.n_ctx - cfg.class_token, 8)
+    length = min(cfg.n_ctx - cfg.n_before, 8)
     if cfg.read_in == "tokens":
         assert cfg.d_vocab is not None
         return (torch.arange(length)[None] * max(1, cfg.d_vocab // 8)) % cfg.d_vocab

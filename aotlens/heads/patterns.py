@@ -155,10 +155,10 @@ def _names(model: AttentionOnlyTransformer, ids: Tensor, n_pos: int) -> tuple[st
     cfg = model.cfg
     if cfg.read_in == "tokens":
         return () if model.tokenizer is None else tuple(model.tokenizer.str_tokens(ids.tolist()))
-    numbers = range(n_pos - cfg.class_token)
+    numbers = range(n_pos - cfg.n_before)
     columns = (cfg.image_size or 0) // (cfg.patch_size or 1)
     names = [f"{i // columns}, {i % columns}" if cfg.read_in == "patches" else str(i) for i in numbers]
-    return tuple(["[CLS]", *names] if cfg.class_token else names)
+    return (*("[CLS]", "[distillation]")[: cfg.n_before], *names)
 
 
 _HOOKS = (hook_names.PATTERN, hook_names.SCORES, hook_names.V)

@@ -143,6 +143,8 @@ class ModelConfig:
     """Channels of an image."""
     class_token: bool = False
     """Prepend a learned [CLS] vector (patches and vectors only)."""
+    distillation_token: bool = False
+    """A second learned vector after [CLS], as DeiT has."""
     logit_cap: float | None = None
     """c of logits c · tanh(logit / c) (Gemma 2)."""
     pooling: Pooling | None = "first"
@@ -159,6 +161,11 @@ class ModelConfig:
         config_checks.check(self)
 
     # What the rest of the code asks, derived once.
+
+    @property
+    def n_before(self) -> int:
+        """Positions before the first patch or vector: [CLS] and the distillation token, where there are these."""
+        return self.class_token + self.distillation_token
 
     @property
     def score_scale(self) -> float:

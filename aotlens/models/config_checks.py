@@ -26,7 +26,16 @@ _CHOICES: dict[str, tuple[object, ...]] = {
 REQUIRED_SIZES = ("n_layers", "d_model", "n_heads", "d_head", "n_ctx")
 _SIZES = (*REQUIRED_SIZES, "n_kv_heads", "d_vocab", "d_mlp", "d_in", "d_out", "image_size", "patch_size", "n_channels")
 
-_SWITCHES = ("tied_output", "causal", "bias", "tied_embeddings", "class_token", "gated_mlp", "parallel")
+_SWITCHES = (
+    "tied_output",
+    "causal",
+    "bias",
+    "tied_embeddings",
+    "class_token",
+    "distillation_token",
+    "gated_mlp",
+    "parallel",
+)
 _OPTIONAL_SWITCHES = ("read_out_bias", "qkv_bias", "final_norm")
 _OPTIONAL_NUMBERS = ("attn_scale", "threshold", "init_std", "position_init_std", "score_cap", "logit_cap", "clip_qkv")
 _NUMBERS = ("step_size", "norm_eps", "norm_gain_offset", *_OPTIONAL_NUMBERS)
@@ -165,11 +174,15 @@ def _check_ends(cfg: Any) -> None:
         raise ValueError(f"d_in={cfg.d_in} needs read_in='vectors', got {cfg.read_in!r}.")
     if cfg.class_token and cfg.read_in == "tokens":
         raise ValueError("class_token=True needs read_in='patches' or 'vectors'.")
+    if cfg.distillation_token and not cfg.class_token:
+        raise ValueError("distillation_token=True comes after [CLS]; set class_token=True as well.")
     if cfg.read_in == "patches":
         if cfg.image_size is None or cfg.patch_size is None:
             raise ValueError("read_in='patches' needs image_size and patch_size.")
         if cfg.image_size % cfg.patch_size:
             raise ValueError(f"image_size={cfg.image_size}: not a multiple of patch_size={cfg.patch_size}.")
-        needed = (cfg.image_size // cfg.patch_size) ** 2 + cfg.class_token
+        needed = (cfg.image_size // cfg.patch_size) ** 2 + cfg.n_before
         if cfg.n_ctx != needed:
-            raise ValueError(f"n_ctx={cfg.n_ctx}: {needed} positions are needed (patches and [CLS]).")
+            raise ValueError(
+                f"n_ctx={cfg.n_ctx}: {needed} positions are needed (patches, and what stands before them)."
+            )

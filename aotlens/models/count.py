@@ -17,7 +17,7 @@ from aotlens.models.transformer import AttentionOnlyTransformer
 
 Convention = Literal["all", "table_4", "table_5"]
 GPT2_D_VOCAB = 50_257
-_NOT_MATRICES = ("w", "cls", "W_pos")
+_NOT_MATRICES = ("w", "cls", "distillation", "W_pos")
 
 
 def count_parameters(model: AttentionOnlyTransformer | ModelConfig, convention: Convention = "all") -> int:

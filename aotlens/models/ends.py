@@ -41,6 +41,7 @@ class VectorEmbedding(nn.Module):
     W: Tensor | None  # [width, d_model]
     b: Tensor | None  # [d_model]
     cls: Tensor | None  # [d_model]
+    distillation: Tensor | None  # [d_model]
 
     def __init__(self, cfg: ModelConfig, width: int | None) -> None:
         super().__init__()
@@ -48,7 +49,8 @@ class VectorEmbedding(nn.Module):
         self.register_parameter("W", None if width is None else nn.Parameter(torch.empty(width, cfg.d_model)))
         has_bias = cfg.bias and width is not None
         self.register_parameter("b", nn.Parameter(torch.empty(cfg.d_model)) if has_bias else None)
-        self.register_parameter("cls", nn.Parameter(torch.empty(cfg.d_model)) if cfg.class_token else None)
+        for name, exists in (("cls", cfg.class_token), ("distillation", cfg.distillation_token)):
+            self.register_parameter(name, nn.Parameter(torch.empty(cfg.d_model)) if exists else None)
 
     def check(self, x: Tensor) -> None:
         if x.ndim != 3 or x.shape[-1] != self.width or not x.is_floating_point():
@@ -57,9 +59,8 @@ class VectorEmbedding(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.W is not None:
             x = F.linear(x, self.W.T, self.b)
-        if self.cls is not None:
-            x = torch.cat([self.cls.expand(x.shape[0], 1, -1), x], dim=1)
-        return x
+        before = [token.expand(x.shape[0], 1, -1) for token in (self.cls, self.distillation) if token is not None]
+        return torch.cat([*before, x], dim=1) if before else x
 
 
 class PatchEmbedding(VectorEmbedding):

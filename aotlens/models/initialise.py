@@ -49,7 +49,7 @@ def _fill(model: OwnModel, name: str, parameter: nn.Parameter, generator: torch.
         if last == "W_pos":
             at_scale = 1.0 if cfg.positions == "qk" and cfg.norm else read_in
             std = at_scale if cfg.position_init_std is None else cfg.position_init_std
-        elif last in ("W_E", "cls"):
+        elif last in ("W_E", "cls", "distillation"):
             std = read_in
         else:
             width = parameter.shape[0] if parameter.ndim == 2 else parameter.shape[1]

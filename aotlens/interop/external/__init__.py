@@ -6,6 +6,7 @@ transformer_lens.py  TransformerLens's old format
 gpt2.py              Hugging Face's GPT-2 and nanoGPT
 vit.py               vision transformers of Hugging Face
 torch_encoder.py     torch.nn.TransformerEncoder
+x_transformers.py    x-transformers' TransformerWrapper
 decoders.py          decoders of Hugging Face, from Pythia to Gemma 3: families and their settings in decoder_*.py
 bert.py              BERT and RoBERTa, as a bridge
 checking.py          an opened model beside logits of its source

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from aotlens.data import SymbolTokenizer, Tokenizer
-from aotlens.interop.external import bert, decoders, gpt2, hub, torch_encoder, transformer_lens, vit
+from aotlens.interop.external import bert, decoders, gpt2, hub, torch_encoder, transformer_lens, vit, x_transformers
 from aotlens.interop.external.archive import read_plain
 from aotlens.interop.external.checking import UNCHECKED, Check, Comparison, compared_with
 from aotlens.interop.external.key_map import KeyMap, renamed
@@ -52,6 +52,8 @@ _FORMATS = (
             ("config.json", "model_args", "config")),
     _Format("layers.0.self_attn.in_proj_weight and nothing else (torch.nn.TransformerEncoder)", torch_encoder.matches,
             torch_encoder.plan, ("module", "config.json")),
+    _Format("token_emb.emb.weight, attn_layers.layers.0.1.to_q (x-transformers)", x_transformers.matches,
+            x_transformers.plan, ("config.json",)),
     _Format("embeddings.patch_embeddings, encoder.layer.0 (ViT)", vit.matches, vit.plan, ("config.json",)),
 )  # fmt: skip
 
@@ -133,8 +135,8 @@ def open_external(
         dropped=tensors.dropped,
         absent=tensors.absent,
     )
-    if key_map is not None and check is None:
-        warnings.warn(f"{material.path}: {UNCHECKED.format('a key_map can fit another model')}", stacklevel=3)
+    if plan.doubt and check is None:
+        warnings.warn(f"{material.path}: {UNCHECKED.format(plan.doubt)}", stacklevel=3)
     return _checked(opened, check)
 
 
@@ -165,7 +167,8 @@ def _plan(
     ours = _in_our_words(config, material)
     if ours is not None:
         require_family(material, ours, is_checked)
-        return Plan(format="tensors by name", cfg=ours, key_map=key_map or {}), ours.to_dict()
+        doubt = "" if key_map is None else "a key_map can fit another model"
+        return Plan(format="tensors by name", cfg=ours, key_map=key_map or {}, doubt=doubt), ours.to_dict()
     if key_map is not None:
         fields = ModelConfig.__dataclass_fields__.keys()
         said = set() if config is None or isinstance(config, ModelConfig) else set(config)

@@ -36,6 +36,8 @@ class Plan:
     """Tensors that may be absent, by how the last part of our name begins: biases, folded gains."""
     note: str = ""
     """Why a tensor may be missing, for the error."""
+    doubt: str = ""
+    """Why the same tensors may be another model: warned of where no logits of the source are given."""
     image_processor: ImageProcessor | None = None
     """How pixels are read, of a model of images."""
 

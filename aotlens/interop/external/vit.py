@@ -1,4 +1,4 @@
-"""Vision transformers of Hugging Face (`ViTForImageClassification`): pre-norm, with MLPs, classes read from [CLS].
+"""Vision transformers of Hugging Face (ViT and DeiT, `…ForImageClassification`): pre-norm, MLPs, classes from [CLS].
 
 Their patch embedding is a convolution whose patches do not overlap: as a matrix `[d_model, channel · row · column]`, it
 is ours transposed. Image and patch size come from the shapes of the positions and of that convolution;
@@ -21,6 +21,7 @@ _MIDDLE = 0.5
 _NAMES = ("embeddings.patch_embeddings.projection.weight", "encoder.layer.0.attention.attention.query.weight")
 _WHOLE = {
     "embeddings.cls_token": "embed.cls",
+    "embeddings.distillation_token": "embed.distillation",
     "embeddings.patch_embeddings.projection.weight": "embed.W.T",
     "embeddings.patch_embeddings.projection.bias": "embed.b",
     "embeddings.position_embeddings": "pos_embed.W_pos",
@@ -66,14 +67,14 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
     n_heads = config["num_attention_heads"]
     positions, inner = f"{prefix}embeddings.position_embeddings", f"{prefix}encoder.layer.0.intermediate.dense.weight"
     lacking = [name for name in ("classifier.weight", positions, inner) if name not in tensors]
-    n_special = 1 + (f"{prefix}embeddings.distillation_token" in tensors)  # [CLS], and DeiT's
-    n_patches = 0 if positions in lacking else material.shape(positions, 3)[1] - n_special
+    distilled = f"{prefix}embeddings.distillation_token" in tensors
+    n_patches = 0 if positions in lacking else material.shape(positions, 3)[1] - 1 - distilled
     side = math.isqrt(max(n_patches, 0))
     problems = [f"no {name} (a ViTForImageClassification has it)" for name in lacking]
-    if config.get("model_type", "vit") != "vit":
-        problems.append(f"model_type={config['model_type']!r}")
-    if n_special > 1:
-        problems.append(f"a distillation token beside [CLS] and {n_patches} patches (DeiT)")
+    if "cls_classifier.weight" in tensors:
+        problems = ["two read-outs, whose mean its classes are (DeiTForImageClassificationWithTeacher)"]
+    if config.get("model_type", "vit") != ("deit" if distilled else "vit"):
+        problems.append(f"model_type={config.get('model_type', 'vit')!r}")
     if rows != columns or (not lacking and side * side != n_patches):
         problems.append(f"{n_patches} patches of {rows} × {columns} pixels, which are no square")
     if str(act_fn) not in ACTIVATIONS:
@@ -88,7 +89,7 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
         d_model=d_model,
         n_heads=n_heads,
         d_head=d_model // n_heads,
-        n_ctx=n_patches + 1,
+        n_ctx=n_patches + 1 + distilled,
         d_mlp=material.shape(inner, 2)[0],
         act_fn=ACTIVATIONS[str(act_fn)],
         norm_eps=config.get("layer_norm_eps", 1e-12),
@@ -99,6 +100,7 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
         patch_size=rows,
         n_channels=channels,
         class_token=True,
+        distillation_token=distilled,
         read_out="classes",
         d_out=n_classes,
     )

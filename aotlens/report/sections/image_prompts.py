@@ -28,7 +28,7 @@ def image_prompts(subject: Subject) -> list[Prompt]:
     cfg = subject.model.cfg
     images = [(f"{given.name}, its middle square as the model sees it,", given.pixels) for given in subject.images]
     images = images or [_bundled(subject)]
-    n_pos = (cfg.image_size // cfg.patch_size) ** 2 + int(cfg.class_token)
+    n_pos = (cfg.image_size // cfg.patch_size) ** 2 + cfg.n_before
     n_bytes = len(images) * cfg.n_layers * cfg.n_heads * n_pos**2
     if n_bytes > MAX_MAP_BYTES:
         raise ValueError(
@@ -44,7 +44,7 @@ def _prompt(subject: Subject, name: str, pixels: UInt8[Tensor, "channel size siz
     patterns, outputs = patterns_and_logits(model, pixels)
     strip = Strip(
         columns=model.cfg.image_size // model.cfg.patch_size,
-        n_before=int(model.cfg.class_token),
+        n_before=model.cfg.n_before,
         picture=data_uri(picture(pixels.numpy(), cell=model.cfg.image_size)),
     )
     return Prompt(

@@ -89,11 +89,11 @@ def test_a_map_brings_in_no_model_whose_settings_are_of_another_family(
         aotlens.load(tmp_path, config=cfg)
 
 
-def test_a_distillation_token_is_no_patch(tmp_path: Path) -> None:
+def test_a_mean_of_two_read_outs_is_refused(tmp_path: Path) -> None:
     sizes = {name: getattr(vit_config(), name) for name in ("hidden_size", "num_hidden_layers", "num_attention_heads")}
     config = transformers.DeiTConfig(**sizes, intermediate_size=10, image_size=16, patch_size=4, num_labels=4)
-    transformers.DeiTForImageClassification(config).save_pretrained(tmp_path)
-    with refused("'deit'", "a distillation token beside [CLS] and 16 patches") as caught:
+    transformers.DeiTForImageClassificationWithTeacher(config).save_pretrained(tmp_path)
+    with refused("two read-outs, whose mean its classes are (DeiTForImageClassificationWithTeacher)") as caught:
         aotlens.load(tmp_path)
     assert "no square" not in str(caught.value)
 

@@ -64,6 +64,29 @@ def test_its_logits_and_attentions_are_those_of_its_own_code(tmp_path: Path, cha
     np.testing.assert_allclose(parts.logit.total, expected.logits.detach().numpy(), atol=1e-4)
 
 
+def test_a_distillation_token_is_a_position_before_the_patches(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    sizes = {name: getattr(config(), name) for name in ("hidden_size", "num_hidden_layers", "num_attention_heads",
+             "intermediate_size", "image_size", "patch_size", "id2label", "layer_norm_eps")}  # fmt: skip
+    theirs = noisy(transformers.DeiTForImageClassification(
+        transformers.DeiTConfig(**sizes, attn_implementation="eager")
+    ))  # fmt: skip
+    theirs.save_pretrained(tmp_path)
+    write_json(tmp_path / "preprocessor_config.json", _PIXELS)
+    images = torch.randn(2, 3, 9, 9)
+    expected = theirs(images, output_attentions=True)
+    model = aotlens.load(tmp_path)
+    torch.testing.assert_close(model(images), expected.logits, atol=1e-5, rtol=1e-5)
+    maps = image_maps(model, images)
+    of_class = torch.stack([attention[:, :, 0] for attention in expected.attentions], 1).detach().numpy()
+    np.testing.assert_allclose(maps.attention(None).reshape(2, 2, 3, 9), of_class[..., 2:], atol=1e-6)
+    np.testing.assert_allclose(maps.to_class_token(None), of_class[..., :2].sum(-1), atol=1e-6)
+    parts = patch_contributions(model, images)
+    np.testing.assert_allclose(parts.logit.total, expected.logits.detach().numpy(), atol=1e-4)
+    names = aotlens.heads.attention_patterns(model, images[0]).str_tokens
+    assert names[:3] == ("[CLS]", "[distillation]", "0, 0")
+
+
 def test_pixels_are_read_as_its_own_code_reads_them(tmp_path: Path) -> None:
     save(tmp_path)
     processor = aotlens.load(tmp_path).image_processor
