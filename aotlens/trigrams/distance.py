@@ -14,7 +14,7 @@ from aotlens.models import AttentionOnlyTransformer, folded_norm, require_ours
 from aotlens.models.positions import alibi_slopes
 from aotlens.models.traits import NOT_LINEAR
 from aotlens.models.weights import double
-from aotlens.trigrams.normaliser import background_distribution
+from aotlens.trigrams.normaliser import background_distribution, log_background
 
 #: A head that gives so much of its attention to one distance attends by position.
 BY_POSITION = 0.9
@@ -48,9 +48,9 @@ def distance_scores(
             "positions have no scores of their own: aotlens.circuits.qk_circuit(model, head, distance=δ) has those of "
             "tokens at a distance"
             if kind.rotates
-            else "no head tells one distance from another"
+            else "no head tells one distance from another; leave distance=None"
         )
-        raise ValueError(f"distance: this model {kind.meaning}, so {why}; leave distance=None.")
+        raise ValueError(f"distance: this model {kind.meaning}, so {why}.")
     between = qk_circuit(model, head, "positions", "positions")
     from_bias = qk_circuit(model, head, "bias", "positions")
     query, key = double(between.A), double(between.B)
@@ -132,12 +132,35 @@ def log_competition(
     """
     scores = distance_scores(model, head, background=background)[: n_background + 1]
     n = len(scores) - 1
+    chosen = range(1, n + 1) if distance == "mean" and n >= 1 else [whole_distance(distance, n, "'mean' ")]
+    return np.array([logsumexp(np.delete(scores, delta)) - scores[delta] for delta in chosen])
+
+
+def rotated_background(
+    model: AttentionOnlyTransformer,
+    head: HeadLike,
+    distance: int | np.integer | str,
+    n_background: int,
+    background: Shaped[Tensor, " d_vocab"] | Shaped[np.ndarray, " d_vocab"] | None = None,
+) -> Float64[np.ndarray, " d_vocab"]:
+    """N_δ[d] = log mean over δ' ≠ δ of Σ_b u_b e^{q_δ'[d, b]}, δ' from 0 to n: what the destination d of a rotary head
+    scores a background token at another distance than δ, nats.
+
+    Time: n products of the circuit with an exp an entry. Raises `ValueError` for a distance outside 1 to n.
+    """
+    n = min(n_background, model.cfg.n_ctx - 1)
+    delta, u = whole_distance(distance, n), background_distribution(model, background)
+    total = np.full(len(u), -np.inf)
+    for other in range(n + 1):
+        if other != delta:
+            total = np.logaddexp(total, log_background(qk_circuit(model, head, biases=True, distance=other), u))
+    return total - np.log(n)
+
+
+def whole_distance(distance: int | np.integer | str, n: int, or_else: str = "") -> int:
+    """A distance from 1 to n. Raises `ValueError` for another, which says what may stand there `or_else`."""
     if n < 1:
         raise ValueError("distance: this model's context is too short to tell distances apart; leave distance=None.")
-    if distance == "mean":
-        chosen = range(1, n + 1)
-    elif isinstance(distance, int | np.integer) and not isinstance(distance, bool) and 1 <= distance <= n:
-        chosen = range(int(distance), int(distance) + 1)
-    else:
-        raise ValueError(f"distance={distance!r}: expected 1 to {n} (half the context), 'mean' or None.")
-    return np.array([logsumexp(np.delete(scores, delta)) - scores[delta] for delta in chosen])
+    if isinstance(distance, int | np.integer) and not isinstance(distance, bool) and 1 <= distance <= n:
+        return int(distance)
+    raise ValueError(f"distance={distance!r}: expected 1 to {n} (half the context), {or_else}or None.")

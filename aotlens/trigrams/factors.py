@@ -27,7 +27,8 @@ from torch import Tensor
 from aotlens.circuits import Circuit, ov_circuit, qk_circuit
 from aotlens.conventions import Head, HeadLike, as_head
 from aotlens.models import PHIS, AttentionOnlyTransformer
-from aotlens.trigrams.distance import log_competition
+from aotlens.trigrams.distance import log_competition, rotated_background, whole_distance
+from aotlens.trigrams.normaliser import background_distribution, log_background
 
 #: Counts or probabilities of tokens; None: the training counts stored with the checkpoint.
 Background: TypeAlias = Shaped[Tensor, " d_vocab"] | Shaped[np.ndarray, " d_vocab"] | None
@@ -70,6 +71,8 @@ class HeadCircuits:
     ov: Circuit
     n_background: int
     """Background tokens that a source competes with: half the context."""
+    distance: int | None
+    """Of the tokens that `qk` is between, where positions rotate it; None for the same at all distances."""
     masked: bool
     """Whether the model hides keys besides later ones, of which attention here knows nothing."""
 
@@ -100,8 +103,10 @@ class HeadCircuits:
         )
 
 
-def head_circuits(model: AttentionOnlyTransformer, head: HeadLike) -> HeadCircuits:
-    """The two circuits of a head between tokens.
+def head_circuits(
+    model: AttentionOnlyTransformer, head: HeadLike, distance: int | np.integer | str | None = None
+) -> HeadCircuits:
+    """The two circuits of a head between tokens; with rotary positions those of tokens at a distance, where it is said.
 
     Raises `ValueError` for a head that the model does not have, and for a model that does not read and write tokens or
     whose attention is no softmax: no source has a share of attention there.
@@ -117,11 +122,16 @@ def head_circuits(model: AttentionOnlyTransformer, head: HeadLike) -> HeadCircui
             f"skip-trigrams are ranked by a softmax's attention; this model has phi={cfg.phi!r}. Read its circuits "
             "with aotlens.circuits."
         )
+    n_background = max(cfg.n_ctx // 2, 1)
+    at = None
+    if distance is not None and cfg.position_kind.rotates:
+        at = whole_distance(distance, min(n_background, cfg.n_ctx - 1))
     return HeadCircuits(
         head=as_head(head, cfg),
-        qk=qk_circuit(model, head, biases=True),
+        qk=qk_circuit(model, head, biases=True) if at is None else qk_circuit(model, head, biases=True, distance=at),
         ov=ov_circuit(model, head),
-        n_background=max(cfg.n_ctx // 2, 1),
+        n_background=n_background,
+        distance=at,
         masked=model.attn_mask is not None,
     )
 
@@ -133,9 +143,18 @@ def competition(
     background: Background,
 ) -> Float64[np.ndarray, " distances"]:
     """log C: what a source competes with, at each of the distances that attention is averaged over."""
-    if distance is None:
+    if distance is None or circuits.distance is not None:
         return np.log(np.array([circuits.n_background], dtype=np.float64))
     return log_competition(model, circuits.head, distance, circuits.n_background, background)
+
+
+def normaliser_of(
+    model: AttentionOnlyTransformer, circuits: HeadCircuits, background: Background
+) -> Float64[np.ndarray, " d_vocab"]:
+    """N of every destination: what it scores a token of the background, at other distances where positions rotate."""
+    if circuits.distance is not None:
+        return rotated_background(model, circuits.head, circuits.distance, circuits.n_background, background)
+    return log_background(circuits.qk, background_distribution(model, background))
 
 
 def restrict(

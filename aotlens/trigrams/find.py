@@ -14,7 +14,15 @@ from aotlens.conventions import HeadLike, glyphs
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.models.traits import NOT_LINEAR
 from aotlens.trigrams.distance import relative_positions
-from aotlens.trigrams.factors import Background, HeadCircuits, HeadFactors, competition, head_circuits, restrict
+from aotlens.trigrams.factors import (
+    Background,
+    HeadCircuits,
+    HeadFactors,
+    competition,
+    head_circuits,
+    normaliser_of,
+    restrict,
+)
 from aotlens.trigrams.normaliser import background_distribution, log_background, log_background_bound
 from aotlens.trigrams.search import Problem, Triples, best_triples
 from aotlens.trigrams.table import TrigramTable
@@ -57,7 +65,8 @@ def skip_trigrams(
 
     `distance=δ` (1 … n) brings positions in: attention = 1 / (1 + C_δ e^{−z}), C_δ = Σ_{δ'≠δ, 0≤δ'≤n} e^{p_δ' − p_δ},
     p_δ the mean score of a position for the position δ before it; `"mean"` averages attention over δ = 1 … n. Cross
-    terms of tokens and positions are left out.
+    terms of tokens and positions are left out. Rotary positions make q itself one of a distance: z = q_δ[d, s] −
+    log mean over δ' ≠ δ of Σ_b u_b e^{q_δ'[d, b]}, δ' from 0 to n, with nothing left out (`"mean"` is refused there).
 
     `score` is what ranks: `"effect"`; `"sum"`, z + ov, the logarithm of how strongly a token is looked for times how
     strongly it is written (odds multiplied, whatever the context's length); or `"product"`, z × ov over z > 0, which
@@ -80,6 +89,7 @@ def skip_trigrams(
 
     Time: the products of the two circuits once each; the normaliser is bounded first, and worked out only for the
     destinations where it matters (a lowest sum needs all of it: QK a second time with an exp an entry).
+    With rotary positions and a distance N takes n products with an exp an entry.
     Memory: the circuits' factors a few times over and tiles; never V × V. Raises `ValueError` for a head, token, score
     or distance that is none, for a model without tokens or softmax, and without background.
     """
@@ -93,7 +103,7 @@ def skip_trigrams(
         if background != "uniform":
             raise ValueError(f"background={background!r}: expected counts, probabilities, 'uniform' or None.")
         background = np.ones(model.cfg.d_vocab or 0)
-    circuits = head_circuits(model, head)
+    circuits = head_circuits(model, head, distance)
     common = frequent_tokens(model, min_count, background).tolist() if min_count else None
     filters = [
         common if chosen is None else token_ids(model, chosen, name)
@@ -109,8 +119,9 @@ def skip_trigrams(
             )
     else:
         distribution = background_distribution(model, background)
-        if score == "sum" and not largest:  # wants the smallest z, of which a lower bound of N says nothing
-            normaliser = log_background(circuits.qk, distribution)
+        # A lowest sum wants the smallest z, of which a lower bound of N says nothing.
+        if circuits.distance is not None or (score == "sum" and not largest):
+            normaliser = normaliser_of(model, circuits, background)
         else:
             normaliser = log_background_bound(circuits.qk, distribution)
             excess = _Excess(circuits, distribution, normaliser)
@@ -142,9 +153,9 @@ def score_triples(
     if not len(source) == len(destination) == len(out):
         got = [len(source), len(destination), len(out)]
         raise ValueError(f"expected as many sources as destinations and outs, got {got}.")
-    circuits = head_circuits(model, head)
+    circuits = head_circuits(model, head, distance)
     log_c = competition(model, circuits, distance, background)
-    factors = circuits.factors(log_background(circuits.qk, background_distribution(model, background)), log_c)
+    factors = circuits.factors(normaliser_of(model, circuits, background), log_c)
 
     def rows(factor: Tensor, ids: np.ndarray) -> Tensor:
         return factor[torch.from_numpy(ids).to(factor.device)].cpu().double()

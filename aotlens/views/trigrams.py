@@ -37,10 +37,12 @@ def _missing_check(chosen: Chosen) -> str | None:
 
 
 def _search_cost(chosen: Chosen) -> float:
-    """Two products of tokens × tokens, of the head's width."""
+    """Two products of tokens × tokens, of the head's width; at a distance, with rotary positions, one more with an
+    exponential an entry for each distance up to half the context."""
     model = chosen.model
     width = int(model.get("d_head") or int(model["d_model"]) // int(model["n_heads"]))
-    return 4.0 * int(model["d_vocab"]) ** 2 * width
+    distances = int(model["n_ctx"]) // 2 if chosen.distance is not None and model.get("positions") == "rotary" else 0
+    return int(model["d_vocab"]) ** 2 * (4.0 * width + distances * (2.0 * width + 20.0))
 
 
 def _check_cost(chosen: Chosen) -> float:

@@ -12,7 +12,7 @@ import torch
 
 import aotlens
 from aotlens.circuits import qk_circuit
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from aotlens.trigrams import (
     background_distribution,
     distance_scores,
@@ -22,6 +22,7 @@ from aotlens.trigrams import (
     skip_trigrams,
 )
 from aotlens.trigrams.normaliser import log_background_bound
+from tests.messages import refused
 
 
 def norm(model: AttentionOnlyTransformer, rows: torch.Tensor, layer_norm: Any) -> torch.Tensor:
@@ -180,6 +181,46 @@ def test_distances(make, kind: dict, distance: Any) -> None:
     for largest in (True, False):
         table = skip_trigrams(model, (0, 1), k=100, distance=distance, largest=largest)
         compare(table, every, values, ranked(values, largest, [None] * 3), 100)
+
+
+@pytest.mark.parametrize("kind", [
+    {"norm": None}, {"norm": "rms", "n_kv_heads": 1}, {"norm": None, "attention": "mssa", "bias": True},
+], ids=str)  # fmt: skip
+def test_at_a_distance_a_rotary_head_attends_as_it_does_in_text(kind: dict[str, Any]) -> None:
+    """Attention is the model's own: e^score of the source δ back, against each background token at other distances, by
+    the scores of prompts that hold these tokens there."""
+    cfg = ModelConfig(n_layers=1, d_model=10, n_heads=2, d_head=4, n_ctx=9, d_vocab=5, positions="rotary",
+                      rotary={"base": 20.0}, **kind)  # fmt: skip
+    model = AttentionOnlyTransformer(cfg).double().requires_grad_(False)
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        parameter += torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    model.unigram_counts = torch.tensor([5, 1, 9, 0, 3])
+    u, last, n = model.unigram_counts.double().numpy() / 18, 8, 4
+    scores = np.empty((n + 1, 5, 5))  # [distance, destination, source]
+    own = qk_circuit(model, (0, 1), biases=True, distance=0)
+    scores[0] = (own.A @ own.B).numpy()
+    for distance, destination, source in itertools.product(range(1, n + 1), range(5), range(5)):
+        ids = torch.zeros(1, 9, dtype=torch.long)
+        ids[0, last], ids[0, last - distance] = destination, source
+        scores[distance, destination, source] = model.run_with_cache(ids)[1]["attn_scores", 0][
+            0, 1, last, last - distance
+        ]
+    np.testing.assert_allclose(np.diagonal(scores[0]), [
+        float(model.run_with_cache(torch.tensor([[d]]))[1]["attn_scores", 0][0, 1, 0, 0]) for d in range(5)
+    ])  # fmt: skip
+    for distance in (1, 3):
+        others = np.delete(np.exp(scores), distance, axis=0) @ u
+        own = np.exp(scores[distance])
+        expected = own / (own + others.sum(0)[:, None])
+        table = skip_trigrams(model, (0, 1), k=125, distance=distance)
+        np.testing.assert_allclose(table.attention, expected[table.destination, table.source], rtol=1e-9)
+        assert (np.diff(table.effect) <= 1e-12).all() and table.distance == distance
+        again = score_triples(model, (0, 1), table.source[:9], table.destination[:9], table.out[:9], distance=distance)
+        np.testing.assert_allclose(again.qk, table.qk[:9], rtol=1e-9)
+    for wrong in ("mean", 0, 5, True):
+        with refused(f"distance={wrong!r}", "expected 1 to 4 (half the context), or None"):
+            skip_trigrams(model, (0, 1), distance=wrong)
 
 
 @pytest.mark.parametrize("kind", [{"norm": None, "positions": "qk"}, {"positions": "learned"}])

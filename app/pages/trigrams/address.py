@@ -37,16 +37,17 @@ FIRST_TOKENS = 300_000
 
 
 def max_distance(n_ctx: int, positions: str | None) -> int:
-    """The largest distance to a source: half the context; 0 for a model whose positions have no scores of their own."""
-    kind = POSITIONS[positions]
-    return max(n_ctx // 2, 1) if kind.table or kind.biases else 0
+    """The largest distance to a source: half the context; 0 for a model without positions."""
+    return max(n_ctx // 2, 1) if positions else 0
 
 
 def _distance(core: Core, state: TrigramsState, value: int | str) -> None:
     model = core.catalog.config(state.checkpoint or core.catalog.default())
     most = max_distance(model["n_ctx"], model["positions"]) if model else MAX_COUNT
     if not most:
-        raise address.Unfit("no distance, since this model's positions have no scores of their own")
+        raise address.Unfit("no distance, since this model has no positions")
+    if value == "mean" and model and POSITIONS[model["positions"]].rotates:
+        raise address.Unfit("a distance: rotary positions have no scores of their own to average", 1)
     if isinstance(value, int) and not 1 <= value <= most:
         raise address.Unfit(f"a distance from 1 to {most} tokens, or 'mean'", min(max(value, 1), most))
 
