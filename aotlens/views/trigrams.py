@@ -10,6 +10,8 @@ from aotlens.views.trigram_captions import (
     says_verdicts,
     says_zero_layer,
 )
+#: Operations that an exponential, and what it takes to sum it, count for.
+_AN_EXP = 400.0
 from aotlens.views.trigram_choice import OF_A_TOKEN, Chosen
 from aotlens.views.view import About, View
 
@@ -42,7 +44,7 @@ def _search_cost(chosen: Chosen) -> float:
     model = chosen.model
     width = int(model.get("d_head") or int(model["d_model"]) // int(model["n_heads"]))
     distances = int(model["n_ctx"]) // 2 if chosen.distance is not None and model.get("positions") == "rotary" else 0
-    return int(model["d_vocab"]) ** 2 * (4.0 * width + distances * (2.0 * width + 20.0))
+    return int(model["d_vocab"]) ** 2 * (4.0 * width + distances * (2.0 * width + _AN_EXP))
 
 
 def _check_cost(chosen: Chosen) -> float:
