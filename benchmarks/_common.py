@@ -85,12 +85,14 @@ def build(cfg: ModelConfig) -> AttentionOnlyTransformer:
 
 
 def report(name: str, rows: Sequence[dict[str, Any]], json_path: Path | None) -> None:
-    """Print rows as a Markdown table; with a path, add them to that file under the measurement's name."""
-    columns = list(rows[0])
+    """Print rows as a Markdown table, a column for what any of them has; with a path, add them to that file under the
+    measurement's name."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
     print(" | ".join(columns))
     print(" | ".join("---" for _ in columns))
     for row in rows:
-        print(" | ".join(f"{row[c]:.4g}" if isinstance(row[c], float) else str(row[c]) for c in columns))
+        cells = (row.get(column, "") for column in columns)
+        print(" | ".join(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in cells))
     if json_path is not None:
         figures = json.loads(json_path.read_text()) if json_path.exists() else {}
         figures[name] = {"machine": machine(), "rows": list(rows)}

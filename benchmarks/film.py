@@ -5,7 +5,7 @@
 For MHSA and MSSA (2 layers, d_model 128, 4 heads, 4,096 tokens of the standard library's source, 8 rows of 256) trains
 the same steps with 100 snapshots and without, in turn. Then, of that run: bytes of the snapshots over those of as many
 whole weights; the film's table of a snapshot and its atlas, on the same 16 windows of 256 tokens, in turn; the ledger
-from its first snapshot to its last on random tokens that come twice: residual of the whole and of the worst segment
+over every third snapshot on random tokens that come twice: residual of the whole and of the worst segment
 over its change, how much the split differs with every second snapshot, passes, and how much it changes when the heads
 of the last snapshot are rotated (which changes nothing that the model does).
 
@@ -104,9 +104,9 @@ def measure(attention: str, folder: Path, n_steps: int, *, quick: bool) -> dict[
 def split(run: Run) -> dict[str, float]:
     """The ledger's figures."""
     end = run[run.steps[-1]]
-    half = min(63, (end.cfg.n_ctx - 1) // 2)
+    half = min(31, (end.cfg.n_ctx - 1) // 2)
     tokens = repeated_random_tokens(end.cfg.d_vocab, 16, half, 1, eot_id=0)
-    books = ledger(run, tokens)
+    books = ledger([run[step] for step in [*run.steps[:-1:3], run.steps[-1]]], tokens)
     started = run[run.steps[len(run.steps) // 2]]
     one, two = (ledger([started, each], tokens, tolerance=1.0) for end in [end] for each in (end, rotated(end)))
     changes = np.abs(np.diff(books.losses))

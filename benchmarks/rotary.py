@@ -17,6 +17,7 @@ import subprocess
 import sys
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import torch
 
 from aotlens.circuits.over_distances import best_scores
@@ -113,6 +114,28 @@ def largest(lengths_vary: bool, quick: bool, pairs: int) -> dict[str, object]:
     }  # fmt: skip
 
 
+def trained(pairs: int) -> dict[str, object]:
+    """The same of the heads of `novels-2l-rotary`, 4,096 tokens: their mean."""
+    import aotlens
+    from aotlens.circuits import qk_circuit
+
+    model = aotlens.load("novels-2l-rotary", "cpu")
+    ratios, shares = [], []
+    for layer in range(model.cfg.n_layers):
+        for head in range(model.cfg.n_heads):
+            circuit = qk_circuit(model, (layer, head), distance=range(N_DISTANCES)).content
+            q, k = circuit.A, circuit.B.T
+            shares.append(best_scores(model.cfg, q, k, range(N_DISTANCES), 100).share_of_pairs)
+            ratios.append(_common.time_in_turn(
+                lambda q=q, k=k: best_scores(model.cfg, q, k, range(N_DISTANCES), 100), lambda q=q, k=k: q @ k.T, pairs
+            ))  # fmt: skip
+    return {
+        "what": f"the same of novels-2l-rotary's heads ({np.mean(shares):.2%} of pairs)",
+        "ratio, wall": float(np.mean([each.ratio for each in ratios]) / N_DISTANCES),
+        "ratio, processor": float(np.mean([each.cpu_ratio for each in ratios]) / N_DISTANCES),
+    }
+
+
 def main(argv: list[str] | None = None) -> int:
     options = _common.parser(__doc__).parse_args(argv)
     if options.threads:
@@ -120,7 +143,7 @@ def main(argv: list[str] | None = None) -> int:
     pairs = options.pairs or (1 if options.quick else 3)
     # Memory first: what was freed before would hide it.
     rows = [opening(options.quick), *(largest(vary, options.quick, pairs) for vary in (True, False))]
-    rows.append(forward(options.quick, pairs))
+    rows += [trained(pairs), forward(options.quick, pairs)]
     _common.report("rotary", rows, options.json)
     return 0
 

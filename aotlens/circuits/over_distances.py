@@ -6,13 +6,20 @@ Norms of tiles prune nothing of a trained head, but each pair's own bound does: 
 together is one product of inner dimension d_head/2, and what stays above the k-th best score so far is some thousandths
 of the pairs. Where more is left (rows of one length), a block of distances is bounded by its centre: within h of it a
 rotation moves pair f by at most 2 sin(θ_f h/2) ‖q_f‖ ‖k_f‖. What then remains is computed in float64.
+
+Norms say little of a head that attends by distance: its mean query q̄ and key k̄ are long and turn against each other
+alike in all pairs. With q = q̄ + q' and k = k̄ + k',
+
+    score(δ) = q R_δ k̄ᵀ + q̄ R_δ k'ᵀ + q' R_δ k'ᵀ
+
+the first two are curves of a row and of a column, whose maxima are added to the bound of the third, where that is less.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Float64, Int64
@@ -102,6 +109,22 @@ def _unit(rows: Tensor) -> float:
     return 2.0 ** math.floor(math.log2(largest)) if largest > 0 else 1.0
 
 
+class _Parts(NamedTuple):
+    """Queries and keys without their means, in float64, and what bounds scores."""
+
+    rows: tuple[Tensor, Tensor]
+    norms: tuple[Tensor, Tensor]
+    """Of each pair of coordinates, and the coordinates that are not rotated."""
+    tops: tuple[Tensor, Tensor] | None
+    """The largest of each row's curve, and of each column's, over all distances and over each block."""
+
+
+def _looseness(parts: _Parts) -> float:
+    """The mean bound over all pairs."""
+    bound = float(parts.norms[0].mean(0) @ parts.norms[1].mean(0))
+    return bound if parts.tops is None else bound + sum(float(each[:, 0].mean()) for each in parts.tops)
+
+
 class _Search:
     def __init__(self, cfg: ModelConfig, queries: Tensor, keys: Tensor, distances: Sequence[int], k: int) -> None:
         self.k, self.n_columns = k, len(keys)
@@ -113,24 +136,52 @@ class _Search:
         theta = frequencies(cfg)
         angles = self.distances[:, None] * theta
         self.cos, self.sin = angles.cos().T, angles.sin().T  # [pair, distance], float64
-        features = []
-        for rows in self.exact:
-            u, v, rest = in_pairs(cfg, rows)
-            features.append(((u.square() + v.square()).sqrt(), rest))
         device = self.queries.device
-        self.q_norms, self.k_norms = (torch.cat(part, 1).float().to(device) for part in features)
         self.blocks = _blocks(distances)
+        means = [rows.mean(0, keepdim=True) for rows in self.exact]
+        parts = min((self._parts(*each) for each in ([0 * mean for mean in means], means)), key=_looseness)
+        self.q_parts, self.k_parts = (rows.float().to(device) for rows in parts.rows)
+        self.tops = None if parts.tops is None else [each.float().to(device) for each in parts.tops]
+        q_norms, self.k_bare = (each.float().to(device) for each in parts.norms)
+        self.q_norms, self.k_norms = self._added(q_norms, self.k_bare, 0)
         ends = [(int(self.distances[block[0]]), int(self.distances[block[-1]])) for block in self.blocks]
         self.centres = [rotation(cfg, torch.tensor((low + high) / 2, dtype=torch.float64)) for low, high in ends]
         half = max((high - low) / 2 for low, high in ends)
         reach = 2 * (theta * half / 2).clamp(max=math.pi / 2).sin()
-        norms, rest = features[0]
-        self.q_moves = torch.cat([norms * reach, torch.zeros_like(rest)], 1).float().to(device)
+        unturned = q_norms.shape[1] - len(theta)
+        self.q_moves = q_norms * torch.cat([reach, torch.zeros(unturned)]).float().to(device)
         self.lengths = [rows.norm(dim=1) for rows in (self.queries, self.keys)]
+        tops = [0.0, 0.0] if self.tops is None else [1 + each.abs().amax(1).square() for each in self.tops]
+        self.sizes = [
+            (rows.norm(dim=1).square() + top).sqrt()
+            for rows, top in zip((self.q_parts, self.k_parts), tops, strict=True)
+        ]
         # Of the widest product, and of two of them that are added.
-        self.error = 3 * coefficient(queries.shape[1], input_unit(device))
+        self.error = 3 * coefficient(queries.shape[1] + 2, input_unit(device))
         self.cut = -math.inf
         self.n_pairs = self.n_computed = 0
+
+    def _parts(self, q_mean: Tensor, k_mean: Tensor) -> _Parts:
+        """q' and k', and what bounds their scores and the curves that the means add."""
+        rows = self.exact[0] - q_mean, self.exact[1] - k_mean
+        norms = []
+        for each in rows:
+            u, v, rest = in_pairs(self.cfg, each)
+            norms.append(torch.cat([(u.square() + v.square()).sqrt(), rest], 1))
+        if not (q_mean.any() or k_mean.any()):
+            return _Parts(rows, (norms[0], norms[1]), None)
+        curves = self._turning(self.exact[0], k_mean), self._turning(q_mean, rows[1])
+        q_tops, k_tops = (
+            torch.stack([each.amax(1), *(each[:, block].amax(1) for block in self.blocks)], 1) for each in curves
+        )
+        return _Parts(rows, (norms[0], norms[1]), (q_tops, k_tops))
+
+    def _added(self, left: Tensor, right: Tensor, place: int, r: slice = slice(None), c: slice = slice(None)) -> Any:
+        """Factors whose product also adds the tops of rows and columns, of all distances (0) or of a block (1 + …)."""
+        if self.tops is None:
+            return left, right
+        q_top, k_top = self.tops[0][r, place, None], self.tops[1][c, place, None]
+        return torch.cat([left, q_top, torch.ones_like(q_top)], 1), torch.cat([right, torch.ones_like(k_top), k_top], 1)
 
     def run(self) -> BestScores:
         self._first_cut()
@@ -166,7 +217,7 @@ class _Search:
 
     def _visit(self, r: slice, c: slice) -> None:
         longest = float(self.lengths[0][r].max() * self.lengths[1][c].max())
-        slack = self.error * longest
+        slack = self.error * float(self.sizes[0][r].max() * self.sizes[1][c].max())
         if longest + slack < self.cut:
             return
         bound = self.q_norms[r] @ self.k_norms[c].T
@@ -178,9 +229,10 @@ class _Search:
         if len(i) <= FEW * bound.numel() or len(self.blocks) == 1:
             self._take(hit[i] + r.start, j + c.start, slice(None))
             return
-        moves = self.q_moves[r] @ self.k_norms[c].T
-        for block, centre in zip(self.blocks, self.centres, strict=True):
-            near = torch.minimum((turned(self.queries[r], centre) @ self.keys[c].T).add_(moves), bound)
+        moves = self.q_moves[r] @ self.k_bare[c].T
+        for place, (block, centre) in enumerate(zip(self.blocks, self.centres, strict=True), start=1):
+            left, right = self._added(turned(self.q_parts[r], centre), self.k_parts[c], place, r, c)
+            near = torch.minimum((left @ right.T).add_(moves), bound)
             i, j = (near >= self.cut - slack).nonzero().unbind(1)
             self._take(i + r.start, j + c.start, slice(int(block[0]), int(block[-1]) + 1))
 
@@ -202,9 +254,11 @@ class _Search:
                 self.cut = max(self.cut, float(self.best.value[-1]))
 
     def _scores(self, i: Tensor, j: Tensor, places: slice = slice(None)) -> Float64[Tensor, "pair distance"]:
-        (u, v, rest), (x, y, other) = (
-            in_pairs(self.cfg, rows[at.cpu()]) for rows, at in zip(self.exact, (i, j), strict=True)
-        )
+        return self._turning(self.exact[0][i.cpu()], self.exact[1][j.cpu()], places)
+
+    def _turning(self, left: Tensor, right: Tensor, places: slice = slice(None)) -> Float64[Tensor, "pair distance"]:
+        """left R_δ rightᵀ of each pair of rows."""
+        (u, v, rest), (x, y, other) = (in_pairs(self.cfg, rows) for rows in (left, right))
         turning = (u * x + v * y) @ self.cos[:, places] + (u * y - v * x) @ self.sin[:, places]
         return turning + (rest * other).sum(1, keepdim=True)
 

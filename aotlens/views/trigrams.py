@@ -10,13 +10,13 @@ from aotlens.views.trigram_captions import (
     says_verdicts,
     says_zero_layer,
 )
-#: Operations that an exponential, and what it takes to sum it, count for.
-_AN_EXP = 400.0
 from aotlens.views.trigram_choice import OF_A_TOKEN, Chosen
 from aotlens.views.view import About, View
 
 #: Operations for a token of text that is encoded and counted.
 _A_TOKEN = 1e4
+#: The same for an exponential that is summed.
+_AN_EXP = 400.0
 
 _FRAMEWORK = "A Mathematical Framework for Transformer Circuits (Elhage et al. 2021)"
 

@@ -63,25 +63,29 @@ def test_the_largest_entries_over_distances_are_those_of_all(model: AttentionOnl
         family.at(10)
 
 
-@pytest.mark.parametrize("rows", ["lengths vary", "of one length"])
+@pytest.mark.parametrize("rows", ["lengths vary", "of one length", "means are long"])
 def test_the_search_is_exact_in_tiles_and_blocks(monkeypatch: pytest.MonkeyPatch, rows: str) -> None:
-    """Rows of one length leave most pairs above the bound, so that blocks of distances decide."""
+    """Rows of one length leave most pairs above the bound, so that blocks of distances decide; long means, as of heads
+    that attend by distance, are bounded by themselves (without that all pairs are left)."""
     monkeypatch.setattr(over_distances, "TILE", (16, 32))
     monkeypatch.setattr(over_distances, "BLOCK", 4)
     generator = torch.Generator().manual_seed(0)
     q, k = torch.randn(60, 8, generator=generator), torch.randn(90, 8, generator=generator)
     cfg = maker(SIZES)(rotary={"base": 50.0, "dim": 6}, n_ctx=64).cfg
-    if rows == "of one length":
+    if rows == "means are long":
+        q, k = (x + 9 * torch.randn(1, 8, generator=generator) for x in (q, k))
+    elif rows == "of one length":
         q, k = (x / x.norm(dim=1, keepdim=True) for x in (q, k))
     else:
         q = q * torch.rand(60, 1, generator=generator) ** 4
-    distances = [*range(0, 20), 40, 63]
+    distances = [*range(7 if rows == "means are long" else 0, 20), 40, 63]
     turns = rotation(cfg, torch.tensor(distances)[:, None])
     every = turns(q.double().expand(len(distances), -1, -1)) @ k.double().T
     found = over_distances.best_scores(cfg, q, k, distances, 30)
     torch.testing.assert_close(found.values, every.flatten().sort(descending=True).values[:30], rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(found.values, every[found.places, found.rows, found.columns], rtol=1e-12, atol=1e-12)
     assert found.share_computed < 0.1
+    assert rows != "means are long" or found.share_of_pairs < 0.5
 
 
 @pytest.mark.parametrize("case", ["zeros", "one row for all", "many of one row", "tiny", "huge", "tiny and huge"])
