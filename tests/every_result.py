@@ -89,6 +89,7 @@ def _of_heads(model: AttentionOnlyTransformer, tokens: torch.Tensor) -> Iterator
     built, (repeats, _) = induction(8, 8.0), repeated(8, 6)
     yield heads.induction_circuit(built, heads.atlas(built, repeats, hows=(), cache=None), n_sequences=4, half_length=8)
     yield heads.sufficient_heads(model, several, model(several).argmax(-1), how="zero")
+    yield heads.shapley_heads(model, several, how="zero")
     yield heads.match_heads(model, model, several)
     yield (again := heads.universality({each: model for each in "abcd"}, several, n_permutations=19))
     yield again.compare_kinds(again.kinds[0], again.kinds[0])

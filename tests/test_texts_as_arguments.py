@@ -59,6 +59,7 @@ THE, CAT = TOKENIZER.encode(" the cat")
 TRIPLES = score_triples(MODEL, "1.0", [CAT, CAT], [THE, THE], [CAT, 5], background=np.ones(270))
 NOT_PROMPTS = {
     "sufficient_heads": "it takes texts as `ablate` does, but needs four",
+    "shapley_heads": "it takes texts as `ablate` does, but needs two",
     "generate": "its text goes on; tests/models/test_generate.py gives it one",
     "fill": "its text has a mask; tests/models/test_generate.py gives it one",
     "predictions_of_logits": "its tokens are those that its logits are of",

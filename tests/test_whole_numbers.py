@@ -95,6 +95,7 @@ def test_calls_with_what_is_none() -> None:
     for seeded in (
         lambda seed: heads.motif_scores(model, seed=seed),
         lambda seed: heads.sufficient_heads(model, tokens, seed=seed),
+        lambda seed: heads.shapley_heads(model, tokens, seed=seed),
         lambda seed: circuits.composition(model, "k", n_random=3, seed=seed),
     ):
         for value in ([1], 1.5, -1, 2**70):

@@ -54,6 +54,7 @@ from aotlens.heads.patterns import AttentionPatterns, attention_patterns
 from aotlens.heads.prompts import attention_in_prompts
 from aotlens.heads.runs import ComparedLosses, ComparedMaps, ComparedRuns, HeadMap, PromptRun, compare_runs, run_prompt
 from aotlens.heads.scores import TargetedAttention, attention_by_place, motif_scores, targeted_attention
+from aotlens.heads.shapley import ShapleyValues, shapley_heads
 from aotlens.heads.sharpest import SharpestCircuits, sharpest_circuits
 from aotlens.heads.source_code import open_bracket, previous_indentation, previous_use
 from aotlens.heads.subspaces import HeadSubspaces, subspaces
@@ -99,6 +100,7 @@ __all__ = [
     "PromptRun",
     "RepeatedPatterns",
     "SemanticConsistency",
+    "ShapleyValues",
     "SharpestCircuits",
     "SufficientHeads",
     "TargetedAttention",
@@ -132,6 +134,7 @@ __all__ = [
     "repeated_patterns",
     "run_prompt",
     "semantic_consistency",
+    "shapley_heads",
     "sharpest_circuits",
     "stored_atlas",
     "subspaces",

@@ -20,28 +20,28 @@ side of `keep`, and "undecided" otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64
 from torch import Tensor
 
 from aotlens.conventions import Head, Progress, head_name
 from aotlens.data.windows import held_out_rows
-from aotlens.heads.ablation import Measure, Metric, measured, unit_of
-from aotlens.heads.replacement import Batch, Replacement
+from aotlens.heads.ablation import Measure, Metric, unit_of
+from aotlens.heads.head_sets import HeadSets, Kept
+from aotlens.heads.replacement import Batch
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
-from aotlens.statistics import Verdict, as_clusters, mean_interval, necessity, ratio_intervals
+from aotlens.statistics import Verdict, as_clusters, mean_interval, necessity
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Kept: TypeAlias = frozenset[Head]
 #: Of the intervals of a result.
 _CONFIDENCE = 0.95
 
@@ -168,11 +168,11 @@ def sufficient_heads(
     searched_part = _rows(batch, search_rows)
     others = None if reference is None else Batch.of(model, reference)
     heads = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
-    searched = _Sets(model, heads, searched_part, others, how, metric, seed, batch_size, progress)
+    searched = HeadSets(model, heads, searched_part, others, how, metric, seed, batch_size, progress)
     checked = searched
     if n_held_out:
         means = searched_part if others is None else others
-        checked = _Sets(model, heads, _rows(batch, check_rows), means, how, metric, seed, batch_size)
+        checked = HeadSets(model, heads, _rows(batch, check_rows), means, how, metric, seed, batch_size)
     for part, rows, which in ((searched, search_rows, "searched"), (checked, check_rows, "held-out")):
         part.clusters = None if groups is None else groups[rows.numpy()]
         _require_effect(part, heads, unit_of(model, metric), which)
@@ -214,7 +214,7 @@ def _rows(batch: Batch, rows: Tensor) -> Batch:
     return Batch(x=batch.x[rows.to(batch.x.device)], attention_mask=mask, targets=targets)
 
 
-def _require_effect(sets: _Sets, heads: list[Head], unit: str, which: str) -> None:
+def _require_effect(sets: HeadSets, heads: list[Head], unit: str, which: str) -> None:
     """Raise `ValueError` where replacing all heads changes nothing that can be told from 0."""
     effects = sets.numbers(frozenset(heads)) - sets.numbers(frozenset())
     low, high = mean_interval(effects, sets.clusters, confidence=_CONFIDENCE)
@@ -226,72 +226,7 @@ def _require_effect(sets: _Sets, heads: list[Head], unit: str, which: str) -> No
         )
 
 
-class _Sets:
-    """The measure of the model with only some heads left, each set once."""
-
-    clusters: Int64[np.ndarray, " sequence"] | None = None
-
-    def __init__(
-        self,
-        model: AttentionOnlyTransformer,
-        heads: list[Head],
-        batch: Batch,
-        reference: Batch | None,
-        how: str,
-        metric: Metric | Measure | None,
-        seed: int,
-        batch_size: int,
-        progress: Progress | None = None,
-    ) -> None:
-        self.model, self.metric, self.heads, self.progress = model, metric, frozenset(heads), progress
-        self.replacement = Replacement(model, heads, how, batch, reference, seed=seed, batch_size=batch_size)
-        self.parts: list[tuple[Batch, dict[int, Tensor]]] = []
-        whole: list[np.ndarray] = []
-        for start in range(0, len(batch), batch_size):
-            rows = slice(start, start + batch_size)
-            part = batch[rows]
-            logits, given, _ = self.replacement.clean(part, rows)
-            self.parts.append((part, {layer: value.to(model.device, model.dtype) for layer, value in given.items()}))
-            whole.append(measured(model, logits, part, start, metric)[0])
-        self._known: dict[Kept, np.ndarray] = {self.heads: np.concatenate(whole)}
-
-    @property
-    def n_runs(self) -> int:
-        return len(self._known)
-
-    def numbers(self, kept: Kept) -> Float64[np.ndarray, " sequence"]:
-        """The measure of each sequence with all heads but `kept` replaced."""
-        if kept not in self._known:
-            replaced, start = self.heads - kept, 0
-            numbers: list[np.ndarray] = []
-            for part, given in self.parts:
-                logits = self.replacement.replaced(part, given, replaced)
-                numbers.append(measured(self.model, logits, part, start, self.metric)[0])
-                start += len(part)
-            self._known[kept] = np.concatenate(numbers)
-            if self.progress is not None:
-                self.progress(self.n_runs, max(self.n_runs, len(self.heads) * (len(self.heads) + 1)))
-        return self._known[kept]
-
-    def _effects(self, kept: Kept) -> np.ndarray:
-        return self.numbers(kept) - self.numbers(frozenset())
-
-    def faithfulness(self, kept: Kept) -> float:
-        return float(self._effects(kept).mean() / self._effects(self.heads).mean())
-
-    def intervals(self, sets: Sequence[Kept], confidence: float) -> Float64[np.ndarray, "set 2"]:
-        """Of the faithfulness of each set."""
-        whole = self._effects(self.heads)
-        sign = np.sign(whole.mean())
-        effects = np.array([sign * self._effects(kept) for kept in sets]).reshape(len(sets), len(whole))
-        return ratio_intervals(effects, sign * whole, self.clusters, confidence=confidence)
-
-    def best(self, sets: Iterable[Kept]) -> Kept:
-        """The most faithful of some sets; among equals the first."""
-        return max(sets, key=self.faithfulness)
-
-
-def _backward(sets: _Sets, kept: Kept, keep: float) -> Kept:
+def _backward(sets: HeadSets, kept: Kept, keep: float) -> Kept:
     while kept:
         best = sets.best(kept - {head} for head in sorted(kept))
         if sets.faithfulness(best) < keep:
@@ -300,7 +235,7 @@ def _backward(sets: _Sets, kept: Kept, keep: float) -> Kept:
     return kept
 
 
-def _forward(sets: _Sets, heads: list[Head], keep: float, limit: int) -> Kept:
+def _forward(sets: HeadSets, heads: list[Head], keep: float, limit: int) -> Kept:
     """Gives up at `limit` heads, which the other search reached."""
     kept: Kept = frozenset()
     value: Callable[[Kept], float] = sets.faithfulness

@@ -37,7 +37,7 @@ from aotlens.plots.nonlinearity import error_lines, error_surfaces, gate, head_p
 from aotlens.plots.paths import flow, logit_orders, order_bars
 from aotlens.plots.regression import compared_regression, layer_curves, regression_curves, support_points
 from aotlens.plots.subspaces import memberships, token_points, unrolled
-from aotlens.plots.sufficient import sufficient_points
+from aotlens.plots.sufficient import shapley_points, sufficient_points
 from aotlens.plots.training import ledger_areas, training_lines
 
 if TYPE_CHECKING:
@@ -280,6 +280,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.heads.runs.ComparedMaps": compared_maps,
     "aotlens.heads.runs.HeadMap": head_map,
     "aotlens.heads.subspaces.HeadSubspaces": subspace_overlaps,
+    "aotlens.heads.shapley.ShapleyValues": shapley_points,
     "aotlens.heads.sufficient.SufficientHeads": sufficient_points,
     "aotlens.patching.attribution.Attribution": patching.attribution_points,
     "aotlens.patching.circuit.EdgeCircuit": patching.circuit_graph,

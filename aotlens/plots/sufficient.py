@@ -1,4 +1,4 @@
-"""What a small set of heads keeps of what all heads do, and what is left without each of them."""
+"""What a small set of heads keeps of what all heads do, what is left without each of them, and Shapley values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aotlens.conventions import head_name
 from aotlens.plots.colours import INK, LINES, Theme, base_layout
 
 if TYPE_CHECKING:
-    from aotlens.heads import SufficientHeads
+    from aotlens.heads import ShapleyValues, SufficientHeads
 
 _SYMBOLS = {"necessary": "circle", "not necessary": "circle-open", "undecided": "circle-open-dot"}
 
@@ -41,6 +41,30 @@ def sufficient_points(result: SufficientHeads, *, theme: Theme = "light") -> go.
     for index, (name, shift, values, intervals, verdicts) in enumerate(series):
         if names:
             _add(figure, name, places + shift, values, intervals, names, verdicts, LINES[theme][index])
+    return figure
+
+
+def shapley_points(result: ShapleyValues, *, theme: Theme = "light") -> go.Figure:
+    """Each head's Shapley value with its interval, and what it adds before all other heads and after them."""
+    names = [head_name(place) for place in np.ndindex(*result.values.shape)]
+    places = np.arange(len(names))
+    layout = base_layout(
+        theme, height=360,
+        xaxis={"tickvals": places, "ticktext": names, "range": [-0.6, len(names) - 0.4], "zeroline": False,
+               "title": "head"},
+        yaxis={"title": result.unit, "zeroline": True, "zerolinecolor": INK[theme]},
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"}, showlegend=True,
+    )  # fmt: skip
+    figure = go.Figure(layout=layout)
+    nothing = [""] * len(names)
+    _add(figure, "Shapley value", places, result.values.ravel(), result.intervals, names, nothing, LINES[theme][0])
+    series = (("alone", result.first, "triangle-up-open"), ("after all others", result.last, "triangle-down-open"))
+    for index, (name, values, symbol) in enumerate(series, start=1):
+        figure.add_scatter(
+            x=places, y=values.ravel(), name=name, mode="markers", text=names,
+            marker={"size": 8, "color": LINES[theme][index], "symbol": symbol},
+            hovertemplate=f"{name}<br>%{{text}}<br>%{{y:+.4f}}<extra></extra>",
+        )  # fmt: skip
     return figure
 
 

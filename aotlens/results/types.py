@@ -86,6 +86,7 @@ _TYPES = {
     "heads.scores": "TargetedAttention",
     "heads.sharpest": "SharpestCircuits SharpestRows",
     "heads.subspaces": "HeadSubspaces",
+    "heads.shapley": "ShapleyValues",
     "heads.sufficient": "SufficientHeads",
     "heads.universality": "HeadGroup KindComparison Universality",
     "heads.values": "ValueNorms",

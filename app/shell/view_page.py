@@ -29,9 +29,9 @@ from app.shell.controls import parameter_slider
 from app.shell.notices import empty
 from app.shell.page import Page, Python
 from app.shell.prompt import checkpoint_choice
-from app.shell.props import inside, props, stores
+from app.shell.props import children, inside, props, stores
 from app.shell.props import values as values_of
-from app.shell.sharing import save_files, show_values
+from app.shell.sharing import save_files
 from app.shell.views import FILES, follow_views, python_lines, record, show_views, tables, view_panel
 
 #: Where no checkpoint is fit.
@@ -125,10 +125,9 @@ def view_page(
         )
 
     def register(app: App, core: Core, service: Views) -> None:
-        sliders = [ids[field] for field, each in family.parameters.items() if isinstance(each, Parameter)]
-        if sliders:
-            show_values(app, sliders)
-        collect = Browser("collect", inputs=values_of(**controls), outputs=stores(shown=ids["shown"]))
+        sliders = [field for field, each in family.parameters.items() if isinstance(each, Parameter)]
+        said = children(**{f"said_{field}": shell_ids.value_of(ids[field]) for field in sliders})
+        collect = Browser("collect", inputs=values_of(**controls), outputs=stores(shown=ids["shown"]) | said)
         app.wiring.register(app, "shell", collect)
         clicked = {panel: view for panel, view in views.items() if view.picks}
         if clicked:

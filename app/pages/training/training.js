@@ -98,6 +98,10 @@
         if (!parts.box.isConnected) return; // the page was left meanwhile
         const last = told = step === steps.at(-1) ? "" : String(step);
         if (shown.step !== last) aotlens.setProps("training-step", { value: last });
+        link(step);
+    }
+
+    function link(step) {
         const page = (name, label, fields) => element("a", { href: aotlens.address.format(name, fields), textContent: label });
         const checkpoint = `${shown.checkpoint}@${step}`;
         parts.links.replaceChildren(
@@ -119,6 +123,7 @@
             const nearest = steps.reduce((best, each, index) => (Math.abs(each - wanted) < Math.abs(steps[best] - wanted) ? index : best), 0);
             const same = was && was.checkpoint === shown.checkpoint && was.text === shown.text && box.dataset.step;
             if (same && shown.head !== toldHead) choose();
+            if (same) link(steps[place()]);
             if (same && (timer || place() === nearest || shown.step === told)) return {}; // it has come from here
             parts.slider.value = nearest;
             customElements.whenDefined("aotlens-heads").then(show);

@@ -310,8 +310,11 @@
         showPython: ({ code }) => aotlens.showPython(code),
 
         // Panels that are asked for when they are seen (static/waiting.js).
-        // What the controls of a page of views say, as one choice.
-        collect: (values) => ({ shown: values }),
+        // What the controls of a page of views say, as one choice; and the values of its sliders, beside their labels.
+        collect: (values) => ({
+            shown: values,
+            ...Object.fromEntries(Object.entries(values).map(([name, value]) => [`said_${name}`, plainNumber(value)])),
+        }),
 
         // A click on a view's figure -> the parameter that the view says it picks (aotlens/views/view.py).
         pick: function (clicks) {
