@@ -38,6 +38,8 @@ TILE = (512, 2048)
 BLOCK = 8
 #: With fewer pairs of a tile left, all their distances are computed; with more, blocks of distances are bounded first.
 FEW = 0.02
+#: Means are bounded by themselves where that takes the mean bound below this share of the other.
+WORTH = 0.75
 #: Scores computed in float64 at once.
 _AT_ONCE = 2**20
 
@@ -139,7 +141,8 @@ class _Search:
         device = self.queries.device
         self.blocks = _blocks(distances)
         means = [rows.mean(0, keepdim=True) for rows in self.exact]
-        parts = min((self._parts(*each) for each in ([0 * mean for mean in means], means)), key=_looseness)
+        whole, apart = (self._parts(*each) for each in ([0 * mean for mean in means], means))
+        parts = apart if _looseness(apart) < WORTH * _looseness(whole) else whole
         self.q_parts, self.k_parts = (rows.float().to(device) for rows in parts.rows)
         self.tops = None if parts.tops is None else [each.float().to(device) for each in parts.tops]
         q_norms, self.k_bare = (each.float().to(device) for each in parts.norms)
