@@ -151,8 +151,8 @@ class _Search:
         self.centres = [rotation(cfg, torch.tensor((low + high) / 2, dtype=torch.float64)) for low, high in ends]
         half = max((high - low) / 2 for low, high in ends)
         reach = 2 * (theta * half / 2).clamp(max=math.pi / 2).sin()
-        unturned = q_norms.shape[1] - len(theta)
-        self.q_moves = q_norms * torch.cat([reach, torch.zeros(unturned)]).float().to(device)
+        unturned = torch.zeros(q_norms.shape[1] - len(theta), dtype=torch.float64)
+        self.q_moves = (parts.norms[0] * torch.cat([reach, unturned])).float().to(device)
         self.lengths = [rows.norm(dim=1) for rows in (self.queries, self.keys)]
         tops = [0.0, 0.0] if self.tops is None else [1 + each.abs().amax(1).square() for each in self.tops]
         self.sizes = [
