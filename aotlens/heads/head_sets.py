@@ -33,6 +33,7 @@ class HeadSets:
         metric: Metric | Measure | None,
         seed: int,
         batch_size: int,
+        *,
         progress: Progress | None = None,
     ) -> None:
         self.model, self.metric, self.heads, self.progress = model, metric, frozenset(heads), progress
