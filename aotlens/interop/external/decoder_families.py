@@ -283,7 +283,10 @@ FAMILIES: dict[str, Family] = {
     "gemma2": _like_llama(fields=_gemma2, tied=True, embedding=_scaled, names={**_LLAMA, **_OUTPUT_NORMS}),
     "gemma3_text": _like_llama(
         fields=_gemma3, tied=True, embedding=_scaled, names={**_LLAMA, **_OUTPUT_NORMS, **_QK_NORMS},
-        defaults={"rope_theta": 1_000_000.0, "rope_local_base_freq": 10_000.0},
+        defaults={
+            "rope_theta": 1_000_000.0, "rope_local_base_freq": 10_000.0, "hidden_size": 2304, "head_dim": 256,
+            "num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 131_072,
+        },
     ),
     "olmo": _like_llama(fields=_olmo),
     "olmo2": _like_llama(

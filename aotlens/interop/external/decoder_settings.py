@@ -10,6 +10,34 @@ from typing import Any
 from aotlens.interop.external.plan import ACTIVATIONS
 
 _SLIDING = "sliding_attention"
+#: What settings that are no sizes have to be, where they are there at all.
+_KINDS: dict[str, type] = {
+    "rope_parameters": dict, "rope_scaling": dict, "full_attention": dict, _SLIDING: dict, "layer_types": list,
+    "attention_types": list, "max_window_layers": int,
+}  # fmt: skip
+#: Numbers by how large they may be: shares of a head, and times that a context is extended.
+_MOST = {"partial_rotary_factor": 1.0, "rotary_pct": 1.0, "factor": 2.0**20}
+
+
+def require_kinds(where: object, settings: Mapping[str, Any]) -> None:
+    """Raise `ValueError` for a setting, or one within another, of another kind than a decoder's, or out of bounds."""
+    for name, value in settings.items():
+        kind, most = _KINDS.get(name), _MOST.get(name)
+        if value is None:
+            continue
+        if kind is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            raise ValueError(f"{where}: {name}={value!r:.80}: expected a {kind.__name__}.")
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if most is not None and not (number and 0 < value <= most):
+            raise ValueError(f"{where}: {name}={value!r:.80}: expected a number above 0 and at most {most:g}.")
+        if isinstance(value, dict) and kind is dict:
+            require_kinds(where, value)
+    layouts = settings.get("attention_types") or []
+    if not all(
+        isinstance(each, list | tuple) and len(each) == 2 and isinstance(each[0], list) and type(each[1]) is int
+        and 0 <= each[1] <= 2**31 for each in layouts
+    ):  # fmt: skip
+        raise ValueError(f"{where}: attention_types={layouts!r:.80}: expected a list of [[kind, …], times].")
 
 
 @dataclass(frozen=True)

@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+import re
+import warnings
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from aotlens.interop.external.decoder_families import FAMILIES, Family, Settings, both
+from aotlens.interop.external.decoder_settings import require_kinds
 from aotlens.interop.external.material import Material
 from aotlens.interop.external.plan import Plan, build_config, refuse, require_sizes
+
+#: Families that read images as well, by the family of their text part.
+_WITH_IMAGES = {"gemma3": "gemma3_text"}
+#: Tensors of images, and what stands before the text part's tensors in files of newer and of older versions.
+_IMAGES = re.compile(r"(model\.)?(vision_tower|multi_modal_projector)\.")
+_TEXT = re.compile(r"^(model\.language_model|language_model\.model)\.")
 
 
 def matches(material: Material) -> bool:
     """Whether config.json names a family of the table."""
-    return material.configs.get("config.json", {}).get("model_type") in FAMILIES
+    kind = material.configs.get("config.json", {}).get("model_type")
+    return isinstance(kind, str) and (kind in FAMILIES or kind in _WITH_IMAGES)
 
 
 def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan:
     """What the settings and the tensors' shapes say. Raises `ValueError` for settings that no model of ours has."""
-    kind = str(config.get("model_type"))
-    family, path = FAMILIES[kind], material.path
+    kind, path = str(config.get("model_type")), material.path
+    images: dict[str, None] = {}
+    if kind in _WITH_IMAGES:
+        config, images, kind = _text_config(path, config), _keep_text(material), _WITH_IMAGES[kind]
+    family = FAMILIES[kind]
     require_sizes(path, config, (
         "num_attention_heads", "n_head", "num_heads", "hidden_size", "n_embd", "head_dim", "num_key_value_heads",
         "max_position_embeddings", "n_positions", "seq_length", "sliding_window", "num_kv_heads",
     ))  # fmt: skip
+    require_kinds(path, config)
     embedded = next(iter(family.ends))
     prefix = "" if embedded in material.tensors else None  # of a model without its read-out
     if prefix is None:
@@ -48,7 +63,7 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
     fields["n_kv_heads"] = fields.get("n_kv_heads") if grouped else None
     tied = bool(s.get("tie_word_embeddings", default=family.tied))
     names = {f"{family.layers}*.{theirs}": ours and f"blocks.*.{ours}" for theirs, ours in family.names.items()}
-    key_map: dict[str, str | None] = {**names, **family.ends, **both(family.read_out, "unembed.U")}
+    key_map: dict[str, str | None] = {**names, **family.ends, **both(family.read_out, "unembed.U"), **images}
     if family.embedding is not None:
         if tied:
             tensors[f"{family.read_out}.weight"], tied = tensors[embedded], False
@@ -81,6 +96,30 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
     material.tensors.update(tensors)
     lacks = ("b", "w") if kind == "olmo" else ("b",)  # whose norms have no weights
     return Plan(format=f"Hugging Face's {kind}", cfg=cfg, key_map=marked, may_lack=(*lacks, "_b"))
+
+
+def _text_config(path: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """The settings of the text part of a model that reads images as well."""
+    text = config.get("text_config")
+    if not isinstance(text, dict):
+        raise ValueError(f"{path}: expected the text part's settings in config.json's text_config, found {text!r:.80}.")
+    return {**text, **config}
+
+
+def _keep_text(material: Material) -> dict[str, None]:
+    """Name the tensors of the text part as a model of text alone does; the others, to be left out, with a warning."""
+    names = {name: _TEXT.sub("model.", name).removeprefix("language_model.") for name in material.tensors}
+    images = {name: None for name in names if _IMAGES.match(name)}
+    tensors = {names[name]: tensor for name, tensor in material.tensors.items() if name not in images}
+    warnings.warn(
+        f"{material.path}: the text part is read, and {len(images)} tensors of images are left out; its logits are "
+        "those of prompts without images.",
+        stacklevel=5,
+    )
+    tensors |= {name: material.tensors[name] for name in images}
+    material.tensors.clear()
+    material.tensors.update(tensors)
+    return images
 
 
 def _grouped(ours: str, grouped: bool) -> str:

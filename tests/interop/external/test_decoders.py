@@ -153,6 +153,89 @@ def test_settings_that_are_left_out_are_the_familys_own(tmp_path: Path, case: st
     assert float(error) < 1e-4
 
 
+def gemma3_with_images(folder: Path, **changes: Any) -> Any:
+    text = {**CASES["gemma3_text"][2], **changes}
+    tower = {"hidden_size": 8, "intermediate_size": 6, "num_hidden_layers": 1, "num_attention_heads": 2,
+             "image_size": 8, "patch_size": 4}  # fmt: skip
+    config = T.Gemma3Config(text_config=text, vision_config=tower, mm_tokens_per_image=1, image_token_index=30,
+                            boi_token_index=28, eoi_token_index=29)  # fmt: skip
+    torch.manual_seed(0)
+    model = noisy(T.Gemma3ForConditionalGeneration(config))
+    model.save_pretrained(folder)
+    return model
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("newer", [False, True])
+def test_of_gemma3_with_images_the_text_part_is_read(tmp_path: Path, newer: bool) -> None:
+    model = gemma3_with_images(tmp_path)
+    if newer:  # as Gemma3ForConditionalGeneration names its own modules
+        for path in tmp_path.glob("*.safetensors"):
+            path.unlink()
+        torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.warns(UserWarning, match="the text part is read, and [23][0-9] tensors of images are left out"):
+        ours = aotlens.load(tmp_path, "cpu")
+    tokens = torch.randint(28, (2, 20), generator=torch.Generator().manual_seed(1))
+    expected = model(tokens).logits
+    error = (ours(tokens) - expected).abs().max() / expected.abs().max().clamp(min=1)
+    assert float(error) < 1e-5
+
+
+@pytest.mark.filterwarnings("ignore:.*the text part")
+@pytest.mark.parametrize("text", [None, [], {"num_attention_heads": 0}, {"num_attention_heads": 5, "head_dim": 10}])
+def test_a_gemma3_with_images_whose_text_part_is_not_described_is_refused(tmp_path: Path, text: Any) -> None:
+    gemma3_with_images(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    write_json(tmp_path / "config.json", {**config, "text_config": {**config["text_config"], **text} if text else text})
+    wanted = "text_config" if not text else "num_attention_heads=0" if len(text) == 1 else "does not divide n_heads=5"
+    with refused(wanted, error=CheckpointError):
+        aotlens.load(tmp_path, "cpu")
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("case", "changes", "message"),
+    [
+        ("llama", {"rms_norm_eps": NAN}, "norm_eps=nan"),
+        ("llama", {"rope_parameters": {"rope_type": "default", "rope_theta": NAN}}, "base=nan"),
+        ("llama", {"rope_parameters": {"rope_type": "default", "rope_theta": INF}}, "base=inf"),
+        ("llama", {"rope_parameters": {"rope_type": "default", "rope_theta": 0}}, "base=0"),
+        ("llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 300.0, "factor": NAN}}, "factor=nan"),
+        ("llama", {"rope_parameters": [1, 2]}, "rope_parameters=[1, 2]"),
+        ("llama", {"rope_parameters": {"rope_type": "dynamic", "factor": 1e300}}, "factor=1e+300"),
+        ("llama", {"head_dim": 10**30}, "head_dim=1000000000000000000000000000000"),
+        ("llama", {"head_dim": 2**31}, "expected [2, 24, 2147483648]"),
+        ("llama", {"num_attention_heads": 0}, "num_attention_heads=0"),
+        ("llama", {"num_attention_heads": True}, "num_attention_heads=True"),
+        ("llama", {"num_key_value_heads": 1.5}, "num_key_value_heads=1.5"),
+        ("gpt_neox", {"rope_parameters": {"rope_type": "default", "rope_theta": 300.0, "partial_rotary_factor": NAN}},
+         "partial_rotary_factor=nan"),
+        ("gpt_neox", {"partial_rotary_factor": 1e300}, "partial_rotary_factor=1e+300"),
+        ("gpt_neox", {"partial_rotary_factor": "half"}, "partial_rotary_factor='half'"),
+        ("gptj", {"rotary_dim": NAN}, "rotary dim=nan"),
+        ("mistral", {"sliding_window": NAN}, "sliding_window=nan"),
+        ("mistral", {"sliding_window": -3}, "sliding_window=-3"),
+        ("gpt_neo", {"window_size": 0}, "window of 0"),
+        ("gpt_neo", {"attention_types": 7}, "attention_types=7"),
+        ("gpt_neo", {"attention_types": [[["global", "local"], 10**30]]}, "attention_types=[[['global'"),
+        ("gemma2", {"query_pre_attn_scalar": NAN}, "query_pre_attn_scalar=nan"),
+        ("gemma2", {"attn_logit_softcapping": NAN}, "score_cap=nan"),
+        ("gemma2", {"layer_types": 5}, "layer_types=5"),
+        ("gemma3_text", {"rope_parameters": {"full_attention": 5}}, "full_attention=5"),
+        ("gemma3_text", {"_sliding_window_pattern": 0, "layer_types": None}, "sliding_window_pattern=0"),
+        ("olmo", {"clip_qkv": NAN}, "clip_qkv=nan"),
+        ("qwen2", {"use_sliding_window": True, "layer_types": None, "max_window_layers": "x"}, "max_window_layers='x'"),
+    ],
+)  # fmt: skip
+def test_damaged_settings_are_refused_by_name(tmp_path: Path, case: str, changes: dict[str, Any], message: str) -> None:
+    """Given as `config=`, since JSON has no NaN."""
+    theirs(case).save_pretrained(tmp_path)
+    with refused(message, error=CheckpointError):
+        aotlens.load(tmp_path, "cpu", config=changes)
+
+
 @torch.no_grad()
 def test_the_scaled_frequencies_of_olmo3_are_those_of_layers_without_a_window(tmp_path: Path) -> None:
     _, _, fields = CASES["olmo3"]
