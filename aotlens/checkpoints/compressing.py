@@ -55,8 +55,9 @@ def compress_run(
     for tensors by their names, such as `embed.W_E`, of which most costs least; `steps` are the snapshots to copy, all
     of them unless told.
 
-    Raises `CheckpointError` for a run without snapshots or a step that it lacks, and for an `out` that exists;
-    `ValueError` for an error that is not between 0 and .5 and for an unknown tensor. Nothing is written then.
+    Raises `CheckpointError` for a run without snapshots, a step that it lacks, snapshots of other tensors than the
+    first one's, and an `out` that exists; `ValueError` for an error that is not between 0 and .5 and for an unknown
+    tensor. Nothing is left of `out` then, nor by a stop on the way.
     """
     checkpoint, out, own = Path(checkpoint), Path(out), dict(errors or {})
     for each in (error, *own.values()):
@@ -73,17 +74,24 @@ def compress_run(
         raise ValueError(f"errors: expected names of tensors, got {unknown[0]!r}; there are {', '.join(names)}.")
     if taken := [path for path in (out, snapshots_folder(out)) if is_taken(path)]:
         raise CheckpointError(f"{taken[0]} exists already; choose another folder, or remove it.")
-    shutil.copytree(checkpoint, out)
     by_tensor = {name: own.get(name, error) for name in names}
     last: Mapping[str, Tensor] = {}
-    for place, step in enumerate(chosen):
-        snapshot = read_snapshot(checkpoint, step)
-        stored, last = rounded(snapshot.tensors, last, by_tensor)
-        write_snapshot(
-            out, step, stored, tokens=snapshot.tokens, base=chosen[place - 1] if place else None,
-            sha256=contents_hash(last, {}), rounding_error=max(by_tensor.values()),
-        )  # fmt: skip
-        if progress is not None:
-            progress(place + 1, len(chosen))
+    try:
+        shutil.copytree(checkpoint, out)
+        for place, step in enumerate(chosen):
+            snapshot = read_snapshot(checkpoint, step)
+            if other := sorted(set(snapshot.tensors) ^ set(names)):
+                raise CheckpointError(f"{checkpoint}@{step}: expected the tensors of step {there[0]}, not {other[0]}.")
+            stored, last = rounded(snapshot.tensors, last, by_tensor)
+            write_snapshot(
+                out, step, stored, tokens=snapshot.tokens, base=chosen[place - 1] if place else None,
+                sha256=contents_hash(last, {}), rounding_error=max(by_tensor.values()),
+            )  # fmt: skip
+            if progress is not None:
+                progress(place + 1, len(chosen))
+    except BaseException:
+        for unfinished in (out, snapshots_folder(out)):
+            shutil.rmtree(unfinished, ignore_errors=True)
+        raise
     before, after = (sum(snapshot_file(run, step).stat().st_size for step in chosen) for run in (checkpoint, out))
     return CompressedRun(folder=out, error=error, n_snapshots=len(chosen), bytes_before=before, bytes_after=after)

@@ -46,7 +46,8 @@ def rounded(
 
 
 def _packed(tensor: Tensor, base: Tensor | None, error: float) -> Tensor | None:
-    """A tensor's difference from `base` in steps, as bytes; None for one that is small or not of float32."""
+    """A tensor's difference from `base` in steps, as bytes; None for one that is small, not of float32, or where some
+    weight is not finite."""
     import numpy as np
     import torch
 
@@ -54,11 +55,13 @@ def _packed(tensor: Tensor, base: Tensor | None, error: float) -> Tensor | None:
         return None
     weights = tensor.numpy()
     step = np.float32(math.sqrt(12) * error * math.sqrt(float(np.square(weights, dtype=np.float64).mean())))
-    if step == 0:
+    if not 0 < step < np.inf:
         return None
     difference = weights if base is None else weights - base.numpy()
     levels = np.rint(difference / step)
-    width = next(each for each in _LEVELS if np.abs(levels).max() <= np.iinfo(_LEVELS[each]).max)
+    width = next((each for each in _LEVELS if np.abs(levels).max() <= np.iinfo(_LEVELS[each]).max), None)
+    if width is None:
+        return None
     whole = levels.astype(_LEVELS[width])
     planes = whole.reshape(-1).view(np.uint8).reshape(-1, width).T.tobytes()
     header = _HEADER.pack(step, width, whole.ndim) + struct.pack(f"<{whole.ndim}Q", *whole.shape)

@@ -169,7 +169,7 @@ def read_snapshot(checkpoint: Path, step: int) -> Snapshot:
     for tensors, about in reversed(chain):
         try:
             restored = dict(_restored(name, each, restored) for name, each in tensors.items())
-        except (KeyError, ValueError, RuntimeError, struct.error, zlib.error, lzma.LZMAError) as error:
+        except _UNREADABLE as error:
             raise _damaged(
                 snapshot_file(checkpoint, about["step"]), f"a difference that leads nowhere ({error})"
             ) from error
@@ -187,6 +187,10 @@ def read_snapshot(checkpoint: Path, step: int) -> Snapshot:
     )
 
 
+#: What damaged differences raise; bytes of another type of numbers are a TypeError of PyTorch's.
+_UNREADABLE = (
+    KeyError, TypeError, ValueError, RuntimeError, MemoryError, struct.error, zlib.error, lzma.LZMAError
+)  # fmt: skip
 #: The weights of the snapshots that were read last, by their files: the next is mostly a difference from one of them.
 _recent: dict[tuple[str, int, int], Mapping[str, Tensor]] = {}
 _N_RECENT = 2
@@ -237,7 +241,8 @@ def _read(checkpoint: Path, step: int, *, weights: bool = True) -> tuple[dict[st
             "base": int() | None,
             "sha256": str(),
         }:
-            if (version, found) == (_VERSION, step):
+            rounding = about.get("rounding_error", 0.0)
+            if (version, found) == (_VERSION, step) and isinstance(rounding, int | float) and 0 <= rounding <= 1:
                 return tensors, about
     raise _damaged(path, "a file of something else, or of another version")
 
@@ -305,7 +310,7 @@ def _added(stored: Tensor, before: Tensor) -> Tensor:
         size = int.from_bytes(data[begin : begin + 8], "little")
         part = data[begin + 8 : begin + 8 + size]
         begin += 8 + size
-        raw = part if size == length else zlib.decompressobj().decompress(part, length)
+        raw = part if size == length else zlib.decompressobj().decompress(part, max(length, 1))
         plane[:] = np.frombuffer(raw, dtype=np.uint8)
     kind = getattr(torch, _AS_INTEGERS[width])
     difference = torch.from_numpy(np.ascontiguousarray(planes.T)).reshape(-1).view(kind)

@@ -119,8 +119,9 @@ def over_training(
 
     `analysis` gives a number, a mapping of names to numbers or arrays, or a result that can be saved. What it gave is
     kept by weights, analysis and settings in `cache` (a folder; `"auto"`: `$AOTLENS_HOME/over_training`), so that a
-    second call costs nothing and a killed one goes on; None keeps nothing, nor is anything kept of a function that has
-    no name in a module. The function's own source is part of the key, and not that of what it calls.
+    second call costs nothing and a killed one goes on; None keeps nothing. Nor is anything kept of what is no function
+    with a name in a module (a partial, a method, a lambda), or of an external run. The function's own source is part of
+    the key, and not that of what it calls.
 
     Steps run through `joblib`: on several processes or a Dask cluster inside `with joblib.parallel_config(…)`, where
     the run's folder is on a disk that all of them read. `progress(done, total)` counts steps.
@@ -157,6 +158,8 @@ def _at_step(
         return load_result(kept, what=f"what was kept of step {step}")
     try:
         result = analysis(load(source, device), **settings)
+        if isinstance(result, Mapping):  # an array of no dimensions is a number, which is read again as one
+            result = {name: value.item() if _is_scalar(value) else value for name, value in result.items()}
         if not _fields(result) or not any(_is_numeric(value) for value in _fields(result).values()):
             raise ValueError(f"expected numbers by name or a result with some, got a {type(result).__name__}.")
         if kept is not None:
@@ -174,7 +177,9 @@ def _kept_at(
     run: Run, step: int, name: str, analysis: Callable[..., Any], settings: Mapping[str, Any], folder: Path | None
 ) -> Path | None:
     """Where the result of a step is kept; None where it is not: a function without a name could be any function."""
-    if folder is None or run.is_external or "<" in name or name.startswith("__main__."):
+    # What a partial, a method or an object holds is not in its name.
+    is_plain = inspect.isfunction(analysis) and "<" not in name and not name.startswith("__main__.")
+    if folder is None or run.is_external or not is_plain:
         return None
     from aotlens import __version__
 
@@ -199,6 +204,10 @@ def _fields(result: Any) -> Mapping[str, Any]:
 
 def _scalars(result: Any) -> dict[str, Any]:
     return {name: value for name, value in _fields(result).items() if _is_numeric(value) and np.ndim(value) == 0}
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim == 0 and _is_numeric(value)
 
 
 def _is_numeric(value: Any) -> bool:

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import math
 import shutil
+import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from aotlens.checkpoints import CheckpointError, CheckpointInfo, compress_run, load_run, save_checkpoint
-from aotlens.checkpoints.snapshots import SnapshotWriter, read_snapshot, snapshot_file, snapshot_steps
+from aotlens.checkpoints.snapshots import (
+    SnapshotWriter,
+    read_snapshot,
+    snapshot_file,
+    snapshot_steps,
+    snapshots_folder,
+)
+from aotlens.files import contents_hash, write_record
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from tests.messages import refused
 
@@ -84,6 +93,61 @@ def test_what_cannot_be_rounded_is_refused(folder: Path, tmp_path: Path) -> None
     shutil.copytree(folder, bare)
     with refused("expected a checkpoint with snapshots"):
         compress_run(bare, tmp_path / "b")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_weights_that_are_not_finite_are_copied_as_they_are(tmp_path: Path, value: float) -> None:
+    model = AttentionOnlyTransformer(ModelConfig(n_layers=1, d_model=64, n_heads=2, d_head=32, n_ctx=16, d_vocab=300))
+    writer = SnapshotWriter(tmp_path / "run", 0)
+    for step in range(3):
+        weights = {name: weight.clone() for name, weight in model.state_dict().items()}
+        if step == 1:
+            weights["embed.W_E"][0, 0] = value
+        writer.add(step, step, weights)
+    save_checkpoint(tmp_path / "run", model, CheckpointInfo(name="run"))
+    compress_run(tmp_path / "run", tmp_path / "small")
+    for step in range(3):
+        exact, rounded = (read_snapshot(tmp_path / each, step).tensors["embed.W_E"] for each in ("run", "small"))
+        assert torch.equal(exact.isfinite(), rounded.isfinite())
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    (lambda about, stored: about | {"rounding_error": []}, "another version"),
+    (lambda about, stored: about | {"rounding_error": 10**400}, "another version"),
+    (lambda about, stored: about | {"rounding_error": math.nan}, "another version"),
+    (lambda about, stored: stored.update({"difference of embed.W_E": torch.zeros(64, dtype=torch.bfloat16)}),
+     "leads nowhere"),
+    (lambda about, stored: stored.update({"difference of pos_embed.W_pos": torch.frombuffer(
+        bytearray((1 << 20).to_bytes(8, "little") + zlib.compress(bytes(1 << 28))), dtype=torch.uint8)}),
+     "leads nowhere"),
+])  # fmt: skip
+def test_a_hostile_snapshot_with_a_valid_hash_is_refused_by_name(
+    folder: Path, tmp_path: Path, change: Any, words: str
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(folder, run)
+    shutil.copytree(snapshots_folder(folder), snapshots_folder(run))
+    stored = dict(read_snapshot(run, 5).tensors)
+    del stored["embed.W_E"], stored["pos_embed.W_pos"]
+    about = {"schema_version": 1, "step": 6, "tokens": 600, "base": 5, "sha256": "x"}
+    write_record(snapshot_file(run, 6), "snapshot", stored, change(about, stored) or about)
+    with refused(words, error=CheckpointError):
+        read_snapshot(run, 6)
+    with refused(words, error=CheckpointError):
+        compress_run(run, tmp_path / "small")
+    assert not (tmp_path / "small").exists() and not snapshots_folder(tmp_path / "small").exists()
+
+
+def test_snapshots_of_different_tensors_are_not_rounded(folder: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(folder, run)
+    shutil.copytree(snapshots_folder(folder), snapshots_folder(run))
+    stored = dict(read_snapshot(run, 5).tensors)
+    del stored["embed.W_E"]
+    about = {"schema_version": 1, "step": 5, "tokens": 500, "base": None, "sha256": contents_hash(stored, {})}
+    write_record(snapshot_file(run, 5), "snapshot", stored, about)
+    with refused("run@5", "expected the tensors of step 0, not embed.W_E", error=CheckpointError):
+        compress_run(run, tmp_path / "small", steps=[0, 5])
 
 
 def test_a_damaged_difference_is_refused_by_name(folder: Path, tmp_path: Path) -> None:

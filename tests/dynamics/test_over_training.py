@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,38 @@ def test_a_killed_one_goes_on_and_an_error_names_its_step(run: Run, tmp_path: Pa
 
 def fails(model: AttentionOnlyTransformer) -> float:
     raise ValueError("nothing here")
+
+
+class Holder:
+    """What a method or a called object holds is not in its name."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def __call__(self, model: AttentionOnlyTransformer) -> dict[str, Any]:
+        return {"norm": self.factor * float(model.W_E.norm())}
+
+    def method(self, model: AttentionOnlyTransformer) -> dict[str, Any]:
+        return self(model)
+
+
+def test_of_a_partial_a_method_or_an_object_nothing_is_kept(run: Run, tmp_path: Path) -> None:
+    def norms(analysis: Any) -> np.ndarray:
+        return over_training(run, analysis, cache=tmp_path, steps=[4])["norm"]
+
+    for made in (lambda factor: partial(counted, factor=factor), Holder, lambda factor: Holder(factor).method):
+        np.testing.assert_allclose(norms(made(2.0)), 2 * norms(made(1.0)))
+    assert not [*tmp_path.iterdir()]
+
+
+def zero_dimensions(model: AttentionOnlyTransformer) -> dict[str, Any]:
+    return {"norm": np.array(float(model.W_E.norm()))}
+
+
+def test_an_array_of_no_dimensions_is_the_same_number_when_it_is_read_again(run: Run, tmp_path: Path) -> None:
+    one, two = (over_training(run, zero_dimensions, cache=tmp_path) for _ in range(2))
+    np.testing.assert_array_equal(one["norm"], two["norm"])
+    assert one["norm"].shape == (len(STEPS),) and len([*tmp_path.iterdir()]) == len(STEPS)
 
 
 def test_it_runs_where_joblib_says(run: Run) -> None:
