@@ -137,6 +137,9 @@ class Universality(Result):
         """Whether heads come again more in models of one kind than of another: each model's mean of a test with the
         others of its kind, by the exact rank-sum test over models.
 
+        The means share pairs, so that they are not independent and p is too small: where kinds do not differ, p ≤ .05
+        comes in 14 to 33% of 5 + 5 simulated models. It describes, and tests nothing at its level.
+
         Raises `ValueError` for kinds of which there are fewer than two models each.
         """
         from scipy.stats import mannwhitneyu
