@@ -36,11 +36,13 @@ class Server(TcpWSGIServer):
 
         waitress spares a connection with a request under way, and waits to close one until it can be written to. Where
         an answer is not fetched neither ends, nor does the thread that writes it: eight of those are all of them.
+        Under the lock: an answer that was long in the making is written and sent within one hold of it.
         """
         super().maintenance(now)
         for channel in list(self.active_channels.values()):
-            if channel.total_outbufs_len and channel.last_activity < now - self.adj.channel_timeout:
-                channel.handle_close()
+            with channel.outbuf_lock:
+                if channel.total_outbufs_len and channel.last_activity < now - self.adj.channel_timeout:
+                    channel.handle_close()
 
     def run(self) -> bool:
         """Serve until `stop`: true. Ctrl+C waits for nobody: false."""

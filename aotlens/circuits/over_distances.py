@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Float64, Int64
@@ -179,7 +179,9 @@ class _Search:
         )
         return _Parts(rows, (norms[0], norms[1]), (q_tops, k_tops))
 
-    def _added(self, left: Tensor, right: Tensor, place: int, r: slice = slice(None), c: slice = slice(None)) -> Any:
+    def _added(
+        self, left: Tensor, right: Tensor, place: int, r: slice = slice(None), c: slice = slice(None)
+    ) -> tuple[Tensor, Tensor]:
         """Factors whose product also adds the tops of rows and columns, of all distances (0) or of a block (1 + …)."""
         if self.tops is None:
             return left, right

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from aotlens.dynamics.events import ChangePoint
 
 #: Changes when what is kept of an analysis is no longer what it would give now.
-_CACHE_VERSION = 1
+_CACHE_VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

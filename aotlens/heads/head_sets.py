@@ -34,9 +34,12 @@ class HeadSets:
         seed: int,
         batch_size: int,
         *,
+        total: int = 0,
         progress: Progress | None = None,
     ) -> None:
-        self.model, self.metric, self.heads, self.progress = model, metric, frozenset(heads), progress
+        """`progress(done, total)` counts sets, of which there are at most `total`."""
+        self.model, self.metric, self.heads, self.total = model, metric, frozenset(heads), total
+        self.progress = progress
         self.replacement = Replacement(model, heads, how, batch, reference, seed=seed, batch_size=batch_size)
         self.parts: list[tuple[Batch, dict[int, Tensor]]] = []
         whole: list[np.ndarray] = []
@@ -63,7 +66,7 @@ class HeadSets:
                 start += len(part)
             self._known[kept] = np.concatenate(numbers)
             if self.progress is not None:
-                self.progress(self.n_runs, max(self.n_runs, len(self.heads) * (len(self.heads) + 1)))
+                self.progress(self.n_runs, self.total)
         return self._known[kept]
 
     def _effects(self, kept: Kept) -> np.ndarray:

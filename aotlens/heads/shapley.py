@@ -137,15 +137,12 @@ def shapley_heads(
             raise ValueError(f"n_permutations={n_permutations}: expected an even number, since each has its reverse.")
     require_seed(seed)
     others = None if reference is None else Batch.of(model, reference)
-    sets = HeadSets(model, heads, batch, others, how, metric, seed, batch_size)
-    total = 2**n if n_permutations is None else n_permutations * (n - 1) + 2
+    # Of drawn orders, whose last heads `first` and `last` may not be among.
+    total = 2**n if n_permutations is None else n_permutations * (n - 1) + 2 * n + 2
+    sets = HeadSets(model, heads, batch, others, how, metric, seed, batch_size, total=total, progress=progress)
 
     def number(members: Iterable[int]) -> np.ndarray:
-        known = sets.n_runs
-        found = sets.numbers(frozenset(heads[place] for place in members))
-        if progress is not None and sets.n_runs > known:
-            progress(min(sets.n_runs, total), total)
-        return found
+        return sets.numbers(frozenset(heads[place] for place in members))
 
     everything = range(n)
     if n_permutations is None:

@@ -168,7 +168,10 @@ def sufficient_heads(
     searched_part = _rows(batch, search_rows)
     others = None if reference is None else Batch.of(model, reference)
     heads = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
-    searched = HeadSets(model, heads, searched_part, others, how, metric, seed, batch_size, progress=progress)
+    total = len(heads) * (len(heads) + 3)  # n(n + 1)/2 tried by each search, and every head alone and left out
+    searched = HeadSets(
+        model, heads, searched_part, others, how, metric, seed, batch_size, total=total, progress=progress
+    )
     checked = searched
     if n_held_out:
         means = searched_part if others is None else others

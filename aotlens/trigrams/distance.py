@@ -10,7 +10,7 @@ from torch import Tensor
 
 from aotlens.circuits import qk_circuit
 from aotlens.conventions import Head, HeadLike, as_head
-from aotlens.models import AttentionOnlyTransformer, folded_norm, require_ours
+from aotlens.models import AttentionOnlyTransformer, ModelConfig, folded_norm, require_ours
 from aotlens.models.positions import alibi_slopes
 from aotlens.models.traits import NOT_LINEAR
 from aotlens.models.weights import double
@@ -148,13 +148,18 @@ def rotated_background(
 
     Time: n products of the circuit with an exp an entry. Raises `ValueError` for a distance outside 1 to n.
     """
-    n = min(n_background, model.cfg.n_ctx - 1)
+    n = farthest(model.cfg, n_background)
     delta, u = whole_distance(distance, n), background_distribution(model, background)
     total = np.full(len(u), -np.inf)
     for other in range(n + 1):
         if other != delta:
             total = np.logaddexp(total, log_background(qk_circuit(model, head, biases=True, distance=other), u))
     return total - np.log(n)
+
+
+def farthest(cfg: ModelConfig, n_background: int) -> int:
+    """The largest distance to a source of a head with rotary positions."""
+    return min(n_background, cfg.n_ctx - 1)
 
 
 def whole_distance(distance: int | np.integer | str, n: int, or_else: str = "") -> int:

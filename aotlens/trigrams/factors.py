@@ -27,7 +27,7 @@ from torch import Tensor
 from aotlens.circuits import Circuit, ov_circuit, qk_circuit
 from aotlens.conventions import Head, HeadLike, as_head
 from aotlens.models import PHIS, AttentionOnlyTransformer
-from aotlens.trigrams.distance import log_competition, rotated_background, whole_distance
+from aotlens.trigrams.distance import farthest, log_competition, rotated_background, whole_distance
 from aotlens.trigrams.normaliser import background_distribution, log_background
 
 #: Counts or probabilities of tokens; None: the training counts stored with the checkpoint.
@@ -125,7 +125,7 @@ def head_circuits(
     n_background = max(cfg.n_ctx // 2, 1)
     at = None
     if distance is not None and cfg.position_kind.rotates:
-        at = whole_distance(distance, min(n_background, cfg.n_ctx - 1))
+        at = whole_distance(distance, farthest(cfg, n_background))
     return HeadCircuits(
         head=as_head(head, cfg),
         qk=qk_circuit(model, head, biases=True) if at is None else qk_circuit(model, head, biases=True, distance=at),

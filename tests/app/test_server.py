@@ -103,6 +103,29 @@ def test_who_fetches_no_answer_holds_no_thread_for_good():
                 client.close()
 
 
+def test_an_answer_that_took_longer_than_a_connection_may_idle_is_not_cut_off_while_it_is_sent():
+    class BeingAnswered:
+        """A connection whose thread holds the lock, sends the answer's head, and lets go."""
+
+        total_outbufs_len, last_activity, requests, closed = 99, 0.0, ["under way"], False
+        outbuf_lock = property(lambda self: self)
+
+        def __enter__(self) -> None:
+            self.total_outbufs_len, self.last_activity = 0, time.time()
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def handle_close(self) -> None:
+            self.closed = True
+
+    server, connection = make_server(hello, Settings(idle_seconds=1), listen("127.0.0.1", 0)), BeingAnswered()
+    server.active_channels[-1] = connection
+    server.maintenance(time.time())
+    del server.active_channels[-1]
+    server.drain(0)
+    assert not connection.closed
+
+
 def test_a_large_request_is_refused_before_it_is_read():
     with running(max_request_bytes=1000) as server, closing(connected(server)) as client:
         client.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1001\r\n\r\n" + b"x" * 1001)

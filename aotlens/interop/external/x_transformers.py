@@ -25,7 +25,7 @@ _FEED_FORWARD = {
     "1.ff.2.bias": "mlp.b_out", "gate.weight": "mlp.W_gate.T", "gate.bias": "mlp.b_gate",
 }  # fmt: skip
 _GLU = "1.ff.0.proj"
-_NORMS = {"gamma": (None, 1e-5), "g": ("rms", 1e-24)}  # whose RMS norm divides by the length alone
+_NORMS = {"gamma": ("layernorm", 1e-5), "g": ("rms", 1e-24)}  # whose RMS norm divides by the length alone
 _N_CTX = 2048
 
 
@@ -88,8 +88,8 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
         path, n_layers=n_all // step, d_model=d_model, n_heads=n_heads, d_head=inner // n_heads,
         d_vocab=d_vocab, causal=bool(config["causal"]), norm_eps=_NORMS[norm][1],
         norm_gain_offset=float(bool(config["norm_add_unit_offset"])),
-        final_norm=f"attn_layers.final_norm.{norm}" in tensors, 
-        **({"norm": _NORMS[norm][0]} if _NORMS[norm][0] else {}), **fields,
+        final_norm=f"attn_layers.final_norm.{norm}" in tensors,
+        norm=_NORMS[norm][0], **fields,
     )  # fmt: skip
     material.tensors.clear()
     material.tensors.update(tensors)

@@ -46,10 +46,12 @@ def _distance(core: Core, state: TrigramsState, value: int | str) -> None:
     most = max_distance(model["n_ctx"], model["positions"]) if model else MAX_COUNT
     if not most:
         raise address.Unfit("no distance, since this model has no positions")
-    if value == "mean" and model and POSITIONS[model["positions"]].rotates:
+    rotates = bool(model and POSITIONS[model["positions"]].rotates)
+    if value == "mean" and rotates:
         raise address.Unfit("a distance: rotary positions have no scores of their own to average", 1)
     if isinstance(value, int) and not 1 <= value <= most:
-        raise address.Unfit(f"a distance from 1 to {most} tokens, or 'mean'", min(max(value, 1), most))
+        mean = "" if rotates else ", or 'mean'"
+        raise address.Unfit(f"a distance from 1 to {most} tokens{mean}", min(max(value, 1), most))
 
 
 def _tokens(core: Core, state: TrigramsState, value: int) -> None:
