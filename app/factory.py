@@ -47,8 +47,8 @@ def create_app(settings: Settings, core: Core | None = None, *, pages: Sequence[
         for entry in page.browser:
             if isinstance(entry, Browser):
                 app.wiring.register(app, page.name, entry)
-        app.wiring.link(app, page.name, [entry for entry in page.browser if isinstance(entry, Link)])
-        app.wiring.write_address(app, page.name, page.address, page.writes)
+        app.wiring.link(page.name, [entry for entry in page.browser if isinstance(entry, Link)])
+        app.wiring.write_address(page.name, page.address, page.writes)
     sharing.finish(app)
     components = checking.check(app)
     early = static.early()

@@ -9,12 +9,15 @@
 
 Dash takes no dicts for functions in the browser, so the names go to it in a script of their own (`Wiring.script`), and
 static/wiring.js hands each function its values by name and puts its answers, by name, where they belong.
+
+Dash walks the page for each of its callbacks at every step of every other one. A function that answers nothing, or that
+`listens`, is therefore none of them: it is called when Dash's store holds something else (static/listening.js).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -27,6 +30,9 @@ from app.shell.props import Prop, Props, as_role
 #: `(ids.SHOWN, "data.layer", "data.head")` is a head. A property without a value is nothing; a key that isn't there yet
 #: keeps the address as it is.
 Source = tuple[str, ...] | Prop
+
+#: A component's id and one of its properties.
+Place = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,9 @@ class Browser:
     outputs: Props = field(default_factory=dict, kw_only=True)
     at_first: bool = field(default=True, kw_only=True)
     """Whether it is called when the page is new."""
+    listens: bool | None = field(default=None, kw_only=True)
+    """Whether it is no callback of Dash's: unless told, what answers nothing. What has outputs may be none where no
+    callback of the server's waits for them at first."""
 
 
 class Link:
@@ -64,8 +73,15 @@ class Wiring:
             paths = [page.path, "/"] if page is pages[0] else [page.path]
             self._addresses[page.name] = {"paths": paths, "fields": page.address.browser()}
         self._callbacks: dict[str, dict[str, Any]] = {}
+        self._listeners: list[dict[str, Any]] = []
         self.called: list[tuple[str, str]] = []
         """(script, function) of all that are called."""
+
+    @property
+    def listened(self) -> Iterator[Place]:
+        """Each component and property that a function reads or sets which is no callback of Dash's."""
+        for listener in self._listeners:
+            yield from (*listener["inputs"], *listener["state"], *listener["outputs"])
 
     def register(self, app: Dash, page: str, entry: Browser, *, script: str | None = None) -> None:
         """Adds a page's entry; its function is in the script `script`, the page's own unless told."""
@@ -75,6 +91,11 @@ class Wiring:
         if len(set(names)) < len(names):
             raise ValueError(f"{page}: {entry.name} has a name twice: {names}.")
         wire = {"run": [script, entry.name], "inputs": names, "outputs": list(entry.outputs)}
+        if not entry.outputs if entry.listens is None else entry.listens:
+            told = {"inputs": entry.inputs, "state": entry.state, "outputs": entry.outputs}
+            places = {name: list(map(_place, given.values())) for name, given in told.items()}
+            self._listen(page, entry.name, wire, places, at_first=entry.at_first)
+            return
         app.clientside_callback(
             self._add(page, entry.name, wire),
             *as_role(Output, entry.outputs).values(),
@@ -83,7 +104,7 @@ class Wiring:
             prevent_initial_call=not entry.at_first,
         )
 
-    def write_address(self, app: Dash, page: str, address: Address[Any], sources: Mapping[str, Source]) -> None:
+    def write_address(self, page: str, address: Address[Any], sources: Mapping[str, Source]) -> None:
         """The browser writes the page's address from `sources`. Raises ValueError where a field has none."""
         if sources and set(sources) != set(address.names()):
             differing = sorted(set(sources) ^ set(address.names()))
@@ -91,16 +112,16 @@ class Wiring:
         if sources:
             places: dict[tuple[str, str], int] = {}
             wire = {"write": self._composed(page, page, sources, {}, places)}
-            self._call(app, page, "address", wire, [], places)
+            self._listen(page, "address", wire, {"inputs": list(places)})
 
-    def link(self, app: Dash, page: str, links: Sequence[Link]) -> None:
-        """The browser keeps a page's links up to date, all in one callback: each costs as much as all of them."""
+    def link(self, page: str, links: Sequence[Link]) -> None:
+        """The browser keeps a page's links up to date."""
         if links:
             places: dict[tuple[str, str], int] = {}
             wires = [self._composed(page, link.page, link.fields, link.always, places) for link in links]
-            outputs = [Output(link.to, "href") for link in links]
             wire = {"links": wires, "to": [link.to for link in links]}
-            self._call(app, page, "links", wire, outputs, places)
+            told = {"inputs": list(places), "outputs": [(link.to, "href") for link in links]}
+            self._listen(page, "links", wire, told)
 
     def _composed(
         self,
@@ -126,18 +147,14 @@ class Wiring:
                 sources[name].append([place, *keys])
         return {"target": target, "sources": sources, "always": dict(always)}
 
-    def _call(
-        self,
-        app: Dash,
-        page: str,
-        name: str,
-        wire: dict[str, Any],
-        outputs: Sequence[Output],
-        places: Mapping[tuple[str, str], int],
+    def _listen(
+        self, page: str, name: str, wire: dict[str, Any], places: Mapping[str, Sequence[Place]], *, at_first: bool = True
     ) -> None:
-        inputs = [Input(component, prop) for component, prop in places]
-        wire = {**wire, "inputs": list(map(str, inputs))}
-        app.clientside_callback(self._add(page, name, wire), *outputs, *inputs)
+        """Calls the function when one of the `inputs` is something else; `state` is handed to it after them."""
+        wire = {"inputs": [f"{component}.{prop}" for component, prop in places["inputs"]], **wire}
+        call = self._add(page, name, wire)
+        told = {"state": [], "outputs": [], **places}
+        self._listeners.append({"call": [call.namespace, call.function_name], "first": at_first, **told})
 
     def _add(self, page: str, name: str, wire: dict[str, Any]) -> ClientsideFunction:
         calls = self._callbacks.setdefault(page, {})
@@ -147,5 +164,9 @@ class Wiring:
 
     def script(self) -> str:
         """The script that ties the functions to Dash's callbacks; it runs after all others."""
-        told = {"addresses": self._addresses, "callbacks": self._callbacks}
+        told = {"addresses": self._addresses, "callbacks": self._callbacks, "listeners": self._listeners}
         return f"aotlens.wire({json.dumps(told, ensure_ascii=False)});\n"
+
+
+def _place(prop: Prop) -> Place:
+    return prop if isinstance(prop, tuple) else (prop.component_id, prop.component_property)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from dash.development.base_component import Component
@@ -29,6 +29,7 @@ def check(app: App) -> Mapping[str, Component]:
     by_id = {one.id: one for one in everything}
     for callback in app._callback_list:
         faults += _faults(callback, by_id)
+    faults += _unplaced(app.wiring.listened, by_id)
     faults += _missing_functions(app)
     for page, layout in zip(app.pages, layouts, strict=True):
         offered = {ids.exporting(one.id) for one in components(layout) if one.id.endswith(ids.export("", "python"))}
@@ -44,6 +45,10 @@ def _faults(callback: Mapping[str, Any], by_id: Mapping[str, Component]) -> Iter
         # `id.property`, or `..id.property...id.property..`; a property that others set too has `@` and more behind it.
         outputs = callback["output"].removeprefix("..").removesuffix("..").split("...")
         places += [(name, prop.partition("@")[0]) for name, _, prop in (output.rpartition(".") for output in outputs)]
+    yield from _unplaced(places, by_id)
+
+
+def _unplaced(places: Iterable[Any], by_id: Mapping[str, Component]) -> Iterator[str]:
     for name, prop in places:
         component = by_id.get(name)
         if component is None:

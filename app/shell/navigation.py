@@ -88,6 +88,7 @@ def register(app: App) -> None:
         Browser(
             "markPage",
             inputs={"pathname": Input(ids.LOCATION, "pathname"), "content": Input(ids.PAGE, "children")},
+            listens=False,  # the content is something else whenever anything in it is
         ),
     )
     app.wiring.register(

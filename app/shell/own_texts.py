@@ -72,12 +72,12 @@ def register(app: App, panel: str, choice: str, pasted: str) -> None:
         app, "shell",
         Browser("sendText", inputs=props("contents", contents=ids.upload(choice)),
                 state=props("filename", file=ids.upload(choice)), outputs=stores(sent=ids.uploaded(choice)),
-                at_first=False),
+                at_first=False, listens=True),
     )  # fmt: skip
     app.wiring.register(
         app, "shell",
         Browser("chooseText", inputs=values(text=choice),
-                outputs=props("className", box=ids.box(pasted), remove=ids.delete(choice))),
+                outputs=props("className", box=ids.box(pasted), remove=ids.delete(choice)), listens=True),
     )  # fmt: skip
 
     @app.callback(

@@ -58,9 +58,9 @@ def show_values(app: App, sliders: Sequence[str]) -> None:
     _shell(
         app,
         "showValues",
-        # An id as well: what depends on values alone is not asked where another callback has left them as they were.
-        inputs=values(**{slider: slider for slider in sliders}) | props("id", id=sliders[0]),
+        inputs=values(**{slider: slider for slider in sliders}),
         outputs=children(**{slider: ids.value_of(slider) for slider in sliders}),
+        listens=True,
     )
 
 
@@ -144,12 +144,8 @@ def save_files(app: App, files: Mapping[str, Callable[..., File]], state: Props)
 def finish(app: App) -> None:
     """One callback for all panels that follow a store, and one for all that a page saves, when all pages are known:
     each costs the browser something at every step of every other one."""
-    for shown, panels in app.followers.items():
-        # With outputs, though it sets them itself: one without isn't called for a store that is full from the start.
-        # With the id as an input: Dash doesn't call what depends only on a store that another callback has left as it
-        # was, and the panels of an empty store would wait for good.
-        own = stores(**{panel: ids.seen(panel) for panel in panels})
-        _shell(app, "passOn", inputs=stores(shown=shown) | props("id", id=shown), outputs=own)
+    for shown in app.followers:
+        _shell(app, "passOn", inputs=stores(shown=shown) | props("id", id=shown))
     for page, groups in app.saving.items():
         _save(app, page, groups)
 

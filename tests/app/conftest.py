@@ -283,7 +283,7 @@ def settled(page: Page) -> None:
     page.wait_for_function(
         """async () => {
             const stages = ["requested", "prioritized", "blocked", "executing", "watched", "executed"];
-            const idle = () => window.store && stages.every(stage => !window.store.getState().callbacks[stage].length);
+            const idle = () => window.store && aotlens.hasHeard() && stages.every(stage => !window.store.getState().callbacks[stage].length);
             if (!idle()) return false;
             await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
             return idle();
@@ -353,8 +353,13 @@ def in_the_first_screen(page: Page, panel: str) -> None:
 
 def opened(page: Page, tab: str) -> None:
     """Opens a tab by the name that it shows, and waits until its panels have answered."""
-    page.get_by_role("tab", name=tab, exact=True).click()
-    page.wait_for_function("() => !document.querySelector('.mantine-Tabs-panel:not([style*=none]) .panel[aria-busy]')")
+    chosen = page.get_by_role("tab", name=tab, exact=True)
+    chosen.click()
+    page.wait_for_function(
+        """tab => tab.ariaSelected === "true"
+            && !document.getElementById(tab.getAttribute("aria-controls")).querySelector(".panel[aria-busy]")""",
+        arg=chosen.element_handle(),
+    )
     settled(page)
 
 

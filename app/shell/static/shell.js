@@ -242,6 +242,7 @@
         },
 
         markPage: function ({ pathname }) {
+            aotlens.listen();
             const links = [...document.querySelectorAll(".nav-link")];
             const path = (pathname || "/").replace(/\/+$/, "") || (location.search && new URL(links[0].href).pathname);
             maximise(null, false);
@@ -282,7 +283,7 @@
         },
 
         // The values of sliders, beside their labels.
-        showValues: ({ id, ...values }) => Object.fromEntries(Object.entries(values).map(([name, value]) => [name, plainNumber(value)])),
+        showValues: (values) => Object.fromEntries(Object.entries(values).map(([name, value]) => [name, plainNumber(value)])),
 
         // Texts of one's own (app/shell/own_texts.py). Of a file that is too large to send, the server is told the size.
         sendText: function ({ contents, file: name }) {

@@ -58,15 +58,20 @@
     // A callback of the server's has answered (Dash's hook `callback_resolved`, app/shell/app.py). A panel's callback
     // reads its store and says what went wrong in its notice; of two questions, the later one's answer counts.
     aotlens.resolved = function ({ output }, { payload }) {
+        if (output === "page.children") aotlens.forget();
         if (!payload) return;
         for (const { id, value } of payload.inputs.flat()) {
             const name = id.endsWith && id.endsWith("-seen") && id.slice(0, -"-seen".length);
             if (!name || !output.includes(`${name}-notice.children`)) continue;
             const answer = JSON.stringify(value ?? null);
-            // Dash has taken the answer in by then, and React has drawn it.
-            requestAnimationFrame(() => setTimeout(() => done(name, answer)));
+            whenDrawn(() => done(name, answer));
         }
     };
+
+    // Dash has taken the answer in by then, React has drawn it, and so have the page's own functions.
+    function whenDrawn(then) {
+        requestAnimationFrame(() => setTimeout(() => (aotlens.hasHeard() ? then() : whenDrawn(then))));
+    }
 
     function done(id, answer) {
         const panel = document.getElementById(id), state = panel && states.get(panel);

@@ -67,6 +67,7 @@
                 tied[page] = Object.assign({}, (window.dash_clientside || {})[page], functions);
             }
             window.dash_clientside = Object.assign({}, window.dash_clientside, tied);
+            aotlens.listeners(told.listeners);
         },
 
         // What a page draws by itself before Dash has started (`Page.first`); a promise.
@@ -80,16 +81,13 @@
             if (!values) delete ahead[page];
         },
 
+        // Pages are opened anew, with what their addresses say.
+        nothingAhead: () => Object.keys(ahead).forEach((page) => delete ahead[page]),
+
         // Of an address that Back leads to: whether the page's script has set what differs in it (`restore`).
         canRestore: (page) => Boolean(scripts[page]?.restore),
         restore: (page, changes) => scripts[page].restore(changes),
 
         setProps: (id, props) => dash_clientside.set_props(id, props),
-
-        // The id of the component that a callback was called for.
-        triggered: function () {
-            const { triggered } = dash_clientside.callback_context;
-            return triggered.length ? triggered[0].prop_id.split(".")[0] : null;
-        },
     };
 })();
