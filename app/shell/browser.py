@@ -148,7 +148,13 @@ class Wiring:
         return {"target": target, "sources": sources, "always": dict(always)}
 
     def _listen(
-        self, page: str, name: str, wire: dict[str, Any], places: Mapping[str, Sequence[Place]], *, at_first: bool = True
+        self,
+        page: str,
+        name: str,
+        wire: dict[str, Any],
+        places: Mapping[str, Sequence[Place]],
+        *,
+        at_first: bool = True,
     ) -> None:
         """Calls the function when one of the `inputs` is something else; `state` is handed to it after them."""
         wire = {"inputs": [f"{component}.{prop}" for component, prop in places["inputs"]], **wire}

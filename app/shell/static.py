@@ -21,8 +21,8 @@ HERE = Path(__file__).with_name("static")
 #: In the order in which the browser runs them; wiring.js, which pages' scripts need, is before those.
 EARLY = ("theme.js",)
 SCRIPTS = (
-    "connection.js", "frames.js", "wiring.js", "listening.js", "address.js", "shell.js", "head_map.js", "waiting.js", "drawn.js",
-    "value_table.js",
+    "connection.js", "frames.js", "wiring.js", "listening.js", "address.js", "shell.js", "head_map.js", "waiting.js",
+    "drawn.js", "value_table.js",
     "head_picker.js", "head_switches.js", "tips.js", "fit_columns.js", "long_table.js", "python.js", "find.js",
     "late_grid.js", "maps.js",
 )  # fmt: skip

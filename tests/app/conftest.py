@@ -283,7 +283,8 @@ def settled(page: Page) -> None:
     page.wait_for_function(
         """async () => {
             const stages = ["requested", "prioritized", "blocked", "executing", "watched", "executed"];
-            const idle = () => window.store && aotlens.hasHeard() && stages.every(stage => !window.store.getState().callbacks[stage].length);
+            const idle = () => window.store && aotlens.hasHeard()
+                && stages.every(stage => !window.store.getState().callbacks[stage].length);
             if (!idle()) return false;
             await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
             return idle();
