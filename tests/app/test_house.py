@@ -58,7 +58,7 @@ def calling(output: Output, given: Input) -> Page:
 def test_callbacks_that_fit_start(settings, services: Core):
     page = calling(Output("small-link", "href"), Input("small-number", "value"))
     app = create_app(settings, services, pages=[page])
-    assert len(app._callback_list) == 6
+    assert len(app._callback_list) == 5
 
 
 @pytest.mark.parametrize(

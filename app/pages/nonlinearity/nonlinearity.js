@@ -43,6 +43,7 @@
     function paint(focused) {
         const box = document.getElementById("nonlinearity-editor"), { points, bound } = drawing;
         if (!box) return;
+        focused ??= within(document.activeElement, "#nonlinearity-editor .knot")?.dataset.index;
         if (drawing.held === null) { // a point that is dragged does not move the frame
             const ys = points.map((point) => point[1]), low = Math.min(-1, ...ys), high = Math.max(1, ...ys);
             Object.assign(drawing, { low: low - 0.15 * (high - low), high: high + 0.15 * (high - low) });

@@ -57,12 +57,14 @@
     const carried = {};
 
     function remember(page) {
+        // Its link's, since the document may have the title of the page before.
+        const link = [...document.querySelectorAll(".nav-link")].find(({ href }) => addresses[page].paths.includes(new URL(href).pathname));
         const here = new URLSearchParams(location.search);
         for (const field of ALONG.map((name) => addresses[page].fields[name]).filter(Boolean)) {
             carried[field.key] = here.get(field.key);
         }
         try {
-            localStorage.setItem(LAST, JSON.stringify({ href: location.pathname + location.search, title: document.title }));
+            localStorage.setItem(LAST, JSON.stringify({ href: location.pathname + location.search, title: link?.textContent ?? document.title }));
         } catch (error) {
             // Storage is forbidden: the start page has no view to go back to.
         }

@@ -79,7 +79,7 @@
     function showLast() {
         const link = document.querySelector(".start-last"), last = link && aotlens.address.last();
         if (!last) return;
-        link.textContent = last.title.replace(" · aotlens", "");
+        link.textContent = last.title.replace(" · aotlens", ""); // as it was stored once
         link.href = last.href;
         link.classList.remove("hidden");
         document.querySelector(".start-none").classList.add("hidden");
