@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float, Float32
 from torch import Tensor
 
 from aotlens.conventions import Head, HeadLike, as_head, as_heads, head_name
@@ -128,12 +128,22 @@ class PromptRun(Result):
     patterns: AttentionPatterns
     losses: Float32[np.ndarray, " pos"] | None
     """The loss of each token in nats, NaN for the first; None where it was not asked for."""
+    logits: Float[Tensor, "pos d_vocab"] | None = None
+    """On the CPU; None where they were not asked for."""
     ablated: tuple[Head, ...] = ()
 
     @property
     def headline(self) -> str:
         without = ", ".join(map(head_name, self.ablated))
         return f"{self.patterns.headline}, {f'{without} ablated' if without else 'no heads ablated'}"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a token: position, token and, where it was asked for, its loss."""
+        import pandas as pd
+
+        tokens = self.patterns.str_tokens
+        columns = {} if self.losses is None else {"loss": self.losses}
+        return pd.DataFrame({"position": range(len(tokens)), "token": tokens, **columns})
 
     def map(self, head: HeadLike, quantity: str = "attention", *, without_first: bool = False) -> HeadMap:
         """The map of one head; `without_first` leaves out attention to position 0.
@@ -215,8 +225,11 @@ def run_prompt(
     how: str = "zero",
     reference: Tensor | str | list[str] | None = None,
     losses: bool = True,
+    logits: bool = False,
 ) -> PromptRun:
     """Run a model on a text, with the heads `ablated` replaced as `without` does by `how` and `reference`.
+
+    `logits` are kept where they are asked for: `aotlens.evaluate.predictions_of_logits` reads them.
 
     Time: one forward pass; with `losses`, a model that sees both sides takes another for each token (`token_losses`).
     Raises `ValueError` for a text that the model does not read, and as `without` and `token_losses`.
@@ -224,12 +237,13 @@ def run_prompt(
     require_ours(model, "run_prompt")
     heads = as_heads(ablated, model.cfg, at_least=0)
     with without(model, heads, how, reference=reference) if heads else nullcontext():
-        patterns, logits = patterns_and_logits(model, text)
+        patterns, written = patterns_and_logits(model, text)
         loss = None
         if losses:
-            given = None if model.sees_later_keys else logits
+            given = None if model.sees_later_keys else written
             loss = token_losses(model, torch.from_numpy(patterns.tokens), logits=given)
-    return PromptRun(text=text, patterns=patterns, losses=loss, ablated=tuple(sorted(heads)))
+    kept = written.cpu() if logits else None
+    return PromptRun(text=text, patterns=patterns, losses=loss, logits=kept, ablated=tuple(sorted(heads)))
 
 
 def compare_runs(left: PromptRun, right: PromptRun, *, one_tokenizer: bool = True) -> ComparedRuns:

@@ -16,6 +16,7 @@ circuits.py     a head's QK and OV circuits; circuit_choice.py, circuit_captions
 compare.py      two runs side by side (compare_choice.py, compare_captions.py)
 denoising.py    in-context denoising
 distillation.py heads as feed-forward networks
+heads.py        heads on a text, in the full model and under ablation
 images.py       heads on images, and what patches add to a class (image_captions.py)
 lens.py         what the stream says at each layer
 nonlinearity.py a feed-forward network compiled into attention (nonlinearity_choice.py, nonlinearity_captions.py)
@@ -57,8 +58,8 @@ __all__ = [
 
 #: The modules here that have a `FAMILY`, each by its family's name: to list them costs no import.
 FAMILIES = (
-    "circuits", "compare", "denoising", "images", "lens", "nonlinearity", "patching", "regression", "subspaces",
-    "sufficient", "training",
+    "circuits", "compare", "denoising", "heads", "images", "lens", "nonlinearity", "patching", "regression",
+    "subspaces", "sufficient", "training",
 )  # fmt: skip
 
 

@@ -7,10 +7,11 @@ address_checks.py  what it names, held against what there is
 parameters.py  numbers that sliders set and addresses remember
 reading.py     files of drives that may stop answering
 catalog.py     which checkpoints there are; each model loaded once
-inference.py   text -> tokens -> patterns and predictions; exclusive use of a model
+inference.py   text -> tokens -> patterns and logits; exclusive use of a model
 expansions.py  a prompt's logits and scores as sums over paths
-scores.py      one attention score of a prompt: what it is compared with, its largest pairs of paths, its trace
+scores.py      one attention score of a prompt, and what it is compared with
 switches.py    heads that are switched off, and what stands in their place
+runs.py        views' runs of prompts, expansions and scores, as the app keeps them
 head_maps.py   what of a prompt's patterns is shown: one head's map, the picture of all heads
 labels.py      what rows and columns are, for people
 corpora.py     text to hold results against
@@ -87,6 +88,6 @@ class Core:
             images=Images(settings, memory),
             switches=switches,
             expansions=expansions,
-            scores=Scores(expansions, settings, memory),
+            scores=Scores(expansions, memory),
             memory=memory,
         )

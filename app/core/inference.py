@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-    from aotlens.evaluate import NextTokenPredictions
     from aotlens.heads import AttentionPatterns, HeadLabels, MotifScores
     from aotlens.heads.clearest import ClearestHead
     from aotlens.models import AttentionOnlyTransformer
@@ -129,18 +128,6 @@ class Inference:
         """
         return self._losses.get(result.key, lambda: self._measure(result))
 
-    def expected(self, result: PromptResult, position: int | None) -> NextTokenPredictions:
-        """The likeliest tokens after `position` (None: the last) in that run; at it, where a model sees both sides."""
-        from aotlens.evaluate import predictions_of_logits
-
-        n_pos = result.patterns.n_pos
-        where = n_pos - 1 if position is None else position
-        if not 0 <= where < n_pos:
-            raise RequestError(f"Position {where} isn't in this text of {n_pos} tokens; choose one of the tokens.")
-        model = self._catalog.load(result.checkpoint).model
-        k = min(self._settings.n_predictions, model.cfg.d_vocab or 1)
-        return predictions_of_logits(model, self._tokens(result), result.logits, where, k)
-
     def tokens(self, checkpoint: str | None, text: str, *, length: int | None = None) -> tuple[LoadedModel, list[int]]:
         """A model and its tokens for `text`, refused as `analyse` says where it can't be read or is too long."""
         self._check_length(length if length is not None else len(text))
@@ -166,10 +153,6 @@ class Inference:
         words = FIRST.split(" ")
         fitting = (" ".join(words[:n]) for n in range(len(words), 0, -1))
         return next((each for each in fitting if self.n_tokens(checkpoint, each) is not None), FIRST)
-
-    def predictions(self, checkpoint: str | None, text: str, position: int | None) -> NextTokenPredictions:
-        """The same of a whole model."""
-        return self.expected(self.analyse(checkpoint, text), position)
 
     def motifs(self, checkpoint: str | None) -> MotifScores:
         """How much each head behaves like a named motif, on repeated random tokens; measured once per model."""

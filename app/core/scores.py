@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from app.core.cache import Cache, Memory
 from app.core.errors import RequestError
 from app.core.expansions import Expanded, Expansions
-from app.core.settings import Settings
 
 if TYPE_CHECKING:
-    from aotlens.paths.score import ScoreExpansion, TopPairs
+    from aotlens.paths.score import ScoreExpansion
 
 #: "mean", "plain" (the score itself) or the position of another key, as addresses say it.
 Against = int | str
@@ -79,10 +78,9 @@ def as_against(value: Any) -> Against | None:
 class Scores:
     """Scores that were asked for, remembered."""
 
-    def __init__(self, expansions: Expansions, settings: Settings, memory: Memory) -> None:
-        self._expansions, self._budget = expansions, settings.path_budget
+    def __init__(self, expansions: Expansions, memory: Memory) -> None:
+        self._expansions = expansions
         self._explained: Cache[tuple[str, ScoreQuestion], Explained] = memory.cache(32, grows=True)
-        self._top: Cache[tuple[str, ScoreQuestion, int, str], TopPairs] = memory.cache(256)
 
     def explain(self, question: ScoreQuestion) -> Explained:
         """A score's expansion. Raises RequestError, in a sentence, for a cell that has none."""
@@ -100,15 +98,6 @@ class Scores:
             said = str(error).removeprefix("score: ")
             raise RequestError(f"This attention can't be explained: {said}") from error
         return Explained(question=question, expanded=expanded, score=score, reason=reason)
-
-    def top(self, question: ScoreQuestion, k: int, by: str = "abs") -> TopPairs:
-        """The largest pairs of paths."""
-        explained = self.explain(question)
-        key = (explained.expanded.key, question, k, by)
-        try:
-            return self._top.get(key, lambda: explained.score.top(k, by, budget=self._budget))
-        except ValueError as error:  # a pair that isn't finite
-            raise RequestError(f"The largest pairs of paths can't be listed: {error}") from error
 
     def cancellation(self, question: ScoreQuestion) -> tuple[float, float]:
         """Σ|term| over all pairs of last heads, and what they add up to."""

@@ -357,8 +357,9 @@ def opened(page: Page, tab: str) -> None:
     chosen = page.get_by_role("tab", name=tab, exact=True)
     chosen.click()
     page.wait_for_function(
-        """tab => tab.ariaSelected === "true"
-            && !document.getElementById(tab.getAttribute("aria-controls")).querySelector(".panel[aria-busy]")""",
+        """tab => { const body = document.getElementById(tab.getAttribute("aria-controls"));
+            const waits = panel => panel.hasAttribute("aria-busy") && panel.checkVisibility();
+            return tab.ariaSelected === "true" && ![...body.querySelectorAll(".panel")].some(waits); }""",
         arg=chosen.element_handle(),
     )
     settled(page)

@@ -9,16 +9,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import pandas as pd
 import pytest
 from playwright.sync_api import expect
 
 import aotlens
 from aotlens.views import View
 from aotlens.views.distillation import HEADS
-from aotlens.views.scores import N_PAIRS
-from app.core import head_maps
-from app.core.inference import PromptResult
 from app.core.own_texts import key_of
 from app.core.settings import Settings
 from app.factory import create_app
@@ -30,9 +26,6 @@ from app.pages.distillation.address import DistillationState
 from app.pages.distillation.ids import VIEWS as DISTILLATION_VIEWS
 from app.pages.distillation.ids import ids as distillation
 from app.pages.heads.address import HeadsState
-from app.pages.heads.ids import ids as heads
-from app.pages.heads.service import draws_of
-from app.pages.heads.why import asked_of
 from app.pages.nonlinearity.address import NonlinearityState
 from app.pages.nonlinearity.ids import VIEWS as NONLINEARITY_VIEWS
 from app.pages.paths.address import PathsState
@@ -56,6 +49,7 @@ from tests.app.conftest import TEXT as LONG
 from tests.app.conftest import head_drawn, save_images, save_regression, save_tiny, serve, wait
 from tests.app.denoising import numbers as denoising
 from tests.app.distillation.conftest import distil
+from tests.app.heads import numbers as heads
 from tests.app.images import numbers as images
 from tests.app.lens import numbers as lens
 from tests.app.patching import numbers as patching
@@ -112,28 +106,6 @@ def _compiled(view: View) -> Expected:
     return expected
 
 
-def _predictions(app: App, state: HeadsState) -> pd.DataFrame:
-    return app.core.inference.predictions(state.checkpoint, state.text or "", state.position).to_frame()
-
-
-def _without(app: App, state: HeadsState) -> PromptResult:
-    ways = {"off": state.off, "how": state.how, "corpus": state.corpus}
-    return app.core.inference.analyse(state.checkpoint, state.text or "", **ways)
-
-
-def _continued(app: App, state: HeadsState) -> dict[str, str]:
-    service = app.services["heads"]
-    draws = draws_of(state.new, state.temperature, state.top_k, state.seed, state.stop)
-    made = service.so_far(wait(service.start(_without(app, state), draws, "")))
-    return {name: service.text(made, run) for run, name in enumerate(("whole", "without"))}
-
-
-def _why(app: App, at: HeadsState) -> Any:
-    prompt = {"checkpoint": at.checkpoint, "text": at.text}
-    asked, _ = asked_of(app.core, prompt, at.head, at.cell, at.position, at.direction, at.against)
-    return app.core.scores.top(asked, N_PAIRS).values
-
-
 def _compared_distillations(view: View) -> Expected:
     def expected(app: App, at: DistillationState) -> Any:
         service = app.services["distillation"]
@@ -174,19 +146,7 @@ EXPECTED: dict[str, Expected] = {
         row["name"]: tuple(int(n) for n in row["shape"].split(" × "))
         for row in app.services["checkpoints"].tensors(app.core.catalog.info("tiny-mhsa"))
     },
-    heads.MAP: lambda app, at: head_maps.head_values(
-        app.core.inference.analyse(at.checkpoint, at.text), *at.head, at.view, at.hide_first
-    ),
-    heads.GRID: lambda app, at: head_maps.values(_without(app, at), at.view),
-    heads.MAP_OFF: lambda app, at: head_maps.head_values(_without(app, at), *at.head, at.view, at.hide_first),
-    heads.NEXT: _predictions,
-    heads.NEXT_OFF: lambda app, at: app.core.inference.expected(_without(app, at), at.position).to_frame(),
-    heads.LOSSES: lambda app, at: {
-        "loss": app.core.inference.losses(app.core.inference.analyse(at.checkpoint, at.text)),
-        "loss_without": app.core.inference.losses(_without(app, at)),
-    },
-    heads.CONTINUE: _continued,
-    heads.WHY: _why,
+    **heads.EXPECTED,
     **circuits.EXPECTED,
     **paths.EXPECTED,
     **atlas.EXPECTED,
@@ -280,7 +240,7 @@ def test_the_menu_shows_the_lines_of_what_is_shown_and_a_link_is_copied(open_pag
     page.get_by_role("button", name="Export: One head").click()
     page.get_by_role("menuitem", name="Python for this view").click()
     code = page.locator(f"#{shell.PYTHON_CODE}")
-    expect(code).to_contain_text("patterns.pattern[1, 2]")
+    expect(code).to_contain_text("run.map('1.2'")
     expect(code).to_contain_text(repr(TEXT))
     with page.expect_download() as download:
         page.get_by_role("button", name="Save (PY)").click()

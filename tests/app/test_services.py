@@ -9,6 +9,7 @@ import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,8 +23,11 @@ from app.core import head_maps as views
 from app.core.cache import Cache, Memory
 from app.core.errors import RequestError
 from app.core.examples import FIRST
-from app.pages.heads import files
+from app.pages.heads.callbacks import all_heads_npz
+from app.pages.heads.ids import VIEWS, ids
+from app.pages.heads.service import Heads
 from app.shell.prompt import checkpoint_choice
+from app.shell.views import record, table
 from tests.messages import refused
 
 # ── cache ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -207,9 +211,16 @@ def test_many_heads_shorten_the_limit(services: Core, settings):
         small.inference.analyse("tiny-mhsa", "The captain bowed, and Mrs. Pendlebury smiled at the captain.")
 
 
+def predicted(services: Core, checkpoint: str, text: str, position: int | None) -> Any:
+    """What the page Heads lists."""
+    heads = Heads(services)
+    chosen = heads.values({"prompt": {"checkpoint": checkpoint, "text": text}, "position": position})
+    return heads.workshop.result(VIEWS[ids.NEXT], chosen)
+
+
 def test_predictions_are_the_models_own(services: Core):
     text = "The captain bowed"
-    found = services.inference.predictions("tiny-mhsa", text, None)
+    found = predicted(services, "tiny-mhsa", text, None)
     model = services.catalog.load("tiny-mhsa").model
     logits = model(model.to_tokens(text))[0, -1]
     best = logits.softmax(-1).topk(len(found.token_ids))
@@ -218,8 +229,8 @@ def test_predictions_are_the_models_own(services: Core):
 
 
 def test_a_position_outside_the_text_is_refused(services: Core):
-    with pytest.raises(RequestError, match="Position 99"):
-        services.inference.predictions("tiny-mhsa", "The captain", 99)
+    with pytest.raises(RequestError, match="position=99"):
+        predicted(services, "tiny-mhsa", "The captain", 99)
 
 
 # ── views and exports ────────────────────────────────────────────────────────────────────────────────────────
@@ -251,28 +262,23 @@ def test_a_head_that_is_not_there(services: Core):
 
 
 def test_exports_hold_what_is_shown(services: Core):
-    result = services.inference.analyse("tiny-mhsa", 'The "captain",\nbowed')
+    text = 'The "captain",\nbowed'
+    heads, result = Heads(services), services.inference.analyse("tiny-mhsa", text)
     shown = views.head_values(result, 0, 1, "attention", False)
-    file = files.head_csv(result, 0, 1, "attention", False)
+    chosen = heads.values({"prompt": {"checkpoint": "tiny-mhsa", "text": text}}, head=[0, 1], position=2)
+    file = table(heads.workshop, VIEWS[ids.MAP], chosen)
     rows = list(csv.DictReader(io.StringIO(file.content.decode())))
     assert len(rows) == int(np.isfinite(shown).sum())
     for row in rows:
         assert float(row["attention"]) == pytest.approx(float(shown[int(row["query"]), int(row["key"])]), rel=1e-6)
         assert row["key_token"] == result.patterns.str_tokens[int(row["key"])]
-    content = json.loads(files.head_json(result, 0, 1, "attention", False).content)
-    assert content["values"][0][1] is None
-    assert content["str_tokens"] == list(result.patterns.str_tokens)
-    arrays = np.load(io.BytesIO(files.all_heads_npz(result, 10**8).content))
+    content = json.loads(record(heads.workshop, VIEWS[ids.MAP], chosen).content)
+    assert content["str_tokens"] == list(result.patterns.str_tokens) and len(content["rows"]) == len(rows)
+    arrays = np.load(io.BytesIO(all_heads_npz(result, 10**8).content))
     np.testing.assert_array_equal(arrays["pattern"], result.patterns.pattern)
     with pytest.raises(RequestError, match="MB"):
-        files.all_heads_npz(result, 10)
-
-
-def test_exports_of_predictions(services: Core):
-    result = services.inference.analyse("tiny-mhsa", "The captain bowed")
-    predictions = services.inference.predictions("tiny-mhsa", "The captain bowed", 2)
-    content = json.loads(files.predictions_json(result, predictions).content)
-    assert content["position"] == 2
-    assert content["actual"]["token_id"] == int(result.patterns.tokens[3])
-    rows = list(csv.DictReader(io.StringIO(files.predictions_csv(result, predictions).content.decode())))
+        all_heads_npz(result, 10)
+    predictions = predicted(services, "tiny-mhsa", text, 2)
+    rows = list(csv.DictReader(io.StringIO(table(heads.workshop, VIEWS[ids.NEXT], chosen).content.decode())))
     assert [int(row["token_id"]) for row in rows] == predictions.token_ids.tolist()
+    assert json.loads(record(heads.workshop, VIEWS[ids.NEXT], chosen).content)["position"] == 2

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from aotlens.checkpoints import CheckpointInfo
 from aotlens.conventions import head_name
 from aotlens.plots.attention import QUANTITIES
-from aotlens.views import Call, Load, Part, make
-from aotlens.views.calls import stamp_of
 from aotlens.views.compare import RUNS
 from aotlens.views.compare_choice import Chosen, Pane, Side
 from aotlens.widget import HeadMaps, looks, pack
 from app.core import Core
 from app.core.errors import RequestError
+from app.core.runs import RunWorkshop
 from app.core.switches import HOWS
-from app.core.workshop import AppWorkshop
 from app.pages.compare.address import CompareState, Head, pane_of
 
 SIDES: tuple[Side, ...] = ("left", "right")
-_WINDOWS = "aotlens.data.spread_windows"
 
 
 class Compare:
     """What the page shows."""
 
     def __init__(self, core: Core) -> None:
-        self.core, self.workshop = core, _Workshop(core)
+        self.core, self.workshop = core, RunWorkshop(core, core.settings.n_views)
 
     def first_of(self, state: CompareState) -> CompareState:
         """The address; of an empty one, the first checkpoint beside itself without a head of its first layer, and a
@@ -81,29 +77,13 @@ class Compare:
         try:
             loaded, tokens = inference.tokens(checkpoint, text or "", length=length)
             info = self.core.catalog.info(checkpoint)
-            reference = self._windows(info, how, asked.get("corpus"), len(tokens)) if off else None
+            reference = self.workshop.windows(info, how, asked.get("corpus"), len(tokens)) if off else None
         except RequestError as error:
             raise RequestError(f"At the {side}: {error}") from error
         return Pane(
             checkpoint=info.name, model=loaded.model.cfg.to_dict(), tokenizer=info.tokenizer_sha256, text=text or "",
             ablated=off, reference=reference,
         )  # fmt: skip
-
-    def _windows(self, info: CheckpointInfo, how: Any, name: str | None, length: int) -> Call | None:
-        """The windows from which ablated heads are replaced; None where `how` reads none."""
-        text = self.core.switches.text(info.name, how, name)
-        if text is None:
-            return None
-        corpus, model = self.core.corpora.opening(str(name)).named("corpus"), Load(info.name)
-        names = corpus.method("names")
-        if text.documents is not None:
-            names = make("aotlens.checkpoints.find_checkpoint", info.name).method("held_out", names)
-        causal = not self.core.catalog.load(info.name).model.sees_later_keys
-        encoding = make("aotlens.data.Encoding.of", Part(model, "tokenizer"), causal=causal)
-        windows = make(_WINDOWS, corpus, names, encoding, self.core.settings.reference_windows, length)
-        return self.workshop.cut(windows, lambda: self.core.switches.windows(
-            self.core.catalog.load(info.name), self.core.switches.text(info.name, how, name), length  # type: ignore
-        ), text.key)  # fmt: skip
 
     def key(self, chosen: Chosen) -> str:
         """Names the two runs."""
@@ -124,24 +104,6 @@ class Compare:
             name=" · ".join(filter(None, (pane.checkpoint, off))),
         )  # fmt: skip
         return pack({**maps.header, "signed_themes": looks("diverging")}, [*maps.arrays, maps.finer])
-
-
-class _Workshop(AppWorkshop):
-    """Windows of a corpus are the app's own, which knows where it lies."""
-
-    def __init__(self, core: Core) -> None:
-        super().__init__(core, core.settings.n_views)
-        self._cuts: dict[int, Callable[[], Any]] = {}
-
-    def cut(self, windows: Call, make_windows: Callable[[], Any], key: str) -> Call:
-        """Windows that are made so, of the text with this key, which tells them from those of another text."""
-        stamp = stamp_of(key, windows.source)
-        self._cuts[stamp] = make_windows
-        return windows.stamped(stamp)
-
-    def call(self, node: Call, work: Callable[[], Any]) -> Any:
-        """Windows of a corpus, or what has been kept of a call."""
-        return self._cuts[node.stamp]() if node.function == _WINDOWS else super().call(node, work)
 
 
 def _head(head: Any) -> Head:

@@ -1,4 +1,4 @@
-"""What runs for a view of the Heads page: the whole model, or the same without the heads that are switched off."""
+"""What runs for a view of the Heads page: the full model, or the same with heads ablated."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.core import Core
+from app.core.address_values import dotted
 from app.core.inference import PromptResult
-from app.core.switches import How
+from app.core.switches import HOWS, How
 
 
 def ask(core: Core, prompt: dict[str, Any]) -> PromptResult:
@@ -29,3 +30,8 @@ def there(off: Sequence[Any] | None, shape: Sequence[int] | None) -> tuple[tuple
     """Heads as the browser sends them, those that a model of so many layers and heads has."""
     heads = ((int(layer), int(head)) for layer, head in off or ())
     return tuple(one for one in heads if shape is None or (one[0] < shape[0] and one[1] < shape[1]))
+
+
+def says_ablated(result: PromptResult) -> str:
+    """Which heads are ablated in a result, and by what."""
+    return f"{', '.join(map(dotted, result.off))} ablated by {HOWS[result.how]}"

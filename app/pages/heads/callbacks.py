@@ -2,66 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import io
+from functools import partial
 from typing import Any
 
+import numpy as np
 from dash import no_update
 from dash.exceptions import PreventUpdate
 
+from aotlens.conventions import head_name
+from aotlens.views import heads as views
 from app.core import Core, head_maps
 from app.core.errors import RequestError
-from app.core.files import File
-from app.core.head_maps import View
+from app.core.files import File, safe_name
 from app.core.inference import PromptResult
-from app.core.switches import How
-from app.pages.heads import continuing, files, maps, off_callbacks, why
-from app.pages.heads.asking import ask, ask_without, there
+from app.core.switches import HOWS, NEEDS
+from app.pages.heads import continuing, maps, why
+from app.pages.heads.asking import ask, there
 from app.pages.heads.browser import SWITCHED
-from app.pages.heads.ids import ids
+from app.pages.heads.ids import VIEWS, ids
 from app.pages.heads.motif_labels import motif_labels
 from app.pages.heads.predictions import predictions_table
-from app.pages.heads.service import Continuations
+from app.pages.heads.service import Heads
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.callbacks import Answer, guarded
-from app.shell.panel import about
 from app.shell.props import children, props, stores, values
-from app.shell.sharing import save_files, save_pictures, submit_text, when_seen
-
-EXPLAIN_MAP: dict[View, list[Any]] = {
-    "attention": about(
-        "The entry at (query, key) is how much of the key's value vector the head moves to the query. Point at it for "
-        "the exact value; click it to lock it, and its query among the tokens: then “Why?” (or w) says why the head "
-        "attends there.",
-        formula="A(i, j) = φ(score(i, j)); the head adds Σⱼ A(i, j) · xⱼ W_V W_O to the stream at i",
-        source="A Mathematical Framework for Transformer Circuits (2021); φ, MSSA: Attention-Only Transformers, Eq. 4",
-    ),
-    "weighted": about(
-        "Attention times the length of the key's value vector, ‖v‖: how much the head really moves. Heads often rest "
-        "on a token whose value is nearly zero; here such attention disappears.",
-        formula="A(i, j) · ‖xⱼ W_V‖",
-        source="Attention is Not Only a Weight (Kobayashi et al. 2020)",
-    ),
-    "scores": about(
-        "What the head computes before it chooses: query · key, scaled, in nats. A softmax depends on differences "
-        "within a row only, so compare along rows, not down columns.",
-        formula="score(i, j) = xᵢ W_Q W_Kᵀ xⱼᵀ / √d_head",
-        source="A Mathematical Framework for Transformer Circuits (2021)",
-    ),
-}
+from app.shell.sharing import save_files, save_pictures, submit_text
+from app.shell.token_strip import token_strip
+from app.shell.views import Own, record, show_views, tables
 
 
-def register(app: App, core: Core, service: Continuations) -> None:
+def register(app: App, core: Core, service: Heads) -> None:
     """The page's callbacks."""
     submit_text(app, prompt=ids.PROMPT, text=ids.TEXT, example=ids.EXAMPLE, checkpoint=ids.CHECKPOINT, run=ids.RUN)
-    when_seen(app, ids.PREDICTED, (ids.NEXT,))
     maps.register(app, core)
     _register_prompt(app, core)
-    _register_views(app, core)
-    _register_files(app, core)
-    off_callbacks.register(app, core)
-    continuing.register(app, core, service)
-    why.register(app, core)
+    _register_views(app, service)
+    _register_files(app, service)
+    continuing.register(app, core, service.continuations)
 
 
 def _register_prompt(app: App, core: Core) -> None:
@@ -82,8 +61,9 @@ def _register_prompt(app: App, core: Core) -> None:
         shape, tokens = [patterns.n_layers, patterns.n_heads], patterns.tokens.tolist()
         same_text = shown is None or shown["tokens"] == tokens
         limit = core.inference.token_limit(core.catalog.load(result.checkpoint))
+        of = {"checkpoint": result.checkpoint, "text": prompt.get("text") or ""}
         return {
-            "analysis": {"key": result.key, "layers": shape[0], "heads": shape[1], "tokens": tokens},
+            "analysis": {"key": result.key, "prompt": of, "layers": shape[0], "heads": shape[1], "tokens": tokens},
             "head": head if _is_within(head, shape) else _opening(core, result),
             "off": [list(one) for one in there(off, shape)],
             "position": position if same_text and position is not None and position < patterns.n_pos else None,
@@ -91,26 +71,17 @@ def _register_prompt(app: App, core: Core) -> None:
             "count": f"{patterns.n_pos} of at most {limit} tokens",
         }
 
-
-def _register_views(app: App, core: Core) -> None:
-    @guarded(
-        app, panel=ids.MAP, inputs=values(view=ids.VIEW), parts=("explanation",), empty={"explanation": no_update},
-        at_first=False,
-    )  # fmt: skip
-    def explain(view: View) -> Answer:
-        return {"explanation": EXPLAIN_MAP[view]}
-
     @guarded(
         app,
         panel=ids.GRID,
         inputs=stores(shown=ids.ANALYSIS),
-        state=stores(known=ids.MOTIFS, prompt=ids.PROMPT),
+        state=stores(known=ids.MOTIFS),
         output=stores(motifs=ids.MOTIFS) | props("data", options=ids.RANK),
         at_first=False,
         shares_notice=True,
     )
-    def score_motifs(shown: Any, known: dict[str, Any] | None, prompt: dict[str, Any]) -> Answer:
-        checkpoint = prompt["checkpoint"]
+    def score_motifs(shown: Any, known: dict[str, Any] | None) -> Answer:
+        checkpoint = shown and shown["prompt"]["checkpoint"]
         if shown is None or (known is not None and known["checkpoint"] == checkpoint):
             raise PreventUpdate
         labels = motif_labels(core.inference.motifs(checkpoint), core.inference.labels(checkpoint))
@@ -118,63 +89,125 @@ def _register_views(app: App, core: Core) -> None:
         return {"motifs": {"checkpoint": checkpoint, **labels}, "options": options}
 
     @guarded(
-        app,
-        panel=ids.NEXT,
-        inputs=stores(wanted=shell.seen(ids.NEXT)),
-        state=stores(prompt=ids.PROMPT),
-        parts=("body",),
-        output=off_callbacks.PREDICTED_WITHOUT,
-        empty={"off_title": "Ablation"},
-    )
-    def predict(wanted: Any, prompt: dict[str, Any]) -> Answer:
-        if wanted is None:
-            return None
-        result = ask(core, prompt)
-        predictions = core.inference.predictions(prompt["checkpoint"], prompt["text"], wanted["position"])
-        body = predictions_table(predictions, result.patterns.str_tokens[predictions.position])
-        return {"body": body} | off_callbacks.predicted_without(core, prompt, wanted)
+        app, panel=ids.GRID, inputs=values(corpus=ids.CORPUS), output=props("data", options=ids.HOW), at_first=False,
+        shares_notice=True,
+    )  # fmt: skip
+    def offer(corpus: str | None) -> Answer:
+        return {"options": how_options(corpus)}
 
 
-def _register_files(app: App, core: Core) -> None:
-    def of_head(make: Callable[..., File]) -> Callable[..., File]:
-        def file(prompt: Any, head: list[int] | None, view: View, hide_first: bool, **_: Any) -> File:
-            if head is None:
-                raise RequestError("No head is chosen: click one in the grid first.")
-            return make(ask(core, prompt), *whole_head(head), view, hide_first)
-
-        return file
-
-    def of_predictions(make: Callable[..., File]) -> Callable[..., File]:
-        def file(prompt: Any, position: int | None, **_: Any) -> File:
-            return make(ask(core, prompt), core.inference.predictions(prompt["checkpoint"], prompt["text"], position))
-
-        return file
-
-    def of_all_heads(prompt: Any, off: Any, how: How, corpus: str | None, **_: Any) -> File:
-        return files.all_heads_npz(ask_without(core, prompt, off, how, corpus), core.settings.max_export_bytes)
-
-    def all_heads(prompt: Any, view: View, hide_first: bool, off: Any, how: How, corpus: str | None) -> Any:
-        return head_maps.all_heads_figure(ask_without(core, prompt, off, how, corpus), view, hide_first)
-
-    chosen = stores(prompt=ids.PROMPT) | values(view=ids.VIEW) | props("checked", hide_first=ids.HIDE_FIRST) | SWITCHED
-    save_pictures(app, ids.GRID, all_heads, chosen)
-    save_files(
-        app,
-        {
-            shell.export(ids.MAP, "csv"): of_head(files.head_csv),
-            shell.export(ids.MAP, "json"): of_head(files.head_json),
-            shell.export(ids.GRID, "npz"): of_all_heads,
-            shell.export(ids.NEXT, "csv"): of_predictions(files.predictions_csv),
-            shell.export(ids.NEXT, "json"): of_predictions(files.predictions_json),
-        },
-        chosen | stores(head=ids.HEAD, position=ids.POSITION),
-    )
+def how_options(corpus: str | None) -> list[dict[str, Any]]:
+    """What a head may be ablated by; what other texts decide can't be chosen without a corpus."""
+    lacking = {how: corpus is None and how in NEEDS for how in HOWS}
+    return [
+        {"value": how, "label": f"{label} (needs a corpus)" if lacking[how] else label, "disabled": lacking[how]}
+        for how, label in HOWS.items()
+    ]
 
 
-def whole_head(head: list[Any]) -> tuple[int, int]:
-    """A head as the browser sends it."""
-    layer, index = head
-    return int(layer), int(index)
+def _register_views(app: App, service: Heads) -> None:
+    """Panels of a tab follow a store each, so that a choice asks for those alone that depend on it."""
+    predicted = {
+        ids.NEXT: Own(view=VIEWS[ids.NEXT], draw=partial(_list_predictions, service)),
+        ids.NEXT_OFF: Own(
+            view=VIEWS[ids.NEXT_OFF], draw=partial(_list_under_ablation, service), parts=("body", "title"), quiet=True,
+            empty={"title": "Ablation"},
+        ),
+    }  # fmt: skip
+    losses = {ids.LOSSES: Own(
+        view=VIEWS[ids.LOSSES], draw=partial(_draw_losses, service), parts=("caption",),
+        outputs=stores(whole=shell.drawn(ids.LOSSES_WHOLE), change=shell.drawn(ids.LOSSES_CHANGE))
+        | children(heading=ids.LOSSES_CHANGE_HEADING),
+    )}  # fmt: skip
+    explained = {ids.WHY: Own(
+        view=VIEWS[ids.WHY], draw=partial(why.explain, service), parts=("title",),
+        outputs=stores(lines=shell.drawn(ids.WHY_LINES)), empty={"title": "Why it attends there"},
+        reads=lambda chosen: (chosen.reason, chosen.said),
+    )}  # fmt: skip
+    for panels, chosen, shown, keys in (
+        (predicted, service.values, ids.PREDICTED, ids.LISTED),
+        (losses, service.values, ids.RUN_OF, ids.MEASURED),
+        (explained, service.score, ids.WHY_OF, ids.EXPLAINED),
+    ):
+        show_views(app, service.workshop, panels, chosen, shown=shown, keys=keys, inputs={})
+
+
+def _list_predictions(service: Heads, chosen: views.Chosen, result: Any) -> dict[str, Any]:
+    """The likeliest tokens."""
+    tokens = service.workshop.result(views.MAP, chosen).str_tokens
+    return {"body": predictions_table(result, tokens[result.position])}
+
+
+def _list_under_ablation(service: Heads, chosen: views.Chosen, result: Any) -> dict[str, Any]:
+    """The same, and which heads are ablated."""
+    title = f"Ablation of {', '.join(map(head_name, chosen.ablated))}"
+    return {**_list_predictions(service, chosen, result), "title": title}
+
+
+def _draw_losses(service: Heads, chosen: views.Chosen, result: Any) -> dict[str, Any]:
+    """A strip of losses, and one of how ablation changes them."""
+    patterns = ask(service.core, {"checkpoint": chosen.checkpoint, "text": chosen.text}).patterns
+    tokens, names = patterns.tokens.tolist(), patterns.str_tokens
+    whole = result.left if chosen.ablated else result.losses
+    tips = [f"loss {value:.3f} nats" if np.isfinite(value) else "no loss" for value in whole]
+    answer = {"caption": views.says_full(chosen, whole), "whole": token_strip(tokens, names, whole.tolist(), tips=tips)}
+    if not chosen.ablated:
+        return {**answer, "heading": None, "change": []}
+    tips = [
+        f"loss {one:.3f}, under ablation {other:.3f} nats" if np.isfinite(other) else "no loss"
+        for one, other in zip(whole, result.right, strict=True)
+    ]
+    strip = token_strip(tokens, names, result.difference.tolist(), tips=tips)
+    return {**answer, "heading": views.says_change(chosen, result), "change": strip}
+
+
+def _register_files(app: App, service: Heads) -> None:
+    def of_prompt(prompt: Any, **given: Any) -> Any:
+        return service.values({"prompt": prompt}, **given)
+
+    def all_heads(make: Any) -> Any:
+        def made(shown: Any, view: str, hide_first: bool, off: Any, how: Any, corpus: str | None, **_: Any) -> Any:
+            checkpoint = shown.get("checkpoint")
+            off = there(off, service.core.catalog.shape(checkpoint))
+            result = service.core.inference.analyse(
+                checkpoint, shown.get("text") or "", length=shown.get("length"), off=off, how=how, corpus=corpus
+            )
+            return make(result, view, hide_first)
+
+        return made
+
+    def arrays(result: PromptResult, view: str, hide_first: bool) -> File:
+        return all_heads_npz(result, service.core.settings.max_export_bytes)
+
+    looks = values(view=ids.VIEW) | props("checked", hide_first=ids.HIDE_FIRST) | SWITCHED
+    save_pictures(app, ids.GRID, all_heads(head_maps.all_heads_figure), stores(shown=ids.PROMPT) | looks)
+    of_text = {panel: view for panel, view in VIEWS.items() if panel != ids.WHY}
+    of_entry = {ids.WHY: VIEWS[ids.WHY]}
+    files = tables(service.workshop, of_text, of_prompt) | tables(service.workshop, of_text, of_prompt, "json", record)
+    files[shell.export(ids.GRID, "npz")] = all_heads(arrays)
+    save_files(app, files, stores(shown=ids.PROMPT, head=ids.HEAD, position=ids.POSITION) | looks)
+    files = tables(service.workshop, of_entry, service.score)
+    files |= tables(service.workshop, of_entry, service.score, "json", record)
+    save_files(app, files, stores(shown=ids.WHY_OF))
+
+
+def all_heads_npz(result: PromptResult, max_bytes: int) -> File:
+    """Every array of the result; read it with `numpy.load`."""
+    patterns = result.patterns
+    if patterns.n_bytes > max_bytes:
+        raise RequestError(
+            f"All heads on this text are {patterns.n_bytes / 2**20:.0f} MB, and files of at most "
+            f"{max_bytes / 2**20:.0f} MB are made here. Take a shorter text, or call aotlens.heads.attention_patterns."
+        )
+    arrays: dict[str, Any] = {
+        "tokens": patterns.tokens, "str_tokens": np.array(patterns.str_tokens), "pattern": patterns.pattern,
+        "value_norms": patterns.value_norms, "visible": patterns.visible,
+    } | ({} if patterns.scores is None else {"scores": patterns.scores})  # fmt: skip
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    off = "".join(f"-{head_name(head)}" for head in result.off)
+    name = f"{result.checkpoint}{f'-without{off}-{result.how}' if off else ''}-patterns.npz"
+    return File(name=safe_name(name), content=buffer.getvalue(), mime="application/octet-stream")
 
 
 def _is_within(head: Any, shape: list[int]) -> bool:

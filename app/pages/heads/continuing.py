@@ -12,12 +12,11 @@ from app.core.address_values import dotted
 from app.core.errors import RequestError
 from app.core.files import File, json_file
 from app.core.jobs import Job
-from app.pages.heads import captions
 from app.pages.heads.address import HeadsState
-from app.pages.heads.asking import ask_without
+from app.pages.heads.asking import ask_without, says_ablated
 from app.pages.heads.browser import DRAWS, SWITCHED
+from app.pages.heads.continuations import Continuations, Continued, draws_of
 from app.pages.heads.ids import ids
-from app.pages.heads.service import Continuations, Continued, draws_of
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.background import follow_job, job_bar
@@ -93,7 +92,7 @@ def register(app: App, core: Core, service: Continuations) -> None:
 
 def texts(service: Continuations, made: Continued) -> list[html.Section]:
     """Both texts beside each other; what is new is marked."""
-    titles = ["Full model", *([captions.without(made.of)] if made.of.off else [])]
+    titles = ["Full model", *([says_ablated(made.of)] if made.of.off else [])]
     return [
         html.Section(
             [

@@ -270,10 +270,10 @@
                 for (const [id, Part] of heads.places) heads.part(Part, at(id));
                 heads.set({ head: chosen.head, position: chosen.position, cell: chosen.cell, off: chosen.off, direction: chosen.direction, hidesFirst: hide });
             });
-            const run = analysis && { key: analysis.key, off: chosen.off, how, corpus };
+            const run = analysis && { prompt: analysis.prompt, off: chosen.off, how, corpus };
             // Nothing of a tab that is closed; the locked token counts where no entry is locked.
             const why = analysis && head && tab === "why" ? {
-                key: analysis.key, head: chosen.head, cell: chosen.cell, position: chosen.cell ? null : chosen.position,
+                prompt: analysis.prompt, head: chosen.head, cell: chosen.cell, position: chosen.cell ? null : chosen.position,
                 direction: chosen.direction, against: state.against, off: chosen.off,
             } : null;
             // Without a text the store is as empty as it was, and its panel, which is in the document from now on, waits.

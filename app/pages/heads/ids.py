@@ -1,7 +1,9 @@
-"""Ids of the Heads page."""
+"""Ids of the Heads page, and the views of its panels."""
 
 from __future__ import annotations
 
+from aotlens.views import View, heads
+from aotlens.views.scores import PAIRS
 from app.shell.ids import Ids
 
 ids = Ids(
@@ -13,15 +15,25 @@ ids = Ids(
     "why why-lines why-button",
     "continue new temperature top-k seed stop",
     "prompt",  # store: {checkpoint, text}, as submitted
-    "analysis",  # store: {key, layers, heads, tokens}, of what is shown; None when nothing is
+    "analysis",  # store: {key, prompt, layers, heads, tokens}, of what is shown; None when nothing is
     "head",  # store: [layer, head]
     "position",  # store: the locked token's position, or None
     "direction-of",  # store: "to" or "from"
     "cell",  # store: {cell: [query, key] that is locked or None, against: what its score is compared with or None}
-    "why-of",  # store: {key, head, cell, position, direction, against, off} of the explanation wanted, or None
+    "why-of",  # store: {prompt, head, cell, position, direction, against, off} of the explanation wanted, or None
     "motifs",  # store: {checkpoint, badges and sentences by "layer.head", scores by motif}
-    "predicted",  # store: {key, position, off, how, corpus} of the predictions that are wanted, or None
-    "run-of",  # store: {key, off, how, corpus} of what runs; None when nothing is shown
+    "predicted",  # store: {prompt, position, off, how, corpus} of the predictions that are wanted, or None
+    "run-of",  # store: {prompt, off, how, corpus} of what runs; None when nothing is shown
+    "listed measured explained",  # stores: what the panels that follow these three show
     "maps-of",  # store: stays empty; what asks for maps is called at first because it has an output
     "off",  # store: [[layer, head], …] of the heads that are switched off
 )
+
+VIEWS: dict[str, View] = {
+    ids.MAP: heads.MAP,
+    ids.MAP_OFF: heads.ABLATED_MAP,
+    ids.NEXT: heads.PREDICTIONS,
+    ids.NEXT_OFF: heads.ABLATED_PREDICTIONS,
+    ids.LOSSES: heads.LOSSES,
+    ids.WHY: PAIRS,
+}

@@ -10,10 +10,9 @@ from dash import dcc, html
 from app.core import Core
 from app.core.examples import EXAMPLES
 from app.pages.heads.address import HeadsState
-from app.pages.heads.callbacks import EXPLAIN_MAP
+from app.pages.heads.callbacks import how_options
 from app.pages.heads.continuing import continue_panel
-from app.pages.heads.ids import ids
-from app.pages.heads.off_callbacks import how_options
+from app.pages.heads.ids import VIEWS, ids
 from app.pages.heads.why import why_button, why_panel
 from app.shell import ids as shell
 from app.shell.controls import link_button, switch_of
@@ -21,6 +20,7 @@ from app.shell.drawn import drawn
 from app.shell.graph import PLOTLY
 from app.shell.panel import QUIET, about, panel, tabs
 from app.shell.prompt import checkpoint_choice, text_form
+from app.shell.views import about_view
 
 _EXPLAIN_PROMPT = (
     "The text goes through the model once, with the start token <|endoftext|> before it. The address in your browser "
@@ -39,17 +39,6 @@ _EXPLAIN_GRID = about(
     "with the ablation. Means and other outputs are those of the head on 32 windows of a corpus, as long as this text.",
     source="Induction heads: In-context Learning and Induction Heads (Olsson et al. 2022)",
 )
-_EXPLAIN_NEXT = (
-    "What the model expects after the locked token, or after the last one; a masked language model, which sees both "
-    "sides: at it. Probabilities are over the whole vocabulary."
-)
-_EXPLAIN_LOSSES = about(
-    "The number beneath a token is how surprising the token is to the model, in nats; below, how that changes "
-    "when heads are ablated: blue for more, orange for less surprising. A masked language model is "
-    "asked for each token with <|mask|> in its place, the others as they are.",
-    formula="loss(i) = −log p(tᵢ | t₀ … tᵢ₋₁)",
-    source="Masked models: Masked Language Model Scoring (Salazar et al. 2020)",
-)
 
 
 def layout(core: Core, service: None, state: HeadsState) -> html.Div:
@@ -63,6 +52,7 @@ def layout(core: Core, service: None, state: HeadsState) -> html.Div:
             dcc.Store(id=ids.ANALYSIS),
             dcc.Store(id=ids.MOTIFS),
             dcc.Store(id=ids.PREDICTED),
+            *(dcc.Store(id=each) for each in (ids.LISTED, ids.MEASURED, ids.EXPLAINED)),
             dcc.Store(id=ids.HEAD, data=state.head),
             dcc.Store(id=ids.POSITION, data=state.position),
             dcc.Store(id=ids.DIRECTION_OF, data=state.direction),
@@ -119,14 +109,13 @@ def _tokens_panel() -> html.Section:
 
 def _next_panel() -> html.Section:
     table = html.Div(id=shell.body(ids.NEXT), className="next-box", tabIndex=0)
-    return panel(
-        ids.NEXT, "Predicted token", _EXPLAIN_NEXT, table, exports=("csv", "json", "python"), follows=ids.PREDICTED
-    )
+    about = about_view(VIEWS[ids.NEXT])
+    return panel(ids.NEXT, "Predicted token", about, table, exports=("csv", "json", "python"), follows=ids.PREDICTED)
 
 
 def _next_off_panel() -> html.Section:
     table = html.Div(id=shell.body(ids.NEXT_OFF), className="next-box", tabIndex=0)
-    return panel(ids.NEXT_OFF, "Ablation", "", table, exports=("csv", "json", "python"))
+    return panel(ids.NEXT_OFF, "Ablation", "", table, exports=("csv", "json", "python"), follows=ids.PREDICTED)
 
 
 def _losses_panel() -> html.Section:
@@ -137,7 +126,8 @@ def _losses_panel() -> html.Section:
         drawn(ids.LOSSES_CHANGE, "strip strip-losses", "Tokens with the change of their losses"),
     ]
     exports = ("csv", "json", "python")
-    return panel(ids.LOSSES, "Loss of each token", _EXPLAIN_LOSSES, content, exports=exports, follows=ids.RUN_OF)
+    about = about_view(VIEWS[ids.LOSSES])
+    return panel(ids.LOSSES, "Loss of each token", about, content, exports=exports, follows=ids.RUN_OF)
 
 
 def _off_line(core: Core, state: HeadsState) -> html.Div:
@@ -193,7 +183,7 @@ def _grid_panel(core: Core, state: HeadsState) -> html.Section:
 
 def _map_panel(core: Core) -> html.Section:
     content = [html.P(id=ids.MOTIFS_LINE, className="motifs"), html.Div(id=ids.MAP_CANVAS, className="large", **QUIET)]
-    explanation = EXPLAIN_MAP["attention"]
+    explanation = about_view(VIEWS[ids.MAP])
     links = [
         why_button(),
         link_button(ids.OPEN_ATLAS, "In the atlas", core.links.to("atlas")),

@@ -20,9 +20,8 @@ from app.core import Core, head_maps
 from app.core.compression import MAPS
 from app.core.errors import RequestError
 from app.core.inference import PromptResult
-from app.pages.heads import captions
 from app.pages.heads.address import ADDRESS, HeadsState
-from app.pages.heads.asking import ask, ask_without
+from app.pages.heads.asking import ask, ask_without, says_ablated
 from app.shell.app import App
 from app.shell.callbacks import spoken
 
@@ -50,7 +49,7 @@ def register(app: App, core: Core) -> None:
     def maps() -> Response:
         def packed(result: PromptResult, state: HeadsState) -> bytes:
             if result.off:
-                return head_maps.packed_maps(result, state.view, captions.without(result))
+                return head_maps.packed_maps(result, state.view, says_ablated(result))
             return head_maps.packed_maps(result, state.view, "", core.inference.clearest(result))
 
         return answered(packed)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from aotlens.conventions import Head
-from aotlens.views import Call, Part
 from aotlens.views.paths import Chosen, Prompt
 from aotlens.views.scores import ChosenScore
 from app.core import Core
@@ -17,8 +16,8 @@ from app.core.cache import Cache
 from app.core.expansions import Expanded
 from app.core.labels import Labels
 from app.core.parameters import whole_within
+from app.core.runs import RunWorkshop, question_of
 from app.core.scores import ScoreQuestion, as_against, whole_numbers
-from app.core.workshop import AppWorkshop
 from app.pages.paths.address import FIRST, FIRST_K, MAX_K, PathsState
 
 
@@ -26,7 +25,7 @@ class Paths:
     """What is asked of prompts, with what there is in the place of what nobody has chosen."""
 
     def __init__(self, core: Core) -> None:
-        self.core, self.workshop = core, _Workshop(core)
+        self.core, self.workshop = core, RunWorkshop(core, core.settings.n_views)
         self._texts: Cache[str, Labels] = core.memory.cache(core.settings.max_models)
 
     def expanded(self, prompt: Prompt) -> Expanded:
@@ -126,39 +125,12 @@ class Paths:
 
     def compared_with(self, chosen: ChosenScore) -> dict[str, str]:
         """What the score can be compared with, by the values of an address."""
-        question = _question(chosen, chosen.head, chosen.query, chosen.key, chosen.against)
+        question = question_of(chosen.checkpoint, chosen.text, chosen.head, chosen.query, chosen.key, chosen.against)
         return {str(value): name for value, name in self.core.scores.choices(question)}
 
 
 #: What says which score.
 CELL = ("head", "query", "key", "against")
-
-
-class _Workshop(AppWorkshop):
-    """Expansions and scores are the app's own, which refuse a text that is too long, and which Heads asks as well."""
-
-    def __init__(self, core: Core) -> None:
-        super().__init__(core, core.settings.n_views)
-        self._core = core
-
-    def call(self, node: Call, work: Callable[[], Any]) -> Any:
-        """An expansion, a score, or what has been kept of a call."""
-        function = node.function
-        if function == "aotlens.paths.expand":
-            return self._core.expansions.of(node.args[0].checkpoint, node.args[1]).expansion
-        if isinstance(function, Part) and isinstance(function.of, Call) and function.name == "score":
-            load, text = function.of.args
-            prompt = Prompt(checkpoint=load.checkpoint, text=text)
-            return self._core.scores.explain(_question(prompt, *node.args, node.options["against"])).score
-        return super().call(node, work)
-
-
-def _question(prompt: Prompt, head: Head, query: int, key: int, against: int | str | None) -> ScoreQuestion:
-    """The same as core/scores.py asks it; `against` as the library has it."""
-    return ScoreQuestion(
-        checkpoint=prompt.checkpoint, text=prompt.text, head=head, query=query, key=key,
-        against="plain" if against is None else against,
-    )  # fmt: skip
 
 
 def head_names(expanded: Expanded) -> list[str]:

@@ -10,9 +10,10 @@ import pytest
 from app.core import Core
 from app.core.settings import Settings
 from app.pages.checkpoints.service import Checkpoints
-from app.pages.heads import files
+from app.pages.heads.continuations import Continuations, Draws
+from app.pages.heads.ids import VIEWS, ids
 from app.pages.heads.predictions import predictions_table
-from app.pages.heads.service import Continuations, Draws
+from app.pages.heads.service import Heads
 from app.pages.paths.service import Paths
 from tests.app.conftest import wait
 
@@ -40,14 +41,16 @@ def test_predictions_are_of_the_position_itself(services: Core) -> None:
     text = "The<|mask|> bowed"
     result = services.inference.analyse("masked", text)
     where = result.patterns.str_tokens.index("<|mask|>")
-    hidden = services.inference.predictions("masked", text, where)
+    heads = Heads(services)
+    at = [heads.values({"prompt": {"checkpoint": "masked", "text": text}, "position": i}) for i in (where, where - 1)]
+    hidden, before = (heads.workshop.result(VIEWS[ids.NEXT], chosen) for chosen in at)
     assert hidden.at_position and hidden.actual is None
     words = str(predictions_table(hidden, "<|mask|>").to_plotly_json())
     assert "what is hidden" in words and "After " not in words
-    before = services.inference.predictions("masked", text, where - 1)
     assert before.actual is not None and before.actual.token_id == result.patterns.tokens[where - 1]
     assert "sees both sides" in str(predictions_table(before, "e").to_plotly_json())
-    assert files.predictions_csv(result, hidden).name == f"masked-at-{where}.csv"
+    assert VIEWS[ids.NEXT].file(at[0]) == f"masked-at-{where}"
+    assert VIEWS[ids.NEXT].caption(at[0], hidden).startswith(f"At position {where}, ")
     assert result.patterns.visible.all()
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import numpy as np
+import pandas as pd
 import pytest
 from playwright.sync_api import expect
 
@@ -16,15 +18,17 @@ from app.core.errors import RequestError
 from app.core.inference import PromptResult
 from app.core.settings import Settings
 from app.core.switches import How
+from app.core.workshop import AppWorkshop
 from app.factory import create_app
-from app.pages.heads import captions, files
 from app.pages.heads.address import ADDRESS as HEADS
 from app.pages.heads.address import HeadsState
+from app.pages.heads.callbacks import how_options
+from app.pages.heads.continuations import Continuations, Draws, draws_of
 from app.pages.heads.continuing import continued_json
-from app.pages.heads.ids import ids
-from app.pages.heads.off_callbacks import how_options
-from app.pages.heads.service import Continuations, Draws, draws_of
+from app.pages.heads.ids import VIEWS, ids
+from app.pages.heads.service import Heads
 from app.shell import ids as shell
+from app.shell.views import record, table
 from tests.app.conftest import TEXT as PARAGRAPH
 from tests.app.conftest import head_drawn, in_the_first_screen, opened, query, serve, settled, wait, written
 
@@ -112,17 +116,37 @@ def test_an_empty_box_has_its_first_value():
 
 
 def test_files_say_what_ran(core: Core):
-    whole, lesser = result_of(core, off=()), result_of(core)
-    losses = core.inference.losses(whole), core.inference.losses(lesser)
-    content = json.loads(files.losses_json(lesser, *losses).content)
-    assert content["off"] == ["0.1", "1.2"] and content["how"] == "zero"
-    assert content["losses"][0]["loss"] is None
-    np.testing.assert_allclose([row["loss_without"] for row in content["losses"][1:]], losses[1][1:], rtol=1e-6)
-    assert files.losses_csv(lesser, *losses).name == "tiny-mhsa-without-0.1-1.2-zero-losses.csv"
-    assert b"loss_without" not in files.losses_csv(whole, losses[0], None).content
-    assert files.head_csv(lesser, 0, 0, "attention", False).name.startswith("tiny-mhsa-without-0.1-1.2-zero-head-0.0")
-    said = captions.of_change(lesser, losses[1], losses[0])
+    service = Heads(core)
+    prompt = {"prompt": {"checkpoint": "tiny-mhsa", "text": SHORT}}
+    whole, lesser = service.values(prompt), service.values(prompt, off=OFF, head=(0, 0))
+    losses = [core.inference.losses(result_of(core, off=off)) for off in ((), OFF)]
+    view = VIEWS[ids.LOSSES]
+    content = json.loads(record(service.workshop, view, lesser).content)
+    assert content["ablated"] == [[0, 1], [1, 2]] and content["how"] == "zero"
+    assert content["rows"][0]["left"] is None
+    np.testing.assert_allclose([row["right"] for row in content["rows"][1:]], losses[1][1:], rtol=1e-6)
+    assert table(service.workshop, view, lesser).name == "tiny-mhsa-without-0.1-1.2-zero-losses.csv"
+    assert table(service.workshop, view, whole).content.startswith(b'"position","token","loss"')
+    named = table(service.workshop, VIEWS[ids.MAP_OFF], lesser).name
+    assert named.startswith("tiny-mhsa-without-0.1-1.2-zero-head-0.0")
+    said = view.caption(lesser, service.workshop.result(view, lesser))
     assert f"a change of {np.nanmean(losses[1] - losses[0]):+.3f}" in said
+    for panel in (ids.MAP_OFF, ids.NEXT_OFF):
+        with pytest.raises(RequestError, match="No heads are ablated"):
+            table(service.workshop, VIEWS[panel], whole)
+
+
+@pytest.mark.parametrize("how", ["zero", "position_mean", "resample"])
+def test_the_apps_runs_are_the_librarys(core: Core, how: How, monkeypatch: pytest.MonkeyPatch):
+    """The page takes runs from the app's own, whose ablations are ready for any head (app/core/runs.py)."""
+    monkeypatch.chdir(Path(core.settings.corpora[0].removeprefix("file:")).parent)  # a corpus' folder is not printed
+    service = Heads(core)
+    asked = {"prompt": {"checkpoint": "tiny-mhsa", "text": SHORT}, "off": OFF, "how": how, "corpus": "book.txt"}
+    chosen = service.values(asked, head=(1, 0), view="weighted")
+    plain = AppWorkshop(core, 8)
+    for panel in (ids.MAP, ids.MAP_OFF, ids.NEXT, ids.NEXT_OFF, ids.LOSSES):
+        here, there = (workshop.result(VIEWS[panel], chosen) for workshop in (service.workshop, plain))
+        pd.testing.assert_frame_equal(VIEWS[panel].frame(here), VIEWS[panel].frame(there), rtol=1e-5, atol=1e-6)
 
 
 def test_ways_that_read_other_texts_need_a_corpus():
@@ -176,15 +200,15 @@ def test_heads_are_switched_off_in_the_grid(open_page, core: Core):
     page.wait_for_selector("#heads-strip .chip-locked[data-position='2']")
 
     opened(page, "Predicted token")
-    found = core.inference.expected(result_of(core), 2)
-    expect(page.locator(f"#{shell.body(ids.NEXT_OFF)} table tbody tr").first).to_contain_text(f"{found.logits[0]:.2f}")
+    found = result_of(core).logits[2].max()
+    expect(page.locator(f"#{shell.body(ids.NEXT_OFF)} table tbody tr").first).to_contain_text(f"{found:.2f}")
 
     # Who leaves the page and comes back to the same view finds it filled: its stores are new ones.
     page.evaluate("history.pushState({}, '', '/checkpoints'); dispatchEvent(new PopStateEvent('popstate'))")
     page.wait_for_selector("#checkpoints-catalog")
     page.go_back()
     opened(page, "Predicted token")
-    expect(page.locator(f"#{shell.body(ids.NEXT_OFF)} table tbody tr").first).to_contain_text(f"{found.logits[0]:.2f}")
+    expect(page.locator(f"#{shell.body(ids.NEXT_OFF)} table tbody tr").first).to_contain_text(f"{found:.2f}")
     page.wait_for_selector("#heads-strip .chip-locked[data-position='2']")
 
     assert "/atlas?checkpoint=tiny-mhsa&head=1.0&tab=head" in str(page.get_attribute(f"#{ids.OPEN_ATLAS}", "href"))

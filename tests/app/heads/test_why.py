@@ -14,17 +14,17 @@ from playwright.sync_api import expect
 
 from aotlens.paths import Path as ModelPath
 from aotlens.paths import expand
-from aotlens.views.scores import N_PAIRS, cancellation, cell_says, counted
+from aotlens.views.scores import N_PAIRS, ChosenScore, cancellation, cell_says, counted
 from app.core import Core
 from app.core.errors import RequestError
 from app.core.scores import ScoreQuestion
 from app.core.settings import Settings
-from app.pages.heads import why
 from app.pages.heads.address import ADDRESS as HEADS
 from app.pages.heads.address import HeadsState
-from app.pages.heads.captions import explained_whole
-from app.pages.heads.ids import ids
+from app.pages.heads.ids import VIEWS, ids
+from app.pages.heads.service import Heads
 from app.shell import ids as shell
+from app.shell.views import record, table
 from tests.app.conftest import (
     SCHEMES,
     entry,
@@ -53,7 +53,7 @@ def asked(checkpoint: str = "tiny-mhsa", **rest: Any) -> ScoreQuestion:
 @pytest.mark.parametrize("against", ["mean", "plain", 1])
 def test_the_pairs_and_the_rest_are_the_models_own_score(services: Core, against: Any):
     question = asked(against=against)
-    top, row = services.scores.top(question, 20), _scores(services, question)
+    top, row = services.scores.explain(question).score.top(20), _scores(services, question)
     softmax = np.exp(row) / np.exp(row).sum()
     expected = row[2] - {"mean": float(softmax @ row), "plain": 0.0, 1: row[1]}[against]
     assert sum(top.values) + top.remainder == pytest.approx(expected, abs=1e-4)
@@ -168,14 +168,17 @@ def test_large_numbers_and_cancellation_in_words():
     assert counted(81_225) == "81,225" and counted(35 * 10**18) == "3.5 · 10¹⁹"
     assert cancellation(5.0, 2.0) == "" and "10.0 times" in cancellation(20.0, -2.0)
     assert "add up to nothing" in cancellation(3.0, 0.0) and cancellation(0.0, 0.0) == ""
-    assert explained_whole(()) == "" and "the ablation of 0.1, 1.0" in explained_whole(((0, 1), (1, 0)))
 
 
 # ── which entry, and files ──────────────────────────────────────────────────────────────────────────────────
 
 
+def chosen(services: Core, **rest: Any) -> ChosenScore:
+    asked = {"head": (1, 2), "cell": None, "position": None, "direction": "to", "against": None, **rest}
+    return Heads(services).score({"prompt": {"checkpoint": "tiny-mhsa", "text": SHORT}, **asked})
+
+
 def test_without_a_locked_entry_the_most_attended_key_is_taken(services: Core):
-    prompt = {"checkpoint": "tiny-mhsa", "text": SHORT}
     pattern = services.inference.analyse("tiny-mhsa", SHORT).patterns.pattern[1, 2]
     last = len(pattern) - 1
     for position, direction, expected in [
@@ -183,21 +186,25 @@ def test_without_a_locked_entry_the_most_attended_key_is_taken(services: Core):
         (4, "to", (4, int(pattern[4].argmax()))),
         (4, "from", (int(pattern[:, 4].argmax()), 4)),
     ]:
-        question, said = why.asked_of(services, prompt, (1, 2), None, position, direction, None)
-        assert (question.query, question.key) == expected and said.startswith("No entry is locked")
-    question, said = why.asked_of(services, prompt, (1, 2), [5, 3], 4, "to", 1)
-    assert (question.query, question.key, question.against, said) == (5, 3, 1, "")
+        score = chosen(services, position=position, direction=direction)
+        assert (score.query, score.key) == expected and score.said.startswith("No entry is locked")
+    score = chosen(services, cell=[5, 3], position=4, against=1)
+    assert (score.query, score.key, score.against, score.said) == (5, 3, 1, "")
+    ablated = chosen(services, cell=[5, 3], off=[[0, 1], [1, 0], [9, 9]])
+    assert ablated.said == "This explains the full model, without the ablation of 0.1, 1.0."
+    with pytest.raises(RequestError, match="Position 400"):
+        chosen(services, position=400)
 
 
 def test_the_list_as_files(services: Core):
-    question = asked(against=1)
-    top = services.scores.top(question, N_PAIRS)
-    rows = list(csv.DictReader(io.StringIO(why.why_csv(services, question).content.decode())))
+    service, view = Heads(services), VIEWS[ids.WHY]
+    score, top = chosen(services, cell=[5, 2], against=1), services.scores.explain(asked(against=1)).score.top(N_PAIRS)
+    rows = list(csv.DictReader(io.StringIO(table(service.workshop, view, score).content.decode())))
     assert [float(row["nats"]) for row in rows] == pytest.approx(top.values)
     assert rows[0]["pair"] == top.sentences[0]
-    content = json.loads(why.why_json(services, question).content)
-    assert content["against"] == 1 and content["all_together"] == pytest.approx(top.total)
-    assert [pair["nats"] for pair in content["pairs"]] == pytest.approx(top.values)
+    content = json.loads(record(service.workshop, view, score).content)
+    assert content["against"] == 1 and content["total"] == pytest.approx(top.total)
+    assert [row["nats"] for row in content["rows"]] == pytest.approx(top.values)
 
 
 def test_the_address_names_an_entry(services: Core):
@@ -236,7 +243,7 @@ def test_lock_an_entry_ask_why_and_follow_a_head(open_page, services: Core):
     button.click()
     explained(page, "Why 1.2 attends from")
     question = asked()
-    top = services.scores.top(question, N_PAIRS)
+    top = services.scores.explain(question).score.top(N_PAIRS)
     shown = page.locator("table.pairs tbody tr td:nth-child(2)").all_inner_texts()
     assert shown == list(top.sentences)
     numbers = page.locator("table.pairs tbody tr td:first-child").all_inner_texts()

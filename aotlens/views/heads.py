@@ -1,0 +1,259 @@
+"""What heads do on one text, in the full model and with some of them ablated, as views."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aotlens.conventions import Head, as_head, as_heads, describe, head_name
+from aotlens.plots.attention import QUANTITIES
+from aotlens.views.calls import Call, Load, Part, call, make
+from aotlens.views.compare import HOWS, TEXT
+from aotlens.views.family import Choice, Family, TextParameter
+from aotlens.views.view import About, Parameter, View, pass_cost
+
+if TYPE_CHECKING:
+    from aotlens.checkpoints import CheckpointInfo
+    from aotlens.evaluate import NextTokenPredictions
+    from aotlens.heads import ComparedLosses, PromptRun
+
+#: Likeliest tokens that are listed.
+N_PREDICTIONS = 10
+
+_FRAMEWORK = "A Mathematical Framework for Transformer Circuits (2021); φ, MSSA: Attention-Only Transformers, Eq. 4"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """A text in a model, one of its heads, a position, and the heads that are ablated."""
+
+    checkpoint: str
+    model: Mapping[str, Any]
+    """Its configuration."""
+    text: str
+    head: Head = (0, 0)
+    quantity: str = "attention"
+    without_first: bool = False
+    position: int | None = None
+    """None for the last."""
+    ablated: tuple[Head, ...] = ()
+    how: str = "zero"
+    """What an ablated head's output is replaced with."""
+    instead: str = "zero"
+    """The same in words."""
+    reference: Call | None = None
+    """Windows of a corpus from which it is replaced; None where it reads none."""
+    n_predictions: int = N_PREDICTIONS
+    n_tokens: int = 512
+    """Of the text, where they are counted."""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What is counted."""
+        return (self.text,)
+
+    @property
+    def sees_later_keys(self) -> bool:
+        """Whether it is a masked language model, which says something of a token's own position."""
+        return not self.model.get("causal", True)
+
+    def run(self, *, ablated: bool = False, **asked: Any) -> Call:
+        """The run of the full model, or with the heads ablated."""
+        options: dict[str, Any] = {}
+        if ablated:
+            options = {"ablated": list(map(head_name, self.ablated)), "how": self.how}
+            if self.reference is not None:
+                options["reference"] = self.reference.named("windows")
+        made = call("aotlens.heads.run_prompt", Load(self.checkpoint), self.text, **options, **asked)
+        return made.named("ablated" if ablated else "run")
+
+    def map(self, *, ablated: bool = False) -> Call:
+        """The head's map."""
+        run = self.run(ablated=ablated, losses=False)
+        return run.method("map", head_name(self.head), self.quantity, without_first=self.without_first)
+
+    def quantities(self) -> Call:
+        """The maps of all heads, with the heads ablated where there are any: `[layer, head, query, key]`."""
+        return Call(self.run(ablated=bool(self.ablated), losses=False).part("patterns").part("quantity"),
+                    [self.quantity], kept=False)  # fmt: skip
+
+    def predictions(self, *, ablated: bool = False) -> Call:
+        """The likeliest tokens after the position, or at it."""
+        tokens = Call(Part(Load(self.checkpoint), "to_tokens"), [self.text], kept=False).item(0)
+        logits = self.run(ablated=ablated, losses=False, logits=True).part("logits")
+        k = min(self.n_predictions, int(self.model.get("d_vocab") or self.n_predictions))
+        position = -1 if self.position is None else self.position
+        return call("aotlens.evaluate.predictions_of_logits", Load(self.checkpoint), tokens, logits, position, k)
+
+    def losses(self) -> Call:
+        """The run with its losses; beside the run with the heads ablated, where there are any."""
+        full = self.run()
+        if not self.ablated:
+            return full
+        return make("aotlens.heads.compare_runs", full, self.run(ablated=True)).named("runs").method("losses")
+
+    def cost(self, n_passes: float = 1.0) -> float:
+        """Operations of so many passes over the text, with the heads ablated as well where there are any."""
+        return (1 + bool(self.ablated)) * n_passes * pass_cost(self.model, self.n_tokens)
+
+    def file(self, what: str, *, ablated: bool = False) -> str:
+        """What a file of `what` is called."""
+        off = f"-without-{'-'.join(map(head_name, self.ablated))}-{self.how}" if ablated and self.ablated else ""
+        return f"{self.checkpoint}{off}-{what}"
+
+    @property
+    def says_ablated(self) -> str:
+        """Which heads are ablated, and by what."""
+        return f"{', '.join(map(head_name, self.ablated))} ablated by {self.instead}"
+
+
+def says_predictions(chosen: Chosen, result: NextTokenPredictions) -> str:
+    """Where, which token is likeliest, and what did come."""
+    where = f"{'At' if result.at_position else 'After'} position {result.position}"
+    came = result.actual
+    actual = "" if came is None else f" {describe(came.str_token)} has {came.probability:.3g}, rank {came.rank:,}."
+    return f"{where}, {result.headline}.{actual} Entropy {result.entropy:.2f} nats."
+
+
+def mean_loss(losses: np.ndarray) -> float:
+    """The mean of the losses that there are; NaN where there is none."""
+    known = losses[np.isfinite(losses)]
+    return float(known.mean()) if len(known) else float("nan")
+
+
+def says_full(chosen: Chosen, losses: np.ndarray) -> str:
+    """The full model's losses."""
+    known = int(np.isfinite(losses).sum())
+    if not known:
+        return "No token of this text has a loss: it takes two tokens, or one that is no mask."
+    how = " with the token hidden, one after the other" if chosen.sees_later_keys else ""
+    return f"Full model: mean {mean_loss(losses):.3f} nats over {known} tokens{how}."
+
+
+def says_change(chosen: Chosen, result: ComparedLosses) -> str:
+    """What ablation does to the losses."""
+    assert result.difference is not None
+    change = result.difference[np.isfinite(result.difference)]
+    return (
+        f"{chosen.says_ablated}: mean {mean_loss(result.right):.3f} nats, a change of "
+        f"{mean_loss(result.difference):+.3f}; {int((change > 0).sum())} of {len(change)} tokens are more surprising."
+    )
+
+
+def _says_losses(chosen: Chosen, result: PromptRun | ComparedLosses) -> str:
+    if not chosen.ablated:
+        return says_full(chosen, result.losses)  # type: ignore[union-attr, arg-type]
+    return f"{says_full(chosen, result.left)} {says_change(chosen, result)}"  # type: ignore[union-attr, arg-type]
+
+
+def _missing(chosen: Chosen) -> str | None:
+    return None if chosen.ablated else "No heads are ablated, so this is what the full model does."
+
+
+MAP = View(
+    name="map",
+    title="One head",
+    about=About(
+        text="The entry at (query, key) is how much of the key's value vector the head moves to the query. "
+        "Value-weighted: times the length of that vector, which is how much the head really moves: heads often rest on "
+        "a token whose value is nearly zero. Scores: what the head computes before it chooses, in nats; a softmax "
+        "depends on differences within a row only, so compare along rows. Point at an entry for the exact value; click "
+        "it to lock it, and its query among the tokens: then “Why?” (or w) says why the head attends there.",
+        formula="attention A(i, j) = φ(score(i, j)); value-weighted A(i, j) · ‖xⱼ W_V‖; score(i, j) = xᵢ W_Q W_Kᵀ xⱼᵀ "
+        "/ √d_head",
+        source=f"{_FRAMEWORK}; value-weighted: Attention is Not Only a Weight (Kobayashi et al. 2020)",
+    ),
+    call=lambda chosen: chosen.map(),
+    caption=lambda chosen, result: f"{result.headline}, full model.",
+    file=lambda chosen: chosen.file(f"head-{head_name(chosen.head)}-{chosen.quantity}"),
+    cost=lambda chosen: chosen.cost(),
+)
+ABLATED_MAP = replace(
+    MAP,
+    name="ablated-map",
+    title="One head under ablation",
+    call=lambda chosen: chosen.map(ablated=True),
+    caption=lambda chosen, result: f"{result.headline}, {chosen.says_ablated}.",
+    file=lambda chosen: chosen.file(f"head-{head_name(chosen.head)}-{chosen.quantity}", ablated=True),
+    missing=_missing,
+)
+
+
+def _file_of_predictions(chosen: Chosen, *, ablated: bool = False) -> str:
+    where = "at" if chosen.sees_later_keys else "next-after"
+    return chosen.file(f"{where}-{'last' if chosen.position is None else chosen.position}", ablated=ablated)
+
+
+PREDICTIONS = View(
+    name="predictions",
+    title="Predicted token",
+    about=About(
+        text="What the model expects after the locked token, or after the last one; a masked language model, which "
+        "sees both sides: at it. Probabilities are over the whole vocabulary.",
+        formula="p = softmax(logits)",
+    ),
+    call=lambda chosen: chosen.predictions(),
+    caption=says_predictions,
+    file=_file_of_predictions,
+    cost=lambda chosen: chosen.cost(),
+    pictured=False,
+)
+ABLATED_PREDICTIONS = replace(
+    PREDICTIONS,
+    name="ablated-predictions",
+    title="Predicted token under ablation",
+    call=lambda chosen: chosen.predictions(ablated=True),
+    caption=lambda chosen, result: f"{chosen.says_ablated}: {says_predictions(chosen, result)}",
+    file=lambda chosen: _file_of_predictions(chosen, ablated=True),
+    missing=_missing,
+)
+LOSSES = View(
+    name="losses",
+    title="Loss of each token",
+    about=About(
+        text="The number beneath a token is how surprising the token is to the model, in nats; below, how that changes "
+        "when heads are ablated: blue for more, orange for less surprising. In tables, left is the full model and "
+        "right the one with heads ablated. A masked language model is asked for each token with <|mask|> in its place, "
+        "the others as they are.",
+        formula="loss(i) = −log p(tᵢ | t₀ … tᵢ₋₁)",
+        source="Masked models: Masked Language Model Scoring (Salazar et al. 2020)",
+    ),
+    call=lambda chosen: chosen.losses(),
+    caption=_says_losses,
+    file=lambda chosen: chosen.file("losses", ablated=True),
+    cost=lambda chosen: chosen.cost(chosen.n_tokens if chosen.sees_later_keys else 1.0),
+    pictured=False,
+)
+
+
+def _values(info: CheckpointInfo, **given: Any) -> Chosen:
+    shape, how = SimpleNamespace(**info.model), given.pop("how")
+    ablated = as_heads([one for one in given.pop("ablated").split(",") if one], shape, at_least=0)
+    return Chosen(
+        checkpoint=info.name, model=info.model, head=as_head(given.pop("head"), shape), ablated=tuple(sorted(ablated)),
+        how=how, instead=HOWS[how], without_first=given.pop("first") == "hide", **given,
+    )  # fmt: skip
+
+
+FAMILY = Family(
+    name="heads",
+    about="What does a head attend to on a text, and what do the model's predictions lose without some heads?",
+    views=(MAP, ABLATED_MAP, PREDICTIONS, ABLATED_PREDICTIONS, LOSSES),
+    values=_values,
+    parameters={
+        "text": TextParameter("Text", TEXT, most=50_000, lines=3),
+        "head": TextParameter("Head, as layer.head", "0.0", most=9),
+        "quantity": Choice("Quantity", QUANTITIES),
+        "first": Choice("Attention to position 0", {"show": "shown", "hide": "left out"}),
+        "position": Parameter("Position whose prediction is shown", None, least=0, most=10**6),
+        "ablated": TextParameter("Heads ablated, as 0.1,1.0", "", most=400, blank="no heads"),
+        "how": Choice("Replace head output with", HOWS),
+    },
+    reads=lambda info: (
+        (info.model.get("read_in", "tokens"), info.model.get("read_out", "tokens")) == ("tokens", "tokens")
+    ),
+)
