@@ -19,7 +19,7 @@ from app.pages.trigrams.service import CONTROLS, Trigrams
 from app.shell import ids as shell
 from app.shell.browser import Browser
 from app.shell.page import Page
-from app.shell.props import inside, props, stores, values
+from app.shell.props import children, inside, props, stores, values
 
 _FILTERS = ids.named("source destination out within after fold verdict kind tokens least")
 
@@ -54,6 +54,7 @@ PAGE = Page(
             outputs={"row": Output(ids.ROW, "data", allow_duplicate=True)},
             at_first=False,
         ),
+        Browser("mark", inputs=children(title=shell.title(ids.ONE))),
         Browser(
             "unfold",
             inputs=props("cellClicked", click=shell.table(ids.ROWS)),

@@ -12,6 +12,7 @@
     }
 
     let listed = {}; // the first rows, and what was asked for them
+    let shown = null; // the rank of the row that is explained
 
     aotlens.page("trigrams", {
         // The row that is explained and the groups that are listed are those of other rows once the rows are others.
@@ -37,9 +38,15 @@
 
         pick: function ({ selected }) {
             const row = selected && selected[0];
-            if (!row || !row.rank) return {};
+            if (!row || !row.rank || row.rank === shown) return {};
             aotlens.openTab("trigrams-besides", "one");
             return { row: row.rank };
+        },
+
+        // The row that is explained is the selected one, also where nobody has picked it.
+        mark: function ({ title }) {
+            shown = Number(title.replace(/\D/g, "")) || null; // "Row 1,234"; "One row" where there is none
+            if (shown) aotlens.markRow("trigrams-rows-table", String(shown));
         },
 
         unfold: function ({ click, opened }) {

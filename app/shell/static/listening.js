@@ -22,7 +22,7 @@
     }
 
     function call(listener) {
-        const answers = listener.run(...listener.before, ...read(listener.state));
+        const answers = listener.run(...listener.before, ...read(listener.state)); // which another may have set just now
         const all = listener.outputs.length === 1 ? [answers] : answers ?? [];
         listener.outputs.forEach(function ([id, prop], place) {
             const answer = all[place], found = component(id);
@@ -36,10 +36,10 @@
         waiting = false;
         layout = store.getState().layout;
         for (const listener of listeners) {
-            const values = read(listener.inputs), before = listener.before;
+            const values = read(listener.state) && read(listener.inputs), before = listener.before;
             const changed = values && listener.inputs.find((_, place) => !before || values[place] !== before[place]);
             listener.before = values;
-            if (!changed || (!before && !listener.first) || !read(listener.state)) continue;
+            if (!changed || (!before && !listener.first)) continue;
             current = before ? changed[0] : null;
             try {
                 call(listener);

@@ -5,7 +5,19 @@
     "use strict";
     const waiting = new Map(); // by the table's id: {number, startRow, successCallback} of the request that is under way
     const firsts = new Map(); // by the table's id: the first rows, which came with what they are of
+    const marked = new Map(); // by the table's id: the row that is selected once it is there
     let count = 0;
+
+    function mark(id) {
+        const row = marked.get(id) && window.dash_ag_grid.getApi(id)?.getRowNode(marked.get(id));
+        if (row && !row.isSelected()) row.setSelected(true, true);
+    }
+
+    // The row with that id is what the page shows beside the table.
+    aotlens.markRow = function (id, row) {
+        marked.set(id, row);
+        window.dash_ag_grid?.getApiAsync(id).then(() => mark(id));
+    };
 
     aotlens.askRows = function (id, { startRow, endRow, sortModel, context, successCallback }) {
         const number = ++count, first = firsts.get(id);
@@ -24,6 +36,7 @@
         if (!request || (answer && answer.number && answer.number !== request.number)) return;
         waiting.delete(id);
         request.successCallback(answer ? answer.rows : [], answer ? answer.count : 0);
+        mark(id);
         if (answer && request.startRow === 0) aotlens.fitColumns(window.dash_ag_grid.getApi(id));
     };
 

@@ -23,6 +23,7 @@ from tests.app.conftest import (
     focused,
     in_the_first_screen,
     opened,
+    query,
     seen,
     settled,
     written,
@@ -67,6 +68,8 @@ def test_search_sort_and_the_address(open_page, served):
     page = open_page(trigrams(row=7))
     listed(page, "300 rows.")
     expect(page.locator("#trigrams-one-title")).to_have_text("Row 7")
+    selected = page.locator("#trigrams-rows-table .ag-center-cols-container .ag-row-selected")
+    expect(selected).to_have_attribute("row-id", "7")
     service = served[1]
     frame = service.frame(service.of_address(state(k=300)))
     wanted = frame["out_shown"].iloc[0]
@@ -104,6 +107,10 @@ def test_search_sort_and_the_address(open_page, served):
 def test_check_read_and_open_in_heads(open_page):
     page = open_page(trigrams(source="captain", destination="·", within="all", k=60, tokens=3000))
     listed(page, "60 rows.")
+    selected = page.locator("#trigrams-rows-table .ag-center-cols-container .ag-row-selected")
+    expect(selected).to_have_attribute("row-id", "1")  # the row that is explained, which nobody has picked
+    settled(page)
+    assert "row" not in query(page)
     opened(page, "Check against text")
     page.locator(
         f"#{shell.caption(ids.EVIDENCE)} >> text=/This text can decide \\d+ of the 60 rows.*book.txt/"
