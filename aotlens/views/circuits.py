@@ -272,7 +272,7 @@ FAMILY = Family(
         "column": TextParameter("Column, a token or an id", "", most=60, blank="that of the largest entry"),
         "statistic": Choice("Summary of a block", STATISTICS),
         "block": TextParameter("Block, as row.column", "", most=13, blank="that of the largest entry"),
-        "z": Parameter("Pairs drawn from z", 0, least=0, most=999),
+        "z": Parameter("Composition: least z drawn", 0, least=0, most=999),
     },
     reads=lambda info: info.problem is None,
 )

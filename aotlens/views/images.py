@@ -303,7 +303,7 @@ FAMILY = Family(
         "image": Parameter("Image", 0, least=0, most=N_SHOWN - 1),
         "head": TextParameter("Head, as layer.head", "0.0", most=13),
         "patch": TextParameter("Query, a patch as row.column", "", most=13, blank="[CLS], or the mean over patches"),
-        "quantity": Choice("Maps of", QUANTITIES),
+        "quantity": Choice("Quantity", QUANTITIES),
         "target": Parameter("Class whose logit is taken apart", None, least=0, most=99_999),
         "ablated": TextParameter("Heads ablated, as 1.0,1.3", "", most=400, blank="no heads ablated"),
         "how": Choice("Replace head output with", HOWS),
