@@ -225,7 +225,7 @@ LOSSES = View(
     call=lambda chosen: chosen.losses(),
     caption=_says_losses,
     file=lambda chosen: chosen.file("losses", ablated=True),
-    cost=lambda chosen: chosen.cost(chosen.n_tokens if chosen.sees_later_keys else 1.0),
+    cost=lambda chosen: chosen.cost(float(chosen.n_tokens) if chosen.sees_later_keys else 1.0),
     pictured=False,
 )
 
