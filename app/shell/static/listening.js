@@ -61,7 +61,7 @@
             store.subscribe(function () {
                 if (waiting || store.getState().layout === layout) return;
                 waiting = true;
-                setTimeout(look); // once for all that one answer sets, when React has drawn it
+                queueMicrotask(look); // once for all that one answer sets, after React and in the same frame
             });
         },
 
