@@ -89,7 +89,7 @@ def long_table(app: App, table: str) -> None:
         app, "askRows", inputs=props("getRowsRequest", request=table), state=state, outputs=stores(asked=asked),
         at_first=False,
     )  # fmt: skip
-    _shell(app, "takeRows", inputs=stores(answer=sent), state=state, at_first=False)
+    _shell(app, "takeRows", inputs=stores(answer=sent), state=state, at_first=False, listens=False)
 
 
 def search_tokens(

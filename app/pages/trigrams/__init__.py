@@ -47,7 +47,10 @@ PAGE = Page(
             state=stores(before=ids.ASKED),
             outputs=stores(asked=ids.ASKED, row=ids.ROW, opened=ids.OPEN),
         ),
-        Browser("list", inputs=stores(first=ids.FIRST, opened=ids.OPEN), state=stores(asked=ids.ASKED)),
+        # Dash waits with it until the grid, which comes late, is there.
+        Browser(
+            "list", inputs=stores(first=ids.FIRST, opened=ids.OPEN), state=stores(asked=ids.ASKED), listens=False
+        ),
         Browser(
             "pick",
             inputs=props("selectedRows", selected=shell.table(ids.ROWS)),
