@@ -75,7 +75,8 @@
         for (let ahead = 1; ahead <= AHEAD && at + ahead < steps.length; ahead++) fetchMaps(question(steps[at + ahead]));
         if (mine !== number) return;
         parts.says.textContent = "instead" in maps ? String(maps.instead ?? "") : "";
-        if (!("instead" in maps)) draw(maps);
+        if ("instead" in maps) return; // the maps that are there stay those of the step that the box names
+        draw(maps);
         parts.box.dataset.step = step;
     }
 
@@ -124,7 +125,7 @@
             const same = was && was.checkpoint === shown.checkpoint && was.text === shown.text && box.dataset.step;
             if (same && shown.head !== toldHead) choose();
             if (same) link(steps[place()]);
-            if (same && (timer || place() === nearest || shown.step === told)) return {}; // it has come from here
+            if (same && (timer || shown.step === was.step || place() === nearest || shown.step === told)) return {}; // it has come from here
             parts.slider.value = nearest;
             customElements.whenDefined("aotlens-heads").then(show);
             return {};

@@ -36,6 +36,7 @@ def address(made: App) -> Iterator[str]:
 
 
 def at_step(page: Page, step: int) -> None:
+    expect(page.locator(f"{FILM} [role=status]").first).to_have_text("")
     expect(page.locator(FILM)).to_have_attribute("data-step", str(step))
     expect(page.locator(f"{FILM} output")).to_have_text(f"step {step}")
 
