@@ -74,8 +74,9 @@
         const maps = await fetchMaps(question(step));
         for (let ahead = 1; ahead <= AHEAD && at + ahead < steps.length; ahead++) fetchMaps(question(steps[at + ahead]));
         if (mine !== number) return;
-        parts.says.textContent = "instead" in maps ? String(maps.instead ?? "") : "";
-        if ("instead" in maps) return; // the maps that are there stay those of the step that the box names
+        const failed = "instead" in maps, there = parts.box.dataset.step;
+        parts.says.textContent = !failed ? "" : there ? `${maps.instead ?? ""} The maps are still those of step ${there}.`.trim() : (maps.instead ?? "");
+        if (failed) return;
         draw(maps);
         parts.box.dataset.step = step;
     }
@@ -125,7 +126,8 @@
             const same = was && was.checkpoint === shown.checkpoint && was.text === shown.text && box.dataset.step;
             if (same && shown.head !== toldHead) choose();
             if (same) link(steps[place()]);
-            if (same && (timer || shown.step === was.step || place() === nearest || shown.step === told)) return {}; // it has come from here
+            if (same && (timer || shown.step === was.step || shown.step === told)) return {}; // it is no news, or has come from here
+            if (!same) delete box.dataset.step; // until maps of this checkpoint and text are there
             parts.slider.value = nearest;
             customElements.whenDefined("aotlens-heads").then(show);
             return {};

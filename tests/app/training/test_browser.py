@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from app.core.settings import Settings
 from app.factory import create_app
 from app.shell.app import App
-from tests.app.conftest import save_tiny, serve
+from tests.app.conftest import save_tiny, serve, settled
 from tests.app.training.numbers import STEPS, TEXT, save_run
 
 FILM = "#training-film"
@@ -36,7 +36,6 @@ def address(made: App) -> Iterator[str]:
 
 
 def at_step(page: Page, step: int) -> None:
-    expect(page.locator(f"{FILM} [role=status]").first).to_have_text("")
     expect(page.locator(FILM)).to_have_attribute("data-step", str(step))
     expect(page.locator(f"{FILM} output")).to_have_text(f"step {step}")
 
@@ -75,6 +74,56 @@ def test_a_step_is_gone_to_by_keys_buttons_and_the_address_follows(open_page, ma
     at_step(page, STEPS[-1])
     expect(page).not_to_have_url(re.compile("step="))
     expect(page.get_by_role("button", name="Play all steps")).to_have_text("Play")
+
+
+def test_maps_that_did_not_come_are_not_named_and_are_asked_for_again(open_page, made: App) -> None:
+    # A text that no other test asks for, whose maps the browser would have.
+    page = open_page(made.core.links.to("training", checkpoint="tiny-run", text="A dog barked.", step="1"))
+    at_step(page, 1)  # with those of steps 2, 3 and 5
+    before, refused = shown(page), re.compile("/maps.*tiny-run%4013&")
+    page.route(refused, lambda route: route.fulfill(status=200, json="Too many at once; try again."))
+    slider, says = page.locator(f"{FILM} input[type=range]"), page.locator(f"{FILM} > [role=status]")
+    slider.fill(str(STEPS.index(13)))
+    expect(says).to_have_text("Too many at once; try again. The maps are still those of step 1.")
+    expect(page.locator(FILM)).to_have_attribute("data-step", "1")
+    assert shown(page) == before
+    expect(page).to_have_url(re.compile("step=13"))
+    page.unroute(refused)
+    slider.fill(str(STEPS.index(21)))
+    at_step(page, 21)
+    slider.fill(str(STEPS.index(13)))
+    at_step(page, 13)
+    expect(says).to_have_text("")
+    assert shown(page) != before
+    page.route("**/maps?**", lambda route: route.fulfill(status=200, json="Too many at once; try again."))
+    other = {"checkpoint": "tiny-run", "text": "A cat.", "measure": "losses", "step": "13", "head": ""}
+    page.evaluate('shown => aotlens.setProps("training-shown", { data: shown })', other)
+    expect(says).to_have_text("Too many at once; try again.")
+    expect(page.locator(f"{FILM}[data-step]")).to_have_count(0)
+    page.unroute_all()
+
+
+def test_an_address_that_is_told_late_does_not_move_the_slider_back(open_page, made: App) -> None:
+    page = open_page(made.core.links.to("training", checkpoint="tiny-run", text=TEXT, step="13"))
+    at_step(page, 13)
+    settled(page)
+    page.evaluate(
+        """late => {
+            const { setProps } = aotlens, output = document.querySelector("#training-film output");
+            window.said = [];
+            new MutationObserver(() => said.push(output.textContent)).observe(output, { childList: true });
+            aotlens.setProps = function (id, props) {
+                aotlens.setProps = setProps;
+                setProps("training-shown", { data: late });
+                setTimeout(() => setProps(id, props), 100); // Dash takes what is set at once for one
+            };
+        }""",
+        {"checkpoint": "tiny-run", "text": TEXT, "measure": "losses", "step": "13", "head": ""},
+    )
+    page.locator(f"{FILM} input[type=range]").press("ArrowRight")
+    expect(page).to_have_url(re.compile("step=21"))
+    at_step(page, 21)
+    assert page.evaluate("said") == ["step 21"]
 
 
 def test_what_was_fetched_ahead_is_not_asked_for_again(open_page, made: App) -> None:
