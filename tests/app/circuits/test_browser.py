@@ -217,7 +217,7 @@ def test_a_panel_is_asked_for_when_it_is_seen(open_page, service: Circuits, monk
     assert asked.wait(PATIENCE / 1000)
     release.set()
     seen(page, ids.COPYING)
-    assert page.locator("#circuits-copying-heads tbody tr").count() == 6
+    expect(page.locator("#circuits-copying-heads tbody tr")).to_have_count(6)
     page.click("#circuits-heads .pick-head >> text=1.1")
     page.evaluate("scrollTo(0, 0)")
     drawn(page, "Map of QK of head 1.1")

@@ -57,8 +57,8 @@ def locked(page: Page, position: int) -> None:
 def test_the_first_page_shows_the_first_example(open_page):
     page = open_page("/heads?checkpoint=tiny-mssa&head=0.0&text=" + "The+captain+danced")
     drawn(page, "Head 0.0")
-    assert page.locator("#heads-grid-cells .cell").count() == 6
-    assert page.locator("#heads-strip .chip").first.inner_text() == "<|endoftext|>"
+    expect(page.locator("#heads-grid-cells .cell")).to_have_count(6)
+    expect(page.locator("#heads-strip .chip").first).to_have_text("<|endoftext|>")
     # Nothing lies over a tile's map: what a click on its middle hits is the map, and its corner is outside.
     settled(page)
     hit = page.eval_on_selector_all(
@@ -134,9 +134,9 @@ def test_a_link_reopens_the_view(open_page):
     drawn(page, "Head 1.0")
     locked(page, 3)
     settled(page)
-    assert page.locator(f"#{ids.VIEW} input:checked").get_attribute("value") == "scores"
-    assert page.locator(f"#{ids.DIRECTION} input:checked").get_attribute("value") == "from"
-    assert page.locator(f"#{ids.HIDE_FIRST}").is_checked()
+    expect(page.locator(f"#{ids.VIEW} input:checked")).to_have_value("scores")
+    expect(page.locator(f"#{ids.DIRECTION} input:checked")).to_have_value("from")
+    expect(page.locator(f"#{ids.HIDE_FIRST}")).to_be_checked()
     first = page.url
     # The address that the browser wrote leads to the same view again.
     again = open_page(urlsplit(first).path + "?" + urlsplit(first).query, load=True)
@@ -167,7 +167,7 @@ def test_too_long_a_text_is_counted_and_not_cut(open_page):
     notice.locator("text=at most 48").wait_for()
     assert re.search(r"[\d,]+ tokens", notice.inner_text())
     assert len(page.input_value(f"#{ids.TEXT}")) == 10_000
-    assert page.locator("#heads-strip .chip").count() == 0
+    expect(page.locator("#heads-strip .chip")).to_have_count(0)
     page.fill(f"#{ids.TEXT}", "x" * 30_000)
     page.click(f"#{ids.RUN}")
     notice.locator("text=30,000 characters").wait_for()
@@ -184,7 +184,7 @@ def test_strange_text_is_shown_as_it_is(open_page, services: Core, text: str):
     page = open_page(heads(text=text))
     drawn(page, "Head 0.0")
     names = services.inference.analyse("tiny-mhsa", text).patterns.str_tokens
-    assert page.locator("#heads-strip .chip").count() == len(names)
+    expect(page.locator("#heads-strip .chip")).to_have_count(len(names))
     written(page, "text", text)
 
 
@@ -221,7 +221,7 @@ def test_an_answer_that_comes_late_is_dropped(open_page, services: Core, monkeyp
     with page.expect_response(lambda answer: "/maps?" in answer.url and answer.url.endswith("text=The+captain")):
         release.set()
     settled(page)
-    assert page.locator("#heads-strip .chip").count() == n_last
+    expect(page.locator("#heads-strip .chip")).to_have_count(n_last)
 
 
 @pytest.mark.parametrize("view", ["attention", "scores"])

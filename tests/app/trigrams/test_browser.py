@@ -210,7 +210,7 @@ def test_the_keyboard_reaches_rows_and_heads(open_page):
         page.keyboard.press("ArrowDown")
         focused(page, f"#trigrams-rows-table .ag-row[row-index='{row}'] .ag-cell-focus")
     settled(page)
-    assert page.locator("#trigrams-one-title").inner_text() == "Row 1"
+    expect(page.locator("#trigrams-one-title")).to_have_text("Row 1")
     page.keyboard.press("Enter")
     page.locator("#trigrams-one-title >> text='Row 4'").wait_for()
     written(page, "row", "4")

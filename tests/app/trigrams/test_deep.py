@@ -22,7 +22,7 @@ def address(served: tuple[str, Trigrams]) -> str:
 def test_a_head_picker_of_many_layers_scrolls_to_the_chosen_head(open_page):
     page = open_page(trigrams(checkpoint="tiny-deep", head=(11, 1), k=20))
     listed(page, "20 rows.")
-    assert page.locator(f"#{ids.HEADS} .pick-head").count() == 24
+    expect(page.locator(f"#{ids.HEADS} .pick-head")).to_have_count(24)
     in_view = """([layer, head]) => {
         const button = document.querySelector(`#trigrams-heads [data-layer="${layer}"][data-head="${head}"]`);
         const row = button.getBoundingClientRect();
