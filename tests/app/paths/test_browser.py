@@ -90,6 +90,7 @@ def test_choose_a_token_a_target_and_a_contrast(open_page, paths: Paths):
     labels = paths.labels("tiny-mhsa")
     for id, key, text in ((ids.TARGET, "target", "captain"), (ids.VERSUS, "versus", "bow")):
         wanted = labels.search(text, 1)[0]
+        settled(page)  # the answer to the choice before writes into this box
         page.click(f"#{id}")
         page.fill(f"#{id}", text)
         settled(page)
