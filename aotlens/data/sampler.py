@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Int64
+from jaxtyping import Bool, Int64
 from torch import Tensor
 
 from aotlens.conventions import IGNORED, require_seed
@@ -81,16 +81,8 @@ class BatchSampler:
 
     def batch(self, step: int) -> Int64[Tensor, "batch pos"]:
         """The rows of one step, [batch_size, sequence_length]; some 0.3 ms for 32 × 256."""
-        if not 0 <= step < 2**64:
-            raise ValueError(f"expected a step from 0 to 2**64 - 1, got {step}")
-        n_fill = self.sequence_length - 1
-        draws = uniform_words(self.seed, _BATCH_STREAM, step, (self.batch_size, 4))
-        repeated = (draws[:, 0] >> np.uint64(11)).astype(np.float64) * 2.0**-53 < self.repeat_fraction
-        lengths = np.full(self.batch_size, n_fill)
-        shortest, longest = SHORTEST_SEGMENT, n_fill // 2
-        if repeated.any():
-            random_lengths = shortest + _below(draws[:, 1], longest - shortest + 1)
-            lengths = np.where(repeated, random_lengths, n_fill)
+        lengths, repeated, offsets = self._draws(step)
+        n_fill, longest = self.sequence_length - 1, (self.sequence_length - 1) // 2
         within = np.arange(n_fill)[None, :] % lengths[:, None]  # [batch, n_fill]: position within the segment
 
         filled = np.empty((self.batch_size, n_fill), dtype=np.int64)
@@ -99,9 +91,7 @@ class BatchSampler:
         if not random_rows.all():
             assert self.tokens is not None
             text_rows = ~random_rows
-            spans = lengths[text_rows]
-            offsets = _below(draws[text_rows, 2], len(self.tokens) - spans + 1)
-            filled[text_rows] = np.asarray(self.tokens.tokens)[offsets[:, None] + within[text_rows]]
+            filled[text_rows] = np.asarray(self.tokens.tokens)[offsets[text_rows, None] + within[text_rows]]
         if random_rows.any():
             words = uniform_words(self.seed, _FILL_STREAM, step, (self.batch_size, longest))
             segments = _random_tokens(words, self.d_vocab, eot_id)
@@ -112,6 +102,30 @@ class BatchSampler:
                 "build the token file again"
             )
         return torch.from_numpy(with_start(filled, eot_id))
+
+    def offsets(self, step: int) -> Int64[np.ndarray, " batch"]:
+        """Where the text of each row of a step begins in the token file (of a repeated row, its segment); −1 for rows
+        of random tokens."""
+        return self._draws(step)[2]
+
+    def _draws(
+        self, step: int
+    ) -> tuple[Int64[np.ndarray, " batch"], Bool[np.ndarray, " batch"], Int64[np.ndarray, " batch"]]:
+        """Of each row of a step: the length of its segment, whether it is repeated, and the segment's offset."""
+        if not 0 <= step < 2**64:
+            raise ValueError(f"expected a step from 0 to 2**64 - 1, got {step}")
+        n_fill = self.sequence_length - 1
+        draws = uniform_words(self.seed, _BATCH_STREAM, step, (self.batch_size, 4))
+        repeated = (draws[:, 0] >> np.uint64(11)).astype(np.float64) * 2.0**-53 < self.repeat_fraction
+        lengths = np.full(self.batch_size, n_fill)
+        if repeated.any():
+            random_lengths = SHORTEST_SEGMENT + _below(draws[:, 1], n_fill // 2 - SHORTEST_SEGMENT + 1)
+            lengths = np.where(repeated, random_lengths, n_fill)
+        offsets = np.full(self.batch_size, -1)
+        text_rows = ~repeated if self.repeat_source == "random" else np.ones_like(repeated)
+        if self.tokens is not None and text_rows.any():
+            offsets[text_rows] = _below(draws[text_rows, 2], len(self.tokens) - lengths[text_rows] + 1)
+        return lengths, repeated, offsets
 
 
 def repeated_random_tokens(

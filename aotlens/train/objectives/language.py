@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from jaxtyping import Int64
 from torch import Tensor
 
 from aotlens.data import BatchSampler, mask_tokens, validation_windows
@@ -90,6 +91,10 @@ class NextToken(Objective[TrainingData]):
 
     def batch(self, stage: int, step: int) -> Batch:
         return self._samplers[stage].batch(step), None
+
+    def offsets(self, stage: int, step: int) -> Int64[np.ndarray, " batch"]:
+        """Where the text of each row begins in the training tokens; −1 for rows of random tokens."""
+        return self._samplers[stage].offsets(step)
 
     @functools.cached_property
     def _samplers(self) -> list[BatchSampler]:

@@ -1,0 +1,259 @@
+"""What `aotlens.dynamics.influence` gives: the influence of every token of every window, and its sums."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int8, Int64
+
+from aotlens.dynamics.influence_measures import is_loss
+from aotlens.dynamics.recipe_run import RecipeRun
+from aotlens.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: What a token is to those before it in its window: its bigram stood there, the token did but not the bigram, neither.
+TOKEN_CLASSES = ("repeated bigram", "repeated token", "new token")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Windows(Result):
+    """The windows of training, in their order: where each came from, and its tokens."""
+
+    steps: Int64[np.ndarray, " window"]
+    documents: Int64[np.ndarray, " window"]
+    """In which document of `names` its text begins; −1 for random tokens."""
+    offsets: Int64[np.ndarray, " window"]
+    """Where its text (of a repeated row, its segment) begins in the training tokens; −1 for random tokens."""
+    lengths: Int64[np.ndarray, " window"]
+    tokens: Int64[np.ndarray, " token"]
+    """Of all windows, one after another."""
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, run: RecipeRun, n_steps: int) -> Windows:
+        """Those of the first steps of a run."""
+        rows = [run.rows(step).cpu().numpy() for step in range(n_steps)]
+        offsets = np.concatenate([run.offsets(step) for step in range(n_steps)])
+        documents = run.documents(offsets)
+        present = np.unique(documents[documents >= 0])
+        own = np.where(documents < 0, -1, np.searchsorted(present, documents))
+        names = run.objective.data.train.document_names
+        return cls(
+            steps=np.repeat(np.arange(n_steps), [len(each) for each in rows]),
+            documents=own.astype(np.int64),
+            offsets=offsets,
+            lengths=np.concatenate([np.full(len(each), each.shape[1]) for each in rows]),
+            tokens=np.concatenate([each.ravel() for each in rows]),
+            names=tuple(names[place] for place in present),
+        )
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @functools.cached_property
+    def starts(self) -> Int64[np.ndarray, " window"]:
+        """Where each window begins among the tokens."""
+        return np.concatenate([[0], self.lengths.cumsum()[:-1]])
+
+    @functools.cached_property
+    def of_token(self) -> Int64[np.ndarray, " token"]:
+        """The window of each token."""
+        return np.repeat(np.arange(len(self)), self.lengths)
+
+    def own(self, window: int) -> Int64[np.ndarray, " pos"]:
+        """The tokens of a window. Raises `ValueError` for one that there is not."""
+        if not 0 <= window < len(self):
+            raise ValueError(f"window {window}: expected one from 0 to {len(self) - 1}.")
+        start = self.starts[window]
+        return self.tokens[start : start + self.lengths[window]]
+
+    def document(self, window: int) -> str:
+        """The name of the document in which a window begins, or "random tokens"."""
+        place = self.documents[window]
+        return "random tokens" if place < 0 else self.names[place]
+
+    @functools.cached_property
+    def classes(self) -> Int8[np.ndarray, " token"]:
+        """Of each token, its place in `TOKEN_CLASSES`; −1 for the first of a window, which nothing predicts."""
+        found = np.where(self.seen_before(1), 1, 2).astype(np.int8)
+        found[self.seen_before(2)] = 0
+        found[self.starts] = -1
+        return found
+
+    def seen_before(self, n: int) -> Bool[np.ndarray, " token"]:
+        """Whether the n tokens that end at each token stand earlier in its window."""
+        again = np.ones(len(self.tokens), dtype=bool)
+        again[np.unique(self._keys(n, within=True), return_index=True)[1]] = False
+        within = np.arange(len(self.tokens)) - self.starts[self.of_token]
+        return again & (within >= n)  # a window's first n − 1 tokens end nothing of its own
+
+    def new_to_training(self) -> Bool[np.ndarray, " token"]:
+        """Whether the bigram that ends at each token stood nowhere in training before, this window included."""
+        new = np.zeros(len(self.tokens), dtype=bool)
+        new[np.unique(self._keys(2, within=False), return_index=True)[1]] = True
+        new[self.starts] = False
+        return new
+
+    def _keys(self, n: int, *, within: bool) -> Int64[np.ndarray, " token"]:
+        """A number for the n tokens that end at each, and with `within` for its window."""
+        vocabulary = int(self.tokens.max()) + 1
+        keys = self.of_token.copy() if within else np.zeros_like(self.tokens)
+        for back in reversed(range(n)):
+            keys = keys * vocabulary + np.roll(self.tokens, back)
+        return keys
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Influence(Result):
+    """dM/dw of every training window for each measure M: what a slightly larger weight of the window would do to it.
+
+    Of a loss a negative influence helps, of any other measure a positive one. Leaving a window out changes M by minus
+    its influence to first order; sizes are not to be trusted, the order is (`check_influence`).
+    """
+
+    run: str
+    measures: tuple[str, ...]
+    values: Float64[np.ndarray, " measure"]
+    """Of the measures at the end, which the derivative is of."""
+    windows: Windows
+    per_token: Float64[np.ndarray, "measure token"]
+    """Of the loss at each token of each window; 0 at its first, which nothing predicts."""
+    undone: float
+    """The largest ‖state − state‖ ÷ ‖state‖ of a state that was undone to and the one that was kept."""
+    replayed: float | None
+    """‖replayed − snapshot‖ ÷ ‖snapshot‖ of the last step that has both; None without snapshots."""
+    eps_root: float
+    dtype: str
+
+    @functools.cached_property
+    def per_window(self) -> Float64[np.ndarray, "measure window"]:
+        """Sums over the tokens of each window."""
+        return np.add.reduceat(self.per_token, self.windows.starts, axis=1)
+
+    def of(self, measure: str | None = None) -> Float64[np.ndarray, " window"]:
+        """Each window's influence on a measure (the first). Raises `ValueError` for an unknown one."""
+        return self.per_window[self.place(measure)]
+
+    def place(self, measure: str | None = None) -> int:
+        """A measure's place. Raises `ValueError` for an unknown one."""
+        if measure is None:
+            return 0
+        if measure not in self.measures:
+            raise ValueError(f"measure {measure!r}: expected one of {', '.join(self.measures)}.")
+        return self.measures.index(measure)
+
+    @property
+    def n_steps(self) -> int:
+        return int(self.windows.steps[-1]) + 1
+
+    @functools.cached_property
+    def by_step(self) -> Float64[np.ndarray, "measure step"]:
+        """Σ |dM/dw| over the windows of each step; their sum itself is 0."""
+        return _sums(np.abs(self.per_window), self.windows.steps, self.n_steps)
+
+    @property
+    def first_step_share(self) -> Float64[np.ndarray, " measure"]:
+        """How much of Σ |dM/dw| is of step 0: AdamW's first step takes signs, so that differences do not confirm it."""
+        return _shares(self.by_step)[:, 0]
+
+    @property
+    def first_quarter_share(self) -> Float64[np.ndarray, " measure"]:
+        """How much of Σ |dM/dw| is of the first quarter of the steps, step 0 left out."""
+        return _shares(self.by_step[:, 1:])[:, : self.n_steps // 4].sum(1)
+
+    @property
+    def batch_residual(self) -> float:
+        """The largest |Σ| ÷ norm of the influences of one step's windows: 0 but for rounding, since a loss is a mean."""
+        sums = _sums(self.per_window, self.windows.steps, self.n_steps)
+        norms = np.sqrt(_sums(np.square(self.per_window), self.windows.steps, self.n_steps))
+        return float((np.abs(sums) / np.where(norms > 0, norms, 1)).max())
+
+    def by_document(self) -> pd.DataFrame:
+        """A row a document in which windows begin: their number, and their influence on each measure without step 0."""
+        import pandas as pd
+
+        own, later = self.windows.documents + 1, self.windows.steps > 0
+        sums = _sums(self.per_window * later, own, len(self.windows.names) + 1)
+        counts = np.bincount(own[later], minlength=len(self.windows.names) + 1)
+        frame = pd.DataFrame({"document": ["random tokens", *self.windows.names], "windows": counts})
+        for place, measure in enumerate(self.measures):
+            frame[measure] = sums[place]
+        return frame[frame["windows"] > 0].reset_index(drop=True)
+
+    def by_class(self) -> pd.DataFrame:
+        """A row a class of tokens (`TOKEN_CLASSES`): how many, and their influence on each measure without step 0."""
+        import pandas as pd
+
+        later = (self.windows.steps > 0)[self.windows.of_token]
+        classes = np.where(later, self.windows.classes, -1) + 1
+        sums = _sums(self.per_token, classes, len(TOKEN_CLASSES) + 1)[:, 1:]
+        counts = np.bincount(classes, minlength=len(TOKEN_CLASSES) + 1)[1:]
+        frame = pd.DataFrame({"tokens that are": TOKEN_CLASSES, "tokens": counts})
+        for place, measure in enumerate(self.measures):
+            frame[measure] = sums[place]
+        return frame
+
+    def helpful(self, n: int, measure: str | None = None) -> Int64[np.ndarray, " n"]:
+        """The n windows after step 0 that help a measure most: a loss by lowering it, others by raising them."""
+        return self._ends(n, measure, helps=True)
+
+    def harmful(self, n: int, measure: str | None = None) -> Int64[np.ndarray, " n"]:
+        """The n windows after step 0 that do a measure most harm."""
+        return self._ends(n, measure, helps=False)
+
+    def _ends(self, n: int, measure: str | None, *, helps: bool) -> Int64[np.ndarray, " n"]:
+        place = self.place(measure)
+        rises = helps != is_loss(self.measures[place])
+        own = np.where(self.windows.steps > 0, self.per_window[place] * (1 if rises else -1), -np.inf)
+        most = int((self.windows.steps > 0).sum())
+        return np.argsort(-own, kind="stable")[: min(n, most)].astype(np.int64)
+
+    def correlations(self) -> Float64[np.ndarray, "measure measure"]:
+        """Rank correlations of the windows' influences on each pair of measures, without step 0."""
+        from aotlens.statistics import rank_correlation
+
+        own = self.per_window[:, self.windows.steps > 0]
+        return np.array([[rank_correlation(left, right) for right in own] for left in own])
+
+    @property
+    def headline(self) -> str:
+        early = ", ".join(
+            f"{name} {value:.4g} ({share:.0%} of the influence in the first quarter)"
+            for name, value, share in zip(self.measures, self.values, self.first_quarter_share, strict=True)
+        )
+        return f"{len(self.windows):,} windows of {self.n_steps:,} steps; {early}"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a window: window, step, document, offset, and its influence on each measure."""
+        import pandas as pd
+
+        names = np.array(["random tokens", *self.windows.names])
+        frame = pd.DataFrame(
+            {
+                "window": np.arange(len(self.windows)),
+                "step": self.windows.steps,
+                "document": names[self.windows.documents + 1],
+                "offset": self.windows.offsets,
+            }
+        )
+        for place, measure in enumerate(self.measures):
+            frame[measure] = self.per_window[place]
+        return frame
+
+
+def _sums(
+    values: Float64[np.ndarray, "measure unit"], groups: Sequence[int] | np.ndarray, n: int
+) -> Float64[np.ndarray, "measure group"]:
+    """Sums over the units of each group."""
+    return np.array([np.bincount(groups, each, minlength=n) for each in values])
+
+
+def _shares(values: Float64[np.ndarray, "measure part"]) -> Float64[np.ndarray, "measure part"]:
+    whole = values.sum(1, keepdims=True)
+    return values / np.where(whole > 0, whole, 1)

@@ -1,0 +1,235 @@
+"""A training run that can be made again: its recipe, its data, and so every batch of it."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from aotlens.checkpoints import CheckpointInfo, Run, find_checkpoint
+from aotlens.conventions import require_whole
+from aotlens.models import AttentionOnlyTransformer, resolve_device
+from aotlens.train import OBJECTIVES, Recipe, TrainingData
+from aotlens.train.loop import update_weights
+from aotlens.train.objectives import Objective
+from aotlens.train.objectives.language import NextToken
+from aotlens.train.optimiser import learning_rate, make_optimiser
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RecipeRun:
+    """A run of next tokens with AdamW in one process, without autocast: batches, rates and initial weights by step.
+
+    A *window* is a row of a batch; windows are counted through all steps. Make it with `recipe_run`.
+    """
+
+    objective: NextToken
+    device: torch.device
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.objective.recipe
+
+    @property
+    def n_steps(self) -> int:
+        return self.recipe.n_steps
+
+    @property
+    def sizes(self) -> Int64[np.ndarray, " step"]:
+        """Windows of each step."""
+        return np.repeat([stage.batch_size for stage in self.recipe.stages], [s.n_steps for s in self.recipe.stages])
+
+    def windows(self, step: int) -> slice:
+        """The places of a step's windows among all."""
+        end = int(self.sizes[: step + 1].sum())
+        return slice(end - int(self.sizes[step]), end)
+
+    def stage(self, step: int) -> tuple[int, int]:
+        """The stage of a step, and the step within it. Raises `ValueError` for a step that the run does not have."""
+        within = step
+        for number, stage in enumerate(self.recipe.stages):
+            if 0 <= within < stage.n_steps:
+                return number, within
+            within -= stage.n_steps
+        raise ValueError(f"step {step}: expected one from 0 to {self.n_steps - 1}.")
+
+    def rows(self, step: int) -> Int64[Tensor, "batch pos"]:
+        """The tokens of a step's windows."""
+        return self.objective.batch(*self.stage(step))[0].to(self.device)
+
+    def offsets(self, step: int) -> Int64[np.ndarray, " batch"]:
+        """Where each window's text begins in the training tokens; −1 for one of random tokens."""
+        return self.objective.offsets(*self.stage(step))
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step."""
+        stage, within = self.stage(step)
+        return learning_rate(self.recipe.stages[stage], within)
+
+    def model(self, dtype: torch.dtype = torch.float32) -> AttentionOnlyTransformer:
+        """The model with its initial weights, the caller's own."""
+        return copy.deepcopy(self._initial).to(self.device, dtype)
+
+    @functools.cached_property
+    def _initial(self) -> AttentionOnlyTransformer:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.recipe.seed)
+            return self.objective.make_model()
+
+    def losses(
+        self,
+        model: AttentionOnlyTransformer,
+        rows: Int64[Tensor, "batch pos"],
+        weights: dict[str, Tensor] | None = None,
+    ) -> Float[Tensor, "batch predicted"]:
+        """The loss of each next token, as training takes it, by operations that have a second derivative; with other
+        `weights` than the model's where they are given."""
+        said = {"return_type": "loss", "loss_per_token": True, "label_smoothing": float(self.recipe.label_smoothing)}
+        with sdpa_kernel(SDPBackend.MATH):
+            losses: Tensor = torch.func.functional_call(model, weights or {}, (rows,), said)
+        return losses
+
+    def train(
+        self,
+        weights: Float64[np.ndarray, " window"] | None = None,
+        order: Int64[np.ndarray, " window"] | None = None,
+        *,
+        steps: int | None = None,
+        dtype: torch.dtype = torch.float32,
+        at: Callable[[int, AttentionOnlyTransformer], None] | None = None,
+    ) -> AttentionOnlyTransformer:
+        """Train again from the start for `steps` steps (all), a window's loss counting by its weight:
+
+            loss of a step = Σ w_i ℓ_i ÷ Σ w_i    over its tokens, w_i that of their window
+
+        by PyTorch's own AdamW. `order` says which window stands at each place of the run, so that windows come earlier,
+        later or again. `at(step, model)` is called before each step, and after the last.
+
+        Raises `ValueError` for weights or an order of another number, for windows that there are not or are of another
+        length than those of their step, and for a step whose windows all weigh 0 or less.
+        """
+        n_steps = self.n_steps if steps is None else require_whole("steps", steps, 1, self.n_steps)
+        self._require_windows(weights, order, n_steps)
+        model = self.model(dtype)
+        optimiser = make_optimiser(model, self.recipe)
+        for step in range(n_steps):
+            if at is not None:
+                at(step, model)
+            for group in optimiser.param_groups:
+                group["lr"] = self.rate(step)
+            losses = self.losses(model, self.rows(step) if order is None else self._rows_of(order[self.windows(step)]))
+            if weights is None:
+                loss = losses.mean()
+            else:
+                places = self.windows(step) if order is None else order[self.windows(step)]
+                own = torch.as_tensor(weights[places], dtype=dtype, device=self.device)
+                if not float(own.sum()) > 0:
+                    raise ValueError(f"step {step}: expected windows that weigh more than 0 together.")
+                loss = (own[:, None] * losses).sum() / (own.sum() * losses.shape[1])
+            loss.backward()  # type: ignore[no-untyped-call]
+            update_weights(model, optimiser, self.recipe)
+        if at is not None:
+            at(n_steps, model)
+        return model.requires_grad_(False)
+
+    def _require_windows(
+        self, weights: Float64[np.ndarray, " window"] | None, order: Int64[np.ndarray, " window"] | None, n_steps: int
+    ) -> None:
+        n_windows = int(self.sizes[:n_steps].sum())
+        for name, given in (("weights", weights), ("order", order)):
+            if given is not None and len(given) < n_windows:
+                raise ValueError(f"{name}: expected one for each of {n_windows} windows, got {len(given)}.")
+        if weights is not None and not np.isfinite(weights).all():
+            raise ValueError("weights: expected numbers, got some that are not finite.")
+        most = int(self.sizes.sum()) - 1
+        if order is not None and not ((order >= 0) & (order <= most)).all():
+            raise ValueError(f"order: expected windows from 0 to {most}, got {order.min()} to {order.max()}.")
+        if weights is not None and order is not None and order.max() >= len(weights):
+            raise ValueError(f"weights: expected one for each window of the order, to {order.max()}.")
+
+    def _rows_of(self, windows: Int64[np.ndarray, " batch"]) -> Int64[Tensor, "batch pos"]:
+        """The tokens of some windows of any steps."""
+        ends = self.sizes.cumsum()
+        steps = np.searchsorted(ends, windows, side="right")
+        rows = [self.rows(int(step))[int(window - self.windows(int(step)).start)]
+                for step, window in zip(steps, windows, strict=True)]  # fmt: skip
+        if len({len(row) for row in rows}) > 1:
+            raise ValueError("order: expected windows of one length in a step, got several.")
+        return torch.stack(rows)
+
+    def documents(self, offsets: Int64[np.ndarray, " window"]) -> Int64[np.ndarray, " window"]:
+        """The number of the document in which each window's text begins; −1 for random tokens."""
+        starts = self.objective.data.train.document_starts - 1  # the separator belongs to what follows it
+        return np.where(offsets < 0, -1, np.searchsorted(starts, offsets, side="right") - 1)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What two runs share whose steps are the same."""
+        return {**self.recipe.to_dict(), **self.objective.identity()}
+
+
+def recipe_run(
+    run: Run | RecipeRun | CheckpointInfo | str | Path | tuple[Recipe, TrainingData],
+    corpus: str | None = None,
+    *,
+    device: str | torch.device = "auto",
+) -> RecipeRun:
+    """The run that trained a checkpoint (its name, folder, or `Run`), by the recipe of its card and the text `corpus`;
+    or a recipe and what its objective's `prepare` gave.
+
+    Raises `ValueError` for a checkpoint of another program or without a recipe, for a corpus that is not the one that
+    it was trained on, and for training that this does not follow: another objective or optimiser, autocast.
+    """
+    if isinstance(run, RecipeRun):
+        return run
+    target = resolve_device(str(device))
+    if isinstance(run, tuple):
+        recipe, data = run
+        _require_followed(recipe, target)
+        return RecipeRun(objective=_next_token(recipe, data), device=target)
+    if isinstance(run, Run) and run.is_external:
+        raise ValueError(
+            f"{run.name}: another program trained it, and its batches are not known; train it by a recipe."
+        )
+    info = run if isinstance(run, CheckpointInfo) else find_checkpoint(run.folder if isinstance(run, Run) else run)
+    if info.problem is not None:
+        raise ValueError(info.problem)
+    if not info.recipe:
+        raise ValueError(f"{info.name}: its card has no recipe, so that its batches are not known.")
+    recipe = Recipe.from_dict(info.recipe, where=f"{info.name}'s recipe")
+    _require_followed(recipe, target)
+    data = OBJECTIVES[recipe.objective].prepare(recipe, corpus)
+    known = info.corpus.get("sha256")
+    if known is not None and known != data.sha256:
+        raise ValueError(
+            f"{info.name}: was trained on another corpus (sha256 {str(known)[:12]}…, this one's is {data.sha256[:12]}…): "
+            "give the text that its card names."
+        )
+    return RecipeRun(objective=_next_token(recipe, data), device=target)
+
+
+def _next_token(recipe: Recipe, data: TrainingData) -> NextToken:
+    objective: Objective[Any] = OBJECTIVES[recipe.objective](recipe, data)
+    assert isinstance(objective, NextToken)
+    return objective
+
+
+def _require_followed(recipe: Recipe, device: torch.device) -> None:
+    refused = {
+        f"objective = {recipe.objective!r}": recipe.objective != "next_token",
+        f"optimiser = {recipe.optimiser!r}, whose steps are signs": recipe.optimiser != "adamw",
+        "bfloat16 autocast on a CPU": recipe.cpu_autocast and device.type == "cpu",
+        "bfloat16 autocast, as training on a GPU does it: choose device='cpu'": device.type == "cuda",
+    }
+    if reasons := [what for what, here in refused.items() if here]:
+        raise ValueError(f"recipe {recipe.name!r}: training is followed for next tokens by AdamW without autocast, not "
+                         f"with {', '.join(reasons)}.")  # fmt: skip
