@@ -5,9 +5,10 @@ With the gradient ĝ of step t = 1, 2, …, clipped to g = c ĝ, c = min(1, C ÷
     m' = β₁ m + (1 − β₁) g        v' = β₂ v + (1 − β₂) g²
     θ' = (1 − η λ) θ − η m̂ ÷ (√(v̂ + ε_root) + ε),        m̂ = m' ÷ (1 − β₁ᵗ),  v̂ = v' ÷ (1 − β₂ᵗ)
 
-PyTorch's AdamW (Loshchilov & Hutter 2019) with ε_root = 0. The update needs m' and v' alone, so a step is undone without
-the gradient, θ = (θ' + η m̂ ÷ …) ÷ (1 − η λ), and the moments with the gradient at the θ that was found: training runs
-backwards from its last state. Dividing by β multiplies rounding, so that only `AdamW.undoable` steps in a row are undone.
+PyTorch's AdamW (Loshchilov & Hutter 2019) with ε_root = 0. The update needs m' and v' alone, so a step is undone
+without the gradient, θ = (θ' + η m̂ ÷ …) ÷ (1 − η λ), and the moments with the gradient at the θ that was found:
+training runs backwards from its last state. Dividing by β multiplies rounding, so that only `AdamW.undoable` steps in a
+row are undone.
 """
 
 from __future__ import annotations

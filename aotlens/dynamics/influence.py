@@ -60,10 +60,10 @@ def influence(
     which gives a differentiable number. `eps_root` stands inside AdamW's root: with more than 0 it is the derivative of
     another optimiser.
 
-    States are kept in `folder` ($AOTLENS_HOME/influence) until the call is done. `progress(done, total)` counts steps
-    of the replay, then those back. Time: a replay, and for each step some 1.5 + 3.5 · measures training steps. Memory:
-    that of some 3 training steps without fused attention, and 8 · (9 + 4 · measures) bytes a parameter. Disk:
-    24 bytes a parameter for each of √steps states.
+    On the CPU. States are kept in `folder` ($AOTLENS_HOME/influence) until the call is done. `progress(done, total)`
+    counts steps of the replay, then those back. Time: a replay, and for each step some 1.5 + 3.5 · measures training
+    steps. Memory: that of some 3 training steps without fused attention, and 8 · (9 + 4 · measures) bytes a parameter.
+    Disk: 24 bytes a parameter for each of √steps states.
 
     Raises `ValueError` for training that is not followed (`recipe_run`), for an unknown measure or one that is not a
     finite number or has no derivative, and for a derivative that is not finite, naming the step.
@@ -113,7 +113,8 @@ class _Sweep:
         for start in reversed(range(0, self.n_steps, self.every)):
             stop, path = min(start + self.every, self.n_steps), folder / f"{start}.safetensors"
             if resumes and path.is_file():
-                tensors, _ = load_progress(path, named, "the influence", "delete it.")
+                tensors, kept_so_far = load_progress(path, named, "the influence", "delete it.")
+                undone = kept_so_far["undone"]
                 adjoint = State(*(tensors[name] for name in State._fields))
                 own = tensors["per_token"].numpy()
             else:
@@ -121,7 +122,7 @@ class _Sweep:
                 undone = max(undone, _relative(before, self._state(start)))
                 kept = {name: part.contiguous() for name, part in zip(State._fields, adjoint, strict=True)}
                 folder.mkdir(exist_ok=True)
-                save_progress(path, {**kept, "per_token": torch.from_numpy(own)}, {}, named)
+                save_progress(path, {**kept, "per_token": torch.from_numpy(own)}, {"undone": undone}, named)
             per_token.append(own)
             after = self._state(start)
             self._say(2 * self.n_steps - start)
@@ -151,9 +152,7 @@ class _Sweep:
             state = self._state(last)
         for step in range(last, self.n_steps):
             self._set(state.weights)
-            loss = self.model(
-                self.source.rows(step), return_type="loss", label_smoothing=float(self.source.recipe.label_smoothing)
-            )
+            loss = self.source.loss(self.model, self.source.rows(step))
             gradient = self._flat(torch.autograd.grad(loss, self.parameters, allow_unused=True))
             state = self.adamw.step(state, gradient, step + 1, self.source.rate(step))
             if not state.weights.isfinite().all():

@@ -1,7 +1,8 @@
 """Measures of a model that have a derivative with respect to its weights, by name.
 
     loss                    mean loss of the next token on 16 held-out windows of the run's text, nats
-    repeated_loss           the same on random tokens that come again, of those that are known from the first time
+    repeated_loss           that of random tokens that come twice, the second time
+    repeated_text_loss      that of held-out text that comes twice, the second time
     MOTIF L.H               mean attention of a head to a motif's keys on repeated random tokens (`motif_scores`)
     copying L.H             Σ Re λ ÷ Σ |λ| of the OV circuit's eigenvalues (`aotlens.circuits.spectrum`)
     ov_norm L.H             ‖W_V W_O‖ of a head, Frobenius
@@ -16,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -24,6 +25,7 @@ from torch import Tensor
 from aotlens.conventions import Head, as_head, head_name
 from aotlens.data import repeated_random_tokens, validation_windows
 from aotlens.data.sampler import repeated_targets
+from aotlens.data.windows import start_id
 from aotlens.dynamics.recipe_run import RecipeRun
 from aotlens.heads.inputs import Inputs
 from aotlens.heads.motifs import MOTIFS
@@ -72,17 +74,14 @@ def is_loss(name: str) -> bool:
 def _measure(spec: str, run: RecipeRun) -> NamedMeasure:
     cfg = run.recipe.model_config(run.objective.data.tokenizer.d_vocab)
     name, *heads = spec.split()
-    wanted = 0 if name in ("loss", "repeated_loss") else 2 if name in _COMPOSED else 1
-    known = name in ("loss", "repeated_loss") or name in _OF_WEIGHTS or name in _COMPOSED or name in _motifs()
+    wanted = 0 if name in _LOSSES else 2 if name in _COMPOSED else 1
+    known = name in _LOSSES or name in _OF_WEIGHTS or name in _COMPOSED or name in _motifs()
     if not known or len(heads) != wanted:
         raise ValueError(f"measure {spec!r}: expected one of {'; '.join(_known())} (L.H: layer.head).")
     chosen = tuple(as_head(head, cfg) for head in heads)
     spec = " ".join([name, *map(head_name, chosen)])
-    if name == "loss":
-        windows = validation_windows(run.objective.data.validation, min(_LENGTH, cfg.n_ctx), max_windows=_N_WINDOWS)
-        return NamedMeasure(spec=spec, function=lambda model: run.losses(model, windows.to(model.device)).mean())
-    if name == "repeated_loss":
-        return NamedMeasure(spec=spec, function=_repeated_loss(run))
+    if name in _LOSSES:
+        return NamedMeasure(spec=spec, function=_LOSSES[name](run))
     if name in _OF_WEIGHTS:
         of_weights, (own,) = _OF_WEIGHTS[name], chosen
         return NamedMeasure(spec=spec, function=lambda model: of_weights(model, own))
@@ -95,14 +94,25 @@ def _measure(spec: str, run: RecipeRun) -> NamedMeasure:
     return NamedMeasure(spec=spec, function=_motif_score(name, chosen[0], run))
 
 
+def _loss(run: RecipeRun) -> Measure:
+    n_ctx = run.recipe.model_config(run.objective.data.tokenizer.d_vocab).n_ctx
+    windows = validation_windows(run.objective.data.validation, min(_LENGTH, n_ctx), max_windows=_N_WINDOWS)
+    return lambda model: run.losses(model, windows).mean()
+
+
 def _repeated_loss(run: RecipeRun) -> Measure:
-    tokens = _random_tokens(run, distances=False)
+    return _second_loss(run, _random_tokens(run, distances=False))
+
+
+def _repeated_text_loss(run: RecipeRun) -> Measure:
+    first = validation_windows(run.objective.data.validation, _half_length(run) + 1, max_windows=4 * _N_WINDOWS)
+    return _second_loss(run, torch.cat([first, first[:, 1:]], dim=1))
+
+
+def _second_loss(run: RecipeRun, tokens: Tensor) -> Measure:
+    """The loss of what stands there the second time, but for its first token, which nothing foretells."""
     known = repeated_targets(tokens, (tokens.shape[1] - 1) // 2)[:, :-1] >= 0
-
-    def measure(model: AttentionOnlyTransformer) -> Tensor:
-        return run.losses(model, tokens.to(model.device))[known].mean()
-
-    return measure
+    return lambda model: run.losses(model, tokens)[known].mean()
 
 
 def _motif_score(name: str, head: Head, run: RecipeRun) -> Measure:
@@ -116,30 +126,39 @@ def _motif_score(name: str, head: Head, run: RecipeRun) -> Measure:
         patterns: list[Tensor] = []
         point = f"blocks.{layer}.attn.hook_pattern"
         model.run_with_hooks(
-            tokens.to(model.device),
+            tokens,
             return_type=None,
             fwd_hooks=[(point, lambda pattern, hook: patterns.append(pattern))],
         )
-        return (patterns[0][:, number] * keys.to(model.device)).sum() / n_queries
+        return (patterns[0][:, number] * keys).sum() / n_queries
 
     return measure
 
 
+def _half_length(run: RecipeRun) -> int:
+    """Tokens before they come again."""
+    n_ctx = run.recipe.model_config(run.objective.data.tokenizer.d_vocab).n_ctx
+    return min(_HALF_LENGTH, (n_ctx - 1) // 2)
+
+
 def _random_tokens(run: RecipeRun, *, distances: bool) -> Tensor:
     tokenizer = run.objective.data.tokenizer
-    n_ctx = run.recipe.model_config(tokenizer.d_vocab).n_ctx
-    half = min(_HALF_LENGTH, (n_ctx - 1) // 2)
-    start = tokenizer.eot_id
-    return repeated_random_tokens(tokenizer.d_vocab, _N_SEQUENCES, half, 0, eot_id=start, distances=distances)
+    start = start_id(tokenizer) or 0
+    return repeated_random_tokens(
+        tokenizer.d_vocab, _N_SEQUENCES, _half_length(run), 0, eot_id=start, distances=distances
+    )
 
 
 def _copying(model: AttentionOnlyTransformer, head: Head) -> Tensor:
     before, after = folded_norm(model, head[0]), folded_norm(model, None)  # whose gains have no gradient
     if before.eps is not None:
-        before = dataclasses.replace(before, gain=model.blocks[head[0]].ln1.gain)
+        norm: Any = model.blocks[head[0]].ln1
+        before = dataclasses.replace(before, gain=norm.gain)
     if after.eps is not None:
-        after = dataclasses.replace(after, gain=model.ln_final.gain)
-    small = model.W_O[head] @ after.into(model.W_U) @ model.W_E @ before.into(model.W_V[head])
+        norm = model.ln_final
+        after = dataclasses.replace(after, gain=norm.gain)
+    read = before.read(model.W_E, before.scale(model.W_E)) @ model.W_V[head]
+    small = model.W_O[head] @ after.into(model.W_U) @ read
     eigenvalues = torch.linalg.eigvals(small)
     return eigenvalues.real.sum() / eigenvalues.abs().sum()
 
@@ -168,6 +187,11 @@ def _composition(model: AttentionOnlyTransformer, weight: str, earlier: Head, la
     return product / (_norm(left_in, left_out) * _norm(right_in, right_out))
 
 
+_LOSSES: dict[str, Callable[[RecipeRun], Measure]] = {
+    "loss": _loss,
+    "repeated_loss": _repeated_loss,
+    "repeated_text_loss": _repeated_text_loss,
+}
 _OF_WEIGHTS: dict[str, Callable[[AttentionOnlyTransformer, Head], Tensor]] = {
     "copying": _copying,
     "ov_norm": _ov_norm,
@@ -187,4 +211,4 @@ def _motifs() -> tuple[str, ...]:
 
 def _known() -> list[str]:
     one = [f"{name} L.H" for name in (*_OF_WEIGHTS, *_motifs())]
-    return ["loss", "repeated_loss", *one, *(f"{name} L.H L.H" for name in _COMPOSED)]
+    return [*_LOSSES, *one, *(f"{name} L.H L.H" for name in _COMPOSED)]

@@ -38,7 +38,7 @@ class Windows(Result):
     @classmethod
     def of(cls, run: RecipeRun, n_steps: int) -> Windows:
         """Those of the first steps of a run."""
-        rows = [run.rows(step).cpu().numpy() for step in range(n_steps)]
+        rows = [run.rows(step).numpy() for step in range(n_steps)]
         offsets = np.concatenate([run.offsets(step) for step in range(n_steps)])
         documents = run.documents(offsets)
         present = np.unique(documents[documents >= 0])
@@ -169,7 +169,7 @@ class Influence(Result):
 
     @property
     def batch_residual(self) -> float:
-        """The largest |Σ| ÷ norm of the influences of one step's windows: 0 but for rounding, since a loss is a mean."""
+        """The largest |Σ| ÷ norm of the influences of a step's windows: 0 but for rounding, as a loss is a mean."""
         sums = _sums(self.per_window, self.windows.steps, self.n_steps)
         norms = np.sqrt(_sums(np.square(self.per_window), self.windows.steps, self.n_steps))
         return float((np.abs(sums) / np.where(norms > 0, norms, 1)).max())

@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from aotlens.checkpoints import CheckpointInfo, Run, find_checkpoint
 from aotlens.conventions import require_whole
-from aotlens.models import AttentionOnlyTransformer, resolve_device
+from aotlens.models import AttentionOnlyTransformer
 from aotlens.train import OBJECTIVES, Recipe, TrainingData
 from aotlens.train.loop import update_weights
 from aotlens.train.objectives import Objective
@@ -33,7 +33,6 @@ class RecipeRun:
     """
 
     objective: NextToken
-    device: torch.device
 
     @property
     def recipe(self) -> Recipe:
@@ -64,7 +63,7 @@ class RecipeRun:
 
     def rows(self, step: int) -> Int64[Tensor, "batch pos"]:
         """The tokens of a step's windows."""
-        return self.objective.batch(*self.stage(step))[0].to(self.device)
+        return self.objective.batch(*self.stage(step))[0]
 
     def offsets(self, step: int) -> Int64[np.ndarray, " batch"]:
         """Where each window's text begins in the training tokens; −1 for one of random tokens."""
@@ -77,13 +76,18 @@ class RecipeRun:
 
     def model(self, dtype: torch.dtype = torch.float32) -> AttentionOnlyTransformer:
         """The model with its initial weights, the caller's own."""
-        return copy.deepcopy(self._initial).to(self.device, dtype)
+        return copy.deepcopy(self._initial).to(dtype)
 
     @functools.cached_property
     def _initial(self) -> AttentionOnlyTransformer:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.recipe.seed)
             return self.objective.make_model()
+
+    def loss(self, model: AttentionOnlyTransformer, rows: Int64[Tensor, "batch pos"]) -> Float[Tensor, ""]:
+        """The mean loss of the next tokens, as fast as there is."""
+        loss: Tensor = model(rows, return_type="loss", label_smoothing=float(self.recipe.label_smoothing))
+        return loss
 
     def losses(
         self,
@@ -131,7 +135,7 @@ class RecipeRun:
                 loss = losses.mean()
             else:
                 places = self.windows(step) if order is None else order[self.windows(step)]
-                own = torch.as_tensor(weights[places], dtype=dtype, device=self.device)
+                own = torch.as_tensor(weights[places], dtype=dtype)
                 if not float(own.sum()) > 0:
                     raise ValueError(f"step {step}: expected windows that weigh more than 0 together.")
                 loss = (own[:, None] * losses).sum() / (own.sum() * losses.shape[1])
@@ -180,8 +184,6 @@ class RecipeRun:
 def recipe_run(
     run: Run | RecipeRun | CheckpointInfo | str | Path | tuple[Recipe, TrainingData],
     corpus: str | None = None,
-    *,
-    device: str | torch.device = "auto",
 ) -> RecipeRun:
     """The run that trained a checkpoint (its name, folder, or `Run`), by the recipe of its card and the text `corpus`;
     or a recipe and what its objective's `prepare` gave.
@@ -191,11 +193,10 @@ def recipe_run(
     """
     if isinstance(run, RecipeRun):
         return run
-    target = resolve_device(str(device))
     if isinstance(run, tuple):
         recipe, data = run
-        _require_followed(recipe, target)
-        return RecipeRun(objective=_next_token(recipe, data), device=target)
+        _require_followed(recipe)
+        return RecipeRun(objective=_next_token(recipe, data))
     if isinstance(run, Run) and run.is_external:
         raise ValueError(
             f"{run.name}: another program trained it, and its batches are not known; train it by a recipe."
@@ -206,15 +207,15 @@ def recipe_run(
     if not info.recipe:
         raise ValueError(f"{info.name}: its card has no recipe, so that its batches are not known.")
     recipe = Recipe.from_dict(info.recipe, where=f"{info.name}'s recipe")
-    _require_followed(recipe, target)
+    _require_followed(recipe)
     data = OBJECTIVES[recipe.objective].prepare(recipe, corpus)
     known = info.corpus.get("sha256")
     if known is not None and known != data.sha256:
         raise ValueError(
-            f"{info.name}: was trained on another corpus (sha256 {str(known)[:12]}…, this one's is {data.sha256[:12]}…): "
+            f"{info.name}: was trained on another corpus (sha256 {str(known)[:12]}…, not {data.sha256[:12]}…): "
             "give the text that its card names."
         )
-    return RecipeRun(objective=_next_token(recipe, data), device=target)
+    return RecipeRun(objective=_next_token(recipe, data))
 
 
 def _next_token(recipe: Recipe, data: TrainingData) -> NextToken:
@@ -223,12 +224,11 @@ def _next_token(recipe: Recipe, data: TrainingData) -> NextToken:
     return objective
 
 
-def _require_followed(recipe: Recipe, device: torch.device) -> None:
+def _require_followed(recipe: Recipe) -> None:
     refused = {
         f"objective = {recipe.objective!r}": recipe.objective != "next_token",
         f"optimiser = {recipe.optimiser!r}, whose steps are signs": recipe.optimiser != "adamw",
-        "bfloat16 autocast on a CPU": recipe.cpu_autocast and device.type == "cpu",
-        "bfloat16 autocast, as training on a GPU does it: choose device='cpu'": device.type == "cuda",
+        "bfloat16 autocast": recipe.cpu_autocast,
     }
     if reasons := [what for what, here in refused.items() if here]:
         raise ValueError(f"recipe {recipe.name!r}: training is followed for next tokens by AdamW without autocast, not "

@@ -1,13 +1,8 @@
-"""Training again with windows weighed, left out or in another order, and what the influence of windows says of it.
-
-Influences are derivatives; whether they order what retraining does is measured here, beside TracIn's (Pruthi et al.
-2020): Σ over snapshots of η ∇M · ∇ℓ_i, of whole training the part that needs no second derivative.
-"""
+"""Training again with windows weighed, left out or in another order."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +10,12 @@ import joblib
 import numpy as np
 import torch
 from jaxtyping import Float64, Int64
-from torch import Tensor
 
-from aotlens.conventions import Progress, require_seed, require_whole
+from aotlens.conventions import Progress, require_whole
 from aotlens.dynamics.influence_measures import Measure, as_measures
-from aotlens.dynamics.influence_result import Influence
 from aotlens.dynamics.recipe_run import RecipeRun, recipe_run
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.results import Result
-from aotlens.statistics import bootstrap_interval, rank_correlation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,10 +63,10 @@ def retrain(
     followed = recipe_run(run, corpus)
     n_steps = require_whole("steps", followed.n_steps if steps is None else steps, 1, followed.n_steps)
     n_moments = require_whole("n_moments", n_moments, 1)
-    return _retrain(followed, as_measures(measures, followed), n_steps, _moments(n_steps, n_moments), weights, order)
+    return _retrain(followed, as_measures(measures, followed), n_steps, moments_of(n_steps, n_moments), weights, order)
 
 
-def _moments(n_steps: int, n: int) -> Int64[np.ndarray, " moment"]:
+def moments_of(n_steps: int, n: int) -> Int64[np.ndarray, " moment"]:
     """The last step, and others evenly spaced from step 0."""
     return np.array([n_steps]) if n == 1 else np.unique(np.linspace(0, n_steps, n).round().astype(np.int64))
 
@@ -101,243 +93,10 @@ def _retrain(
     )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class InfluenceCheck(Result):
-    """How well influences order retrainings without random subsets of windows."""
-
-    run: str
-    measures: tuple[str, ...]
-    drop: float
-    seed: int
-    predicted: Float64[np.ndarray, "measure subset"]
-    """−Σ dM/dw over the windows left out."""
-    tracin: Float64[np.ndarray, "measure subset"]
-    """The same of TracIn's."""
-    found: Float64[np.ndarray, "measure subset"]
-    """M retrained without them − M retrained with all."""
-
-    def correlation(self, measure: str | None = None) -> float:
-        """Spearman's, of predicted and found."""
-        return self._correlation(self.predicted, measure)
-
-    def interval(self, measure: str | None = None) -> tuple[float, float]:
-        """Its 95% interval by a bootstrap over subsets, which are independent draws; of this run, not of others."""
-        return self._interval(lambda drawn: self._correlation(self.predicted, measure, drawn))
-
-    def tracin_correlation(self, measure: str | None = None) -> float:
-        """TracIn's."""
-        return self._correlation(self.tracin, measure)
-
-    def tracin_interval(self, measure: str | None = None) -> tuple[float, float]:
-        return self._interval(lambda drawn: self._correlation(self.tracin, measure, drawn))
-
-    def difference_interval(self, measure: str | None = None) -> tuple[float, float]:
-        """95% interval of the difference of both correlations, by a paired bootstrap: the same subsets in each draw."""
-
-        def difference(drawn: np.ndarray) -> float:
-            return self._correlation(self.predicted, measure, drawn) - self._correlation(self.tracin, measure, drawn)
-
-        return self._interval(difference)
-
-    def _place(self, measure: str | None) -> int:
-        if measure is not None and measure not in self.measures:
-            raise ValueError(f"measure {measure!r}: expected one of {', '.join(self.measures)}.")
-        return 0 if measure is None else self.measures.index(measure)
-
-    def _correlation(
-        self, predicted: np.ndarray, measure: str | None, drawn: np.ndarray | slice = slice(None)
-    ) -> float:
-        place = self._place(measure)
-        return rank_correlation(predicted[place, drawn], self.found[place, drawn])
-
-    def _interval(self, statistic: Callable[[np.ndarray], float]) -> tuple[float, float]:
-        return bootstrap_interval(statistic, self.found.shape[1])
-
-    @property
-    def headline(self) -> str:
-        each = (
-            f"{name} {self.correlation(name):.2f} ({low:.2f} to {high:.2f}; TracIn {self.tracin_correlation(name):.2f})"
-            for name in self.measures
-            for low, high in [self.interval(name)]
-        )
-        return f"rank correlation with {self.found.shape[1]} retrainings without {self.drop:.0%}: {', '.join(each)}"
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row a subset of a measure: measure, subset, predicted, tracin, found."""
-        import pandas as pd
-
-        n = self.found.shape[1]
-        return pd.DataFrame(
-            {
-                "measure": np.repeat(self.measures, n),
-                "subset": np.tile(np.arange(n), len(self.measures)),
-                "predicted": self.predicted.ravel(),
-                "tracin": self.tracin.ravel(),
-                "found": self.found.ravel(),
-            }
-        )
-
-
-def check_influence(
-    run: Any,
-    influence: Influence,
-    *,
-    corpus: str | None = None,
-    measures: Mapping[str, Measure] | Sequence[str] | None = None,
-    n: int = 40,
-    drop: float = 0.1,
-    n_snapshots: int = 10,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> InfluenceCheck:
-    """Retrain without n random subsets of the windows, `drop` of all, and correlate with what influences predict.
-
-    No step loses all its windows. TracIn takes `n_snapshots` snapshots evenly spaced in steps, and its products less
-    their mean over each step's windows, since the loss of a step is a mean. `measures` are those of the influence; give
-    functions of your own again. Retrainings run through `joblib`: on several processes or a cluster inside `with
-    joblib.parallel_config(backend="loky", n_jobs=…)`. Fewer than some 40 subsets decide little: with 12, where the
-    truth is .85, 95% of rank correlations lie in .46 to .95.
-
-    Raises `ValueError` for an influence of another run, and where subsets cannot be drawn.
-    """
-    followed, chosen = _of(run, influence, corpus, measures)
-    n, n_snapshots = require_whole("n", n, 2), require_whole("n_snapshots", n_snapshots, 1)
-    if not 0 < drop < 1:
-        raise ValueError(f"drop={drop}: expected a share between 0 and 1.")
-    rng, steps = np.random.default_rng(require_seed(seed)), influence.windows.steps
-    subsets = [_draw(rng, round(drop * len(steps)), steps) for _ in range(n)]
-    products = _tracin(followed, chosen, influence, n_snapshots)
-    found = _without(followed, chosen, influence, [None, *subsets], np.array([influence.n_steps]), progress)
-    return InfluenceCheck(
-        run=influence.run,
-        measures=influence.measures,
-        drop=drop,
-        seed=seed,
-        predicted=np.stack([-influence.per_window[:, subset].sum(1) for subset in subsets], axis=1),
-        tracin=np.stack([-products[:, subset].sum(1) for subset in subsets], axis=1),
-        found=np.stack([(each.values - found[0].values)[:, -1] for each in found[1:]], axis=1),
-    )
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Removal(Result):
-    """A measure over training without the windows that help it most, or harm it most, or random ones of their steps."""
-
-    run: str
-    measure: str
-    top: float
-    seed: int
-    steps: Int64[np.ndarray, " moment"]
-    whole: Float64[np.ndarray, " moment"]
-    """With all windows."""
-    without_helpful: Float64[np.ndarray, " moment"]
-    without_harmful: Float64[np.ndarray, " moment"]
-    random_helpful: Float64[np.ndarray, "draw moment"]
-    """Without random windows, of each step as many as of the helpful ones."""
-    random_harmful: Float64[np.ndarray, "draw moment"]
-    """The same of the harmful ones."""
-
-    @property
-    def effects(self) -> tuple[float, float]:
-        """(without helpful, without harmful): the difference at the end from the mean of the random removals, in their
-        standard deviations."""
-        pairs = ((self.without_helpful, self.random_helpful), (self.without_harmful, self.random_harmful))
-        found = []
-        for own, random in pairs:
-            spread = float(random[:, -1].std(ddof=1)) if len(random) > 1 else math.nan
-            found.append(float(own[-1] - random[:, -1].mean()) / spread if spread > 0 else math.nan)
-        return found[0], found[1]
-
-    @property
-    def headline(self) -> str:
-        helpful, harmful = self.effects
-        return (
-            f"{self.measure} {self.whole[-1]:.4g}; without the {self.top:.1%} most helpful windows "
-            f"{self.without_helpful[-1]:.4g} ({helpful:+.1f} standard deviations of random removals), without the most "
-            f"harmful {self.without_harmful[-1]:.4g} ({harmful:+.1f})"
-        )
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row a moment of a run: without, draw, step, value."""
-        import pandas as pd
-
-        runs = {("nothing", 0): self.whole, ("most helpful", 0): self.without_helpful}
-        runs |= {("most harmful", 0): self.without_harmful}
-        runs |= {("random, steps of the helpful", draw): each for draw, each in enumerate(self.random_helpful)}
-        runs |= {("random, steps of the harmful", draw): each for draw, each in enumerate(self.random_harmful)}
-        rows = [
-            (without, draw, int(step), float(value))
-            for (without, draw), values in runs.items()
-            for step, value in zip(self.steps, values, strict=True)
-        ]
-        return pd.DataFrame(rows, columns=["without", "draw", "step", self.measure])
-
-
-def remove_windows(
-    run: Any,
-    influence: Influence,
-    measure: str | None = None,
-    *,
-    corpus: str | None = None,
-    measures: Mapping[str, Measure] | Sequence[str] | None = None,
-    top: float = 0.015,
-    n_random: int = 10,
-    n_moments: int = 21,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> Removal:
-    """Retrain without the share `top` of windows that help a measure (the influence's first) most, without those that
-    harm it most, and `n_random` times without as many random windows of the same steps as either.
-
-    Early windows have most influence, so that random windows of all steps would be no comparison. Of step 0, and of the
-    last window of a step, none is left out. Retrainings run through `joblib`, as those of `check_influence` do.
-
-    Raises `ValueError` for an influence of another run, and for a share that leaves out none.
-    """
-    followed, chosen = _of(run, influence, corpus, measures)
-    place, n_random = influence.place(measure), require_whole("n_random", n_random, 2)
-    steps, count = influence.windows.steps, round(top * len(influence.windows))
-    if not 0 < top < 1 or count < 1:
-        raise ValueError(f"top={top}: expected a share of {len(steps):,} windows that is at least one of them.")
-    name, rng = influence.measures[place], np.random.default_rng(require_seed(seed))
-    ends = [
-        _leaving_one(influence.helpful(len(steps), name), steps, count),
-        _leaving_one(influence.harmful(len(steps), name), steps, count),
-    ]
-    random = [_matched(rng, end, steps) for end in ends for _ in range(n_random)]
-    moments = _moments(influence.n_steps, n_moments)
-    found = _without(followed, {name: chosen[name]}, influence, [None, *ends, *random], moments, progress)
-    values = np.stack([each.values[0] for each in found])
-    return Removal(
-        run=influence.run, measure=name, top=top, seed=seed, steps=moments, whole=values[0], without_helpful=values[1],
-        without_harmful=values[2], random_helpful=values[3 : 3 + n_random], random_harmful=values[3 + n_random :],
-    )  # fmt: skip
-
-
-def _of(
-    run: Any, influence: Influence, corpus: str | None, measures: Mapping[str, Measure] | Sequence[str] | None
-) -> tuple[RecipeRun, dict[str, Measure]]:
-    """The run and the measures of an influence."""
-    followed = recipe_run(run, corpus)
-    own = followed.sizes[: influence.n_steps].sum()
-    last = influence.n_steps - 1
-    begins = influence.windows.starts[influence.windows.steps == last][0]
-    if own != len(influence.windows) or not np.array_equal(
-        influence.windows.tokens[begins:], followed.rows(last).cpu().numpy().ravel()
-    ):
-        raise ValueError(f"influence: of {influence.run}, whose windows are not those of {followed.recipe.name}.")
-    chosen = as_measures(list(influence.measures) if measures is None else measures, followed)
-    if tuple(chosen) != influence.measures:
-        raise ValueError(
-            f"measures: expected the influence's, {', '.join(influence.measures)}; got {', '.join(chosen)}."
-        )
-    return followed, chosen
-
-
-def _without(
+def retrain_without(
     run: RecipeRun,
     measures: Mapping[str, Measure],
-    influence: Influence,
+    n_steps: int,
     subsets: Sequence[Int64[np.ndarray, " dropped"] | None],
     moments: Int64[np.ndarray, " moment"],
     progress: Progress | None,
@@ -348,95 +107,12 @@ def _without(
     for subset in subsets:
         weights = None
         if subset is not None:
-            weights = np.ones(len(influence.windows))
+            weights = np.ones(int(run.sizes[:n_steps].sum()))
             weights[subset] = 0
-        jobs.append(joblib.delayed(_retrain)(run, measures, influence.n_steps, moments, weights))
+        jobs.append(joblib.delayed(_retrain)(run, measures, n_steps, moments, weights))
     found: list[Retrained] = []
     for each in joblib.Parallel(return_as="generator", prefer="threads")(jobs):
         found.append(each)
         if progress is not None:
             progress(len(found), len(jobs))
     return found
-
-
-def _draw(rng: np.random.Generator, count: int, steps: Int64[np.ndarray, " window"]) -> Int64[np.ndarray, " dropped"]:
-    """So many random windows, of no step all."""
-    for _ in range(100):
-        drawn = np.sort(rng.permutation(len(steps))[:count])
-        left = np.bincount(np.delete(steps, drawn), minlength=steps[-1] + 1)
-        if count and (left > 0).all():
-            return drawn
-    raise ValueError(
-        f"expected subsets of at least a window that leave each step one: {count} of {len(steps):,} windows, "
-        f"{len(steps) / (steps[-1] + 1):.0f} a step; choose another share."
-    )
-
-
-def _leaving_one(
-    ordered: Int64[np.ndarray, " window"], steps: Int64[np.ndarray, " window"], count: int
-) -> Int64[np.ndarray, " dropped"]:
-    """The first so many windows of an order, but for the last one of each step."""
-    left, chosen = np.bincount(steps), []
-    for window in ordered:
-        if len(chosen) == count:
-            break
-        if left[steps[window]] > 1:
-            left[steps[window]] -= 1
-            chosen.append(window)
-    return np.array(chosen, dtype=np.int64)
-
-
-def _matched(
-    rng: np.random.Generator, windows: Int64[np.ndarray, " dropped"], steps: Int64[np.ndarray, " window"]
-) -> Int64[np.ndarray, " dropped"]:
-    """Random windows, of each step as many as of these."""
-    counts = np.bincount(steps[windows], minlength=steps[-1] + 1)
-    first = np.searchsorted(steps, np.arange(steps[-1] + 2))
-    drawn = [
-        first[step] + rng.permutation(first[step + 1] - first[step])[: counts[step]] for step in np.flatnonzero(counts)
-    ]
-    return np.concatenate(drawn).astype(np.int64)
-
-
-def _tracin(
-    run: RecipeRun, measures: Mapping[str, Measure], influence: Influence, n_snapshots: int
-) -> Float64[np.ndarray, "measure window"]:
-    """−Σ η ∇M · (∇ℓ_i − their mean over the step's windows) over snapshots, of every window."""
-    total = np.zeros(influence.per_window.shape)
-    n_steps = influence.n_steps
-    moments = set(np.linspace(0, n_steps, n_snapshots + 1).round().astype(int)[1:].tolist())
-
-    def at(step: int, model: AttentionOnlyTransformer) -> None:
-        if step not in moments:
-            return
-        rate = run.rate(min(step, n_steps - 1))
-        parameters = list(model.parameters())
-        gradients = []
-        for measure in measures.values():
-            found = torch.autograd.grad(measure(model), parameters, allow_unused=True)
-            gradients.append([torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)])
-        for other in range(n_steps):
-            products = _along(run, model, run.rows(other), gradients)
-            total[:, run.windows(other)] -= rate * (products - products.mean(1, keepdims=True))
-
-    run.train(steps=n_steps, at=at)
-    return total
-
-
-def _along(
-    run: RecipeRun,
-    model: AttentionOnlyTransformer,
-    rows: Int64[Tensor, "batch pos"],
-    directions: Sequence[list[Tensor]],
-) -> Float64[np.ndarray, "measure batch"]:
-    """∇ℓ_i · direction for every row, by forward mode."""
-    weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
-    products = []
-    for direction in directions:
-        _, along = torch.func.jvp(
-            lambda given: run.losses(model, rows, given).mean(1),
-            (weights,),
-            (dict(zip(weights, direction, strict=True)),),
-        )
-        products.append(along.double().cpu().numpy())
-    return np.stack(products)
