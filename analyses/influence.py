@@ -5,8 +5,8 @@
 Each run is trained, and three measures of its end are taken: the induction score of its best head, the loss on held-out
 text that comes twice, and the previous-token score of its best head. Of these the influence of every window is found
 (`aotlens.dynamics.influence`), its order is checked by 40 retrainings without a random tenth of the windows, and the
-1.5% most helpful and most harmful windows are left out, beside random windows of the same steps. What is done is kept in
-DIR; a second call goes on. A run takes some 20 minutes of two cores.
+1.5% most helpful and most harmful windows are left out, beside random windows of the same steps. What is done is
+kept in DIR; a second call goes on. A run takes some 20 minutes of two cores.
 """
 
 from __future__ import annotations

@@ -60,6 +60,7 @@ def every_result() -> Iterator[Any]:
     change = dynamics.change_point(range(20), rises, n_random=19)
     yield from (change, dynamics.order_of_events({"a": [change, change], "b": [change, change]}))
     yield dynamics.ledger([model, model], tokens)
+    yield from _of_influence()
     yield dynamics.OverTraining(run="r", analysis="a", steps=steps, tokens=steps, results=(measures, measures))
     yield denoise.head_asymmetry(model, tokens, every=2, n_draws=2)
     yield denoise.audit(model, torch.randint(279, (2, 12), generator=torch.Generator().manual_seed(0)), n_draws=2)
@@ -69,6 +70,31 @@ def every_result() -> Iterator[Any]:
     folder = Path(tempfile.mkdtemp())
     Store(folder).save_plan([], 3)
     yield sweep_status(folder)
+
+
+def _of_influence() -> Iterator[Any]:
+    rng = np.random.default_rng(0)
+    windows = dynamics.Windows(
+        steps=np.repeat(np.arange(9), 4), documents=rng.integers(-1, 2, 36), offsets=rng.integers(0, 90_000, 36),
+        lengths=np.full(36, 8), tokens=rng.integers(0, 4, 288), names=("a", "b"),
+    )  # fmt: skip
+    per_token = rng.normal(size=(2, 288)) * (np.arange(288) % 8 > 0)
+    found = dynamics.Influence(
+        run="r", measures=("loss", "induction 1.0"), values=np.array([4.0, 0.5]), windows=windows, per_token=per_token,
+        undone=1e-12, replayed=None, eps_root=0.0, dtype="float32",
+    )  # fmt: skip
+    yield from (windows, found, dynamics.influence_properties(found))
+    subsets = np.random.default_rng(1).normal(size=(3, 2, 6))
+    yield dynamics.InfluenceCheck(
+        run="r", measures=("loss", "induction 1.0"), drop=0.1, seed=0, predicted=subsets[0], tracin=subsets[1],
+        found=subsets[2],
+    )  # fmt: skip
+    moments, curves = np.array([0, 5, 10]), np.random.default_rng(2).uniform(size=(9, 3))
+    yield dynamics.Removal(
+        run="r", measure="induction 1.0", top=0.1, seed=0, steps=moments, whole=curves[0], without_helpful=curves[1],
+        without_harmful=curves[2], random_helpful=curves[3:6], random_harmful=curves[6:],
+    )  # fmt: skip
+    yield dynamics.Retrained(run="r", measures=("loss",), steps=moments, values=curves[:1])
 
 
 def _of_heads(model: AttentionOnlyTransformer, tokens: torch.Tensor) -> Iterator[Any]:

@@ -10,6 +10,7 @@ recipe_run.py     a run that can be made again, batch by batch
 adamw.py          AdamW's step, the step undone, and its derivative
 influence.py      the derivative of a measure of the end with respect to every window (influence_measures.py, its
                   result influence_result.py)
+influence_properties.py  which properties of windows predict their influence
 retraining.py     training again with other windows; influence_check.py, whether influences order that
 """
 
@@ -19,6 +20,7 @@ from aotlens.dynamics.events import ChangePoint, EventOrder, change_point, half_
 from aotlens.dynamics.film import Measures, film, film_curves, measure_model
 from aotlens.dynamics.influence import influence
 from aotlens.dynamics.influence_check import InfluenceCheck, Removal, check_influence, remove_windows
+from aotlens.dynamics.influence_properties import InfluenceProperties, influence_properties
 from aotlens.dynamics.influence_result import Influence, Windows
 from aotlens.dynamics.ledger import Ledger, ledger
 from aotlens.dynamics.over_training import OverTraining, over_training
@@ -30,6 +32,7 @@ __all__ = [
     "EventOrder",
     "Influence",
     "InfluenceCheck",
+    "InfluenceProperties",
     "Ledger",
     "Measures",
     "OverTraining",
@@ -43,6 +46,7 @@ __all__ = [
     "film_curves",
     "half_way",
     "influence",
+    "influence_properties",
     "ledger",
     "measure_model",
     "order_of_events",

@@ -6,6 +6,7 @@ TracIn (Pruthi et al. 2020) is the part that needs no second derivative: Σ over
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -326,7 +327,10 @@ def _tracin(
             products = _along(run, model, run.rows(other), gradients)
             total[:, run.windows(other)] -= rate * (products - products.mean(1, keepdims=True))
 
-    run.train(steps=n_steps, at=at)
+    with warnings.catch_warnings():
+        # PyTorch scripts what its forward mode needs, by a function that it warns of.
+        warnings.filterwarnings("ignore", "`torch.jit.script", DeprecationWarning)
+        run.train(steps=n_steps, at=at)
     return total
 
 

@@ -90,8 +90,15 @@ class Windows(Result):
         """Whether the n tokens that end at each token stand earlier in its window."""
         again = np.ones(len(self.tokens), dtype=bool)
         again[np.unique(self._keys(n, within=True), return_index=True)[1]] = False
-        within = np.arange(len(self.tokens)) - self.starts[self.of_token]
-        return again & (within >= n)  # a window's first n − 1 tokens end nothing of its own
+        return again
+
+    def distances(self, n: int) -> Int64[np.ndarray, " token"]:
+        """How many tokens back the n tokens that end at each last ended in its window; 0 where they did not."""
+        keys = self._keys(n, within=True)
+        order = np.lexsort((np.arange(len(keys)), keys))
+        back = np.zeros(len(keys), dtype=np.int64)
+        back[order[1:]] = np.where(keys[order[1:]] == keys[order[:-1]], np.diff(order), 0)
+        return back
 
     def new_to_training(self) -> Bool[np.ndarray, " token"]:
         """Whether the bigram that ends at each token stood nowhere in training before, this window included."""
@@ -101,12 +108,14 @@ class Windows(Result):
         return new
 
     def _keys(self, n: int, *, within: bool) -> Int64[np.ndarray, " token"]:
-        """A number for the n tokens that end at each, and with `within` for its window."""
+        """A number for the n tokens that end at each, and with `within` for its window; one of its own for each of a
+        window's first n − 1 tokens, which end nothing."""
         vocabulary = int(self.tokens.max()) + 1
         keys = self.of_token.copy() if within else np.zeros_like(self.tokens)
         for back in reversed(range(n)):
             keys = keys * vocabulary + np.roll(self.tokens, back)
-        return keys
+        places = np.arange(len(keys))
+        return np.where(places - self.starts[self.of_token] < n - 1, -1 - places, keys)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

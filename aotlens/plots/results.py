@@ -28,6 +28,7 @@ from aotlens.plots.display import NotebookFigure
 from aotlens.plots.distillation import compared_distillations, distillation, substitution
 from aotlens.plots.gallery import pattern_gallery
 from aotlens.plots.head_points import head_points
+from aotlens.plots.influence import check_points, influence_steps, property_points, removal_lines, retrained_lines
 from aotlens.plots.kinds import verdicts
 from aotlens.plots.labels import plotly_text
 from aotlens.plots.layered import LayeredLink, layered_graph
@@ -244,8 +245,13 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.denoise.kept.FoundScales": found_scales,
     "aotlens.denoise.kept.RunMatrices": run_matrices,
     "aotlens.denoise.one_layer.Landscape": loss_landscape,
+    "aotlens.dynamics.influence_check.InfluenceCheck": check_points,
+    "aotlens.dynamics.influence_check.Removal": removal_lines,
+    "aotlens.dynamics.influence_properties.InfluenceProperties": property_points,
+    "aotlens.dynamics.influence_result.Influence": influence_steps,
     "aotlens.dynamics.ledger.Ledger": ledger_areas,
     "aotlens.dynamics.over_training.OverTraining": training_lines,
+    "aotlens.dynamics.retraining.Retrained": retrained_lines,
     "aotlens.denoise.regression.comparison.RegressionComparison": compared_regression,
     "aotlens.denoise.regression.layers.LayerReadings": layer_curves,
     "aotlens.denoise.regression.support.SupportScores": support_points,

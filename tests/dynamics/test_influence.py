@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,9 +21,9 @@ from aotlens.dynamics.influence_measures import as_measures, is_loss
 from aotlens.dynamics.recipe_run import RecipeRun, recipe_run
 from aotlens.evaluate import repeat_losses, validation_loss
 from aotlens.heads import motif_scores
-from aotlens.train import OBJECTIVES, Recipe
+from aotlens.train import OBJECTIVES
+from tests.dynamics.small_runs import WORDS, recipe, text
 
-WORDS = ("the", "cat", "sat", "on", "mat", "dog", "ran", "far")
 MEASURES = (
     "loss",
     "repeated_loss",
@@ -37,26 +36,6 @@ MEASURES = (
     "q_composition 0.1 1.1",
     "v_composition 0.0 1.1",
 )
-
-
-def text(folder: Path, n: int = 4, seed: int = 0, **more: str) -> str:
-    """A corpus of random words, as a spec."""
-    rng = np.random.default_rng(seed)
-    folder.mkdir(exist_ok=True)
-    for place in range(n):
-        (folder / f"doc{place}.txt").write_text(" ".join(rng.choice(WORDS, 400)))
-    for name, content in more.items():
-        (folder / f"{name}.txt").write_text(content)
-    return f"dir:{folder}"
-
-
-def recipe(**more: Any) -> Recipe:
-    n_steps, rows, length = more.pop("steps", 12), more.pop("rows", 6), more.pop("length", 24)
-    stage = {"tokens": n_steps * rows * length, "batch_size": rows, "sequence_length": length, "learning_rate": 3e-3}
-    stage |= {"repeat_fraction": 0.5, "warmup_tokens": 3 * rows * length, **more.pop("stage", {})}
-    model = {"n_layers": 2, "d_model": 16, "n_heads": 2, "d_head": 8, "n_ctx": length, **more.pop("model", {})}
-    corpus = {"d_vocab": 270, "validation": ["doc3"]}
-    return Recipe.from_dict({"name": "small", "corpus": corpus, "model": model, "stages": [stage], **more})
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,167 @@
+"""Which properties of a window say how much it helped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from aotlens.dynamics.influence_measures import is_loss
+from aotlens.dynamics.influence_result import Influence, Windows
+from aotlens.results import Result
+from aotlens.statistics import LEAST_CLUSTERS, bootstrap_interval
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Of a window: the share of its tokens whose bigram stands earlier in it; the mean log₂ of how many tokens back that
+#: was; the share whose bigram stood nowhere in training before.
+PROPERTIES = ("repeats", "distance", "novelty")
+#: Of the steps after the first.
+PARTS = ("all", "first quarter", "second quarter", "third quarter", "last quarter")
+_LEAST_DOCUMENTS = 20
+_PIECE = 4096  # tokens
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class InfluenceProperties(Result):
+    """A least-squares fit of how much windows helped, by their properties together, in standard deviations.
+
+    Help is a window's influence, its sign turned where a smaller measure is better, divided by the root mean square of
+    its step. Properties are taken as differences from their mean over the step's windows, since influences of a step
+    sum to 0, and divided by their standard deviation.
+    """
+
+    run: str
+    measure: str
+    properties: tuple[str, ...]
+    parts: tuple[str, ...]
+    """Stretches of training, by position of the window's step."""
+    coefficients: Float64[np.ndarray, "part property"]
+    """Help, in root mean squares of a step, for a standard deviation of the property more; NaN where it is constant."""
+    intervals: Float64[np.ndarray, "part property 2"]
+    """95%, by a bootstrap over `clusters`; of this run, not of others. NaN for fewer than 3 clusters."""
+    r_squared: Float64[np.ndarray, " part"]
+    clusters: str
+    """What is drawn: windows of one document vary together."""
+    n_clusters: int
+
+    @property
+    def headline(self) -> str:
+        said = ", ".join(
+            f"{name} {value:+.2f}" + (f" ({low:+.2f} to {high:+.2f})" if np.isfinite(low) else "")
+            for name, value, (low, high) in zip(self.properties, self.coefficients[0], self.intervals[0], strict=True)
+            if np.isfinite(value)
+        )
+        if not said:
+            return f"help for {self.measure}: no property varies within steps"
+        return f"help for {self.measure} by a standard deviation of {said}; R² {self.r_squared[0]:.2f}"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a property in a part of training: part, property, coefficient, low, high."""
+        import pandas as pd
+
+        rows = [
+            (part, name, self.coefficients[i, j], *self.intervals[i, j])
+            for i, part in enumerate(self.parts)
+            for j, name in enumerate(self.properties)
+        ]
+        return pd.DataFrame(rows, columns=["part", "property", "coefficient", "low", "high"])
+
+
+def influence_properties(influence: Influence, measure: str | None = None) -> InfluenceProperties:
+    """Which properties of a window predict how much it helped a measure (the influence's first), over training.
+
+    Clusters are documents, pieces of 4,096 tokens of the training text where there are fewer than 20 documents, and
+    single windows of random tokens. Raises `ValueError` for an unknown measure.
+    """
+    place, windows = influence.place(measure), influence.windows
+    name = influence.measures[place]
+    later = windows.steps > 0
+    help_ = influence.per_window[place] * (-1 if is_loss(name) else 1)
+    size = np.sqrt(_step_means(np.square(help_), windows.steps))
+    help_ = np.divide(help_, size, out=np.zeros_like(help_), where=size > 0)
+    given = properties(windows)
+    given = given - np.stack([_step_means(each, windows.steps) for each in given])
+    clusters, kind = _clusters(windows)
+    quarter = (windows.steps - 1) * 4 // max(1, influence.n_steps - 1)
+    coefficients, intervals, fits = [], [], []
+    for part in range(len(PARTS)):
+        own = later if part == 0 else later & (quarter == part - 1)
+        values, interval, fit = _regression(given[:, own].T, help_[own], clusters[own])
+        coefficients.append(values)
+        intervals.append(interval)
+        fits.append(fit)
+    return InfluenceProperties(
+        run=influence.run, measure=name, properties=PROPERTIES, parts=PARTS, coefficients=np.stack(coefficients),
+        intervals=np.stack(intervals), r_squared=np.array(fits), clusters=kind,
+        n_clusters=len(np.unique(clusters[later])),
+    )  # fmt: skip
+
+
+def properties(windows: Windows) -> Float64[np.ndarray, "property window"]:
+    """`PROPERTIES` of each window; `distance` of one without a repeated bigram is the mean of its step's others."""
+    repeated, back = windows.seen_before(2), windows.distances(2)
+    own, n_windows = windows.of_token, len(windows)
+    counted = np.maximum(windows.lengths - 1, 1)
+    repeats = np.bincount(own, repeated, minlength=n_windows)
+    logs = np.bincount(own, np.where(repeated, np.log2(np.maximum(back, 1)), 0), minlength=n_windows)
+    distance = np.divide(logs, repeats, out=np.full(n_windows, np.nan), where=repeats > 0)
+    distance = np.where(np.isnan(distance), _step_means(distance, windows.steps), distance)
+    novelty = np.bincount(own, windows.new_to_training(), minlength=n_windows)
+    return np.stack([repeats / counted, np.nan_to_num(distance), novelty / counted])
+
+
+def _step_means(
+    values: Float64[np.ndarray, " window"], steps: Int64[np.ndarray, " window"]
+) -> Float64[np.ndarray, " window"]:
+    """Of each window, the mean over those of its step that have a value; NaN where none has."""
+    known = np.isfinite(values)
+    sums, counts = np.bincount(steps, np.where(known, values, 0)), np.bincount(steps, known)
+    return np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)[steps]
+
+
+def _clusters(windows: Windows) -> tuple[Int64[np.ndarray, " window"], str]:
+    """The cluster of each window, and what clusters are."""
+    alone = -1 - np.arange(len(windows))
+    if (windows.documents < 0).all():
+        return alone, "windows"
+    if len(windows.names) >= _LEAST_DOCUMENTS:
+        return np.where(windows.documents < 0, alone, windows.documents), "documents"
+    return np.where(windows.offsets < 0, alone, windows.offsets // _PIECE), f"pieces of {_PIECE:,} tokens"
+
+
+def _regression(
+    x: Float64[np.ndarray, "window property"], y: Float64[np.ndarray, " window"], clusters: Int64[np.ndarray, " window"]
+) -> tuple[Float64[np.ndarray, " property"], Float64[np.ndarray, "property 2"], float]:
+    """Coefficients of standardised properties that vary, their intervals over clusters, and R²."""
+    n = x.shape[1]
+    found, interval = np.full(n, np.nan), np.full((n, 2), np.nan)
+    spread = x.std(0) if len(x) else np.zeros(n)
+    varies = np.flatnonzero(spread > 1e-12)
+    if not len(varies) or not len(y):
+        return found, interval, float("nan")
+    scaled = x[:, varies] / spread[varies]
+    numbers, of = np.unique(clusters, return_inverse=True)
+    products = np.zeros((len(numbers), len(varies), len(varies)))
+    np.add.at(products, of, scaled[:, :, None] * scaled[:, None, :])
+    onto = np.zeros((len(numbers), len(varies)))
+    np.add.at(onto, of, scaled * y[:, None])
+
+    def fitted(drawn: np.ndarray | slice) -> Float64[np.ndarray, " property"]:
+        values: np.ndarray = np.linalg.lstsq(products[drawn].sum(0), onto[drawn].sum(0), rcond=None)[0]
+        return values
+
+    found[varies] = fitted(slice(None))
+    for place, which in enumerate(varies) if len(numbers) >= LEAST_CLUSTERS else ():
+        interval[which] = bootstrap_interval(partial(_one, fitted, place), len(numbers))
+    residual = y - scaled @ found[varies]
+    return found, interval, float(1 - residual.var() / y.var()) if y.var() > 0 else float("nan")
+
+
+def _one(fitted: Callable[[np.ndarray], np.ndarray], place: int, drawn: np.ndarray) -> float:
+    return float(fitted(drawn)[place])

@@ -1,0 +1,32 @@
+"""Recipes and texts of runs that take a second."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aotlens.train import Recipe
+
+WORDS = ("the", "cat", "sat", "on", "mat", "dog", "ran", "far")
+
+
+def text(folder: Path, n: int = 4, seed: int = 0, **more: str) -> str:
+    """A corpus of random words, as a spec."""
+    rng = np.random.default_rng(seed)
+    folder.mkdir(exist_ok=True)
+    for place in range(n):
+        (folder / f"doc{place}.txt").write_text(" ".join(rng.choice(WORDS, 400)))
+    for name, content in more.items():
+        (folder / f"{name}.txt").write_text(content)
+    return f"dir:{folder}"
+
+
+def recipe(**more: Any) -> Recipe:
+    n_steps, rows, length = more.pop("steps", 12), more.pop("rows", 6), more.pop("length", 24)
+    stage = {"tokens": n_steps * rows * length, "batch_size": rows, "sequence_length": length, "learning_rate": 3e-3}
+    stage |= {"repeat_fraction": 0.5, "warmup_tokens": 3 * rows * length, **more.pop("stage", {})}
+    model = {"n_layers": 2, "d_model": 16, "n_heads": 2, "d_head": 8, "n_ctx": length, **more.pop("model", {})}
+    corpus = {"d_vocab": 270, "validation": ["doc3"]}
+    return Recipe.from_dict({"name": "small", "corpus": corpus, "model": model, "stages": [stage], **more})

@@ -1,0 +1,194 @@
+"""What an influence is read for: sums, classes of tokens, properties of windows, a call that goes on, and refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from aotlens.dynamics import Influence, Windows, influence, influence_properties, recipe_run
+from aotlens.dynamics.influence_properties import properties
+from aotlens.train import OBJECTIVES
+from tests.dynamics.small_runs import recipe, text
+from tests.messages import refused
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    chosen = recipe(steps=20)
+    spec = text(tmp_path_factory.mktemp("corpus") / "texts")
+    return recipe_run((chosen, OBJECTIVES["next_token"].prepare(chosen, spec)))
+
+
+@pytest.fixture(scope="module")
+def found(run, tmp_path_factory) -> Influence:
+    return influence(run, ["induction 1.0", "loss"], folder=tmp_path_factory.mktemp("states"))
+
+
+def made(tokens: np.ndarray, **more: np.ndarray) -> Windows:
+    """Windows of given tokens `[window, pos]`, one a step."""
+    n = len(tokens)
+    given = {"steps": np.arange(n), "documents": np.zeros(n, dtype=int), "offsets": np.arange(n)} | more
+    return Windows(lengths=np.full(n, tokens.shape[1]), tokens=tokens.ravel(), names=("a",), **given)
+
+
+def test_windows_are_those_of_training(run):
+    windows = Windows.of(run, 20)
+    assert len(windows) == 120 and windows.steps.tolist() == np.repeat(np.arange(20), 6).tolist()
+    train = run.objective.data.train
+    for window in range(120):
+        np.testing.assert_array_equal(windows.own(window), run.rows(window // 6)[window % 6])
+        offset = int(windows.offsets[window])
+        if offset < 0:
+            assert windows.document(window) == "random tokens"
+            continue
+        np.testing.assert_array_equal(windows.own(window)[1:6], train.tokens[offset : offset + 5])
+        begins = [start - 1 <= offset for start in train.document_starts]
+        assert windows.document(window) == train.document_names[sum(begins) - 1]
+    with refused("window 120", "from 0 to 119"):
+        windows.own(120)
+
+
+def test_classes_and_distances_are_those_of_a_plain_loop(rng):
+    tokens = rng.integers(0, 5, size=(40, 12))
+    windows = made(tokens)
+    seen = set()
+    new = []
+    for row, classes, back in zip(
+        tokens, windows.classes.reshape(40, 12), windows.distances(2).reshape(40, 12), strict=True
+    ):
+        assert classes[0] == -1
+        for pos in range(1, 12):
+            pairs = [tuple(row[k - 1 : k + 1]) for k in range(1, pos)]
+            own = (row[pos - 1], row[pos])
+            assert classes[pos] == (0 if own in pairs else 1 if row[pos] in row[:pos] else 2)
+            assert back[pos] == (pos - 1 - max(k for k, pair in enumerate(pairs) if pair == own) if own in pairs else 0)
+    for row in tokens:
+        own_new = [False] * 12
+        for pos in range(1, 12):
+            own_new[pos] = (row[pos - 1], row[pos]) not in seen
+            seen.add((row[pos - 1], row[pos]))
+        new += own_new
+    assert windows.new_to_training().tolist() == new
+
+
+def test_sums_are_of_tokens_and_leave_out_the_first_step(found):
+    windows, later = found.windows, found.windows.steps > 0
+    per_token = found.per_token.reshape(2, 120, 24)
+    np.testing.assert_allclose(found.per_window, per_token.sum(2))
+    np.testing.assert_allclose(found.by_step, np.abs(per_token.sum(2)).reshape(2, 20, 6).sum(2))
+    np.testing.assert_allclose(found.first_step_share, found.by_step[:, 0] / found.by_step.sum(1))
+    assert found.batch_residual < 1e-5
+    frame = found.by_document()
+    assert frame["windows"].sum() == later.sum()
+    assert frame["loss"].sum() == pytest.approx(found.of("loss")[later].sum(), abs=1e-9)
+    for name, own in zip(frame["document"], frame["loss"], strict=True):
+        chosen = [window for window in np.flatnonzero(later) if windows.document(window) == name]
+        assert own == pytest.approx(found.of("loss")[chosen].sum())
+    classes = found.by_class()
+    assert classes["tokens"].sum() == later.sum() * 23
+    assert classes["induction 1.0"].sum() == pytest.approx(found.of()[later].sum(), abs=1e-9)
+    assert found.correlations()[0, 1] == pytest.approx(np.corrcoef(*[np.argsort(np.argsort(each[later])) for each in found.per_window])[0, 1])  # fmt: skip  # noqa: E501
+    assert len(found.to_frame()) == 120 and list(found.to_frame().columns[-2:]) == ["induction 1.0", "loss"]
+
+
+def test_helpful_windows_raise_scores_and_lower_losses(found):
+    for measure, sign in (("induction 1.0", 1), ("loss", -1)):
+        own = sign * found.of(measure)
+        helpful, harmful = found.helpful(5, measure), found.harmful(5, measure)
+        assert (found.windows.steps[[*helpful, *harmful]] > 0).all()
+        later = np.sort(own[found.windows.steps > 0])
+        np.testing.assert_allclose(own[helpful], later[::-1][:5])
+        np.testing.assert_allclose(own[harmful], later[:5])
+    assert len(found.helpful(10_000)) == 114
+    with refused("measure 'x'", "induction 1.0, loss"):
+        found.of("x")
+
+
+def test_properties_predict_planted_help(rng):
+    """Help that is made of repeats alone is found so, in every part; without any, intervals hold 0 as often as said."""
+    tokens = np.where(rng.random((2000, 1)) < rng.random((2000, 1)), rng.integers(0, 3, (2000, 16)), rng.integers(0, 60, (2000, 16)))  # fmt: skip  # noqa: E501
+    windows = made(tokens, steps=np.arange(2000) // 20, offsets=np.arange(2000) * 500)
+    repeats = properties(windows)[0].reshape(100, 20)
+    own = (repeats - repeats.mean(1, keepdims=True)).ravel() + 0.05 * rng.normal(size=2000)
+
+    def result(values: np.ndarray) -> Influence:
+        per_token = np.zeros((1, windows.tokens.size))
+        per_token[0, windows.starts + 1] = values
+        return Influence(
+            run="r", measures=("induction 1.0",), values=np.zeros(1), windows=windows, per_token=per_token, undone=0.0,
+            replayed=None, eps_root=0.0, dtype="float64",
+        )  # fmt: skip
+
+    fit = influence_properties(result(own))
+    assert fit.properties[0] == "repeats" and (fit.intervals[:, 0, 0] > 0.5).all()
+    assert (np.abs(fit.coefficients[:, 1:]) < 0.1).all() and fit.r_squared[0] > 0.8
+    assert fit.clusters == "pieces of 4,096 tokens"
+    covered = [influence_properties(result(rng.normal(size=2000))) for _ in range(12)]
+    inside = np.mean([(each.intervals[0, :, 0] <= 0) & (each.intervals[0, :, 1] >= 0) for each in covered])
+    assert inside > 0.75  # 36 intervals of 95%
+
+
+def test_a_call_that_was_stopped_goes_on(run, found, tmp_path):
+    class Stopped(Exception):
+        pass
+
+    calls: list[int] = []
+
+    def stop_at(moment):
+        def progress(done: int, total: int) -> None:
+            assert total == 40
+            calls.append(done)
+            if done == moment:
+                raise Stopped
+
+        return progress
+
+    for moment in (9, 28):
+        with pytest.raises(Stopped):
+            influence(run, ["induction 1.0", "loss"], folder=tmp_path, progress=stop_at(moment))
+    calls.clear()
+    again = influence(run, ["induction 1.0", "loss"], folder=tmp_path, progress=stop_at(-1))
+    assert min(calls) > 20  # the replay is there
+    np.testing.assert_array_equal(again.per_token, found.per_token)
+    assert again.undone == found.undone
+    assert not list(tmp_path.iterdir())
+
+
+def test_states_of_other_measures_are_not_taken_for_these(run, tmp_path):
+    def stop(done: int, total: int) -> None:
+        if done > 30:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        influence(run, ["loss"], folder=tmp_path, progress=stop)
+    mine = influence(run, {"loss": lambda model: model.W_E.square().sum()}, folder=tmp_path)
+    expected = influence(run, {"loss": lambda model: model.W_E.square().sum()}, folder=tmp_path / "other")
+    np.testing.assert_array_equal(mine.per_token, expected.per_token)
+
+
+def test_what_is_not_followed_is_refused_by_name(run, tmp_path):
+    data = run.objective.data
+    with refused("optimiser = 'lion'"):
+        recipe_run((recipe(optimiser="lion"), data))
+    with refused("bfloat16 autocast"):
+        recipe_run((recipe(cpu_autocast=True), data))
+    with refused("objective = 'masked'"):
+        recipe_run((recipe(objective="masked", model={"causal": False}), data))
+    for measures, said in (
+        (["x"], "measure 'x'"),
+        (["induction"], "L.H"),
+        (["induction 5.0"], "5"),
+        (["k_composition 1.0 0.0"], "an earlier layer's head"),
+        ([], "at least one"),
+        ({"f": lambda model: 3.0}, "one differentiable number"),
+        ({"f": lambda model: model.W_E}, "one differentiable number"),
+        ({"f": lambda model: (model.W_E * torch.inf).sum()}, "not finite"),
+    ):
+        with refused(said):
+            influence(run, measures, folder=tmp_path)
+    for more, said in (({"steps": 0}, "steps=0"), ({"steps": 21}, "steps=21"), ({"eps_root": -1.0}, "eps_root")):
+        with refused(said):
+            influence(run, ["loss"], folder=tmp_path, **more)
+    with refused("dtype"):
+        influence(run, ["loss"], folder=tmp_path, dtype=torch.bfloat16)
