@@ -3,6 +3,7 @@
     aotlens checkpoints list | show NAME | verify [NAME ...] | import FILE | export NAME FILE
     aotlens train RECIPE_OR_TOML
     aotlens film RUN --corpus SPEC [--ledger] [--html FILE]
+    aotlens influence RUN --corpus SPEC --measure "induction 1.0" [--check 40]
     aotlens evaluate CHECKPOINT ... --suite zero-shot [--protocol aot] [--lambada FILE] [--wikitext FILE]
     aotlens circuits | spectrum CHECKPOINT --head L.H
     aotlens composition CHECKPOINT
@@ -52,6 +53,7 @@ from aotlens.commands import (
     evaluate,
     film,
     generate,
+    influence,
     motifs,
     paths,
     report,
@@ -79,6 +81,7 @@ app = typer.Typer(cls=_Commands, add_completion=False, help="Trained attention-o
 app.add_typer(checkpoints.app, name="checkpoints")
 app.command("train")(train.train_command)
 app.command("film")(film.film_command)
+app.command("influence")(influence.influence_command)
 app.command("evaluate")(evaluate.evaluate_command)
 app.command("circuits")(circuits.circuits_command)
 app.command("spectrum")(circuits.spectrum_command)

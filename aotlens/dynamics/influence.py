@@ -30,7 +30,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aotlens.checkpoints import Run, user_folder
+from aotlens.checkpoints import user_folder
 from aotlens.conventions import Progress, require_whole
 from aotlens.dynamics.adamw import AdamW, State
 from aotlens.dynamics.influence_measures import Measure, as_measures
@@ -48,7 +48,7 @@ def influence(
     corpus: str | None = None,
     steps: int | None = None,
     dtype: torch.dtype = torch.float32,
-    eps_root: float = 0.0,
+    eps_root: float = 1e-8,
     folder: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Influence:
@@ -57,8 +57,11 @@ def influence(
     `run` is what `recipe_run` takes: a checkpoint that was trained here, with the `corpus` that its card names, or a
     recipe and its data. `measures` are names (`aotlens.dynamics.influence_measures`: "loss", "repeated_loss",
     "induction 1.0", "copying 1.0", "ov_norm 1.0", "k_composition 0.3 1.0") or functions of the model by name, each of
-    which gives a differentiable number. `eps_root` stands inside AdamW's root: with more than 0 it is the derivative of
-    another optimiser.
+    which gives a differentiable number. `eps_root` stands inside AdamW's root, in the replay as in
+    the derivative, so that it is the derivative of training with it. With 0 it is that of PyTorch's own, which on text
+    does not help: the first gradients of a rare token's weights take steps by their sign alone, whose derivative is
+    without bound where they happen to be near 0. 1e-8 takes gradients below 1e-4 for small. `Influence.values` says
+    what it made of the run: compare it with the checkpoint's.
 
     On the CPU. States are kept in `folder` ($AOTLENS_HOME/influence) until the call is done. `progress(done, total)`
     counts steps of the replay, then those back. Time: a replay, and for each step some 1.5 + 3.5 · measures training
@@ -76,7 +79,7 @@ def influence(
         raise ValueError(f"eps_root={eps_root}: expected from 0 to 1.")
     place = user_folder("influence") if folder is None else Path(folder)
     sweep = _Sweep(followed, n_steps, dtype, eps_root, place, progress)
-    return sweep.run(as_measures(measures, followed), run if isinstance(run, Run) else None)
+    return sweep.run(as_measures(measures, followed))
 
 
 class _Sweep:
@@ -99,10 +102,10 @@ class _Sweep:
         self.identity = {**run.identity, "steps": n_steps, "dtype": str(dtype), "eps_root": eps_root}
         self.folder = folder / joblib.hash(self.identity)[:16]
 
-    def run(self, measures: Mapping[str, Measure], snapshots: Run | None) -> Influence:
+    def run(self, measures: Mapping[str, Measure]) -> Influence:
         """The whole sweep."""
         end = self._replay()
-        replayed = self._difference(snapshots)
+        replayed = self._difference()
         values, adjoint = self._at_the_end(measures, end.weights)
         # What was begun for a function of the user's own is not gone on with: its name does not say what it is.
         named = {**self.identity, "measures": [name for name, each in measures.items() if hasattr(each, "spec")]}
@@ -209,23 +212,21 @@ class _Sweep:
                 own[place, :, 1:] = of_tokens.numpy()
             if not before.weights.isfinite().all():
                 raise ValueError(
-                    f"step {step}: the derivative is not finite; try dtype=torch.float64, or eps_root=1e-8."
+                    f"step {step}: the derivative is not finite; expected a larger eps_root, such as 1e-7, to mend it."
                 )
             adjoint = before
             per_token.append(own.reshape(len(u), -1))
         return adjoint, after, np.concatenate(per_token[::-1], axis=1)
 
-    def _difference(self, snapshots: Run | None) -> float | None:
-        """The largest ‖replayed − snapshot‖ ÷ ‖snapshot‖ of a state that the run's snapshots have too."""
-        if snapshots is None:
+    def _difference(self) -> float | None:
+        """‖replayed − snapshot‖ ÷ ‖snapshot‖ of the last state that the run's snapshots have too."""
+        run = self.source.snapshots
+        shared = [] if run is None else [s for s in run.steps if 0 < s <= self.n_steps and self._path(s).is_file()]
+        if run is None or not shared:
             return None
-        shared = [step for step in snapshots.steps if 0 < step <= self.n_steps and self._path(step).is_file()]
-        known = [dict(snapshots[step].named_parameters()) for step in shared[-1:]]
-        differences = []
-        for step, model in zip(shared[-1:], known, strict=True):
-            theirs = self._flat([model[name].detach().cpu() for name, _ in self.model.named_parameters()])
-            differences.append(float((self._state(step).weights - theirs).norm() / theirs.norm()))
-        return max(differences, default=None)
+        known = dict(run[shared[-1]].named_parameters())
+        theirs = self._flat([known[name] for name, _ in self.model.named_parameters()])
+        return float((self._state(shared[-1]).weights - theirs).norm() / theirs.norm())
 
     def _say(self, done: int) -> None:
         if self.progress is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -72,6 +73,15 @@ class Windows(Result):
             raise ValueError(f"window {window}: expected one from 0 to {len(self) - 1}.")
         start = self.starts[window]
         return self.tokens[start : start + self.lengths[window]]
+
+    def spans(self, window: int) -> list[tuple[bool, list[int]]]:
+        """A window's tokens without its first, in spans: whether its bigrams stand earlier in the window, and ids."""
+        start, tokens = self.starts[window], self.own(window)
+        repeated = self.classes[start : start + len(tokens)] == 0
+        # The first token of a bigram that comes again belongs to what is repeated.
+        repeated[:-1] |= repeated[1:]
+        groups = itertools.groupby(zip(repeated[1:].tolist(), tokens[1:].tolist(), strict=True), lambda pair: pair[0])
+        return [(again, [token for _, token in group]) for again, group in groups]
 
     def document(self, window: int) -> str:
         """The name of the document in which a window begins, or "random tokens"."""

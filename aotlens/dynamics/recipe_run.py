@@ -15,7 +15,8 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from aotlens.checkpoints import CheckpointInfo, Run, find_checkpoint
+from aotlens.checkpoints import CheckpointInfo, Run, find_checkpoint, load_run
+from aotlens.checkpoints.snapshots import snapshot_steps
 from aotlens.conventions import require_whole
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.train import OBJECTIVES, Recipe, TrainingData
@@ -33,6 +34,8 @@ class RecipeRun:
     """
 
     objective: NextToken
+    snapshots: Run | None = None
+    """Of the run, where there are some: what a replay is compared with."""
 
     @property
     def recipe(self) -> Recipe:
@@ -215,7 +218,8 @@ def recipe_run(
             f"{info.name}: was trained on another corpus (sha256 {str(known)[:12]}…, not {data.sha256[:12]}…): "
             "give the text that its card names."
         )
-    return RecipeRun(objective=_next_token(recipe, data))
+    snapshots = load_run(info.path, "cpu") if info.path is not None and snapshot_steps(info.path) else None
+    return RecipeRun(objective=_next_token(recipe, data), snapshots=snapshots)
 
 
 def _next_token(recipe: Recipe, data: TrainingData) -> NextToken:

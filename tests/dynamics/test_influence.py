@@ -66,7 +66,7 @@ def test_finite_differences_through_whole_runs(run_of, tmp_path, kind):
     """Of a window of every step but the first, relative to the largest influence of its step: at most 1e-4."""
     run = run_of(**KINDS[kind])
     names = [name for name in MEASURES if "rotary" not in kind or "composition" not in name]
-    found = influence(run, names, dtype=torch.float64, folder=tmp_path)
+    found = influence(run, names, dtype=torch.float64, eps_root=0.0, folder=tmp_path)
     rng, eps = np.random.default_rng(0), 1e-5
     for step in range(1, run.n_steps):
         window = int(rng.integers(6 * step, 6 * step + 6))
@@ -87,10 +87,11 @@ def test_finite_differences_through_whole_runs(run_of, tmp_path, kind):
     np.testing.assert_allclose(found.values, values, rtol=1e-9)
 
 
-def test_two_steps_by_hand(run_of, tmp_path):
+@pytest.mark.parametrize("eps_root", [0.0, 1e-6])
+def test_two_steps_by_hand(run_of, tmp_path, eps_root):
     """Both steps written out in one graph of PyTorch's formulas, without any of our code backwards."""
     run = run_of(steps=2, clip=0.5)
-    found = influence(run, ["loss", "ov_norm 0.0"], dtype=torch.float64, folder=tmp_path)
+    found = influence(run, ["loss", "ov_norm 0.0"], dtype=torch.float64, eps_root=eps_root, folder=tmp_path)
     model = run.model(torch.float64)
     weights = {name: each.detach().requires_grad_() for name, each in model.named_parameters()}
     by_window = torch.ones(12, dtype=torch.float64, requires_grad=True)
@@ -108,7 +109,7 @@ def test_two_steps_by_hand(run_of, tmp_path):
             square = 0.95 * square + 0.05 * (clip * gradient) ** 2
             decay = 0.1 if weight.ndim >= 2 and name.rsplit(".", 1)[-1] not in ("W_pos",) else 0.0
             seen = square > 0
-            root = torch.where(seen, square / (1 - 0.95 ** (step + 1)), 1.0).sqrt() + 1e-8
+            root = torch.where(seen, square / (1 - 0.95 ** (step + 1)) + eps_root, 1.0).sqrt() + 1e-8
             update = torch.where(seen, mean / (1 - 0.9 ** (step + 1)) / root, 0.0)
             later[name] = (weight * (1 - run.rate(step) * decay) - run.rate(step) * update, mean, square)
         state = later

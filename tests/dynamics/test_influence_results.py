@@ -72,6 +72,12 @@ def test_classes_and_distances_are_those_of_a_plain_loop(rng):
     assert windows.new_to_training().tolist() == new
 
 
+def test_spans_mark_what_comes_again():
+    windows = made(np.array([[0, 5, 6, 7, 8, 5, 6, 7, 9], [0, 1, 2, 3, 4, 5, 6, 7, 8]]))
+    assert windows.spans(0) == [(False, [5, 6, 7, 8]), (True, [5, 6, 7]), (False, [9])]
+    assert windows.spans(1) == [(False, [1, 2, 3, 4, 5, 6, 7, 8])]
+
+
 def test_sums_are_of_tokens_and_leave_out_the_first_step(found):
     windows, later = found.windows, found.windows.steps > 0
     per_token = found.per_token.reshape(2, 120, 24)

@@ -1,0 +1,163 @@
+"""``aotlens influence``: which windows of training taught a head, and whether retraining confirms it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aotlens.commands.shared import (
+    MOST_NUMBER,
+    MOST_ROWS,
+    Csv,
+    Force,
+    TokenBar,
+    check_csv,
+    check_out,
+    print_text,
+    several,
+    table,
+    write_csv,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from aotlens.data import Tokenizer
+    from aotlens.dynamics import Influence, InfluenceCheck
+
+#: Documents of either end that are printed.
+_N_DOCUMENTS = 5
+
+
+def influence_command(
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="A checkpoint that was trained here by a recipe: its name or folder.")
+    ],
+    corpus: Annotated[str, typer.Option(metavar="SPEC", help="The text it was trained on: dir:PATH, a name, hf:….")],
+    measure: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME",
+            help='Of the end of training: "induction 1.0", repeated_loss, …; may be given several times.',
+        ),
+    ],
+    steps: Annotated[
+        int | None, typer.Option(min=1, max=MOST_NUMBER, metavar="N", help="First steps of the run; default: all.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=0, max=MOST_ROWS, metavar="N", help="Windows of either end to print.")] = 5,
+    check: Annotated[
+        int, typer.Option(min=0, max=MOST_ROWS, metavar="N", help="Retrain without so many random tenths; 40 decide.")
+    ] = 0,
+    remove: Annotated[
+        float,
+        typer.Option(min=0, max=0.5, metavar="SHARE", help="Retrain without this share of either end."),
+    ] = 0.0,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Keep the influences as NAME.safetensors."),
+    ] = None,
+    csv: Csv = None,
+    force: Force = False,
+) -> None:
+    """Find dM/dw of every training window for measures M of a trained model, through every step of AdamW.
+
+    Training is replayed and then run backwards, on the CPU: 8 times as long as training for two measures. What was
+    begun is kept under $AOTLENS_HOME, so that a call after an interruption goes on.
+    """
+    from aotlens.dynamics import check_influence, influence, influence_properties, recipe_run, remove_windows
+
+    check_csv(csv, force)
+    if out is not None:
+        check_out(out, force)
+    followed = recipe_run(run, corpus)
+    with TokenBar("steps", lines=True) as bar:
+        found = influence(followed, measure, steps=steps, progress=bar)
+    if out is not None:
+        found.save(out)
+    if csv is not None:
+        write_csv(found.to_frame(), csv)
+    print_text(_about(found))
+    for name in found.measures:
+        print_text(f"\n{name}\n")
+        print_text(f"{influence_properties(found, name).headline}.\n")
+        print_text(_documents(found, name))
+        if top:
+            print_text(f"\n{_windows(found, name, top, followed.objective.data.tokenizer)}")
+    print_text(f"\n{_frame(found.by_class())}")
+    if check:
+        with TokenBar("retrainings", lines=True) as bar:
+            checked = check_influence(followed, found, n=max(2, check), progress=bar)
+        print_text(f"\n{_checked(checked)}")
+    if remove:
+        for name in found.measures:
+            with TokenBar("retrainings", lines=True) as bar:
+                removed = remove_windows(followed, found, name, top=remove, progress=bar)
+            print_text(f"\n{removed.headline}.")
+
+
+def _about(found: Influence) -> str:
+    rows: list[tuple[str, ...]] = [("measure", "at the end", "influence of step 0", "of the first quarter after it")]
+    for place, name in enumerate(found.measures):
+        shares = (found.first_step_share[place], found.first_quarter_share[place])
+        rows.append((name, f"{found.values[place]:.4g}", *(f"{share:.1%}" for share in shares)))
+    replayed = "" if found.replayed is None else f"; ‖replay − snapshot‖ ÷ ‖snapshot‖ {found.replayed:.1e}"
+    about = (
+        f"{several(len(found.windows), 'window')} of {several(found.n_steps, 'step')}. Checks: Σ over a batch "
+        f"{found.batch_residual:.1e} of its norm; undone to {found.undone:.1e} of each state{replayed}."
+    )
+    lines = [about, "", table(rows)]
+    if len(found.measures) > 1:
+        correlations = found.correlations()
+        pairs = [
+            f"{found.measures[i]} and {found.measures[j]} {correlations[i, j]:+.2f}"
+            for i in range(len(found.measures))
+            for j in range(i)
+        ]
+        lines += ["", f"Rank correlations of influences over windows: {', '.join(pairs)}."]
+    return "\n".join(lines)
+
+
+def _documents(found: Influence, measure: str) -> str:
+    """The documents with the largest and the smallest sum."""
+    frame = found.by_document()[["document", "windows", measure]].sort_values(measure, ascending=False, kind="stable")
+    if len(frame) > 2 * _N_DOCUMENTS:
+        import pandas as pd
+
+        frame = pd.concat([frame[:_N_DOCUMENTS], frame[-_N_DOCUMENTS:]])
+    return _frame(frame)
+
+
+def _windows(found: Influence, measure: str, top: int, tokenizer: Tokenizer) -> str:
+    """The windows at both ends as text, what stands earlier in the window in brackets."""
+    lines = []
+    for title, ends in (("Most helpful", found.helpful(top, measure)), ("Most harmful", found.harmful(top, measure))):
+        lines.append(f"{title} windows, [what comes again] in brackets:")
+        for window in ends:
+            text = "".join(
+                f"[{tokenizer.decode(ids)}]" if again else tokenizer.decode(ids)
+                for again, ids in found.windows.spans(int(window))
+            )
+            where = f"step {found.windows.steps[window]:,}, {found.windows.document(int(window))}"
+            lines.append(f"  {found.of(measure)[window]:+.3g}  ({where})  {' '.join(text.split())}")
+    return "\n".join(lines)
+
+
+def _checked(checked: InfluenceCheck) -> str:
+    rows = [("measure", "rank correlation with retraining", "95%", "TracIn", "95%", "difference, 95%")]
+    for name in checked.measures:
+        intervals = (checked.interval(name), checked.tracin_interval(name), checked.difference_interval(name))
+        own, tracin, difference = (f"{low:+.2f} to {high:+.2f}" for low, high in intervals)
+        both = (f"{checked.correlation(name):+.2f}", f"{checked.tracin_correlation(name):+.2f}")
+        rows.append((name, both[0], own, both[1], tracin, difference))
+    about = f"Of {several(checked.found.shape[1], 'retraining')} without a random {checked.drop:.0%} of the windows:"
+    return f"{about}\n\n{table(rows)}"
+
+
+def _frame(frame: pd.DataFrame) -> str:
+    return table([tuple(map(str, frame.columns)), *(tuple(map(_cell, row)) for row in frame.itertuples(index=False))])
+
+
+def _cell(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value:+.4g}" if isinstance(value, float) else f"{value:,}"
