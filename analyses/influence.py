@@ -2,8 +2,8 @@
 
     python -m analyses.influence RECIPE ... --corpus dir:PATH --out DIR [--seeds 0 1 2] [--page docs/influence.md]
 
-Each run is trained, and three measures of its end are taken: the induction score of its best head, the loss on held-out
-text that comes twice, and the previous-token score of its best head. Of these the influence of every window is found
+Each run is trained, and two measures of its end are taken: the loss on held-out text that comes twice, and the induction
+score of its best head. Of these the influence of every window is found
 (`aotlens.dynamics.influence`), its order is checked by 40 retrainings without a random tenth of the windows, and the
 1.5% most helpful and most harmful windows are left out, beside random windows of the same steps. What is done is
 kept in DIR; a second call goes on. A run takes some 20 minutes of two cores.
@@ -17,11 +17,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import joblib
-import numpy as np
 import torch
 
-from analyses._claims import markdown, parser
-from analyses._outcomes import ROOT, of_run
+from analyses._claims import parser
 from aotlens.conventions import head_name
 from aotlens.dynamics import (
     Influence,
@@ -53,11 +51,9 @@ def study(run: RecipeRun, name: str, out: Path) -> tuple[Influence, InfluenceChe
 
     def first() -> Influence:
         scores = motif_scores(run.train(), n_sequences=16, half_length=31)
-        measures = ["repeated_text_loss"]
-        for motif in ("induction", "previous_token"):
-            best = scores.best(motif)
-            assert best is not None
-            measures.append(f"{motif} {head_name(best[0])}")
+        best = scores.best("induction")
+        assert best is not None
+        measures = ["repeated_text_loss", f"induction {head_name(best[0])}"]
         print(name, measures, flush=True)
         return influence(run, measures, folder=out / "states", progress=_progress(name))
 
@@ -68,7 +64,7 @@ def study(run: RecipeRun, name: str, out: Path) -> tuple[Influence, InfluenceChe
     checked = made(out / f"{name}-check.safetensors", InfluenceCheck, lambda: check_influence(run, found, n=40))
     print(name, checked, flush=True)
     removed = made(
-        out / f"{name}-removal.safetensors", Removal, lambda: remove_windows(run, found, induction, n_random=8)
+        out / f"{name}-removal.safetensors", Removal, lambda: remove_windows(run, found, induction, n_random=6)
     )
     print(name, removed, flush=True)
     assert isinstance(checked, InfluenceCheck) and isinstance(removed, Removal)

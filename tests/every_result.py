@@ -60,7 +60,7 @@ def every_result() -> Iterator[Any]:
     change = dynamics.change_point(range(20), rises, n_random=19)
     yield from (change, dynamics.order_of_events({"a": [change, change], "b": [change, change]}))
     yield dynamics.ledger([model, model], tokens)
-    yield from _of_influence()
+    yield from _of_influence(tokenizer)
     yield dynamics.OverTraining(run="r", analysis="a", steps=steps, tokens=steps, results=(measures, measures))
     yield denoise.head_asymmetry(model, tokens, every=2, n_draws=2)
     yield denoise.audit(model, torch.randint(279, (2, 12), generator=torch.Generator().manual_seed(0)), n_draws=2)
@@ -72,7 +72,7 @@ def every_result() -> Iterator[Any]:
     yield sweep_status(folder)
 
 
-def _of_influence() -> Iterator[Any]:
+def _of_influence(tokenizer: Tokenizer) -> Iterator[Any]:
     rng = np.random.default_rng(0)
     windows = dynamics.Windows(
         steps=np.repeat(np.arange(9), 4), documents=rng.integers(-1, 2, 36), offsets=rng.integers(0, 90_000, 36),
@@ -83,7 +83,7 @@ def _of_influence() -> Iterator[Any]:
         run="r", measures=("loss", "induction 1.0"), values=np.array([4.0, 0.5]), windows=windows, per_token=per_token,
         undone=1e-12, replayed=None, eps_root=0.0, dtype="float32",
     )  # fmt: skip
-    yield from (windows, found, dynamics.influence_properties(found))
+    yield from (windows, found, dynamics.influence_properties(found), dynamics.influential_windows(found, tokenizer, 2))
     subsets = np.random.default_rng(1).normal(size=(3, 2, 6))
     yield dynamics.InfluenceCheck(
         run="r", measures=("loss", "induction 1.0"), drop=0.1, seed=0, predicted=subsets[0], tracin=subsets[1],

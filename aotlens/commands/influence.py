@@ -14,7 +14,6 @@ from aotlens.commands.shared import (
     Force,
     TokenBar,
     check_csv,
-    check_out,
     print_text,
     several,
     table,
@@ -24,8 +23,7 @@ from aotlens.commands.shared import (
 if TYPE_CHECKING:
     import pandas as pd
 
-    from aotlens.data import Tokenizer
-    from aotlens.dynamics import Influence, InfluenceCheck
+    from aotlens.dynamics import Influence, InfluenceCheck, InfluentialWindows, RecipeRun
 
 #: Documents of either end that are printed.
 _N_DOCUMENTS = 5
@@ -54,28 +52,25 @@ def influence_command(
         float,
         typer.Option(min=0, max=0.5, metavar="SHARE", help="Retrain without this share of either end."),
     ] = 0.0,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Keep the influences as NAME.safetensors."),
-    ] = None,
     csv: Csv = None,
+    again: Annotated[bool, typer.Option("--again", help="Find again what is kept beside the checkpoint.")] = False,
     force: Force = False,
 ) -> None:
     """Find dM/dw of every training window for measures M of a trained model, through every step of AdamW.
 
-    Training is replayed and then run backwards, on the CPU: 8 times as long as training for two measures. What was
-    begun is kept under $AOTLENS_HOME, so that a call after an interruption goes on.
+    Training is replayed and then run backwards, on the CPU: 8 times as long as training for two measures. A call after
+    an interruption goes on. What is found is kept beside the checkpoint, where the page Training and a second call of
+    the same measures and steps read it.
     """
-    from aotlens.dynamics import check_influence, influence, influence_properties, recipe_run, remove_windows
+    from aotlens.checkpoints import find_checkpoint
+    from aotlens.dynamics import check_influence, influence_properties, recipe_run, remove_windows
+    from aotlens.dynamics.influence_files import check_path, influential_windows
 
     check_csv(csv, force)
-    if out is not None:
-        check_out(out, force)
-    followed = recipe_run(run, corpus)
-    with TokenBar("steps", lines=True) as bar:
-        found = influence(followed, measure, steps=steps, progress=bar)
-    if out is not None:
-        found.save(out)
+    info = find_checkpoint(run)
+    followed = recipe_run(info, corpus)
+    assert info.path is not None
+    found = _found(followed, info.path, measure, steps, again)
     if csv is not None:
         write_csv(found.to_frame(), csv)
     print_text(_about(found))
@@ -84,17 +79,42 @@ def influence_command(
         print_text(f"{influence_properties(found, name).headline}.\n")
         print_text(_documents(found, name))
         if top:
-            print_text(f"\n{_windows(found, name, top, followed.objective.data.tokenizer)}")
+            print_text(f"\n{_windows(influential_windows(found, followed.objective.data.tokenizer, top, name))}")
     print_text(f"\n{_frame(found.by_class())}")
     if check:
         with TokenBar("retrainings", lines=True) as bar:
             checked = check_influence(followed, found, n=max(2, check), progress=bar)
+        checked.save(check_path(info.path))
         print_text(f"\n{_checked(checked)}")
     if remove:
         for name in found.measures:
             with TokenBar("retrainings", lines=True) as bar:
                 removed = remove_windows(followed, found, name, top=remove, progress=bar)
             print_text(f"\n{removed.headline}.")
+
+
+def _found(run: RecipeRun, checkpoint: Path, measures: list[str], steps: int | None, again: bool) -> Influence:
+    """What is kept of these measures and steps, or else what is found now, which is kept."""
+    from aotlens.dynamics import influence, stored_influence
+    from aotlens.dynamics.influence_check import require_same_run
+    from aotlens.dynamics.influence_files import check_path, influence_path
+    from aotlens.dynamics.influence_measures import as_measures
+
+    path = influence_path(checkpoint)
+    if path.is_file() and not again:
+        kept = stored_influence(checkpoint)
+        require_same_run(run, kept)
+        if kept.measures != tuple(as_measures(measures, run)) or kept.n_steps != (steps or run.n_steps):
+            raise ValueError(
+                f"{path}: there are influences on {', '.join(kept.measures)} of {kept.n_steps:,} steps; give these, or "
+                "--again to replace them."
+            )
+        return kept
+    with TokenBar("steps", lines=True) as bar:
+        found = influence(run, measures, steps=steps, progress=bar)
+    found.save(path)
+    check_path(checkpoint).unlink(missing_ok=True)  # of other influences
+    return found
 
 
 def _about(found: Influence) -> str:
@@ -129,18 +149,13 @@ def _documents(found: Influence, measure: str) -> str:
     return _frame(frame)
 
 
-def _windows(found: Influence, measure: str, top: int, tokenizer: Tokenizer) -> str:
-    """The windows at both ends as text, what stands earlier in the window in brackets."""
+def _windows(ends: InfluentialWindows) -> str:
     lines = []
-    for title, ends in (("Most helpful", found.helpful(top, measure)), ("Most harmful", found.harmful(top, measure))):
+    for helps, title in ((True, "Most helpful"), (False, "Most harmful")):
         lines.append(f"{title} windows, [what comes again] in brackets:")
-        for window in ends:
-            text = "".join(
-                f"[{tokenizer.decode(ids)}]" if again else tokenizer.decode(ids)
-                for again, ids in found.windows.spans(int(window))
-            )
-            where = f"step {found.windows.steps[window]:,}, {found.windows.document(int(window))}"
-            lines.append(f"  {found.of(measure)[window]:+.3g}  ({where})  {' '.join(text.split())}")
+        for place in [place for place, each in enumerate(ends.helps) if each == helps]:
+            where = f"step {ends.steps[place]:,}, {ends.documents[place]}"
+            lines.append(f"  {ends.influences[place]:+.3g}  ({where})  {' '.join(ends.texts[place].split())}")
     return "\n".join(lines)
 
 

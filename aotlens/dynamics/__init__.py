@@ -11,6 +11,7 @@ adamw.py          AdamW's step, the step undone, and its derivative
 influence.py      the derivative of a measure of the end with respect to every window (influence_measures.py, its
                   result influence_result.py)
 influence_properties.py  which properties of windows predict their influence
+influence_files.py  influences that are kept beside a checkpoint, and their windows as text
 retraining.py     training again with other windows; influence_check.py, whether influences order that
 """
 
@@ -20,6 +21,7 @@ from aotlens.dynamics.events import ChangePoint, EventOrder, change_point, half_
 from aotlens.dynamics.film import Measures, film, film_curves, measure_model
 from aotlens.dynamics.influence import influence
 from aotlens.dynamics.influence_check import InfluenceCheck, Removal, check_influence, remove_windows
+from aotlens.dynamics.influence_files import InfluentialWindows, influential_windows, stored_check, stored_influence
 from aotlens.dynamics.influence_properties import InfluenceProperties, influence_properties
 from aotlens.dynamics.influence_result import Influence, Windows
 from aotlens.dynamics.ledger import Ledger, ledger
@@ -33,6 +35,7 @@ __all__ = [
     "Influence",
     "InfluenceCheck",
     "InfluenceProperties",
+    "InfluentialWindows",
     "Ledger",
     "Measures",
     "OverTraining",
@@ -47,6 +50,7 @@ __all__ = [
     "half_way",
     "influence",
     "influence_properties",
+    "influential_windows",
     "ledger",
     "measure_model",
     "order_of_events",
@@ -54,4 +58,6 @@ __all__ = [
     "recipe_run",
     "remove_windows",
     "retrain",
+    "stored_check",
+    "stored_influence",
 ]

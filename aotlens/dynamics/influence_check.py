@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import joblib
 import numpy as np
 import torch
 from jaxtyping import Float64, Int64
@@ -251,19 +252,25 @@ def _of(
 ) -> tuple[RecipeRun, dict[str, Measure]]:
     """The run and the measures of an influence."""
     followed = recipe_run(run, corpus)
-    own = followed.sizes[: influence.n_steps].sum()
-    last = influence.n_steps - 1
-    begins = influence.windows.starts[influence.windows.steps == last][0]
-    if own != len(influence.windows) or not np.array_equal(
-        influence.windows.tokens[begins:], followed.rows(last).numpy().ravel()
-    ):
-        raise ValueError(f"influence: of {influence.run}, whose windows are not those of {followed.recipe.name}.")
+    require_same_run(followed, influence)
     chosen = as_measures(list(influence.measures) if measures is None else measures, followed)
     if tuple(chosen) != influence.measures:
         raise ValueError(
             f"measures: expected the influence's, {', '.join(influence.measures)}; got {', '.join(chosen)}."
         )
     return followed, chosen
+
+
+def require_same_run(run: RecipeRun, influence: Influence) -> None:
+    """Raises `ValueError` for an influence of other windows than the run's."""
+    last = influence.n_steps - 1
+    begins = influence.windows.starts[influence.windows.steps == last][0]
+    if (
+        last >= run.n_steps
+        or run.sizes[: last + 1].sum() != len(influence.windows)
+        or not np.array_equal(influence.windows.tokens[begins:], run.rows(last).numpy().ravel())
+    ):
+        raise ValueError(f"influence: of {influence.run}, whose windows are not those of {run.recipe.name}.")
 
 
 def _draw(rng: np.random.Generator, count: int, steps: Int64[np.ndarray, " window"]) -> Int64[np.ndarray, " dropped"]:
@@ -310,28 +317,39 @@ def _tracin(
     run: RecipeRun, measures: Mapping[str, Measure], influence: Influence, n_snapshots: int
 ) -> Float64[np.ndarray, "measure window"]:
     """−Σ η ∇M · (∇ℓ_i − their mean over the step's windows) over snapshots, of every window."""
-    total = np.zeros(influence.per_window.shape)
     n_steps = influence.n_steps
-    moments = set(np.linspace(0, n_steps, n_snapshots + 1).round().astype(int)[1:].tolist())
+    moments = np.linspace(0, n_steps, n_snapshots + 1).round().astype(int)[1:].tolist()
+    jobs = []
 
     def at(step: int, model: AttentionOnlyTransformer) -> None:
-        if step not in moments:
-            return
-        rate = run.rate(min(step, n_steps - 1))
-        parameters = list(model.parameters())
-        gradients = []
-        for measure in measures.values():
-            found = torch.autograd.grad(measure(model), parameters, allow_unused=True)
-            gradients.append([torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)])
-        for other in range(n_steps):
-            products = _along(run, model, run.rows(other), gradients)
-            total[:, run.windows(other)] -= rate * (products - products.mean(1, keepdims=True))
+        if step in moments:
+            weights = {name: each.detach().clone() for name, each in model.named_parameters()}
+            jobs.append(joblib.delayed(_products)(run, measures, n_steps, min(step, n_steps - 1), weights))
 
+    run.train(steps=n_steps, at=at)
+    found: np.ndarray = sum(joblib.Parallel(prefer="threads")(jobs))
+    return found
+
+
+def _products(
+    run: RecipeRun, measures: Mapping[str, Measure], n_steps: int, step: int, weights: dict[str, Tensor]
+) -> Float64[np.ndarray, "measure window"]:
+    """One snapshot's part."""
+    model = run.model()
+    model.load_state_dict(weights, strict=False)
+    parameters = list(model.parameters())
+    directions = []
+    for measure in measures.values():
+        found = torch.autograd.grad(measure(model), parameters, allow_unused=True)
+        directions.append([torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)])
+    parts = []
     with warnings.catch_warnings():
         # PyTorch scripts what its forward mode needs, by a function that it warns of.
         warnings.filterwarnings("ignore", "`torch.jit.script", DeprecationWarning)
-        run.train(steps=n_steps, at=at)
-    return total
+        for other in range(n_steps):
+            products = _along(run, model, run.rows(other), directions)
+            parts.append(products - products.mean(1, keepdims=True))
+    return -run.rate(step) * np.concatenate(parts, axis=1)
 
 
 def _along(

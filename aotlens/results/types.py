@@ -57,6 +57,7 @@ _TYPES = {
     "dynamics.events": "ChangePoint EventOrder",
     "dynamics.film": "Measures",
     "dynamics.influence_check": "InfluenceCheck Removal",
+    "dynamics.influence_files": "InfluentialWindows",
     "dynamics.influence_properties": "InfluenceProperties",
     "dynamics.influence_result": "Influence Windows",
     "dynamics.ledger": "Ledger",

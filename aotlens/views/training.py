@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from aotlens.conventions import as_head
-from aotlens.views.calls import Call, Load, call, make
+from aotlens.views.calls import Call, Load, call, make, stamp_of
 from aotlens.views.family import Choice, Family, TextParameter, first_token
 from aotlens.views.view import About, View
 
 if TYPE_CHECKING:
     from aotlens.checkpoints import CheckpointInfo
-    from aotlens.dynamics import Ledger, OverTraining
+    from aotlens.dynamics import Influence, InfluenceCheck, InfluentialWindows, Ledger, OverTraining
 
 TEXT = "Mr. Darcy met Elizabeth. Then Mr. Darcy met Elizabeth again, and Mr. Darcy said nothing."
 
@@ -47,6 +48,10 @@ class Chosen:
     measure: str
     step: str
     head: str
+    influence: str
+    """The measure whose most helpful and harmful windows are shown."""
+    folder: Path | None = None
+    """Of the checkpoint."""
 
     @property
     def run(self) -> Call:
@@ -69,7 +74,7 @@ def steps_of(info: CheckpointInfo) -> list[int]:
 def _values(info: CheckpointInfo, **chosen: Any) -> Chosen:
     if chosen["head"]:
         as_head(chosen["head"], SimpleNamespace(n_layers=info.model["n_layers"], n_heads=info.model["n_heads"]))
-    return Chosen(checkpoint=info.name, model=info.model, start=first_token(info), **chosen)
+    return Chosen(checkpoint=info.name, model=info.model, start=first_token(info), folder=info.path, **chosen)
 
 
 def _film(chosen: Chosen) -> Call:
@@ -81,6 +86,67 @@ def _ledger(chosen: Chosen) -> Call:
     sizes = int(chosen.model["d_vocab"]), N_SEQUENCES, chosen.half_length
     tokens = make("aotlens.data.repeated_random_tokens", *sizes, 1, eot_id=chosen.start).named("tokens")
     return call("aotlens.dynamics.ledger", chosen.run, tokens)
+
+
+def _kept_at(chosen: Chosen, kind: str) -> Path | None:
+    """Where the influences of the run, or their check, are kept; None where they are not."""
+    from aotlens.dynamics.influence_files import check_path, influence_path
+
+    path = None if chosen.folder is None else {"influence": influence_path, "check": check_path}[kind](chosen.folder)
+    return path if path is not None and path.is_file() else None
+
+
+def _kept(chosen: Chosen, kind: str) -> Call:
+    """What was kept beside the checkpoint, as it is now."""
+    path = _kept_at(chosen, kind)
+    stamp = 0 if path is None else stamp_of(str(path.stat().st_mtime_ns))
+    folder = Load(chosen.checkpoint).part("card").part("path")
+    return make(f"aotlens.dynamics.stored_{kind}", folder).named(kind).stamped(stamp)
+
+
+def _windows(chosen: Chosen) -> Call:
+    tokenizer = Load(chosen.checkpoint).part("tokenizer")
+    measure = {"measure": chosen.influence} if chosen.influence else {}
+    return call("aotlens.dynamics.influential_windows", _kept(chosen, "influence"), tokenizer, **measure)
+
+
+def _no_influence(chosen: Chosen) -> str | None:
+    if _kept_at(chosen, "influence"):
+        return None
+    return (
+        "No influences are kept beside this checkpoint. Find them, in some ten times as long as it was trained: "
+        f'aotlens influence {chosen.checkpoint} --corpus SPEC --measure "induction 1.0"'
+    )
+
+
+def _no_check(chosen: Chosen) -> str | None:
+    if _kept_at(chosen, "check"):
+        return None
+    return _no_influence(chosen) or (
+        "These influences were not checked by retraining. Call aotlens influence again with --check 40."
+    )
+
+
+def _says_influence(chosen: Chosen, result: Influence) -> str:
+    shares = ", ".join(f"{share:.0%}" for share in result.first_step_share)
+    return (
+        f"{result.headline[0].upper()}{result.headline[1:]}. Step 0, whose step of AdamW takes signs, is left out: it "
+        f"has {shares} of all. Checks: Σ over a batch {result.batch_residual:.1e} of its norm; states undone to "
+        f"{result.undone:.1e}."
+    )
+
+
+def _says_windows(chosen: Chosen, result: InfluentialWindows) -> str:
+    return f"{result.headline[0].upper()}{result.headline[1:]}. What stands earlier in a window is in [brackets]."
+
+
+def _says_check(chosen: Chosen, result: InfluenceCheck) -> str:
+    differences = ", ".join(
+        f"{name} {low:+.2f} to {high:+.2f}"
+        for name in result.measures
+        for low, high in [result.difference_interval(name)]
+    )
+    return f"{result.headline[0].upper()}{result.headline[1:]}. Difference from TracIn, 95%: {differences}."
 
 
 def _says_film(chosen: Chosen, result: OverTraining) -> str:
@@ -140,16 +206,61 @@ LEDGER = View(
     picks="step = customdata; head = name",
 )
 
+INFLUENCE = View(
+    name="influence",
+    title="Which steps taught it",
+    about=About(
+        text="The derivative of a measure at the end of training with respect to the weight of every training window, "
+        "through every step of AdamW: here the sum of its sizes over the windows of each step, as a share. Of a loss a "
+        "negative influence helps, of any other measure a positive one. Leaving a window out changes the measure by "
+        "minus its influence to first order: the order is to be trusted, the sizes are not.",
+        formula="dM/dw_i, loss of a step = Σ w_i ℓ_i ÷ Σ w_i, at w = 1",
+        source="Ilyas and Engstrom, MAGIC: Near-Optimal Data Attribution for Deep Learning (2025)",
+    ),
+    call=lambda chosen: _kept(chosen, "influence"),
+    missing=_no_influence,
+    caption=_says_influence,
+    file=lambda chosen: f"training-{chosen.checkpoint}-influence",
+)
+WINDOWS = View(
+    name="windows",
+    title="Which windows taught it",
+    about=About(
+        text="The training windows that helped the measure most, and those that harmed it most, as text, with the "
+        "document in which they begin. Compare windows with others of their step: influences of a step sum to 0."
+    ),
+    call=_windows,
+    missing=_no_influence,
+    caption=_says_windows,
+    file=lambda chosen: f"training-{chosen.checkpoint}-windows",
+    pictured=False,
+)
+CHECK = View(
+    name="check",
+    title="Does retraining confirm it?",
+    about=About(
+        text="The run made again without random subsets of its windows: the change that influences predict, the change "
+        "that was found, and what TracIn predicts from products of gradients at ten snapshots. Each point is a "
+        "retraining; the interval is a bootstrap over them.",
+        source="Pruthi et al., Estimating Training Data Influence by Tracing Gradient Descent (2020): TracIn",
+    ),
+    call=lambda chosen: _kept(chosen, "check"),
+    missing=_no_check,
+    caption=_says_check,
+    file=lambda chosen: f"training-{chosen.checkpoint}-check",
+)
+
 FAMILY = Family(
     name="training",
     about="How did the heads form while the model was trained?",
-    views=(FILM, LEDGER),
+    views=(FILM, LEDGER, INFLUENCE, WINDOWS, CHECK),
     values=_values,
     parameters={
         "text": TextParameter("Text", TEXT, lines=3),
         "measure": Choice("Measure", MEASURES),
         "step": TextParameter("Step of the maps", "", most=9, blank="the last"),
         "head": TextParameter("Head of the large map", "", most=9, blank="the clearest"),
+        "influence": TextParameter("Influence of windows on", "", most=60, blank="the first measure"),
     },
     reads=lambda info: (
         (info.model.get("read_in", "tokens"), info.model.get("read_out", "tokens")) == ("tokens", "tokens")

@@ -8,12 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from aotlens.checkpoints import find_checkpoint
 from aotlens.cli import main
-from aotlens.dynamics import Influence, influence, recipe_run
-from aotlens.results import load
+from aotlens.dynamics import influence, recipe_run, stored_influence
 from aotlens.train import OBJECTIVES, train
+from aotlens.views.training import CHECK, FAMILY, INFLUENCE, WINDOWS
 from tests.dynamics.small_runs import recipe, text
-from tests.messages import says
+from tests.messages import refused, says
 
 
 @pytest.fixture(scope="module")
@@ -22,13 +23,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     folder = tmp_path_factory.mktemp("influence")
     spec = text(folder / "texts")
     chosen = recipe(steps=20, snapshots=[0, 8, 20])
-    train(chosen, OBJECTIVES["next_token"].prepare(chosen, spec), folder / "small", device="cpu")
-    return folder / "small", spec
+    train(chosen, OBJECTIVES["next_token"].prepare(chosen, spec), folder / "checkpoints" / "small", device="cpu")
+    return folder / "checkpoints" / "small", spec
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AOTLENS_HOME", str(tmp_path / "home"))
+def home(trained: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AOTLENS_HOME", str(trained[0].parents[1]))
 
 
 def called(*options: object) -> int:
@@ -37,22 +38,51 @@ def called(*options: object) -> int:
     return int(ended.value.code or 0)
 
 
-def test_influences_are_printed_and_kept(trained, tmp_path, capsys):
+def test_influences_are_printed_kept_and_shown(trained, tmp_path, capsys):
     folder, spec = trained
-    out, csv = tmp_path / "found.safetensors", tmp_path / "windows.csv"
-    options = ["--corpus", spec, "--measure", "induction 1.0", "--measure", "loss", "--top", 2, "--check", 4]
-    assert called(folder, *options, "--remove", 0.05, "--out", out, "--csv", csv) == 0
+    csv = tmp_path / "windows.csv"
+    shown = FAMILY.chosen(find_checkpoint(folder))
+    for view in (INFLUENCE, WINDOWS, CHECK):
+        with refused("aotlens influence small --corpus SPEC"):
+            view.result(shown)
+    options = ["--corpus", spec, "--measure", "induction 1.0", "--measure", "loss", "--top", 2]
+    assert called(folder, *options, "--csv", csv) == 0
     printed = capsys.readouterr().out
-    kept = load(out, Influence)
+    kept = stored_influence(folder)
     expected = influence(recipe_run(folder, spec), ["induction 1.0", "loss"], folder=tmp_path / "states")
     np.testing.assert_allclose(kept.per_token, expected.per_token, rtol=1e-3, atol=1e-9)
     assert len(pd.read_csv(csv)) == 120
     # The run that was trained is the one that is replayed, but for ε in the root.
     assert kept.replayed is not None and kept.replayed < 0.05
     says(printed, "120 windows of 20 steps", f"{kept.values[0]:.4g}", "Most helpful windows", "repeated bigram")
-    says(printed, "Of 4 retrainings without a random 10% of the windows", "TracIn", "without the 5.0% most helpful")
     window = int(kept.helpful(1, "loss")[0])
-    says(printed, f"{kept.of('loss')[window]:+.3g}  (step {kept.windows.steps[window]}")
+    where = f"(step {kept.windows.steps[window]}, {kept.windows.document(window)})"
+    says(printed, f"{kept.of('loss')[window]:+.3g}  {where}")
+    with refused("--check 40"):
+        CHECK.result(shown)
+    # Again: what is kept is read, and checked.
+    assert called(folder, *options, "--check", 4) == 0
+    printed = capsys.readouterr()
+    assert "40 steps" not in printed.err
+    says(printed.out, "Of 4 retrainings without a random 10% of the windows", "TracIn")
+    for view in (INFLUENCE, CHECK):
+        result = view.result(shown)
+        assert view.figure(shown, result).data and view.caption(shown, result) and "stored_" in view.python(shown)
+    shown = FAMILY.chosen(find_checkpoint(folder), influence="loss")
+    ends = WINDOWS.result(shown)
+    assert ends.windows[0] == window and ends.helps == (True,) * 10 + (False,) * 10
+    assert ends.documents[0] == kept.windows.document(window)
+    plain = ends.texts[0].replace("[", "").replace("]", "")
+    tokenizer = recipe_run(folder, spec).objective.data.tokenizer
+    assert plain == "".join(tokenizer.decode(ids) for _, ids in kept.windows.spans(window))
+    # Others are not written over.
+    assert called(folder, "--corpus", spec, "--measure", "loss") == 2
+    says(capsys.readouterr().err, "induction 1.0, loss", "--again")
+    assert called(folder, "--corpus", spec, "--measure", "loss", "--again", "--top", 0, "--remove", 0.05) == 0
+    says(capsys.readouterr().out, "without the 5.0% most helpful")
+    assert stored_influence(folder).measures == ("loss",)
+    with refused("--check 40"):
+        CHECK.result(FAMILY.chosen(find_checkpoint(folder)))
 
 
 def test_the_replay_without_eps_root_is_the_run(trained, tmp_path):

@@ -1,0 +1,106 @@
+"""Influences beside the checkpoint of their run, and the windows at their ends as text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from aotlens.conventions import require_whole
+from aotlens.dynamics.influence_check import InfluenceCheck
+from aotlens.dynamics.influence_result import Influence
+from aotlens.results import Result, load
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from aotlens.data import Tokenizer
+
+
+def influence_path(checkpoint: str | Path) -> Path:
+    """Where the influences of the run that trained the checkpoint in this folder are kept."""
+    return Path(checkpoint).with_name(f"{Path(checkpoint).name}.influence.safetensors")
+
+
+def check_path(checkpoint: str | Path) -> Path:
+    """Where their check by retraining is kept."""
+    return Path(checkpoint).with_name(f"{Path(checkpoint).name}.influence-check.safetensors")
+
+
+def stored_influence(checkpoint: str | Path) -> Influence:
+    """The influences that `aotlens influence` kept beside a checkpoint's folder. Raises `ValueError` for none."""
+    found: Influence = load(influence_path(checkpoint), Influence, what="the influences of a run")
+    return found
+
+
+def stored_check(checkpoint: str | Path) -> InfluenceCheck:
+    """The check that `aotlens influence --check` kept beside it. Raises `ValueError` for none."""
+    found: InfluenceCheck = load(check_path(checkpoint), InfluenceCheck, what="the check of influences")
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class InfluentialWindows(Result):
+    """The windows that helped a measure most and those that harmed it most, as text."""
+
+    run: str
+    measure: str
+    windows: Int64[np.ndarray, " end"]
+    """The most helpful first, then the most harmful."""
+    helps: tuple[bool, ...]
+    influences: Float64[np.ndarray, " end"]
+    steps: Int64[np.ndarray, " end"]
+    documents: tuple[str, ...]
+    texts: tuple[str, ...]
+    """Without the window's first token; what stands earlier in the window is in brackets: a [repeated] span."""
+
+    @property
+    def headline(self) -> str:
+        return (
+            f"the most helpful window for {self.measure} has influence {self.influences[0]:+.3g} "
+            f"(step {self.steps[0]:,}, {self.documents[0]})"
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a window: window, helps, influence, step, document, text."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "window": self.windows,
+                "helps": ["most helpful" if each else "most harmful" for each in self.helps],
+                "influence": self.influences,
+                "step": self.steps,
+                "document": list(self.documents),
+                "text": list(self.texts),
+            }
+        )
+
+
+def influential_windows(
+    influence: Influence, tokenizer: Tokenizer, n: int = 10, measure: str | None = None
+) -> InfluentialWindows:
+    """The n most helpful and the n most harmful windows after step 0, with the repeated spans marked.
+
+    Raises `ValueError` for an unknown measure (the influence's first is taken unless told).
+    """
+    n, name = require_whole("n", n, 1), influence.measures[influence.place(measure)]
+    ends = [influence.helpful(n, name), influence.harmful(n, name)]
+    chosen = np.concatenate(ends)
+    windows = influence.windows
+    return InfluentialWindows(
+        run=influence.run, measure=name, windows=chosen, helps=tuple(end == 0 for end in (0, 1) for _ in ends[end]),
+        influences=influence.of(name)[chosen], steps=windows.steps[chosen],
+        documents=tuple(windows.document(int(window)) for window in chosen),
+        texts=tuple(_text(influence, tokenizer, int(window)) for window in chosen),
+    )  # fmt: skip
+
+
+def _text(influence: Influence, tokenizer: Tokenizer, window: int) -> str:
+    return "".join(
+        f"[{tokenizer.decode(ids)}]" if again else tokenizer.decode(ids)
+        for again, ids in influence.windows.spans(window)
+    )
