@@ -54,8 +54,16 @@ class InfluentialWindows(Result):
     influences: Float64[np.ndarray, " end"]
     steps: Int64[np.ndarray, " end"]
     documents: tuple[str, ...]
-    texts: tuple[str, ...]
-    """Without the window's first token; what stands earlier in the window is in brackets: a [repeated] span."""
+    pieces: tuple[tuple[str, ...], ...]
+    """Each window's text without its first token, in pieces: in turn what is new in the window, and what stands earlier
+    in it. The first may be empty."""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Each window's text, what stands earlier in the window in brackets: a [repeated] span."""
+        return tuple(
+            "".join(f"[{piece}]" if place % 2 else piece for place, piece in enumerate(each)) for each in self.pieces
+        )
 
     @property
     def headline(self) -> str:
@@ -95,12 +103,10 @@ def influential_windows(
         run=influence.run, measure=name, windows=chosen, helps=tuple(end == 0 for end in (0, 1) for _ in ends[end]),
         influences=influence.of(name)[chosen], steps=windows.steps[chosen],
         documents=tuple(windows.document(int(window)) for window in chosen),
-        texts=tuple(_text(influence, tokenizer, int(window)) for window in chosen),
+        pieces=tuple(_pieces(influence, tokenizer, int(window)) for window in chosen),
     )  # fmt: skip
 
 
-def _text(influence: Influence, tokenizer: Tokenizer, window: int) -> str:
-    return "".join(
-        f"[{tokenizer.decode(ids)}]" if again else tokenizer.decode(ids)
-        for again, ids in influence.windows.spans(window)
-    )
+def _pieces(influence: Influence, tokenizer: Tokenizer, window: int) -> tuple[str, ...]:
+    spans = influence.windows.spans(window)
+    return (*([""] if spans[0][0] else []), *(tokenizer.decode(ids) for _, ids in spans))

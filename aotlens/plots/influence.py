@@ -8,11 +8,11 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from aotlens.plots.colours import INK, LINES, Theme, base_layout
+from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET, Theme, base_layout
 from aotlens.plots.labels import plotly_text
 
 if TYPE_CHECKING:
-    from aotlens.dynamics import Influence, InfluenceCheck, InfluenceProperties, Removal, Retrained
+    from aotlens.dynamics import Influence, InfluenceCheck, InfluenceProperties, InfluentialWindows, Removal, Retrained
 
 
 def influence_steps(result: Influence, *, log: bool = False, theme: Theme = "light") -> go.Figure:
@@ -30,6 +30,37 @@ def influence_steps(result: Influence, *, log: bool = False, theme: Theme = "lig
     figure.update_yaxes(title_text="share of the influence", tickformat=".1%", rangemode="tozero")
     figure.update_layout(legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"}, showlegend=True)
     return figure
+
+
+def window_table(result: InfluentialWindows, *, theme: Theme = "light") -> go.Figure:
+    """The windows at both ends as text; what stands earlier in a window is bold."""
+    columns = {
+        "": ["helps" if helps else "harms" for helps in result.helps],
+        "influence": [f"{value:+.3g}" for value in result.influences],
+        "step": [f"{step:,}" for step in result.steps],
+        "document": [plotly_text(name) for name in result.documents],
+        "text": [
+            "".join(f"<b>{_shown(piece)}</b>" if place % 2 else _shown(piece) for place, piece in enumerate(pieces))
+            for pieces in result.pieces
+        ],
+    }
+    figure = go.Figure(layout=base_layout(theme))
+    cell = {
+        "align": "left",
+        "fill": {"color": BACKGROUND[theme]},
+        "line": {"color": QUIET[theme]},
+        "font": {"color": INK[theme]},
+    }
+    figure.add_table(
+        columnwidth=[1.2, 1.8, 1.1, 3.6, 9], header={"values": [*columns], **cell},
+        cells={"values": [*columns.values()], "height": 22, **cell},
+    )  # fmt: skip
+    return figure
+
+
+def _shown(piece: str) -> str:
+    """Text in one line."""
+    return plotly_text(piece.replace("\n", "↵"))
 
 
 def check_points(result: InfluenceCheck, *, theme: Theme = "light") -> go.Figure:

@@ -28,7 +28,14 @@ from aotlens.plots.display import NotebookFigure
 from aotlens.plots.distillation import compared_distillations, distillation, substitution
 from aotlens.plots.gallery import pattern_gallery
 from aotlens.plots.head_points import head_points
-from aotlens.plots.influence import check_points, influence_steps, property_points, removal_lines, retrained_lines
+from aotlens.plots.influence import (
+    check_points,
+    influence_steps,
+    property_points,
+    removal_lines,
+    retrained_lines,
+    window_table,
+)
 from aotlens.plots.kinds import verdicts
 from aotlens.plots.labels import plotly_text
 from aotlens.plots.layered import LayeredLink, layered_graph
@@ -247,6 +254,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.denoise.one_layer.Landscape": loss_landscape,
     "aotlens.dynamics.influence_check.InfluenceCheck": check_points,
     "aotlens.dynamics.influence_check.Removal": removal_lines,
+    "aotlens.dynamics.influence_files.InfluentialWindows": window_table,
     "aotlens.dynamics.influence_properties.InfluenceProperties": property_points,
     "aotlens.dynamics.influence_result.Influence": influence_steps,
     "aotlens.dynamics.ledger.Ledger": ledger_areas,

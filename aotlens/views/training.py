@@ -48,7 +48,7 @@ class Chosen:
     measure: str
     step: str
     head: str
-    influence: str
+    influence_on: str
     """The measure whose most helpful and harmful windows are shown."""
     folder: Path | None = None
     """Of the checkpoint."""
@@ -106,7 +106,7 @@ def _kept(chosen: Chosen, kind: str) -> Call:
 
 def _windows(chosen: Chosen) -> Call:
     tokenizer = Load(chosen.checkpoint).part("tokenizer")
-    measure = {"measure": chosen.influence} if chosen.influence else {}
+    measure = {"measure": chosen.influence_on} if chosen.influence_on else {}
     return call("aotlens.dynamics.influential_windows", _kept(chosen, "influence"), tokenizer, **measure)
 
 
@@ -119,10 +119,14 @@ def _no_influence(chosen: Chosen) -> str | None:
     )
 
 
+def _no_windows(chosen: Chosen) -> str | None:
+    return None if _kept_at(chosen, "influence") else "No influences are kept beside this checkpoint: see above."
+
+
 def _no_check(chosen: Chosen) -> str | None:
     if _kept_at(chosen, "check"):
         return None
-    return _no_influence(chosen) or (
+    return _no_windows(chosen) or (
         "These influences were not checked by retraining. Call aotlens influence again with --check 40."
     )
 
@@ -137,7 +141,7 @@ def _says_influence(chosen: Chosen, result: Influence) -> str:
 
 
 def _says_windows(chosen: Chosen, result: InfluentialWindows) -> str:
-    return f"{result.headline[0].upper()}{result.headline[1:]}. What stands earlier in a window is in [brackets]."
+    return f"{result.headline[0].upper()}{result.headline[1:]}. What stands earlier in a window is bold."
 
 
 def _says_check(chosen: Chosen, result: InfluenceCheck) -> str:
@@ -230,10 +234,9 @@ WINDOWS = View(
         "document in which they begin. Compare windows with others of their step: influences of a step sum to 0."
     ),
     call=_windows,
-    missing=_no_influence,
+    missing=_no_windows,
     caption=_says_windows,
     file=lambda chosen: f"training-{chosen.checkpoint}-windows",
-    pictured=False,
 )
 CHECK = View(
     name="check",
@@ -260,7 +263,7 @@ FAMILY = Family(
         "measure": Choice("Measure", MEASURES),
         "step": TextParameter("Step of the maps", "", most=9, blank="the last"),
         "head": TextParameter("Head of the large map", "", most=9, blank="the clearest"),
-        "influence": TextParameter("Influence of windows on", "", most=60, blank="the first measure"),
+        "influence_on": TextParameter("Influence of windows on", "", most=60, blank="the first measure"),
     },
     reads=lambda info: (
         (info.model.get("read_in", "tokens"), info.model.get("read_out", "tokens")) == ("tokens", "tokens")

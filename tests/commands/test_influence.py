@@ -42,8 +42,10 @@ def test_influences_are_printed_kept_and_shown(trained, tmp_path, capsys):
     folder, spec = trained
     csv = tmp_path / "windows.csv"
     shown = FAMILY.chosen(find_checkpoint(folder))
-    for view in (INFLUENCE, WINDOWS, CHECK):
-        with refused("aotlens influence small --corpus SPEC"):
+    with refused("aotlens influence small --corpus SPEC"):
+        INFLUENCE.result(shown)
+    for view in (WINDOWS, CHECK):
+        with refused("No influences"):
             view.result(shown)
     options = ["--corpus", spec, "--measure", "induction 1.0", "--measure", "loss", "--top", 2]
     assert called(folder, *options, "--csv", csv) == 0
@@ -68,7 +70,7 @@ def test_influences_are_printed_kept_and_shown(trained, tmp_path, capsys):
     for view in (INFLUENCE, CHECK):
         result = view.result(shown)
         assert view.figure(shown, result).data and view.caption(shown, result) and "stored_" in view.python(shown)
-    shown = FAMILY.chosen(find_checkpoint(folder), influence="loss")
+    shown = FAMILY.chosen(find_checkpoint(folder), influence_on="loss")
     ends = WINDOWS.result(shown)
     assert ends.windows[0] == window and ends.helps == (True,) * 10 + (False,) * 10
     assert ends.documents[0] == kept.windows.document(window)
