@@ -2,24 +2,26 @@
 
     python -m analyses.influence RECIPE ... --corpus dir:PATH --out DIR [--seeds 0 1 2] [--page docs/influence.md]
 
-Each run is trained, and two measures of its end are taken: the loss on held-out text that comes twice, and the induction
-score of its best head. Of these the influence of every window is found
-(`aotlens.dynamics.influence`), its order is checked by 40 retrainings without a random tenth of the windows, and the
-1.5% most helpful and most harmful windows are left out, beside random windows of the same steps. What is done is
-kept in DIR; a second call goes on. A run takes some 20 minutes of two cores.
+Each run is trained, and two measures of its end are taken: the loss on held-out text that comes twice, and the
+induction score of its best head. Of these the influence of every window is found (`aotlens.dynamics.influence`), its
+order is checked by 40 retrainings without a random tenth of the windows, and the 1.5% most helpful and most harmful
+windows for induction are left out, beside random windows of the same steps. What is done is kept in DIR; a second call
+goes on. A run takes some 20 minutes of two cores.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import joblib
 import torch
 
-from analyses._claims import parser
+from analyses._claims import markdown, parser
+from analyses._outcomes import ROOT, of_run
 from aotlens.conventions import head_name
 from aotlens.dynamics import (
     Influence,
@@ -28,9 +30,11 @@ from aotlens.dynamics import (
     Removal,
     check_influence,
     influence,
+    influence_properties,
     recipe_run,
     remove_windows,
 )
+from aotlens.dynamics.influence_properties import PROPERTIES
 from aotlens.heads import motif_scores
 from aotlens.results import Result, load
 from aotlens.train import OBJECTIVES
@@ -45,7 +49,11 @@ def made(path: Path, kind: type[Result], make: Callable[[], Result]) -> Result:
     return found
 
 
-def study(run: RecipeRun, name: str, out: Path) -> tuple[Influence, InfluenceCheck, Removal]:
+#: Influences, their check, and the removal of the ends.
+Study: TypeAlias = tuple[Influence, InfluenceCheck, Removal]
+
+
+def study(run: RecipeRun, name: str, out: Path) -> Study:
     """The influences of a run on its induction head, their check, and the removal of the ends."""
     path = out / f"{name}.safetensors"
 
@@ -71,6 +79,70 @@ def study(run: RecipeRun, name: str, out: Path) -> tuple[Influence, InfluenceChe
     return found, checked, removed
 
 
+def check_table(studies: Mapping[str, Study]) -> str:
+    """A row a measure of a run: how well its influences order retrainings."""
+    rows = []
+    for name, (found, checked, _) in studies.items():
+        for place, measure in enumerate(found.measures):
+            rows.append(
+                (
+                    name,
+                    measure,
+                    f"{found.values[place]:.3f}",
+                    _with(checked.correlation(measure), checked.interval(measure)),
+                    _with(checked.tracin_correlation(measure), checked.tracin_interval(measure)),
+                    _to(checked.difference_interval(measure)),
+                    f"{found.first_step_share[place]:.1%}",
+                    f"{found.first_quarter_share[place]:.0%}",
+                )
+            )
+    header = ("run", "measure", "at the end", "rank correlation with 40 retrainings", "TracIn's", "difference")
+    return markdown((*header, "influence of step 0", "of the first quarter after it"), rows)
+
+
+def removal_table(studies: Mapping[str, Study]) -> str:
+    """A row a run: the measure without the windows at the ends of the order, beside random removals."""
+    rows = []
+    for name, (_, _, removed) in studies.items():
+        helpful, harmful = removed.effects
+        random = (removed.random_helpful[:, -1], removed.random_harmful[:, -1])
+        rows.append(
+            (
+                name,
+                f"{removed.whole[-1]:.3f}",
+                f"{removed.without_helpful[-1]:.3f} ({helpful:+.1f})",
+                f"{random[0].mean():.3f} ± {random[0].std(ddof=1):.3f}",
+                f"{removed.without_harmful[-1]:.3f} ({harmful:+.1f})",
+                f"{random[1].mean():.3f} ± {random[1].std(ddof=1):.3f}",
+            )
+        )
+    header = (
+        "run",
+        "induction score",
+        "without the most helpful (in sd of random)",
+        "without random ones of their steps",
+    )
+    return markdown((*header, "without the most harmful", "without random ones of those steps"), rows)
+
+
+def property_table(studies: Mapping[str, Study]) -> str:
+    """A row a run: what a standard deviation of each property is worth for the induction score."""
+    rows = []
+    for name, (found, _, _) in studies.items():
+        fit = influence_properties(found, found.measures[1])
+        cells = [_with(value, interval) for value, interval in zip(fit.coefficients[0], fit.intervals[0], strict=True)]
+        rows.append((name, *cells, f"{fit.r_squared[0]:.2f}", f"{fit.n_clusters} {fit.clusters}"))
+    return markdown(("run", *PROPERTIES, "R²", "drawn"), rows)
+
+
+def _with(value: float, interval: Sequence[float]) -> str:
+    return f"{value:+.2f} ({_to(interval)})"
+
+
+def _to(interval: Sequence[float]) -> str:
+    return f"{interval[0]:+.2f} to {interval[1]:+.2f}"
+
+
 def _progress(name: str) -> Callable[[int, int], None]:
     def progress(done: int, total: int) -> None:
         if done % 100 == 0:
@@ -84,16 +156,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.add_argument("recipes", nargs="+", metavar="RECIPE")
     options.add_argument("--corpus", required=True, metavar="SPEC")
     options.add_argument("--out", type=Path, required=True, metavar="DIR", help="what was found is kept here")
+    options.add_argument("--page", type=Path, help="write its section of this page, and store the outcome")
     options.add_argument("--seeds", type=int, nargs="+", default=[0], metavar="N")
+    options.add_argument("--processes", type=int, default=2, metavar="N", help="of retrainings side by side")
     chosen = options.parse_args(argv)
     torch.set_num_threads(1)
+    studies: dict[str, Study] = {}
     chosen.out.mkdir(parents=True, exist_ok=True)
     for path in chosen.recipes:
         for seed in chosen.seeds:
             recipe = dataclasses.replace(load_recipe(path), seed=seed)
             run = recipe_run((recipe, OBJECTIVES["next_token"].prepare(recipe, chosen.corpus)))
-            with joblib.parallel_config(backend="loky", n_jobs=2):
-                study(run, f"{recipe.name}-{seed}", chosen.out)
+            with joblib.parallel_config(backend="loky", n_jobs=chosen.processes):
+                name = f"{recipe.name.removeprefix('influence-')}-{seed}"
+                studies[name] = study(run, name, chosen.out)
+    parts = [check_table(studies), removal_table(studies), property_table(studies)]
+    print("\n\n".join(parts))
+    if chosen.page is not None:
+        command = "python -m analyses.influence analyses/recipes/influence-*.toml --corpus dir:PATH --out DIR"
+        outcome = of_run("influence", command, str(chosen.page), parts)
+        outcome.publish(ROOT / chosen.page, store=True)
     return 0
 
 

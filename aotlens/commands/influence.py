@@ -67,6 +67,8 @@ def influence_command(
     from aotlens.dynamics.influence_files import check_path, influential_windows
 
     check_csv(csv, force)
+    if not 0 <= remove <= 0.5:
+        raise ValueError(f"remove={remove}: expected a share from 0 to 0.5.")
     info = find_checkpoint(run)
     followed = recipe_run(info, corpus)
     assert info.path is not None

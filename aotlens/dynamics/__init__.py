@@ -22,7 +22,7 @@ from aotlens.dynamics.film import Measures, film, film_curves, measure_model
 from aotlens.dynamics.influence import influence
 from aotlens.dynamics.influence_check import InfluenceCheck, Removal, check_influence, remove_windows
 from aotlens.dynamics.influence_files import InfluentialWindows, influential_windows, stored_check, stored_influence
-from aotlens.dynamics.influence_properties import InfluenceProperties, influence_properties
+from aotlens.dynamics.influence_properties import InfluenceProperties, influence_properties, window_properties
 from aotlens.dynamics.influence_result import Influence, Windows
 from aotlens.dynamics.ledger import Ledger, ledger
 from aotlens.dynamics.over_training import OverTraining, over_training
@@ -60,4 +60,5 @@ __all__ = [
     "retrain",
     "stored_check",
     "stored_influence",
+    "window_properties",
 ]

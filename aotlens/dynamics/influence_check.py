@@ -137,7 +137,7 @@ def check_influence(
     subsets = [_draw(rng, round(drop * len(steps)), steps) for _ in range(n)]
     products = _tracin(followed, chosen, influence, n_snapshots)
     found = retrain_without(
-        followed, chosen, influence.n_steps, [None, *subsets], np.array([influence.n_steps]), progress
+        followed, chosen, influence.n_steps, [None, *subsets], np.array([influence.n_steps]), progress=progress
     )
     return InfluenceCheck(
         run=influence.run,
@@ -238,7 +238,7 @@ def remove_windows(
     random = [_matched(rng, end, steps) for end in ends for _ in range(n_random)]
     moments = moments_of(influence.n_steps, n_moments)
     found = retrain_without(
-        followed, {name: chosen[name]}, influence.n_steps, [None, *ends, *random], moments, progress
+        followed, {name: chosen[name]}, influence.n_steps, [None, *ends, *random], moments, progress=progress
     )
     values = np.stack([each.values[0] for each in found])
     return Removal(

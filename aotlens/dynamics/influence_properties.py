@@ -85,7 +85,7 @@ def influence_properties(influence: Influence, measure: str | None = None) -> In
     help_ = influence.per_window[place] * (-1 if is_loss(name) else 1)
     size = np.sqrt(_step_means(np.square(help_), windows.steps))
     help_ = np.divide(help_, size, out=np.zeros_like(help_), where=size > 0)
-    given = properties(windows)
+    given = window_properties(windows)
     given = given - np.stack([_step_means(each, windows.steps) for each in given])
     clusters, kind = _clusters(windows)
     quarter = (windows.steps - 1) * 4 // max(1, influence.n_steps - 1)
@@ -103,7 +103,7 @@ def influence_properties(influence: Influence, measure: str | None = None) -> In
     )  # fmt: skip
 
 
-def properties(windows: Windows) -> Float64[np.ndarray, "property window"]:
+def window_properties(windows: Windows) -> Float64[np.ndarray, "property window"]:
     """`PROPERTIES` of each window; `distance` of one without a repeated bigram is the mean of its step's others."""
     repeated, back = windows.seen_before(2), windows.distances(2)
     own, n_windows = windows.of_token, len(windows)

@@ -99,7 +99,8 @@ def retrain_without(
     n_steps: int,
     subsets: Sequence[Int64[np.ndarray, " dropped"] | None],
     moments: Int64[np.ndarray, " moment"],
-    progress: Progress | None,
+    *,
+    progress: Progress | None = None,
 ) -> list[Retrained]:
     """The run made again without each subset."""
     run.model()  # its initial weights are drawn once, not in each thread

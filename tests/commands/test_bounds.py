@@ -83,6 +83,7 @@ def test_every_whole_number_has_a_limit(run: Run) -> None:
         ("compile", "none.safetensors", "--bound", "1", "--tolerance", "inf"),
         ("checkpoints", "compress", "small", "out", "--error", "nan"),
         ("train", "novels-2l-mhsa", "--dry-run", "--learning-rate", "nan"),
+        ("influence", "small", "--corpus", "stdlib", "--measure", "loss", "--remove", "nan"),
     ],
 )
 def test_numbers_that_are_none(run: Run, arguments: tuple[str, ...]) -> None:
@@ -94,6 +95,7 @@ def test_numbers_that_are_none(run: Run, arguments: tuple[str, ...]) -> None:
         "--tolerance",
         "--learning-rate",
         "--error",
+        "--remove",
     }
 
 

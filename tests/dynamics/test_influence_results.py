@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from aotlens.dynamics import Influence, Windows, influence, influence_properties, recipe_run
-from aotlens.dynamics.influence_properties import properties
+from aotlens.dynamics import Influence, Windows, influence, influence_properties, recipe_run, window_properties
 from aotlens.train import OBJECTIVES
 from tests.dynamics.small_runs import recipe, text
 from tests.messages import refused
@@ -115,7 +114,7 @@ def test_properties_predict_planted_help(rng):
     """Help that is made of repeats alone is found so, in every part; without any, intervals hold 0 as often as said."""
     tokens = np.where(rng.random((2000, 1)) < rng.random((2000, 1)), rng.integers(0, 3, (2000, 16)), rng.integers(0, 60, (2000, 16)))  # fmt: skip  # noqa: E501
     windows = made(tokens, steps=np.arange(2000) // 20, offsets=np.arange(2000) * 500)
-    repeats = properties(windows)[0].reshape(100, 20)
+    repeats = window_properties(windows)[0].reshape(100, 20)
     own = (repeats - repeats.mean(1, keepdims=True)).ravel() + 0.05 * rng.normal(size=2000)
 
     def result(values: np.ndarray) -> Influence:
