@@ -35,7 +35,7 @@ from aotlens.conventions import Progress, require_whole
 from aotlens.dynamics.adamw import AdamW, State
 from aotlens.dynamics.influence_measures import Measure, as_measures
 from aotlens.dynamics.influence_result import Influence, Windows
-from aotlens.dynamics.recipe_run import RecipeRun, recipe_run
+from aotlens.dynamics.recipe_run import RecipeRun, differentiable_twice, recipe_run
 from aotlens.files import load_progress, save_progress
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.train.optimiser import make_optimiser
@@ -121,7 +121,8 @@ class _Sweep:
                 adjoint = State(*(tensors[name] for name in State._fields))
                 own = tensors["per_token"].numpy()
             else:
-                adjoint, before, own = self._back(range(start, stop), adjoint, after)
+                with differentiable_twice():
+                    adjoint, before, own = self._back(range(start, stop), adjoint, after)
                 undone = max(undone, _relative(before, self._state(start)))
                 kept = {name: part.contiguous() for name, part in zip(State._fields, adjoint, strict=True)}
                 folder.mkdir(exist_ok=True)

@@ -6,8 +6,10 @@ TracIn (Pruthi et al. 2020) is the part that needs no second derivative: Σ over
 from __future__ import annotations
 
 import math
+import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +22,7 @@ from torch import Tensor
 from aotlens.conventions import Progress, require_seed, require_whole
 from aotlens.dynamics.influence_measures import Measure, as_measures
 from aotlens.dynamics.influence_result import Influence
-from aotlens.dynamics.recipe_run import RecipeRun, recipe_run
+from aotlens.dynamics.recipe_run import RecipeRun, differentiable_twice, recipe_run
 from aotlens.dynamics.retraining import moments_of, retrain_without
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.results import Result
@@ -28,6 +30,10 @@ from aotlens.statistics import bootstrap_interval, rank_correlation
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+#: PyTorch's forward mode is one thread's at a time; processes have one each.
+_FORWARD_MODE = threading.Lock()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -327,8 +333,17 @@ def _tracin(
             jobs.append(joblib.delayed(_products)(run, measures, n_steps, min(step, n_steps - 1), weights))
 
     run.train(steps=n_steps, at=at)
-    found: np.ndarray = sum(joblib.Parallel(prefer="threads")(jobs))
+    with _forward_mode():  # around all threads: the first to leave it would end it for the others
+        found: np.ndarray = sum(joblib.Parallel(prefer="threads")(jobs))
     return found
+
+
+@contextmanager
+def _forward_mode() -> Iterator[None]:
+    """Where losses have a derivative by forward mode, whose parts PyTorch scripts by a function that it warns of."""
+    with differentiable_twice(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`torch.jit.script", DeprecationWarning)
+        yield
 
 
 def _products(
@@ -343,9 +358,7 @@ def _products(
         found = torch.autograd.grad(measure(model), parameters, allow_unused=True)
         directions.append([torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)])
     parts = []
-    with warnings.catch_warnings():
-        # PyTorch scripts what its forward mode needs, by a function that it warns of.
-        warnings.filterwarnings("ignore", "`torch.jit.script", DeprecationWarning)
+    with _forward_mode():
         for other in range(n_steps):
             products = _along(run, model, run.rows(other), directions)
             parts.append(products - products.mean(1, keepdims=True))
@@ -362,10 +375,11 @@ def _along(
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
     products = []
     for direction in directions:
-        found: Any = torch.func.jvp(
-            lambda given: run.losses(model, rows, given).mean(1),
-            (weights,),
-            (dict(zip(weights, direction, strict=True)),),
-        )
+        with _FORWARD_MODE:
+            found: Any = torch.func.jvp(
+                lambda given: run.losses(model, rows, given).mean(1),
+                (weights,),
+                (dict(zip(weights, direction, strict=True)),),
+            )
         products.append(found[1].double().numpy())
     return np.stack(products)

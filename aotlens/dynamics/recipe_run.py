@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,11 +99,11 @@ class RecipeRun:
         rows: Int64[Tensor, "batch pos"],
         weights: dict[str, Tensor] | None = None,
     ) -> Float[Tensor, "batch predicted"]:
-        """The loss of each next token, as training takes it, by operations that have a second derivative; with other
-        `weights` than the model's where they are given."""
+        """The loss of each next token, as training takes it; with other `weights` than the model's where given.
+
+        Twice differentiable, and by forward mode, inside `differentiable_twice()`."""
         said = {"return_type": "loss", "loss_per_token": True, "label_smoothing": float(self.recipe.label_smoothing)}
-        with sdpa_kernel(SDPBackend.MATH):
-            losses: Tensor = torch.func.functional_call(model, weights or {}, (rows,), said)
+        losses: Tensor = torch.func.functional_call(model, weights or {}, (rows,), said)
         return losses
 
     def train(
@@ -182,6 +183,11 @@ class RecipeRun:
     def identity(self) -> dict[str, Any]:
         """What two runs share whose steps are the same."""
         return {**self.recipe.to_dict(), **self.objective.identity()}
+
+
+def differentiable_twice() -> AbstractContextManager[None]:
+    """Attention by plain products: PyTorch's fused kernels have one derivative. It is the process's, not a thread's."""
+    return sdpa_kernel(SDPBackend.MATH)
 
 
 def recipe_run(

@@ -18,7 +18,7 @@ from aotlens.dynamics import influence
 from aotlens.dynamics.adamw import AdamW, State
 from aotlens.dynamics.influence import _Sweep
 from aotlens.dynamics.influence_measures import as_measures, is_loss
-from aotlens.dynamics.recipe_run import RecipeRun, recipe_run
+from aotlens.dynamics.recipe_run import RecipeRun, differentiable_twice, recipe_run
 from aotlens.evaluate import repeat_losses, validation_loss
 from aotlens.heads import motif_scores
 from aotlens.train import OBJECTIVES
@@ -98,7 +98,8 @@ def test_two_steps_by_hand(run_of, tmp_path, eps_root):
     state = {name: (each, torch.zeros_like(each), torch.zeros_like(each)) for name, each in weights.items()}
     for step in range(2):
         own = by_window[6 * step : 6 * step + 6]
-        losses = run.losses(model, run.rows(step), {name: each[0] for name, each in state.items()})
+        with differentiable_twice():
+            losses = run.losses(model, run.rows(step), {name: each[0] for name, each in state.items()})
         loss = (own[:, None] * losses).sum() / (own.sum() * losses.shape[1])
         gradients = torch.autograd.grad(loss, [each[0] for each in state.values()], create_graph=True)
         norm = torch.cat([each.flatten() for each in gradients]).norm()
@@ -116,8 +117,10 @@ def test_two_steps_by_hand(run_of, tmp_path, eps_root):
     final = {name: each[0] for name, each in state.items()}
     heads = slice(0, 1)
     held_out = aotlens.data.validation_windows(run.objective.data.validation, 24, max_windows=16)
+    with differentiable_twice():
+        loss_at_the_end = run.losses(model, held_out, final).mean()
     measures = [
-        run.losses(model, held_out, final).mean(),
+        loss_at_the_end,
         (final["blocks.0.attn.W_V"][heads] @ final["blocks.0.attn.W_O"][heads]).norm(),
     ]
     by_hand = torch.stack([torch.autograd.grad(each, by_window, retain_graph=True)[0] for each in measures]).numpy()

@@ -145,9 +145,11 @@ def test_windows_at_the_ends_are_removed_beside_random_ones_of_their_steps(run, 
     assert isinstance(constant, Removal) and np.isnan(constant.effects[0])
 
 
-def test_processes_give_what_threads_give(run, found, checked):
-    with joblib.parallel_config(backend="loky", n_jobs=2):
+@pytest.mark.parametrize("backend", ["loky", "threading"])
+def test_two_at_once_give_what_one_gives(run, found, checked, backend):
+    with joblib.parallel_config(backend=backend, n_jobs=2):
         other = check_influence(run, found, n=12, n_snapshots=4, seed=3)
+    np.testing.assert_allclose(other.tracin, checked.tracin, rtol=1e-4, atol=1e-9)
     np.testing.assert_allclose(other.found, checked.found, rtol=1e-4, atol=1e-6)
 
 
