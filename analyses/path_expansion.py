@@ -82,7 +82,7 @@ def one_layer(model: AttentionOnlyTransformer, tokens: Tensor) -> list[Claim]:
     return [
         _zero("Claim 18: a head is A ⊗ W_O W_V", torch.stack(heads)),
         _zero("Remark 21: without heads the model is the bigram table W_U W_E", silenced[0] - bigrams),
-        _zero("… and so is the direct path of the whole model", direct - bigrams),
+        _zero("… and so is the direct path of the full model", direct - bigrams),
         _zero("Proposition 22: direct path + Σ paths of one head = logits", direct + sum(through) - logits[0]),
         _zero("Definition 23: A is the softmax of entries of the QK circuit", torch.stack(attention)),
         _zero("Theorem 25: logits = Bigram(xᵢ) + Σ_h Σ_j A_ij OV_h[xⱼ]", bigrams + sum(skip_trigrams) - logits[0]),

@@ -105,5 +105,5 @@ def ablate_command(
         low, high = (f"{end:+.4f}" if end == end else "" for end in result.interval())
         lines.append((name, f"{result.ablated_mean:.4f}", f"{result.change:+.4f}", low, high))
     clean = next(iter(results.values())).clean_mean
-    print_text(f"Next-token loss of the whole model {clean:.4f} nats, on {which}; ablated by {how}.\n")
+    print_text(f"Next-token loss of the full model {clean:.4f} nats, on {which}; ablated by {how}.\n")
     print_text(table(lines))

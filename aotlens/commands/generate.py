@@ -94,7 +94,7 @@ def generate_command(
     reference = None if corpus is None else _windows(model, corpus, tokens_given.shape[1], n_new, how)
     switches = HeadSwitches(model, how, reference=reference, heads=heads)
     names = ", ".join(map(head_name, heads))
-    for title, off in (("Whole model", ()), (f"Without {names} ({how})", heads)):
+    for title, off in (("Full model", ()), (f"Without {names} ({how})", heads)):
         with switches.off(off):
             print_text(f"{title}:\n{went_on()}\n")
 

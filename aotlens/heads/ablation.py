@@ -60,7 +60,7 @@ class Ablation(Result):
     unit: str
     """What the numbers are: `"nats"` (the loss), `"squared error"` (of a model of vectors), or the metric's."""
     clean: Float64[np.ndarray, " sequence"]
-    """Of the whole model. A loss is the mean over the sequence's targets that count."""
+    """Of the full model. A loss is the mean over the sequence's targets that count."""
     ablated: Float64[np.ndarray, " sequence"]
     """Of the model without the heads."""
     clean_loss_per_token: Float[Tensor, "sequence ..."] | None

@@ -47,7 +47,7 @@ class ShapleyValues(Result):
     how: str
     unit: str
     whole: float
-    """m(all): the mean over sequences of the measure of the whole model."""
+    """m(all): the mean over sequences of the measure of the full model."""
     empty: float
     """m(∅): the same with all heads replaced."""
     values: Float64[np.ndarray, "layer head"]

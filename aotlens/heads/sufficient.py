@@ -1,4 +1,4 @@
-"""A small set of heads that does, by itself, what the whole model does.
+"""A small set of heads that does, by itself, what the full model does.
 
 For a set S of heads let m(S) be a measure of the model with all *other* heads replaced (`aotlens.heads.ablation` says
 by what). What S keeps of what heads do is its
@@ -13,8 +13,8 @@ the smaller set wins:
                 two heads that work only together neither helps alone, so single moves have no signal
 
 A head of the set may be necessary in two senses, which are two columns: within the set (without it the set falls below
-`keep`), and in the whole model (all heads but this one do). With two circuits that do the same, no head of either is
-necessary in the whole model. Either is said of a head only where the interval of that faithfulness is wholly on one
+`keep`), and in the full model (all heads but this one do). With two circuits that do the same, no head of either is
+necessary in the full model. Either is said of a head only where the interval of that faithfulness is wholly on one
 side of `keep`, and "undecided" otherwise.
 """
 
@@ -56,7 +56,7 @@ class SufficientHeads(Result):
     how: str
     unit: str
     whole: float
-    """m(all): the mean over sequences of the measure of the whole model, in `unit`."""
+    """m(all): the mean over sequences of the measure of the full model, in `unit`."""
     empty: float
     """m(∅): the same with all heads replaced."""
     searched: float
@@ -91,7 +91,7 @@ class SufficientHeads(Result):
 
     @property
     def necessary_in_model(self) -> tuple[Verdict, ...]:
-        """Of each head, whether the whole model falls below `keep` without it."""
+        """Of each head, whether the full model falls below `keep` without it."""
         return necessity(self.without_intervals, self.keep)
 
     @property

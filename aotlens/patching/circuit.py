@@ -3,7 +3,7 @@
 For a set C of edges let m(C) be the metric of the clean prompt's run with all edges *outside* C carrying the corrupted
 prompt's run. On pairs that the search did not see,
 
-    faithfulness  F(C) = (m(C) − m(∅)) ÷ (m(all) − m(∅))         1 as the whole model, 0 as the corrupted prompt
+    faithfulness  F(C) = (m(C) − m(∅)) ÷ (m(all) − m(∅))         1 as the full model, 0 as the corrupted prompt
     completeness  F(all ∖ C)                                     near 0 where C is all there is
 
 each a ratio of means over pairs. The search goes two ways, by exact values, and the smaller set wins (Conmy et al.

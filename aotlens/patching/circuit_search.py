@@ -107,7 +107,7 @@ class Search:
         return bool(self._enough([kept])[0])
 
     def _enough(self, sets: list[Bool[Tensor, "receiver sender"]]) -> Bool[np.ndarray, " set"]:
-        """Whether each surely reaches `keep`, and goes no farther beyond the whole model than `keep` lies below it."""
+        """Whether each surely reaches `keep`, and goes no farther beyond the full model than `keep` lies below it."""
         beyond = np.array(self.sets.faithfulness(sets)) > 2 - self.keep
         return (self.sets.sure(sets) >= self.keep) & ~beyond
 

@@ -151,7 +151,7 @@ def path_patch(
     `edges` are such as "0.1 → 1.0.k", "embed → 0.0.v", "mlp 0 → logits" (None: all of the model's); with `head` only
     those from it and to it. `positions` are those of the receiver's stream at which they are patched (None: all). The
     sender writes as on the other prompt, all other edges as in the run, and what the receiver does with it goes on
-    through the whole model: with one edge that is direct path patching (Wang et al. 2022), with all of them together
+    through the full model: with one edge that is direct path patching (Wang et al. 2022), with all of them together
     the other prompt.
 
     `progress(done, total)` counts pairs. Raises `ValueError` for edges that there are not, for pairs whose prompts are

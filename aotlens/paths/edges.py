@@ -7,7 +7,7 @@ TransformerLens's `get_act_patch_direct_path` with `how="resample"`).
 
 With the receiver's norm "recomputed", its scale is that of the stream less r. "frozen" keeps the clean 1/s, and r is
 still centred and gained: then clean − patched is exactly the term of r. For a query or key, `how="zero"` takes off the
-plain score what `by_head_pair` has for pairs whose last head on that side is the source; for a value, the result loses
+raw score what `by_head_pair` has for pairs whose last head on that side is the source; for a value, the result loses
 P (C r / s · V) W_O, whose read-out with the clean final scale is `by_virtual_head`.
 """
 

@@ -66,8 +66,8 @@ class PathExpansion(Expanded):
 
         A softmax ignores what all keys of a query share, so by default its score is taken `against="mean"`, the mean
         over visible keys weighted by softmax(scores) (for the thresholded softmax by the softmax before the threshold).
-        For any other φ the plain score is the default, and "mean" weighs visible keys equally. `against` may also be
-        another key, or None for the plain score. One forward pass more for each layer that is asked for.
+        For any other φ the raw score is the default, and "mean" weighs visible keys equally. `against` may also be
+        another key, or None for the raw score. One forward pass more for each layer that is asked for.
 
         Raises `ValueError` for phi="fixed", which has no scores, for a key hidden from the query, and for a head or a
         position that there is not.

@@ -1,4 +1,4 @@
-"""What patches do to a class when the whole model runs: insertion and deletion curves, by several orders of patches.
+"""What patches do to a class when the full model runs: insertion and deletion curves, by several orders of patches.
 
 Patches are ordered for each image, those that matter most first:
 

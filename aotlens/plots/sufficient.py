@@ -18,7 +18,7 @@ _SYMBOLS = {"necessary": "circle", "not necessary": "circle-open", "undecided": 
 
 
 def sufficient_points(result: SufficientHeads, *, theme: Theme = "light") -> go.Figure:
-    """The faithfulness of the set without each of its heads, and of the whole model without it, with intervals; dotted,
+    """The faithfulness of the set without each of its heads, and of the full model without it, with intervals; dotted,
     what was to be kept; at the left the set itself. A filled point is necessary, a ring is not, a ring with a dot is
     undecided."""
     names = list(map(head_name, result.heads))

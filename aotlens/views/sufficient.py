@@ -124,7 +124,7 @@ SUFFICIENT = View(
         "same sequence of random tokens, or the squared error of prompts. Two searches, one that takes heads away and "
         "one that adds them, alone and in pairs; the smaller set wins. Half of the sequences are kept out of the "
         "search, and all numbers are of them. For each head of the set: what the set keeps without it, and what the "
-        "whole model keeps without it. A head is called necessary, or not, only where the interval (95% for all heads "
+        "full model keeps without it. A head is called necessary, or not, only where the interval (95% for all heads "
         "of the set at once, over sequences) is wholly on one side of what was to be kept. In the picture, filled is "
         "necessary, a ring is not, a ring with a dot is undecided.",
         formula="faithfulness(S) = (m(S) − m(∅)) ÷ (m(all) − m(∅)), m(S) being the measure with all heads but S "

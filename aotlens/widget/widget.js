@@ -103,7 +103,7 @@ class Maps {
 const RESTS = 150; // milliseconds after which somebody who points at a token wants its exact numbers
 const NOTHING = { position: null, cell: null, head: null };
 
-// `maps` are the whole model's and `without` those of a run without the heads that are `off`. A token is locked by its
+// `maps` are the full model's and `without` those of a run without the heads that are `off`. A token is locked by its
 // `position`, an entry by its `cell`, [query, key]. A choice of the reader's is an event `choose`, `lock` or `off`;
 // `set` is for what somebody else has chosen. With `holds`, pointing does nothing while something is locked.
 class Heads extends EventTarget {

@@ -77,7 +77,7 @@ class Inference:
         corpus: str | None = None,
         length: int | None = None,
     ) -> PromptResult:
-        """Patterns of all heads on `text`, the start token before it, and the logits; of the whole model, or with the
+        """Patterns of all heads on `text`, the start token before it, and the logits; of the full model, or with the
         heads `off` switched off: `how` says what takes their place, and `corpus` from which text it is taken.
 
         `length` is the text's true length in characters where the browser held a text back for being too long.

@@ -1,4 +1,4 @@
-"""Heads left out one by one, against `ablate`, which runs the whole model anew."""
+"""Heads left out one by one, against `ablate`, which runs the full model anew."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def test_models_that_cannot_generate(make, tokens):
 
 @pytest.mark.parametrize(("temperature", "top_k"), [(0, None), (0.8, 4)])
 def test_a_continuation_without_heads_is_the_naive_loop(make, tokens, temperature, top_k):
-    """Each step runs the whole model anew, with hooks that are written by hand."""
+    """Each step runs the full model anew, with hooks that are written by hand."""
     model = make(n_ctx=16)
 
     def silence(z, hook):

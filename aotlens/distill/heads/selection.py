@@ -5,7 +5,7 @@ which heads can be substituted". Here heads are replaced one by one, and more an
 error; beside it the reverse order, random orders, and zero and mean ablation of the same heads.
 
 The cost is the change of the mean next-token loss, in nats a token; for a model that sees later tokens, whose loss has
-no meaning on unmasked text, the mean Kullback–Leibler divergence KL(p ‖ p̂) of its predictions from the whole model's.
+no meaning on unmasked text, the mean Kullback–Leibler divergence KL(p ‖ p̂) of its predictions from the full model's.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SubstitutionCosts(Result):
     measure: str
     """`loss`: change of the next-token loss; `kl`: divergence of the predictions."""
     clean_loss: float | None
-    """Of the whole model; None for `kl`."""
+    """Of the full model; None for `kl`."""
     n_tokens: int
     alone: Float64[np.ndarray, "head kind"]
     """By `KINDS`: the FFN, the training mean, or zero in the head's place."""

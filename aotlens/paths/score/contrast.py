@@ -17,7 +17,7 @@ from torch import Tensor
 from aotlens.models import PHIS, ModelConfig
 from aotlens.paths.target import whole_number
 
-#: A key's position, "mean" (over the visible keys), None (the plain score), or "default": what the model's φ asks for.
+#: A key's position, "mean" (over the visible keys), None (the raw score), or "default": what the model's φ asks for.
 Against: TypeAlias = int | str | None
 
 
@@ -28,9 +28,9 @@ class Contrast:
     query: int
     key: int
     against: int | str | None
-    """"mean", another key, or None for the plain score."""
+    """"mean", another key, or None for the raw score."""
     weights: Float[Tensor, " key"]
-    """w: what is taken off, 0 at hidden keys; all 0 for the plain score."""
+    """w: what is taken off, 0 at hidden keys; all 0 for the raw score."""
     coefficients: Float[Tensor, " key"]
     """δ_kj − w_k."""
     scores: Float[Tensor, " key"]
@@ -62,14 +62,14 @@ def contrast(cfg: ModelConfig, scores: Float[Tensor, "query key"], query: Any, k
     if against is not None and each_key:
         raise ValueError(
             f"against={against!r}: this model's keys are rotated by their positions or have a norm of their own, so "
-            "that each has another map of the stream, and a difference none; against=None explains the plain score."
+            "that each has another map of the stream, and a difference none; against=None explains the raw score."
         )
     row = torch.where(visible, scores[i], 0.0)
     log_softmax = scores[i].log_softmax(0) if phi.normalises else None
     weights = torch.zeros_like(row)
     if isinstance(against, str):
         if against != "mean":
-            raise ValueError(f"against={against!r}: expected 'mean', a key's position, None for the plain score.")
+            raise ValueError(f"against={against!r}: expected 'mean', a key's position, None for the raw score.")
         weights = visible.to(row) / visible.sum() if log_softmax is None else log_softmax.exp()
     elif against is not None:
         against = _position("against", against, n_pos)

@@ -147,7 +147,7 @@ class ScoreExpansion(Result):
     def describe(self, pair: PathPair) -> str:
         """A pair as words, `" Pend"@18 × token → 0.3`: the path to the query, and the one to the keys.
 
-        A path without heads starts where it ends: at the query, and for the plain score at the key.
+        A path without heads starts where it ends: at the query, and for the raw score at the key.
         """
         names = []
         for path, end in zip(pair, (self.query, self.key if self.against is None else None), strict=True):

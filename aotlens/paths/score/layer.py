@@ -5,7 +5,7 @@ With patterns and scales of the earlier layers frozen, the stream x before layer
     query  q = (C x / s · w + b + p) W_Q + b_Q  =  x / s · Q + q_bias + p W_Q,      Q = C w W_Q,  q_bias = b W_Q + b_Q
 
 is linear in it, as is its key; p are positions of kind "qk", which are in no stream. So the layer's queries and keys
-are read off the layers below as logits are off the whole model: by a map behind a norm, with a bias of its own.
+are read off the layers below as logits are off the full model: by a map behind a norm, with a bias of its own.
 
 Where queries and keys are rotated, or have a norm of their own, the map is another at each position, Q / s_q · w_q R_i
 for query i and K / s_k · w_k R_j for key j, with s_q and s_k frozen too. A score of one query for one key is linear in

@@ -19,7 +19,7 @@ def ask(core: Core, prompt: dict[str, Any]) -> PromptResult:
 def ask_without(
     core: Core, prompt: dict[str, Any], off: Sequence[Any] | None, how: How, corpus: str | None
 ) -> PromptResult:
-    """The same without those of the heads `off` that the checkpoint has; of the whole model where there is none."""
+    """The same without those of the heads `off` that the checkpoint has; of the full model where there is none."""
     return core.inference.analyse(
         prompt.get("checkpoint"), prompt.get("text") or "", length=prompt.get("length"),
         off=there(off, core.catalog.shape(prompt.get("checkpoint"))), how=how, corpus=corpus,

@@ -40,7 +40,7 @@ class Continued:
     """The view that it belongs to: checkpoint, prompt, heads that are off."""
     draws: Draws
     runs: list[list[int]] = field(default_factory=list)
-    """Ids of the whole sequence so far: of the whole model, and then of the model without the heads."""
+    """Ids of the whole sequence so far: of the full model, and then of the model without the heads."""
     fills: bool = False
     """Whether masks of the text were filled: this model sees both sides."""
 
