@@ -90,7 +90,7 @@ def snr_rows(made: DenoisingAudit) -> list[list[object]]:
     frame = made.to_frame()
     frame = frame[frame["grouping"] == "subspace"]
     place = made.groupings.index("subspace")
-    verdicts = ["rises" if up else "falls" if down else "as turned writes" for up, down in zip(
+    verdicts = ["rises" if up else "falls" if down else "as rotated writes" for up, down in zip(
         made.rises[place].tolist(), made.falls[place].tolist(), strict=True)]  # fmt: skip
     return [
         [row.layer, row.snr, row.ratio, f"{row.null_least:.3f} to {row.null_largest:.3f}", verdict]
@@ -141,7 +141,7 @@ def of_snr(name: str, made: DenoisingAudit) -> Finding:
     """*aot*, §3, in models of images."""
     rises = np.asarray(made.rises[made.groupings.index("subspace")])
     return Finding(
-        claim=f"{name}: share of its {rises.size} layers that raise the SNR of patches beyond turned writes",
+        claim=f"{name}: share of its {rises.size} layers that raise the SNR of patches beyond rotated writes",
         expected="every layer denoises (§3)",
         bounds=(1, 1),
         measured=(float(rises.mean()),),
@@ -189,7 +189,7 @@ def sections(
     title = f"{name}: insertion and deletion of {n_curves} images, baseline {curves.baseline} (logits)"
     yield title, header, curve_rows(curves), {"curves": aotlens.plot(curves)}, [of_curves(name, curves)]
     snr = audit(model, images[: 2 * n_curves], n_draws=5 if chosen.quick else 20)
-    header = ["layer", "SNR before", "after ÷ before", "with turned writes", "verdict"]
+    header = ["layer", "SNR before", "after ÷ before", "with rotated writes", "verdict"]
     title = f"{name}: SNR of patches in the subspaces of {snr.matrix}"
     yield title, header, snr_rows(snr), {"snr": audit_curves(snr)}, [of_snr(name, snr)]
 

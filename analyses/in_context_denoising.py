@@ -148,7 +148,7 @@ def flows(*, quick: bool) -> str:
     header = (
         "checkpoint",
         "‖J − Jᵀ‖ ÷ ‖J + Jᵀ‖, mean (range) of heads",
-        "W_OV turned",
+        "W_OV rotated",
         "below every rotation",
         "least",
     )

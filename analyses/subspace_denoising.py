@@ -131,7 +131,7 @@ def audit_table(results: Mapping[str, DenoisingAudit]) -> str:
             rows.append((name, row.grouping, f"{row.relative_depth:.2f}", *before, *after, turned))
     header = (
         "checkpoint", "tokens", "relative depth", "SNR before", "rotated subspaces", "p above", "after ÷ before",
-        "writes turned", "p above", "p below", "after ÷ before, subspaces turned",
+        "writes rotated", "p above", "p below", "after ÷ before, subspaces rotated",
     )  # fmt: skip
     return markdown(header, rows)
 
@@ -145,7 +145,7 @@ def of_trained_models(results: Mapping[str, DenoisingAudit]) -> list[Verdict]:
             Verdict(
                 claim=f"{name}: each layer raises the SNR in its heads' subspaces ({result.matrix})",
                 paper="all layers",
-                ours=f"ratios {_range(result.ratios)}; beyond every turned write it rises in {rises} and falls in "
+                ours=f"ratios {_range(result.ratios)}; beyond every rotated write it rises in {rises} and falls in "
                 f"{falls} of {pairs} (grouping, layer), by chance {pairs / (1 + len(result.null_snr)):.1f} each",
                 because="layers lower it, and most by more than their writes randomly rotated would"
                 if falls * 2 > pairs
@@ -163,7 +163,7 @@ def of_trained_models(results: Mapping[str, DenoisingAudit]) -> list[Verdict]:
                 paper="tokens of a cluster lie in its subspace",
                 ours=f"SNR {_range(frame.snr)}, above the random groups' mean in {more} and above every random group "
                 f"in {above} of {len(frame)} (random groups: {_range(frame.random_snr)}); after ÷ before "
-                f"{_range(frame.ratio)}, writes turned {_range(frame.null_ratio)}, below every one in {pca_falls}",
+                f"{_range(frame.ratio)}, writes rotated {_range(frame.null_ratio)}, below every one in {pca_falls}",
                 because="no such directions hold them: random groups have nearly as much",
                 measured=(float(np.nanmean(frame.snr / frame.random_snr)),),
                 bounds=(2, np.inf),

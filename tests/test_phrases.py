@@ -16,7 +16,7 @@ RETIRED = {
     "off means nothing": "ablate by zero",
     "every head is on": "no heads ablated",
     "in a head's place": "replace head output with",
-    "whole model": "full model",
+    "the whole model": "the full model",
     "plain score": "raw score",
     "query: who looks": "query (destination)",
     "key: where it looks": "key (source)",

@@ -53,7 +53,7 @@ def audit_command(
     The text is that which the checkpoint's card held out from training, where the corpus has some of it. Token 0 of
     each window is left out. Tokens count for every head ("all tokens"), for the head whose subspace holds most of them
     ("subspace"), or for the head whose pattern puts most on one key ("pattern"). ratio = SNR after ÷ before; writes
-    turned: the same had the layer written the same turned by one random rotation; p above and below = (1 + rotations
+    rotated: the same had the layer written the same rotated by one random rotation; p above and below = (1 + rotations
     as extreme) ÷ (1 + rotations). rotated subspaces: SNR before the layer in randomly rotated subspaces.
 
     With --out, aotlens.results.load reads the file again.
@@ -102,7 +102,7 @@ def audit_command(
 
 def _as_text(frame: pd.DataFrame) -> str:
     """One line a grouping and layer."""
-    null = ("writes turned: mean", "least", "largest", "p above", "p below")
+    null = ("writes rotated: mean", "least", "largest", "p above", "p below")
     lines: list[tuple[str, ...]] = [("tokens", "layer", "SNR", "rotated subspaces", "ratio", *null)]
     for row in frame.itertuples():
         values = (row.snr, row.rotated_snr, row.ratio, row.null_ratio, row.null_least, row.null_largest)

@@ -60,7 +60,7 @@ def composition_command(
     Pairs are sorted by their Frobenius ratio. Beside it: the earlier head's place among all that the later head can
     read; whether the pair lies above its null, z of 3 or more; how many standard deviations the norm's square lies
     above its mean over flips of signs in the stream's own directions (z), and over random rotations of one of the two
-    heads (z turned), which any two heads of a trained stream exceed; the norm; and mean and standard deviation of its
+    heads (z rotated), which any two heads of a trained stream exceed; the norm; and mean and standard deviation of its
     square over rotations. --random draws rotations for p-values of the pairs that are near. With --data, the covariance
     over positions of what the earlier head wrote there takes the place of its weights.
     """
@@ -92,10 +92,10 @@ def composition_command(
     )
     print_text(
         f"{mode} composition{same}{which}. {result.edges.sum()} of {several(len(frame), 'pair')} above their null, "
-        f"z ≥ {EDGE_Z:g}. Turned at random, every pair has a root mean square of {result.random_rms:.4f}.\n"
+        f"z ≥ {EDGE_Z:g}. Rotated at random, every pair has a root mean square of {result.random_rms:.4f}.\n"
     )
     tails = ("p above", "p below") if random else ()
-    titles = ("composition", "place", "above null", "z", "z turned", *tails, "norm", "norm² turned: mean", "sd")
+    titles = ("composition", "place", "above null", "z", "z rotated", *tails, "norm", "norm² rotated: mean", "sd")
     lines: list[tuple[str, ...]] = [("earlier", "later", *titles)]
     for row in frame.head(top).itertuples():
         pair = (f"{row.earlier_layer}.{row.earlier_head}", f"{row.later_layer}.{row.later_head}")

@@ -19,7 +19,7 @@ the D dimensions for all tokens and layers of a draw. Lengths of writes, and ang
 stay; what a write has to do with the subspaces, and with the stream itself, is gone. Any write pulls an SNR towards
 that of the write, so that a ratio other than 1 alone says nothing.
 
-**Turned subspaces** ask another thing: all heads' subspaces of a layer turned by one random rotation, angles between
+**Rotated subspaces** ask another thing: all heads' subspaces of a layer rotated by one random rotation, angles between
 heads kept, the assignment by subspace redone. They are the null of the SNR *before* the layer: whether heads read where
 the stream is. They start at another SNR than the heads' own, so that their ratios are no null of the layer's.
 
@@ -76,13 +76,13 @@ class DenoisingAudit(Result):
     """How many of them each head has."""
     snr: Float[Tensor, "moment grouping layer head"]
     null_snr: Float[Tensor, "draw grouping layer head"]
-    """After the layer, with its writes turned by one random rotation a draw."""
+    """After the layer, with its writes rotated by one random rotation a draw."""
     rotated_snr: Float[Tensor, "draw moment grouping layer head"]
-    """In the subspaces turned by one random rotation a draw."""
+    """In the subspaces rotated by one random rotation a draw."""
     pca_snr: Float[Tensor, "moment grouping layer head"]
     """In the principal directions of the head's tokens in the other half of the windows; for "all tokens" NaN."""
     pca_null_snr: Float[Tensor, "draw grouping layer head"]
-    """The same after the layer, with its writes turned."""
+    """The same after the layer, with its writes rotated."""
     random_group_snr: Float[Tensor, "draw moment grouping layer head"]
     """In the principal directions of random groups of the same sizes."""
     predicted_rate: float | None
@@ -101,12 +101,12 @@ class DenoisingAudit(Result):
 
     @property
     def null_ratios(self) -> Float[Tensor, "draw grouping layer"]:
-        """The same with the writes turned, of every draw."""
+        """The same with the writes rotated, of every draw."""
         return mean_ratio(self.null_snr, self.snr[0])
 
     @property
     def rotated_ratios(self) -> Float[Tensor, "draw grouping layer"]:
-        """The same in the turned subspaces: no null of `ratios`, since they start at another SNR."""
+        """The same in the rotated subspaces: no null of `ratios`, since they start at another SNR."""
         return mean_ratio(self.rotated_snr[:, 1], self.rotated_snr[:, 0])
 
     @property
@@ -116,24 +116,24 @@ class DenoisingAudit(Result):
 
     @property
     def pca_null_ratios(self) -> Float[Tensor, "draw grouping layer"]:
-        """The same with the writes turned."""
+        """The same with the writes rotated."""
         return mean_ratio(self.pca_null_snr, self.pca_snr[0])
 
     @property
     def rises(self) -> Bool[Tensor, "grouping layer"]:
-        """Where the layer raises the SNR, and by more than its writes turned in any draw."""
+        """Where the layer raises the SNR, and by more than its writes rotated in any draw."""
         return (self.ratios > 1) & (self.ratios > self.null_ratios.amax(0))
 
     @property
     def falls(self) -> Bool[Tensor, "grouping layer"]:
-        """Where the layer lowers the SNR, and by more than its writes turned in any draw."""
+        """Where the layer lowers the SNR, and by more than its writes rotated in any draw."""
         return (self.ratios < 1) & (self.ratios < self.null_ratios.amin(0))
 
     @property
     def headline(self) -> str:
         least, most = float(self.ratios.nan_to_num(1).min()), float(self.ratios.nan_to_num(1).max())
         return (
-            f"SNR after ÷ before {least:.2f} to {most:.2f} in {self.matrix}'s subspaces; beyond that of every turned "
+            f"SNR after ÷ before {least:.2f} to {most:.2f} in {self.matrix}'s subspaces; beyond that of every rotated "
             f"write it rises in {int(self.rises.sum())} and falls in {int(self.falls.sum())} of {self.ratios.numel()} "
             "(grouping, layer)"
         )
@@ -143,7 +143,7 @@ class DenoisingAudit(Result):
 
         `snr` (before the layer) is the mean over heads, and `rotated_snr` its mean over randomly rotated subspaces,
         with `p_snr` = (1 + rotations that reach `snr`) ÷ (1 + rotations). `ratio` is SNR after ÷ before, `null_…`
-        that with the writes turned, and `p_above` and `p_below` = (1 + draws as extreme) ÷ (1 + draws).
+        that with the writes rotated, and `p_above` and `p_below` = (1 + draws as extreme) ÷ (1 + draws).
         `rotated_ratio…` are the ratios in rotated subspaces, which start at another SNR and so are no null of
         `ratio`. All p are one-sided, over rotations on this text.
         """
@@ -240,7 +240,7 @@ def audit(
             pca_snr[:, grouping, layer] = directions.snr(moments)
         for draw, rotation in enumerate(rotations):
             after = moments[:1] + (moments[1:] - moments[:1]) @ rotation
-            # Groups are made of the stream before the layer, which the turned writes leave as it is.
+            # Groups are made of the stream before the layer, which the rotated writes leave as it is.
             null[draw, :, layer] = group_snr(after, heads, groups)[0]
             subspace = rotation @ heads
             turned[draw, :, :, layer] = group_snr(moments, subspace, token_groups(moments[0], subspace, labels))

@@ -40,14 +40,14 @@ class HeadAsymmetry(Result):
 
     asymmetry: Float[Tensor, "layer head"]
     null: Float[Tensor, "draw layer head"]
-    """The same with W_OV turned, a rotation a draw; all heads share the rotations."""
+    """The same with W_OV rotated, a rotation a draw; all heads share the rotations."""
     n_queries: int
     """Queries that were read; a head's mean leaves out those at which its J is zero (its pattern rests on one key)."""
 
     @property
     def p_below(self) -> Float[Tensor, "layer head"]:
         """(1 + rotations at or below the head's) ÷ (1 + rotations): small where the head is nearer to a gradient flow
-        than with its output turned; NaN where its J is zero."""
+        than with its output rotated; NaN where its J is zero."""
         p_values = (1 + (self.null <= self.asymmetry).sum(0)).double() / (1 + len(self.null))
         return p_values.where(~self.asymmetry.isnan(), math.nan)
 

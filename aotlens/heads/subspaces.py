@@ -6,7 +6,7 @@ are in it, so that it lies in the stream's D = d_model − 1 centred dimensions 
 U_k for MSSA, and W_V for MHSA, whose queries and keys read subspaces of their own.
 
 For two subspaces of p and q dimensions with orthonormal bases A and B, the cosines of the principal angles are the
-singular values of AᵀB, and their squares sum to the **overlap** ‖AᵀB‖². Turned against each other at random,
+singular values of AᵀB, and their squares sum to the **overlap** ‖AᵀB‖². Rotated against each other at random,
 
     E ‖AᵀB‖² = pq / D,    Var ‖AᵀB‖² = 2pq (D − p)(D − q) ÷ (D² (D − 1)(D + 2))
 

@@ -77,7 +77,7 @@ def audit_curves(result: DenoisingAudit, *, principal: bool = False, theme: Them
     """SNR after ÷ before every layer over relative depth, a line a grouping; dashed the same with the layer's writes
     randomly rotated, in the band of all draws. `principal`: in principal directions of the heads' tokens."""
     ratios, null = (result.pca_ratios, result.pca_null_ratios) if principal else (result.ratios, result.null_ratios)
-    null_name = "writes turned"
+    null_name = "writes rotated"
     curves: dict[str, np.ndarray] = {}
     for index, grouping in enumerate(result.groupings[1:] if principal else result.groupings, int(principal)):
         curves[grouping] = np.asarray(ratios)[None, index]

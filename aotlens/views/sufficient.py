@@ -98,7 +98,7 @@ def _says(chosen: Chosen, result: SufficientHeads) -> str:
     within, model = (_verdicts(result, each) for each in (result.necessary_within, result.necessary_in_model))
     return (
         f"{len(result.heads)} of {n_heads} heads: {result.headline} ({result.n_held_out} of them, which the search did "
-        f"not see; {result.searched:.3f} on the {result.n_searched} searched). In the set: {within}. In the whole "
+        f"not see; {result.searched:.3f} on the {result.n_searched} searched). In the set: {within}. In the full "
         f"model: {model}. {result.unit.capitalize()} on {TASKS[chosen.task]}: {result.whole:.3f} with all heads, "
         f"{result.empty:.3f} with none. {result.n_runs:,} sets were tried."
     )

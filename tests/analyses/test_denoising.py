@@ -68,7 +68,7 @@ def test_subspace_denoising(page: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert len(claims(written)) >= 11
     assert [claim.replace("10 seeds", "2 seeds") for claim in claims(stands)[:11]] == claims(written)[:11]
     # The audits are stored, so that the page's are these to the last digit.
-    for text in ("writes turned", "novels-2l-mhsa | subspace | 1.00"):
+    for text in ("writes rotated", "novels-2l-mhsa | subspace | 1.00"):
         assert [line for line in stands.splitlines() if text in line] == [
             line for line in written.splitlines() if text in line
         ]

@@ -50,7 +50,7 @@ def test_ratios_are_those_of_loops(changes: dict) -> None:
 
 
 def test_nulls_are_those_of_loops() -> None:
-    """Writes turned with the subspaces kept, and subspaces turned with the assignment redone, by the same rotations."""
+    """Writes rotated with subspaces kept, and subspaces rotated with the assignment redone, by the same rotations."""
     model = maker({**SMALL, "d_head": 3})(torch.float64)
     result = audit(model, TOKENS, n_draws=3, seed=4)
     generator = torch.Generator().manual_seed(4)
@@ -104,7 +104,7 @@ def test_principal_directions_are_fitted_on_one_half_and_measured_on_the_other()
 def test_writes_that_know_nothing_of_the_subspaces_are_within_their_null() -> None:
     """Heads read where the stream is long, as trained ones do, and write in directions drawn at random: p ≤ 0.05 in 5%.
 
-    Beside turned subspaces, whose SNR starts lower, most of the same layers fall below every draw.
+    Beside rotated subspaces, whose SNR starts lower, most of the same layers fall below every draw.
     """
     p_values, below_rotated_subspaces = [], []
     for seed in range(40):

@@ -56,9 +56,9 @@ def test_snr_stands_beside_the_theorem() -> None:
 def test_an_audit_stands_beside_its_rotations() -> None:
     result = audit(maker(SMALL)(), torch.randint(11, (4, 8), generator=torch.Generator().manual_seed(0)), n_draws=3)
     lines = {trace.name: trace for trace in audit_curves(result).data if trace.name}
-    assert list(lines)[:2] == ["all tokens", "all tokens, writes turned"] and len(lines) == 6
+    assert list(lines)[:2] == ["all tokens", "all tokens, writes rotated"] and len(lines) == 6
     np.testing.assert_allclose(lines["pattern"].y, result.ratios[2].numpy())
-    np.testing.assert_allclose(lines["subspace, writes turned"].y, result.null_ratios[:, 1].mean(0).numpy())
+    np.testing.assert_allclose(lines["subspace, writes rotated"].y, result.null_ratios[:, 1].mean(0).numpy())
     assert lines["pattern"].x.tolist() == [0.5, 1.0]
     assert len([trace for trace in audit_curves(result, principal=True).data if trace.name]) == 4
 

@@ -27,7 +27,7 @@ def audited(found: AuditResult | None, checkpoint: str | None = None, *, gone: b
     return (
         f"{found.order.checkpoint} on {found.about}, in the subspaces of {audit.matrix}: SNR after ÷ before a layer is "
         f"{float(known.min()):.2f} to {float(known.max()):.2f}. It rises in {int((known > 1).sum())} of {len(known)} "
-        f"(grouping, layer) pairs. By more than with the layer’s writes turned in any of {len(audit.null_snr)} random "
+        f"(grouping, layer) pairs. By more than with the layer’s writes rotated in any of {len(audit.null_snr)} random "
         f"rotations it rises in {rises} and falls in {falls}; chance alone would give at most "
         f"{number(len(known) / (1 + len(audit.null_snr)))} of each. {theory}"
     )

@@ -24,7 +24,7 @@ AUDIT = about(
 )
 RATIOS = about(
     "Above 1, the layer makes its heads’ subspaces stand out more; below 1, less. The band is the same had the layer "
-    "written otherwise: what it adds to every token is turned by one random rotation, while the subspaces stay. Any "
+    "written otherwise: what it adds to every token is rotated by one random rotation, while the subspaces stay. Any "
     "write pulls the SNR towards its own, so that only a line outside of its band says that the layer’s writes have to "
     "do with its heads’ subspaces or with the stream. Only where the output is tied and φ has a threshold does the "
     "theorem predict a rate.",
@@ -37,6 +37,6 @@ PRINCIPAL = about(
 LAYERS = about(
     "SNR before the layer (mean over heads), beside its mean in the heads’ randomly rotated subspaces (angles between "
     "heads stay, tokens are assigned anew): a small p says that heads read where the stream is. Then SNR after ÷ "
-    "before, beside turned writes. Every p is one-sided, (1 + rotations as extreme) ÷ (1 + rotations): its unit is the "
-    "rotation, and it says nothing of other texts. The three ways of giving tokens to heads are not independent."
+    "before, beside rotated writes. Every p is one-sided, (1 + rotations as extreme) ÷ (1 + rotations): its unit is "
+    "the rotation, and it says nothing of other texts. The three ways of giving tokens to heads are not independent."
 )

@@ -31,11 +31,11 @@ def _row(row: dict[str, Any]) -> html.Tr:
 
 
 def audit_table(rows: Sequence[dict[str, Any]]) -> html.Table:
-    """A row a grouping and layer: SNR beside turned subspaces, and its ratio beside turned writes."""
+    """A row a grouping and layer: SNR beside rotated subspaces, and its ratio beside rotated writes."""
     numbers = {
         "layer": "layer", "snr": "SNR before", "rotated_snr": "rotated subspaces", "p_snr": "p",
         "ratio": "after ÷ before",
-        "null_least": "writes turned: least", "null_largest": "largest", "p_above": "p above", "p_below": "p below",
+        "null_least": "writes rotated: least", "null_largest": "largest", "p_above": "p above", "p_below": "p below",
     }  # fmt: skip
     head = [html.Th("tokens", scope="col")]
     head += [html.Th(title, scope="col", className="number") for title in numbers.values()]
