@@ -29,6 +29,7 @@ from aotlens.sweeps import sweep_status
 from aotlens.sweeps.store import Store
 from tests.distill.heads.conftest import FAST, build, random_windows
 from tests.distill.masked.sequences import masked_sequences
+from tests.dynamics.small_runs import made_check, made_influence
 from tests.heads.hand_built import induction, repeated
 from tests.image_models import make as make_image_model
 from tests.image_models import random_images
@@ -73,22 +74,9 @@ def every_result() -> Iterator[Any]:
 
 
 def _of_influence(tokenizer: Tokenizer) -> Iterator[Any]:
-    rng = np.random.default_rng(0)
-    windows = dynamics.Windows(
-        steps=np.repeat(np.arange(9), 4), documents=rng.integers(-1, 2, 36), offsets=rng.integers(0, 90_000, 36),
-        lengths=np.full(36, 8), tokens=rng.integers(0, 4, 288), names=("a", "b"),
-    )  # fmt: skip
-    per_token = rng.normal(size=(2, 288)) * (np.arange(288) % 8 > 0)
-    found = dynamics.Influence(
-        run="r", measures=("loss", "induction 1.0"), values=np.array([4.0, 0.5]), windows=windows, per_token=per_token,
-        undone=1e-12, replayed=None, eps_root=0.0, dtype="float32",
-    )  # fmt: skip
-    yield from (windows, found, dynamics.influence_properties(found), dynamics.influential_windows(found, tokenizer, 2))
-    subsets = np.random.default_rng(1).normal(size=(3, 2, 6))
-    yield dynamics.InfluenceCheck(
-        run="r", measures=("loss", "induction 1.0"), drop=0.1, seed=0, predicted=subsets[0], tracin=subsets[1],
-        found=subsets[2],
-    )  # fmt: skip
+    found = made_influence()
+    yield from (found.windows, found, made_check())
+    yield from (dynamics.influence_properties(found), dynamics.influential_windows(found, tokenizer, 2))
     moments, curves = np.array([0, 5, 10]), np.random.default_rng(2).uniform(size=(9, 3))
     yield dynamics.Removal(
         run="r", measure="induction 1.0", top=0.1, seed=0, steps=moments, whole=curves[0], without_helpful=curves[1],

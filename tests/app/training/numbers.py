@@ -7,10 +7,12 @@ from typing import Any
 
 from aotlens.checkpoints import load
 from aotlens.checkpoints.snapshots import SnapshotWriter
-from aotlens.views.training import FILM, LEDGER
+from aotlens.dynamics.influence_files import check_path, influence_path
+from aotlens.views.training import FAMILY
 from app.pages.training import PAGE
 from app.shell.app import App
 from tests.app.conftest import save_tiny
+from tests.dynamics.small_runs import made_check, made_influence
 
 STEPS = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144)
 TEXT = "The cat sat on the mat."
@@ -24,6 +26,8 @@ def save_run(folder: Path) -> None:
     writer = SnapshotWriter(folder / "tiny-run", 0)
     for number, step in enumerate(STEPS, start=1):
         writer.add(step, 100 * step, {name: weight * (number / len(STEPS)) for name, weight in end.items()})
+    made_influence().save(influence_path(folder / "tiny-run"))
+    made_check().save(check_path(folder / "tiny-run"))
 
 
 def _table(view: Any) -> Any:
@@ -35,4 +39,4 @@ def _table(view: Any) -> Any:
     return table
 
 
-EXPECTED = {"training-measures": _table(FILM), "training-ledger": _table(LEDGER)}
+EXPECTED = {f"training-{view.name}": _table(view) for view in FAMILY.views}
