@@ -23,7 +23,7 @@ from aotlens.dynamics.influence import influence
 from aotlens.dynamics.influence_check import InfluenceCheck, Removal, check_influence, remove_windows
 from aotlens.dynamics.influence_files import InfluentialWindows, influential_windows, stored_check, stored_influence
 from aotlens.dynamics.influence_properties import InfluenceProperties, influence_properties, window_properties
-from aotlens.dynamics.influence_result import Influence, Windows
+from aotlens.dynamics.influence_result import Influence, TrainingWindows
 from aotlens.dynamics.ledger import Ledger, ledger
 from aotlens.dynamics.over_training import OverTraining, over_training
 from aotlens.dynamics.recipe_run import RecipeRun, recipe_run
@@ -42,7 +42,7 @@ __all__ = [
     "RecipeRun",
     "Removal",
     "Retrained",
-    "Windows",
+    "TrainingWindows",
     "change_point",
     "check_influence",
     "film",

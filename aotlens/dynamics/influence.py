@@ -34,7 +34,7 @@ from aotlens.checkpoints import user_folder
 from aotlens.conventions import Progress, require_whole
 from aotlens.dynamics.adamw import AdamW, State
 from aotlens.dynamics.influence_measures import Measure, as_measures
-from aotlens.dynamics.influence_result import Influence, Windows
+from aotlens.dynamics.influence_result import Influence, TrainingWindows
 from aotlens.dynamics.recipe_run import RecipeRun, differentiable_twice, recipe_run
 from aotlens.files import load_progress, save_progress
 from aotlens.models import AttentionOnlyTransformer
@@ -134,7 +134,7 @@ class _Sweep:
             run=self.source.recipe.name,
             measures=tuple(measures),
             values=values,
-            windows=Windows.of(self.source, self.n_steps),
+            windows=TrainingWindows.of(self.source, self.n_steps),
             per_token=np.concatenate(per_token[::-1], axis=1),
             undone=undone,
             replayed=replayed,

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from aotlens.dynamics.influence_measures import is_loss
-from aotlens.dynamics.influence_result import Influence, Windows
+from aotlens.dynamics.influence_result import Influence, TrainingWindows
 from aotlens.results import Result
 from aotlens.statistics import LEAST_CLUSTERS, bootstrap_interval
 
@@ -103,7 +103,7 @@ def influence_properties(influence: Influence, measure: str | None = None) -> In
     )  # fmt: skip
 
 
-def window_properties(windows: Windows) -> Float64[np.ndarray, "property window"]:
+def window_properties(windows: TrainingWindows) -> Float64[np.ndarray, "property window"]:
     """`PROPERTIES` of each window; `distance` of one without a repeated bigram is the mean of its step's others."""
     repeated, back = windows.seen_before(2), windows.distances(2)
     own, n_windows = windows.of_token, len(windows)
@@ -125,7 +125,7 @@ def _step_means(
     return np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)[steps]
 
 
-def _clusters(windows: Windows) -> tuple[Int64[np.ndarray, " window"], str]:
+def _clusters(windows: TrainingWindows) -> tuple[Int64[np.ndarray, " window"], str]:
     """The cluster of each window, and what clusters are."""
     alone = -1 - np.arange(len(windows))
     if (windows.documents < 0).all():

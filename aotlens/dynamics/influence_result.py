@@ -23,7 +23,7 @@ TOKEN_CLASSES = ("repeated bigram", "repeated token", "new token")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Windows(Result):
+class TrainingWindows(Result):
     """The windows of training, in their order: where each came from, and its tokens."""
 
     steps: Int64[np.ndarray, " window"]
@@ -37,7 +37,7 @@ class Windows(Result):
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, run: RecipeRun, n_steps: int) -> Windows:
+    def of(cls, run: RecipeRun, n_steps: int) -> TrainingWindows:
         """Those of the first steps of a run."""
         rows = [run.rows(step).numpy() for step in range(n_steps)]
         offsets = np.concatenate([run.offsets(step) for step in range(n_steps)])
@@ -140,7 +140,7 @@ class Influence(Result):
     measures: tuple[str, ...]
     values: Float64[np.ndarray, " measure"]
     """Of the measures at the end, which the derivative is of."""
-    windows: Windows
+    windows: TrainingWindows
     per_token: Float64[np.ndarray, "measure token"]
     """Of the loss at each token of each window; 0 at its first, which nothing predicts."""
     undone: float

@@ -22,8 +22,7 @@ from aotlens.conventions import require_whole
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.train import OBJECTIVES, Recipe, TrainingData
 from aotlens.train.loop import update_weights
-from aotlens.train.objectives import Objective
-from aotlens.train.objectives.language import NextToken
+from aotlens.train.objectives import Objective, language
 from aotlens.train.optimiser import learning_rate, make_optimiser
 
 
@@ -34,7 +33,7 @@ class RecipeRun:
     A *window* is a row of a batch; windows are counted through all steps. Make it with `recipe_run`.
     """
 
-    objective: NextToken
+    objective: language.NextToken
     snapshots: Run | None = None
     """Of the run, where there are some: what a replay is compared with."""
 
@@ -228,9 +227,9 @@ def recipe_run(
     return RecipeRun(objective=_next_token(recipe, data), snapshots=snapshots)
 
 
-def _next_token(recipe: Recipe, data: TrainingData) -> NextToken:
+def _next_token(recipe: Recipe, data: TrainingData) -> language.NextToken:
     objective: Objective[Any] = OBJECTIVES[recipe.objective](recipe, data)
-    assert isinstance(objective, NextToken)
+    assert isinstance(objective, language.NextToken)
     return objective
 
 

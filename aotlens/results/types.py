@@ -59,7 +59,7 @@ _TYPES = {
     "dynamics.influence_check": "InfluenceCheck Removal",
     "dynamics.influence_files": "InfluentialWindows",
     "dynamics.influence_properties": "InfluenceProperties",
-    "dynamics.influence_result": "Influence Windows",
+    "dynamics.influence_result": "Influence TrainingWindows",
     "dynamics.ledger": "Ledger",
     "dynamics.over_training": "OverTraining",
     "dynamics.retraining": "Retrained",

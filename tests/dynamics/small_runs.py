@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from aotlens.dynamics import Influence, InfluenceCheck, Windows
+from aotlens.dynamics import Influence, InfluenceCheck, TrainingWindows
 from aotlens.train import Recipe
 
 WORDS = ("the", "cat", "sat", "on", "mat", "dog", "ran", "far")
@@ -36,7 +36,7 @@ def recipe(**more: Any) -> Recipe:
 def made_influence() -> Influence:
     """Influences of 9 steps of 4 windows, drawn at random."""
     rng = np.random.default_rng(0)
-    windows = Windows(
+    windows = TrainingWindows(
         steps=np.repeat(np.arange(9), 4), documents=rng.integers(-1, 2, 36), offsets=rng.integers(0, 90_000, 36),
         lengths=np.full(36, 8), tokens=rng.integers(0, 4, 288), names=("a", "b"),
     )  # fmt: skip

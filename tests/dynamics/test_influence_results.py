@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from aotlens.dynamics import Influence, Windows, influence, influence_properties, recipe_run, window_properties
+from aotlens.dynamics import Influence, TrainingWindows, influence, influence_properties, recipe_run, window_properties
 from aotlens.train import OBJECTIVES
 from tests.dynamics.small_runs import recipe, text
 from tests.messages import refused
@@ -24,15 +24,15 @@ def found(run, tmp_path_factory) -> Influence:
     return influence(run, ["induction 1.0", "loss"], folder=tmp_path_factory.mktemp("states"))
 
 
-def made(tokens: np.ndarray, **more: np.ndarray) -> Windows:
+def made(tokens: np.ndarray, **more: np.ndarray) -> TrainingWindows:
     """Windows of given tokens `[window, pos]`, one a step."""
     n = len(tokens)
     given = {"steps": np.arange(n), "documents": np.zeros(n, dtype=int), "offsets": np.arange(n)} | more
-    return Windows(lengths=np.full(n, tokens.shape[1]), tokens=tokens.ravel(), names=("a",), **given)
+    return TrainingWindows(lengths=np.full(n, tokens.shape[1]), tokens=tokens.ravel(), names=("a",), **given)
 
 
 def test_windows_are_those_of_training(run):
-    windows = Windows.of(run, 20)
+    windows = TrainingWindows.of(run, 20)
     assert len(windows) == 120 and windows.steps.tolist() == np.repeat(np.arange(20), 6).tolist()
     train = run.objective.data.train
     for window in range(120):
