@@ -64,7 +64,7 @@ aotlens.plot(audit)
 
 # %%
 # **How to read it.** The theorem is exact in its own regime and ends suddenly. Of the trained layers none raises
-# the SNR beyond its turned writes in this sense, and about half lower it by more.
+# the SNR beyond its rotated writes in this sense, and about half lower it by more.
 #
 # **A caveat.** Sizes that can be drawn meet none of the theorem's explicit conditions
 # (``aotlens.denoise.conditions``), and it holds here all the same for five layers; with less noise for more. "In
