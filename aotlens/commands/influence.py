@@ -85,7 +85,7 @@ def influence_command(
     print_text(f"\n{_frame(found.by_class())}")
     if check:
         with TokenBar("retrainings", lines=True) as bar:
-            checked = check_influence(followed, found, n=max(2, check), progress=bar)
+            checked = check_influence(followed, found, n=check, progress=bar)
         checked.save(check_path(info.path))
         print_text(f"\n{_checked(checked)}")
     if remove:

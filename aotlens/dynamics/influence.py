@@ -57,16 +57,18 @@ def influence(
     `run` is what `recipe_run` takes: a checkpoint that was trained here, with the `corpus` that its card names, or a
     recipe and its data. `measures` are names (`aotlens.dynamics.influence_measures`: "loss", "repeated_loss",
     "induction 1.0", "copying 1.0", "ov_norm 1.0", "k_composition 0.3 1.0") or functions of the model by name, each of
-    which gives a differentiable number. `eps_root` stands inside AdamW's root, in the replay as in
-    the derivative, so that it is the derivative of training with it. With 0 it is that of PyTorch's own, which on text
-    does not help: the first gradients of a rare token's weights take steps by their sign alone, whose derivative is
-    without bound where they happen to be near 0. 1e-8 takes gradients below 1e-4 for small. `Influence.values` says
-    what it made of the run: compare it with the checkpoint's.
+    which gives a differentiable number.
+
+    `eps_root` stands inside AdamW's root, in the replay as in the derivative, so that it is the derivative of training
+    with it. With 0 it is that of PyTorch's own, which on text does not help: the first gradients of a rare token's
+    weights take steps by their sign alone, whose derivative is without bound where they happen to be near 0. 1e-8 takes
+    gradients below 1e-4 for small. `Influence.values` says what it made of the run: compare it with the checkpoint's.
 
     On the CPU. States are kept in `folder` ($AOTLENS_HOME/influence) until the call is done. `progress(done, total)`
     counts steps of the replay, then those back. Time: a replay, and for each step some 1.5 + 3.5 · measures training
-    steps. Memory: that of some 3 training steps without fused attention, and 8 · (9 + 4 · measures) bytes a parameter.
-    Disk: 24 bytes a parameter for each of √steps states.
+    steps. Memory: all activations of a step and of its two backward passes, attention patterns among them (some 12
+    times a training step's), and 8 · (9 + 4 · measures) bytes a parameter. Disk: 24 bytes a parameter for each of
+    √steps states.
 
     Raises `ValueError` for training that is not followed (`recipe_run`), for an unknown measure or one that is not a
     finite number or has no derivative, and for a derivative that is not finite, naming the step.

@@ -29,7 +29,7 @@ from aotlens.data.windows import start_id
 from aotlens.dynamics.recipe_run import RecipeRun
 from aotlens.heads.inputs import Inputs
 from aotlens.heads.motifs import MOTIFS
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, hook_names
 from aotlens.models.folding import folded_norm
 
 #: A differentiable number of a model.
@@ -90,6 +90,8 @@ def _measure(spec: str, run: RecipeRun) -> NamedMeasure:
         if earlier[0] >= later[0]:
             raise ValueError(f"measure {spec!r}: expected an earlier layer's head, then a later one's.")
         weight = _COMPOSED[name]
+        if weight != "W_V" and (cfg.positions == "rotary" or cfg.qk_norm is not None):
+            raise ValueError(f"measure {spec!r}: not of queries and keys that are rotated or have a norm of their own.")
         return NamedMeasure(spec=spec, function=lambda model: _composition(model, weight, earlier, later))
     return NamedMeasure(spec=spec, function=_motif_score(name, chosen[0], run))
 
@@ -124,7 +126,7 @@ def _motif_score(name: str, head: Head, run: RecipeRun) -> Measure:
 
     def measure(model: AttentionOnlyTransformer) -> Tensor:
         patterns: list[Tensor] = []
-        point = f"blocks.{layer}.attn.hook_pattern"
+        point = hook_names.attn(layer, hook_names.PATTERN)
         model.run_with_hooks(
             tokens,
             return_type=None,

@@ -133,7 +133,7 @@ class Influence(Result):
     """dM/dw of every training window for each measure M: what a slightly larger weight of the window would do to it.
 
     Of a loss a negative influence helps, of any other measure a positive one. Leaving a window out changes M by minus
-    its influence to first order; sizes are not to be trusted, the order is (`check_influence`).
+    its influence to first order. How far that orders what retraining does depends on the run: `check_influence`.
     """
 
     run: str

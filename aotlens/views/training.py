@@ -217,7 +217,7 @@ INFLUENCE = View(
         text="The derivative of a measure at the end of training with respect to the weight of every training window, "
         "through every step of AdamW: here the sum of its sizes over the windows of each step, as a share. Of a loss a "
         "negative influence helps, of any other measure a positive one. Leaving a window out changes the measure by "
-        "minus its influence to first order: the order is to be trusted, the sizes are not.",
+        "minus its influence to first order. How far that holds for this run, only retraining says: the check below.",
         formula="dM/dw_i, loss of a step = Σ w_i ℓ_i ÷ Σ w_i, at w = 1",
         source="Ilyas and Engstrom, MAGIC: Near-Optimal Data Attribution for Deep Learning (2025)",
     ),

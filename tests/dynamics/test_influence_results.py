@@ -195,5 +195,8 @@ def test_what_is_not_followed_is_refused_by_name(run, tmp_path):
     for more, said in (({"steps": 0}, "steps=0"), ({"steps": 21}, "steps=21"), ({"eps_root": -1.0}, "eps_root")):
         with refused(said):
             influence(run, ["loss"], folder=tmp_path, **more)
+    rotary = recipe_run((recipe(steps=20, model={"positions": "rotary"}), data))
+    with refused("k_composition 0.0 1.0", "rotated"):
+        influence(rotary, ["k_composition 0.0 1.0"], folder=tmp_path)
     with refused("dtype"):
         influence(run, ["loss"], folder=tmp_path, dtype=torch.bfloat16)
