@@ -84,6 +84,8 @@ def view_page(
     name = family.name
     ids = {field: f"{name}-{field}" for field in ("page", "shown", "keys", "checkpoint", *family.parameters)}
     views = {f"{name}-{view.name}": view for view in family.views}
+    clicked = {panel: view for panel, view in views.items() if view.picks}
+    picked = dict.fromkeys(each for view in clicked.values() for each in _picked(view))
     fields = (["checkpoint"] if family.reads is not None else []) + list(family.parameters)
     controls = {field: ids[field] for field in fields}
     at = address.Address(name, _state(family))
@@ -94,7 +96,7 @@ def view_page(
         said = dataclasses.asdict(state)
         if family.reads is not None:
             said["checkpoint"] = state.checkpoint or _first(core, there)
-        form = [_control(core, there, field, family, ids[field], said[field]) for field in fields]
+        form = [_control(core, there, field, family, ids[field], said[field], field in picked) for field in fields]
         return html.Div(
             [
                 *(dcc.Store(id=ids[store], data=None) for store in ("shown", "keys")),
@@ -129,10 +131,8 @@ def view_page(
         said = children(**{f"said_{field}": shell_ids.value_of(ids[field]) for field in sliders})
         collect = Browser("collect", inputs=values_of(**controls), outputs=stores(shown=ids["shown"]) | said)
         app.wiring.register(app, "shell", collect)
-        clicked = {panel: view for panel, view in views.items() if view.picks}
         if clicked:
             clicks = props("clickData", **{panel.replace("-", "_"): shell_ids.graph(panel) for panel in clicked})
-            picked = dict.fromkeys(name for view in clicked.values() for name in _picked(view))
             controlled = values_of(**{name: ids[name] for name in picked})
             pick = Browser("pick", inputs=clicks, state=controlled, outputs=controlled | clicks, at_first=False)
             app.wiring.register(app, "shell", pick)
@@ -189,7 +189,9 @@ def _first(core: Core, there: list[str]) -> str | None:
     return preferred if preferred in there else next(iter(there), None)
 
 
-def _control(core: Core, there: list[str], field: str, family: Family, id: str, value: Any) -> Any:
+def _control(core: Core, there: list[str], field: str, family: Family, id: str, value: Any, picked: bool) -> Any:
+    """What a parameter is chosen with. Text that clicks set, too, is told by Enter or when it is left: one that waits for
+    more typing has what it was set to last but one, if clicks set it to and fro meanwhile (Mantine's `debounce`)."""
     if field == "checkpoint":
         choice = checkpoint_choice(id, core.catalog, value)
         choice.data = [one for one in choice.data if one["value"] in there]
@@ -199,6 +201,7 @@ def _control(core: Core, there: list[str], field: str, family: Family, id: str, 
         data = [{"value": one, "label": words} for one, words in each.options.items()]
         return dmc.Select(id=id, label=each.label, data=data, value=value, allowDeselect=False, size="xs")
     if isinstance(each, TextParameter):
-        said = {"id": id, "label": each.label, "value": value, "placeholder": each.blank, "debounce": 500, "size": "xs"}
+        said = {"id": id, "label": each.label, "value": value, "placeholder": each.blank, "size": "xs"}
+        said["debounce"] = True if picked else 500
         return dmc.TextInput(**said) if each.lines == 1 else dmc.Textarea(**said, autosize=True, minRows=each.lines)
     return parameter_slider(id, each, value)

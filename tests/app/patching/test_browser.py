@@ -121,4 +121,5 @@ def test_a_click_leads_from_a_position_to_its_heads_and_from_a_head_to_its_edges
     expect(page.locator("#patching-edges-caption")).to_contain_text("1.1")
     page.wait_for_function("() => location.search.includes('head=1.1') && location.search.includes('position=5')")
     page.locator("#patching-position").fill("first")
+    page.locator("#patching-position").press("Enter")
     expect(page.locator("#patching-by-head-notice")).to_contain_text("is no position")

@@ -15,6 +15,9 @@ import transformers
 NOT_ASKED = {
     "ModelConfig.of_model": "a configuration that remembers whose it is",
     "ActivationCache": "what a model's run_with_cache makes",
+    "RecipeRun.loss": "of the model that the run trains",
+    "RecipeRun.losses": "of the model that the run trains",
+    "RecipeRun.train": "makes its model",
 }
 #: They read no weights of a model of ours.
 NO_WEIGHTS = {
