@@ -190,8 +190,8 @@ def _first(core: Core, there: list[str]) -> str | None:
 
 
 def _control(core: Core, there: list[str], field: str, family: Family, id: str, value: Any, picked: bool) -> Any:
-    """What a parameter is chosen with. Text that clicks set, too, is told by Enter or when it is left: one that waits for
-    more typing has what it was set to last but one, if clicks set it to and fro meanwhile (Mantine's `debounce`)."""
+    """What a parameter is chosen with. Text that clicks set, too, is told by Enter or when it is left: where it waits
+    for more typing (Mantine's `debounce`), two clicks meanwhile can leave the first one's."""
     if field == "checkpoint":
         choice = checkpoint_choice(id, core.catalog, value)
         choice.data = [one for one in choice.data if one["value"] in there]
