@@ -1,4 +1,4 @@
-"""Files that a stranger wrote: regular ones only, of a bounded size, each read once; and JSON without surprises.
+"""Untrusted files: regular ones only, of a bounded size, each read once; and JSON without surprises.
 
 A FIFO hangs whoever opens it, a device never ends, a link shows a file of this machine, and JSON may nest a million
 lists or hold 10**400. What is refused here is a `ValueError` that says what was expected and what was found.
@@ -209,7 +209,7 @@ def without_control(name: str) -> str:
 
 
 def shown(value: Any, most: int = 80) -> str:
-    """`repr` in ASCII, cut short: what a message may say of a value that a stranger wrote."""
+    """`repr` in ASCII, cut short: what a message may say of an untrusted value."""
     text = ascii(value)
     return text if len(text) <= most else f"{text[: most - 1]}…"
 

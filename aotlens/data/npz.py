@@ -1,4 +1,4 @@
-"""Arrays of a NumPy archive (.npz) that a stranger wrote: never a pickle, of a size that is known before they are read.
+"""Arrays of an untrusted NumPy archive (.npz): never a pickle, of a size that is known before they are read.
 
 NumPy makes room for what the header of an array says, which may be 10¹² numbers in a file of 600 bytes.
 """

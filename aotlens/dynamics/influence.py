@@ -35,7 +35,7 @@ from aotlens.conventions import Progress, require_whole
 from aotlens.dynamics.adamw import AdamW, State
 from aotlens.dynamics.influence_measures import Measure, as_measures
 from aotlens.dynamics.influence_result import Influence, TrainingWindows
-from aotlens.dynamics.recipe_run import RecipeRun, differentiable_twice, recipe_run
+from aotlens.dynamics.recipe_run import RecipeRun, differentiable_twice, recipe_run, require_eps_root
 from aotlens.files import load_progress, save_progress
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.train.optimiser import make_optimiser
@@ -77,10 +77,8 @@ def influence(
     n_steps = require_whole("steps", followed.n_steps if steps is None else steps, 1, followed.n_steps)
     if dtype not in (torch.float32, torch.float64):
         raise ValueError(f"dtype={dtype}: expected torch.float32 or torch.float64.")
-    if not 0 <= eps_root < 1:
-        raise ValueError(f"eps_root={eps_root}: expected from 0 to 1.")
     place = user_folder("influence") if folder is None else Path(folder)
-    sweep = _Sweep(followed, n_steps, dtype, eps_root, place, progress)
+    sweep = _Sweep(followed, n_steps, dtype, require_eps_root(eps_root), place, progress)
     return sweep.run(as_measures(measures, followed))
 
 

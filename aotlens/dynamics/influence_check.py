@@ -129,9 +129,9 @@ def check_influence(
 
     No step loses all its windows. TracIn takes `n_snapshots` snapshots evenly spaced in steps, and its products less
     their mean over each step's windows, since the loss of a step is a mean. `measures` are those of the influence; give
-    functions of your own again. Retrainings run through `joblib`: on several processes or a cluster inside `with
-    joblib.parallel_config(backend="loky", n_jobs=…)`. Fewer than some 40 subsets decide little: with 12, where the
-    truth is .85, 95% of rank correlations lie in .46 to .95.
+    functions of your own again. Retrainings have the influence's `eps_root`, and run through `joblib`: on several
+    processes or a cluster inside `with joblib.parallel_config(backend="loky", n_jobs=…)`. Fewer than some 40 subsets
+    decide little: with 12, where the truth is .85, 95% of rank correlations lie in .46 to .95.
 
     Raises `ValueError` for an influence of another run, and where subsets cannot be drawn.
     """
@@ -142,8 +142,9 @@ def check_influence(
     rng, steps = np.random.default_rng(require_seed(seed)), influence.windows.steps
     subsets = [_draw(rng, round(drop * len(steps)), steps) for _ in range(n)]
     products = _tracin(followed, chosen, influence, n_snapshots)
+    end = np.array([influence.n_steps])
     found = retrain_without(
-        followed, chosen, influence.n_steps, [None, *subsets], np.array([influence.n_steps]), progress=progress
+        followed, chosen, influence.n_steps, [None, *subsets], end, eps_root=influence.eps_root, progress=progress
     )
     return InfluenceCheck(
         run=influence.run,
@@ -244,8 +245,9 @@ def remove_windows(
     random = [_matched(rng, end, steps) for end in ends for _ in range(n_random)]
     moments = moments_of(influence.n_steps, n_moments)
     found = retrain_without(
-        followed, {name: chosen[name]}, influence.n_steps, [None, *ends, *random], moments, progress=progress
-    )
+        followed, {name: chosen[name]}, influence.n_steps, [None, *ends, *random], moments,
+        eps_root=influence.eps_root, progress=progress,
+    )  # fmt: skip
     values = np.stack([each.values[0] for each in found])
     return Removal(
         run=influence.run, measure=name, top=top, seed=seed, steps=moments, whole=values[0], without_helpful=values[1],
@@ -293,7 +295,7 @@ def _draw(rng: np.random.Generator, count: int, steps: Int64[np.ndarray, " windo
 
 
 def _leaving_one(
-    ordered: Int64[np.ndarray, " window"], steps: Int64[np.ndarray, " window"], count: int
+    ordered: Int64[np.ndarray, " ordered"], steps: Int64[np.ndarray, " window"], count: int
 ) -> Int64[np.ndarray, " dropped"]:
     """The first so many windows of an order, but for the last one of each step."""
     left = np.bincount(steps)
@@ -332,7 +334,7 @@ def _tracin(
             weights = {name: each.detach().clone() for name, each in model.named_parameters()}
             jobs.append(joblib.delayed(_products)(run, measures, n_steps, min(step, n_steps - 1), weights))
 
-    run.train(steps=n_steps, at=at)
+    run.train(steps=n_steps, eps_root=influence.eps_root, at=at)
     with _forward_mode():  # around all threads: the first to leave it would end it for the others
         found: np.ndarray = sum(joblib.Parallel(prefer="threads")(jobs))
     return found

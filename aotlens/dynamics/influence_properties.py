@@ -147,16 +147,17 @@ def _regression(
         return found, interval, float("nan")
     scaled = x[:, varies] / spread[varies]
     numbers, of = np.unique(clusters, return_inverse=True)
-    products = np.zeros((len(numbers), len(varies), len(varies)))
-    np.add.at(products, of, scaled[:, :, None] * scaled[:, None, :])
-    onto = np.zeros((len(numbers), len(varies)))
-    np.add.at(onto, of, scaled * y[:, None])
+    terms = np.concatenate([scaled[:, :, None] * scaled[:, None, :], scaled[:, :, None] * y[:, None, None]], axis=2)
+    sums = np.zeros((len(numbers), len(varies) * (len(varies) + 1)))
+    np.add.at(sums, of, terms.reshape(len(y), -1))
 
-    def fitted(drawn: np.ndarray | slice) -> Float64[np.ndarray, " property"]:
-        values: np.ndarray = np.linalg.lstsq(products[drawn].sum(0), onto[drawn].sum(0), rcond=None)[0]
+    def fitted(drawn: np.ndarray) -> Float64[np.ndarray, " property"]:
+        total = np.bincount(drawn, minlength=len(numbers)) @ sums
+        equations = total.reshape(len(varies), -1)
+        values: np.ndarray = np.linalg.lstsq(equations[:, :-1], equations[:, -1], rcond=None)[0]
         return values
 
-    found[varies] = fitted(slice(None))
+    found[varies] = fitted(np.arange(len(numbers)))
     for place, which in enumerate(varies) if len(numbers) >= LEAST_CLUSTERS else ():
         interval[which] = bootstrap_interval(partial(_one, fitted, place), len(numbers))
     residual = y - scaled @ found[varies]

@@ -6,7 +6,7 @@ import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int8, Int64
@@ -67,14 +67,14 @@ class TrainingWindows(Result):
         """The window of each token."""
         return np.repeat(np.arange(len(self)), self.lengths)
 
-    def own(self, window: int) -> Int64[np.ndarray, " pos"]:
+    def own(self, window: int | np.integer[Any]) -> Int64[np.ndarray, " pos"]:
         """The tokens of a window. Raises `ValueError` for one that there is not."""
         if not 0 <= window < len(self):
             raise ValueError(f"window {window}: expected one from 0 to {len(self) - 1}.")
         start = self.starts[window]
         return self.tokens[start : start + self.lengths[window]]
 
-    def spans(self, window: int) -> list[tuple[bool, list[int]]]:
+    def spans(self, window: int | np.integer[Any]) -> list[tuple[bool, list[int]]]:
         """A window's tokens without its first, in spans: whether its bigrams stand earlier in the window, and ids."""
         start, tokens = self.starts[window], self.own(window)
         repeated = self.classes[start : start + len(tokens)] == 0
@@ -83,7 +83,7 @@ class TrainingWindows(Result):
         groups = itertools.groupby(zip(repeated[1:].tolist(), tokens[1:].tolist(), strict=True), lambda pair: pair[0])
         return [(again, [token for _, token in group]) for again, group in groups]
 
-    def document(self, window: int) -> str:
+    def document(self, window: int | np.integer[Any]) -> str:
         """The name of the document in which a window begins, or "random tokens"."""
         place = self.documents[window]
         return "random tokens" if place < 0 else self.names[place]

@@ -111,6 +111,7 @@ class RecipeRun:
         order: Int64[np.ndarray, " window"] | None = None,
         *,
         steps: int | None = None,
+        eps_root: float = 0.0,
         dtype: torch.dtype = torch.float32,
         at: Callable[[int, AttentionOnlyTransformer], None] | None = None,
     ) -> AttentionOnlyTransformer:
@@ -118,8 +119,9 @@ class RecipeRun:
 
             loss of a step = Σ w_i ℓ_i ÷ Σ w_i    over its tokens, w_i that of their window
 
-        by PyTorch's own AdamW. `order` says which window stands at each place of the run, so that windows come earlier,
-        later or again. `at(step, model)` is called before each step, and after the last.
+        by PyTorch's own AdamW, with `eps_root` inside its root. `order` says which window stands at each place of the
+        run, so that windows come earlier, later or again. `at(step, model)` is called before each step, and after the
+        last.
 
         Raises `ValueError` for weights or an order of another number, for windows that there are not or are of another
         length than those of their step, and for a step whose windows all weigh 0 or less.
@@ -128,6 +130,8 @@ class RecipeRun:
         self._require_windows(weights, order, n_steps)
         model = self.model(dtype)
         optimiser = make_optimiser(model, self.recipe)
+        if eps_root:
+            _add_inside_root(optimiser, eps_root)
         for step in range(n_steps):
             if at is not None:
                 at(step, model)
@@ -184,6 +188,13 @@ class RecipeRun:
         return {**self.recipe.to_dict(), **self.objective.identity()}
 
 
+def require_eps_root(eps_root: float) -> float:
+    """Raises `ValueError` unless it is a number from 0 to 1."""
+    if not 0 <= eps_root < 1:
+        raise ValueError(f"eps_root={eps_root}: expected from 0 to 1.")
+    return eps_root
+
+
 def differentiable_twice() -> AbstractContextManager[None]:
     """Attention by plain products: PyTorch's fused kernels have one derivative. It is the process's, not a thread's."""
     return sdpa_kernel(SDPBackend.MATH)
@@ -225,6 +236,22 @@ def recipe_run(
         )
     snapshots = load_run(info.path, "cpu") if info.path is not None and snapshot_steps(info.path) else None
     return RecipeRun(objective=_next_token(recipe, data), snapshots=snapshots)
+
+
+def _add_inside_root(optimiser: torch.optim.Optimizer, eps_root: float) -> None:
+    """AdamW's √v̂ becomes √(v̂ + ε_root): ε_root is added to each squared gradient, whose weights Σ (1 − β₂) β₂ᵏ are the
+    1 − β₂ᵗ that v̂ divides by."""
+
+    def add(*_: Any) -> None:
+        for group in optimiser.param_groups:
+            beta = group["betas"][1]
+            for parameter in group["params"]:
+                if not optimiser.state[parameter]:
+                    moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+                    optimiser.state[parameter] = {"step": torch.tensor(0.0), **moments}
+                optimiser.state[parameter]["exp_avg_sq"].add_(eps_root * (1 - beta) / beta)
+
+    optimiser.register_step_pre_hook(add)
 
 
 def _next_token(recipe: Recipe, data: TrainingData) -> language.NextToken:

@@ -13,7 +13,7 @@ from jaxtyping import Float64, Int64
 
 from aotlens.conventions import Progress, require_whole
 from aotlens.dynamics.influence_measures import Measure, as_measures
-from aotlens.dynamics.recipe_run import RecipeRun, recipe_run
+from aotlens.dynamics.recipe_run import RecipeRun, recipe_run, require_eps_root
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.results import Result
 
@@ -50,20 +50,25 @@ def retrain(
     weights: Float64[np.ndarray, " window"] | None = None,
     order: Int64[np.ndarray, " window"] | None = None,
     steps: int | None = None,
+    eps_root: float = 0.0,
     n_moments: int = 21,
 ) -> Retrained:
     """Make a run again (`recipe_run`) with other windows, and measure it at moments evenly spaced in steps.
 
     `weights` multiply the loss of each window (0 leaves it out, 2 counts it twice); `order` says which window stands at
     each place of the run. Both are by window, as `Influence.windows` has them: a class of windows is dropped, repeated
-    or brought forward by them. Seed, rates and the initial weights stay.
+    or brought forward by them. Seed, rates and the initial weights stay. `eps_root` stands inside AdamW's root, as in
+    `influence`.
 
     Raises `ValueError` as `recipe_run` and `RecipeRun.train` do.
     """
     followed = recipe_run(run, corpus)
     n_steps = require_whole("steps", followed.n_steps if steps is None else steps, 1, followed.n_steps)
     n_moments = require_whole("n_moments", n_moments, 1)
-    return _retrain(followed, as_measures(measures, followed), n_steps, moments_of(n_steps, n_moments), weights, order)
+    chosen = as_measures(measures, followed)
+    return _retrain(
+        followed, chosen, n_steps, moments_of(n_steps, n_moments), require_eps_root(eps_root), weights, order
+    )
 
 
 def moments_of(n_steps: int, n: int) -> Int64[np.ndarray, " moment"]:
@@ -76,6 +81,7 @@ def _retrain(
     measures: Mapping[str, Measure],
     n_steps: int,
     moments: Int64[np.ndarray, " moment"],
+    eps_root: float,
     weights: Float64[np.ndarray, " window"] | None = None,
     order: Int64[np.ndarray, " window"] | None = None,
 ) -> Retrained:
@@ -87,7 +93,7 @@ def _retrain(
             with torch.no_grad():
                 values.append([float(measure(model)) for measure in measures.values()])
 
-    run.train(weights, order, steps=n_steps, at=at)
+    run.train(weights, order, steps=n_steps, eps_root=eps_root, at=at)
     return Retrained(
         run=run.recipe.name, measures=tuple(measures), steps=moments, values=np.array(values).T.astype(np.float64)
     )
@@ -100,6 +106,7 @@ def retrain_without(
     subsets: Sequence[Int64[np.ndarray, " dropped"] | None],
     moments: Int64[np.ndarray, " moment"],
     *,
+    eps_root: float,
     progress: Progress | None = None,
 ) -> list[Retrained]:
     """The run made again without each subset."""
@@ -110,7 +117,7 @@ def retrain_without(
         if subset is not None:
             weights = np.ones(int(run.sizes[:n_steps].sum()))
             weights[subset] = 0
-        jobs.append(joblib.delayed(_retrain)(run, measures, n_steps, moments, weights))
+        jobs.append(joblib.delayed(_retrain)(run, measures, n_steps, moments, eps_root, weights))
     found: list[Retrained] = []
     for each in joblib.Parallel(return_as="generator", prefer="threads")(jobs):
         found.append(each)

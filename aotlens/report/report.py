@@ -143,7 +143,7 @@ def _render(report: Report) -> str:
     header = {"figures": drawn, "config": DISPLAY, "maps": [each.header for each in maps]}
     data = packed(header, [array for each in maps for array in each.arrays])
     code = module() + (_HERE / "page.js").read_text("utf-8")
-    # Links, pictures and HTML of a stranger's card would be fetched, or run: they stay the text that they are.
+    # Links, pictures and HTML of an untrusted card would be fetched, or run: they stay the text that they are.
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table").disable(["link", "image", "autolink"])
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,

@@ -11,7 +11,7 @@ HEALTH = "/healthz"
 
 
 def tell_health(server: Flask, core: Core) -> None:
-    """200 and `ready`, or 503 and why not. Where a token is asked for, strangers are not told why."""
+    """200 and `ready`, or 503 and why not. Where a token is asked for, only who has it is told why."""
 
     @server.get(HEALTH)
     def health() -> Response:

@@ -184,7 +184,7 @@ def test_many_damaged_archives(archives: Callable[[str], bytes], data: st.DataOb
 
 
 def refused_or_unharmed(archives: Callable[[str], bytes], data: st.DataObject, name: str) -> None:
-    """Cut or changed anywhere: refused with a CheckpointError, or unharmed (padding, times, names of strangers)."""
+    """Cut or changed anywhere: refused with a CheckpointError, or unharmed (padding, times, names of others)."""
     content = bytearray(archives(name))
     position = data.draw(st.integers(0, len(content) - 1))
     if data.draw(st.booleans()):

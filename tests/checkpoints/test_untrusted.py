@@ -1,4 +1,4 @@
-"""A checkpoint from a stranger: what hung, filled the memory, showed a file of this machine or ended every listing."""
+"""An untrusted checkpoint: what hung, filled the memory, showed a file of this machine or ended every listing."""
 
 from __future__ import annotations
 

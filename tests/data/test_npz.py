@@ -1,4 +1,4 @@
-"""Arrays of a stranger's archive: what their headers say is held to what the archive has, before there is room made."""
+"""Arrays of an untrusted archive: what their headers say is held to what the archive has, before there is room made."""
 
 from __future__ import annotations
 

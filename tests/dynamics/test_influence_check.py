@@ -37,8 +37,8 @@ def checked(run, found) -> InfluenceCheck:
     return check_influence(run, found, n=12, n_snapshots=4, seed=3)
 
 
-def values_of(run, weights) -> np.ndarray:
-    model = run.train(weights)
+def values_of(run, weights, eps_root=0.0) -> np.ndarray:
+    model = run.train(weights, eps_root=eps_root)
     return np.array([float(measure(model)) for measure in as_measures(MEASURES, run).values()])
 
 
@@ -71,9 +71,10 @@ def test_what_is_found_is_what_retraining_gives(run, found, checked):
     subset = _draw(rng, 12, found.windows.steps)
     weights = np.ones(120)
     weights[subset] = 0
-    np.testing.assert_allclose(
-        checked.found[:, 0], values_of(run, weights) - values_of(run, None), rtol=1e-3, atol=1e-6
-    )
+    plain, without = values_of(run, None, found.eps_root), values_of(run, weights, found.eps_root)
+    np.testing.assert_allclose(plain, found.values, rtol=1e-5)
+    np.testing.assert_allclose(checked.found[:, 0], without - plain, rtol=1e-3, atol=1e-6)
+    assert not np.allclose(values_of(run, None), found.values, rtol=1e-5)  # without ε in the root it is another run
     np.testing.assert_allclose(checked.predicted[:, 0], -found.per_window[:, subset].sum(1))
     for place, name in enumerate(MEASURES):
         expected = scipy.stats.spearmanr(checked.predicted[place], checked.found[place]).statistic
@@ -107,7 +108,7 @@ def test_tracin_is_a_sum_of_gradient_products(run, found):
         centred = products.reshape(2, 20, 6) - products.reshape(2, 20, 6).mean(2, keepdims=True)
         expected[:] -= run.rate(min(step, 19)) * centred.reshape(2, 120)
 
-    run.train(at=at)
+    run.train(at=at, eps_root=found.eps_root)
     np.testing.assert_allclose(
         _tracin(run, measures, found, 2), expected, rtol=1e-3, atol=1e-6 * np.abs(expected).max()
     )
@@ -133,8 +134,8 @@ def test_windows_at_the_ends_are_removed_beside_random_ones_of_their_steps(run, 
     weights = np.ones(120)
     weights[_leaving_one(found.helpful(120, "loss"), found.windows.steps, 6)] = 0
     assert removed.steps.tolist() == [0, 10, 20]
-    assert removed.without_helpful[-1] == pytest.approx(values_of(run, weights)[1], rel=1e-4)
-    assert removed.whole[-1] == pytest.approx(values_of(run, None)[1], rel=1e-5)
+    assert removed.without_helpful[-1] == pytest.approx(values_of(run, weights, found.eps_root)[1], rel=1e-4)
+    assert removed.whole[-1] == pytest.approx(values_of(run, None, found.eps_root)[1], rel=1e-5)
     assert removed.without_helpful[-1] > removed.whole[-1] > removed.without_harmful[-1]
     helpful, harmful = removed.effects
     spread = removed.random_helpful[:, -1].std(ddof=1)

@@ -129,9 +129,9 @@ def test_properties_predict_planted_help(rng):
     assert fit.properties[0] == "repeats" and (fit.intervals[:, 0, 0] > 0.5).all()
     assert (np.abs(fit.coefficients[:, 1:]) < 0.1).all() and fit.r_squared[0] > 0.8
     assert fit.clusters == "pieces of 4,096 tokens"
-    covered = [influence_properties(result(rng.normal(size=2000))) for _ in range(12)]
+    covered = [influence_properties(result(rng.normal(size=2000))) for _ in range(4)]
     inside = np.mean([(each.intervals[0, :, 0] <= 0) & (each.intervals[0, :, 1] >= 0) for each in covered])
-    assert inside > 0.75  # 36 intervals of 95%
+    assert inside > 0.65  # 12 intervals of 95%
 
 
 def test_a_call_that_was_stopped_goes_on(run, found, tmp_path):

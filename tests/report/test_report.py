@@ -73,7 +73,7 @@ def html() -> str:
     return make_report(trained(), text="the cat " + EVIL[:24], heads=["0.0", "1.2"]).to_html()
 
 
-def test_it_fetches_nothing_and_runs_nothing_of_a_stranger(html: str) -> None:
+def test_it_fetches_nothing_and_runs_nothing_of_an_untrusted_card(html: str) -> None:
     resources = Resources()
     resources.feed(html)
     assert all(address.startswith(("#", "data:")) for address in resources.addresses)
