@@ -1,4 +1,4 @@
-"""What must agree between config.json and model.safetensors, and the message where it doesn't."""
+"""Checks that config.json and model.safetensors agree, and the messages where they do not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from aotlens.models import AttentionOnlyTransformer, ModelConfig
 
-#: What weights may be stored as, and safetensors' names for it.
+#: The data types that weights may be stored as, and safetensors' names for them.
 STORED_DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 
 #: The tensor beside the weights: how often each token occurs in the training text.

@@ -1,4 +1,4 @@
-"""What a safetensors file contains, read from its header alone.
+"""The contents of a safetensors file, read from its header alone.
 
 The header is 8 bytes (its length, little-endian) and JSON: ``{name: {dtype, shape, data_offsets}}``. Reading
 it here costs neither torch nor the weights, so a listing can tell a truncated file, and `load` can compare

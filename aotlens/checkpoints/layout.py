@@ -39,10 +39,10 @@ CARD = "card.md"
 #: In the order in which they move into place.
 FILES = (WEIGHTS, TOKENIZER, METRICS, CARD, CONFIG)
 
-#: How archives of checkpoints end.
+#: The suffixes of archives of checkpoints.
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".zip")
 
-#: What no other program's config.json holds.
+#: The keys that no other program's config.json holds.
 OUR_KEYS = {"schema_version", "weights_sha256"}
 
 _INCOMING = ".incoming"
@@ -50,13 +50,13 @@ _COMMIT = ".commit"
 
 
 def locate(folder: Path, name: str) -> Path:
-    """Where file `name` of the checkpoint in `folder` is now (or would be)."""
+    """Return the path at which file `name` of the checkpoint in `folder` is now (or would be)."""
     committed = folder / _COMMIT / name
     return committed if committed.exists() else folder / name
 
 
 def user_folder(kind: str) -> Path:
-    """Where a user's own things of a kind are kept: ``$AOTLENS_HOME/KIND``, by default in ``~/.cache/aotlens``."""
+    """Return the folder of a user's things of a kind: ``$AOTLENS_HOME/KIND``, by default in ``~/.cache/aotlens``."""
     return Path(os.environ.get("AOTLENS_HOME") or "~/.cache/aotlens").expanduser() / kind
 
 
