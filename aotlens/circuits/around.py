@@ -1,4 +1,4 @@
-"""What one head reads of earlier heads and later ones read of it, in every mode together."""
+"""The composition of one head with the earlier heads that it reads and the later ones that read it, in every mode."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class ExtremeEntries(Result):
     kind: Kind
     unit: str
     n_largest: int
-    """How many of the entries are the largest; the rest are the smallest."""
+    """The number of entries that are the largest; the rest are the smallest."""
     rows: Lines
     columns: Lines
     values: Float64[np.ndarray, " entry"]

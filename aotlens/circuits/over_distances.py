@@ -51,7 +51,7 @@ class BestScores(NamedTuple):
     rows: Int64[Tensor, " k"]
     columns: Int64[Tensor, " k"]
     places: Int64[Tensor, " k"]
-    """Which of the distances."""
+    """The index of each score's distance."""
     share_of_pairs: float
     """Share of pairs whose bound over all distances reached the best so far."""
     share_computed: float

@@ -1,4 +1,4 @@
-"""What a circuit copies, and what it does most: eigenvalues and singular pairs through its small side.
+"""The copying of a circuit, and its strongest actions: eigenvalues and singular pairs through its small side.
 
 For M = A B with A `[rows, inner]` and B `[inner, columns]`, the eigenvalues of M other than 0 are those of B A
 `[inner, inner]`; with A = Q R and Bᵀ = P S, the singular vectors of M are those of R Sᵀ, turned by Q and P. Both in
@@ -52,7 +52,7 @@ class Spectrum(Result):
     by_construction: bool
     """The score is 1 whatever the weights, and says nothing about what this head has learned."""
     why: str
-    """Why the score is 1 by construction, or why there is none; empty otherwise."""
+    """The reason why the score is 1 by construction, or why there is none; empty otherwise."""
     singular_values: Float64[np.ndarray, " rank"]
     """All min(rows, inner, columns) of them, falling, in the circuit's unit."""
     left_vectors: Float64[np.ndarray, "row vector"]
