@@ -171,7 +171,7 @@ def distill_command(
 
 
 def _check_out(out: Path | None, resume: bool, force: bool) -> Path | None:
-    """Where the state of a run to `out` is kept."""
+    """Check `out`, and return the path at which the state of a run to it is kept."""
     if out is None:
         if resume:
             raise ValueError("--resume: needs --out FILE, the one that the stopped run was given.")

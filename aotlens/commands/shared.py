@@ -115,7 +115,7 @@ def load_ours(command: str, checkpoint: str, device: str, folders: list[Path]) -
 
 
 def card_of(model: Any, checkpoint: str, folders: list[Path]) -> CheckpointInfo:
-    """What the card of `checkpoint` says, whose model `model` is; of what another program wrote, as far as is known."""
+    """Return the card of `checkpoint`, whose model `model` is; of what another program wrote, as far as is known."""
     from aotlens.checkpoints import CheckpointInfo, find_checkpoint, is_external
 
     if not is_external(checkpoint, folders):

@@ -81,7 +81,7 @@ def status(sweep: File, out: Out = None) -> None:
 
 
 def _folder(sweep: Path, out: Path | None) -> Path:
-    """Where the sweep's cells are kept. Raises ValueError for a name that is no TOML file's."""
+    """Return the folder of the sweep's cells. Raises ValueError for a name that is no TOML file's."""
     if sweep.suffix != ".toml":
         raise ValueError(f"{sweep}: expected a TOML file, as SWEEP.toml; docs/sweeps.md shows one.")
     return sweep.with_suffix("") if out is None else out

@@ -1,4 +1,4 @@
-"""What `aotlens paths` prints of an attention score: pairs of paths (--score), the cells behind it (--trace)."""
+"""The output of `aotlens paths` on an attention score: pairs of paths (--score), the cells behind it (--trace)."""
 
 from __future__ import annotations
 
