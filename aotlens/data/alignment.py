@@ -1,4 +1,4 @@
-"""Which positions of two prompts correspond."""
+"""The alignment of two prompts: their corresponding positions."""
 
 from __future__ import annotations
 

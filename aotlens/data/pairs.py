@@ -49,7 +49,7 @@ class Pair:
     """The one that the corrupted prompt leads to."""
     positions: Alignment
     cluster: str | None = None
-    """What it has in common with other pairs, such as its document; None: it stands for itself."""
+    """The property that it has in common with other pairs, such as its document; None: it stands for itself."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -43,12 +43,12 @@ class RegressionPrompts:
 
     @property
     def tokens(self) -> Float[Tensor, "prompt pos d"]:
-        """What a model reads: x_1, y_1, …, x_N, 2N − 1 positions. The last label is no part of the prompt."""
+        """The model's input: x_1, y_1, …, x_N, 2N − 1 positions. The last label is no part of the prompt."""
         return interleave(self.inputs, self.labels)
 
     @property
     def targets(self) -> Float[Tensor, "prompt pos 1"]:
-        """What it is to say: y_i at the position of x_i, NaN, which does not count, at the labels."""
+        """The model's targets: y_i at the position of x_i, NaN, which does not count, at the labels."""
         n_prompts, n_points = self.labels.shape
         targets = self.labels.new_full((n_prompts, 2 * n_points - 1, 1), torch.nan)
         targets[:, ::2, 0] = self.labels

@@ -104,8 +104,8 @@ class BatchSampler:
         return torch.from_numpy(with_start(filled, eot_id))
 
     def offsets(self, step: int) -> Int64[np.ndarray, " batch"]:
-        """Where the text of each row of a step begins in the token file (of a repeated row, its segment); −1 for rows
-        of random tokens."""
+        """Return the offset of each row's text in the token file (of a repeated row, its segment's) for a step; −1 for
+        rows of random tokens."""
         return self._draws(step)[2]
 
     def _draws(

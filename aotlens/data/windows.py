@@ -41,7 +41,7 @@ def start_id(tokenizer: Any) -> int | None:
 
 
 def probe_start(tokenizer: Any) -> int | None:
-    """What a row of random tokens begins with: the start token, none where the tokenizer has none, 0 without one."""
+    """Return the first token of a random row: the start token, none where the tokenizer has none, 0 without one."""
     return 0 if tokenizer is None else start_id(tokenizer)
 
 
@@ -51,13 +51,13 @@ def _first_id(tokenizer: Any, *kinds: str) -> int | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Encoding:
-    """How a model's text begins, ends and is encoded."""
+    """The encoding of a model's text, with its first and last tokens."""
 
     encode: Callable[[str], list[int]]
     start: int
     separator: int
     end: int | None
-    """What every window ends with, or None."""
+    """The last token of every window, or None."""
 
     @classmethod
     def of(cls, tokenizer: Any, *, causal: bool = True) -> Encoding:
@@ -240,8 +240,8 @@ def validation_windows(
 
 
 def held_out_rows(n: int, share: float, clusters: Int64[np.ndarray, " row"] | None, seed: int) -> Bool[Tensor, " row"]:
-    """Which of n rows (sequences, pairs) are kept out of a search, drawn from `seed`: whole clusters where both sides
-    get `LEAST_CLUSTERS` or more, as near to `share` of the rows as they come."""
+    """Draw the rows (sequences, pairs), of n, that are kept out of a search, from `seed`: whole clusters where both
+    sides get `LEAST_CLUSTERS` or more, as near to `share` of the rows as they come."""
     units, least = (torch.arange(n), 0) if clusters is None else (torch.from_numpy(clusters), LEAST_CLUSTERS)
     sizes = units.bincount()
     if share and len(sizes) < 2 * least:

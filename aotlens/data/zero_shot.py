@@ -28,7 +28,7 @@ Quotes = Literal["as_is", "straight"]
 QuestionKind = Literal["CN", "NE"]
 HeldOutSplit = Literal["test", "validation"]
 
-#: Where each data set is on the hub.
+#: The address of each data set on the hub.
 ON_THE_HUB = {
     "lambada": "hf:EleutherAI/lambada_openai",
     "wikitext": "hf:Salesforce/wikitext:wikitext-2-raw-v1",
