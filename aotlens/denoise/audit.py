@@ -53,7 +53,7 @@ from aotlens.results import Result
 if TYPE_CHECKING:
     import pandas as pd
 
-#: How tokens are given to heads.
+#: The ways of giving tokens to heads.
 GROUPINGS = ("all tokens", "subspace", "pattern")
 _WINDOWS_AT_ONCE = 4
 #: Tokens of the windows that one long sequence is cut into, at most, and of any window, at least.
@@ -68,12 +68,12 @@ class DenoisingAudit(Result):
     """
 
     matrix: str
-    """What spans the subspaces: `"U"` or `"W_V"`."""
+    """The matrix that spans the subspaces: `"U"` or `"W_V"`."""
     groupings: tuple[str, ...]
     n_tokens: int
     """Tokens that count, of all windows."""
     sizes: Int[Tensor, "grouping layer head"]
-    """How many of them each head has."""
+    """The number of these tokens that each head has."""
     snr: Float[Tensor, "moment grouping layer head"]
     null_snr: Float[Tensor, "draw grouping layer head"]
     """After the layer, with its writes rotated by one random rotation a draw."""
@@ -121,12 +121,12 @@ class DenoisingAudit(Result):
 
     @property
     def rises(self) -> Bool[Tensor, "grouping layer"]:
-        """Where the layer raises the SNR, and by more than its writes rotated in any draw."""
+        """Whether the layer raises the SNR, and by more than its writes rotated in any draw."""
         return (self.ratios > 1) & (self.ratios > self.null_ratios.amax(0))
 
     @property
     def falls(self) -> Bool[Tensor, "grouping layer"]:
-        """Where the layer lowers the SNR, and by more than its writes rotated in any draw."""
+        """Whether the layer lowers the SNR, and by more than its writes rotated in any draw."""
         return (self.ratios < 1) & (self.ratios < self.null_ratios.amin(0))
 
     @property

@@ -45,7 +45,7 @@ def bundled_audits_folder() -> Path:
 
 
 def bundled_audit_path(checkpoint: str) -> Path:
-    """Where the audit of a bundled checkpoint stands, if there is one."""
+    """Return the path that the audit of a bundled checkpoint has, if there is one."""
     return bundled_audits_folder() / f"{checkpoint}.safetensors"
 
 

@@ -22,7 +22,7 @@ def token_groups(
     heads: Float64[Tensor, "head width rank"],
     by_pattern: Int64[Tensor, " token"],
 ) -> Float64[Tensor, "grouping token head"]:
-    """Which tokens count for which head, as 0 and 1: all; those that it holds most of; those of `by_pattern`."""
+    """Return each head's tokens that count, as 0 and 1: all; those that it holds most of; those of `by_pattern`."""
     held = _energies(stream[None], heads)[0]
     one_hot = [torch.nn.functional.one_hot(labels, len(heads)) for labels in (held.argmax(-1), by_pattern)]
     return torch.stack([torch.ones_like(held), *(rows.double() for rows in one_hot)])

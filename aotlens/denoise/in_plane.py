@@ -15,7 +15,7 @@ from aotlens.results import Result
 if TYPE_CHECKING:
     import pandas as pd
 
-#: How far the plane reaches, in the largest coordinate of what was drawn, and at least.
+#: The reach of the plane, as a factor of the largest coordinate of what was drawn, and its least.
 _REACH, _LEAST = 1.2, 1.5
 
 

@@ -33,7 +33,7 @@ class Condition(Result):
     statement: str
     """The condition in the paper's symbols."""
     source: str
-    """Where the paper states it."""
+    """The place in the paper that states it."""
     value: float | int
     bound: float | int
     met: bool
@@ -41,7 +41,7 @@ class Condition(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions(Result):
-    """What the proof of Theorem 3.1 assumes with explicit constants, and whether given sizes meet it."""
+    """The assumptions of the proof of Theorem 3.1 with explicit constants, and whether given sizes meet them."""
 
     rows: tuple[Condition, ...]
 

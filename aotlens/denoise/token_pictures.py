@@ -1,4 +1,4 @@
-"""What of an unrolled mixture is drawn: tokens as coordinates, and how much they take in of each other."""
+"""The pictures of an unrolled mixture: tokens as coordinates, and how much they take in of each other."""
 
 from __future__ import annotations
 
@@ -141,5 +141,5 @@ def _angles(unrolling: Unrolling) -> _Picture:
     return np.stack([angles[:, own], nearest], axis=-1), axes, ((-2.0, 92.0),) * 2
 
 
-#: What tokens are drawn by.
+#: The coordinates that tokens are drawn by.
 PICTURES = {"lengths": _lengths, "directions": _directions, "angles": _angles}

@@ -1,4 +1,4 @@
-"""What a model knows of the answer after each layer, beside what steps of descent would know.
+"""A model's estimate of the answer after each layer, beside the estimates of steps of descent.
 
 The answer is read off the stream at every x by one linear map a layer, fitted by least squares on other prompts (the
 stream is normalised first where the model's read-out normalises it, without gain and bias, which the map has of its
