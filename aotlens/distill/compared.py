@@ -26,7 +26,7 @@ class ComparedDistillations(Result):
     width: int
     """Hidden units of the FFNs; 0 is the linear map."""
     of: str
-    """Whose head is looked at."""
+    """The name of the record whose head is looked at."""
     head: Head
     across: str
     """The motif that errors are held against attention to."""
@@ -38,7 +38,7 @@ class ComparedDistillations(Result):
 
     @property
     def place(self) -> int:
-        """Where the head stands among those of `found`."""
+        """The index of the head among those of `found`."""
         return self.found.place(self.head)
 
     @property
@@ -48,7 +48,7 @@ class ComparedDistillations(Result):
 
     @property
     def kinds(self) -> list[str]:
-        """What heads may attend to, in words, in the order of motifs; `mixed` at the end."""
+        """The targets that heads may attend to, in words, in the order of motifs; `mixed` at the end."""
         named = [motif.title for motif in motifs_of("tokens").values()]
         seen = {
             label.replace("_", " ") for one in self.records.values() for label in one.distillation.attending.attends

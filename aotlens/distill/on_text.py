@@ -1,4 +1,4 @@
-"""Where on a text a head's FFN fails."""
+"""The errors of a head's FFN along a text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TextErrors(Result):
     relative: Float64[np.ndarray, " pos"]
     """0: the FFN does what the head does; 1: as far off as a constant is on average."""
     movement: Float64[np.ndarray, " pos"]
-    """How far the head is from its mean here: what a constant would be off by."""
+    """The distance of the head from its mean here: the error of a constant."""
 
     @property
     def headline(self) -> str:

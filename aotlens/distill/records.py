@@ -57,7 +57,7 @@ def compress(distillation: Distillation, width: int) -> Distillation:
 
 
 def load_record(path: str | Path) -> Record:
-    """What stands at `path`: a record, or a distillation alone, of whose origin its model's name is known.
+    """Load the record at `path`, or a distillation alone, of whose origin its model's name is known.
 
     Raises `ValueError` for files that are missing, damaged or something else.
     """

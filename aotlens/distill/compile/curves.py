@@ -31,13 +31,13 @@ _ADVERSARIAL = 400
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Kinks(Result):
-    """Where units of an FFN of one number cross 0 within its range, from left to right."""
+    """The kinks of an FFN of one number, where its units cross 0 within its range, from left to right."""
 
     x: Float[np.ndarray, " kink"]
     layer: Int[np.ndarray, " kink"]
     unit: Int[np.ndarray, " kink"]
     slope: Float[np.ndarray, " kink"]
-    """How fast the unit's pre-activation changes there, |dt/dx|, the faster of both sides."""
+    """The slope of the unit's pre-activation there, |dt/dx|, the steeper of both sides."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -84,7 +84,7 @@ class ErrorSurface(Result):
     error: Float[np.ndarray, "second first"]
     """The largest |model − ffn| of any output that was found in the point's cell, kinks in it included."""
     kinks: Float[np.ndarray, "line end coordinate"]
-    """Where ReLU units of the first layer cross 0: both ends of each line."""
+    """The lines on which ReLU units of the first layer cross 0: both ends of each line."""
     measured: float
     """The largest error found, here and at adversarial points."""
     proven: float
@@ -105,7 +105,7 @@ class ErrorSurface(Result):
 
 
 def find_kinks(ffn: FeedForward, bound: float | int) -> Kinks:
-    """Where the units of a ReLU network of one number cross 0 in [-bound, bound].
+    """Find where the units of a ReLU network of one number cross 0 in [-bound, bound].
 
     Layer by layer: between the kinks of earlier layers a pre-activation is linear, so its zeros are exact (to
     rounding). Layers after one of SiLU units, and those themselves, have none that this finds. Raises `ValueError` for
@@ -217,7 +217,8 @@ def _both(compiled: CompiledFFN, x: Float[Tensor, "n d_in"]) -> tuple[np.ndarray
 
 
 def kink_lines(ffn: FeedForward, bound: float | int) -> list[Float[np.ndarray, "2 2"]]:
-    """Where units of the first layer of an FFN of two numbers cross 0: both ends [end, coordinate] within the square.
+    """Find the lines where first-layer units of an FFN of two numbers cross 0: both ends [end, coordinate] in the
+    square.
 
     Raises `ValueError` unless the FFN is of two numbers. Lines that touch the square in one point are left out.
     """

@@ -16,7 +16,7 @@ from aotlens.distill.compile.ffn import Activation, FeedForward
 Target = Literal["square", "sine"]
 #: Slopes that differ by less, as a share of the largest, are one.
 _ON_A_LINE = 1e-14
-#: What `fit` fits: x² and sin(πx).
+#: The functions that `fit` fits: x² and sin(πx).
 TARGETS: dict[Target, Callable[[Tensor], Tensor]] = {"square": torch.square, "sine": lambda x: torch.sin(torch.pi * x)}
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from aotlens.distill.compile.layers import UnitLayer
 
-#: Which keys a token's query may see. The auxiliary token always sees itself alone.
+#: The keys that a token's query may see. The auxiliary token always sees itself alone.
 Sees = Literal["itself", "itself and auxiliary", "tokens"]
 KINDS: tuple[Sees, ...] = ("tokens", "itself", "itself and auxiliary")
 

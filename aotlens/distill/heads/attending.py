@@ -1,4 +1,4 @@
-"""Where each distilled head attends on held-out text, and how much its pattern depends on that text."""
+"""The targets of each distilled head's attention on held-out text, and how much its pattern depends on that text."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Attending(Result):
     scores: MotifScores
     """Of all heads of the model, for every motif that was known when they were measured."""
     constancy: Float64[np.ndarray, " head"]
-    """How far the pattern is the same on every text, 1 where it is (`aotlens.heads.pattern_constancy`, key 0 with the
-    others); NaN for uniform attention."""
+    """The constancy of the pattern over texts, 1 where it is the same (`aotlens.heads.pattern_constancy`, key 0 with
+    the others); NaN for uniform attention."""
 
     def to(self, motif: str) -> Float64[np.ndarray, " head"]:
         """Mean attention to a motif's keys; NaN for a motif that was not measured."""
@@ -37,14 +37,15 @@ class Attending(Result):
         return self.scores[motif][layers, heads]
 
     def why_not(self, motif: str) -> str | None:
-        """Why a motif is NaN here; None where it was measured."""
+        """Return the reason why a motif is NaN here; None where it was measured."""
         if motif not in self.scores.motifs:
             return "the distillation was made before that motif was known"
         return self.scores.reasons.get(motif)
 
     @property
     def attends(self) -> tuple[str, ...]:
-        """What each head attends to most on this text, `mixed` where nothing stands out (`MotifScores.labels`).
+        """The motif that each head attends to most on this text, `mixed` where nothing stands out
+        (`MotifScores.labels`).
 
         What a head is called is `aotlens.heads.head_labels`' to say, which reads random repeats beside text."""
         labels = self.scores.labels()

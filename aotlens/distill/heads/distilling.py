@@ -166,7 +166,7 @@ def held_out_windows(
 
 
 def _identity(source: Source, settings: Settings, texts: Texts) -> dict[str, Any]:
-    """What a resumed run must share with the one that was killed."""
+    """Return the properties that a resumed run must share with the one that was killed."""
     digest = hashlib.sha256()
     for windows in (texts.train, texts.validation):
         digest.update(windows.numpy().tobytes())

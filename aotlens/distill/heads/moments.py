@@ -1,4 +1,4 @@
-"""What has a closed form: the training mean, the mean at each position, and the best linear map. From one pass.
+"""The predictors in closed form: the training mean, the mean at each position, and the best linear map. From one pass.
 
 The linear map minimises Σ‖t − B x̃‖² over the training tokens: B = (Σ t x̃ᵀ)(Σ x̃ x̃ᵀ)⁻¹, x̃ with a last 1 (hidden = 0). In
 whitened coordinates the matrix to invert is all but the identity, so the sums lose no digits.

@@ -1,4 +1,4 @@
-"""What a distillation found: errors with intervals, baselines, learning curves, where heads attend, and the FFNs."""
+"""The result of a distillation: errors with intervals, baselines, learning curves, where heads attend, and the FFNs."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Distillation(Result):
     mean_z: Float[Tensor, "head d_head"]
     """The head's mean z over training tokens: what mean ablation puts in its place."""
     only_seed: Int64[np.ndarray, " head"] | None = None
-    """Where the FFNs of one seed a head are kept: which, from 0 (`compress`)."""
+    """The index of the seed, from 0, of which each head's FFNs are kept, where it is only one (`compress`)."""
 
     @property
     def headline(self) -> str:
@@ -132,7 +132,7 @@ class Distillation(Result):
         return np.min(least, axis=0)
 
     def place(self, head: HeadLike) -> int:
-        """Where a head stands in `heads`. Raises `ValueError` for one that was not distilled."""
+        """Return the index of a head in `heads`. Raises `ValueError` for one that was not distilled."""
         layer, number = as_head(head)
         if (layer, number) not in self.heads:
             raise ValueError(f"head {layer}.{number} was not distilled; {_listed(self.heads)} were.")
@@ -170,7 +170,7 @@ class Distillation(Result):
 
     @property
     def text_unit(self) -> str:
-        """What `interval` varies of the text, in words."""
+        """The units of the text that `interval` varies, in words."""
         return "held-out documents" if self.blocks_are_documents else "stretches of the held-out text"
 
     def over_heads(self, width: int | None = None, confidence: float = 0.95) -> tuple[float, float, float]:
@@ -206,7 +206,7 @@ class Distillation(Result):
         width: int | None = None,
         seed: int | None = None,
     ) -> Float[Tensor, "*tokens d_head"]:
-        """What the head's FFN puts in place of z, for inputs x of its attention layer; the best seed for None."""
+        """Predict the head's z by its FFN, for inputs x of its attention layer; by the best seed's for None."""
         return self.ffns(width)(self.place(head), self.seed_index(head, width, seed), x)
 
     def ffns(self, width: int | None = None) -> FFNWeights:
@@ -220,7 +220,7 @@ class Distillation(Result):
         return self.weights[width]
 
     def seed_index(self, head: HeadLike, width: int | None = None, seed: int | None = None) -> int:
-        """Where a seed's FFN stands in `ffns(width)`; the best seed's for None."""
+        """Return the index of a seed's FFN in `ffns(width)`; the best seed's for None."""
         chosen = self.best_seed(head, width) if seed is None else seed
         if not 0 <= chosen < self.n_seeds:
             raise ValueError(f"seed={seed}: expected 0 to {self.n_seeds - 1}.")

@@ -1,4 +1,4 @@
-"""How a distillation is done: everything that its result depends on, besides the model and the text."""
+"""The settings of a distillation: everything that its result depends on, besides the model and the text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Settings:
     seeds: int = 3
     """FFNs of each head and width: other initial weights, the same text."""
     train_tokens: int = 400_000
-    """How many tokens every FFN is trained on, at most."""
+    """The largest number of tokens that every FFN is trained on."""
     validation_tokens: int = 8_192
     """From the training documents, not trained on: for the learning curve, and when to stop."""
     held_out_tokens: int = 65_536

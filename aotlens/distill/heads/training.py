@@ -104,7 +104,7 @@ class Training:
         return order_of_tokens(n_tokens, self.settings.text_seed, self.pieces_done)
 
     def _new_tokens(self, n_new: int) -> Tensor:
-        """Which columns are of the first `n_new` windows of the piece."""
+        """Return the mask of the columns that are of the first `n_new` windows of the piece."""
         return (self._order() < n_new * self.windows.shape[1]).to(self.source.reader.device)
 
     def _evaluate(self, began: float) -> None:

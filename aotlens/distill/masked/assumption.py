@@ -27,7 +27,7 @@ class MaskedSequences(Result):
     tokens: Float[Tensor, "token d_model"]
     """S: the distinct token vectors, [MASK] among them."""
     ids: Int[Tensor, "n pos"]
-    """Which of `tokens` each one is."""
+    """The index of each one among `tokens`."""
     shortest: float
     """r_1, the least length of a token."""
     longest: float
