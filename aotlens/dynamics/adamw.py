@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 _CLIP_EPS = 1e-6  # of `torch.nn.utils.clip_grad_norm_`
-#: How much rounding may grow while steps are undone, of some 10⁻¹⁶ in float64.
+#: The largest growth that rounding, of some 10⁻¹⁶ in float64, may have while steps are undone.
 _MOST_GROWTH = 1e4
 
 

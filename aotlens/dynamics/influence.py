@@ -265,7 +265,7 @@ class _Sweep:
 
 
 def _adamw(model: AttentionOnlyTransformer, run: RecipeRun, eps_root: float) -> AdamW:
-    """What `make_optimiser` sets, for the vector of all weights."""
+    """Return AdamW as `make_optimiser` sets it, for the vector of all weights."""
     optimiser = make_optimiser(model, run.recipe)
     decays = {id(each): group["weight_decay"] for group in optimiser.param_groups for each in group["params"]}
     decay = [torch.full((each.numel(),), float(decays[id(each)]), dtype=torch.float64) for each in model.parameters()]

@@ -38,7 +38,7 @@ _FORWARD_MODE = threading.Lock()
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class InfluenceCheck(Result):
-    """How well influences order retrainings without random subsets of windows."""
+    """The quality of influences: how well they order retrainings without random subsets of windows."""
 
     run: str
     measures: tuple[str, ...]
@@ -340,7 +340,7 @@ def _tracin(
 
 @contextmanager
 def _forward_mode() -> Iterator[None]:
-    """Where losses have a derivative by forward mode, whose parts PyTorch scripts by a function that it warns of."""
+    """Give losses a derivative by forward mode, whose parts PyTorch scripts by a function that it warns of."""
     with differentiable_twice(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "`torch.jit.script", DeprecationWarning)
         yield

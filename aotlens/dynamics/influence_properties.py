@@ -1,4 +1,4 @@
-"""Which properties of a window say how much it helped."""
+"""The properties of a window that say how much it helped."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class InfluenceProperties(Result):
     """95%, by a bootstrap over `clusters`; of this run, not of others. NaN for fewer than 3 clusters."""
     r_squared: Float64[np.ndarray, " part"]
     clusters: str
-    """What is drawn: windows of one document vary together."""
+    """The units that are drawn: windows of one document vary together."""
     n_clusters: int
 
     @property
@@ -74,7 +74,8 @@ class InfluenceProperties(Result):
 
 
 def influence_properties(influence: Influence, measure: str | None = None) -> InfluenceProperties:
-    """Which properties of a window predict how much it helped a measure (the influence's first), over training.
+    """Estimate which properties of a window predict how much it helped a measure (the influence's first), over
+    training.
 
     Clusters are documents, pieces of 4,096 tokens of the training text where there are fewer than 20 documents, and
     single windows of random tokens. Raises `ValueError` for an unknown measure.

@@ -1,4 +1,4 @@
-"""What `aotlens.dynamics.influence` gives: the influence of every token of every window, and its sums."""
+"""The result of `aotlens.dynamics.influence`: the influence of every token of every window, and its sums."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from aotlens.results import Result
 if TYPE_CHECKING:
     import pandas as pd
 
-#: What a token is to those before it in its window: its bigram stood there, the token did but not the bigram, neither.
+#: Classes of tokens by those before them in the window: their bigram stood there, the token did but not the bigram,
+#: neither.
 TOKEN_CLASSES = ("repeated bigram", "repeated token", "new token")
 
 
@@ -30,7 +31,7 @@ class TrainingWindows(Result):
     documents: Int64[np.ndarray, " window"]
     """In which document of `names` its text begins; −1 for random tokens."""
     offsets: Int64[np.ndarray, " window"]
-    """Where its text (of a repeated row, its segment) begins in the training tokens; −1 for random tokens."""
+    """The offset of its text (of a repeated row, its segment) in the training tokens; −1 for random tokens."""
     lengths: Int64[np.ndarray, " window"]
     tokens: Int64[np.ndarray, " token"]
     """Of all windows, one after another."""
@@ -59,7 +60,7 @@ class TrainingWindows(Result):
 
     @functools.cached_property
     def starts(self) -> Int64[np.ndarray, " window"]:
-        """Where each window begins among the tokens."""
+        """The offset of each window among the tokens."""
         return np.concatenate([[0], self.lengths.cumsum()[:-1]])
 
     @functools.cached_property
@@ -103,7 +104,7 @@ class TrainingWindows(Result):
         return again
 
     def distances(self, n: int) -> Int64[np.ndarray, " token"]:
-        """How many tokens back the n tokens that end at each last ended in its window; 0 where they did not."""
+        """Return how far back the n tokens that end at each last ended in its window, in tokens; 0: they did not."""
         keys = self._keys(n, within=True)
         order = np.lexsort((np.arange(len(keys)), keys))
         back = np.zeros(len(keys), dtype=np.int64)
@@ -178,12 +179,12 @@ class Influence(Result):
 
     @property
     def first_step_share(self) -> Float64[np.ndarray, " measure"]:
-        """How much of Σ |dM/dw| is of step 0: AdamW's first step takes signs, so that differences do not confirm it."""
+        """The share of step 0 in Σ |dM/dw|: AdamW's first step takes signs, so that differences do not confirm it."""
         return _shares(self.by_step)[:, 0]
 
     @property
     def first_quarter_share(self) -> Float64[np.ndarray, " measure"]:
-        """How much of Σ |dM/dw| is of the first quarter of the steps, step 0 left out."""
+        """The share of the first quarter of the steps in Σ |dM/dw|, step 0 left out."""
         return _shares(self.by_step[:, 1:])[:, : self.n_steps // 4].sum(1)
 
     @property

@@ -1,4 +1,4 @@
-"""What each circuit took off the loss between snapshots: a split of the change that sums to it.
+"""The decrease of the loss by each circuit between snapshots: a split of the change that sums to it.
 
 Along a line from one snapshot to the next (`aotlens.dynamics.products`), with the entries' places t_g,
 
@@ -30,7 +30,7 @@ from aotlens.results import Result
 if TYPE_CHECKING:
     import pandas as pd
 
-#: How often a segment is halved at most.
+#: The largest number of times that a segment is halved.
 _MOST_HALVINGS = 7
 
 

@@ -69,7 +69,7 @@ class RecipeRun:
         return self.objective.batch(*self.stage(step))[0]
 
     def offsets(self, step: int) -> Int64[np.ndarray, " batch"]:
-        """Where each window's text begins in the training tokens; −1 for one of random tokens."""
+        """Return the offset of each window's text in the training tokens; −1 for one of random tokens."""
         return self.objective.offsets(*self.stage(step))
 
     def rate(self, step: int) -> float:
@@ -180,7 +180,7 @@ class RecipeRun:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What two runs share whose steps are the same."""
+        """The properties that two runs share whose steps are the same."""
         return {**self.recipe.to_dict(), **self.objective.identity()}
 
 
