@@ -1,4 +1,4 @@
-"""How likely a model holds continuations after contexts: log p(continuation | context), in nats.
+"""The likelihood of continuations after contexts: log p(continuation | context), in nats.
 
     log p(continuation | context) = Σ_i log p(token_i | start token, context, token_1 … token_{i−1})
 

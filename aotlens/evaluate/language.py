@@ -62,7 +62,7 @@ class RepeatLosses(Result):
 
     @property
     def gain(self) -> float:
-        """How much better the second half is predicted: what in-context copying (induction) is worth here."""
+        """The decrease of the loss on the second half: the worth of in-context copying (induction) here."""
         return self.first_half - self.second_half
 
 

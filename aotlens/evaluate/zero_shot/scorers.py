@@ -1,4 +1,4 @@
-"""What a protocol asks of a language model, and the models that can answer: ours, and counts of tokens or pairs."""
+"""The interface of language models to a protocol, and the models that have it: ours, and counts of tokens or pairs."""
 
 from __future__ import annotations
 
