@@ -65,11 +65,11 @@ class Partner(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Atlas(Result):
-    """What was measured of every head of a model."""
+    """The measurements of every head of a model."""
 
     model: str
     about: str
-    """What was read."""
+    """The description of what was read."""
     motifs: MotifScores
     random: MotifScores
     """Motifs on random tokens that come twice."""
@@ -91,7 +91,7 @@ class Atlas(Result):
     together: Mapping[str, Ablation]
     """The same with all heads replaced at once: with `fixed_pattern`, whether contextual patterns are needed at all."""
     missing: Mapping[str, str] = field(default_factory=dict)
-    """What this model cannot give, and why."""
+    """The parts that this model cannot give, and why."""
     distillation: Any = None
     """As it was given: the heads' errors as feed-forward networks."""
     skip_trigrams: Any = None
@@ -131,7 +131,7 @@ class Atlas(Result):
         return tuple(sorted(partners, key=lambda partner: -partner.z)[:n])
 
     def sentence(self, head: HeadLike) -> str:
-        """What a head does, made from its scores: its label or strongest motif, chance, constancy, and its cost."""
+        """Describe a head from its scores: its label or strongest motif, chance, constancy, and its cost."""
         layer, number = as_head(head)
         at, labels = (layer, number), self.labels
         said = [labels.sentence(at)]

@@ -37,7 +37,7 @@ def bundled_atlases_folder() -> Path:
 
 
 def bundled_atlas_path(checkpoint: str) -> Path:
-    """Where the atlas of a bundled checkpoint stands, if there is one."""
+    """Return the path that the atlas of a bundled checkpoint has, if there is one."""
     return bundled_atlases_folder() / f"{checkpoint}.safetensors"
 
 

@@ -70,26 +70,26 @@ class MotifScores(Result):
     n_queries: Int64[np.ndarray, " motif"]
     """Queries that each score is a mean over (sequences, for a score of the pattern alone)."""
     reasons: Mapping[str, str] = field(default_factory=dict)
-    """Why a motif is NaN, by its name."""
+    """The reason why a motif is NaN, by its name."""
     chance: Float64[np.ndarray, "motif layer head"] | None = None
-    """What the score would be by chance, as at the head of this module; None where it is not known."""
+    """The score by chance, as at the head of this module; None where it is not known."""
     compared: Float64[np.ndarray, "motif layer head"] | None = None
     """The score over the queries that `chance` is of: the others see no other class of as many keys. None: `values`."""
     n_compared: Int64[np.ndarray, " motif"] | None = None
-    """How many queries these are; None: `n_queries`."""
+    """The number of these queries; None: `n_queries`."""
     uniform: Float64[np.ndarray, "motif layer head"] | None = None
-    """What uniform attention would score; None where it is not known."""
+    """The score of uniform attention; None where it is not known."""
     intervals: Float64[np.ndarray, "motif layer head 2"] | None = None
     """Of `excess`, over sequences or their documents; NaN where fewer than two sequences, or three documents, have
     queries that count, None where not asked for."""
     best_offsets: Int64[np.ndarray, "layer head"] | None = None
     """The offset (key − query) behind `fixed_offset`; None where that was not measured."""
     expected: Float64[np.ndarray, "motif layer head"] | None = None
-    """What the same distances get on average, whatever is there; None where it was not asked for."""
+    """The average attention at the same distances, whatever is there; None where it was not asked for."""
     start: int | None = None
     """The start token of the random sequences of `motif_scores`; None where there was none."""
     about: str = ""
-    """What was read."""
+    """The description of what was read."""
     thresholds: Mapping[str, float] = field(default_factory=dict)
     """The thresholds of motifs that are not those of `MOTIFS`, by name."""
     of_pattern: tuple[str, ...] = ()

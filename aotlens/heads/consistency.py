@@ -50,7 +50,7 @@ class SemanticConsistency(Result):
     """Mean overlaps of every head's regions, 0 to 1, with chance beside them."""
 
     query: str
-    """Whose attention was read, in words."""
+    """The query whose attention was read, in words."""
     mass: float
     n_images: int
     n_classes: int
@@ -222,13 +222,13 @@ def _maps(
 
 @dataclass(frozen=True, kw_only=True)
 class _Pairs:
-    """Which images are pairs of one class: as they are, with labels permuted, and in bootstrap draws of images."""
+    """The pairs of images of one class: as they are, with labels permuted, and in bootstrap draws of images."""
 
     members: Float[Tensor, "image class"]
     permuted: Float[Tensor, "image column"]
     """The same for every permutation, classes side by side."""
     draws: Float[Tensor, "draw image"]
-    """How often an image was drawn."""
+    """The number of times that an image was drawn."""
 
     @classmethod
     def draw(cls, labels: Int[Tensor, " image"], n_permutations: int, n_bootstrap: int, seed: int) -> _Pairs:

@@ -1,4 +1,4 @@
-"""How far a head's pattern is the same on every text, and which heads have the same pattern.
+"""The constancy of a head's pattern over texts, and the heads that have the same pattern.
 
 With A_s `[query, key]` the pattern on sequence s, Ā_s its mean over the *other* sequences, and v_q the keys that query
 q sees,

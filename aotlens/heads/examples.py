@@ -1,4 +1,4 @@
-"""Where in the text a head attends little and where much: examples of every degree, from one pass over a corpus.
+"""Examples of a head's attention in the text, from little to much: of every degree, from one pass over a corpus.
 
 Of a query, what its attention has away from the sink is 1 − A[query, 0]. That is cut in ten equal bins, [0, .1) to
 [.9, 1]; of each head and bin a few queries are kept, each as likely as every other one (a reservoir, seeded): every
@@ -44,7 +44,7 @@ class HeadExamples(Result):
     """A few queries of each head and bin, and how many there were."""
 
     tokens: Int64[np.ndarray, "sequence pos"]
-    """What was read."""
+    """The tokens that were read."""
     counts: Int64[np.ndarray, "layer head bin"]
     """Queries from the third of each sequence on, by attention away from key 0."""
     sequence: Int64[np.ndarray, "layer head bin example"]

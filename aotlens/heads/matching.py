@@ -1,4 +1,4 @@
-"""Which head of one model is which head of another: by what it does to tokens, and by where it looks.
+"""The matching of two models' heads: by what they do to tokens, and by where they look.
 
 Of two models with the same tokens, for every head of one (left) and every head of the other (right), cosines
 
@@ -45,7 +45,7 @@ _TOGETHER = 8
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HeadMatching(Result):
-    """How alike every two heads of two models are, and the assignment that makes the pairs most alike in all."""
+    """The similarity of every two heads of two models, and the assignment that makes the pairs most alike in all."""
 
     left: tuple[Head, ...]
     """Heads of the first model: the rows of the measures."""

@@ -65,7 +65,7 @@ class Motif:
     badge: str
     """At most four letters, for a head's cell in a picture of all heads."""
     sentence: str
-    """What a head with a high score does."""
+    """The behaviour of a head with a high score, in a sentence."""
     mask: Mask | None = None
     """The keys of each query, and the queries that count: the score is their mean attention to those keys."""
     classes: Classes | None = None
@@ -79,7 +79,7 @@ class Motif:
     """Whether its keys depend on positions alone: chance is then uniform attention, and otherwise, without `classes`,
     what the head's mean pattern over other sequences would score."""
     reads: tuple[Reads, ...] = ("tokens",)
-    """What it can be measured on."""
+    """The kinds of inputs that it can be measured on."""
     on_text: bool = False
     """Whether it means nothing on random tokens, and is left out there unless it is named."""
     threshold: float = 0.4

@@ -1,4 +1,4 @@
-"""What an ablation puts in the place of a head's output z or of its pattern."""
+"""The replacement by an ablation of a head's output z or of its pattern."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ class ComparedRuns(Result):
         return f"{sizes[0]} and {sizes[1]} tokens, of which {len(self.positions)} correspond"
 
     def why_nothing_corresponds(self) -> str:
-        """Why no position of one text corresponds to one of the other; empty where some do."""
+        """Return the reason why no position of one text corresponds to one of the other; empty where some do."""
         if self.positions:
             return ""
         if self.left.text != self.right.text:

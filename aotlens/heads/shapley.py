@@ -1,4 +1,4 @@
-"""What each head contributes to a measure, whatever heads are there beside it: Shapley values.
+"""The contribution of each head to a measure, whatever heads are there beside it: Shapley values.
 
 With m(S) a measure of the model with all heads but those of S replaced (`aotlens.heads.sufficient`), and n heads,
 

@@ -1,4 +1,4 @@
-"""What a head looks for and what it writes: the rows that its circuits are sharpest about, in tokens."""
+"""The tokens that a head looks for and writes: the rows that its circuits are sharpest about, in tokens."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SharpestRows(Result):
 
     @property
     def title(self) -> str:
-        """Which circuit it is."""
+        """The name of the circuit."""
         if self.kind == "ov":
             return "Writes: source → next tokens"
         if self.through is None:
@@ -76,7 +76,7 @@ class SharpestRows(Result):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SharpestCircuits(Result):
-    """What a head looks for, by itself and through a head that it reads, and what it writes."""
+    """The tokens that a head looks for, by itself and through a head that it reads, and those that it writes."""
 
     circuits: tuple[SharpestRows, ...]
 

@@ -1,4 +1,4 @@
-"""Where a head that reads words would look: punctuation, earlier uses of a word; in code brackets and indentation.
+"""Targets of a head that reads words: punctuation, earlier uses of a word; in code brackets and indentation.
 
 Each function takes the tokens of one sequence as strings and gives the (query, key) pairs as bool `[query, key]`, for
 `aotlens.heads.targeted_attention`. Strings and comments are not parsed: a bracket in one counts.

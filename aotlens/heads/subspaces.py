@@ -97,7 +97,7 @@ class HeadSubspaces(Result):
 
     @property
     def z(self) -> Float64[np.ndarray, "layer head layer head"]:
-        """How many standard deviations `overlap` lies above random subspaces; the law is skewed for small ranks."""
+        """The standard deviations by which `overlap` exceeds random subspaces; the law is skewed for small ranks."""
         return (self.overlap - self.random_mean) / self.random_std
 
     @property

@@ -74,7 +74,7 @@ class SufficientHeads(Result):
     without_intervals: Float64[np.ndarray, "head 2"]
     """Of `without`, as `within_intervals`."""
     search: Literal["backward", "forward"]
-    """Which search the set is from; `backward` where both found as many heads."""
+    """The search that the set is from; `backward` where both found as many heads."""
     sizes: tuple[int, int]
     """Heads that the backward and the forward search ended with; the latter gives up at the former's size."""
     n_searched: int

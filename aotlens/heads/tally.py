@@ -1,4 +1,4 @@
-"""What every head's patterns add up to, motif by motif and sequence by sequence, in one pass of the model.
+"""The sums over every head's patterns, motif by motif and sequence by sequence, in one pass of the model.
 
 Sequences are kept apart as the units of intervals, or their documents, where these are known: up to `MAX_UNITS` of
 them, and more in as many groups (number n in group n mod `MAX_UNITS`), so that memory does not grow with the text.
@@ -38,7 +38,7 @@ class MotifTally:
     """The same of the head's mean pattern over the other sequences; of motifs with classes `compared` − `matched` of
     it, and 0 for motifs of position."""
     counts: Float64[Tensor, "unit motif"]
-    """How many queries (sequences, for a score of the pattern and for offsets)."""
+    """The number of queries (sequences, for a score of the pattern and for offsets)."""
     with_classes: list[int]
     """The motifs that have `classes`; the next three are of these."""
     compared: Float64[Tensor, "unit class_motif layer head"]
@@ -46,11 +46,11 @@ class MotifTally:
     matched: Float64[Tensor, "unit class_motif layer head"]
     """Their mean attention to such classes."""
     compared_counts: Float64[Tensor, "unit class_motif"]
-    """How many queries these are."""
+    """The number of these queries."""
     best_offsets: dict[str, Int64[Tensor, "layer head"]]
     """Of each motif of offsets, the offset (key − query) that each head attends to most."""
     reasons: dict[str, str]
-    """Why a motif has no queries, by its name."""
+    """The reason why a motif has no queries, by its name."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class MotifTally:
         self.targets_at_distance = torch.zeros(len(self.motifs), 2 * n_pos - 1, dtype=torch.float64)
 
     def batch(self, batch: Inputs, first: int) -> Add:
-        """What `HeadReader.listen_to_patterns` calls for `batch`, whose first sequence has the number `first`."""
+        """Return what `HeadReader.listen_to_patterns` calls for `batch`, whose first sequence is number `first`."""
         masks, counts = self._masks(batch, range(len(self.motifs)))
         units = self.units[first : first + len(batch)]
         self.counts.index_add_(0, units, counts.T.double())

@@ -40,7 +40,7 @@ from aotlens.results import Result
 if TYPE_CHECKING:
     import pandas as pd
 
-#: What heads are compared by, in the order of `Universality.similarity`.
+#: The evidence that heads are compared by, in the order of `Universality.similarity`.
 EVIDENCE = ("ov", "qk", "pattern", "content", "written", "effect")
 #: Matched on the first, tested on the second.
 TESTS = (("pattern", "ov"), ("qk", "ov"), ("ov", "content"), ("ov", "qk"))
@@ -66,13 +66,13 @@ class HeadGroup:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Universality(Result):
-    """How alike the heads of several models are, which come again, and whether more than chance does."""
+    """The likeness of several models' heads, those that come again, and whether more of them do than by chance."""
 
     models: tuple[str, ...]
     kinds: tuple[str, ...]
     """Of each model: MHSA, MSSA, with MLPs or not."""
     model: Int64[np.ndarray, " head"]
-    """Which model each head is of, by its place among `models`; heads of all models stand in one row."""
+    """The index of each head's model among `models`; heads of all models stand in one row."""
     heads: tuple[Head, ...]
     similarity: Float64[np.ndarray, "evidence head head"]
     """Of every two heads, in the order of `EVIDENCE`; NaN where a model has no queries and keys."""
@@ -156,7 +156,7 @@ class Universality(Result):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class KindComparison(Result):
-    """How much heads come again in the models of two kinds."""
+    """The comparison of how much heads come again in the models of two kinds."""
 
     kinds: tuple[str, str]
     tests: tuple[tuple[str, str], ...]
@@ -193,7 +193,8 @@ def universality(
     batch_size: int = 8,
     progress: Progress | None = None,
 ) -> Universality:
-    """Which heads of `models` (by name, at least two, with the same tokens) come again, on the sequences `tokens`.
+    """Find the heads of `models` (by name, at least two, with the same tokens) that come again, on the sequences
+    `tokens`.
 
     `grouped_by` are the evidence that groups are matched on and the one that they are tested on. The unit of every test
     is a head within its layer: models are taken as they are, and nothing is said of others; `HeadGroup.se` is over
