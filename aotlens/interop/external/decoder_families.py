@@ -63,10 +63,10 @@ _NEOX = {
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """How one family names its tensors and settings."""
+    """The names of one family's tensors and settings."""
 
     layers: str
-    """What stands before a layer's number."""
+    """The prefix before a layer's number."""
     names: Names
     """A layer's tensors."""
     ends: Names
@@ -84,7 +84,7 @@ class Family:
     alike: Names = field(default_factory=dict)
     """Tensors of a layer that are used twice, where the file has no second: its name, by the first's."""
     embedding: Callable[[Mapping[str, Tensor], Tensor, Settings], Tensor] | None = None
-    """What is done to the embedding before the first layer reads it."""
+    """The transformation of the embedding before the first layer reads it."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Settings that config.json may leave out, where they are not those of most families."""
 

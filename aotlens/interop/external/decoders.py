@@ -28,7 +28,7 @@ def matches(material: Material) -> bool:
 
 
 def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan:
-    """What the settings and the tensors' shapes say. Raises `ValueError` for settings that no model of ours has."""
+    """Plan the model from settings and tensors' shapes. Raises `ValueError` for settings that no model of ours has."""
     kind, path = str(config.get("model_type")), material.path
     images: dict[str, None] = {}
     if kind in _WITH_IMAGES:

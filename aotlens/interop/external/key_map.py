@@ -149,7 +149,7 @@ def _shaped(tensor: Tensor, shape: torch.Size, plain: bool, where: str, name: st
 
 
 def _advice(tensor: Tensor, shape: torch.Size, name: str) -> str:
-    """What to try for positions of which theirs has some more: a first position in a later row."""
+    """Return the advice for positions of which theirs has some more: a first position in a later row."""
     more = len(tensor) - shape[0] if tensor.ndim == len(shape) == 2 and tensor.shape[1] == shape[1] else 0
     if name != "pos_embed.W_pos" or more <= 0:
         return ""

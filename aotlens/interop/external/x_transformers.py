@@ -35,8 +35,8 @@ def matches(material: Material) -> bool:
 
 
 def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan:
-    """What the names and shapes, and `config` in the words of x-transformers, say. Raises `ValueError` for what neither
-    tells, and for what is outside our family."""
+    """Plan the model from the names and shapes, and `config` in the words of x-transformers. Raises `ValueError` for
+    what neither tells, and for what is outside our family."""
     path, prefix = material.path, str(material.before(*_NAMES))
     tensors = {name.removeprefix(prefix): tensor for name, tensor in material.tensors.items()}
     require_sizes(path, config, ("heads", "max_seq_len"))

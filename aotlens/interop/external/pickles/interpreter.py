@@ -140,7 +140,7 @@ class _Ordered(dict[Any, Any]):
     """An ordered dictionary; a state dict's notes of its modules' versions (`_metadata`) are not kept."""
 
     def __setstate__(self, state: Any) -> None:
-        """What stands beside the entries is nothing that weights need."""
+        """Ignore what stands beside the entries: it is nothing that weights need."""
 
 
 def _ordered(items: Any = ()) -> _Ordered:
@@ -187,7 +187,7 @@ _BUILDERS: dict[str, Callable[..., Any]] = {
     "_codecs.encode": _latin1,
     "collections.defaultdict": lambda *_: _Ordered(),
 }
-#: What training scripts keep beside weights: made into nothing, where other calls are refused.
+#: The objects that training scripts keep beside weights: made into nothing, where other calls are refused.
 _BUILDERS |= dict.fromkeys(
     (
         "builtins.complex",
@@ -216,7 +216,7 @@ _OLD_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg"}  # Python 2's 
 
 
 class _Instructions(dict[int, Callable[[Any], None]]):
-    """What to do by instruction, until a program has had too many of them."""
+    """The handlers by instruction, until a program has had too many of them."""
 
     left = _MAX_INSTRUCTIONS
 
@@ -245,7 +245,7 @@ _NOT_NEEDED = frozenset(
 
 @runtime_checkable
 class Readable(Protocol):
-    """What a program is read from."""
+    """The stream that a program is read from."""
 
     def read(self, n: int, /) -> bytes: ...
 
