@@ -308,7 +308,7 @@ class AttentionOnlyTransformer(OwnModel):
         return stream + positions if in_stream else stream, (terms, terms)
 
     def order(self, n_pos: int, layer: int) -> PositionTerms:
-        """What positions do inside a layer on a sequence of `n_pos` positions without padding."""
+        """Return the terms of positions inside a layer on a sequence of `n_pos` positions without padding."""
         ids = torch.arange(n_pos, device=self.device)[None]
         if self.cfg.positions == "qk":
             return PositionTerms(added=self.W_pos[:n_pos][None])
@@ -380,7 +380,7 @@ class AttentionOnlyTransformer(OwnModel):
 
     generate = generate
 
-    # What TransformerLens's ActivationCache asks of a model
+    # The methods that TransformerLens's ActivationCache asks of a model
 
     def tokens_to_residual_directions(self, tokens: str | int | Tensor) -> Tensor:
         """The column of W_U of a token, or one for each of a tensor of tokens: `[..., d_model]`."""
