@@ -74,7 +74,7 @@ class Sets:
         )
 
     def estimates(self, steps: int) -> Float64[np.ndarray, "receiver sender"]:
-        """What attribution says that each edge's leaving costs, over pairs."""
+        """Estimate the cost of leaving each edge out by attribution, over pairs."""
         parts = [len(rows) / len(self.pairs) * batch.estimates(steps) for batch, rows in self.parts]
         return -np.sum(parts, 0)
 

@@ -54,7 +54,7 @@ class Patched(Result):
     positions: tuple[int, ...] | None = None
     """The positions that were patched, where cells are single positions and not all were."""
     str_tokens: tuple[str, ...] = ()
-    """Where cells are single positions, the token at each position of the prompts that are run, "" where prompts have
+    """The token at each position of the prompts that are run, where cells are single positions; "" where prompts have
     different ones."""
     clusters: tuple[str, ...] | None = None
     outputs: tuple[str, str] | None = None
