@@ -36,7 +36,7 @@ _MOST_NUMBERS = 2**22
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LogitLens(Result):
-    """What the stream before each layer, and after the last, says at each position of one prompt."""
+    """The outputs that the stream gives before each layer, and after the last, at each position of one prompt."""
 
     tokens: Int64[np.ndarray, "layers pos k"]
     """The likeliest outputs, likeliest first; row l is the stream before layer l, the last row the model's own."""
@@ -46,7 +46,7 @@ class LogitLens(Result):
     loss: Float64[np.ndarray, "layers pos"]
     """−ln of the next token of the prompt, nats; NaN at the last position, and of a model that sees later tokens."""
     rank: Int64[np.ndarray, "layers pos"]
-    """How many outputs the lens puts above the model's own first choice; 0 in the last row."""
+    """The number of outputs that the lens puts above the model's own first choice; 0 in the last row."""
     str_tokens: tuple[str, ...] | None
     """The prompt in words; None without a tokenizer."""
     words: Mapping[int, str]

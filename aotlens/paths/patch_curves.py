@@ -1,4 +1,5 @@
-"""What patches do to a class when the full model runs: insertion and deletion curves, by several orders of patches.
+"""The effect of patches on a class when the full model runs: insertion and deletion curves, by several orders of
+patches.
 
 Patches are ordered for each image, those that matter most first:
 
@@ -202,7 +203,7 @@ def _order(model: AttentionOnlyTransformer, image: Tensor, target: int, method: 
 
 
 def _first(order: Int64[Tensor, " patch"], counts: Int64[Tensor, " step"]) -> Bool[Tensor, "step patch"]:
-    """Which patches are among the first `counts` of `order`."""
+    """Return which patches are among the first `counts` of `order`."""
     return order.argsort() < counts[:, None]
 
 

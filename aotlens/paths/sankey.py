@@ -61,15 +61,15 @@ class Sankey(Result):
     through: Float64[np.ndarray, " node"]
     """The whole flow of each node, links that were left out included; the logit's is its value."""
     n_links: int
-    """How many links there are in all."""
+    """The number of links in all."""
     shown: float
     """Σ |value| of the links that are here, as a share of all."""
     str_tokens: tuple[str, ...] = ()
     """Of the prompt; () without a tokenizer."""
     end: str = "logit"
-    """Which logit it is, in words."""
+    """The name of the logit, in words."""
     unit: str = "logits"
-    """What a flow is measured in."""
+    """The unit of a flow."""
 
     @property
     def headline(self) -> str:

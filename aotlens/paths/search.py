@@ -54,7 +54,7 @@ class TopPaths(Result):
     through: Head | None
     """The head that all of them pass; None where every path counts."""
     total: float
-    """What all paths together add: the logit, or `through` of the head. Exact."""
+    """The sum of all paths: the logit, or `through` of the head. Exact."""
     remainder: float
     """total − Σ values: what all other paths add, with its sign."""
     n_proven: int
@@ -67,7 +67,7 @@ class TopPaths(Result):
     n_evaluated: int
     """Paths whose contribution was computed."""
     n_paths: int
-    """How many paths there are (through the head)."""
+    """The number of paths (through the head)."""
 
     @property
     def headline(self) -> str:
@@ -75,7 +75,7 @@ class TopPaths(Result):
 
     @property
     def unit(self) -> str:
-        """What a contribution is measured in."""
+        """The unit of a contribution."""
         return unit_of(self.target)
 
     @property

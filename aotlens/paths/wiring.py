@@ -42,7 +42,7 @@ class Edge(NamedTuple):
 
     @property
     def receiver(self) -> tuple[str, str]:
-        """Who reads, and by what: ("1.0", "k"); ("logits", "") of what reads in one way."""
+        """The receiver, and the input by which it reads: ("1.0", "k"); ("logits", "") of what reads in one way."""
         name, side = self.destination, self.destination[-1]
         return (name[:-2], side) if name[-2:] in (".q", ".k", ".v") else (name, "")
 
@@ -102,7 +102,7 @@ class Wires:
         )
 
     def mask(self, edges: Iterable[EdgeLike]) -> Bool[Tensor, "receiver sender"]:
-        """Which edges are meant. Raises `ValueError` as `edge`."""
+        """Return the mask of the edges that are meant. Raises `ValueError` as `edge`."""
         found = torch.zeros_like(self.exists)
         for written in edges:
             found[self._place(self.edge(written))] = True
@@ -168,7 +168,8 @@ class Wired:
         share: float = 1.0,
         reads: list[Tensor] | None = None,
     ) -> Float[Tensor, "group pair pos d_model"]:
-        """What the read-out reads, from `start` on, with these edges kept in each row, at all positions or at some.
+        """Compute the read-out's input, from `start` on, with these edges kept in each row, at all positions or at
+        some.
 
         With `reads` gradients are recorded, and the streams that receivers read are added to it, `[group, receiver of
         the layer, pair, pos, d_model]`, in the receivers' order. `share` of what the two prompts bring in is this
@@ -183,7 +184,7 @@ class Wired:
         place = 0
 
         def read(stream: Tensor, n: int) -> Tensor:
-            """What the next n receivers read: the other run's stream, and what kept edges bring instead."""
+            """Return the input of the next n receivers: the other run's stream, and what kept edges bring instead."""
             nonlocal place
             rows = mask[:, place : place + n]
             place += n

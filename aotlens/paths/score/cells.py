@@ -1,4 +1,4 @@
-"""What one score's two sides are made of one step back: source terms, and every earlier cell.
+"""The terms of one score's two sides, one step back: source terms, and every earlier cell.
 
 With P′ an earlier head's pattern and v′ its values, the stream at position i is its sources (what the MLPs of earlier
 layers wrote there among them), Σ b_O and Σ_h′ Σ_m P′_im v′_m W_O. The query reads it at i; the key side reads it at

@@ -36,7 +36,7 @@ class TopPairs(Result):
     """`ScoreExpansion.log_probability`."""
     by: str
     total: float
-    """What all pairs add together: the model's own contrast. Exact."""
+    """The sum of all pairs: the model's own contrast. Exact."""
     remainder: float
     """total − Σ values: what all other pairs add, with its sign."""
     n_proven: int
@@ -48,7 +48,7 @@ class TopPairs(Result):
     n_evaluated: int
     """Pairs whose two paths were both evaluated."""
     n_pairs: int
-    """How many pairs there are."""
+    """The number of pairs."""
 
     @property
     def headline(self) -> str:
@@ -90,11 +90,11 @@ class PairSums(Result):
     values: Float[Tensor, "query_group key_group"]
     """Nats; the scale of scores is in them."""
     by: Literal["orders", "sources", "heads"]
-    """What the groups are: numbers of heads, sources, or last heads and sources."""
+    """The kind of the groups: numbers of heads, sources, or last heads and sources."""
     total: float
-    """What all pairs add together: the model's own contrast."""
+    """The sum of all pairs: the model's own contrast."""
     unit: str = "nats"
-    """What a sum is measured in, in words: nats above the average key."""
+    """The unit of a sum, in words: nats above the average key."""
 
     @property
     def headline(self) -> str:

@@ -1,4 +1,4 @@
-"""Why a head attends where it does, followed back: from one cell to the cells that made its query and its keys.
+"""The trace of a head's attention: from one cell back to the cells that made its query and its keys.
 
 A node is one cell (head, query, key), visited once; layers fall, so it ends. Its contrast is split in two ways, by what
 made the query and by what made the keys (`aotlens.paths.score.cells`): two separate partitions, each with all terms.

@@ -25,9 +25,9 @@ class Box:
     kind: str
     """cell or source."""
     cell: Cell | None = None
-    """Which cell it is; None for a source."""
+    """The cell that it is; None for a source."""
     notes: tuple[str, ...] = ()
-    """What is known of it, in sentences: of a cell that was followed its score and how much either side cancels; then
+    """The facts about it, in sentences: of a cell that was followed its score and how much either side cancels; then
     each side that it is a term of, with its share there."""
 
 
@@ -44,7 +44,7 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """What there is to draw; rests are not."""
+    """The parts to draw; rests are not."""
 
     boxes: tuple[Box, ...]
     links: tuple[Link, ...]

@@ -31,7 +31,7 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreWords:
-    """How the tokens, the contrast and the paths of one score are called."""
+    """The names of the tokens, the contrast and the paths of one score."""
 
     head: Head
     contrast: Contrast
@@ -51,7 +51,7 @@ class ScoreWords:
 
     @property
     def unit(self) -> str:
-        """What a term is measured in: `nats above the average key`."""
+        """The unit of a term: `nats above the average key`."""
         against = self.contrast.against
         if against is None:
             return "nats"
@@ -80,7 +80,7 @@ class ScoreWords:
         return [*heads, Piece(text=f" moved {what} into {f'the {side}' if here else self._others()}")]
 
     def _what(self, path: Path, at: int) -> str:
-        """What a path carries."""
+        """Name what a path carries."""
         if path.source in ("token", "input"):
             return self.at(at)
         if path.source == "position":
@@ -102,7 +102,7 @@ class ScoreWords:
         return f"{name} in {subject}" + ("" if alone else f", at {self.at(at)}")
 
     def _others(self) -> str:
-        """What the key is compared with."""
+        """The keys that the key is compared with, in words."""
         return "other keys" if self.contrast.against == "mean" else "the other key"
 
     def _arrives_here(self, path: Path, side: Side, end: int) -> bool:
