@@ -39,7 +39,7 @@ MOST_EDGES = 60
 
 
 def full_labels(lines: Lines) -> list[str]:
-    """What each row (or column) is, with every character visible: `·the`, `position 221`."""
+    """Label each row (or column), with every character visible: `·the`, `position 221`."""
     return [glyphs(label) for label in lines.labels] if lines.are_texts else list(lines.labels)
 
 

@@ -1,4 +1,4 @@
-"""How plotly shows a figure, wherever that is: in the app, in a report, in a notebook."""
+"""The display of a figure by plotly, wherever that is: in the app, in a report, in a notebook."""
 
 from __future__ import annotations
 

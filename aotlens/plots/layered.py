@@ -17,7 +17,7 @@ _ROW = 52  # pixels for a box
 
 @runtime_checkable
 class LayeredBox(Protocol):
-    """What is drawn of a box: two lines of text, a column from the left, and its height from 0 (the top) to 1.
+    """The drawing of a box: two lines of text, a column from the left, and its height from 0 (the top) to 1.
 
     `notes` are said on hover; `cell` is the point's customdata, for what follows a click.
     """
@@ -37,7 +37,7 @@ class LayeredBox(Protocol):
 
 
 class LayeredLink(NamedTuple):
-    """What is drawn of a link: its ends, as places among the boxes, its width from 0 to 1, and what hover says."""
+    """The drawing of a link: its ends, as places among the boxes, its width from 0 to 1, and what hover says."""
 
     start: int
     end: int
