@@ -1,4 +1,4 @@
-"""What a section of a report is made of; the template has a piece of HTML for each kind."""
+"""The parts of a section of a report; the template has a piece of HTML for each kind."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def trigram_parts(subject: Subject) -> list[Part]:
 
 
 def _text(subject: Subject) -> tuple[Any, str]:
-    """What rows are held against, and a sentence about it."""
+    """Return the text that rows are held against, and a sentence about it."""
     if subject.model.sees_later_keys:
         return None, "There are no verdicts: this model sees later tokens, and a verdict is about the next one."
     rule = (
