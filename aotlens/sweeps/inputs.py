@@ -1,4 +1,4 @@
-"""What a sweep gives its analyses to read: text, images or prompts, as each model takes them.
+"""The inputs that a sweep gives its analyses: text, images or prompts, as each model takes them.
 
 The sweep's own process chooses them, once for each model, so that workers need no data; only a corpus that an analysis
 reads by itself is opened where the cell runs.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Inputs:
-    """What one model reads: sequences of tokens, images with their classes, or prompts with their labels."""
+    """The inputs of one model: sequences of tokens, images with their classes, or prompts with their labels."""
 
     inputs: np.ndarray
     """Ids `[window, pos]`, pixels `[image, channel, height, width]` (uint8) or vectors `[prompt, pos, d]`."""
@@ -51,7 +51,7 @@ class Inputs:
 
     @classmethod
     def load(cls, path: Path) -> Inputs:
-        """What `save` wrote."""
+        """Load the inputs that `save` wrote."""
         require_regular(path, "result")
         with np.load(path, allow_pickle=False) as file:
             labels = file.get("labels")
@@ -84,7 +84,7 @@ class Source:
 
     @property
     def corpus(self) -> dict[str, str]:
-        """Where a worker finds the corpus, and what it must hold."""
+        """The place where a worker finds the corpus, and the hash that it must have."""
         from aotlens.data.sources import absolute_spec
 
         if self._said is None:
@@ -93,7 +93,7 @@ class Source:
         return self._said
 
     def inputs(self, model: Any, name: str) -> Inputs:
-        """What the model `name` reads. Raises `ValueError` where [data] has nothing of the kind."""
+        """Return the inputs of the model `name`. Raises `ValueError` where [data] has nothing of the kind."""
         kind = reads(model)
         if kind == "patches":
             return self._some_images(model, name)
@@ -141,7 +141,7 @@ class Source:
 
 
 def reads(model: Any) -> str:
-    """What a model reads: tokens, patches or vectors; a bridge has no field that says so."""
+    """Return the kind of a model's input: tokens, patches or vectors; a bridge has no field that says so."""
     kind = getattr(model.cfg, "read_in", None)
     return kind or ("patches" if getattr(model.cfg, "is_visual_model", False) else "tokens")
 

@@ -1,4 +1,4 @@
-"""What a sweep runs, from TOML: models × seeds × settings × analyses.
+"""The plan of a sweep, from TOML: models × seeds × settings × analyses.
 
     threads = 1                                # of every cell
     device = "auto"
@@ -44,7 +44,7 @@ from typing import Any
 
 from aotlens.untrusted import check_plain, read_regular
 
-#: What a training's grid may change: options of `aotlens train`.
+#: The options of `aotlens train` that a training's grid may change.
 TRAINING_OPTIONS = ("learning_rate", "tokens")
 #: A grid is crossed in memory.
 MOST_CELLS = 100_000
@@ -53,7 +53,7 @@ _LONGEST = 366 * 24 * 3600
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """What analyses read: text for models of text, images for models of images, prompts of in-context regression."""
+    """The data of analyses: text for models of text, images for models of images, prompts of in-context regression."""
 
     corpus: str | None = None
     """As `aotlens.data.open_corpus` takes it; read are the documents that a model was not trained on."""
@@ -251,7 +251,7 @@ def _grid(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(each, list) and each for each in value.values())
 
 
-#: What a key's value is in TOML: in words, and as a check.
+#: The type of each key's value in TOML: in words, and as a check.
 _KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "models": ("tables, each begun by [[models]]", _list_of(lambda each: isinstance(each, Models))),
     "analyses": ("tables, each begun by [[analyses]]", _list_of(lambda each: isinstance(each, Analysis))),
