@@ -16,7 +16,7 @@ from torch import Tensor
 
 Value = TypeVar("Value")
 
-#: How long processes wait for each other: one of them measures and saves meanwhile.
+#: The time for which processes wait for each other: one of them measures and saves meanwhile.
 _PATIENCE = timedelta(hours=1)
 
 
@@ -71,7 +71,7 @@ class World:
                 )
 
     def on_leader(self, work: Callable[[], Value]) -> Value:
-        """What `work` gives in the process that leads, in all of them; a `ValueError` of it is raised in all of them.
+        """Return in all processes what `work` gives in the leading one; its `ValueError` is raised in all of them.
 
         So what lies on the disk of one machine decides for all.
         """

@@ -1,4 +1,4 @@
-"""What a training run does: a `Recipe`, read from TOML.
+"""The recipe of a training run: a `Recipe`, read from TOML.
 
     name = "novels-2l-mhsa"          # also the checkpoint's
     description = "…"
@@ -54,9 +54,9 @@ class Recipe:
     seed: int = 0
     """Of the weights and of the batches."""
     objective: Literal["next_token", "masked", "classes", "regression"] = "next_token"
-    """What is predicted (`aotlens.train.objectives`): each next token, hidden ones from both sides as BERT does it, or
-    the class of an image, or labels in context. It says what `tokens` below, and in stages, counts: of images, a recipe
-    says `images`, of regression `prompts`."""
+    """The target of prediction (`aotlens.train.objectives`): each next token, hidden ones from both sides as BERT does
+    it, or the class of an image, or labels in context. It says what `tokens` below, and in stages, counts: of images, a
+    recipe says `images`, of regression `prompts`."""
     corpus: CorpusRecipe = field(default_factory=CorpusRecipe)
     images: ImagesRecipe | None = None
     """For `objective = "classes"`, in place of a corpus."""
@@ -80,7 +80,7 @@ class Recipe:
     recompute_activations: bool = False
     """Compute each layer's activations again in the backward pass instead of keeping them: less memory, more time."""
     weights_dtype: Literal["float32", "bfloat16"] = "float32"
-    """How the finished checkpoint stores its weights; final metrics are measured on those."""
+    """The data type of the finished checkpoint's weights; final metrics are measured on those."""
     validation_tokens: int | None = None
     """Validation tokens, spread over the held-out documents, that final losses are measured on; None is all."""
     log_tokens: int = 200_000
@@ -144,12 +144,12 @@ class Recipe:
 
     @property
     def counted(self) -> str:
-        """What `tokens` counts here and in stages, in the plural: tokens, images."""
+        """The name of what `tokens` counts here and in stages, in the plural: tokens, images."""
         return OBJECTIVE_WORDS[self.objective].counted
 
     @property
     def data_section(self) -> CorpusRecipe | ImagesRecipe | PromptsRecipe:
-        """Where the data are: `corpus`, or what the objective has in its place."""
+        """The section of the data: `corpus`, or what the objective has in its place."""
         section = getattr(self, OBJECTIVES[self.objective].section)
         assert section is not None
         return section

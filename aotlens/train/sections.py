@@ -10,14 +10,14 @@ from aotlens.data import Curriculum, RegressionTask
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusRecipe:
-    """What text to train on, and where a user gets it."""
+    """The text to train on, and where a user gets it."""
 
     spec: str | None = None
     """`stdlib`, `file:PATH`, `dir:PATH` or `hf:NAME[:config[:field]]`; None where the command must give it."""
     name: str = ""
-    """What to call it in the card; the spec where empty."""
+    """The name for it in the card; the spec where empty."""
     source: str = ""
-    """Where a user gets it."""
+    """The place where a user gets it."""
     license: str = ""
     d_vocab: int = 4096
     """Size of the byte-level BPE trained on the training documents, or of `tokenizer`."""
@@ -32,15 +32,15 @@ class CorpusRecipe:
 
 @dataclass(frozen=True, kw_only=True)
 class ImagesRecipe:
-    """What images to train on, where a user gets them, and how they are changed for training."""
+    """The images to train on, where a user gets them, and how they are changed for training."""
 
     spec: str | None = None
     """`digits`, `npz:PATH`, `folder:PATH`, `openml:NAME` or `hf:NAME[:config[:field]]`; None where the command must
     give it."""
     name: str = ""
-    """What to call them in the card; the spec where empty."""
+    """The name for them in the card; the spec where empty."""
     source: str = ""
-    """Where a user gets them."""
+    """The place where a user gets them."""
     license: str = ""
     classes: tuple[str, ...] = ()
     """Names of the classes, where the data have only their numbers; empty keeps the data's."""
@@ -58,7 +58,7 @@ class ImagesRecipe:
 
 @dataclass(frozen=True, kw_only=True)
 class PromptsRecipe:
-    """What prompts of in-context regression to train on (`aotlens.data.RegressionTask`), and how they grow."""
+    """The prompts of in-context regression to train on (`aotlens.data.RegressionTask`), and how they grow."""
 
     d: int = 20
     """Width of an input."""
@@ -84,7 +84,7 @@ class PromptsRecipe:
 
     @property
     def curriculum(self) -> Curriculum:
-        """How prompts grow to it; a curriculum that stays where it is without the starts."""
+        """The curriculum by which prompts grow to it; without the starts one that stays where it is."""
         return Curriculum(
             dims_start=self.d if self.dims_start is None else self.dims_start,
             dims_end=self.d,
@@ -95,7 +95,7 @@ class PromptsRecipe:
             every=self.grow_every,
         )
 
-    # What a card says of data; these are drawn, and nobody has to get them.
+    # A card's facts about data; these are drawn, and nobody has to get them.
     spec = None
     license = "none is needed: they are random numbers"
     source = "drawn as they are needed (aotlens.data.RegressionTask)"

@@ -1,4 +1,4 @@
-"""What a run may learn, by the name that a recipe gives.
+"""The objectives of a run, by the name that a recipe gives.
 
 objective.py     what the loop asks of an objective
 language.py      next tokens, and hidden tokens from both sides
