@@ -78,7 +78,7 @@ class HeadCircuits:
 
     @property
     def relative(self) -> str:
-        """Why entries are not the model's own on every input; empty where they are."""
+        """The reasons why entries are not the model's own on every input; empty where they are."""
         mask = "attention: the model's attn_mask hides positions; here all of half a context compete." * self.masked
         return " ".join(dict.fromkeys(reason for reason in (self.qk.relative, self.ov.relative, mask) if reason))
 

@@ -1,4 +1,4 @@
-"""What a head does where a table says it acts: attention, direct effect, and the change when it is ablated."""
+"""The behaviour of a head where a table says it acts: attention, direct effect, and the change when it is ablated."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Measured(NamedTuple):
     attention: Float64[np.ndarray, " n"]
     """From the destination to all copies of the source before it, 0 to 1."""
     direct_effect: Float64[np.ndarray, " n"]
-    """What this attention adds to the out's logit, above the mean over outs, logits."""
+    """The contribution of this attention to the out's logit, above the mean over outs, logits."""
     change: Float64[np.ndarray, " n"]
     """The out's log-probability without the head minus with it, nats."""
     last_source: Int64[np.ndarray, " n"]

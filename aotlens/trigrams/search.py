@@ -260,7 +260,7 @@ def _finite(values: Tensor) -> np.ndarray:
 
 
 def _first(ids: np.ndarray, keys: np.ndarray, k: int) -> np.ndarray:
-    """Where the k largest keys are, best first, ties by id."""
+    """Find the places of the k largest keys, best first, ties by id."""
     at = np.arange(len(ids))
     if len(at) > k:
         at = at[keys >= np.partition(keys, len(keys) - k)[len(keys) - k]]

@@ -48,7 +48,7 @@ class SkipTrigramBugs(Result):
     """Of the forced triples, tested like rows of a table (`aotlens.trigrams.verdict`), the false discovery rate among
     those listed."""
     first_counts: Int64[np.ndarray, " bugs"]
-    """How often the first row's own out follows its pair."""
+    """The count of the first row's own out after its pair."""
     second_counts: Int64[np.ndarray, " bugs"]
 
     @property

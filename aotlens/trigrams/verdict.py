@@ -1,4 +1,4 @@
-"""What counts say about a row: how much likelier the out is after the source, a test, a verdict.
+"""The verdict of counts on a row: how much likelier the out is after the source, a test, a verdict.
 
 What a document is about decides both whether a source has been seen and how often an out follows, so places of the
 whole text must not be pooled: if two of five novels are not hard-wrapped, "a newline was seen" tells which novel it is.
