@@ -52,10 +52,10 @@ class InPlane:
     steps: int = 20
     seed: int = 0
     query: tuple[float | int, ...] | None = None
-    """Where somebody has put the query; None: as it was drawn."""
+    """The place where somebody has put the query; None: as it was drawn."""
 
     def file(self, what: str) -> str:
-        """What a file of `what` is called."""
+        """Name a file of `what`."""
         return (
             f"denoising-{self.task}-{self.energy}-L{self.tokens}-noise{self.noise:g}-alpha{self.alpha:g}-"
             f"beta{self.beta:g}-seed{self.seed}-{what}"
@@ -81,7 +81,7 @@ class InPlane:
 
     @property
     def way(self) -> dict[str, Any]:
-        """How queries go down."""
+        """The settings by which queries go down."""
         return {"energy": self.energy, "alpha": self.alpha, "beta": self.beta, "n_steps": self.steps}
 
 
@@ -175,7 +175,7 @@ class Trained:
     training: str
     run: int
     stamp: int = 0
-    """What tells a file of that name from another."""
+    """The mark that tells a file of that name from another."""
 
     @property
     def record(self) -> Call:
@@ -183,7 +183,7 @@ class Trained:
         return call("aotlens.denoise.named_training", self.training).named("training").stamped(self.stamp)
 
 
-#: What the paper says of its own runs (Figure 3 and its text), by task and attention.
+#: The paper's statements about its own runs (Figure 3 and its text), by task and attention.
 _PAPER = {
     "LinearSubspaces linear": "αβ = 0.327",
     "LinearSubspaces softmax": "β = 0.194, α = 1.607",

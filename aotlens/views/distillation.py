@@ -32,7 +32,7 @@ class Chosen:
     names: Mapping[str, str] = field(default_factory=dict)
     """Of those that `named_record` finds by another name, that name."""
     stamps: Mapping[str, int] = field(default_factory=dict)
-    """What tells a file of that name from another."""
+    """The mark that tells a file of that name from another."""
 
     @property
     def name(self) -> str:
@@ -48,7 +48,7 @@ class Chosen:
         return made.stamped(self.stamps.get(name, 0))
 
     def errors_on(self, model: str, text: str, width: int) -> Call:
-        """Where on a text the chosen head's FFN of a width fails."""
+        """Return the errors of the chosen head's FFN of a width along a text."""
         from aotlens.views.calls import Load
 
         tokens = Load(model).method("to_tokens", text).item(0)
@@ -56,11 +56,11 @@ class Chosen:
         return call("aotlens.distill.text_errors", Load(model), found, tokens, (self.layer, self.head), width=width)
 
     def file(self, what: str) -> str:
-        """What a file about all of them is called."""
+        """Name a file about all of them."""
         return f"{'-'.join(self.results)}-{what}"
 
     def file_of_head(self, what: str) -> str:
-        """What a file about the head is called."""
+        """Name a file about the head."""
         return f"{self.of}-head-{self.layer}.{self.head}-{what}"
 
 

@@ -1,4 +1,4 @@
-"""Which feed-forward network is compiled into attention, how, and what of it is looked at."""
+"""The choice of a feed-forward network that is compiled into attention, how, and what of it is looked at."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Chosen:
     x: tuple[float, ...] | None = None
     scale: str = "linear"
     problem: str | None = None
-    """Why there is no such model, where that is known already."""
+    """The reason why there is no such model, where that is known already."""
     gated: bool = True
     """Whether the head sees the auxiliary token, where that is known already."""
 
@@ -151,7 +151,7 @@ class Chosen:
         return 2 * 8 * 4.0 * sizes["n_layers"] * sizes["n_heads"] * sizes["d_head"] * sizes["d_model"]
 
     def file(self, what: str) -> str:
-        """What a file of `what` is called."""
+        """Name a file of `what`."""
         return f"compiled-{self.preset}-{self.inputs}d-{self.activation}-{self.construction}-{what}"
 
 

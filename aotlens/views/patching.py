@@ -19,7 +19,7 @@ N_PAIRS, LENGTH = 32, 24
 #: Cells that are patched beside the estimate.
 CHECKED = 20
 
-#: What a cell costs in passes: later layers and positions alone run again; of an edge every head reads three streams.
+#: The cost of a cell in passes: later layers and positions alone run again; of an edge every head reads three streams.
 _STREAMS_COST, _HEADS_COST, _EDGES_COST = 0.15, 0.5, 3.0
 
 CLEAN, CORRUPTED = "Mr. Darcy met Elizabeth. Then Mr.", "Mr. Collins met Elizabeth. Then Mr."
@@ -77,7 +77,7 @@ class Chosen:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """What is read."""
+        """The texts that are read."""
         return (self.clean, self.corrupted) if self.pairs == "prompts" else ()
 
     @property
@@ -135,7 +135,7 @@ class Chosen:
 
     @property
     def options(self) -> dict[str, str]:
-        """What all views take."""
+        """The options that all views take."""
         return {"metric": self.metric, "direction": self.direction}
 
 

@@ -25,7 +25,7 @@ N_PROMPTS, N_READ, N_HEADS, N_SUPPORT, N_SHOWN = 320, 200, 128, 256, 32
 #: The most numbers that an input may have where they are chosen.
 MOST_D = 64
 
-#: What the prompts are drawn from, beside the number of coordinates and of weights that count.
+#: The parameters that the prompts are drawn from, beside the number of coordinates and of weights that count.
 PARAMETERS = {
     "noise": Parameter(label="Noise of labels (std)", first=0.0, least=0.0, most=2.0, step=0.05),
     "scale": Parameter(label="Scale of inputs (std)", first=1.0, least=0.2, most=3.0, step=0.05),
@@ -34,7 +34,7 @@ PARAMETERS = {
     "seed": Parameter(label="Prompts (seed)", first=0, least=0, most=99),
 }
 
-#: What may stand in a head's place: what needs no other prompts than those that are measured.
+#: The replacements in a head's place: those that need no other prompts than the ones that are measured.
 STAND_INS = {how: ABLATIONS[how] for how in ("mean", "zero", "uniform", "position_mean")}
 
 
@@ -48,7 +48,7 @@ class Chosen:
     points: Mapping[str, int] = field(default_factory=dict)
     """Points of the longest prompt that each of the models reads."""
     weights: Mapping[str, int] = field(default_factory=dict)
-    """How many each of them has."""
+    """The number of weights of each of them."""
     n_heads: int = 0
     """Of the inspected one, in all layers."""
     dims: int | None = None
@@ -63,7 +63,7 @@ class Chosen:
 
     @property
     def task(self) -> Call:
-        """What the prompts are drawn from."""
+        """The task that the prompts are drawn from."""
         said = {
             "n_nonzero": self.nonzero, "n_dims": self.dims, "noise_std": self.noise, "input_scale": self.scale,
             "input_mean": self.mean, "input_skew": self.skew,
@@ -86,7 +86,7 @@ class Chosen:
         return 2.0 * self.weights.get(model, 0) * 2 * self.points[model] * n_prompts * n_passes
 
     def file(self, what: str) -> str:
-        """What a file of `what` is called."""
+        """Name a file of `what`."""
         parts = [f"d{self.dims or self.d}"]
         parts += [] if self.nonzero is None else [f"nonzero{self.nonzero}"]
         usual = {name: parameter.first for name, parameter in PARAMETERS.items() if name != "seed"}
@@ -106,7 +106,7 @@ def _values(*infos: CheckpointInfo, **chosen: Any) -> Chosen:
 
 
 def sizes(*infos: CheckpointInfo) -> dict[str, Any]:
-    """What `Chosen` holds of how large models are, the first of which is inspected."""
+    """Return `Chosen`'s fields about how large models are, the first of which is inspected."""
     model = infos[0].model
     return {
         "weights": {info.name: info.n_weights or 0 for info in infos},
@@ -158,7 +158,7 @@ def _of_errors(chosen: Chosen, result: RegressionComparison) -> str:
 
 
 def of_task(chosen: Chosen) -> str:
-    """What prompts are drawn from, in a sentence."""
+    """Say what prompts are drawn from, in a sentence."""
     dims = chosen.dims or chosen.d
     of_width = "" if chosen.dims is None else f" of the {chosen.d} that the models read"
     weights = "all weights count" if chosen.nonzero is None else f"{chosen.nonzero} of the weights count"

@@ -74,7 +74,7 @@ class Chosen:
         )
 
     def file(self, what: str) -> str:
-        """What a file of `what` is called."""
+        """Name a file of `what`."""
         return (
             f"subspaces-K{self.clusters}-p{self.rank}-n{self.tokens}-d{self.d_model}-noise{self.noise:g}-"
             f"step{self.step:g}-{self.phi}-seed{self.seed}-{what}"
@@ -82,7 +82,7 @@ class Chosen:
 
 
 def no_mixture(chosen: Chosen) -> str | None:
-    """Why there is none of these sizes."""
+    """Return the reason why there is none of these sizes."""
     needed = chosen.clusters * chosen.rank
     if chosen.bases != "orthogonal" or needed <= chosen.d_model:
         return None
