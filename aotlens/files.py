@@ -50,7 +50,7 @@ def replacing_file(path: Path) -> Iterator[Path]:
 
 
 def without_folder(error: BaseException, path: Path) -> str:
-    """What an error says of a file, without its folder: where it lies is nobody's business at a browser."""
+    """Return what an error says of a file, without its folder: where it lies is nobody's business at a browser."""
     return str(error).replace(f"{path.parent}/", "")
 
 
@@ -65,7 +65,7 @@ def write_section(page: Path, name: str, text: str) -> None:
 
 
 def read_section(page: Path, name: str) -> str:
-    """What a Markdown page has between those marks. Raises `ValueError` where the page lacks them."""
+    """Return the part of a Markdown page between those marks. Raises `ValueError` where the page lacks them."""
     return _around_section(page, name)[1].strip()
 
 
