@@ -27,7 +27,7 @@ class TensorEntry:
     """One tensor of a file."""
 
     dtype: str
-    """As safetensors names it: F32, BF16, I64, ..."""
+    """The data type as safetensors names it: F32, BF16, I64, ..."""
     shape: tuple[int, ...]
 
 

@@ -67,15 +67,15 @@ class CheckpointInfo:
     weights_dtype: str = ""
     """The data type of the stored weights: float32, bfloat16 or float16. They are loaded as float32."""
     weights_sha256: str = ""
-    """Of model.safetensors."""
+    """The hash of model.safetensors."""
     tokenizer_sha256: str | None = None
-    """Of tokenizer.json; None for a model without a tokenizer."""
+    """The hash of tokenizer.json; None for a model without a tokenizer."""
     start_token: int | None = None
     """Id of the token that every text begins with; None where there is none."""
     image_processor: dict[str, Any] | None = None
     """ImageProcessor.to_dict() of a model of images: its pixels' mean and deviation, its classes; None without one."""
     versions: dict[str, str] = field(default_factory=dict)
-    """Of Python and the packages that wrote it."""
+    """The versions of Python and of the packages that wrote it."""
     schema_version: int = SCHEMA_VERSION
 
     path: Path | None = None
@@ -119,7 +119,7 @@ class CheckpointInfo:
         return self.metrics.get(self.words.loss), self.metrics.get(self.words.baseline)
 
     def held_out(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Those of a corpus's documents that were kept from training; none of a corpus that was not its text."""
+        """Return a corpus's documents that were kept from training; none of a corpus that was not its text."""
         held_out = set(self.corpus.get("validation") or ())
         return tuple(name for name in names if name in held_out)
 

@@ -36,7 +36,7 @@ TOKENIZER = "tokenizer.json"
 METRICS = "metrics.jsonl"
 CARD = "card.md"
 
-#: In the order in which they move into place.
+#: The files of a checkpoint, in the order in which they move into place.
 FILES = (WEIGHTS, TOKENIZER, METRICS, CARD, CONFIG)
 
 #: The suffixes of archives of checkpoints.

@@ -31,11 +31,11 @@ class Run:
     folder: Path
     """The checkpoint that the run trained, or the folder that holds a folder for each step."""
     steps: tuple[int, ...]
-    """Of which there are weights, in order."""
+    """The steps of which there are weights, in order."""
     is_external: bool = False
     """Whether each step is a folder, or a revision on the Hugging Face hub, that another program wrote."""
     revisions: Mapping[int, str] | None = None
-    """By step, those of `name`, a repository on the hub; None for a folder."""
+    """The revision of each step, of `name`, a repository on the hub; None for a folder."""
     device: str | torch.device = "auto"
     """The device of the models."""
 

@@ -28,9 +28,9 @@ from aotlens.files import contents_hash, read_metadata, read_record, write_recor
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: After this many snapshots one is stored whole.
+#: The number of snapshots after which one is stored whole.
 WHOLE_EVERY = 10
-#: No snapshot is read from more files.
+#: The largest number of files that a snapshot is read from.
 _MOST_FILES = 1000
 _VERSION, _KIND = 1, "snapshot"
 _FILE = re.compile(r"step-(\d{9})\.safetensors", re.ASCII)
@@ -47,7 +47,7 @@ class Snapshot:
     tokens: int
     """Training tokens seen, or what else the run's objective counts."""
     sha256: str
-    """Of the weights."""
+    """The hash of the weights."""
     rounding_error: float
     """The largest rounding error of a tensor's weights, as a share of their root mean square; 0: they are exact."""
     tensors: Mapping[str, Tensor]

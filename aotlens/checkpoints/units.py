@@ -27,7 +27,7 @@ class ObjectiveWords:
     """The figure of a card, by name, that is its share of right answers; empty where there is none."""
 
 
-#: By `objective` of a recipe.
+#: The words of each `objective` of a recipe.
 OBJECTIVE_WORDS: dict[str, ObjectiveWords] = {
     "next_token": ObjectiveWords(
         counted="tokens",
