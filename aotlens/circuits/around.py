@@ -41,9 +41,9 @@ class HeadComposition(Result):
     above_null: Bool[np.ndarray, " pair"]
     """Whether z against flipped signs is `EDGE_Z` or more: `Composition.edges`."""
     z: Float64[np.ndarray, " pair"]
-    """Against flipped signs: `Composition.z_signs`."""
+    """The z score against flipped signs: `Composition.z_signs`."""
     z_rotated: Float64[np.ndarray, " pair"]
-    """Against random rotations: `Composition.z`."""
+    """The z score against random rotations: `Composition.z`."""
     norms: Float64[np.ndarray, " pair"]
     random_mean: Float64[np.ndarray, " pair"]
     random_std: Float64[np.ndarray, " pair"]

@@ -119,7 +119,7 @@ class Composition(Result):
     n_random: int
     """The rotations drawn for `p_above` and `p_below`, which all pairs share; 0 for none."""
     n_positions: int | None = None
-    """Of the text that the earlier heads wrote on; None where their weights stand for them."""
+    """The number of positions of the text that the earlier heads wrote on; None where their weights stand for them."""
 
     @property
     def headline(self) -> str:

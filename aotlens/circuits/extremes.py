@@ -40,7 +40,7 @@ class ExtremeEntries(Result):
     above_row: Float64[np.ndarray, " entry"]
     """QK: entry − log-mean-exp of its row, in nats. OV: entry − mean of its row."""
     row_statistics: RowStatistics | None
-    """Of the one row, where the entries are of one row."""
+    """The statistics of the one row, where the entries are of one row."""
 
     @property
     def headline(self) -> str:
@@ -151,7 +151,7 @@ class StrongestRows(NamedTuple):
 
 
 def strongest_rows(circuit: Circuit, among: Int64[Tensor, " candidate"], *, n: int = 8, k: int = 3) -> StrongestRows:
-    """Of the rows `among` a circuit's, the `n` whose largest entry is furthest above its row's level.
+    """Find, of the rows `among` a circuit's, the `n` whose largest entry is furthest above its row's level.
 
     A QK row says what one destination looks for, an OV row what one source makes likelier; a softmax sees a QK row up
     to a constant, so rows are compared above their own levels (`above_row_level`). Over all rows of a vocabulary,

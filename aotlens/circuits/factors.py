@@ -38,7 +38,7 @@ class Factors:
     error: float
     sign: int
     chunk_bytes: int
-    """Of float64 numbers at once; there are three such arrays at most."""
+    """The bytes of float64 numbers held at once; there are three such arrays at most."""
 
     @property
     def shape(self) -> tuple[int, int]:

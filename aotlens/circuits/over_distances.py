@@ -36,7 +36,8 @@ from aotlens.models.weights import double
 TILE = (512, 2048)
 #: A block of distances spans fewer than this.
 BLOCK = 8
-#: With fewer pairs of a tile left, all their distances are computed; with more, blocks of distances are bounded first.
+#: The share of a tile's pairs below which all their distances are computed; with more, blocks of distances are bounded
+#: first.
 FEW = 0.02
 #: Means are bounded by themselves where that takes the mean bound below this share of the other.
 WORTH = 0.75
@@ -116,7 +117,7 @@ class _Parts(NamedTuple):
 
     rows: tuple[Tensor, Tensor]
     norms: tuple[Tensor, Tensor]
-    """Of each pair of coordinates, and the coordinates that are not rotated."""
+    """The norms of each pair of coordinates, and of the coordinates that are not rotated."""
     tops: tuple[Tensor, Tensor] | None
     """The largest of each row's curve, and of each column's, over all distances and over each block."""
 

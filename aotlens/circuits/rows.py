@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RowStatistics(Result):
-    """Of every row, on the CPU, in the matrix's unit (nats or logits)."""
+    """Statistics of every row, on the CPU, in the matrix's unit (nats or logits)."""
 
     mean: Float64[Tensor, " row"]
     log_mean_exp: Float64[Tensor, " row"]
     """The level that softmax compares entries with: log of the mean of exp(entry)."""
     std: Float64[Tensor, " row"]
-    """Of the population: divided by the number of columns (or by the sum of weights, which is 1)."""
+    """The population's standard deviation: divided by the number of columns (or by the sum of weights, which is 1)."""
 
     def to_frame(self) -> pd.DataFrame:
         """One line a row: mean, log_mean_exp, std."""

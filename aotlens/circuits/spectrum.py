@@ -68,7 +68,7 @@ class Spectrum(Result):
     """`qk` or `ov`; empty for a matrix that is no circuit."""
     unit: str = ""
     rows: Lines | None = None
-    """Those at the ends of the left vectors, by name; None for a matrix that is no circuit."""
+    """The rows at the ends of the left vectors, by name; None for a matrix that is no circuit."""
     columns: Lines | None = None
 
     @property

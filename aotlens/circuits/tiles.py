@@ -79,7 +79,7 @@ LEAST_ENTRIES = 2**24
 
 
 def n_workers(device: torch.device, n_entries: int) -> int:
-    """As many as PyTorch would take threads, for a search over `n_entries` on a CPU; 1 elsewhere or for a small one."""
+    """Return PyTorch's number of threads, for a search over `n_entries` on a CPU; 1 elsewhere or for a small one."""
     return torch.get_num_threads() if device.type == "cpu" and n_entries >= LEAST_ENTRIES else 1
 
 
