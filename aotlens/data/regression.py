@@ -73,7 +73,7 @@ class RegressionTask:
     """The i-th eigenvalue of the inputs' covariance goes as i^(−input_skew), in a basis that each prompt draws for
     itself; they add up as without it, so that inputs are as long on average. 2 is Garg et al.'s skewed covariance."""
     n_dims: int | None = None
-    """Only so many first coordinates of the inputs are not zero, as in a curriculum, and the nonzero coordinates of a
+    """The number of first coordinates of the inputs that are not zero, as in a curriculum; the nonzero coordinates of a
     sparse w are among them (all of them where they are fewer); None is d."""
 
     def __post_init__(self) -> None:

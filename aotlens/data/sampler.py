@@ -111,7 +111,7 @@ class BatchSampler:
     def _draws(
         self, step: int
     ) -> tuple[Int64[np.ndarray, " batch"], Bool[np.ndarray, " batch"], Int64[np.ndarray, " batch"]]:
-        """Of each row of a step: the length of its segment, whether it is repeated, and the segment's offset."""
+        """Draw for each row of a step the length of its segment, whether it is repeated, and the segment's offset."""
         if not 0 <= step < 2**64:
             raise ValueError(f"expected a step from 0 to 2**64 - 1, got {step}")
         n_fill = self.sequence_length - 1

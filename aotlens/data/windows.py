@@ -61,7 +61,8 @@ class Encoding:
 
     @classmethod
     def of(cls, tokenizer: Any, *, causal: bool = True) -> Encoding:
-        """That of `tokenizer`, ours or Hugging Face's. Windows end with a separator where the model is not `causal`.
+        """Return the encoding of `tokenizer`, ours or Hugging Face's. Windows end with a separator where the model is
+        not `causal`.
 
         Raises `ValueError` for no tokenizer (None), and for one without a start or a separator token.
         """
@@ -83,7 +84,7 @@ class Encoding:
 
 
 def spread(n: int, wanted: int) -> Int64[Tensor, " places"]:
-    """Up to `wanted` of the places 0, …, n − 1, evenly: the i-th of w is ⌊i·n/w⌋."""
+    """Return up to `wanted` of the places 0, …, n − 1, evenly: the i-th of w is ⌊i·n/w⌋."""
     wanted = min(n, wanted)
     return torch.arange(wanted) * n // wanted
 
@@ -145,7 +146,7 @@ def spread_windows(
 def windows_with_documents(
     corpus: Corpus, names: tuple[str, ...], encoding: Encoding, n_windows: int, length: int
 ) -> Windows:
-    """Up to `n_windows` windows, whose beginnings are spread evenly over the documents' characters.
+    """Cut up to `n_windows` windows, whose beginnings are spread evenly over the documents' characters.
 
     A window is the start token and `length − 1` tokens (of a model that sees later tokens: `length − 2`, and the
     separator). It begins at a space or line end and runs on into the next document, after a separator, where its own
@@ -185,7 +186,7 @@ def windows_with_documents(
 
 
 def _characters_a_token(corpus: Corpus, names: tuple[str, ...], encoding: Encoding) -> float:
-    """On the beginning of the first document."""
+    """Return the characters per token on the beginning of the first document."""
     for document in corpus.documents(names):
         if document.text:
             beginning = document.text[:20_000]

@@ -49,7 +49,7 @@ class Passage:
 
     context: str
     last_word: str
-    """With the space before it, where there is one."""
+    """The last word, with the space before it, where there is one."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,7 +64,7 @@ class ImageSet:
 
     @property
     def mean(self) -> Float[Tensor, " channel"]:
-        """Of each channel's pixels over all images, where 1 is full, float32."""
+        """The mean of each channel's pixels over all images, where 1 is full, float32."""
         return self._moments()[0]
 
     @property
@@ -137,7 +137,7 @@ class ImageData:
         return self.train.take((~held_out).nonzero().flatten()), self.train.take(held_out.nonzero().flatten())
 
     def sha256(self) -> str:
-        """Of names, sizes, labels and pixels, both sets."""
+        """Hash names, sizes, labels and pixels of both sets."""
         digest = hashlib.sha256()
         for part in _parts(self):
             digest.update(part)

@@ -26,7 +26,7 @@ class ImageProcessor:
     """
 
     mean: tuple[float, ...]
-    """Of each channel's pixels in the training images, where 1 is full."""
+    """The mean of each channel's pixels in the training images, where 1 is full."""
     deviation: tuple[float, ...]
     """Standard deviation of each channel's pixels in the training images, where 1 is full."""
     classes: tuple[str, ...]
@@ -75,7 +75,7 @@ class ImageProcessor:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON; `from_dict` undoes it."""
+        """Convert it to JSON; `from_dict` undoes it."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     def encode(self, images: Tensor, size: int | None = None) -> Float[Tensor, "image channels height width"]:
