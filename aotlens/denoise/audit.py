@@ -76,15 +76,15 @@ class DenoisingAudit(Result):
     """The number of these tokens that each head has."""
     snr: Float[Tensor, "moment grouping layer head"]
     null_snr: Float[Tensor, "draw grouping layer head"]
-    """After the layer, with its writes rotated by one random rotation a draw."""
+    """The SNR after the layer, with its writes rotated by one random rotation a draw."""
     rotated_snr: Float[Tensor, "draw moment grouping layer head"]
-    """In the subspaces rotated by one random rotation a draw."""
+    """The SNR in the subspaces rotated by one random rotation a draw."""
     pca_snr: Float[Tensor, "moment grouping layer head"]
-    """In the principal directions of the head's tokens in the other half of the windows; for "all tokens" NaN."""
+    """The SNR in the principal directions of the head's tokens in the windows' other half; for "all tokens" NaN."""
     pca_null_snr: Float[Tensor, "draw grouping layer head"]
     """The same after the layer, with its writes rotated."""
     random_group_snr: Float[Tensor, "draw moment grouping layer head"]
-    """In the principal directions of random groups of the same sizes."""
+    """The SNR in the principal directions of random groups of the same sizes."""
     predicted_rate: float | None
     """1 + ητ where the theorem speaks of the model: its output is tied and its φ has a threshold."""
 

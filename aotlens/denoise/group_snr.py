@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
-#: Of the largest eigenvalue: below this, a direction is rounding, of streams in float32 (squared).
+#: The share of the largest eigenvalue below which a direction is rounding, of streams in float32 (squared).
 _NEGLIGIBLE = 1e-12
 
 
@@ -42,7 +42,7 @@ def group_snr(
 def mean_ratio(
     after: Float[Tensor, "... grouping layer head"], before: Float[Tensor, "... grouping layer head"]
 ) -> Float[Tensor, "... grouping layer"]:
-    """After ÷ before, the geometric mean over heads; a head without tokens is left out."""
+    """Return after ÷ before, the geometric mean over heads; a head without tokens is left out."""
     return (after / before).log().nanmean(-1).exp()
 
 

@@ -54,9 +54,9 @@ class DescentErrors(Result):
     """Errors by step, of many prompts and of one query."""
 
     mean: Descent
-    """Of many prompts."""
+    """The errors over many prompts."""
     single: Descent
-    """Of one, for as many steps."""
+    """The errors of one, for as many steps."""
 
     @property
     def headline(self) -> str:

@@ -272,7 +272,7 @@ class _Data(NamedTuple):
     """Prompts as they are trained on, `[run or 1, prompt, …]` each."""
 
     context: Tensor
-    """For linear attention the second moment `[…, n, n]`, else the tokens `[…, context, n]`."""
+    """The second moment `[…, n, n]` for linear attention, else the tokens `[…, context, n]`."""
     query: Tensor
     target: Tensor
 

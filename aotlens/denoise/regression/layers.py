@@ -39,14 +39,14 @@ class LayerReadings(Result):
 
     task: RegressionTask
     probe_errors: Float64[np.ndarray, "state example"]
-    """Of the probe before the first layer and after each one."""
+    """The errors of the probe before the first layer and after each one."""
     model_errors: Float64[np.ndarray, " example"]
-    """Of the model's own answer."""
+    """The errors of the model's own answer."""
     algorithms: tuple[tuple[str, int], ...]
     """(name, number of steps)."""
     algorithm_errors: Float64[np.ndarray, "algorithm example"]
     distance: Float64[np.ndarray, "state algorithm"]
-    """As at the head of this module."""
+    """The distance as at the head of this module."""
     n_prompts: int
 
     @property
