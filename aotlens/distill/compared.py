@@ -43,7 +43,7 @@ class ComparedDistillations(Result):
 
     @property
     def widths(self) -> list[int]:
-        """Of all records."""
+        """The widths of all records."""
         return sorted({width for record in self.records.values() for width in record.distillation.hidden})
 
     @property

@@ -38,7 +38,7 @@ class TextErrors(Result):
 
     @property
     def error(self) -> float:
-        """Of the whole text, Σ‖y − ŷ‖² / Σ‖y − ȳ‖²."""
+        """The error over the whole text, Σ‖y − ŷ‖² / Σ‖y − ȳ‖²."""
         total = float(self.movement.sum())
         return float(self.relative.sum()) / total if total > 0 else 0.0
 
@@ -46,7 +46,7 @@ class TextErrors(Result):
 def text_errors(
     model: Model, distillation: Distillation, tokens: TokenSequences, head: HeadLike, *, width: int | None = None
 ) -> TextErrors:
-    """Of one head's FFN (of `width`, its best seed) at every token of one text, or of ids `[pos]`.
+    """Compute the errors of one head's FFN (of `width`, its best seed) at every token of one text, or of ids `[pos]`.
 
     Raises `ValueError` for several texts, and for a head or width whose FFN is not there. Time: one pass of the model.
     """

@@ -137,7 +137,7 @@ def find_kinks(ffn: FeedForward, bound: float | int) -> Kinks:
 
 @torch.no_grad()
 def error_curve(compiled: CompiledFFN, n: int = 801, *, target: Target | None = None) -> ErrorCurve:
-    """At `n` equally spaced x within the bound, at every kink, and around kinks on the scale of η.
+    """Compute the error at `n` equally spaced x within the bound, at every kink, and around kinks on the scale of η.
 
     A kink's error is as narrow as η, so an equally spaced grid alone would miss it. `target` names the function that
     the FFN was fitted to (`examples.fit`). Raises `ValueError` for an FFN of several numbers. Cost: `n` + up to 29
@@ -157,7 +157,7 @@ def error_curve(compiled: CompiledFFN, n: int = 801, *, target: Target | None = 
 
 @torch.no_grad()
 def error_surface(compiled: CompiledFFN, side: int = 61, n_kinks: int = 3000) -> ErrorSurface:
-    """On a grid of `side` × `side` points within the bound; the error is the largest found in each point's cell.
+    """Compute the error on a grid of `side` × `side` points within the bound: the largest found in each point's cell.
 
     Besides the grid points, the error is taken at `adversarial_points` and where a unit's pre-activation is 1.2785·η on
     a line of the grid, at which it errs most: a ridge is as narrow as η. `n_kinks` limits those points, evenly over

@@ -42,7 +42,7 @@ class UnitLayer:
     """The heads that cancel them: one wide head that sees its own token only (lean), such heads of size 1 (narrow), or
     pairs of units (paper: Lemma E.3, SiLU(−z) − SiLU(z) = −z)."""
     bias: Float[Tensor, " coordinate"]
-    """Added to the stream by a head that sees its own token only; 0 where a unit does it."""
+    """The term added to the stream by a head that sees its own token only; 0 where a unit does it."""
 
     @property
     def n_coordinates(self) -> int:

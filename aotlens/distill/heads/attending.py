@@ -24,7 +24,7 @@ class Attending(Result):
 
     heads: tuple[Head, ...]
     scores: MotifScores
-    """Of all heads of the model, for every motif that was known when they were measured."""
+    """The scores of all heads of the model, for every motif that was known when they were measured."""
     constancy: Float64[np.ndarray, " head"]
     """The constancy of the pattern over texts, 1 where it is the same (`aotlens.heads.pattern_constancy`, key 0 with
     the others); NaN for uniform attention."""

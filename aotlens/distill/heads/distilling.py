@@ -45,7 +45,7 @@ def distill_heads(
     progress: Progress | None = None,
     **options: Any,
 ) -> Distillation:
-    """For each head an FFN of each width, reading only the token's own input, that reproduces what the head writes.
+    """Fit for each head an FFN of each width, reading only the token's own input, that reproduces what the head writes.
 
         ŷ = relu(x W_in + b_in) W_out + b_out        error = Σ‖y − ŷ‖² / Σ‖y − ȳ‖²
 

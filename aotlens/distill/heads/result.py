@@ -45,7 +45,8 @@ class FFNWeights(Result):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Distillation(Result):
-    """Of every head in `heads`, at every width in `hidden`, `n_seeds` FFNs. Errors are on held-out documents:
+    """The distillation of every head in `heads`: at every width in `hidden`, `n_seeds` FFNs. Errors are on held-out
+    documents:
 
         error = Σ‖y − ŷ‖² / Σ‖y − ȳ‖²      ȳ: the mean over training tokens, which scores 1
 
@@ -76,7 +77,7 @@ class Distillation(Result):
     position_error: Float64[np.ndarray, " head"]
     """The error of the training mean at the token's position."""
     neighbour_error: Float64[np.ndarray, " head"] | None
-    """Of the mean over the `neighbour_k` nearest training inputs; None where none were asked for."""
+    """The error of the mean over the `neighbour_k` nearest training inputs; None where none were asked for."""
     neighbour_k: Int64[np.ndarray, " head"] | None
     wide_error: Float64[np.ndarray, " head"] | None
     """The error of one FFN of `settings.wide` hidden units."""
@@ -151,9 +152,9 @@ class Distillation(Result):
         return self.error[:, self.width_index(width)].mean(1)
 
     def interval(self, width: int | None = None, confidence: float = 0.95) -> Float64[np.ndarray, "head 2"]:
-        """Of `mean_error`, over held-out text (`text_unit`) and seeds: the variance of the ratio over blocks
-        (`aotlens.statistics.ratio_variances`) and that of the seeds' mean, added; Student's t with the degrees of
-        freedom that Welch and Satterthwaite give the sum. NaN where the text is a single block."""
+        """Return the interval of `mean_error`, over held-out text (`text_unit`) and seeds: the variance of the ratio
+        over blocks (`aotlens.statistics.ratio_variances`) and that of the seeds' mean, added; Student's t with the
+        degrees of freedom that Welch and Satterthwaite give the sum. NaN where the text is a single block."""
         import scipy.stats
 
         index, seeds = self.width_index(width), self.n_seeds

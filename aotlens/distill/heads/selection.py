@@ -43,12 +43,12 @@ class SubstitutionCosts(Result):
     measure: str
     """`loss`: change of the next-token loss; `kl`: divergence of the predictions."""
     clean_loss: float | None
-    """Of the full model; None for `kl`."""
+    """The loss of the full model; None for `kl`."""
     n_tokens: int
     alone: Float64[np.ndarray, "head kind"]
-    """By `KINDS`: the FFN, the training mean, or zero in the head's place."""
+    """The cost of each kind of `KINDS`: the FFN, the training mean, or zero in the head's place."""
     error: Float64[np.ndarray, " head"]
-    """Of the head's FFN on held-out documents."""
+    """The error of the head's FFN on held-out documents."""
     sizes: tuple[int, ...]
     """The numbers of heads that are replaced together."""
     by_error: Float64[np.ndarray, "kind size"]

@@ -122,7 +122,7 @@ def _mask_id(tokens: Tensor, ids: Tensor, mask: Tensor | None) -> int:
 
 
 def _least_distance(tokens: Tensor) -> float:
-    """In blocks of rows: never all pairs in memory."""
+    """Return the least distance, found in blocks of rows: never all pairs in memory."""
     if len(tokens) < 2:
         return float("inf")
     least = float("inf")
