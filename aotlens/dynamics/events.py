@@ -134,8 +134,8 @@ class EventOrder(Result):
     """Geometric mean over seeds of the step of the row's event ÷ that of the column's, at the middles of the intervals
     between snapshots; NaN where fewer than two seeds have both."""
     p: Float64[np.ndarray, "event event"]
-    """That the row's event is not before the column's: paired t of log steps over seeds, each at the end of its
-    interval that speaks against it, two-sided, with Holm's correction over pairs."""
+    """The p-value of the row's event not being before the column's: paired t of log steps over seeds, each at the end
+    of its interval that speaks against it, two-sided, with Holm's correction over pairs."""
     n_seeds: Int64[np.ndarray, "event event"]
     """Seeds that have both events."""
 
@@ -239,8 +239,8 @@ def _monotone(curve: Float64[np.ndarray, " n"]) -> tuple[float, float]:
 
 @lru_cache(maxsize=8)
 def _usual_correlations(n: int) -> Float64[np.ndarray, " correlation"]:
-    """For each of `_CORRELATIONS` the value that the correlation after a fit lies below in a share `_UNLIKELY` of flat
-    curves: a fit takes away most of what makes neighbours alike."""
+    """Return for each of `_CORRELATIONS` the value that the correlation after a fit lies below in a share `_UNLIKELY`
+    of flat curves: a fit takes away most of what makes neighbours alike."""
     curves = (_noise(n, each, 200, seed=0) for each in _CORRELATIONS)
     return np.array([np.quantile([_monotone(curve)[1] for curve in each], _UNLIKELY) for each in curves])
 

@@ -36,14 +36,14 @@ class Measures(Result):
     """The film's measures of one model. NaN where a model lacks something, such as an earlier head."""
 
     loss: float
-    """On the text, nats a token."""
+    """The loss on the text, nats a token."""
     in_context: float
     """Mean loss of the first quarter of positions minus that of the last: how much more context is worth (Olsson et al.
     2022 take positions 50 and 500)."""
     repeated_gain: float
     """Loss of random tokens minus loss when they come again, nats a token."""
     loss_by_position: Float64[np.ndarray, " pos"]
-    """On the text: of the token that is predicted at each position."""
+    """The loss on the text, of the token that is predicted at each position."""
     motifs: tuple[str, ...]
     motif_scores: Float64[np.ndarray, "motif layer head"]
     """Mean attention to each motif's keys, on random tokens that come again."""

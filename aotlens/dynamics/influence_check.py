@@ -166,11 +166,11 @@ class Removal(Result):
     seed: int
     steps: Int64[np.ndarray, " moment"]
     whole: Float64[np.ndarray, " moment"]
-    """With all windows."""
+    """The measure with all windows."""
     without_helpful: Float64[np.ndarray, " moment"]
     without_harmful: Float64[np.ndarray, " moment"]
     random_helpful: Float64[np.ndarray, "draw moment"]
-    """Without random windows, of each step as many as of the helpful ones."""
+    """The measure without random windows, of each step as many as of the helpful ones."""
     random_harmful: Float64[np.ndarray, "draw moment"]
     """The same of the harmful ones."""
 
@@ -280,7 +280,7 @@ def require_same_run(run: RecipeRun, influence: Influence) -> None:
 
 
 def _draw(rng: np.random.Generator, count: int, steps: Int64[np.ndarray, " window"]) -> Int64[np.ndarray, " dropped"]:
-    """So many random windows, of no step all."""
+    """Draw so many random windows, of no step all."""
     for _ in range(100):
         drawn = np.sort(rng.permutation(len(steps))[:count])
         left = np.bincount(np.delete(steps, drawn), minlength=steps[-1] + 1)

@@ -18,10 +18,10 @@ from aotlens.statistics import LEAST_CLUSTERS, bootstrap_interval
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Of a window: the share of its tokens whose bigram stands earlier in it; the mean log₂ of how many tokens back that
-#: was; the share whose bigram stood nowhere in training before.
+#: The properties of a window: the share of its tokens whose bigram stands earlier in it; the mean log₂ of how many
+#: tokens back that was; the share whose bigram stood nowhere in training before.
 PROPERTIES = ("repeats", "distance", "novelty")
-#: Of the steps after the first.
+#: The parts of the steps after the first.
 PARTS = ("all", "first quarter", "second quarter", "third quarter", "last quarter")
 _LEAST_DOCUMENTS = 20
 _PIECE = 4096  # tokens
@@ -120,7 +120,7 @@ def window_properties(windows: TrainingWindows) -> Float64[np.ndarray, "property
 def _step_means(
     values: Float64[np.ndarray, " window"], steps: Int64[np.ndarray, " window"]
 ) -> Float64[np.ndarray, " window"]:
-    """Of each window, the mean over those of its step that have a value; NaN where none has."""
+    """Return for each window the mean over those of its step that have a value; NaN where none has."""
     known = np.isfinite(values)
     sums, counts = np.bincount(steps, np.where(known, values, 0)), np.bincount(steps, known)
     return np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)[steps]

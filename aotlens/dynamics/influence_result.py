@@ -29,17 +29,17 @@ class TrainingWindows(Result):
 
     steps: Int64[np.ndarray, " window"]
     documents: Int64[np.ndarray, " window"]
-    """In which document of `names` its text begins; −1 for random tokens."""
+    """The index in `names` of the document in which its text begins; −1 for random tokens."""
     offsets: Int64[np.ndarray, " window"]
     """The offset of its text (of a repeated row, its segment) in the training tokens; −1 for random tokens."""
     lengths: Int64[np.ndarray, " window"]
     tokens: Int64[np.ndarray, " token"]
-    """Of all windows, one after another."""
+    """The tokens of all windows, one after another."""
     names: tuple[str, ...]
 
     @classmethod
     def of(cls, run: RecipeRun, n_steps: int) -> TrainingWindows:
-        """Those of the first steps of a run."""
+        """Collect the windows of the first steps of a run."""
         rows = [run.rows(step).numpy() for step in range(n_steps)]
         offsets = np.concatenate([run.offsets(step) for step in range(n_steps)])
         documents = run.documents(offsets)
@@ -91,7 +91,7 @@ class TrainingWindows(Result):
 
     @functools.cached_property
     def classes(self) -> Int8[np.ndarray, " token"]:
-        """Of each token, its place in `TOKEN_CLASSES`; −1 for the first of a window, which nothing predicts."""
+        """The place of each token in `TOKEN_CLASSES`; −1 for the first of a window, which nothing predicts."""
         found = np.where(self.seen_before(1), 1, 2).astype(np.int8)
         found[self.seen_before(2)] = 0
         found[self.starts] = -1
@@ -140,10 +140,10 @@ class Influence(Result):
     run: str
     measures: tuple[str, ...]
     values: Float64[np.ndarray, " measure"]
-    """Of the measures at the end, which the derivative is of."""
+    """The values of the measures at the end, which the derivative is of."""
     windows: TrainingWindows
     per_token: Float64[np.ndarray, "measure token"]
-    """Of the loss at each token of each window; 0 at its first, which nothing predicts."""
+    """The influence of the loss at each token of each window; 0 at its first, which nothing predicts."""
     undone: float
     """The largest ‖state − state‖ ÷ ‖state‖ of a state that was undone to and the one that was kept."""
     replayed: float | None

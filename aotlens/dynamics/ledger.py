@@ -41,11 +41,11 @@ class Ledger(Result):
     run: str
     steps: Int64[np.ndarray, " step"]
     losses: Float64[np.ndarray, " step"]
-    """At each step."""
+    """The loss at each step."""
     entries: tuple[str, ...]
     """`1.0 QK` and `1.0 OV` of each head, with biases; embedding, positions, read-out, output biases, MLPs."""
     parts: Float64[np.ndarray, "segment entry"]
-    """Of the change between a step and the next."""
+    """The parts of the change between a step and the next."""
     halved: float | None
     """‖split − split of every second step‖₁ ÷ ‖split‖₁; None with a single segment."""
     n_passes: int
@@ -57,7 +57,7 @@ class Ledger(Result):
 
     @property
     def totals(self) -> Float64[np.ndarray, " entry"]:
-        """Of the whole change."""
+        """The parts of the whole change."""
         return self.parts.sum(0)
 
     @property

@@ -35,7 +35,7 @@ class RecipeRun:
 
     objective: language.NextToken
     snapshots: Run | None = None
-    """Of the run, where there are some: what a replay is compared with."""
+    """The snapshots of the run, where there are some: what a replay is compared with."""
 
     @property
     def recipe(self) -> Recipe:
