@@ -50,7 +50,7 @@ class NextTokenPredictions(Result):
     logits: Float[np.ndarray, " k"]
     probabilities: Float[np.ndarray, " k"]
     entropy: float
-    """Of the whole distribution, nats."""
+    """The entropy of the whole distribution, nats."""
     actual: NextToken | None
     """The prompt's token at the next position (at this one, if `at_position`); None after its last, or at a mask."""
 

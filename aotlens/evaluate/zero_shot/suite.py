@@ -37,7 +37,7 @@ class Measure(NamedTuple):
     """End of the 95% interval: Wilson's of a share, over the units of a loss; NaN where there is none."""
     high: float
     standard_error: float
-    """Over seeds, of a loss on random windows; NaN elsewhere."""
+    """The standard error over seeds, of a loss on random windows; NaN elsewhere."""
     over: str
     """The number of units that the interval or the error varies over: `5153 passages`."""
 
