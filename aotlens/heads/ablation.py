@@ -61,9 +61,9 @@ class Ablation(Result):
     unit: str
     """The unit of the numbers: `"nats"` (the loss), `"squared error"` (of a model of vectors), or the metric's."""
     clean: Float64[np.ndarray, " sequence"]
-    """Of the full model. A loss is the mean over the sequence's targets that count."""
+    """The measure of the full model. A loss is the mean over the sequence's targets that count."""
     ablated: Float64[np.ndarray, " sequence"]
-    """Of the model without the heads."""
+    """The measure of the model without the heads."""
     clean_loss_per_token: Float[Tensor, "sequence ..."] | None
     """The loss of each target, a row a sequence, 0 where ignored or padding; None with a metric."""
     ablated_loss_per_token: Float[Tensor, "sequence ..."] | None

@@ -87,15 +87,15 @@ class Atlas(Result):
     """Scores by mode, indexed [earlier, later]: of what was written on the ablated windows."""
     composition_z: Mapping[str, Float64[np.ndarray, "layer head layer head"]]
     ablations: Mapping[str, EachHead]
-    """By kind of replacement."""
+    """The ablations by kind of replacement."""
     together: Mapping[str, Ablation]
     """The same with all heads replaced at once: with `fixed_pattern`, whether contextual patterns are needed at all."""
     missing: Mapping[str, str] = field(default_factory=dict)
     """The parts that this model cannot give, and why."""
     distillation: Any = None
-    """As it was given: the heads' errors as feed-forward networks."""
+    """The distillation as it was given: the heads' errors as feed-forward networks."""
     skip_trigrams: Any = None
-    """As it was given: tables by head."""
+    """The skip-trigrams as they were given: tables by head."""
 
     @property
     def headline(self) -> str:

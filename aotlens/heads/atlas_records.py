@@ -32,7 +32,7 @@ class AtlasRecord(OfCheckpoint):
 
 
 def bundled_atlases_folder() -> Path:
-    """Those that come with aotlens."""
+    """Return the folder of the atlases that come with aotlens."""
     return Path(__file__).parent / "bundled"
 
 

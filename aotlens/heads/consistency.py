@@ -64,8 +64,8 @@ class SemanticConsistency(Result):
     """95% of `difference`, over images."""
     p_values: Float64[np.ndarray, "layer head"]
     adjusted_p: Float64[np.ndarray, "layer head"]
-    """By Benjamini and Hochberg over all heads: of those at or below q a share q is false on average, at most, where
-    heads are independent or depend on one another positively."""
+    """The p-value adjusted by Benjamini and Hochberg over all heads: of those at or below q a share q is false on
+    average, at most, where heads are independent or depend on one another positively."""
     n_permutations: int
 
     @property

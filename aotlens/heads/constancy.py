@@ -160,7 +160,7 @@ class RepeatedPatterns(Result):
     groups: Int64[np.ndarray, " head"]
     """The number of each head's group: 0 is the largest."""
     distance: float | int
-    """Up to which groups were joined, by the mean distance between their heads."""
+    """The distance up to which groups were joined, by the mean distance between their heads."""
 
     def members(self, group: int) -> tuple[tuple[str, Head], ...]:
         """(model, head) of every head of a group."""

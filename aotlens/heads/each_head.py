@@ -37,7 +37,7 @@ class EachHead(Result):
     clean: Float64[np.ndarray, " sequence"]
     ablated: Float64[np.ndarray, "head sequence"]
     clusters: Int64[np.ndarray, " sequence"] | None = None
-    """As in `Ablation`."""
+    """The clusters as in `Ablation`."""
     higher_is_better: bool | None = False
     """Whether the model does better the higher the numbers are; None for a measure that does not declare it
     (`aotlens.heads.ablation.Metric`)."""
@@ -48,7 +48,7 @@ class EachHead(Result):
         return (self.ablated - self.clean).mean(1)
 
     def intervals(self, confidence: float = 0.95) -> Float64[np.ndarray, "head 2"]:
-        """Of `changes`, as `Ablation.interval`."""
+        """Return the intervals of `changes`, as `Ablation.interval`."""
         differences = self.ablated - self.clean
         return ratio_intervals(differences, np.ones(differences.shape[1]), self.clusters, confidence=confidence)
 

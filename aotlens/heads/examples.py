@@ -52,7 +52,7 @@ class HeadExamples(Result):
     query: Int64[np.ndarray, "layer head bin example"]
     away: Float32[np.ndarray, "layer head bin example"]
     keys: Int64[np.ndarray, "layer head bin example key"]
-    """By attention, key 0 aside."""
+    """The keys by attention, key 0 aside."""
     weights: Float32[np.ndarray, "layer head bin example key"]
 
     @property
@@ -111,7 +111,7 @@ class ExampleTally:
         self.weights = np.zeros((*shape, n_examples, N_KEYS), dtype=np.float32)
 
     def add(self, layer: int, pattern: Float[Tensor, "batch head query key"], first: int) -> None:
-        """Of the sequences from number `first` on."""
+        """Add the queries of the sequences from number `first` on."""
         away = (1 - pattern[:, :, 2:, 0]).clamp(0, 1).cpu().numpy()  # [batch, head, query]
         bins = np.minimum((away * N_BINS).astype(np.int64), N_BINS - 1)
         drawn = np.stack(

@@ -71,7 +71,7 @@ class HeadOnImage(Result):
     attention: Float[np.ndarray, "row column"]
     value_weighted: Float[np.ndarray, "row column"]
     rollout: Float[np.ndarray, "row column"] | None
-    """Through all heads and layers; None for patterns with negative entries, which are no shares."""
+    """The rollout through all heads and layers; None for patterns with negative entries, which are no shares."""
 
     @property
     def maps(self) -> dict[str, np.ndarray]:
@@ -106,7 +106,7 @@ class ClassPredictions(Result):
     ablated: Float64[np.ndarray, " class"] | None = None
     """Probabilities with heads ablated."""
     n_changed: int = 0
-    """Of all images of the run, those whose predicted class the ablation changes."""
+    """The number of images of the run whose predicted class the ablation changes."""
 
     def best(self, *, ablated: bool = False) -> tuple[str, float]:
         """The most probable class, and its probability."""

@@ -59,11 +59,11 @@ class InductionCircuit(Result):
     heads: tuple[Head, ...]
     """All whose induction score on repeated random tokens reaches the motif's threshold."""
     induction: Float64[np.ndarray, " head"]
-    """That score."""
+    """The induction score."""
     previous: tuple[Head, ...]
-    """For each, the earlier head that its keys read most beyond flipped signs."""
+    """The earlier head, for each, that its keys read most beyond flipped signs."""
     z: Float64[np.ndarray, " head"]
-    """By how many standard deviations."""
+    """The number of standard deviations by which they read it so."""
     previous_token: Float64[np.ndarray, " head"]
     """The attention of that head to the token before, on the atlas's text."""
     matching: Float64[np.ndarray, " head"]

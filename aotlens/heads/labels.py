@@ -35,13 +35,13 @@ class HeadLabels(Result):
     """The label of every head, in a word."""
 
     names: tuple[tuple[str, ...], ...]
-    """For each layer and head a motif's name, or "mixed"."""
+    """The motif's name, or "mixed", for each layer and head."""
     resting: Bool[np.ndarray, "layer head"]
     """Heads that do this with what they do not spend on the first position."""
     margins: Float64[np.ndarray, "layer head"]
     """The margin by which each label beats the next best, in the scores that it is from (`MotifScores.margins`)."""
     random: MotifScores | None
-    """On random tokens that come twice."""
+    """The scores on random tokens that come twice."""
     text: MotifScores | None
     from_random: Bool[np.ndarray, "layer head"]
     """Whether each head's label is from the random tokens."""

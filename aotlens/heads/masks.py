@@ -29,7 +29,7 @@ class MaskSimilarity(Result):
 
     position: int
     cosine: Float64[np.ndarray, "depth pair"]
-    """Before the first layer, then after each."""
+    """The cosine before the first layer, then after each."""
 
     @property
     def headline(self) -> str:

@@ -73,8 +73,8 @@ class HeadMatching(Result):
 
     @property
     def margins(self) -> Float64[np.ndarray, " pair"]:
-        """By how much each pair's similarity beats the left head's best other one: negative where another right head
-        is more like it but is taken; NaN where there is no other."""
+        """The margin by which each pair's similarity beats the left head's best other one: negative where another right
+        head is more like it but is taken; NaN where there is no other."""
         return np.array([pair["margin"] for pair in self._rows()])
 
     @property
@@ -238,7 +238,7 @@ def qk_factors(model: AttentionOnlyTransformer, p: Tensor) -> Factors:
 
 
 def cosines(a: Factors, b: Factors) -> Float64[np.ndarray, "left right"]:
-    """Of every product of `a` with every product of `b`."""
+    """Return the cosines of every product of `a` with every product of `b`."""
     rows_of_b, columns_of_b = b[0].transpose(0, 1).flatten(1), b[1].flatten(0, 1)  # the heads side by side
     sizes = (len(b[0]), b[0].shape[2])
     products = []

@@ -67,7 +67,7 @@ class HeadReader:
     causal: bool
     is_bridge: bool
     grid: PatchGrid | None = None
-    """Of a model of images: its patches; None for a model of tokens."""
+    """The patches of a model of images; None for a model of tokens."""
 
     @classmethod
     def of(cls, model: Any, purpose: str = "reading heads", *, images: bool | None = False) -> HeadReader:
@@ -121,7 +121,7 @@ class HeadReader:
 
     @property
     def n_alike(self) -> int:
-        """Up to how many positions all layers see the same keys: the context, or the shortest of their windows."""
+        """The number of positions up to which all layers see the same keys: the context, or their shortest window."""
         return self.n_ctx if self.is_bridge else min(self.n_ctx, self.model.cfg.shortest_window)
 
     @property

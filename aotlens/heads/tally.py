@@ -48,7 +48,7 @@ class MotifTally:
     compared_counts: Float64[Tensor, "unit class_motif"]
     """The number of these queries."""
     best_offsets: dict[str, Int64[Tensor, "layer head"]]
-    """Of each motif of offsets, the offset (key − query) that each head attends to most."""
+    """The offset (key − query) that each head attends to most, of each motif of offsets."""
     reasons: dict[str, str]
     """The reason why a motif has no queries, by its name."""
 
@@ -137,8 +137,8 @@ class MotifTally:
     def _matched(
         self, batch: Inputs, masks: Bool[Tensor, "motif batch query key"]
     ) -> list[Float[Tensor, "class_motif batch query key"]]:
-        """Of each motif with classes its targets, for queries that see another class of as many keys, and the weights
-        that take such classes' mean share."""
+        """Return for each motif with classes its targets, for queries that see another class of as many keys, and the
+        weights that take such classes' mean share."""
         targets, weights = torch.zeros(2, len(self.with_classes), len(batch), batch.n_pos, batch.n_pos)
         for place, index in enumerate(self.with_classes):
             classes = self.motifs[index].classes
@@ -197,7 +197,7 @@ class MotifTally:
         return masks, counts
 
     def finish(self, batch_size: int = 8) -> None:
-        """After the last batch: each head's best offset, and what mean patterns would score."""
+        """Find, after the last batch, each head's best offset, and what mean patterns would score."""
         for index, offsets in self.offsets.items():
             if len(offsets):
                 self._choose_offset(index, offsets)
