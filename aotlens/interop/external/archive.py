@@ -23,7 +23,7 @@ from aotlens.interop.external.pickles.wire import decode
 from aotlens.untrusted import ShortReads, open_regular
 
 _CODE = "import sys; sys.path.insert(0, sys.argv[1]); from pickles import child; child.main()"
-#: By the clock: a drive may be slow.
+#: The seconds by the clock: a drive may be slow.
 _PATIENCE = 60.0
 _ADVICE = (
     ", which reading weights does not need; nothing of it was run. If you trust it, load it where it comes from and "

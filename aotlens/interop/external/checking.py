@@ -46,7 +46,7 @@ class Comparison:
 
 
 def unchecked(reason: str) -> Comparison:
-    """That nothing was compared, and why."""
+    """Return the comparison that says that nothing was compared, and why."""
     return Comparison(None, 0.0, UNCHECKED.format(reason.rstrip(".")))
 
 

@@ -164,7 +164,7 @@ def _olmo3(s: Settings) -> dict[str, Any]:
 
 
 def _local(fields: dict[str, Any]) -> dict[str, Any]:
-    """Without what is of layers with a window where there is none, or where they rotate as the others do."""
+    """Drop what is of layers with a window where there is none, or where they rotate as the others do."""
     same = fields.get("rotary_local") in (None, fields["rotary"])
     if same or not fields.get("windows"):
         fields["rotary_local"] = None
@@ -273,7 +273,7 @@ def _scaled(tensors: Mapping[str, Tensor], embedding: Tensor, s: Settings) -> Te
     return embedding.float() * math.sqrt(s.d_model)
 
 
-#: By `model_type`. A family that is one of these but for its settings is a line here.
+#: The families by `model_type`. A family that is one of these but for its settings is a line here.
 FAMILIES: dict[str, Family] = {
     "llama": _OF_LLAMA,
     "mistral": _like_llama(fields=_mistral, defaults={"sliding_window": 4096}),

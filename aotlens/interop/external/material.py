@@ -204,7 +204,7 @@ def _kind(value: Any) -> str:
 
 
 def _configs(candidates: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Those that are dictionaries or objects, as dictionaries of plain values."""
+    """Return the candidates that are dictionaries or objects, as dictionaries of plain values."""
     attributes_of = {
         name: dict(value) if isinstance(value, Mapping) else attributes(value) for name, value in candidates.items()
     }

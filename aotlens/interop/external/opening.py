@@ -152,7 +152,7 @@ def _as_saved(model: Any, **options: Any) -> Opened:
 
 
 def _checked(opened: Opened, check: Check | None) -> Opened:
-    """With the comparison to the logits that were given. Raises `ValueError` where they disagree."""
+    """Add the comparison to the logits that were given. Raises `ValueError` where they disagree."""
     if check is None:
         return opened
     comparison = compared_with(opened.model, check)

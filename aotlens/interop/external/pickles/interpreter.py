@@ -106,7 +106,7 @@ class StoredTensor:
     """A tensor as the file describes it: nothing here has been checked. As a key it is itself, whatever it holds."""
 
     kind: str
-    """Of `DTYPES`."""
+    """The kind of the storage, of `DTYPES`."""
     key: str
     numel: int
     offset: Any
@@ -255,7 +255,7 @@ class Readable(Protocol):
 class Unpickler(pickle._Unpickler):  # type: ignore[name-defined, misc]
     """Runs the program in a pickle with our names in place of Python's."""
 
-    # Of Python's own unpickler, whose types are not published.
+    # Attributes of Python's own unpickler, whose types are not published.
     stack: list[Any]
     append: Any
     pop_mark: Any
@@ -268,7 +268,7 @@ class Unpickler(pickle._Unpickler):  # type: ignore[name-defined, misc]
         self._classes: dict[tuple[str, str], _Inert] = {}
         self._made = 0
         self.kinds: dict[str, str] = {}
-        """Of every storage that the program names, by its key."""
+        """The kind of every storage that the program names, by its key."""
 
     def find_class(self, module: str, name: str) -> Any:
         module = _OLD_MODULES.get(module, module)
