@@ -68,8 +68,8 @@ class ModelConfig:
     attn_mask: Mask | None = None
     """`[n_heads or 1, query, key]` (or a tensor), True where a query sees a key; replaces the causal mask."""
     windows: tuple[int | None, ...] | None = None
-    """Of each layer, how many positions a query sees, its own and those before it (None: all that are visible);
-    `None` is all for every layer."""
+    """The number of positions, for each layer, that a query sees, its own and those before it (None: all that are
+    visible); `None` is all for every layer."""
     qk_norm: Literal["head", "layer"] | None = None
     """An RMS norm of queries and of keys before they are rotated: of each head (Qwen3), or of all heads of a layer
     together (OLMo 2)."""
@@ -103,9 +103,9 @@ class ModelConfig:
     final_norm: bool | None = None
     """Whether a norm stands before the read-out; `None` is as `norm_place` says, not where norms stand after."""
     norm_eps: float = 1e-5
-    """Added to the mean square inside the norm."""
+    """The term added to the mean square inside the norm."""
     norm_gain_offset: float = 0.0
-    """Added to the norms' stored gains: 1.0 for Gemma, whose stored gains are less by 1."""
+    """The term added to the norms' stored gains: 1.0 for Gemma, whose stored gains are less by 1."""
     causal: bool = True
     """Whether a query sees only itself and earlier keys."""
     positions: Positions | None = "learned"
@@ -190,7 +190,7 @@ class ModelConfig:
 
     @property
     def shortest_window(self) -> int:
-        """Up to how many positions every layer sees all that are visible."""
+        """The number of positions up to which every layer sees all that are visible."""
         return min(self.n_ctx, *(each for each in self.windows or () if each is not None), self.n_ctx)
 
     def window(self, layer: int) -> int | None:

@@ -1,5 +1,5 @@
-"""The kinds of positions, by which a model knows the order of its tokens. `POSITIONS` is the one table; an entry is all
-that a kind needs.
+"""The positional encodings of a model's tokens. `POSITIONS` is the one table; an entry is all that a kind needs.
+
     learned   x + W_pos                                         added to the residual stream
     qk        (norm(x) + W_pos) W_Q, W_K                        added to the inputs of queries and keys (shortformer)
     rotary    q R_i, k R_j                                      queries and keys are rotated (Su et al. 2021)
@@ -41,7 +41,7 @@ class Rotary:
     """`"linear"` divides frequencies by `factor`; `"dynamic"` raises the base once a sequence is longer than
     `original_n_ctx` (so that θ depends on the length); `"llama3"` divides low frequencies only."""
     factor: float | None = None
-    """By how much the context is stretched."""
+    """The factor by which the context is stretched."""
     original_n_ctx: int | None = None
     """The context before it was stretched (dynamic, llama3)."""
     low_freq_factor: float | None = None
@@ -260,13 +260,13 @@ class PositionTerms:
     added: Tensor | None = None
     """`[batch or 1, pos, d_model]`, added to the inputs of queries and keys (`"qk"`)."""
     rotation: Rotation | None = None
-    """Of queries and keys `[batch or 1, pos, head, d_head]` (`"rotary"`)."""
+    """The rotation of queries and keys `[batch or 1, pos, head, d_head]` (`"rotary"`)."""
     bias: Tensor | None = None
     """`[batch or 1, head, query, key]`, added to scores (`"alibi"`)."""
 
     @classmethod
     def of(cls, cfg: PositionSettings, ids: Tensor, dtype: torch.dtype) -> PositionTerms:
-        """Of rotary and ALiBi positions numbered `ids [batch or 1, pos]`."""
+        """Compute the terms of rotary and ALiBi positions numbered `ids [batch or 1, pos]`."""
         kind = POSITIONS[cfg.positions]
         if kind.rotates:
             return cls(rotation=rotation(cfg, ids[..., None], ids.shape[-1]))
