@@ -39,7 +39,7 @@ class LiveHeads(anywidget.AnyWidget):
     """The reason why the text that was typed last is not shown."""
 
     def __init__(self, grid: Any) -> None:
-        """Of a `HeadGrid`."""
+        """Make the widget of a `HeadGrid`."""
         self._grid = grid
         super().__init__(**self._state(grid), **self._maps(grid))
         self.observe(self._placed, ("head", "query", "key"))
