@@ -87,7 +87,7 @@ class EdgeCircuit(Result):
 
     @property
     def necessary(self) -> tuple[Verdict, ...]:
-        """Of each edge, whether the set falls below `keep` without it."""
+        """The verdict on each edge: whether the set falls below `keep` without it."""
         return necessity(self.without_intervals, self.keep)
 
     @property
