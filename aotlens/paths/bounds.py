@@ -86,7 +86,7 @@ class Bounds:
 
 @dataclass(frozen=True, eq=False)
 class Sizes:
-    """At most how much each head below a node passes on, of values of norm 1 at each position."""
+    """Bounds on how much each head below a node passes on, of values of norm 1 at each position."""
 
     norms: Float64[Tensor, "below pos"]
     result_norms: Float64[Tensor, "below pos"]
@@ -118,7 +118,7 @@ def row_norms(x: Float[Tensor, "*more inner"]) -> Float64[Tensor, "*more"]:
 
 
 def bound_longer(bounds: Bounds | Via, reading: Sizes) -> Float64[Tensor, " below"]:
-    """For each extension, the most that any path with still further heads below (the one of a `Via`) contributes."""
+    """Bound for each extension what any path with still further heads below (the one of a `Via`) contributes."""
     n_below = len(reading.norms)
     longer = torch.einsum("fp,kfp->kf", reading.norms, bounds.reach[:, :n_below])
     longer[0] = torch.minimum(longer[0], (reading.result_norms * bounds.moved[:n_below]).sum(-1))

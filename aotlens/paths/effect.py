@@ -52,7 +52,7 @@ class RemovalEffect(Result):
     before: tuple[tuple[str, float], ...]
     """The likeliest outputs of the model at the position, and their probabilities."""
     after: tuple[tuple[str, float], ...]
-    """Those of a forward pass without it."""
+    """The predictions of a forward pass without it."""
 
     @property
     def reversed(self) -> bool:

@@ -39,15 +39,15 @@ class TermImportance(Result):
     """Losses in nats a target, over all that count: next tokens, or the labels given as `targets`."""
 
     loss: float
-    """Of the model itself."""
+    """The loss of the model itself."""
     n_tokens: int
     """The number of predictions that the losses are over."""
     loss_up_to: Float64[np.ndarray, " order"]
-    """With all paths of at most k heads, k = 0 … n_layers."""
+    """The loss with all paths of at most k heads, k = 0 … n_layers."""
     layers_alone: Float64[np.ndarray, " layer"]
-    """With the paths without heads and those of one layer's heads only."""
+    """The loss with the paths without heads and those of one layer's heads only."""
     layers_without: Float64[np.ndarray, " layer"]
-    """With all paths but those through the layer."""
+    """The loss with all paths but those through the layer."""
     heads_alone: Float64[np.ndarray, "layer head"]
     heads_without: Float64[np.ndarray, "layer head"]
 

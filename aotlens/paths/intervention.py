@@ -47,7 +47,7 @@ class Intervention(Result):
     clean: Float[Tensor, "pos out"]
     """The model's own."""
     forward: Float[Tensor, "pos out"]
-    """Of a forward pass without it."""
+    """The outputs of a forward pass without it."""
     linear: Float[Tensor, "pos out"]
     """The model's own minus its paths' contribution: patterns, norm scales and outputs of MLPs frozen."""
 

@@ -44,9 +44,9 @@ class LogitJacobian(Result):
     direct: Float64[np.ndarray, "pos d_model"]
     """Read by no head: by the read-out itself."""
     by_head: Float64[np.ndarray, "layer head pos d_model"]
-    """By the first head that reads it, of the layers from `layer` on: over all paths that go on from there."""
+    """The gradient by the first head that reads it, of the layers from `layer` on: over all paths from there."""
     by_order: Float64[np.ndarray, "order pos d_model"]
-    """By the number of heads on the way, 0 first."""
+    """The gradient by the number of heads on the way, 0 first."""
     moving: Float64[np.ndarray, "pos d_model"]
     """The gradient of the model itself, whose patterns, scales and MLPs move."""
     str_tokens: tuple[str, ...] | None

@@ -54,7 +54,7 @@ class LogitLens(Result):
 
     @property
     def settled(self) -> Int64[np.ndarray, " pos"]:
-        """At each position the first row from which on the lens's first choice is the model's."""
+        """The first row, at each position, from which on the lens's first choice is the model's."""
         other = self.rank > 0
         return np.where(other.any(0), len(other) - other[::-1].argmax(0), 0)
 
@@ -95,7 +95,7 @@ class HeadLens(Result):
     promoted: Int64[np.ndarray, "layer head k"]
     """Outputs by what the head adds to their logits above its mean over outputs, largest first."""
     added: Float64[np.ndarray, "layer head k"]
-    """That, in logits."""
+    """The size of that addition, in logits."""
     suppressed: Int64[np.ndarray, "layer head k"]
     """The same from the other end, most negative first."""
     taken: Float64[np.ndarray, "layer head k"]

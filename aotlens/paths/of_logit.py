@@ -111,14 +111,14 @@ class LogitBySource(OfLogit):
     values: Float64[np.ndarray, "source pos"]
     """Biases at the position where they are added."""
     str_tokens: tuple[str, ...]
-    """Of the prompt; () without a tokenizer."""
+    """The tokens of the prompt; () without a tokenizer."""
     first: str
     """The (first) target's output in words."""
     probability: float
-    """Of that output at the position."""
+    """The probability of that output at the position."""
     by_order: LogitByOrder
     residual: Residual
-    """Of all positions and outputs."""
+    """The residual of all positions and outputs."""
 
     @property
     def of_tokens(self) -> Float64[np.ndarray, " pos"]:

@@ -53,7 +53,7 @@ class PatchCurves(Result):
     """The class of each image."""
     baseline: str
     shares: Float64[np.ndarray, " step"]
-    """Of the patches that were replaced (deletion) or put in (insertion), 0 to 1."""
+    """The share of the patches that were replaced (deletion) or put in (insertion), 0 to 1."""
     deletion: Float64[np.ndarray, "method image step"]
     insertion: Float64[np.ndarray, "method image step"]
 

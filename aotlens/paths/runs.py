@@ -35,7 +35,7 @@ class Probes(dict[str, Tensor | None]):
 
     @classmethod
     def at(cls, names: Iterable[str]) -> Probes:
-        """Those of hooks by their names."""
+        """Make the probes of hooks by their names."""
         return cls((name, None) for name in names)
 
     def hooks(self) -> list[tuple[str | Callable[..., Any], Callable[..., Any]]]:
@@ -47,8 +47,8 @@ class Probes(dict[str, Tensor | None]):
         return x + zeros
 
     def gradients(self, total: Tensor) -> list[Tensor]:
-        """Of a number, with respect to each; zeros where it does not depend on it. Raises `ValueError` for a number
-        without a gradient."""
+        """Return the gradients of a number with respect to each; zeros where it does not depend on it. Raises
+        `ValueError` for a number without a gradient."""
         if not total.requires_grad:
             raise ValueError("attribution: the metric has no gradient, so it cannot be estimated; patch instead.")
         held = [zeros for zeros in self.values() if zeros is not None]

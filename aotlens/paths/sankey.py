@@ -38,7 +38,7 @@ class Node:
     position: int | None = None
     head: Head | None = None
     layer: int | None = None
-    """Of an MLP."""
+    """The layer of an MLP."""
 
     def __str__(self) -> str:
         if self.head is not None:
@@ -54,9 +54,9 @@ class Sankey(Result):
 
     nodes: tuple[Node, ...]
     sources: Int[np.ndarray, " link"]
-    """Of each link, the node that it leaves."""
+    """The node that each link leaves."""
     targets: Int[np.ndarray, " link"]
-    """Of each link, the node that it enters."""
+    """The node that each link enters."""
     values: Float64[np.ndarray, " link"]
     through: Float64[np.ndarray, " node"]
     """The whole flow of each node, links that were left out included; the logit's is its value."""
@@ -65,7 +65,7 @@ class Sankey(Result):
     shown: float
     """Σ |value| of the links that are here, as a share of all."""
     str_tokens: tuple[str, ...] = ()
-    """Of the prompt; () without a tokenizer."""
+    """The tokens of the prompt; () without a tokenizer."""
     end: str = "logit"
     """The name of the logit, in words."""
     unit: str = "logits"

@@ -43,7 +43,7 @@ class TopPaths(Result):
     paths: tuple[Path, ...]
     values: tuple[float, ...]
     sentences: tuple[str, ...] = ()
-    """Of each, `PathExpansion.describe`."""
+    """The sentence of each path, `PathExpansion.describe`."""
     end: str = "logits"
     """The end of each sentence: the logit in words."""
     position: int
@@ -58,7 +58,7 @@ class TopPaths(Result):
     remainder: float
     """total − Σ values: what all other paths add, with its sign."""
     n_proven: int
-    """So many of the first ranks are proven: no path anywhere is larger."""
+    """The number of first ranks that are proven: no path anywhere is larger."""
     bound: float
     """No single path (through the head) that is not here is larger than this: in size, for "pos" and "neg" in its own
     direction."""

@@ -103,7 +103,7 @@ def n_paths_by_order(frozen: Frozen, split: bool) -> tuple[int, ...]:
 
 
 def _first_layers(frozen: Frozen) -> Iterator[int]:
-    """Of every source, the first layer whose heads can read it; the number of layers where none can."""
+    """Yield for every source the first layer whose heads can read it; the number of layers where none can."""
     yield from (0 for _ in range(len(frozen.sources) + frozen.has_bias))
     yield from range(1, frozen.n_mlps + 1)
 

@@ -105,8 +105,8 @@ def stream_gradients(
 def total_gradients(
     frozen: Frozen, root: Float[Tensor, "*more pos d_model"]
 ) -> tuple[Float[Tensor, "layers *more pos d_model"], Float[Tensor, "layer *more head pos d_head"]]:
-    """Of a number whose gradient in the final stream is `root`: ∂ / ∂ stream before each layer and before the read-out,
-    over all paths, and ∂ / ∂ every head's values. Of one number, or of several at once."""
+    """Return the gradients of a number whose gradient in the final stream is `root`: ∂ / ∂ stream before each layer and
+    before the read-out, over all paths, and ∂ / ∂ every head's values. Of one number, or of several at once."""
     g, streams = root, [root]
     heads = g.new_empty(frozen.n_layers, *g.shape[:-2], frozen.n_heads, frozen.n_pos, frozen.W_O.shape[2])
     for layer in reversed(range(frozen.n_layers)):

@@ -32,7 +32,7 @@ _SIDES = ("q", "k", "v")
 
 
 class Edge(NamedTuple):
-    """From what writes into the stream to what reads it: ("0.1", "1.0.k")."""
+    """The edge from what writes into the stream to what reads it: ("0.1", "1.0.k")."""
 
     source: str
     destination: str
@@ -62,7 +62,7 @@ class Wires:
 
     @classmethod
     def of(cls, model: AttentionOnlyTransformer) -> Wires:
-        """Those of a model; a φ without scores has no queries and keys. Raises `ValueError` for what is no model of
+        """Return the wires of a model; a φ without scores has no queries and keys. Raises `ValueError` for what is no model of
         ours."""
         require_ours(model, "Wires.of", without=("norm_after", "norm_output"))
         cfg = model.cfg

@@ -28,7 +28,7 @@ class Partition:
     """Σ b_O of the layers below, the norm's bias and the head's own, at all positions together: on the key side of a
     contrast the head's own cancels between keys."""
     cells: Float[Tensor, "layer head query key"]
-    """Of every earlier cell, what it brings; its query is the position that the side reads."""
+    """The contribution of every earlier cell; its query is the position that the side reads."""
 
     @property
     def total(self) -> float:

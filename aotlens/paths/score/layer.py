@@ -120,7 +120,7 @@ def _scored(expansion: Expanded, layer: int) -> ScoredLayer:
 def _placing(
     model: AttentionOnlyTransformer, layer: int, queries: Tensor, keys: Tensor
 ) -> tuple[Placing, Placing] | None:
-    """Of queries and keys `[pos, head, d_head]` of the prompt, whose norms are frozen."""
+    """Return the maps of queries and keys `[pos, head, d_head]` of the prompt, whose norms are frozen."""
     cfg, attn = model.cfg, model.blocks[layer].attn
     if not cfg.position_kind.rotates and cfg.qk_norm is None:
         return None

@@ -24,12 +24,12 @@ class TopPairs(Result):
     """The largest pairs found, largest first, and what is proven of them. Terms in nats."""
 
     pairs: tuple[PathPair, ...]
-    """Of each, the path to the query and the path to the keys."""
+    """The path to the query and the path to the keys, of each pair."""
     values: tuple[float, ...]
     sentences: tuple[str, ...] = ()
-    """Of each, what came to the key and what the query is."""
+    """The sentence of each pair: what came to the key and what the query is."""
     formulas: tuple[str, ...] = ()
-    """Of each, `ScoreExpansion.describe`."""
+    """The formula of each pair, `ScoreExpansion.describe`."""
     score: float | None = None
     """The model's own score of the cell."""
     log_probability: float | None = None
@@ -40,7 +40,7 @@ class TopPairs(Result):
     remainder: float
     """total − Σ values: what all other pairs add, with its sign."""
     n_proven: int
-    """So many of the first ranks are proven: no pair anywhere is larger."""
+    """The number of first ranks that are proven: no pair anywhere is larger."""
     bound: float
     """No pair that is not here is larger than this: in size, for "pos" and "neg" in its own direction."""
     n_expanded: int

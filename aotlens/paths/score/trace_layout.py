@@ -18,10 +18,10 @@ class Box:
 
     title: str
     detail: str
-    """Of a cell its tokens; of a source the token that stands there."""
+    """The tokens of a cell; of a source the token that stands there."""
     column: int
     row: float
-    """From 0 at the top to 1."""
+    """The height, from 0 at the top to 1."""
     kind: str
     """cell or source."""
     cell: Cell | None = None

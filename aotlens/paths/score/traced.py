@@ -26,7 +26,7 @@ class TraceEdge:
     source: SourceName | None = None
     """token, input, position, mlp or bias."""
     source_layer: int | None = None
-    """Of an MLP."""
+    """The layer of an MLP."""
     position: int | None = None
     """The position of the source; None for biases, which stand everywhere."""
     n_terms: int = 1

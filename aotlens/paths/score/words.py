@@ -24,7 +24,7 @@ class Piece:
     cell: tuple[int, int] | None = None
     """The head's own cell, where the path says it: (query, key)."""
     position: int | None = None
-    """Or the token at which to see it."""
+    """The position of the token at which to see it, in place of a cell."""
     direction: Literal["to", "from"] = "to"
     """Whether that is where it attends from, or what is attended to."""
 
@@ -37,7 +37,7 @@ class ScoreWords:
     contrast: Contrast
     key_side: ScoreSide
     str_tokens: tuple[str, ...]
-    """Of the prompt; () without a tokenizer."""
+    """The tokens of the prompt; () without a tokenizer."""
 
     def at(self, position: int) -> str:
         """A token and where it stands: `" Pend"@18`."""
