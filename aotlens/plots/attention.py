@@ -16,7 +16,7 @@ from aotlens.plots.labels import axis_labels
 QUANTITIES: Mapping[str, str] = {
     "attention": "attention", "weighted": "attention · ‖v‖", "scores": "score (nats)"
 }  # fmt: skip
-#: Up to this many tokens each has its label.
+#: The number of tokens up to which each has its label.
 _ALL_LABELS = 44
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     )
     from aotlens.circuits.labelled import Lines
 
-#: Up to this many rows and columns of a circuit are drawn entry by entry.
+#: The number of rows and columns up to which a circuit is drawn entry by entry.
 MOST_ENTRIES = 200
 #: Lines that a picture of composition has at most; the strongest stay.
 MOST_EDGES = 60

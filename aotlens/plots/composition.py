@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET, QUIET_INK, Theme, base_layout
 
-#: Up to this many lines have their numbers beside them.
+#: The number of lines up to which they have their numbers beside them.
 _LABELLED = 8
 
 #: The modes in which a later head reads an earlier one: a colour's place in `LINES`, a name, and which way the line

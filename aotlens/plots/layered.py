@@ -44,9 +44,9 @@ class LayeredLink(NamedTuple):
     share: float
     text: str
     colour: int = 0
-    """Of the theme's lines."""
+    """The colour's place among the theme's lines."""
     dash: str = "solid"
-    """Of the line, as plotly names it."""
+    """The dash of the line, as plotly names it."""
     cell: str | None = None
     """The points' customdata, for what follows a click."""
 

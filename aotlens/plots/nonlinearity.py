@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aotlens.distill.compile.described import CompiledMasks
     from aotlens.distill.compile.one_head import HeadAtInput, HeadGate
 
-#: Of more kinks, no line each; and kink lines that are drawn over a surface.
+#: The number of kinks above which none has a line; and that of kink lines that are drawn over a surface.
 _MOST_KINKS, _KINK_LINES = 120, 40
 #: Points by which a network of one number is told from another.
 _EVEN = 64

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aotlens.data.alignment import Alignment
     from aotlens.patching import Attribution, EdgeAttribution, EdgeCircuit, Patched, PatchedEdges
 
-#: Of what is drawn, those that matter most.
+#: The largest numbers of what is drawn: those that matter most.
 MOST_BARS, MOST_LINKS, MOST_TOKENS = 30, 200, 40
 
 

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     )
     from aotlens.paths import PairSums, PathExpansion, TermImportance, Trace
 
-#: Up to this many heads' patterns are drawn side by side.
+#: The number of heads up to which their patterns are drawn side by side.
 MOST_PATTERNS = 24
 
 
