@@ -76,6 +76,6 @@ class Section:
     """A heading and what stands below it."""
 
     name: str
-    """By which it is asked for, and linked within the report."""
+    """The name by which it is asked for, and linked within the report."""
     title: str
     parts: tuple[Part, ...]

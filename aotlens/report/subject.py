@@ -39,7 +39,7 @@ class Subject:
     """Made by `Subject.of`; what takes time is computed when a section asks for it, and once."""
 
     model: Any
-    """Of aotlens, or a `TransformerBridge`."""
+    """The model, of aotlens, or a `TransformerBridge`."""
     info: CheckpointInfo
     corpus: Corpus | None
     text: str | None

@@ -19,7 +19,7 @@ FREQUENT = 1e-3
 
 
 def trigram_parts(subject: Subject) -> list[Part]:
-    """Of each head, `source … destination → out` by effect, with verdicts of the corpus or of the atlas's windows."""
+    """List each head's `source … destination → out` by effect, with verdicts of the corpus or the atlas's windows."""
     require_readable(subject, "Skip-trigrams")
     counts = subject.counts
     if counts is None:
