@@ -95,17 +95,17 @@ class OfCheckpoint(Result):
     """The base of results that are kept with where they come from; what is not known is empty."""
 
     checkpoint: str
-    """Of which checkpoint."""
+    """The checkpoint's name."""
     weights_sha256: str = ""
-    """Of that checkpoint's weights: another of the same name is not the one."""
+    """The hash of that checkpoint's weights: another of the same name is not the one."""
     corpus: str = ""
     """The text that was read, in words."""
     documents: tuple[str, ...] = ()
-    """Those of its documents that were held out from the model's training; empty where the model's card names none."""
+    """The documents of it that were held out from the model's training; empty where the model's card names none."""
     command: str = ""
     """The command that made it."""
     version: str = dataclasses.field(default_factory=_version)
-    """Of the aotlens that made it."""
+    """The version of the aotlens that made it."""
 
     def belongs_to(self, info: Any) -> bool:
         """Whether it is of the checkpoint of this `CheckpointInfo`: by its weights, or where they are not known by its
