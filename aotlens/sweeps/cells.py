@@ -31,7 +31,7 @@ class _Model:
     source: dict[str, Any]
     fingerprint: str
     metrics: dict[str, Any]
-    """Of its card."""
+    """The metrics of its card."""
     inputs: Inputs | None
     task: dict[str, Any] | None
     archive: bytes | None

@@ -43,7 +43,7 @@ class Inputs:
         return digest.hexdigest()
 
     def save(self, path: Path) -> None:
-        """As a NumPy file, for the process of a cell."""
+        """Save them as a NumPy file, for the process of a cell."""
         arrays: dict[str, Any] = {"inputs": self.inputs, "classes": np.array(self.classes, dtype=str)}
         if self.labels is not None:
             arrays["labels"] = self.labels

@@ -64,7 +64,7 @@ class Outcome:
     seconds: float = 0.0
     device: str = ""
     columns: dict[str, Any] | None = None
-    """As `packed` makes them."""
+    """The table's columns, as `packed` makes them."""
     archive: bytes | None = field(default=None, repr=False)
 
 

@@ -93,7 +93,7 @@ def run_sweep(
 
 
 def sweep_status(out: str | Path) -> SweepStatus:
-    """Read the progress of the sweep in this folder from what it has written. `ValueError` for a folder of none."""
+    """Read the progress of a sweep from what it has written in its folder. Raises `ValueError` for a folder of none."""
     store = Store(out)
     cells, waiting = store.plan()
     outcomes = [store.outcome(key) for key in cells]
