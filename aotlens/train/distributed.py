@@ -100,7 +100,7 @@ class World:
 
 
 def local_device(device: torch.device) -> torch.device:
-    """Under torchrun, each process of a machine takes the GPU of its own number."""
+    """Return the device of this process: under torchrun, each process of a machine takes the GPU of its own number."""
     if device.type == "cuda" and device.index is None and "LOCAL_RANK" in os.environ:
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)

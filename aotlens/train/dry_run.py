@@ -59,7 +59,7 @@ class DryRun:
 
     @property
     def seconds(self) -> float:
-        """Of all steps of the recipe, without evaluation and saving."""
+        """The seconds of all steps of the recipe, without evaluation and saving."""
         per_token = self.pass_seconds / (self.rows_measured * self.recipe.stages[-1].sequence_length)
         return self.recipe.total_tokens * per_token + self.recipe.n_steps * self.optimiser_seconds
 

@@ -50,7 +50,7 @@ class _Run:
     tokens: int = 0
     seconds: float = 0.0
     loss_sum: float = 0.0
-    """Of the steps since the last line of history."""
+    """The sum of the losses of the steps since the last line of history."""
     loss_steps: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
     loss_fall: dict[str, float] = field(default_factory=dict)

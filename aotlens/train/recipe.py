@@ -52,21 +52,21 @@ class Recipe:
     stages: tuple[Stage, ...]
     description: str = ""
     seed: int = 0
-    """Of the weights and of the batches."""
+    """The seed of the weights and of the batches."""
     objective: Literal["next_token", "masked", "classes", "regression"] = "next_token"
     """The target of prediction (`aotlens.train.objectives`): each next token, hidden ones from both sides as BERT does
     it, or the class of an image, or labels in context. It says what `tokens` below, and in stages, counts: of images, a
     recipe says `images`, of regression `prompts`."""
     corpus: CorpusRecipe = field(default_factory=CorpusRecipe)
     images: ImagesRecipe | None = None
-    """For `objective = "classes"`, in place of a corpus."""
+    """The images for `objective = "classes"`, in place of a corpus."""
     prompts: PromptsRecipe | None = None
-    """For `objective = "regression"`, in place of a corpus."""
+    """The prompts for `objective = "regression"`, in place of a corpus."""
     optimiser: Literal["adamw", "lion"] = "adamw"
     label_smoothing: float | int = 0.0
     """Share of the target distribution that is spread over all outputs."""
     weight_decay: float | int = 0.1
-    """On matrices only."""
+    """The decay of matrices only."""
     betas: tuple[float, float] = (0.9, 0.95)
     clip: float | int = 1.0
     """Largest norm of the gradient."""
@@ -168,7 +168,7 @@ class Recipe:
         return sum(stage.n_steps * stage.batch_size * stage.sequence_length for stage in self.stages)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON; `from_dict` undoes it. Later choices are named where they are not what there was before them."""
+        """Give it as JSON; `from_dict` undoes it. Later choices are named where they are not what there was before."""
         values = dataclasses.asdict(self)
         _drop_defaults(values, Recipe, _LATER)
         _drop_defaults(values["corpus"], CorpusRecipe, _LATER_OF_CORPUS)

@@ -25,7 +25,7 @@ class CorpusRecipe:
     """`gpt2_bpe:FOLDER` for GPT-2's own, from `encoder.json` and `vocab.bpe` in a folder; `gpt2_bpe` where the command
     must name the folder. Empty: one is trained."""
     n_documents: int | None = None
-    """Of a stream (`hf:`), the first so many documents; None is all."""
+    """The number of first documents of a stream (`hf:`); None is all."""
     validation: tuple[str, ...] | float = 0.05
     """Held-out documents, by name, or their share."""
 
@@ -65,7 +65,7 @@ class PromptsRecipe:
     n_nonzero: int | None = None
     """Weights that are not zero; None is all."""
     noise_std: float | int = 0.0
-    """Of the labels."""
+    """The standard deviation of the noise of the labels."""
     points: int = 41
     """Points of a prompt, the last one's label aside."""
     dims_start: int | None = None
@@ -118,9 +118,9 @@ class Stage:
     sequence_length: int = 256
     """Tokens a row, the start token included; 1 where images or something else are counted, of which a row is one."""
     learning_rate: float | int = 1e-3
-    """At the end of the warm-up."""
+    """The learning rate at the end of the warm-up."""
     warmup_tokens: int = 100_000
-    """Over which the learning rate rises; at most a tenth of the stage."""
+    """The tokens over which the learning rate rises; at most a tenth of the stage."""
     final_fraction: float | int = 0.1
     """Share of the learning rate that is left at the end of the cosine; 1 keeps it constant."""
     repeat_fraction: float | int = 0.0
