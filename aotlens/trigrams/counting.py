@@ -26,7 +26,7 @@ class Occurrences(NamedTuple):
     position: Int64[np.ndarray, " n"]
     """The destination's."""
     row: Int64[np.ndarray, " n"]
-    """Of the table."""
+    """The row of the table."""
     follows: Bool[np.ndarray, " n"]
     """Whether the row's out comes next."""
 
@@ -38,16 +38,16 @@ class Counts(Result):
     pair: Int64[np.ndarray, " rows"]
     """Positions with source … destination."""
     pair_out: Int64[np.ndarray, " rows"]
-    """Those that the out follows."""
+    """Positions with source … destination that the out follows."""
     destination: Int64[np.ndarray, " rows"]
     """Positions with the destination, whatever precedes it."""
     destination_out: Int64[np.ndarray, " rows"]
     windows: Int64[np.ndarray, " rows"]
     """Windows with source … destination."""
     strata: Strata
-    """By strata of 8 consecutive windows of a document."""
+    """The places by strata of 8 consecutive windows of a document."""
     documents: Strata
-    """By whole documents."""
+    """The places by whole documents."""
 
 
 class TrigramCounter:

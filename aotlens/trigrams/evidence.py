@@ -37,9 +37,9 @@ class Evidence(Result):
     """Read, without the start token of each window."""
     counts: Counts
     n_documents: int
-    """That were read."""
+    """The number of documents that were read."""
     association: Association
-    """Within strata of 8 consecutive windows of a document."""
+    """The association within strata of 8 consecutive windows of a document."""
     by_document: Association
     """The same within whole documents, to be held beside it: its own false discovery rate, and too rare with fewer than
     5 documents."""

@@ -72,7 +72,7 @@ class HeadCircuits:
     n_background: int
     """Background tokens that a source competes with: half the context."""
     distance: int | None
-    """Of the tokens that `qk` is between, where positions rotate it; None for the same at all distances."""
+    """The distance of the tokens of `qk`, where positions rotate it; None for the same at all distances."""
     masked: bool
     """Whether the model hides keys besides later ones, of which attention here knows nothing."""
 

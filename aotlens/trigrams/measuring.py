@@ -22,7 +22,7 @@ class Measured(NamedTuple):
     """One number an occurrence."""
 
     attention: Float64[np.ndarray, " n"]
-    """From the destination to all copies of the source before it, 0 to 1."""
+    """The attention from the destination to all copies of the source before it, 0 to 1."""
     direct_effect: Float64[np.ndarray, " n"]
     """The contribution of this attention to the out's logit, above the mean over outs, logits."""
     change: Float64[np.ndarray, " n"]

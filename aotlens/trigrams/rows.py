@@ -181,7 +181,7 @@ class RowsByHead(Result):
 
     heads: tuple[Head, ...]
     kinds: Int64[np.ndarray, "heads kinds"]
-    """In the order of `aotlens.trigrams.kinds.KINDS`."""
+    """The rows by kind, in the order of `aotlens.trigrams.kinds.KINDS`."""
     verdicts: Int64[np.ndarray, "heads verdicts"] | None
     """Confirmed, not confirmed, too rare; None where the rows were not checked."""
 

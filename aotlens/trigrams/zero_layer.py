@@ -34,7 +34,7 @@ class ZeroLayer(Result):
     frequency: Float64[np.ndarray, " d_vocab"]
     """The token's share of the corpus's bigrams."""
     entropy: float | int
-    """Of the corpus's bigram table, frequency-weighted: what no bigram model gets below on this corpus."""
+    """The entropy of the corpus's bigram table, frequency-weighted: what no bigram model gets below on this corpus."""
     unigram_kl: float | int
     """The same KL, frequency-weighted, for a prediction of unigram frequencies whatever the token."""
     heads: tuple[Head, ...]
