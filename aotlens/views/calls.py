@@ -52,7 +52,7 @@ class Node:
 
     @property
     def stamps(self) -> tuple[int, ...]:
-        """Those of the files that it reads."""
+        """The stamps of the files that it reads."""
         return tuple(node.stamp for node in _within(self) if isinstance(node, Call) and node.stamp)
 
     @property
@@ -150,7 +150,7 @@ class Workshop:
     """The runner of calls: here from the user's own checkpoints and those of `folders`, remembering nothing."""
 
     progress: Progress | None = None
-    """Told by functions that count what they do."""
+    """The callback told by functions that count what they do."""
 
     def __init__(self, folders: Sequence[Path] = ()) -> None:
         self._folders = folders

@@ -158,7 +158,7 @@ def says_around(chosen: Chosen, result: HeadComposition) -> str:
 
 
 def says_copying(chosen: Chosen, result: CopyingScores) -> str:
-    """Over which tokens, and of which heads."""
+    """Say over which tokens, and of which heads."""
     only = " Only the chosen head's: all heads of a model of this size would take long." if chosen.copied else ""
     return f"Over {result.n_tokens:,} tokens, tokens × logits.{only}"
 

@@ -35,7 +35,7 @@ class Chosen:
     biases: bool = False
     """Whether the biases are in every entry of a QK circuit."""
     distance: int | None = None
-    """From source to destination, where a QK circuit depends on it; None: the mean over all distances."""
+    """The distance from source to destination, where a QK circuit depends on it; None: the mean over all distances."""
     rows: tuple[int | str, ...] = ()
     """The map's rows; none: those of the largest entries."""
     columns: tuple[int | str, ...] = ()
@@ -46,7 +46,7 @@ class Chosen:
     block: tuple[int, int] | None = None
     """None: that of the largest entry."""
     z: float | int = 0
-    """Of the pairs above their null, those with at least this z are drawn."""
+    """The least z of the pairs above their null that are drawn."""
     n_entries: int = N_ENTRIES
     n_lines: int = N_LINES
     n_blocks: int = N_BLOCKS

@@ -101,7 +101,7 @@ def says_similarity(chosen: Chosen, result: HeadMatching) -> str:
 
 
 def each_pair(result: HeadMatching) -> Iterator[dict[str, Any]]:
-    """For each left head the right one beside it, and a sentence that says why."""
+    """Yield for each left head the right one beside it, and a sentence that says why."""
     rows = {(row["left_layer"], row["left_head"]): row for row in result.to_frame().to_dict("records")}
     for place, left in enumerate(result.left):
         right = result.beside(left)

@@ -22,7 +22,8 @@ N_PROMPTS = 400
 TASKS = {"spheres": "circle", "subspaces": "line", "mixtures": "mixture"}
 ENERGIES = {"memory": "softmax (associative memory)", "hopfield": "linear (spherical Hopfield)"}
 
-#: Of a prompt in the plane. The first values are Figure 5's, but for the noise (it prints σ² = 10, and R = 1).
+#: The parameters of a prompt in the plane. The first values are Figure 5's, but for the noise (it prints σ² = 10, and R
+#: = 1).
 PARAMETERS = {
     "tokens": Parameter("Context tokens L", 20, least=1, most=200),
     "noise": Parameter("Noise σ² of the query", 0.1, least=0.01, most=2.0, step=0.01),
@@ -44,7 +45,7 @@ class InPlane:
     tokens: int = 20
     noise: float | int = 0.1
     components: int = 3
-    """Of mixtures only."""
+    """The number of components, of mixtures only."""
     alpha: float | int = 1.0
     beta: float | int = 10.0
     share: float | int = 1.0

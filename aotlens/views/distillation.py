@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from aotlens.conventions import Head
     from aotlens.distill import ComparedDistillations, Distillation
 
-#: Of the width that is shown unless another is chosen.
+#: The width that is shown unless another is chosen.
 WIDTH = 16
 
 
@@ -28,9 +28,9 @@ class Chosen:
     layer: int
     head: int
     files: Mapping[str, str] = field(default_factory=dict)
-    """Of those that are in files of their own, the names of these."""
+    """The file names of those that are in files of their own."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """Of those that `named_record` finds by another name, that name."""
+    """The names by which `named_record` finds those that have another there."""
     stamps: Mapping[str, int] = field(default_factory=dict)
     """The mark that tells a file of that name from another."""
 

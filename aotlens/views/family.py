@@ -43,7 +43,7 @@ class TextParameter:
     most: int = 600
     """Characters."""
     lines: int = 1
-    """Of the box that it is written in."""
+    """The number of lines of the box that it is written in."""
     blank: str = ""
     """The meaning of none, where there may be none."""
 
@@ -64,7 +64,7 @@ class Family:
     """Views with the same parameters. What `chosen` gives is what each of them takes as `values`."""
 
     name: str
-    """As commands and sweeps call it: `aotlens view NAME`."""
+    """The name by which commands and sweeps call it: `aotlens view NAME`."""
     about: str
     """The question, in a sentence."""
     views: Sequence[View]

@@ -49,7 +49,7 @@ class Chosen:
     """Windows of a corpus from which it is replaced; None where it reads none."""
     n_predictions: int = N_PREDICTIONS
     n_tokens: int = 512
-    """Of the text, where they are counted."""
+    """The number of tokens of the text, where they are counted."""
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ class Chosen:
     model: Mapping[str, Any]
     """Its configuration."""
     data: str
-    """As `aotlens.data.images.open_images` calls it."""
+    """The name by which `aotlens.data.images.open_images` calls it."""
     called: str = ""
     """The name for it in sentences, if it is another."""
     stamp: int = 0
@@ -115,7 +115,7 @@ class Chosen:
 
     @property
     def run_cost(self) -> float:
-        """Of the full model's run, and of the run with heads ablated."""
+        """The cost of the full model's run, and of the run with heads ablated."""
         others = self.n_images + self.n_reference * (self.how in NEEDS_REFERENCE)
         return self.cost(2.0 * self.n_images + 2.0 * others * bool(self.ablated))
 
@@ -127,7 +127,7 @@ class Chosen:
 
     @property
     def consistency_cost(self) -> float:
-        """Of a pass over all images, and of comparing every two for each head, as they are and drawn by chance."""
+        """The cost of a pass over all images, and of comparing every two for each head, as they are and by chance."""
         n_heads = int(self.model["n_layers"]) * int(self.model["n_heads"])
         pairs = 2.0 * self.n_measured**2 * (N_PERMUTATIONS * int(self.model["d_out"]) + 4 * N_BOOTSTRAP)
         return self.cost(self.n_measured) + n_heads * pairs

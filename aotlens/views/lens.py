@@ -32,7 +32,7 @@ class Chosen:
     wrong: str
     layer: int
     n_tokens: int | None = None
-    """Of the text, where somebody has counted them."""
+    """The number of tokens of the text, where somebody has counted them."""
 
     @property
     def texts(self) -> tuple[str, ...]:

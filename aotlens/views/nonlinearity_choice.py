@@ -131,7 +131,7 @@ class Chosen:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Those of the model, at most, by the names of its configuration."""
+        """The sizes of the model, at most, by the names of its configuration."""
         widest, first = max(self.widths), max((self.inputs, *self.widths[:-1]))
         heads = {"lean": widest + 1, "narrow": widest + first + 1, "paper": widest + 1 + 2 * (first + 1)}
         return {
@@ -141,7 +141,7 @@ class Chosen:
         }  # fmt: skip
 
     def operations(self, n_points: int) -> float:
-        """Those of so many inputs through the model."""
+        """Return the number of operations for so many inputs through the model."""
         return n_points / N_TOKENS * pass_cost(self.sizes, N_TOKENS + 1)
 
     @property

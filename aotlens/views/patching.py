@@ -73,7 +73,7 @@ class Chosen:
     removed: str
     seed: int
     n_tokens: int | None = None
-    """Of the longer prompt, where somebody has counted them."""
+    """The number of tokens of the longer prompt, where somebody has counted them."""
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -103,7 +103,7 @@ class Chosen:
 
     @property
     def n_pos(self) -> int:
-        """About how many positions a prompt has; unless counted a guess, as tokens have some three characters."""
+        """The approximate positions of a prompt; unless counted a guess, as tokens have some three characters."""
         guess = max(map(len, self.texts), default=0) // 3 + 2
         return min((self.n_tokens or guess) if self.texts else self.length + 2, int(self.model["n_ctx"]))
 
@@ -125,12 +125,12 @@ class Chosen:
 
     @property
     def n_pairs(self) -> int:
-        """Of prompts."""
+        """The number of pairs of prompts."""
         return 1 if self.pairs == "prompts" else N_PAIRS
 
     @property
     def n_heads(self) -> int:
-        """Of all layers."""
+        """The number of heads of all layers."""
         return int(self.model["n_layers"]) * int(self.model["n_heads"])
 
     @property

@@ -246,7 +246,7 @@ WITHOUT = _view(
 
 
 def signed(value: float, digits: int = 3) -> str:
-    """With its sign, a minus as long as a plus: `+1.840`, `−0.400`; what rounds to nothing is `+0.000`."""
+    """Write a number with its sign, a minus as long as a plus: `+1.840`, `−0.400`; rounded to nothing `+0.000`."""
     return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")
 
 

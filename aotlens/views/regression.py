@@ -50,7 +50,7 @@ class Chosen:
     weights: Mapping[str, int] = field(default_factory=dict)
     """The number of weights of each of them."""
     n_heads: int = 0
-    """Of the inspected one, in all layers."""
+    """The number of heads of the inspected one, in all layers."""
     dims: int | None = None
     nonzero: int | None = None
     noise: float | int = 0.0
@@ -344,7 +344,7 @@ SUPPORT = View(
     missing=_no_support,
 )
 
-#: Of several models, and of the inspected one.
+#: The views of several models, and of the inspected one.
 VIEWS: Sequence[View] = (ERRORS, LAYERS, WITHOUT, MOTIFS, SUPPORT)
 
 FAMILY = Family(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 #: Pairs of paths that are listed.
 N_PAIRS = 20
-#: From this many times their sum on, terms are said to cancel.
+#: The multiple of their sum from which on terms are said to cancel.
 _CANCELS = 3.0
 #: Numbers from here on are said as powers of ten.
 _LARGE = 10**9
@@ -95,7 +95,7 @@ def pairs_say(top: TopPairs) -> str:
 
 
 def cancellation(size: float, total: float) -> str:
-    """That terms cancel, where they do largely; `size` is Σ|term| over pairs of last heads."""
+    """Say that terms cancel, where they do largely; `size` is Σ|term| over pairs of last heads."""
     if size < _CANCELS * abs(total) or not size:
         return ""
     times = f"{size / abs(total):.1f} times what they add up to" if total else "and they add up to nothing"

@@ -18,7 +18,8 @@ BASES = {"orthogonal": "orthogonal", "random": "random"}
 PICTURES = {"lengths": "lengths", "directions": "directions", "angles": "angles"}
 MOST_CLUSTERS, MOST_LAYERS = 6, 24
 
-#: Of a mixture and its denoising. The first values are those at which theory and computation part in the middle.
+#: The parameters of a mixture and its denoising. The first values are those at which theory and computation part in the
+#: middle.
 PARAMETERS = {
     "clusters": Parameter("Clusters K", 3, least=2, most=MOST_CLUSTERS),
     "rank": Parameter("Rank p of a subspace", 24, least=1, most=128),

@@ -51,7 +51,7 @@ class Chosen:
     influence_on: str
     """The measure whose most helpful and harmful windows are shown."""
     folder: Path | None = None
-    """Of the checkpoint."""
+    """The folder of the checkpoint."""
 
     @property
     def run(self) -> Call:

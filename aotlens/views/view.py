@@ -78,7 +78,7 @@ class Parameter:
 
 
 def pass_cost(model: Mapping[str, Any], n_pos: int) -> float:
-    """About how many operations a model's layers take for one prompt, by its configuration: two for each weight and
+    """Estimate how many operations a model's layers take for one prompt, by its configuration: two for each weight and
     position, and for each pair of positions what patterns and values take."""
     n_layers, d_model = int(model["n_layers"]), int(model["d_model"])
     width = int(model["n_heads"]) * int(model.get("d_head") or d_model // int(model["n_heads"]))
@@ -111,9 +111,9 @@ class View:
     table: str = "to_frame"
     """The result's method that gives the table."""
     cost: Callable[[Values], float] = lambda values: 0.0
-    """About how many operations its call takes: two for each weight, position and pass. 0 where it is always little."""
+    """The approximate operations of its call: two for each weight, position and pass. 0 where it is always little."""
     held: Callable[[Values], float] = lambda values: 0.0
-    """About how many bytes it holds at once. 0 where it is always little."""
+    """The approximate number of bytes that it holds at once. 0 where it is always little."""
     pictured: bool = True
     """Whether `aotlens.plot` has a figure of it; a table alone has none."""
     low: bool = False
