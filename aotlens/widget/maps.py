@@ -56,7 +56,7 @@ class HeadMaps:
     """The head that is shown large at first."""
     strip: Strip | None = None
     token_ids: Sequence[int] = ()
-    """Said of each token when it is pointed at; none where positions are no tokens."""
+    """The numbers said of each token when it is pointed at; none where positions are no tokens."""
     name: str = ""
     """The model, in titles of pictures that are saved."""
 

@@ -31,7 +31,7 @@ class PatchMaps:
 
     run: ImageRun
     says: Sequence[Mapping[str, Any]]
-    """For each image `text`, the line below it, `title`, and `wrong`, whether the model takes it for something else."""
+    """Each image's `text`, the line below it, `title`, and `wrong`, whether the model takes it for something else."""
     queries: Queries | None = None
     """The queries of the maps; None: the run's own query ([CLS], or the mean over patches), then every patch."""
     name: str = ""
@@ -90,7 +90,7 @@ class PatchMaps:
 
 
 def n_bytes(n_images: int, n_heads: int, n_patches: int) -> int:
-    """About how many bytes the maps of every query of so many images, heads and patches take."""
+    """Estimate the bytes that the maps of every query of so many images, heads and patches take."""
     return n_images * n_heads * (n_patches + 1) * (n_patches + 4)
 
 
