@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: Bytes of a file of tensors: a larger one is no result of ours.
 _MOST_BYTES = 4_000_000_000
-#: Of the state of a run: the weights and their two moments of a model of 8 billion parameters.
+#: The largest state of a run: the weights and their two moments of a model of 8 billion parameters.
 _MOST_BYTES_OF_A_RUN = 100_000_000_000
 
 
