@@ -62,8 +62,10 @@ class Wires:
 
     @classmethod
     def of(cls, model: AttentionOnlyTransformer) -> Wires:
-        """Return the wires of a model; a φ without scores has no queries and keys. Raises `ValueError` for what is no model of
-        ours."""
+        """Return the wires of a model; a φ without scores has no queries and keys.
+
+        Raises `ValueError` for what is no model of ours.
+        """
         require_ours(model, "Wires.of", without=("norm_after", "norm_output"))
         cfg = model.cfg
         sides = _SIDES if cfg.has_query_key else ("v",)
