@@ -18,7 +18,7 @@ from aotlens.results import Result
 if TYPE_CHECKING:
     import pandas as pd
 
-#: How a later head reads an earlier one.
+#: The modes in which a later head reads an earlier one.
 MODES = {"q": "queries (q)", "k": "keys (k)", "qk": "queries and keys (q = k)", "v": "values (v)"}
 
 

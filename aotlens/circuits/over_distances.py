@@ -160,7 +160,7 @@ class _Search:
             (rows.norm(dim=1).square() + top).sqrt()
             for rows, top in zip((self.q_parts, self.k_parts), tops, strict=True)
         ]
-        # Of the widest product, and of two of them that are added.
+        # The bound of the widest product, and of two of them that are added.
         self.error = 3 * coefficient(queries.shape[1] + 2, input_unit(device))
         self.cut = -math.inf
         self.n_pairs = self.n_computed = 0

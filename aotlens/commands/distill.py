@@ -105,7 +105,7 @@ def distill_command(
     With --out, a stopped run goes on with --resume. aotlens.distill.load_record reads the file, which says of
     what it is and holds the costs; the app shows it with --distillation FILE.
     """
-    # Before what takes seconds to import.
+    # The checks come before what takes seconds to import.
     check_csv(csv, force)
     state, widths = _check_out(out, resume, force), _widths(hidden)
 

@@ -74,7 +74,7 @@ def run(
 
 @app.command("status")
 def status(sweep: File, out: Out = None) -> None:
-    """How far a sweep is, and why cells failed; also while it runs."""
+    """Show how far a sweep is, and why cells failed; also while it runs."""
     from aotlens.sweeps import sweep_status
 
     _say(sweep_status(_folder(sweep, out)), write=False)

@@ -126,7 +126,7 @@ def row_losses(
     batch_size: int = 16,
     progress: Progress | None = None,
 ) -> tuple[list[Float64[np.ndarray, " tokens"]], list[Bool[np.ndarray, " tokens"]]]:
-    """For each row of ids the losses of its tokens from `firsts[i]` ≥ 1 on, in nats, and whether each is the likeliest.
+    """Return for each row of ids its losses from token `firsts[i]` ≥ 1 on, in nats, and whether each is the likeliest.
 
     Batches are of up to `batch_size` rows, fewer where their logits would exceed 268 MB. Raises `ValueError` for a
     model that sees later tokens, and for a loss that is not finite.

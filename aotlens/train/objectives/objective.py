@@ -37,7 +37,7 @@ class Objective(ABC, Generic[Data]):
         self.recipe = recipe
         self.data = data
 
-    # Of a recipe, before any data is read.
+    # The methods of a recipe, before any data is read.
 
     @classmethod
     @abstractmethod
@@ -66,7 +66,7 @@ class Objective(ABC, Generic[Data]):
     ) -> Data:
         """Open the data (`spec` on the command line wins over the recipe's); raises `ValueError` for what is wrong."""
 
-    # With its data.
+    # The methods with its data.
 
     @abstractmethod
     def make_model(self) -> AttentionOnlyTransformer:
