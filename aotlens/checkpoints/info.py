@@ -214,7 +214,7 @@ def _check_types(values: dict[str, Any]) -> None:
 
 
 def _check_names(*names: Any) -> None:
-    """Names are text on one line. Raises CheckpointError."""
+    """Check that names are text on one line. Raises CheckpointError."""
     for name in names:
         if not isinstance(name, str):
             raise CheckpointError(f"expected a name, found {shown(name)}.")
@@ -280,7 +280,7 @@ _NESTED = {"attn_mask": list, "alibi_slopes": list, "windows": list, "rotary": d
 
 
 def _check_model(path: Path, model: dict[str, Any], n_tensors: int, n_weights: int) -> None:
-    """Sizes are whole numbers that the weights have room for, so that a listing can show them; `ModelConfig` checks
+    """Check that sizes are whole numbers that the weights have room for, so that a listing can show them; `ModelConfig`
     the rest where the model is loaded."""
     for key, value in model.items():
         is_size = key.startswith(("n_", "d_")) or key in ("image_size", "patch_size")
@@ -297,7 +297,7 @@ def _check_model(path: Path, model: dict[str, Any], n_tensors: int, n_weights: i
 
 
 def to_json(value: Any, **options: Any) -> str:
-    """JSON of `value`; NumPy and torch scalars become numbers. Raises CheckpointError for what JSON lacks."""
+    """Return `value` as JSON; NumPy and torch scalars become numbers. Raises CheckpointError for what JSON lacks."""
 
     def number(item: Any) -> Any:
         if getattr(item, "ndim", None) == 0 and hasattr(item, "item"):

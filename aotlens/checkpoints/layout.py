@@ -107,7 +107,7 @@ def is_of_another_program(folder: Path) -> bool:
 
 
 def fingerprint(folder: Path) -> tuple[tuple[str, int, int, int] | None, ...]:
-    """Changes when a save commits or moves a file: tells a damaged file from one replaced while we read."""
+    """Return what changes when a save commits or moves a file: tells a damaged file from one replaced while we read."""
     stamps: list[tuple[str, int, int, int] | None] = []
     for name in FILES:
         path = locate(folder, name)
@@ -156,7 +156,7 @@ def replacing(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Nobody else saves to `folder` meanwhile, or a CheckpointError."""
+    """Hold off all other saves to `folder` meanwhile, or raise CheckpointError."""
     with alone_in(folder) as alone:
         if not alone:
             raise CheckpointError(
