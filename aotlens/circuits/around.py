@@ -56,7 +56,7 @@ class HeadComposition(Result):
         return f"{n} of {len(self.values)} pairs of head {layer}.{head} have z ≥ {EDGE_Z:g} against flipped signs"
 
     def strongest(self, z: float = 0.0) -> Int64[np.ndarray, " pair"]:
-        """Places of the pairs above their null with at least this z, the highest score first."""
+        """List the places of the pairs above their null with at least this z, the highest score first."""
         return np.flatnonzero(self.above_null & (np.nan_to_num(self.z, nan=-np.inf) >= z))
 
     def to_frame(self) -> pd.DataFrame:

@@ -58,7 +58,7 @@ class ExtremeEntries(Result):
         return int(self.columns.ids[0])
 
     def by_size(self) -> Int64[np.ndarray, " distinct"]:
-        """Places of all distinct entries in the lists above, the largest in magnitude first."""
+        """Sort the places of all distinct entries in the lists above, the largest in magnitude first."""
         order = np.argsort(-np.abs(self.values), kind="stable")
         pairs = np.stack([self.rows.places[order], self.columns.places[order]])
         _, first = np.unique(pairs, axis=1, return_index=True)

@@ -56,7 +56,7 @@ class Factors:
         return sum(t.nbytes for t in (*kept.values(), *vectors)) + 3 * self.chunk_bytes
 
     def entries(self, i: Tensor, j: Tensor) -> Tensor:
-        """Entries, float64, times the sign: larger is always better."""
+        """Return entries, float64, times the sign: larger is always better."""
         entries = dot_products(self.rows, self.columns, i, j, chunk_bytes=self.chunk_bytes)
         return entries if self.sign > 0 else entries.neg_().add_(0.0)
 
@@ -140,7 +140,7 @@ def prepare(circuit: FactoredMatrix, max_bytes: int, *, largest: bool = True, by
 
 
 def _as_rows(factor: Tensor, device: torch.device) -> Tensor:
-    """Contiguous, in float32 or float64."""
+    """Return the factor's rows, contiguous, in float32 or float64."""
     dtype = torch.float64 if factor.dtype == torch.float64 else torch.float32
     if factor.device != device:
         factor = factor.cpu()  # before a cast to float64, which not every device knows

@@ -270,7 +270,7 @@ class _Search:
 
 
 def _blocks(distances: Sequence[int]) -> list[Tensor]:
-    """Places of rising distances, in runs that span less than `BLOCK`."""
+    """Split the places of rising distances into runs that span less than `BLOCK`."""
     blocks: list[list[int]] = []
     for place, distance in enumerate(distances):
         if blocks and distance - distances[blocks[-1][0]] < BLOCK:

@@ -103,7 +103,7 @@ def row_statistics(
 def above_row_level(
     circuit: Circuit, rows: Int64[Tensor, " n"], values: Float64[Tensor, " n"]
 ) -> Float64[Tensor, " n"]:
-    """Entries relative to what their rows have on average, which is all that a softmax over columns sees.
+    """Return entries relative to what their rows have on average, which is all that a softmax over columns sees.
 
     `values[i]` is an entry of row `rows[i]`. QK (nats): less the row's log-mean-exp, so that scores of different
     destinations can be compared. OV (logits): less the row's mean. Cost as `row_statistics`, of the distinct rows.

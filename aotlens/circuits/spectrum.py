@@ -196,7 +196,7 @@ def _places(ends: Ends) -> list[int]:
 
 
 def _ends(vectors: np.ndarray, k: int) -> Ends:
-    """Stable sorts: equal entries in the order of their ids."""
+    """Find the ends of vectors by stable sorts: equal entries in the order of their ids."""
     falling = np.argsort(-vectors, axis=0, kind="stable")[:k].T
     rising = np.argsort(vectors, axis=0, kind="stable")[:k].T
     columns = np.arange(vectors.shape[1])[:, None]
