@@ -69,7 +69,7 @@ class PromptPairs(Result):
         return iter(self.pairs)
 
     def __getitem__(self, rows: slice) -> PromptPairs:
-        """Some of the pairs."""
+        """Return the pairs of a slice."""
         return self.at(range(len(self))[rows])
 
     def at(self, rows: Iterable[int]) -> PromptPairs:
