@@ -161,8 +161,8 @@ def compare_distillations(
     of: str | None = None,
     across: str = "first_token",
 ) -> ComparedDistillations:
-    """Records side by side at one width (None: the widest that all have), and one head of the record `of` (None: of the
-    first, its most FFN-like head).
+    """Put records side by side at one width (None: the widest that all have), and one head of the record `of` (None: of
+    the first, its most FFN-like head).
 
     Raises `ValueError` for no records, for a width that one of them has not, a head that was not distilled, and a
     record or motif that is not there.

@@ -175,7 +175,7 @@ def writes_of(compiled: CompiledFFN, role: HeadRole) -> str:
 
 
 def short(value: float) -> str:
-    """Five digits, with a minus as long as a plus; what is rounding is 0."""
+    """Write a number with five digits, and a minus as long as a plus; what is rounding is 0."""
     return f"{value:.5g}".replace("-", "−") if abs(value) > 1e-11 else "0"
 
 

@@ -84,7 +84,8 @@ def sawtooth(depth: int) -> FeedForward:
 
 
 def random_network(d_in: int, *, width: int, depth: int, seed: int = 0) -> FeedForward:
-    """ReLU, one output; normal weights of variance 2/inputs (the last: 1/inputs), normal biases of variance 1/4."""
+    """Draw a ReLU network of one output; normal weights of variance 2/inputs (the last: 1/inputs), normal biases of
+    variance 1/4."""
     if min(d_in, width, depth) < 1:
         raise ValueError(f"random_network: expected numbers of at least 1, got {d_in=}, {width=}, {depth=}.")
     generator = torch.Generator().manual_seed(require_seed(seed))

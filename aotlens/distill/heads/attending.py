@@ -62,7 +62,8 @@ class Attending(Result):
 def attending(
     reader: HeadReader, heads: tuple[Head, ...], windows: Int64[Tensor, "windows pos"], *, batch_size: int = 4
 ) -> Attending:
-    """Two passes of the model. Memory: two patterns `[pos, pos]` of every head in float64, and a batch of one layer's.
+    """Measure where heads attend, in two passes of the model. Memory: two patterns `[pos, pos]` of every head in
+    float64, and a
 
     Raises `ValueError` for fewer than two windows, and for a bridge whose attention computes no patterns.
     """

@@ -25,7 +25,7 @@ class Moments:
         self.n_by_position = torch.zeros(n_pos, **wide)
 
     def add(self, x: Float[Tensor, "layer d tokens"], t: Float[Tensor, "head out tokens"], positions: Tensor) -> None:
-        """Sums within a piece are taken in its own type."""
+        """Add a piece; sums within it are taken in its own type."""
         self.n += x.shape[2]
         self.xx += torch.bmm(x, x.transpose(1, 2)).double()
         for layer, heads in enumerate(self.heads_of_layer):

@@ -140,7 +140,7 @@ class Distillation(Result):
         return self.heads.index((layer, number))
 
     def width_index(self, width: int | None = None) -> int:
-        """None is the only width there is. Raises `ValueError` for a width that was not distilled."""
+        """Find a width's index; None is the only width there is. Raises `ValueError` for one that was not distilled."""
         if width is None and len(self.hidden) == 1:
             return 0
         if width not in self.hidden:
@@ -188,7 +188,7 @@ class Distillation(Result):
         return float(errors.mean()), max(float(errors.mean() - reach), 0.0), float(errors.mean() + reach)
 
     def order(self, width: int | None = None) -> tuple[Head, ...]:
-        """Heads, the most like an FFN first."""
+        """Sort the heads, the most like an FFN first."""
         return tuple(self.heads[place] for place in np.argsort(self.mean_error(width), kind="stable"))
 
     def best_seed(self, head: HeadLike, width: int | None = None) -> int:

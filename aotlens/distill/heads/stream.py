@@ -70,7 +70,7 @@ class Source:
     def piece(
         self, windows: Int64[Tensor, "windows pos"], scaling: Scaling, order: Int64[Tensor, " tokens"] | None = None
     ) -> Piece:
-        """Whole windows, their tokens in `order` (as they stand, for None)."""
+        """Read whole windows, their tokens in `order` (as they stand, for None)."""
         raw = self.raw(windows)
         positions = torch.arange(windows.shape[1], device=self.reader.device).repeat(len(windows))
         if order is not None:

@@ -166,7 +166,7 @@ def start_training(
     validation_windows: Int64[Tensor, "validation pos"],
     saved: dict[str, Tensor] | None = None,
 ) -> Training:
-    """Scaling and initial weights from a first piece of text, or from what a run has saved."""
+    """Make scaling and initial weights from a first piece of text, or from what a run has saved."""
     length = windows.shape[1]
     fits = settings.buffer_bytes // 2 // source.bytes_per_token() // length  # half of that: a quarter of the buffer
     per_piece = _windows_per_piece(source, settings, length)
