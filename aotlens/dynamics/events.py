@@ -190,7 +190,7 @@ def order_of_events(changes: Mapping[str, Sequence[ChangePoint]]) -> EventOrder:
 
 
 def _log_interval(change: ChangePoint) -> tuple[float, float]:
-    """Log steps between which the change was; step 0 counts as ½."""
+    """Return the log steps between which the change was; step 0 counts as ½."""
     if change.step is None:
         return math.nan, math.nan
     return math.log(max(change.after or 0, 0.5)), math.log(max(change.step, 0.5))

@@ -52,15 +52,15 @@ class InfluenceCheck(Result):
     """M retrained without them − M retrained with all."""
 
     def correlation(self, measure: str | None = None) -> float:
-        """Spearman's, of predicted and found."""
+        """Return Spearman's rank correlation of predicted and found."""
         return self._correlation(self.predicted, measure)
 
     def interval(self, measure: str | None = None) -> tuple[float, float]:
-        """Its 95% interval by a bootstrap over subsets, which are independent draws; of this run, not of others."""
+        """Bootstrap its 95% interval over subsets, which are independent draws; of this run, not of others."""
         return self._interval(lambda drawn: self._correlation(self.predicted, measure, drawn))
 
     def tracin_correlation(self, measure: str | None = None) -> float:
-        """TracIn's."""
+        """Return the rank correlation of TracIn's."""
         return self._correlation(self.tracin, measure)
 
     def tracin_interval(self, measure: str | None = None) -> tuple[float, float]:
@@ -310,7 +310,7 @@ def _leaving_one(
 def _matched(
     rng: np.random.Generator, windows: Int64[np.ndarray, " dropped"], steps: Int64[np.ndarray, " window"]
 ) -> Int64[np.ndarray, " dropped"]:
-    """Random windows, of each step as many as of these."""
+    """Draw random windows, of each step as many as of these."""
     counts = np.bincount(steps[windows], minlength=steps[-1] + 1)
     first = np.searchsorted(steps, np.arange(steps[-1] + 2))
     drawn = [

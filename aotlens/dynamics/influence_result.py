@@ -270,7 +270,7 @@ class Influence(Result):
 def _sums(
     values: Float64[np.ndarray, "measure unit"], groups: Sequence[int] | np.ndarray, n: int
 ) -> Float64[np.ndarray, "measure group"]:
-    """Sums over the units of each group."""
+    """Sum over the units of each group."""
     return np.array([np.bincount(groups, each, minlength=n) for each in values])
 
 

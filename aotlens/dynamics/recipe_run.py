@@ -185,7 +185,7 @@ class RecipeRun:
 
 
 def differentiable_twice() -> AbstractContextManager[None]:
-    """Attention by plain products: PyTorch's fused kernels have one derivative. It is the process's, not a thread's."""
+    """Attend by plain products: PyTorch's fused kernels have one derivative. It is the process's, not a thread's."""
     return sdpa_kernel(SDPBackend.MATH)
 
 
