@@ -162,7 +162,7 @@ def row_losses(
 
 
 def _batches(rows: Sequence[Sequence[int]], firsts: Sequence[int], batch_size: int, d_vocab: int) -> list[list[int]]:
-    """Numbers of rows in batches, longest first: what does not fit into memory fails at once."""
+    """Batch the numbers of rows, longest first: what does not fit into memory fails at once."""
     batches: list[list[int]] = []
     logits = 0
     for index in sorted(range(len(rows)), key=lambda i: -len(rows[i])):
