@@ -348,7 +348,7 @@ def _patterns(
     batch_size: int,
     progress: Progress | None,
 ) -> Stage:
-    """Everything that patterns show, in one pass."""
+    """Measure everything that patterns show, in one pass."""
     inputs = Inputs.of(reader, tokens)
     motifs = MotifTally(reader, inputs, as_motifs(None), others=True, by_distance=True, clusters=clusters)
     constancy = ConstancyTally(reader, inputs.n_pos)

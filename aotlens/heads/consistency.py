@@ -242,7 +242,7 @@ class _Pairs:
         return cls(members=members, permuted=members[orders].flatten(1), draws=draws)
 
     def measure(self, overlaps: Float[Tensor, "image image"]) -> tuple[float, float, float, np.ndarray]:
-        """Within, between, p, and the interval of their difference, of one head's `pair_overlaps`."""
+        """Return within, between, p, and the interval of their difference, of one head's `pair_overlaps`."""
         same = self.members @ self.members.T
         same.fill_diagonal_(0.0)
         n_pairs, n_same = len(same) * (len(same) - 1), float(same.sum())

@@ -32,7 +32,7 @@ class EachHead(Result):
 
     heads: tuple[Head, ...]
     how: str
-    """The replacement in a head's place (`aotlens.heads.ablation`)."""
+    """The replacement of a head's output (`aotlens.heads.ablation`)."""
     unit: str
     clean: Float64[np.ndarray, " sequence"]
     ablated: Float64[np.ndarray, "head sequence"]

@@ -141,7 +141,7 @@ def require_shares(pattern: np.ndarray | Tensor, purpose: str) -> None:
 
 
 def _hooks(reader: HeadReader, pattern: np.ndarray, value_norms: np.ndarray) -> list[tuple[str, Callable[..., Any]]]:
-    """Hooks that write a batch's patterns and value norms where they belong."""
+    """Return hooks that write a batch's patterns and value norms where they belong."""
 
     def write_pattern(layer: int) -> Callable[..., None]:
         def hook(value: Tensor, hook: object) -> None:

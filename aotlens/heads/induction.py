@@ -87,7 +87,7 @@ class InductionCircuit(Result):
         return self.first_half - self.without_heads.clean_mean
 
     def lost(self, without: Ablation) -> float:
-        """Share of `gain` that is gone without some heads."""
+        """Return the share of `gain` that is gone without some heads."""
         return without.change / self.gain
 
     @property
@@ -235,7 +235,7 @@ def induction_circuit(
 
 
 def _diagonal(model: AttentionOnlyTransformer, head: Head, through: Head | None) -> float:
-    """Share of tokens that are the best source of their own row."""
+    """Return the share of tokens that are the best source of their own row."""
     circuit = qk_circuit(model, head, "tokens", "tokens" if through is None else _name(through))
     return float((diagonal_rank(circuit) == 0).double().mean())
 

@@ -146,7 +146,7 @@ def by_token_before(inputs: Inputs) -> KeyClasses:
 
 
 def special(inputs: Inputs) -> Targets:
-    """Special tokens after the first position."""
+    """Return as targets the special tokens after the first position."""
     ids = torch.tensor(sorted(inputs.need(inputs.special_ids, "the ids of special tokens")))
     keys = torch.isin(inputs.tokens, ids)
     keys[:, 0] = False

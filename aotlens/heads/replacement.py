@@ -165,7 +165,7 @@ class Replacement:
     def _clean(
         self, part: Batch, listen: bool, also: tuple[str, ...] = ()
     ) -> tuple[Tensor, dict[int, Tensor], dict[str, Tensor]]:
-        """Logits; z or patterns of the heads by layer, `[sequence, head, position, inner]`; and hooks by name."""
+        """Return logits; heads' z or patterns by layer, `[sequence, head, position, inner]`; and hooks by name."""
         names = {hook_names.attn(layer, self.hook): layer for layer in self.in_layer} if listen else {}
         logits, cache = self.model.run_with_cache(
             part.x, attention_mask=part.attention_mask, names_filter=[*names, *also], return_cache_object=False

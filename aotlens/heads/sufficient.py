@@ -240,7 +240,7 @@ def _backward(sets: HeadSets, kept: Kept, keep: float) -> Kept:
 
 
 def _forward(sets: HeadSets, heads: list[Head], keep: float, limit: int) -> Kept:
-    """Gives up at `limit` heads, which the other search reached."""
+    """Search forward, and give up at `limit` heads, which the other search reached."""
     kept: Kept = frozenset()
     value: Callable[[Kept], float] = sets.faithfulness
     while value(kept) < keep and len(kept) < limit:

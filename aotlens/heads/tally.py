@@ -238,7 +238,7 @@ class MotifTally:
 
 
 def by_distance(pairs: Float[Tensor, "*rows query key"]) -> Float[Tensor, "*rows distance"]:
-    """Sums over the pairs at each distance: place key − query + n − 1 of 2n − 1."""
+    """Sum over the pairs at each distance: place key − query + n − 1 of 2n − 1."""
     n_pos = pairs.shape[-1]
     # Each row, moved right by n − 1 − query: a padded row is one longer than the row of the view that it becomes.
     rows = torch.nn.functional.pad(pairs.flip(-2), (0, n_pos)).flatten(-2)[..., : n_pos * (2 * n_pos - 1)]

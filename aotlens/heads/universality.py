@@ -318,8 +318,8 @@ class _Tests:
     def groups(
         self, names: tuple[str, ...], heads: tuple[Head, ...], matched: str, tested: str
     ) -> tuple[tuple[HeadGroup, ...], float]:
-        """Disjoint cliques of assigned heads, the largest and then the most alike first, and the share of triples that
-        close."""
+        """Find disjoint cliques of assigned heads, the largest and then the most alike first, and the share of triples
+        that close. close."""
         import networkx
         from scipy.stats import false_discovery_control
 
