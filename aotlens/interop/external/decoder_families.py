@@ -135,7 +135,7 @@ def _gemma3(s: Settings) -> dict[str, Any]:
 
 
 def _gemma_normed(s: Settings, every: float | int) -> dict[str, Any]:
-    """Norms on both sides, and a window in all but every so many layers."""
+    """Return the fields of norms on both sides, and of a window in all but every so many layers."""
     s.refuse(use_bidirectional_attention=False)
     layers = [(layer + 1) % every != 0 for layer in range(s.n_layers)]
     scale = s.positive("query_pre_attn_scalar", default=256) ** -0.5

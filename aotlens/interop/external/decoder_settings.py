@@ -61,7 +61,7 @@ class Settings:
         return found
 
     def refuse(self, **wanted: Any) -> None:
-        """Settings that have to be what is given here, where they are there at all."""
+        """Note as problems the settings that have to be what is given here, where they are there and are not."""
         for name, value in wanted.items():
             if (found := self.values.get(name)) not in (None, value):
                 self.problems.append(f"{name}={found!r}")

@@ -123,7 +123,7 @@ def _keep_text(material: Material) -> dict[str, None]:
 
 
 def _grouped(ours: str, grouped: bool) -> str:
-    """Keys and values of groups are stored under names of their own."""
+    """Return the name under which keys and values of groups are stored, one of their own."""
     for part in ("W_K", "W_V", "b_K", "b_V"):
         if grouped and f".attn.{part}" in ours:
             return ours.replace(f".attn.{part}", f".attn._{part}")

@@ -90,7 +90,7 @@ def _pattern(theirs: str) -> re.Pattern[str]:
 
 
 def _target(name: str, rules: list[tuple[re.Pattern[str], str, str | None]]) -> str | None:
-    """Our name, with its marks, of their tensor; None leaves it out."""
+    """Return our name, with its marks, of their tensor; None leaves it out."""
     for pattern, theirs, ours in rules:
         match = pattern.fullmatch(name)
         if match is None:

@@ -80,7 +80,7 @@ def _is_of_torch(material: Material) -> bool:
 
 
 def _flat(config: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """Settings by name, those within others included."""
+    """Yield settings by name, those within others included."""
     for name, value in config.items():
         yield name, value
         if isinstance(value, dict) and depth < 3:
