@@ -202,7 +202,7 @@ class ModelConfig:
         return self.rotary_local is not None and self.window(layer) is not None
 
     def at_layer(self, layer: int) -> ModelConfig:
-        """This configuration where all layers are alike, otherwise that of one layer, with its window and rotation."""
+        """Return this configuration if all layers are alike, else that of one layer, with its window and rotation."""
         if self.windows is None:
             return self
         rotary = self.rotary_local if self.is_local(layer) else self.rotary
