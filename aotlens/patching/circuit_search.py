@@ -56,7 +56,7 @@ class Sets:
         return np.stack([self._known[key] for key in keys])
 
     def faithfulness(self, sets: list[Bool[Tensor, "receiver sender"]]) -> list[float]:
-        """F of each set."""
+        """Return F of each set."""
         change = float((self.whole - self.empty).mean())
         return [float(value) for value in (self.numbers(sets) - self.empty).mean(1) / change]
 
