@@ -102,7 +102,7 @@ class HeadLens(Result):
     words: Mapping[int, str]
 
     def says(self, tokens: Int64[np.ndarray, " k"]) -> str:
-        """Some outputs in words."""
+        """Write some outputs in words."""
         return "  ".join(repr(self.words.get(int(token), str(token))) for token in tokens)
 
     @property

@@ -193,7 +193,7 @@ def _baseline(
 
 
 def _order(model: AttentionOnlyTransformer, image: Tensor, target: int, method: str) -> Int64[Tensor, " patch"]:
-    """Patches by what matters, most first."""
+    """Order patches by what matters, most first."""
     if method == "paths":
         values = patch_contributions(model, image, target).above_mean.patches[0, 0]
     else:

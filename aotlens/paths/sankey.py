@@ -97,7 +97,7 @@ class Sankey(Result):
 
 
 def sankey(frozen: Frozen, position: int, target: int | tuple[int, int], max_links: int) -> Sankey:
-    """O((L·H)² · pos · d_model) time; memory of one stream a head.
+    """Make the flow of a logit in O((L·H)² · pos · d_model) time; memory of one stream a head.
 
     Raises `ValueError` for max_links below 1.
     """

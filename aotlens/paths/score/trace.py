@@ -43,11 +43,11 @@ class Trace(Traced):
     """The cells behind one cell, and what each is made of; the first node is the cell asked for."""
 
     def layout(self) -> Layout:
-        """Boxes and links of the layered graph."""
+        """Return the boxes and links of the layered graph."""
         return layout_of(self)
 
     def to_json(self) -> str:
-        """Everything, as JSON; see `aotlens.paths.score.trace_files`."""
+        """Return everything, as JSON; see `aotlens.paths.score.trace_files`."""
         return trace_json(self)
 
     def to_svg(self) -> str:

@@ -52,7 +52,7 @@ class Layout:
 
 
 def layout_of(trace: Traced) -> Layout:
-    """Boxes in columns of layers, in a column in the order in which the trace came by them."""
+    """Lay out boxes in columns of layers, in a column in the order in which the trace came by them."""
     cells = [each for node in trace.nodes for each in (node.cell, *(edge.cell for edge in node.edges))]
     layers = sorted({cell[0][0] for cell in cells if cell is not None})
     found: dict[str, tuple[str, str, int, Cell | None]] = {}
