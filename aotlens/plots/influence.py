@@ -59,7 +59,7 @@ def window_table(result: InfluentialWindows, *, theme: Theme = "light") -> go.Fi
 
 
 def _shown(piece: str) -> str:
-    """Text in one line."""
+    """Write text in one line."""
     return plotly_text(piece.replace("\n", "↵"))
 
 

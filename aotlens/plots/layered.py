@@ -52,7 +52,7 @@ class LayeredLink(NamedTuple):
 
 
 def layered_graph(boxes: Sequence[LayeredBox], links: Sequence[LayeredLink], *, theme: Theme = "light") -> go.Figure:
-    """Boxes, and the links between them.
+    """Draw boxes, and the links between them.
 
     Raises `ValueError` for a link that does not lead to the right.
     """
