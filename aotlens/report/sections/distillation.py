@@ -1,4 +1,4 @@
-"""The quality of feed-forward networks in the heads' place, and the cost of replacing heads by them."""
+"""The quality of feed-forward networks as replacements of heads, and the cost of replacing heads by them."""
 
 from __future__ import annotations
 
