@@ -100,7 +100,7 @@ class Source:
         return self._prompts(model, name) if kind == "vectors" else self._windows(model, name)
 
     def _windows(self, model: Any, name: str) -> Inputs:
-        """Windows of documents that the model was not trained on."""
+        """Choose windows of documents that the model was not trained on."""
         from aotlens.distill import held_out_windows
 
         assert self._data is not None
@@ -108,7 +108,7 @@ class Source:
         return Inputs(inputs=held_out_windows(model, corpus, self._data.tokens).cpu().numpy())
 
     def _some_images(self, model: Any, name: str) -> Inputs:
-        """Images of the test set, of each class in turn."""
+        """Choose images of the test set, of each class in turn."""
         from aotlens.data.images import open_images
         from aotlens.evaluate import images_of
 
@@ -123,7 +123,7 @@ class Source:
         return Inputs(inputs=images.images.numpy(), labels=images.labels.numpy(), classes=tuple(images.classes))
 
     def _prompts(self, model: Any, name: str) -> Inputs:
-        """Prompts of the task that the model was trained on."""
+        """Draw prompts of the task that the model was trained on."""
         from aotlens.evaluate import points_of
 
         assert self._data is not None
