@@ -33,7 +33,7 @@ class World:
         return self.rank == 0
 
     def rows(self, batch: Tensor) -> Tensor:
-        """This process's rows of a global batch; equal shares, so that the mean of means is the mean."""
+        """Return this process's rows of a global batch; equal shares, so that the mean of means is the mean."""
         assert len(batch) % self.size == 0, "as `require_equal_shares` has found"
         share = len(batch) // self.size
         return batch[self.rank * share : (self.rank + 1) * share]

@@ -288,7 +288,7 @@ class _Saver:
     snapshots: SnapshotWriter | None = None
 
     def begin_snapshots(self, model: AttentionOnlyTransformer, run: _Run, *, keep: bool) -> None:
-        """Snapshots go on where the run does; with `keep` its weights at this moment are one."""
+        """Begin snapshots, which go on where the run does; with `keep` its weights at this moment are one."""
         self.snapshots = SnapshotWriter(self.out, run.step)
         if keep:
             self.keep_snapshot(model, run)

@@ -46,7 +46,8 @@ class Lion(torch.optim.Optimizer):
 
 
 def make_optimiser(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """Two groups: matrices (and embeddings), which decay, and biases, gains, [CLS] and positions, which do not.
+    """Make the optimiser of two groups: matrices (and embeddings), which decay, and biases, gains, [CLS] and positions,
+    which do not.
 
     Of AdamW, one fused kernel updates each parameter: the default reads and writes the moments several times.
     """
