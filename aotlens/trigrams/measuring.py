@@ -119,7 +119,7 @@ class HeadInText:
         pattern: np.ndarray,
         writes: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Sums over the copies of the source before each destination."""
+        """Sum over the copies of the source before each destination."""
         n_windows, n_pos = tokens.shape
         d_vocab = self.model.cfg.d_vocab or 0
         # Sorted by window, token, position: the copies of a token before position i are one stretch.

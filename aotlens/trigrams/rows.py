@@ -138,7 +138,7 @@ class TrigramRow(Result):
         return self.rows.table.take(np.array([self.number])).headline
 
     def to_frame(self) -> pd.DataFrame:
-        """Its line of `TrigramRows.listed_frame`."""
+        """Return its line of `TrigramRows.listed_frame`."""
         return self.rows.listed_frame().iloc[[self.number]]
 
 
