@@ -61,7 +61,7 @@ class Node:
         return tuple(dict.fromkeys(node.checkpoint for node in _within(self) if isinstance(node, Load)))
 
     def python(self, *after: str) -> str:
-        """Lines that give the same as `result`, and then the lines `after`."""
+        """Write the lines that give the same as `result`, and then the lines `after`."""
         alone, lines = len(self.models) == 1, []
         names: dict[Node, str] = {}
         for node in dict.fromkeys(_within(self)):
@@ -232,7 +232,7 @@ def _line(name: str, node: Node, names: Mapping[Node, str]) -> str:
 
 
 def _written(value: Any, names: Mapping[Node, str], *, broken: bool = False) -> str:
-    """Python for a value; `broken`, an argument a line. Nodes that have names are written so."""
+    """Write the Python for a value; `broken`, an argument a line. Nodes that have names are written so."""
     if names and isinstance(value, Node) and value in names:
         return names[value]
     if isinstance(value, Load):

@@ -75,7 +75,7 @@ class Chosen:
         return call("aotlens.circuits.block_overview", self.circuit, self.n_blocks, statistic).named("overview")
 
     def line(self, axis: str) -> Call:
-        """Both ends of the row, or of the column, that is listed."""
+        """Return both ends of the row, or of the column, that is listed."""
         which = getattr(self, axis)
         given: Any = Part(self.entries, f"largest_{axis}") if which is None else which
         return call("aotlens.circuits.extreme_entries", self.circuit, self.n_entries, **{axis: given})

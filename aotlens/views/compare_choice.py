@@ -75,7 +75,7 @@ class Chosen:
         return call("aotlens.heads.run_prompt", self.load(side), pane.text, **options).named(f"{side}_run")
 
     def runs(self, *, losses: bool = False) -> Call:
-        """Both runs."""
+        """Return both runs."""
         options = {} if self.one_tokenizer else {"one_tokenizer": False}
         runs = self.run("left", losses=losses), self.run("right", losses=losses)
         return make("aotlens.heads.compare_runs", *runs, **options).named("runs")

@@ -74,7 +74,7 @@ def model(chosen: Chosen, compiled: CompiledFFN) -> str:
 
 
 def facts(chosen: Chosen, compiled: CompiledFFN, measured: float) -> list[tuple[str, str, str]]:
-    """Numbers of the model and its error: what each is called, its value, and where it comes from."""
+    """List the numbers of the model and its error: what each is called, its value, and where it comes from."""
     cfg, ffn = compiled.model.cfg, compiled.ffn
     stated = max(*ffn.widths, ffn.d_in) + 1
     by_layer = f"{' + '.join(map(str, compiled.heads_per_layer))} by layer; " if ffn.depth > 1 else ""
@@ -93,7 +93,7 @@ def facts(chosen: Chosen, compiled: CompiledFFN, measured: float) -> list[tuple[
 
 
 def error(chosen: Chosen, result: ErrorCurve | ErrorSurface) -> str:
-    """Bound and measurement."""
+    """Say the bound and the measurement."""
     where = f"[−{plain(chosen.bound)}, {plain(chosen.bound)}]" + ("²" if chosen.inputs == 2 else "")
     text = (
         f"On {where}: proven |model − FFN| ≤ {result.proven:.3g} ({result.rounding:.2g} of it for rounding); the "

@@ -172,7 +172,7 @@ def read_points(text: str) -> tuple[list[float], list[float]]:
 
 
 def read_numbers(text: str, name: str) -> list[float]:
-    """Finite numbers with commas between. Raises `ValueError`, with the name, for anything else."""
+    """Read finite numbers with commas between. Raises `ValueError`, with the name, for anything else."""
     numbers = []
     for part in text.split(","):
         try:

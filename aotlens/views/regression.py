@@ -34,7 +34,7 @@ PARAMETERS = {
     "seed": Parameter(label="Prompts (seed)", first=0, least=0, most=99),
 }
 
-#: The replacements in a head's place: those that need no other prompts than the ones that are measured.
+#: The replacements of a head's output: those that need no other prompts than the ones that are measured.
 STAND_INS = {how: ABLATIONS[how] for how in ("mean", "zero", "uniform", "position_mean")}
 
 
@@ -82,7 +82,7 @@ class Chosen:
         return self.task.method("sample", n_prompts, self.points[self.checkpoint], self.seed).named("prompts")
 
     def operations(self, model: str, n_prompts: int, n_passes: int = 1) -> float:
-        """Two for each weight, position and pass over so many prompts."""
+        """Count two operations for each weight, position and pass over so many prompts."""
         return 2.0 * self.weights.get(model, 0) * 2 * self.points[model] * n_prompts * n_passes
 
     def file(self, what: str) -> str:

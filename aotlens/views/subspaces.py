@@ -142,7 +142,7 @@ def by_layer(unrolling: Unrolling) -> list[str]:
 
 
 def number(value: float) -> str:
-    """Three digits."""
+    """Write a number with three digits."""
     return f"{value:.3g}" if math.isfinite(value) else "∞" if value > 0 else "undefined"
 
 

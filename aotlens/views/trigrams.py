@@ -52,7 +52,7 @@ def _check_cost(chosen: Chosen) -> float:
 
 
 def _path_cost(chosen: Chosen) -> float:
-    """Four products of tokens × tokens: the largest entries and normalisers, and these of all tokens."""
+    """Cost four products of tokens × tokens: the largest entries and normalisers, and these of all tokens."""
     reading = 0.0 if chosen.reading is None else _A_TOKEN * chosen.reading.tokens
     return 8.0 * int(chosen.model["d_vocab"]) ** 2 * int(chosen.model["d_model"]) + reading
 

@@ -151,7 +151,7 @@ class View:
         return frame
 
     def python(self, values: Values) -> str:
-        """Lines that give the result, its table and its figure. Raises ValueError where there is none, as `result`."""
+        """Write the result, its table and its figure as code. Raises ValueError where there is none, as `result`."""
         options = "".join(f", {name}={value!r}" for name, value in self.drawn(values).items())
         figure = [f"figure = aotlens.plot(result{options})"] if self.pictured else []
         return self._call(values).python(f"table = result.{self.table}()", *figure)
