@@ -176,7 +176,7 @@ def mean_interval(
 
 
 def as_clusters(clusters: Iterable[Hashable] | None, n: int, of: str = "sequences") -> Int64[np.ndarray, " n"] | None:
-    """Numbers from 0 for the clusters of n units, given as names or numbers; None stays.
+    """Number from 0 the clusters of n units, given as names or numbers; None stays.
 
     Raises `ValueError` for another number of them.
     """

@@ -128,7 +128,7 @@ class ShortReads:
         return self._file.read(size if size >= 0 else MAX_READ)
 
     def close(self) -> None:
-        """Does nothing: the file is closed by who opened it."""
+        """Do nothing: the file is closed by who opened it."""
 
 
 def _require_size(path: Path, size: int, most: int) -> None:
