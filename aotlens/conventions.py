@@ -78,10 +78,10 @@ HeadLike: TypeAlias = Any
 #: that the function names. `total` is an upper bound where the end is not known before, as for text that is encoded
 #: while it is read. A callback that raises ends the work.
 Progress: TypeAlias = Callable[[int, int], None]
-#: How a head is written.
+#: The form of a head's name.
 HEAD_NAME: Final = re.compile(r"(\d{1,9})\.(\d{1,9})", re.ASCII)
 
-#: What an ablated head's output is replaced with, in words, by the library's name (`aotlens.heads.ablation`).
+#: The replacements of an ablated head's output, in words, by the library's name (`aotlens.heads.ablation`).
 ABLATIONS: Final[dict[str, str]] = {
     "zero": "zero",
     "mean": "mean output",
@@ -105,7 +105,7 @@ DIMENSIONS: Final[dict[str, str]] = {
     "d_vocab": "tokens of the vocabulary",
 }
 
-#: What the numbers are, by the word used in names and docstrings.
+#: The units of numbers, by the word used in names and docstrings.
 UNITS: Final[dict[str, str]] = {
     "nats": "losses (per token), entropies, attention scores before φ: natural logarithms, never bits",
     "logits": "scores of tokens before softmax, nats up to a constant for each position",
@@ -121,7 +121,7 @@ MOST_DRAWS: Final = 1_000_000
 
 @runtime_checkable
 class HasHeads(Protocol):
-    """What says how many heads there are: a model's configuration, an expansion, a reader."""
+    """The interface of whatever has a number of heads: a model's configuration, an expansion, a reader."""
 
     @property
     def n_layers(self) -> int: ...
@@ -150,7 +150,7 @@ def as_head(head: HeadLike, sizes: HasHeads | None = None) -> Head:
 
 
 def head_name(head: Sequence[int]) -> str:
-    """How a head is written: `"1.0"`."""
+    """Return the name of a head: `"1.0"`."""
     return f"{head[0]}.{head[1]}"
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: Bytes of a file of tensors: a larger one is no result of ours.
 _MOST_BYTES = 4_000_000_000
-#: Of the state of a run: the weights and their two moments of a model of 8 billion parameters.
+#: The largest state of a run: the weights and their two moments of a model of 8 billion parameters.
 _MOST_BYTES_OF_A_RUN = 100_000_000_000
 
 
@@ -50,7 +50,7 @@ def replacing_file(path: Path) -> Iterator[Path]:
 
 
 def without_folder(error: BaseException, path: Path) -> str:
-    """What an error says of a file, without its folder: where it lies is nobody's business at a browser."""
+    """Return what an error says of a file, without its folder: where it lies is nobody's business at a browser."""
     return str(error).replace(f"{path.parent}/", "")
 
 
@@ -65,7 +65,7 @@ def write_section(page: Path, name: str, text: str) -> None:
 
 
 def read_section(page: Path, name: str) -> str:
-    """What a Markdown page has between those marks. Raises `ValueError` where the page lacks them."""
+    """Return the part of a Markdown page between those marks. Raises `ValueError` where the page lacks them."""
     return _around_section(page, name)[1].strip()
 
 

@@ -176,7 +176,7 @@ def mean_interval(
 
 
 def as_clusters(clusters: Iterable[Hashable] | None, n: int, of: str = "sequences") -> Int64[np.ndarray, " n"] | None:
-    """Numbers from 0 for the clusters of n units, given as names or numbers; None stays.
+    """Number from 0 the clusters of n units, given as names or numbers; None stays.
 
     Raises `ValueError` for another number of them.
     """
@@ -189,7 +189,7 @@ def as_clusters(clusters: Iterable[Hashable] | None, n: int, of: str = "sequence
     return np.array([numbers[name] for name in names], dtype=np.int64)
 
 
-#: What can be said of a member of a set that keeps a share of something.
+#: The verdicts on a member of a set that keeps a share of something.
 Verdict: TypeAlias = Literal["necessary", "not necessary", "undecided"]
 
 

@@ -46,7 +46,7 @@ MAX_READ = 1 << 20
 #: A file of this size with less than one part in 16 of it on a disk is nothing but holes.
 _LARGE, _PART = 64_000_000, 16
 
-#: How deep lists and dictionaries may lie in each other.
+#: The depth to which lists and dictionaries may lie in each other.
 MAX_DEPTH = 64
 
 #: Whole numbers beyond this are refused: no id, size or count is larger, and no float holds much larger ones.
@@ -128,7 +128,7 @@ class ShortReads:
         return self._file.read(size if size >= 0 else MAX_READ)
 
     def close(self) -> None:
-        """Does nothing: the file is closed by who opened it."""
+        """Do nothing: the file is closed by who opened it."""
 
 
 def _require_size(path: Path, size: int, most: int) -> None:
@@ -238,6 +238,6 @@ def _is_below(real: str, root: str) -> bool:
 
 
 def _hub_cache() -> str:
-    """Where the Hugging Face hub keeps files, to which a snapshot's names are links."""
+    """Return the folder where the Hugging Face hub keeps files, to which a snapshot's names are links."""
     home = os.environ.get("HF_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
     return os.path.realpath(os.path.expanduser(os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub")))

@@ -187,7 +187,7 @@ def _write_stream(stream: Any, path: Path) -> None:
 
 
 def _write_tar(path: Path, mode: str, name: str, folder: Path) -> None:
-    """Owner, times and modes are left out: the same checkpoint gives the same bytes (but for a gzip time)."""
+    """Leave out owner, times and modes: the same checkpoint gives the same bytes (but for a gzip time)."""
     with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]
         for part in _parts(folder):
             member = tarfile.TarInfo(f"{name}/{part.name}")

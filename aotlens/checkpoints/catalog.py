@@ -1,4 +1,4 @@
-"""Which checkpoints there are, and loading one by name.
+"""The listing of checkpoints, and loading one by name.
 
 A name is the name of a checkpoint's folder. They are looked for in the bundled folder, then in
 ``$AOTLENS_HOME/checkpoints`` (``~/.cache/aotlens/checkpoints``), then in folders that the caller gives. Where
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from aotlens.interop.external.checking import Check
     from aotlens.models import AttentionOnlyTransformer, ModelConfig
 
-#: How long a place may say nothing before it counts as gone.
+#: The seconds that a place may stay silent before it counts as gone.
 SECONDS_TO_ANSWER = 5.0
 
 #: The threads that still wait for a place.
@@ -190,8 +190,8 @@ def _infos(place: Path, given: bool = False, vanished: bool = False) -> Iterator
 
 
 def _in_time(place: Path, read: Callable[[], Iterator[Path | CheckpointInfo]]) -> Iterator[CheckpointInfo]:
-    """What `read` gives of `place`, as long as it goes on: a drive that does not answer holds whoever asks it for ever,
-    so it is asked in a thread of its own, and not again before that has come back."""
+    """Yield the checkpoints that `read` gives of `place`, as long as it answers: a drive that does not answer holds
+    whoever asks it for ever, so it is asked in a thread of its own, and not again before that has come back."""
     answers: SimpleQueue[Path | CheckpointInfo | Exception | None] = SimpleQueue()
 
     def ask() -> None:

@@ -1,4 +1,4 @@
-"""What must agree between config.json and model.safetensors, and the message where it doesn't."""
+"""Checks that config.json and model.safetensors agree, and the messages where they do not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from aotlens.models import AttentionOnlyTransformer, ModelConfig
 
-#: What weights may be stored as, and safetensors' names for it.
+#: The data types that weights may be stored as, and safetensors' names for them.
 STORED_DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 
 #: The tensor beside the weights: how often each token occurs in the training text.
@@ -49,7 +49,7 @@ def check_header(
     cfg: ModelConfig,
     info: CheckpointInfo,
 ) -> None:
-    """Names, shapes and dtypes, before any weight is read; `expected` is the model's shapes by name."""
+    """Check names, shapes and dtypes, before any weight is read; `expected` is the model's shapes by name."""
     if info.weights_dtype not in STORED_DTYPES:
         raise CheckpointError(
             f"{path.parent / CONFIG}: weights_dtype: expected one of {', '.join(STORED_DTYPES)}, found "
@@ -107,7 +107,7 @@ def check_same_model(path: Path, header: Header, cfg: ModelConfig) -> None:
 
 
 def check_finite(path: Path, tensors: dict[str, Tensor]) -> None:
-    """No NaN and no infinity: they spread to every figure computed from them."""
+    """Refuse NaN and infinity: they spread to every figure computed from them."""
     import torch
 
     floats = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
@@ -162,12 +162,12 @@ def _small_input(cfg: ModelConfig) -> Tensor:
 
 
 def _same(one: object, other: object) -> bool:
-    """Equal in value and kind of value: bias=1 or bias="no" is not bias=True."""
+    """Return whether both are equal in value and kind of value: bias=1 or bias="no" is not bias=True."""
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
 def _tuples(value: Any) -> Any:
-    """JSON has lists where a configuration has tuples (the mask)."""
+    """Turn lists into tuples: JSON has lists where a configuration has tuples (the mask)."""
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 

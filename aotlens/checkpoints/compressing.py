@@ -32,11 +32,11 @@ class CompressedRun:
 
     folder: Path
     error: float
-    """By how much rounding moved the weights of a tensor, as a share of their root mean square, unless told."""
+    """The rounding error of a tensor's weights, as a share of their root mean square, unless told otherwise."""
     n_snapshots: int
     bytes_before: int
     bytes_after: int
-    """Of the snapshots' files."""
+    """The size of the snapshots' files afterwards."""
 
 
 def compress_run(

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from aotlens.models import ModelConfig
     from aotlens.models.text import TextTokenizer
 
-#: How files end that others keep models in.
+#: The suffixes of the files in which others keep models.
 EXTERNAL_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".pkl")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Imported:
-    """What an import brought in."""
+    """The outcome of an import."""
 
     info: CheckpointInfo
     format: str

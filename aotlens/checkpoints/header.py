@@ -1,4 +1,4 @@
-"""What a safetensors file contains, read from its header alone.
+"""The contents of a safetensors file, read from its header alone.
 
 The header is 8 bytes (its length, little-endian) and JSON: ``{name: {dtype, shape, data_offsets}}``. Reading
 it here costs neither torch nor the weights, so a listing can tell a truncated file, and `load` can compare
@@ -27,7 +27,7 @@ class TensorEntry:
     """One tensor of a file."""
 
     dtype: str
-    """As safetensors names it: F32, BF16, I64, ..."""
+    """The data type as safetensors names it: F32, BF16, I64, ..."""
     shape: tuple[int, ...]
 
 

@@ -1,4 +1,4 @@
-"""What config.json says about a checkpoint: `CheckpointInfo`, its schema, and reading it without torch."""
+"""The metadata in a checkpoint's config.json: `CheckpointInfo`, its schema, and reading it without torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from aotlens.untrusted import check_name, check_plain, shown, strict_json
 #: Raised when a reader of the old schema would misread the new one.
 SCHEMA_VERSION = 1
 
-#: What `corpus` may say; `validation` lists the names of the documents held out.
+#: The keys that `corpus` may have; `validation` lists the names of the documents held out.
 CORPUS_KEYS = ("name", "source", "sha256", "license", "validation")
 
 #: Keys that checkpoints of older versions lack; each is its field's default there.
@@ -35,14 +35,14 @@ _NOT_STORED = ("path", "card", "problem", "note", "n_weights", "lacks")
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointInfo:
-    """What is known of a checkpoint besides its weights.
+    """The metadata of a checkpoint: all that is known of it besides its weights.
 
     The training loop fills in the first group and `save_checkpoint` the second; the third is set when a
     folder is read. Raises CheckpointError for values of the wrong type and for unknown corpus keys.
     """
 
     name: str
-    """What it's called. When a folder is read this is the folder's name, by which `load` finds it."""
+    """The checkpoint's name. When a folder is read this is the folder's name, by which `load` finds it."""
     description: str = ""
     """A sentence or two: what this model is for and what it shows."""
     recipe: dict[str, Any] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class CheckpointInfo:
     seed: int | None = None
     """Seed of the run."""
     device: str = ""
-    """What it was trained on, in words."""
+    """The device on which it was trained, in words."""
     tokens_seen: int = 0
     """Training tokens, or what else its objective counts (`words.counted`)."""
     seconds: float = 0.0
@@ -65,17 +65,17 @@ class CheckpointInfo:
     model: dict[str, Any] = field(default_factory=dict)
     """ModelConfig.to_dict()."""
     weights_dtype: str = ""
-    """How the weights are stored: float32, bfloat16 or float16. They are loaded as float32."""
+    """The data type of the stored weights: float32, bfloat16 or float16. They are loaded as float32."""
     weights_sha256: str = ""
-    """Of model.safetensors."""
+    """The hash of model.safetensors."""
     tokenizer_sha256: str | None = None
-    """Of tokenizer.json; None for a model without a tokenizer."""
+    """The hash of tokenizer.json; None for a model without a tokenizer."""
     start_token: int | None = None
     """Id of the token that every text begins with; None where there is none."""
     image_processor: dict[str, Any] | None = None
     """ImageProcessor.to_dict() of a model of images: its pixels' mean and deviation, its classes; None without one."""
     versions: dict[str, str] = field(default_factory=dict)
-    """Of Python and the packages that wrote it."""
+    """The versions of Python and of the packages that wrote it."""
     schema_version: int = SCHEMA_VERSION
 
     path: Path | None = None
@@ -87,7 +87,7 @@ class CheckpointInfo:
     note: str | None = None
     """Something to tell the user, such as another checkpoint of the same name that this one hides."""
     problem: str | None = None
-    """Why it can't be loaded, for a broken one in a listing."""
+    """The reason why it can't be loaded, for a broken one in a listing."""
     lacks: tuple[str, ...] = ()
     """Keys that its config.json, of an older version, does not have."""
 
@@ -105,12 +105,12 @@ class CheckpointInfo:
 
     @property
     def objective(self) -> str:
-        """What it was trained for, as recipes name it: next_token, masked, classes."""
+        """The objective it was trained for, as recipes name it: next_token, masked, classes."""
         return objective_of(self.recipe, self.model, self.metrics)
 
     @property
     def words(self) -> ObjectiveWords:
-        """How to speak of what it was trained for: tokens or images, and which figure is its loss."""
+        """The vocabulary of the objective it was trained for: tokens or images, and which figure is its loss."""
         return OBJECTIVE_WORDS[self.objective]
 
     @property
@@ -119,7 +119,7 @@ class CheckpointInfo:
         return self.metrics.get(self.words.loss), self.metrics.get(self.words.baseline)
 
     def held_out(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Those of a corpus's documents that were kept from training; none of a corpus that was not its text."""
+        """Return a corpus's documents that were kept from training; none of a corpus that was not its text."""
         held_out = set(self.corpus.get("validation") or ())
         return tuple(name for name in names if name in held_out)
 
@@ -179,7 +179,7 @@ def _figures(line: str, where: str) -> dict[str, Any]:
 
 
 def _stored_types() -> dict[str, tuple[type, ...]]:
-    """What config.json may hold, by field: the type of its annotation; a whole number may stand for a float."""
+    """Return config.json's types by field: the annotation's; a whole number may stand for a float."""
     hints = get_type_hints(CheckpointInfo)
     kinds = {name: get_args(hint) if isinstance(hint, UnionType) else (hint,) for name, hint in hints.items()}
     types = {name: tuple(get_origin(kind) or kind for kind in parts) for name, parts in kinds.items()}
@@ -214,7 +214,7 @@ def _check_types(values: dict[str, Any]) -> None:
 
 
 def _check_names(*names: Any) -> None:
-    """Names are text on one line. Raises CheckpointError."""
+    """Check that names are text on one line. Raises CheckpointError."""
     for name in names:
         if not isinstance(name, str):
             raise CheckpointError(f"expected a name, found {shown(name)}.")
@@ -225,7 +225,7 @@ def _check_names(*names: Any) -> None:
 
 
 def read_info(folder: Path) -> CheckpointInfo:
-    """What `folder` says about itself, with its card; the weights' header is read, the weights are not.
+    """Read the metadata of `folder`, with its card; the weights' header is read, the weights are not.
 
     Raises CheckpointError for a damaged config.json, and for files that are missing or cut short.
     """
@@ -234,7 +234,7 @@ def read_info(folder: Path) -> CheckpointInfo:
 
 
 def read_config(folder: Path) -> CheckpointInfo:
-    """What config.json says. Raises CheckpointError."""
+    """Read the metadata in config.json. Raises CheckpointError."""
     path = locate(folder, CONFIG)
     config = _object(read_text(folder, CONFIG), str(path))
     if config and not OUR_KEYS & config.keys():
@@ -280,7 +280,7 @@ _NESTED = {"attn_mask": list, "alibi_slopes": list, "windows": list, "rotary": d
 
 
 def _check_model(path: Path, model: dict[str, Any], n_tensors: int, n_weights: int) -> None:
-    """Sizes are whole numbers that the weights have room for, so that a listing can show them; `ModelConfig` checks
+    """Check that sizes are whole numbers that the weights have room for, so that a listing can show them; `ModelConfig`
     the rest where the model is loaded."""
     for key, value in model.items():
         is_size = key.startswith(("n_", "d_")) or key in ("image_size", "patch_size")
@@ -297,7 +297,7 @@ def _check_model(path: Path, model: dict[str, Any], n_tensors: int, n_weights: i
 
 
 def to_json(value: Any, **options: Any) -> str:
-    """JSON of `value`; NumPy and torch scalars become numbers. Raises CheckpointError for what JSON lacks."""
+    """Return `value` as JSON; NumPy and torch scalars become numbers. Raises CheckpointError for what JSON lacks."""
 
     def number(item: Any) -> Any:
         if getattr(item, "ndim", None) == 0 and hasattr(item, "item"):

@@ -36,13 +36,13 @@ TOKENIZER = "tokenizer.json"
 METRICS = "metrics.jsonl"
 CARD = "card.md"
 
-#: In the order in which they move into place.
+#: The files of a checkpoint, in the order in which they move into place.
 FILES = (WEIGHTS, TOKENIZER, METRICS, CARD, CONFIG)
 
-#: How archives of checkpoints end.
+#: The suffixes of archives of checkpoints.
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".zip")
 
-#: What no other program's config.json holds.
+#: The keys that no other program's config.json holds.
 OUR_KEYS = {"schema_version", "weights_sha256"}
 
 _INCOMING = ".incoming"
@@ -50,13 +50,13 @@ _COMMIT = ".commit"
 
 
 def locate(folder: Path, name: str) -> Path:
-    """Where file `name` of the checkpoint in `folder` is now (or would be)."""
+    """Return the path at which file `name` of the checkpoint in `folder` is now (or would be)."""
     committed = folder / _COMMIT / name
     return committed if committed.exists() else folder / name
 
 
 def user_folder(kind: str) -> Path:
-    """Where a user's own things of a kind are kept: ``$AOTLENS_HOME/KIND``, by default in ``~/.cache/aotlens``."""
+    """Return the folder of a user's things of a kind: ``$AOTLENS_HOME/KIND``, by default in ``~/.cache/aotlens``."""
     return Path(os.environ.get("AOTLENS_HOME") or "~/.cache/aotlens").expanduser() / kind
 
 
@@ -107,7 +107,7 @@ def is_of_another_program(folder: Path) -> bool:
 
 
 def fingerprint(folder: Path) -> tuple[tuple[str, int, int, int] | None, ...]:
-    """Changes when a save commits or moves a file: tells a damaged file from one replaced while we read."""
+    """Return what changes when a save commits or moves a file: tells a damaged file from one replaced while we read."""
     stamps: list[tuple[str, int, int, int] | None] = []
     for name in FILES:
         path = locate(folder, name)
@@ -156,7 +156,7 @@ def replacing(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Nobody else saves to `folder` meanwhile, or a CheckpointError."""
+    """Hold off all other saves to `folder` meanwhile, or raise CheckpointError."""
     with alone_in(folder) as alone:
         if not alone:
             raise CheckpointError(

@@ -59,7 +59,7 @@ def load_folder(folder: str | Path, device: str | torch.device = "auto") -> Atte
 
 
 def snapshot_info(info: CheckpointInfo, step: int) -> CheckpointInfo:
-    """What is known of a run's snapshot, from that of its checkpoint: figures of the finished model are not its own.
+    """Return a run's snapshot's metadata, from its checkpoint's: figures of the finished model are not its own.
 
     Raises CheckpointError where there is no snapshot of that step.
     """

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: How names of tensors begin that are stored as numbers of steps.
+#: The prefix of the names of tensors that are stored as numbers of steps.
 ROUNDED = "steps from "
 #: Tensors of fewer weights, such as biases, are stored as they are.
 _FEWEST = 4096
@@ -30,8 +30,8 @@ _HEADER = struct.Struct("<fBB")  # step, bytes of a level, dimensions
 def rounded(
     tensors: Mapping[str, Tensor], base: Mapping[str, Tensor], errors: Mapping[str, float]
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """What is stored of tensors, each rounded by its error, by the names of `ROUNDED` and their own; and what is
-    restored from it."""
+    """Return the stored form of tensors, each rounded by its error, by the names of `ROUNDED` and their own; and the
+    tensors restored from it."""
     stored: dict[str, Tensor] = {}
     restored: dict[str, Tensor] = {}
     for name, tensor in tensors.items():

@@ -31,13 +31,13 @@ class Run:
     folder: Path
     """The checkpoint that the run trained, or the folder that holds a folder for each step."""
     steps: tuple[int, ...]
-    """Of which there are weights, in order."""
+    """The steps of which there are weights, in order."""
     is_external: bool = False
     """Whether each step is a folder, or a revision on the Hugging Face hub, that another program wrote."""
     revisions: Mapping[int, str] | None = None
-    """By step, those of `name`, a repository on the hub; None for a folder."""
+    """The revision of each step, of `name`, a repository on the hub; None for a folder."""
     device: str | torch.device = "auto"
-    """Where models are put."""
+    """The device of the models."""
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -50,7 +50,7 @@ class Run:
         return load(self.source(step), self.device)
 
     def source(self, step: int) -> Path | str:
-        """What `aotlens.load` takes for the model of that step. Raises CheckpointError where there is none."""
+        """Return what `aotlens.load` takes for the model of that step. Raises CheckpointError where there is none."""
         if self.revisions is not None:
             if step not in self.revisions:
                 raise CheckpointError(f"{self.name}: expected one of the steps {self.steps}, got {step}.")
@@ -64,7 +64,7 @@ class Run:
         return folders[step]
 
     def tokens(self, step: int) -> int:
-        """How many training tokens the model of that step had seen. Raises CheckpointError where nobody says it."""
+        """Count the training tokens seen by the model of that step. Raises CheckpointError where nobody says it."""
         if self.is_external:
             raise CheckpointError(f"{self.folder}: says no tokens of its steps. Take a step: run[{step}].")
         return about_snapshot(self.folder, step)[0]

@@ -28,9 +28,9 @@ from aotlens.files import contents_hash, read_metadata, read_record, write_recor
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: After this many snapshots one is stored whole.
+#: The number of snapshots after which one is stored whole.
 WHOLE_EVERY = 10
-#: No snapshot is read from more files.
+#: The largest number of files that a snapshot is read from.
 _MOST_FILES = 1000
 _VERSION, _KIND = 1, "snapshot"
 _FILE = re.compile(r"step-(\d{9})\.safetensors", re.ASCII)
@@ -47,16 +47,15 @@ class Snapshot:
     tokens: int
     """Training tokens seen, or what else the run's objective counts."""
     sha256: str
-    """Of the weights."""
+    """The hash of the weights."""
     rounding_error: float
-    """How far rounding has moved the weights of a tensor at most, as a share of their root mean square; 0: they are
-    exact."""
+    """The largest rounding error of a tensor's weights, as a share of their root mean square; 0: they are exact."""
     tensors: Mapping[str, Tensor]
     """The model's state dict, on the CPU."""
 
 
 def snapshots_folder(checkpoint: Path) -> Path:
-    """Where the snapshots of the run that trains `checkpoint` are."""
+    """Return the folder of the snapshots of the run that trains `checkpoint`."""
     return checkpoint.with_name(f"{checkpoint.name}.snapshots")
 
 
@@ -187,7 +186,7 @@ def read_snapshot(checkpoint: Path, step: int) -> Snapshot:
     )
 
 
-#: What damaged differences raise; bytes of another type of numbers are a TypeError of PyTorch's.
+#: The exceptions of damaged differences; bytes of another type of numbers are a TypeError of PyTorch's.
 _UNREADABLE = (
     KeyError, TypeError, ValueError, RuntimeError, MemoryError, struct.error, zlib.error, lzma.LZMAError
 )  # fmt: skip
@@ -248,7 +247,7 @@ def _read(checkpoint: Path, step: int, *, weights: bool = True) -> tuple[dict[st
 
 
 def _length_of_chain(checkpoint: Path, step: int) -> int:
-    """How many files away the whole snapshot is from which that of `step` is restored."""
+    """Count the files from the snapshot of `step` to the whole snapshot that it is restored from, this one included."""
     length, base = 0, _read(checkpoint, step, weights=False)[1]["base"]
     while base is not None:
         length, base = length + 1, _read(checkpoint, base, weights=False)[1]["base"]

@@ -1,4 +1,4 @@
-"""What models are trained for, in words: what a training counts, the unit of its losses, and what they are beside."""
+"""The training objectives in words: what a training counts, the unit of its losses, and their baseline."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveWords:
-    """How the recipes, cards and lists of one objective speak."""
+    """The vocabulary of the recipes, cards and lists of one objective."""
 
     counted: str
-    """What its training counts, in the plural, as recipes spell it: `images = 540_000`."""
+    """The name of the examples that its training counts, in the plural, as recipes spell it: `images = 540_000`."""
     unit: str
-    """Of its losses."""
+    """The unit of its losses."""
     loss: str
     """The figure of a card, by name, that is its loss on held-out data."""
     baseline: str
     """The figure of a card, by name, that it is compared with."""
     sentence: str
-    """With the difference and `below` or `above`."""
+    """The comparison of loss and baseline, with the difference and `below` or `above`."""
     marks: tuple[str, str] = ("", "")
-    """What stands behind loss and baseline in a list of checkpoints, where most are of next tokens."""
+    """The marks behind loss and baseline in a list of checkpoints, where most are of next tokens."""
     accuracy: str = ""
     """The figure of a card, by name, that is its share of right answers; empty where there is none."""
 
 
-#: By `objective` of a recipe.
+#: The words of each `objective` of a recipe.
 OBJECTIVE_WORDS: dict[str, ObjectiveWords] = {
     "next_token": ObjectiveWords(
         counted="tokens",

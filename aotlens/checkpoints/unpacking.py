@@ -28,10 +28,10 @@ MOST_SPARE_BYTES = 64_000_000
 #: The most entries of an archive; a checkpoint has five.
 MOST_ENTRIES = 1_000
 
-#: What an xz stream may ask for its dictionary; `xz -9` takes 65 MB.
+#: The largest dictionary, in bytes, that an xz stream may ask for; `xz -9` takes 65 MB.
 _MOST_XZ_BYTES = 128_000_000
 
-#: What the readers of archives raise for damaged ones.
+#: The exceptions that the readers of archives raise for damaged ones.
 DAMAGED = (
     tarfile.TarError,
     zipfile.BadZipFile,
@@ -149,7 +149,7 @@ class _Gzip:
 
 
 class _Stream:
-    """What a packed file unpacks to, from front to back; at most `most` bytes of it."""
+    """The unpacked contents of a packed file, from front to back; at most `most` bytes of it."""
 
     def __init__(self, file: BinaryIO, most: int, unpacker: Any) -> None:
         self._file, self._most, self._left, self._unpacker = file, most, most, unpacker

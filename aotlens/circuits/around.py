@@ -1,4 +1,4 @@
-"""What one head reads of earlier heads and later ones read of it, in every mode together."""
+"""The composition of one head with the earlier heads that it reads and the later ones that read it, in every mode."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from aotlens.results import Result
 if TYPE_CHECKING:
     import pandas as pd
 
-#: How a later head reads an earlier one.
+#: The modes in which a later head reads an earlier one.
 MODES = {"q": "queries (q)", "k": "keys (k)", "qk": "queries and keys (q = k)", "v": "values (v)"}
 
 
@@ -41,9 +41,9 @@ class HeadComposition(Result):
     above_null: Bool[np.ndarray, " pair"]
     """Whether z against flipped signs is `EDGE_Z` or more: `Composition.edges`."""
     z: Float64[np.ndarray, " pair"]
-    """Against flipped signs: `Composition.z_signs`."""
+    """The z score against flipped signs: `Composition.z_signs`."""
     z_rotated: Float64[np.ndarray, " pair"]
-    """Against random rotations: `Composition.z`."""
+    """The z score against random rotations: `Composition.z`."""
     norms: Float64[np.ndarray, " pair"]
     random_mean: Float64[np.ndarray, " pair"]
     random_std: Float64[np.ndarray, " pair"]
@@ -56,7 +56,7 @@ class HeadComposition(Result):
         return f"{n} of {len(self.values)} pairs of head {layer}.{head} have z ≥ {EDGE_Z:g} against flipped signs"
 
     def strongest(self, z: float = 0.0) -> Int64[np.ndarray, " pair"]:
-        """Places of the pairs above their null with at least this z, the highest score first."""
+        """List the places of the pairs above their null with at least this z, the highest score first."""
         return np.flatnonzero(self.above_null & (np.nan_to_num(self.z, nan=-np.inf) >= z))
 
     def to_frame(self) -> pd.DataFrame:

@@ -13,7 +13,7 @@ MERGE_BYTES = 120
 
 @dataclass(kw_only=True, eq=False)
 class Best:
-    """For each group the `k` candidates with the largest values; equal ones in the order of their keys.
+    """The `k` candidates with the largest values of each group; equal ones in the order of their keys.
 
     Kept flat, group after group, best first. `ordered_keys` promises that of one group's candidates those with
     smaller keys come first, in one merge and from merge to merge, and saves a sort.

@@ -1,4 +1,4 @@
-"""How far a float32 product can be from the float64 one: the bound that makes the streaming searches exact.
+"""The rounding error of a float32 product against the float64 one: the bound that makes the streaming searches exact.
 
 **Claim.** Let a and b be a row and a column of the factors, n their length, s their dot product as `dot_products`
 computes it in float64, and p what a float32 matrix product gives for them after both were multiplied by powers of two
@@ -27,7 +27,7 @@ import torch
 
 #: Float32's unit roundoff, half the distance from 1 to the next number.
 UNIT = 2.0**-24
-#: What flushing to zero can cost a term, in the scaled units.
+#: The most that flushing to zero can cost a term, in the scaled units.
 UNDERFLOW = 2.0**-92
 #: Roundings besides the product's own; see the proof.
 SPARE_UNITS = 16

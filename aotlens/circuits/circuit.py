@@ -19,7 +19,7 @@ from aotlens.models.weights import double
 
 Kind = Literal["qk", "ov"]
 
-#: What rows and columns of each kind of circuit do.
+#: The roles of rows and columns in each kind of circuit.
 ROLES: dict[Kind, tuple[str, str]] = {"qk": ("destination", "source"), "ov": ("source", "output")}
 
 
@@ -63,7 +63,7 @@ class Circuit(FactoredMatrix):
 
     @property
     def relative(self) -> str:
-        """Why entries are not the model's own terms, one sentence a reason; empty where they are."""
+        """The reasons why entries are not the model's own terms, one sentence a reason; empty where they are."""
         return " ".join(self.reasons)
 
     @property
@@ -91,7 +91,7 @@ class Circuit(FactoredMatrix):
         return {"residual stream": "residual-stream units"}.get(self.unit, self.unit)
 
     def role(self, side: Literal["left", "right"]) -> str:
-        """What a row (left) or a column (right) is: `destination token`, `output token, through 1.2`."""
+        """Name the role of a row (left) or a column (right): `destination token`, `output token, through 1.2`."""
         chosen = self.left if side == "left" else self.right
         role = ROLES[self.kind][0 if side == "left" else 1]
         if chosen.index == "direction":
@@ -138,7 +138,7 @@ class Circuit(FactoredMatrix):
         )
 
     def labels(self, side: Literal["left", "right"]) -> tuple[str, ...]:
-        """What each row (left) or column (right) is: tokens as their strings, other things as `position 3`."""
+        """Label each row (left) or column (right): tokens as their strings, other things as `position 3`."""
         chosen, n = (self.left, self.ldim) if side == "left" else (self.right, self.rdim)
         return labels(chosen, chosen.ids_of(range(n)), self.tokenizer)
 

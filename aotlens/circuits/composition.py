@@ -1,4 +1,4 @@
-"""How much a later head reads of what an earlier one writes, beside the same two heads randomly rotated.
+"""The composition of heads: how much a later one reads of an earlier one's writes, beside the two randomly rotated.
 
 With W_OV = W_V W_O and W_QK = W_Q W_Kᵀ (rows; see `aotlens.conventions`), the composition of an earlier head e and a
 later head l is (Elhage et al. 2021, "Analyzing a two-layer model"; there W is the transpose)
@@ -119,7 +119,7 @@ class Composition(Result):
     n_random: int
     """The rotations drawn for `p_above` and `p_below`, which all pairs share; 0 for none."""
     n_positions: int | None = None
-    """Of the text that the earlier heads wrote on; None where their weights stand for them."""
+    """The number of positions of the text that the earlier heads wrote on; None where their weights stand for them."""
 
     @property
     def headline(self) -> str:
@@ -338,13 +338,13 @@ def _checked_mode(model: AttentionOnlyTransformer, mode: str) -> Mode:
 
 
 def _is_pair(n_layers: int, n_heads: int) -> np.ndarray:
-    """Where the earlier layer is before the later one, `[layer, head, layer, head]`."""
+    """Return whether the earlier layer is before the later one, `[layer, head, layer, head]`."""
     layers = np.arange(n_layers)
     return np.broadcast_to((layers[:, None] < layers)[:, None, :, None], (n_layers, n_heads) * 2)
 
 
 def _tail_counts(measured: Sequence[HeadPairs], width: int, n: int, seed: int) -> list[Tensor]:
-    """How many of `n` rotations reach each pair's norm², and how many stay at or below it.
+    """Count the rotations, of `n`, that reach each pair's norm², and those that stay at or below it.
 
     `[2, layer, head, layer, head]` for each of `measured`. A rotation that comes within `TIED` of it counts in both.
     """

@@ -1,4 +1,4 @@
-"""How often a head, or several together, raise the very token that they read above every other.
+"""The copying rate: how often a head, or several together, raise the token that they read above every other.
 
 Of the OV circuit tokens × logits, `W_E W_V W_O W_U` with norms folded in, row t says what attending to token t adds to
 each logit. A token counts as copied if its own logit is the row's maximum. An eigenvalue copying score (`spectrum`)
@@ -39,11 +39,11 @@ class CopyingRate(Result):
     """Tokens whose own logit is among the five largest of their row."""
     n_tokens: int
     ranks: Int64[np.ndarray, " token"]
-    """How many logits of a token's row are before its own: 0 is the largest. Equal ones come in order of ids."""
+    """The number of logits of a token's row before its own: 0 is the largest. Equal ones come in order of ids."""
     exact: bool
     """Whether the circuit's entries are terms of the model's own logits."""
     relative: str
-    """Why not, in sentences. A row's order is exact all the same where its scale is the only thing missing."""
+    """The reasons if they are not. A row's order is exact all the same where its scale is the only thing missing."""
 
     @property
     def headline(self) -> str:
@@ -91,7 +91,7 @@ def copying_rate(model: AttentionOnlyTransformer, heads: HeadLike | Iterable[Hea
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CopyingScores(Result):
-    """How much each head promotes the very token that it attends to, by its eigenvalues and by counting."""
+    """The copying scores of all heads, for the very tokens that they attend to, by eigenvalues and by counting."""
 
     heads: tuple[Head, ...]
     n_tokens: int

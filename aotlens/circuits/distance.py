@@ -1,4 +1,4 @@
-"""What a QK circuit is where positions rotate queries and keys: one matrix for each distance δ = destination − source.
+"""The QK circuit where positions rotate queries and keys: one matrix for each distance δ = destination − source.
 
     score(δ) = s · left W_Q R_δ (right W_K)ᵀ = Σ_f (a_f cos θ_f δ + b_f sin θ_f δ) + c        (`aotlens.conventions`)
 
@@ -96,5 +96,5 @@ def checked_distance(cfg: ModelConfig, distance: object, *, biases: bool = True)
 
 
 def alibi_bias(cfg: ModelConfig, head: int, distance: int) -> float:
-    """What ALiBi adds to every score of a head at a distance, in nats."""
+    """Return the bias that ALiBi adds to every score of a head at a distance, in nats."""
     return -alibi_slopes(cfg)[head] * distance

@@ -33,14 +33,14 @@ class ExtremeEntries(Result):
     kind: Kind
     unit: str
     n_largest: int
-    """How many of the entries are the largest; the rest are the smallest."""
+    """The number of entries that are the largest; the rest are the smallest."""
     rows: Lines
     columns: Lines
     values: Float64[np.ndarray, " entry"]
     above_row: Float64[np.ndarray, " entry"]
     """QK: entry − log-mean-exp of its row, in nats. OV: entry − mean of its row."""
     row_statistics: RowStatistics | None
-    """Of the one row, where the entries are of one row."""
+    """The statistics of the one row, where the entries are of one row."""
 
     @property
     def headline(self) -> str:
@@ -58,7 +58,7 @@ class ExtremeEntries(Result):
         return int(self.columns.ids[0])
 
     def by_size(self) -> Int64[np.ndarray, " distinct"]:
-        """Places of all distinct entries in the lists above, the largest in magnitude first."""
+        """Sort the places of all distinct entries in the lists above, the largest in magnitude first."""
         order = np.argsort(-np.abs(self.values), kind="stable")
         pairs = np.stack([self.rows.places[order], self.columns.places[order]])
         _, first = np.unique(pairs, axis=1, return_index=True)
@@ -151,7 +151,7 @@ class StrongestRows(NamedTuple):
 
 
 def strongest_rows(circuit: Circuit, among: Int64[Tensor, " candidate"], *, n: int = 8, k: int = 3) -> StrongestRows:
-    """Of the rows `among` a circuit's, the `n` whose largest entry is furthest above its row's level.
+    """Find, of the rows `among` a circuit's, the `n` whose largest entry is furthest above its row's level.
 
     A QK row says what one destination looks for, an OV row what one source makes likelier; a softmax sees a QK row up
     to a constant, so rows are compared above their own levels (`above_row_level`). Over all rows of a vocabulary,

@@ -137,7 +137,7 @@ def _kept(item: Any, size: int) -> Any:
 
 
 def _single(matrix: Tensor) -> Tensor:
-    """In float32 at least, which linear algebra needs."""
+    """Return the matrix in float32 at least, which linear algebra needs."""
     return matrix.float() if matrix.dtype in (torch.bfloat16, torch.float16) else matrix
 
 

@@ -38,7 +38,7 @@ class Factors:
     error: float
     sign: int
     chunk_bytes: int
-    """Of float64 numbers at once; there are three such arrays at most."""
+    """The bytes of float64 numbers held at once; there are three such arrays at most."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -50,13 +50,13 @@ class Factors:
 
     @property
     def copied_bytes(self) -> int:
-        """What this holds, and works with, beyond the circuit's own factors (at most: views count as copies)."""
+        """The bytes held here, and worked with, beyond the circuit's own factors (at most: views count as copies)."""
         kept = {t.data_ptr(): t for t in (self.rows, self.columns, self.rows32, self.columns32)}
         vectors = (self.row_scales, self.row_norms, self.column_norms, self.floors)
         return sum(t.nbytes for t in (*kept.values(), *vectors)) + 3 * self.chunk_bytes
 
     def entries(self, i: Tensor, j: Tensor) -> Tensor:
-        """Entries, float64, times the sign: larger is always better."""
+        """Return entries, float64, times the sign: larger is always better."""
         entries = dot_products(self.rows, self.columns, i, j, chunk_bytes=self.chunk_bytes)
         return entries if self.sign > 0 else entries.neg_().add_(0.0)
 
@@ -140,7 +140,7 @@ def prepare(circuit: FactoredMatrix, max_bytes: int, *, largest: bool = True, by
 
 
 def _as_rows(factor: Tensor, device: torch.device) -> Tensor:
-    """Contiguous, in float32 or float64."""
+    """Return the factor's rows, contiguous, in float32 or float64."""
     dtype = torch.float64 if factor.dtype == torch.float64 else torch.float32
     if factor.device != device:
         factor = factor.cpu()  # before a cast to float64, which not every device knows

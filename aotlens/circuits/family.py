@@ -30,7 +30,7 @@ class EntriesAtDistances(Result):
     """The largest entries of a family of circuits over (destination, source, distance)."""
 
     circuit: str
-    """Which circuit, in a line."""
+    """The name of the circuit, in a line."""
     unit: str
     exact: bool
     """Whether an entry is a term of the model's own scores on any input; `relative` says why not."""
@@ -178,13 +178,13 @@ class DistanceProfile(Result):
     b: Float64[np.ndarray, " pair"]
     """Their sign is that of R_δ with δ = destination − source (`aotlens.conventions`)."""
     c: float
-    """What coordinates that are not rotated add."""
+    """The contribution of the coordinates that are not rotated."""
     bias: Float64[np.ndarray, " distance"]
-    """What ALiBi adds; zeros for rotary positions."""
+    """The bias of ALiBi; zeros for rotary positions."""
 
     @property
     def by_frequency(self) -> Float64[np.ndarray, "pair distance"]:
-        """What each frequency adds at each distance."""
+        """The contribution of each frequency at each distance."""
         angles = self.theta[:, None] * self.distances
         return self.a[:, None] * np.cos(angles) + self.b[:, None] * np.sin(angles)
 

@@ -24,7 +24,7 @@ class HeadPairs:
     """Singular values of the matrix that a head, as the earlier one, writes with for a later layer: W_OV, the same for
     all of them, or on a text Σ^½ W_O, and 0 where the layer is not later."""
     later: Float64[Tensor, "layer head singular"]
-    """Those of the matrix that a head, as the later one, reads with."""
+    """The singular values of the matrix that a head, as the later one, reads with."""
 
     writes: Float64[Tensor, "layer head d_head d_model"]
     moments: Float64[Tensor, "layer head later d_head d_head"]
@@ -83,7 +83,7 @@ def _at_distance(cfg: ModelConfig, S: Tensor, mode: Mode, distance: int | None) 
 
 
 def _singular_values(left: Tensor, right: Tensor) -> Tensor:
-    """Those of every left rightᵀ, falling: min(d_model, d_head) of them, from the small side."""
+    """Return the singular values of every left rightᵀ, falling: min(d_model, d_head) of them, from the small side."""
     triangles = [torch.linalg.qr(factor, mode="r").R for factor in (left, right)]
     return torch.linalg.svdvals(triangles[0] @ triangles[1].mT)
 

@@ -22,13 +22,13 @@ class CircuitTable(Result):
     """Entries of one circuit, in the order asked for."""
 
     circuit: str
-    """Which circuit, in a line."""
+    """The name of the circuit, in a line."""
     unit: str
     exact: bool
     """Whether an entry is a term of the model's own scores or logits, on any input; `relative` says why not."""
     relative: str
     rows: Int64[np.ndarray, " entry"]
-    """What each row is: a token id, a position, a direction or a class."""
+    """The identity of each row: a token id, a position, a direction or a class."""
     columns: Int64[np.ndarray, " entry"]
     row_labels: tuple[str, ...]
     column_labels: tuple[str, ...]
@@ -56,13 +56,13 @@ class Lines(Result):
     """Some rows, or some columns, of a circuit."""
 
     role: str
-    """What each of them is: `destination token`, `source position`, `output token, through 1.2`."""
+    """The role of each of them: `destination token`, `source position`, `output token, through 1.2`."""
     of: str
     """`token`, `position`, `bias`, `direction` or `class`."""
     n: int
-    """How many rows (or columns) the circuit has."""
+    """The number of rows (or columns) of the circuit."""
     places: Int64[np.ndarray, " line"]
-    """Where they stand among the circuit's rows (or columns)."""
+    """The indices of the lines among the circuit's rows (or columns)."""
     ids: Int64[np.ndarray, " line"]
     """Token ids, positions, directions or classes: the places, unless the circuit is a part of another."""
     labels: tuple[str, ...]
@@ -87,7 +87,7 @@ def labels(side: Side, ids: Sequence[int], tokenizer: Any) -> tuple[str, ...]:
 
 
 def place_of(side: Side, which: int | str, n: int, tokenizer: Any) -> int:
-    """Where the row or column of a token, a position, a direction or a class stands; `ValueError` if nowhere."""
+    """Return the index of a token's, position's, direction's or class's row or column; `ValueError` if it has none."""
     number = which
     if isinstance(which, str):
         if side.index != "token" or tokenizer is None:

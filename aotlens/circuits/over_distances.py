@@ -36,7 +36,8 @@ from aotlens.models.weights import double
 TILE = (512, 2048)
 #: A block of distances spans fewer than this.
 BLOCK = 8
-#: With fewer pairs of a tile left, all their distances are computed; with more, blocks of distances are bounded first.
+#: The share of a tile's pairs below which all their distances are computed; with more, blocks of distances are bounded
+#: first.
 FEW = 0.02
 #: Means are bounded by themselves where that takes the mean bound below this share of the other.
 WORTH = 0.75
@@ -51,7 +52,7 @@ class BestScores(NamedTuple):
     rows: Int64[Tensor, " k"]
     columns: Int64[Tensor, " k"]
     places: Int64[Tensor, " k"]
-    """Which of the distances."""
+    """The index of each score's distance."""
     share_of_pairs: float
     """Share of pairs whose bound over all distances reached the best so far."""
     share_computed: float
@@ -116,7 +117,7 @@ class _Parts(NamedTuple):
 
     rows: tuple[Tensor, Tensor]
     norms: tuple[Tensor, Tensor]
-    """Of each pair of coordinates, and the coordinates that are not rotated."""
+    """The norms of each pair of coordinates, and of the coordinates that are not rotated."""
     tops: tuple[Tensor, Tensor] | None
     """The largest of each row's curve, and of each column's, over all distances and over each block."""
 
@@ -159,7 +160,7 @@ class _Search:
             (rows.norm(dim=1).square() + top).sqrt()
             for rows, top in zip((self.q_parts, self.k_parts), tops, strict=True)
         ]
-        # Of the widest product, and of two of them that are added.
+        # The bound of the widest product, and of two of them that are added.
         self.error = 3 * coefficient(queries.shape[1] + 2, input_unit(device))
         self.cut = -math.inf
         self.n_pairs = self.n_computed = 0
@@ -269,7 +270,7 @@ class _Search:
 
 
 def _blocks(distances: Sequence[int]) -> list[Tensor]:
-    """Places of rising distances, in runs that span less than `BLOCK`."""
+    """Split the places of rising distances into runs that span less than `BLOCK`."""
     blocks: list[list[int]] = []
     for place, distance in enumerate(distances):
         if blocks and distance - distances[blocks[-1][0]] < BLOCK:

@@ -41,9 +41,9 @@ class Overview(Result):
     n_rows: int
     n_columns: int
     unit: str = ""
-    """Of a circuit's entries."""
+    """The unit of a circuit's entries."""
     first_rows: Lines | None = None
-    """Of a circuit, the first row of each row block."""
+    """The first row of each row block of a circuit."""
     first_columns: Lines | None = None
 
     @property
@@ -80,7 +80,7 @@ class Overview(Result):
 def block_overview(
     circuit: FactoredMatrix, n_blocks: int = 256, statistic: str = "extreme", *, max_bytes: int = 128 * 10**6
 ) -> Overview:
-    """At most `n_blocks` × `n_blocks` numbers that stand for all of A @ B, which is never formed.
+    """Reduce A @ B, which is never formed, to at most `n_blocks` × `n_blocks` numbers that stand for all of it.
 
     `"extreme"` keeps, of each block, the entry largest in magnitude: a single large entry among millions stays
     visible, where a mean would fade it. `"mean"` is mean(A's rows) · mean(B's columns), a product of the factors alone.

@@ -130,7 +130,7 @@ class _RowSearch:
         columns[~zero] = best.key.view(-1, self.k).cpu()
 
     def _maxima(self, rows: slice) -> None:
-        """Step 1."""
+        """Do step 1."""
         sizes, left = self.sizes, self.factors.rows32[rows]
         right = self.factors.columns32
         for c in range(0, len(right), sizes.tile_columns):
@@ -141,7 +141,7 @@ class _RowSearch:
                 self.panel_maxima[b : b + maxima.shape[1], r : r + len(maxima)] = maxima.T
 
     def _reached(self, rows: slice) -> Tensor:
-        """Step 2: ℓ of every row, float32."""
+        """Do step 2: return ℓ of every row, float32."""
         n = rows.stop - rows.start
         errors, floors = self._errors(rows)
         groups = self._empty(len(self.group_norms), n)
@@ -158,7 +158,7 @@ class _RowSearch:
         return (self.factors.error * self.factors.row_norms[rows]).float(), self.factors.floors[rows].float()
 
     def _candidates(self, rows: slice, reached: Tensor, best: Best) -> None:
-        """Steps 3 and 4."""
+        """Do steps 3 and 4."""
         sizes, left, right = self.sizes, self.factors.rows32[rows], self.factors.columns32
         errors, floors = self._errors(rows)
         pending: list[tuple[Tensor, Tensor]] = []

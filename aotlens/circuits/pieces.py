@@ -57,7 +57,7 @@ class CircuitBlock(Result):
     """One block of a circuit's overview: its entries by size, and a map of it."""
 
     block: tuple[int, int]
-    """Which row block and column block."""
+    """The indices of the row block and the column block."""
     first: bool
     """Whether none was asked for: then it is the block of the largest entry."""
     around: bool
@@ -162,7 +162,7 @@ def _map(circuit: Circuit, rows: Sequence[int], columns: Sequence[int]) -> Circu
 
 
 def _largest_of(circuit: Circuit, given: Sequence[int], n: int, of: Literal["rows", "columns"]) -> list[int]:
-    """Where the given lines have their largest entries in size, a few of each."""
+    """Find the places of the given lines' largest entries in size, a few of each."""
     each = max(1, -(-n // len(given)))
     places: list[int] = []
     for line in given:

@@ -42,7 +42,7 @@ def strip_rows(factors: Factors, k: int, left_bytes: int) -> int:
 
 
 def best_per_row(factors: Factors, k: int, strip: int) -> tuple[Tensor, Tensor]:
-    """As `per_row.best_per_row`, by strips of `strip` rows."""
+    """Find the best of each row as `per_row.best_per_row` does, by strips of `strip` rows."""
     n_rows, n_columns = factors.shape
     values = torch.empty(n_rows, k, dtype=torch.float64)
     indices = torch.empty(n_rows, k, dtype=torch.int64)

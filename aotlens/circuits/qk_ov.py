@@ -221,7 +221,7 @@ def _output(model: AttentionOnlyTransformer, head: Head, right: str | Head) -> t
 
 
 def _tied_because(model: AttentionOnlyTransformer, layer: int, left: ReadSpec, right: str | Head) -> str:
-    """Why the circuit is similar to a positive semidefinite matrix whatever the weights, or nothing."""
+    """Return why the circuit is similar to a positive semidefinite matrix whatever the weights, or nothing."""
     cfg = model.cfg
     if not cfg.tied_output or cfg.step_size <= 0:
         return ""

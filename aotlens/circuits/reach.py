@@ -1,4 +1,4 @@
-"""What a rotary head's scores depend on: the distance, the tokens, or both together; by factors of d_head numbers.
+"""The dependence of a rotary head's scores on distance, tokens, or both together; by factors of d_head numbers.
 
 With destination u ~ p, source v ~ p (unigram shares) and distance δ ~ w(δ) ∝ n_ctx − δ independent, q = u's query, k =
 v's key, means q̄, k̄, covariances Σ_Q, Σ_K and R̄ = Σ w(δ) R_δ, the score q R_δ kᵀ has the analysis of variance
@@ -38,12 +38,12 @@ _AT_ONCE = 256
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Reach(Result):
-    """What the scores of one head vary with, and how sharply they single out the token before."""
+    """The variance of one head's scores by its sources, and how sharply they single out the token before."""
 
     head: Head
     exact: bool
     relative: str
-    """Why token circuits of this head are not the model's own scores; empty where they are."""
+    """The reasons why token circuits of this head are not the model's own scores; empty where they are."""
     variances: tuple[float, ...]
     """nats², in the order of `terms`."""
     terms: tuple[str, ...] = ("δ", "v", "uv", "uδ", "vδ", "uvδ")

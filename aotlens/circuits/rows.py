@@ -1,4 +1,4 @@
-"""What every row of a factored matrix is like as a whole, streamed: its level and spread, the rank of its diagonal."""
+"""Statistics of every row of a factored matrix as a whole, streamed: its level and spread, the rank of its diagonal."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RowStatistics(Result):
-    """Of every row, on the CPU, in the matrix's unit (nats or logits)."""
+    """Statistics of every row, on the CPU, in the matrix's unit (nats or logits)."""
 
     mean: Float64[Tensor, " row"]
     log_mean_exp: Float64[Tensor, " row"]
     """The level that softmax compares entries with: log of the mean of exp(entry)."""
     std: Float64[Tensor, " row"]
-    """Of the population: divided by the number of columns (or by the sum of weights, which is 1)."""
+    """The population's standard deviation: divided by the number of columns (or by the sum of weights, which is 1)."""
 
     def to_frame(self) -> pd.DataFrame:
         """One line a row: mean, log_mean_exp, std."""
@@ -103,7 +103,7 @@ def row_statistics(
 def above_row_level(
     circuit: Circuit, rows: Int64[Tensor, " n"], values: Float64[Tensor, " n"]
 ) -> Float64[Tensor, " n"]:
-    """Entries relative to what their rows have on average, which is all that a softmax over columns sees.
+    """Return entries relative to what their rows have on average, which is all that a softmax over columns sees.
 
     `values[i]` is an entry of row `rows[i]`. QK (nats): less the row's log-mean-exp, so that scores of different
     destinations can be compared. OV (logits): less the row's mean. Cost as `row_statistics`, of the distinct rows.
@@ -143,7 +143,7 @@ def _log_mean_exp(a: Tensor, right: Tensor, w: Tensor, columns: int, buffer: Ten
 
 @torch.no_grad()
 def diagonal_rank(circuit: FactoredMatrix, *, max_bytes: int = MAX_BYTES) -> Int64[Tensor, " row"]:
-    """How many entries of row i come before entry (i, i): 0 where the diagonal is the row's maximum.
+    """Count the entries of row i that come before entry (i, i): 0 where the diagonal is the row's maximum.
 
     Of a copying head, tokens whose own logit is the largest have rank 0. Equal entries come in order of columns, as in
     `top_per_row`: rank_i < k exactly if (i, i) is among row i's k best. Exact in the same way: entries within the
@@ -174,7 +174,7 @@ def diagonal_rank(circuit: FactoredMatrix, *, max_bytes: int = MAX_BYTES) -> Int
 
 
 def _before(factors: Factors, tiles: Tiles, diagonal: Tensor, rows: slice, columns: slice, norm: float) -> Tensor:
-    """How many entries of one tile come before their row's diagonal."""
+    """Count the entries of one tile that come before their row's diagonal."""
     product = tiles.product(factors.rows32[rows], factors.columns32[columns])
     here = torch.arange(rows.start, rows.start + len(product), device=product.device)
     centre = factors.scaled(diagonal[rows], here)

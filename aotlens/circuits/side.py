@@ -1,4 +1,4 @@
-"""What the rows or columns of a circuit stand for."""
+"""The meaning of a circuit's rows or columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SideName = Literal["tokens", "positions", "bias", "residual", "prompt", "head", 
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """What the rows (or columns) of a circuit stand for.
+    """The meaning of a circuit's rows (or columns).
 
     `name` is what was asked for. `index` says what row i is: `"token"` i of the vocabulary, `"position"` i, the one
     `"bias"`, `"direction"` i of the residual stream, or `"class"` i of a classifier. `through` names the other head
@@ -29,7 +29,7 @@ class Side:
     ids: tuple[int, ...] | None = None
 
     def ids_of(self, places: Sequence[int]) -> list[int]:
-        """What stands at these places: token ids, positions, directions or classes."""
+        """Return the token ids, positions, directions or classes at these places."""
         return list(places) if self.ids is None else [self.ids[place] for place in places]
 
     def __str__(self) -> str:

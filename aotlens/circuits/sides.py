@@ -1,4 +1,4 @@
-"""What a head reads: rows of the residual stream, as its queries, keys or values see them.
+"""The input of a head: rows of the residual stream, as its queries, keys or values see them.
 
 A head of layer l reads norm(stream) = centre(stream) / scale · w + b (nothing of this without a norm; an RMS norm has
 no centring and no b) through W_Q, W_K or W_V. Centring and gain are linear and belong to every row that something
@@ -106,7 +106,7 @@ def _tokens(model: AttentionOnlyTransformer, layer: int, norm: FoldedNorm) -> tu
 
 
 def _of_mlps(model: AttentionOnlyTransformer, layer: int, side: str) -> list[str]:
-    """What a circuit leaves out of a side that the MLPs before `layer` have read; nothing where there are none."""
+    """List what a circuit leaves out of a side that the MLPs before `layer` have read; nothing where there are none."""
     if model.cfg.attn_only or layer == 0:
         return []
     return [f"{side}: an MLP stands before layer {layer} and has read them too; what it adds is left out."]
@@ -194,7 +194,7 @@ def _through(
 
 
 def output_norm_reasons(model: AttentionOnlyTransformer, head: Head) -> list[str]:
-    """What is relative about a head whose layer's output is normalised before it is added."""
+    """List the caveats of a head whose layer's output is normalised before it is added."""
     name = f"{head[0]}.{head[1]}"
     why = f"{name}: what its layer writes is divided by its scale, which all of its heads decide; here by 1."
     return [why] if model.cfg.norms_output else []

@@ -53,7 +53,7 @@ class Heads(NamedTuple):
 
     @classmethod
     def of(cls, Y: Float64[Tensor, "*heads k D"], K: Float64[Tensor, "*heads k k"]) -> Heads:
-        """Those of every head, in one dimension."""
+        """Return the factors of every head, with the heads in one dimension."""
         return cls(Y.flatten(0, -3), (K @ Y).flatten(0, -3))
 
     def rows(self, start: int) -> Float64[Tensor, "head rows D"]:

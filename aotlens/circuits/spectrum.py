@@ -1,4 +1,4 @@
-"""What a circuit copies, and what it does most: eigenvalues and singular pairs through its small side.
+"""The copying of a circuit, and its strongest actions: eigenvalues and singular pairs through its small side.
 
 For M = A B with A `[rows, inner]` and B `[inner, columns]`, the eigenvalues of M other than 0 are those of B A
 `[inner, inner]`; with A = Q R and Bᵀ = P S, the singular vectors of M are those of R Sᵀ, turned by Q and P. Both in
@@ -52,7 +52,7 @@ class Spectrum(Result):
     by_construction: bool
     """The score is 1 whatever the weights, and says nothing about what this head has learned."""
     why: str
-    """Why the score is 1 by construction, or why there is none; empty otherwise."""
+    """The reason why the score is 1 by construction, or why there is none; empty otherwise."""
     singular_values: Float64[np.ndarray, " rank"]
     """All min(rows, inner, columns) of them, falling, in the circuit's unit."""
     left_vectors: Float64[np.ndarray, "row vector"]
@@ -68,7 +68,7 @@ class Spectrum(Result):
     """`qk` or `ov`; empty for a matrix that is no circuit."""
     unit: str = ""
     rows: Lines | None = None
-    """Those at the ends of the left vectors, by name; None for a matrix that is no circuit."""
+    """The rows at the ends of the left vectors, by name; None for a matrix that is no circuit."""
     columns: Lines | None = None
 
     @property
@@ -196,7 +196,7 @@ def _places(ends: Ends) -> list[int]:
 
 
 def _ends(vectors: np.ndarray, k: int) -> Ends:
-    """Stable sorts: equal entries in the order of their ids."""
+    """Find the ends of vectors by stable sorts: equal entries in the order of their ids."""
     falling = np.argsort(-vectors, axis=0, kind="stable")[:k].T
     rising = np.argsort(vectors, axis=0, kind="stable")[:k].T
     columns = np.arange(vectors.shape[1])[:, None]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 #: A tile's rows and columns on a CPU: its product, 1 MB, stays in a core's own cache, whatever the others do.
 CPU_TILE = (256, 1024)
-#: Where Python does more for each tile than a few calls, and reads the product once: 4 MB.
+#: The tile where Python does more for each tile than a few calls, and reads the product once: 4 MB.
 LARGE_CPU_TILE = (512, 2048)
 CUDA_TILE = (4096, 8192)
 
@@ -79,7 +79,7 @@ LEAST_ENTRIES = 2**24
 
 
 def n_workers(device: torch.device, n_entries: int) -> int:
-    """As many as PyTorch would take threads, for a search over `n_entries` on a CPU; 1 elsewhere or for a small one."""
+    """Return PyTorch's number of threads, for a search over `n_entries` on a CPU; 1 elsewhere or for a small one."""
     return torch.get_num_threads() if device.type == "cpu" and n_entries >= LEAST_ENTRIES else 1
 
 

@@ -20,7 +20,7 @@ MAX_BYTES = 512 * 10**6
 
 
 class TopPerLine(NamedTuple):
-    """For every row (or column) its best entries, best first, on the CPU."""
+    """The best entries of every row (or column), best first, on the CPU."""
 
     values: Float64[Tensor, "line k"]
     indices: Int64[Tensor, "line k"]

@@ -38,7 +38,7 @@ class TopEntries(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EntrySearch(Result):
-    """What `top_entries` found, and how much of the matrix it had to compute."""
+    """The result of `top_entries`: the entries, and how much of the matrix it had to compute."""
 
     entries: TopEntries
     share_skipped: float

@@ -1,4 +1,4 @@
-"""What heads write on a text, as later layers are given it: second moments over positions.
+"""The writes of heads on a text, as later layers are given them: second moments over positions.
 
 With r = z W_O a head's result at a position and s the scale of a later layer's norm there, the layer is given C r / s.
 Its moments over positions are Cᵀ W_Oᵀ Σ W_O C with Σ the moment of z / s: `[d_head, d_head]` numbers for each head and
@@ -21,7 +21,7 @@ _BATCH = 8
 
 
 class Written(NamedTuple):
-    """What heads write on a text, and what layers read there."""
+    """The moments of the heads' writes on a text, and of the streams that layers read there."""
 
     moments: Float64[Tensor, "layer head later d_head d_head"]
     """Σ of every head for every later layer; 0 for the others."""

@@ -122,7 +122,7 @@ def _summary(held: ZeroLayer, n: int, corpus: str) -> str:
 
 
 def _as_text(frame: pd.DataFrame) -> str:
-    """Tokens quoted, numbers rounded."""
+    """Write the table as text: tokens quoted, numbers rounded."""
     counted = "count" in frame
     columns = ["first", "second", "logit", "predicted"] + (["in text", "count", "KL of first"] if counted else [])
     lines: list[tuple[str, ...]] = [tuple(columns)]

@@ -83,7 +83,7 @@ def _side(value: str) -> str | tuple[str, str]:
 
 
 def names(circuit: Circuit, side: Side, ids: Iterable[Any]) -> list[str]:
-    """What rows or columns are: tokens as quoted text (ids without a tokenizer), other things by number."""
+    """Name rows or columns: tokens as quoted text (ids without a tokenizer), other things by number."""
     from aotlens.circuits.labelled import labels
     from aotlens.conventions import describe
 

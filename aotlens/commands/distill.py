@@ -105,7 +105,7 @@ def distill_command(
     With --out, a stopped run goes on with --resume. aotlens.distill.load_record reads the file, which says of
     what it is and holds the costs; the app shows it with --distillation FILE.
     """
-    # Before what takes seconds to import.
+    # The checks come before what takes seconds to import.
     check_csv(csv, force)
     state, widths = _check_out(out, resume, force), _widths(hidden)
 
@@ -171,7 +171,7 @@ def distill_command(
 
 
 def _check_out(out: Path | None, resume: bool, force: bool) -> Path | None:
-    """Where the state of a run to `out` is kept."""
+    """Check `out`, and return the path at which the state of a run to it is kept."""
     if out is None:
         if resume:
             raise ValueError("--resume: needs --out FILE, the one that the stopped run was given.")

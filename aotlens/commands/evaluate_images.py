@@ -1,4 +1,4 @@
-"""What ``aotlens evaluate CHECKPOINT --data NAME`` prints of models of images."""
+"""The output of ``aotlens evaluate CHECKPOINT --data NAME`` for models of images."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def _rows(measures: OverTraining) -> list[tuple[str, ...]]:
 
 
 def _events(measures: OverTraining) -> str:
-    """When each measure leaves the band of its first snapshots for good."""
+    """Tabulate when each measure leaves the band of its first snapshots for good."""
     from aotlens.dynamics.events import LEAST_SNAPSHOTS
 
     if not measures.events:

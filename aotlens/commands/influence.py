@@ -96,7 +96,7 @@ def influence_command(
 
 
 def _found(run: RecipeRun, checkpoint: Path, measures: list[str], steps: int | None, again: bool) -> Influence:
-    """What is kept of these measures and steps, or else what is found now, which is kept."""
+    """Return the stored influences of these measures and steps, or else compute and store them."""
     from aotlens.dynamics import influence, stored_influence
     from aotlens.dynamics.influence_check import require_same_run
     from aotlens.dynamics.influence_files import check_path, influence_path

@@ -100,5 +100,5 @@ def report_command(
 
 
 def _listed(text: str) -> list[str]:
-    """What stands between commas."""
+    """Return the parts between commas."""
     return [part.strip() for part in text.split(",") if part.strip()]

@@ -115,7 +115,7 @@ def load_ours(command: str, checkpoint: str, device: str, folders: list[Path]) -
 
 
 def card_of(model: Any, checkpoint: str, folders: list[Path]) -> CheckpointInfo:
-    """What the card of `checkpoint` says, whose model `model` is; of what another program wrote, as far as is known."""
+    """Return the card of `checkpoint`, whose model `model` is; of what another program wrote, as far as is known."""
     from aotlens.checkpoints import CheckpointInfo, find_checkpoint, is_external
 
     if not is_external(checkpoint, folders):
@@ -173,13 +173,13 @@ def table(rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def check_csv(csv: Path | None, force: bool) -> None:
-    """Before any work: raise ValueError where --csv would overwrite a file that it was not told to."""
+    """Raise ValueError, before any work, where --csv would overwrite a file that it was not told to."""
     if csv is not None and csv.exists() and not force:
         raise ValueError(f"{csv}: exists already. Choose another file, or overwrite it with --force.")
 
 
 def check_out(out: Path, force: bool) -> None:
-    """Before any work: raise ValueError for an --out that is no safetensors file, or one that it would overwrite."""
+    """Raise ValueError, before any work, for an --out that is no safetensors file, or one that it would overwrite."""
     if out.suffix != ".safetensors":
         raise ValueError(f"--out {out}: expected a name that ends in .safetensors, as {out.name}.safetensors.")
     if not out.parent.is_dir():

@@ -74,14 +74,14 @@ def run(
 
 @app.command("status")
 def status(sweep: File, out: Out = None) -> None:
-    """How far a sweep is, and why cells failed; also while it runs."""
+    """Show how far a sweep is, and why cells failed; also while it runs."""
     from aotlens.sweeps import sweep_status
 
     _say(sweep_status(_folder(sweep, out)), write=False)
 
 
 def _folder(sweep: Path, out: Path | None) -> Path:
-    """Where the sweep's cells are kept. Raises ValueError for a name that is no TOML file's."""
+    """Return the folder of the sweep's cells. Raises ValueError for a name that is no TOML file's."""
     if sweep.suffix != ".toml":
         raise ValueError(f"{sweep}: expected a TOML file, as SWEEP.toml; docs/sweeps.md shows one.")
     return sweep.with_suffix("") if out is None else out

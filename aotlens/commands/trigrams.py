@@ -211,7 +211,7 @@ def quoted(text: str, number: int) -> str:
 
 
 def _as_text(frame: pd.DataFrame, columns: Sequence[str]) -> str:
-    """Tokens quoted, numbers rounded."""
+    """Write the table as text: tokens quoted, numbers rounded."""
     lines = [tuple(columns)]
     for _, row in frame.iterrows():
         lines.append(tuple(_cell(row, name) for name in columns))

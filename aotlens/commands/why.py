@@ -1,4 +1,4 @@
-"""What `aotlens paths` prints of an attention score: pairs of paths (--score), the cells behind it (--trace)."""
+"""The output of `aotlens paths` on an attention score: pairs of paths (--score), the cells behind it (--trace)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def print_score(score: ScoreExpansion, k: int, by: str, budget: int, csv: Path |
 
 
 def check_trace_file(out: Path | None, force: bool, *, wanted: bool) -> None:
-    """Before any work: raise ValueError for an --out that no trace is written to, or that it would overwrite."""
+    """Raise ValueError, before any work, for an --out that no trace is written to, or that it would overwrite."""
     if out is None:
         return
     if not wanted:

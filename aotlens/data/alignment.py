@@ -1,4 +1,4 @@
-"""Which positions of two prompts correspond."""
+"""The alignment of two prompts: their corresponding positions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Alignment: TypeAlias = tuple[tuple[int, int], ...]
 
 
 def given_positions(positions: Any, n_clean: int, n_corrupted: int) -> Alignment:
-    """Positions given by hand. Raises `ValueError` for what does not increase, or is not there."""
+    """Check positions given by hand. Raises `ValueError` for what does not increase, or is not there."""
     if not isinstance(positions, list | tuple) or not all(isinstance(each, list | tuple) for each in positions):
         raise ValueError(f"positions: expected pairs (clean, corrupted), got {positions!r:.60}.")
     given = tuple(tuple(each) for each in positions)

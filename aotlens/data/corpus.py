@@ -1,4 +1,4 @@
-"""What a corpus is: named documents in a fixed order, a hash of all of it, and a split by whole documents."""
+"""A corpus: named documents in a fixed order, a hash of all of it, and a split by whole documents."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ MAX_WORDS = 1000
 
 
 def template_names(template: Any) -> set[str]:
-    """What stands in a template's braces: names alone, since a format (`{A:>9999}`) or an attribute makes any text."""
+    """Return the names in a template's braces; nothing else, as a format (`{A:>9999}`) or attribute makes any text."""
     if not isinstance(template, str):
         raise ValueError(f"template: expected a text, got {template!r:.60}.")
     try:

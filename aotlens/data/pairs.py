@@ -49,7 +49,7 @@ class Pair:
     """The one that the corrupted prompt leads to."""
     positions: Alignment
     cluster: str | None = None
-    """What it has in common with other pairs, such as its document; None: it stands for itself."""
+    """The property that it has in common with other pairs, such as its document; None: it stands for itself."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -58,9 +58,9 @@ class PromptPairs(Result):
 
     pairs: tuple[Pair, ...]
     str_tokens: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] | None = None
-    """Of each pair one string a token, of the clean and of the corrupted prompt; None without a tokenizer."""
+    """The strings of each pair's tokens, of the clean and of the corrupted prompt; None without a tokenizer."""
     answer_words: tuple[tuple[str, str], ...] | None = None
-    """Of each pair the answer and the wrong answer in words; None without a tokenizer."""
+    """The answer and the wrong answer of each pair in words; None without a tokenizer."""
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -69,11 +69,11 @@ class PromptPairs(Result):
         return iter(self.pairs)
 
     def __getitem__(self, rows: slice) -> PromptPairs:
-        """Some of the pairs."""
+        """Return the pairs of a slice."""
         return self.at(range(len(self))[rows])
 
     def at(self, rows: Iterable[int]) -> PromptPairs:
-        """Those of these numbers."""
+        """Return the pairs of these numbers."""
         chosen = [int(row) for row in rows]
         pairs = tuple(self.pairs[row] for row in chosen)
         if self.str_tokens is None or self.answer_words is None:

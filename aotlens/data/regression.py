@@ -43,12 +43,12 @@ class RegressionPrompts:
 
     @property
     def tokens(self) -> Float[Tensor, "prompt pos d"]:
-        """What a model reads: x_1, y_1, …, x_N, 2N − 1 positions. The last label is no part of the prompt."""
+        """The model's input: x_1, y_1, …, x_N, 2N − 1 positions. The last label is no part of the prompt."""
         return interleave(self.inputs, self.labels)
 
     @property
     def targets(self) -> Float[Tensor, "prompt pos 1"]:
-        """What it is to say: y_i at the position of x_i, NaN, which does not count, at the labels."""
+        """The model's targets: y_i at the position of x_i, NaN, which does not count, at the labels."""
         n_prompts, n_points = self.labels.shape
         targets = self.labels.new_full((n_prompts, 2 * n_points - 1, 1), torch.nan)
         targets[:, ::2, 0] = self.labels
@@ -73,7 +73,7 @@ class RegressionTask:
     """The i-th eigenvalue of the inputs' covariance goes as i^(−input_skew), in a basis that each prompt draws for
     itself; they add up as without it, so that inputs are as long on average. 2 is Garg et al.'s skewed covariance."""
     n_dims: int | None = None
-    """Only so many first coordinates of the inputs are not zero, as in a curriculum, and the nonzero coordinates of a
+    """The number of first coordinates of the inputs that are not zero, as in a curriculum; the nonzero coordinates of a
     sparse w are among them (all of them where they are fewer); None is d."""
 
     def __post_init__(self) -> None:

@@ -104,14 +104,14 @@ class BatchSampler:
         return torch.from_numpy(with_start(filled, eot_id))
 
     def offsets(self, step: int) -> Int64[np.ndarray, " batch"]:
-        """Where the text of each row of a step begins in the token file (of a repeated row, its segment); −1 for rows
-        of random tokens."""
+        """Return the offset of each row's text in the token file (of a repeated row, its segment's) for a step; −1 for
+        rows of random tokens."""
         return self._draws(step)[2]
 
     def _draws(
         self, step: int
     ) -> tuple[Int64[np.ndarray, " batch"], Bool[np.ndarray, " batch"], Int64[np.ndarray, " batch"]]:
-        """Of each row of a step: the length of its segment, whether it is repeated, and the segment's offset."""
+        """Draw for each row of a step the length of its segment, whether it is repeated, and the segment's offset."""
         if not 0 <= step < 2**64:
             raise ValueError(f"expected a step from 0 to 2**64 - 1, got {step}")
         n_fill = self.sequence_length - 1

@@ -96,7 +96,7 @@ class TokenFile:
         return len(self.tokens)
 
     def counts(self) -> Int64[np.ndarray, " d_vocab"]:
-        """How often each token id occurs. Raises ValueError if an id is out of range."""
+        """Count the occurrences of each token id. Raises ValueError if an id is out of range."""
         total = np.zeros(self.d_vocab, dtype=np.int64)
         for begin in range(0, len(self.tokens), 1 << 20):
             part = np.bincount(self.tokens[begin : begin + (1 << 20)], minlength=self.d_vocab)

@@ -1,4 +1,4 @@
-"""Which ``tokenizer.json`` is read: a closed list of settings, and a vocabulary that its merges make.
+"""The ``tokenizer.json`` files that are read: a closed list of settings, and a vocabulary that its merges make.
 
 The format holds whole programs: padding to 10⁹ tokens, truncation to one, dropout, regular expressions, scripts of
 replacements. Each changes every result without a word, or takes the process down. So every setting must be one of those
@@ -76,7 +76,7 @@ def _check_kind(saved: dict[str, Any]) -> None:
 
 
 def _steps(saved: dict[str, Any]) -> list[Any]:
-    """What cuts a text into words, in order."""
+    """Return the steps that cut a text into words, in order."""
     step = saved.get("pre_tokenizer")
     if isinstance(step, dict) and step.get("type") == "Sequence":
         _check_keys("pre_tokenizer", step, {"type", "pretokenizers"})

@@ -41,7 +41,7 @@ def start_id(tokenizer: Any) -> int | None:
 
 
 def probe_start(tokenizer: Any) -> int | None:
-    """What a row of random tokens begins with: the start token, none where the tokenizer has none, 0 without one."""
+    """Return the first token of a random row: the start token, none where the tokenizer has none, 0 without one."""
     return 0 if tokenizer is None else start_id(tokenizer)
 
 
@@ -51,17 +51,18 @@ def _first_id(tokenizer: Any, *kinds: str) -> int | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Encoding:
-    """How a model's text begins, ends and is encoded."""
+    """The encoding of a model's text, with its first and last tokens."""
 
     encode: Callable[[str], list[int]]
     start: int
     separator: int
     end: int | None
-    """What every window ends with, or None."""
+    """The last token of every window, or None."""
 
     @classmethod
     def of(cls, tokenizer: Any, *, causal: bool = True) -> Encoding:
-        """That of `tokenizer`, ours or Hugging Face's. Windows end with a separator where the model is not `causal`.
+        """Return the encoding of `tokenizer`, ours or Hugging Face's. Windows end with a separator where the model is
+        not `causal`.
 
         Raises `ValueError` for no tokenizer (None), and for one without a start or a separator token.
         """
@@ -83,7 +84,7 @@ class Encoding:
 
 
 def spread(n: int, wanted: int) -> Int64[Tensor, " places"]:
-    """Up to `wanted` of the places 0, …, n − 1, evenly: the i-th of w is ⌊i·n/w⌋."""
+    """Return up to `wanted` of the places 0, …, n − 1, evenly: the i-th of w is ⌊i·n/w⌋."""
     wanted = min(n, wanted)
     return torch.arange(wanted) * n // wanted
 
@@ -145,7 +146,7 @@ def spread_windows(
 def windows_with_documents(
     corpus: Corpus, names: tuple[str, ...], encoding: Encoding, n_windows: int, length: int
 ) -> Windows:
-    """Up to `n_windows` windows, whose beginnings are spread evenly over the documents' characters.
+    """Cut up to `n_windows` windows, whose beginnings are spread evenly over the documents' characters.
 
     A window is the start token and `length − 1` tokens (of a model that sees later tokens: `length − 2`, and the
     separator). It begins at a space or line end and runs on into the next document, after a separator, where its own
@@ -185,7 +186,7 @@ def windows_with_documents(
 
 
 def _characters_a_token(corpus: Corpus, names: tuple[str, ...], encoding: Encoding) -> float:
-    """On the beginning of the first document."""
+    """Return the characters per token on the beginning of the first document."""
     for document in corpus.documents(names):
         if document.text:
             beginning = document.text[:20_000]
@@ -240,8 +241,8 @@ def validation_windows(
 
 
 def held_out_rows(n: int, share: float, clusters: Int64[np.ndarray, " row"] | None, seed: int) -> Bool[Tensor, " row"]:
-    """Which of n rows (sequences, pairs) are kept out of a search, drawn from `seed`: whole clusters where both sides
-    get `LEAST_CLUSTERS` or more, as near to `share` of the rows as they come."""
+    """Draw the rows (sequences, pairs), of n, that are kept out of a search, from `seed`: whole clusters where both
+    sides get `LEAST_CLUSTERS` or more, as near to `share` of the rows as they come."""
     units, least = (torch.arange(n), 0) if clusters is None else (torch.from_numpy(clusters), LEAST_CLUSTERS)
     sizes = units.bincount()
     if share and len(sizes) < 2 * least:

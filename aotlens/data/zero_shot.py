@@ -28,7 +28,7 @@ Quotes = Literal["as_is", "straight"]
 QuestionKind = Literal["CN", "NE"]
 HeldOutSplit = Literal["test", "validation"]
 
-#: Where each data set is on the hub.
+#: The address of each data set on the hub.
 ON_THE_HUB = {
     "lambada": "hf:EleutherAI/lambada_openai",
     "wikitext": "hf:Salesforce/wikitext:wikitext-2-raw-v1",
@@ -49,7 +49,7 @@ class Passage:
 
     context: str
     last_word: str
-    """With the space before it, where there is one."""
+    """The last word, with the space before it, where there is one."""
 
 
 @dataclass(frozen=True, kw_only=True)

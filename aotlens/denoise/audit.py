@@ -53,7 +53,7 @@ from aotlens.results import Result
 if TYPE_CHECKING:
     import pandas as pd
 
-#: How tokens are given to heads.
+#: The ways of giving tokens to heads.
 GROUPINGS = ("all tokens", "subspace", "pattern")
 _WINDOWS_AT_ONCE = 4
 #: Tokens of the windows that one long sequence is cut into, at most, and of any window, at least.
@@ -68,23 +68,23 @@ class DenoisingAudit(Result):
     """
 
     matrix: str
-    """What spans the subspaces: `"U"` or `"W_V"`."""
+    """The matrix that spans the subspaces: `"U"` or `"W_V"`."""
     groupings: tuple[str, ...]
     n_tokens: int
     """Tokens that count, of all windows."""
     sizes: Int[Tensor, "grouping layer head"]
-    """How many of them each head has."""
+    """The number of these tokens that each head has."""
     snr: Float[Tensor, "moment grouping layer head"]
     null_snr: Float[Tensor, "draw grouping layer head"]
-    """After the layer, with its writes rotated by one random rotation a draw."""
+    """The SNR after the layer, with its writes rotated by one random rotation a draw."""
     rotated_snr: Float[Tensor, "draw moment grouping layer head"]
-    """In the subspaces rotated by one random rotation a draw."""
+    """The SNR in the subspaces rotated by one random rotation a draw."""
     pca_snr: Float[Tensor, "moment grouping layer head"]
-    """In the principal directions of the head's tokens in the other half of the windows; for "all tokens" NaN."""
+    """The SNR in the principal directions of the head's tokens in the windows' other half; for "all tokens" NaN."""
     pca_null_snr: Float[Tensor, "draw grouping layer head"]
     """The same after the layer, with its writes rotated."""
     random_group_snr: Float[Tensor, "draw moment grouping layer head"]
-    """In the principal directions of random groups of the same sizes."""
+    """The SNR in the principal directions of random groups of the same sizes."""
     predicted_rate: float | None
     """1 + ητ where the theorem speaks of the model: its output is tied and its φ has a threshold."""
 
@@ -121,12 +121,12 @@ class DenoisingAudit(Result):
 
     @property
     def rises(self) -> Bool[Tensor, "grouping layer"]:
-        """Where the layer raises the SNR, and by more than its writes rotated in any draw."""
+        """Whether the layer raises the SNR, and by more than its writes rotated in any draw."""
         return (self.ratios > 1) & (self.ratios > self.null_ratios.amax(0))
 
     @property
     def falls(self) -> Bool[Tensor, "grouping layer"]:
-        """Where the layer lowers the SNR, and by more than its writes rotated in any draw."""
+        """Whether the layer lowers the SNR, and by more than its writes rotated in any draw."""
         return (self.ratios < 1) & (self.ratios < self.null_ratios.amin(0))
 
     @property

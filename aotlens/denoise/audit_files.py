@@ -31,7 +31,7 @@ class AuditRecord(OfCheckpoint):
     tokens: Int64[Tensor, "window pos"]
     """The windows that were read."""
     seed: int
-    """Of the rotations and random groups."""
+    """The seed of the rotations and random groups."""
     schema_version: ClassVar[int] = 3
 
     @property
@@ -40,12 +40,12 @@ class AuditRecord(OfCheckpoint):
 
 
 def bundled_audits_folder() -> Path:
-    """Those that come with aotlens."""
+    """Return the folder of the audits that come with aotlens."""
     return Path(__file__).parent / "bundled" / "audits"
 
 
 def bundled_audit_path(checkpoint: str) -> Path:
-    """Where the audit of a bundled checkpoint stands, if there is one."""
+    """Return the path that the audit of a bundled checkpoint has, if there is one."""
     return bundled_audits_folder() / f"{checkpoint}.safetensors"
 
 

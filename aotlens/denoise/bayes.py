@@ -31,7 +31,7 @@ class ExpectedLoss(Result):
 
     value: float
     standard_error: float
-    """Over prompts, where it was found by simulation; 0 where it is exact."""
+    """The standard error over prompts, where it was found by simulation; 0 where it is exact."""
     method: str
     """`"closed form"`, `"quadrature"` or `"simulation"`."""
 

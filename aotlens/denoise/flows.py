@@ -1,4 +1,4 @@
-"""Which trained heads are nearly gradient flows of an energy: the symmetry of their Jacobians over real contexts.
+"""The symmetry of trained heads' Jacobians over real contexts: which heads are nearly gradient flows of an energy.
 
 A head moves a query with (normalised) state s by f(s) = Σ_t g_t(s) v_t W_O, g the softmax of its scores. With the
 context fixed, f is a gradient flow where its Jacobian is symmetric (*in-context-denoising* I.2). In rows,

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
-#: Of the largest eigenvalue: below this, a direction is rounding, of streams in float32 (squared).
+#: The share of the largest eigenvalue below which a direction is rounding, of streams in float32 (squared).
 _NEGLIGIBLE = 1e-12
 
 
@@ -22,7 +22,7 @@ def token_groups(
     heads: Float64[Tensor, "head width rank"],
     by_pattern: Int64[Tensor, " token"],
 ) -> Float64[Tensor, "grouping token head"]:
-    """Which tokens count for which head, as 0 and 1: all; those that it holds most of; those of `by_pattern`."""
+    """Return each head's tokens that count, as 0 and 1: all; those that it holds most of; those of `by_pattern`."""
     held = _energies(stream[None], heads)[0]
     one_hot = [torch.nn.functional.one_hot(labels, len(heads)) for labels in (held.argmax(-1), by_pattern)]
     return torch.stack([torch.ones_like(held), *(rows.double() for rows in one_hot)])
@@ -42,7 +42,7 @@ def group_snr(
 def mean_ratio(
     after: Float[Tensor, "... grouping layer head"], before: Float[Tensor, "... grouping layer head"]
 ) -> Float[Tensor, "... grouping layer"]:
-    """After ÷ before, the geometric mean over heads; a head without tokens is left out."""
+    """Return after ÷ before, the geometric mean over heads; a head without tokens is left out."""
     return (after / before).log().nanmean(-1).exp()
 
 

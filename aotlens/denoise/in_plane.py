@@ -15,7 +15,7 @@ from aotlens.results import Result
 if TYPE_CHECKING:
     import pandas as pd
 
-#: How far the plane reaches, in the largest coordinate of what was drawn, and at least.
+#: The reach of the plane, as a factor of the largest coordinate of what was drawn, and its least.
 _REACH, _LEAST = 1.2, 1.5
 
 
@@ -54,9 +54,9 @@ class DescentErrors(Result):
     """Errors by step, of many prompts and of one query."""
 
     mean: Descent
-    """Of many prompts."""
+    """The errors over many prompts."""
     single: Descent
-    """Of one, for as many steps."""
+    """The errors of one, for as many steps."""
 
     @property
     def headline(self) -> str:

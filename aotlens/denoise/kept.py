@@ -120,7 +120,7 @@ class FoundScales(Result):
 
 
 def found_scales(training: DenoiserTraining, around: Landscape | None = None) -> FoundScales:
-    """What the runs found in the loss over α and β, `landscape_around` the training for None."""
+    """Collect the scales that the runs found in the loss over α and β, `landscape_around` the training for None."""
     points = scales(training)
     runs = [point for name, point in points.items() if name != BEST]
     if len(runs) > 1:

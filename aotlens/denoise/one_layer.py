@@ -68,7 +68,7 @@ def _times(rows: Float[Tensor, "*rows n"], weights: Float[Tensor, "*weights n n"
 def attention_pattern(
     context: Float[Tensor, "*batch context n"], asked: Float[Tensor, "*asked n"], kind: str
 ) -> Float[Tensor, "*broadcast context"]:
-    """How much of each context token the query takes; `asked` is x̃ W_QK. Raises `ValueError` for an unknown `kind`."""
+    """Return the query's weight on context tokens; `asked` is x̃ W_QK. Raises `ValueError` for an unknown `kind`."""
     if kind not in PATTERNS:
         raise ValueError(f"kind={kind!r}: expected one of {', '.join(map(repr, PATTERNS))}.")
     return PATTERNS[kind](context, asked)

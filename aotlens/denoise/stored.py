@@ -59,7 +59,7 @@ class DenoiserTraining(Result):
     """The best scaled identities at this context length: linear attention's product in closed form, else a scan of β on
     the test prompts."""
     command: str = ""
-    """What made it; empty where it was not stored."""
+    """The command that made it; empty where it was not stored."""
 
     @property
     def headline(self) -> str:
@@ -127,7 +127,7 @@ def stored(task: str, attention: str, *, transformed: bool = False) -> DenoiserT
 
 
 def bundled_path(task: str, attention: str, transformed: bool = False) -> Path:
-    """Where a bundled training stands in the package."""
+    """Return the path of a bundled training in the package."""
     return Path(__file__).parent / "bundled" / f"{task}-{attention}{'-transformed' * transformed}.safetensors"
 
 

@@ -48,7 +48,7 @@ class Prompts(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What the three tasks share: the ambient dimension, the noise, and the drawing of prompts.
+    """The common part of the three tasks: the ambient dimension, the noise, and the drawing of prompts.
 
     Raises `ValueError` for sizes below 1 and for variances and radii that are not positive and finite.
     """

@@ -33,7 +33,7 @@ class Condition(Result):
     statement: str
     """The condition in the paper's symbols."""
     source: str
-    """Where the paper states it."""
+    """The place in the paper that states it."""
     value: float | int
     bound: float | int
     met: bool
@@ -41,7 +41,7 @@ class Condition(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions(Result):
-    """What the proof of Theorem 3.1 assumes with explicit constants, and whether given sizes meet it."""
+    """The assumptions of the proof of Theorem 3.1 with explicit constants, and whether given sizes meet them."""
 
     rows: tuple[Condition, ...]
 
@@ -115,7 +115,7 @@ class DenoisingRates(Result):
     n_clusters: int
     rank: int
     n_tokens: int
-    """Of each cluster."""
+    """The number of tokens of each cluster."""
     d_model: int
     snr: Float[Tensor, "noise seed layer cluster"]
     """Entry `layer` 0 is the SNR of the tokens as drawn. NaN from the layer after which numbers are not finite."""
@@ -137,7 +137,7 @@ class DenoisingRates(Result):
 
     @property
     def exact_layers(self) -> Int[Tensor, "noise seed"]:
-        """For how many layers from the first on every cluster's ratio is 1 + ητ, within a relative 1e-9."""
+        """The number of layers, from the first on, in which every cluster's ratio is 1 + ητ, within a relative 1e-9."""
         exact = ((self.ratios / self.rate - 1).abs() < EXACT).all(-1)
         return exact.long().cumprod(-1).sum(-1)
 

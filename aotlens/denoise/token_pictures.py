@@ -1,4 +1,4 @@
-"""What of an unrolled mixture is drawn: tokens as coordinates, and how much they take in of each other."""
+"""The pictures of an unrolled mixture: tokens as coordinates, and how much they take in of each other."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class TokenPoints(Result):
     """Tokens as coordinates at every layer."""
 
     kind: str
-    """Of `PICTURES`."""
+    """The kind of the picture, of `PICTURES`."""
     coordinates: Float[np.ndarray, "layer n axis"]
     axes: tuple[str, ...]
     ranges: tuple[tuple[float, float], ...]
-    """Between which each axis is drawn."""
+    """The ranges in which each axis is drawn."""
     labels: Integer[np.ndarray, " n"]
     """The cluster of each token."""
 
@@ -52,7 +52,7 @@ class Memberships(Result):
     """φ within one subspace between tokens, and the layer that is looked at."""
 
     subspace: int
-    """From 1 on."""
+    """The number of the subspace, from 1 on."""
     layer: int
     patterns: Float[np.ndarray, "layer query key"]
     labels: Integer[np.ndarray, " key"]
@@ -141,5 +141,5 @@ def _angles(unrolling: Unrolling) -> _Picture:
     return np.stack([angles[:, own], nearest], axis=-1), axes, ((-2.0, 92.0),) * 2
 
 
-#: What tokens are drawn by.
+#: The coordinates that tokens are drawn by.
 PICTURES = {"lengths": _lengths, "directions": _directions, "angles": _angles}

@@ -29,8 +29,8 @@ Schedule = Literal["constant", "cosine"]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
-    """How a layer is trained. The defaults are the paper's (Figure 3), but for the learning rate, which it does not
-    give."""
+    """The settings of a layer's training; the defaults are the paper's (Figure 3), but for the learning rate, which it
+    does not give."""
 
     n_prompts: int = 800
     batch_size: int = 80
@@ -38,7 +38,7 @@ class TrainingSettings:
     """L: the paper's "L = 500" counts the query."""
     n_epochs: int = 150
     learning_rate: float = 0.01
-    """Ours: of Adam."""
+    """Adam's, and ours: the paper gives none."""
     schedule: Schedule = "constant"
     """`"cosine"`: the rate rises in a line over the first twentieth of the steps, then falls to 0 as a cosine does."""
     n_test_prompts: int = 800
@@ -272,7 +272,7 @@ class _Data(NamedTuple):
     """Prompts as they are trained on, `[run or 1, prompt, …]` each."""
 
     context: Tensor
-    """For linear attention the second moment `[…, n, n]`, else the tokens `[…, context, n]`."""
+    """The second moment `[…, n, n]` for linear attention, else the tokens `[…, context, n]`."""
     query: Tensor
     target: Tensor
 

@@ -60,7 +60,7 @@ class Unrolling(Result):
 
     @property
     def exact_layers(self) -> int:
-        """For how many layers from the first on every cluster's ratio is 1 + ητ, within a relative 1e-9."""
+        """The number of layers, from the first on, in which every cluster's ratio is 1 + ητ, within a relative 1e-9."""
         exact = ((self.ratios / self.rate - 1).abs() < EXACT).all(-1)
         return int(exact.long().cumprod(0).sum())
 

@@ -26,7 +26,7 @@ class ComparedDistillations(Result):
     width: int
     """Hidden units of the FFNs; 0 is the linear map."""
     of: str
-    """Whose head is looked at."""
+    """The name of the record whose head is looked at."""
     head: Head
     across: str
     """The motif that errors are held against attention to."""
@@ -38,17 +38,17 @@ class ComparedDistillations(Result):
 
     @property
     def place(self) -> int:
-        """Where the head stands among those of `found`."""
+        """The index of the head among those of `found`."""
         return self.found.place(self.head)
 
     @property
     def widths(self) -> list[int]:
-        """Of all records."""
+        """The widths of all records."""
         return sorted({width for record in self.records.values() for width in record.distillation.hidden})
 
     @property
     def kinds(self) -> list[str]:
-        """What heads may attend to, in words, in the order of motifs; `mixed` at the end."""
+        """The targets that heads may attend to, in words, in the order of motifs; `mixed` at the end."""
         named = [motif.title for motif in motifs_of("tokens").values()]
         seen = {
             label.replace("_", " ") for one in self.records.values() for label in one.distillation.attending.attends
@@ -161,8 +161,8 @@ def compare_distillations(
     of: str | None = None,
     across: str = "first_token",
 ) -> ComparedDistillations:
-    """Records side by side at one width (None: the widest that all have), and one head of the record `of` (None: of the
-    first, its most FFN-like head).
+    """Put records side by side at one width (None: the widest that all have), and one head of the record `of` (None: of
+    the first, its most FFN-like head).
 
     Raises `ValueError` for no records, for a width that one of them has not, a head that was not distilled, and a
     record or motif that is not there.

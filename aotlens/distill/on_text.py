@@ -1,4 +1,4 @@
-"""Where on a text a head's FFN fails."""
+"""The errors of a head's FFN along a text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TextErrors(Result):
     relative: Float64[np.ndarray, " pos"]
     """0: the FFN does what the head does; 1: as far off as a constant is on average."""
     movement: Float64[np.ndarray, " pos"]
-    """How far the head is from its mean here: what a constant would be off by."""
+    """The distance of the head from its mean here: the error of a constant."""
 
     @property
     def headline(self) -> str:
@@ -38,7 +38,7 @@ class TextErrors(Result):
 
     @property
     def error(self) -> float:
-        """Of the whole text, Σ‖y − ŷ‖² / Σ‖y − ȳ‖²."""
+        """The error over the whole text, Σ‖y − ŷ‖² / Σ‖y − ȳ‖²."""
         total = float(self.movement.sum())
         return float(self.relative.sum()) / total if total > 0 else 0.0
 
@@ -46,7 +46,7 @@ class TextErrors(Result):
 def text_errors(
     model: Model, distillation: Distillation, tokens: TokenSequences, head: HeadLike, *, width: int | None = None
 ) -> TextErrors:
-    """Of one head's FFN (of `width`, its best seed) at every token of one text, or of ids `[pos]`.
+    """Compute the errors of one head's FFN (of `width`, its best seed) at every token of one text, or of ids `[pos]`.
 
     Raises `ValueError` for several texts, and for a head or width whose FFN is not there. Time: one pass of the model.
     """

@@ -57,7 +57,7 @@ def compress(distillation: Distillation, width: int) -> Distillation:
 
 
 def load_record(path: str | Path) -> Record:
-    """What stands at `path`: a record, or a distillation alone, of whose origin its model's name is known.
+    """Load the record at `path`, or a distillation alone, of whose origin its model's name is known.
 
     Raises `ValueError` for files that are missing, damaged or something else.
     """
@@ -75,12 +75,13 @@ def distillations_folder() -> Path:
 
 
 def bundled_distillations_folder() -> Path:
-    """Those that come with aotlens."""
+    """Return the folder of the distillations that come with aotlens."""
     return Path(__file__).parent / "bundled"
 
 
 def bundled_distillations() -> dict[str, Record]:
-    """Of bundled checkpoints, by their names: all errors and curves, and the FFNs of 16 hidden units of one seed."""
+    """Load the distillations of bundled checkpoints, by their names: all errors and curves, and the FFNs of 16 hidden
+    units of one seed."""
     return {path.stem: load_record(path) for path in sorted(bundled_distillations_folder().glob(f"*{_SUFFIX}"))}
 
 

@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 _CLIP_EPS = 1e-6  # of `torch.nn.utils.clip_grad_norm_`
-#: How much rounding may grow while steps are undone, of some 10⁻¹⁶ in float64.
+#: The largest growth that rounding, of some 10⁻¹⁶ in float64, may have while steps are undone.
 _MOST_GROWTH = 1e4
 
 
@@ -77,7 +77,7 @@ class AdamW:
     def back(
         self, adjoint: State, after: State, gradient: Float[Tensor, " parameter"], t: int, rate: float
     ) -> tuple[State, Float[Tensor, "measure parameter"]]:
-        """From dM/d(state after the step) to dM/d(state before it) with the gradient held, and dM/dĝ.
+        """Go back from dM/d(state after the step) to dM/d(state before it) with the gradient held, and dM/dĝ.
 
         Weights whose gradient has been 0 at every step so far (v' = 0) have no derivative through the update: it is
         taken as 0, which is right where no weight of a window makes their gradient another, as of a token never seen.

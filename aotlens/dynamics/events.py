@@ -1,4 +1,4 @@
-"""When a curve over training changes, and which of several events comes first."""
+"""The change points of curves over training, and the order of several events."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _UNLIKELY = 0.05
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ChangePoint(Result):
-    """When a curve leaves what it was at first for good; `step` is None where it does not."""
+    """The change point of a curve, when it leaves its first values for good; `step` is None where it does not."""
 
     step: int | None
     """The first snapshot after which all lie outside the band."""
     after: int | None
     """The snapshot before it: the change was between the two."""
     onset: int | None
-    """Where a segmented fit begins to rise or fall; None where the curve may be flat."""
+    """The step at which a segmented fit begins to rise or fall; None where the curve may be flat."""
     p: float
-    """That a flat curve with its autocorrelation is as near to one that rises or falls."""
+    """The probability that a flat curve with its autocorrelation is as near to one that rises or falls."""
     low: float
     """The band: the mean of the first tenth of the snapshots minus 3 standard errors."""
     high: float
@@ -102,7 +102,7 @@ def change_point(
 def half_way(
     steps: Sequence[int] | np.ndarray, values: Sequence[float] | np.ndarray, *, n_random: int = 199, seed: int = 0
 ) -> ChangePoint:
-    """When a curve has made half of its whole change, from the mean of its first tenth of snapshots to that of its
+    """Find when a curve has made half of its whole change, from the mean of its first tenth of snapshots to that of its
     last, for good: the first snapshot after which all are nearer to the end. A curve leaves its beginning for reasons
     of its own, and this is when most of what it becomes is there.
 
@@ -121,21 +121,21 @@ def half_way(
 
 
 def _tenth(n: int) -> int:
-    """How many of n snapshots are the first, or the last."""
+    """Return the number of snapshots, of n, that count as the first, or the last."""
     return max(_LEAST, math.ceil(_FIRST * n))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EventOrder(Result):
-    """Which of several events comes first, over seeds: a partial order, with what is not decided left undecided."""
+    """The order of several events over seeds: a partial order, with what is not decided left undecided."""
 
     events: tuple[str, ...]
     factor: Float64[np.ndarray, "event event"]
     """Geometric mean over seeds of the step of the row's event ÷ that of the column's, at the middles of the intervals
     between snapshots; NaN where fewer than two seeds have both."""
     p: Float64[np.ndarray, "event event"]
-    """That the row's event is not before the column's: paired t of log steps over seeds, each at the end of its
-    interval that speaks against it, two-sided, with Holm's correction over pairs."""
+    """The p-value of the row's event not being before the column's: paired t of log steps over seeds, each at the end
+    of its interval that speaks against it, two-sided, with Holm's correction over pairs."""
     n_seeds: Int64[np.ndarray, "event event"]
     """Seeds that have both events."""
 
@@ -190,7 +190,7 @@ def order_of_events(changes: Mapping[str, Sequence[ChangePoint]]) -> EventOrder:
 
 
 def _log_interval(change: ChangePoint) -> tuple[float, float]:
-    """Log steps between which the change was; step 0 counts as ½."""
+    """Return the log steps between which the change was; step 0 counts as ½."""
     if change.step is None:
         return math.nan, math.nan
     return math.log(max(change.after or 0, 0.5)), math.log(max(change.step, 0.5))
@@ -220,7 +220,7 @@ def _ramps(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _onset(curve: Float64[np.ndarray, " n"]) -> int:
-    """Where the ramp that explains most of a curve begins to rise or fall."""
+    """Return the place at which the ramp that explains most of a curve begins to rise or fall."""
     ramps, begins = _ramps(len(curve))
     return int(begins[np.abs(ramps @ (curve - curve.mean())).argmax()])
 
@@ -239,8 +239,8 @@ def _monotone(curve: Float64[np.ndarray, " n"]) -> tuple[float, float]:
 
 @lru_cache(maxsize=8)
 def _usual_correlations(n: int) -> Float64[np.ndarray, " correlation"]:
-    """For each of `_CORRELATIONS` the value that the correlation after a fit lies below in a share `_UNLIKELY` of flat
-    curves: a fit takes away most of what makes neighbours alike."""
+    """Return for each of `_CORRELATIONS` the value that the correlation after a fit lies below in a share `_UNLIKELY`
+    of flat curves: a fit takes away most of what makes neighbours alike."""
     curves = (_noise(n, each, 200, seed=0) for each in _CORRELATIONS)
     return np.array([np.quantile([_monotone(curve)[1] for curve in each], _UNLIKELY) for each in curves])
 

@@ -1,4 +1,4 @@
-"""What is measured of every snapshot of a run: losses, motifs, composition, copying, and the size of each circuit."""
+"""The measures of every snapshot of a run: losses, motifs, composition, copying, and the size of each circuit."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class Measures(Result):
     """The film's measures of one model. NaN where a model lacks something, such as an earlier head."""
 
     loss: float
-    """On the text, nats a token."""
+    """The loss on the text, nats a token."""
     in_context: float
     """Mean loss of the first quarter of positions minus that of the last: how much more context is worth (Olsson et al.
     2022 take positions 50 and 500)."""
     repeated_gain: float
     """Loss of random tokens minus loss when they come again, nats a token."""
     loss_by_position: Float64[np.ndarray, " pos"]
-    """On the text: of the token that is predicted at each position."""
+    """The loss on the text, of the token that is predicted at each position."""
     motifs: tuple[str, ...]
     motif_scores: Float64[np.ndarray, "motif layer head"]
     """Mean attention to each motif's keys, on random tokens that come again."""
@@ -54,7 +54,7 @@ class Measures(Result):
     copying: Float64[np.ndarray, "layer head"]
     """Copying score of the OV circuit's eigenvalues, −1 to 1."""
     by_order: Float64[np.ndarray, " order"]
-    """What the paths through exactly 1, 2, … heads take off the loss, given the shorter ones, nats a token."""
+    """The decrease of the loss by the paths through exactly 1, 2, … heads, given the shorter ones, nats a token."""
     qk_norm: Float64[np.ndarray, "layer head"]
     """Frobenius norm of W_Q W_Kᵀ with the norm's gain folded in and the model's scale."""
     ov_norm: Float64[np.ndarray, "layer head"]
@@ -73,7 +73,7 @@ class Measures(Result):
 
     @staticmethod
     def events(measures: OverTraining) -> dict[str, ChangePoint]:
-        """When each of `film_curves` changes (`change_point`); nothing for too few snapshots."""
+        """Return the change point of each of `film_curves` (`change_point`); nothing for too few snapshots."""
         if len(measures.steps) < LEAST_SNAPSHOTS:
             return {}
         return {name: change_point(measures.steps, curve) for name, curve in film_curves(measures).items()}

@@ -184,7 +184,8 @@ class _Sweep:
         return np.array(values), State(adjoint, torch.zeros_like(adjoint), torch.zeros_like(adjoint))
 
     def _back(self, steps: range, adjoint: State, after: State) -> tuple[State, State, np.ndarray]:
-        """Through some steps: the adjoint and the state before them, and dM/dw of their tokens `[measure, token]`."""
+        """Go back through some steps: return the adjoint and the state before them, and dM/dw of their tokens
+        `[measure, token]`."""
         per_token: list[np.ndarray] = []
         for step in reversed(steps):
             t, rate = step + 1, self.source.rate(step)
@@ -245,7 +246,7 @@ class _Sweep:
         return [part.view_as(each) for part, each in zip(vector.split(sizes), self.parameters, strict=True)]
 
     def _flat(self, parts: Sequence[Tensor | None]) -> Float[Tensor, " parameter"]:
-        """In float64; 0 for a parameter that is not used."""
+        """Flatten the parts in float64; 0 for a parameter that is not used."""
         given = zip(parts, self.parameters, strict=True)
         return torch.cat([(torch.zeros_like(each) if part is None else part.detach()).flatten().double()
                           for part, each in given])  # fmt: skip
@@ -263,7 +264,7 @@ class _Sweep:
 
 
 def _adamw(model: AttentionOnlyTransformer, run: RecipeRun, eps_root: float) -> AdamW:
-    """What `make_optimiser` sets, for the vector of all weights."""
+    """Return AdamW as `make_optimiser` sets it, for the vector of all weights."""
     optimiser = make_optimiser(model, run.recipe)
     decays = {id(each): group["weight_decay"] for group in optimiser.param_groups for each in group["params"]}
     decay = [torch.full((each.numel(),), float(decays[id(each)]), dtype=torch.float64) for each in model.parameters()]

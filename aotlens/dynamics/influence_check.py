@@ -38,7 +38,7 @@ _FORWARD_MODE = threading.Lock()
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class InfluenceCheck(Result):
-    """How well influences order retrainings without random subsets of windows."""
+    """The quality of influences: how well they order retrainings without random subsets of windows."""
 
     run: str
     measures: tuple[str, ...]
@@ -52,15 +52,15 @@ class InfluenceCheck(Result):
     """M retrained without them − M retrained with all."""
 
     def correlation(self, measure: str | None = None) -> float:
-        """Spearman's, of predicted and found."""
+        """Return Spearman's rank correlation of predicted and found."""
         return self._correlation(self.predicted, measure)
 
     def interval(self, measure: str | None = None) -> tuple[float, float]:
-        """Its 95% interval by a bootstrap over subsets, which are independent draws; of this run, not of others."""
+        """Bootstrap its 95% interval over subsets, which are independent draws; of this run, not of others."""
         return self._interval(lambda drawn: self._correlation(self.predicted, measure, drawn))
 
     def tracin_correlation(self, measure: str | None = None) -> float:
-        """TracIn's."""
+        """Return the rank correlation of TracIn's."""
         return self._correlation(self.tracin, measure)
 
     def tracin_interval(self, measure: str | None = None) -> tuple[float, float]:
@@ -167,11 +167,11 @@ class Removal(Result):
     seed: int
     steps: Int64[np.ndarray, " moment"]
     whole: Float64[np.ndarray, " moment"]
-    """With all windows."""
+    """The measure with all windows."""
     without_helpful: Float64[np.ndarray, " moment"]
     without_harmful: Float64[np.ndarray, " moment"]
     random_helpful: Float64[np.ndarray, "draw moment"]
-    """Without random windows, of each step as many as of the helpful ones."""
+    """The measure without random windows, of each step as many as of the helpful ones."""
     random_harmful: Float64[np.ndarray, "draw moment"]
     """The same of the harmful ones."""
 
@@ -282,7 +282,7 @@ def require_same_run(run: RecipeRun, influence: Influence) -> None:
 
 
 def _draw(rng: np.random.Generator, count: int, steps: Int64[np.ndarray, " window"]) -> Int64[np.ndarray, " dropped"]:
-    """So many random windows, of no step all."""
+    """Draw so many random windows, of no step all."""
     for _ in range(100):
         drawn = np.sort(rng.permutation(len(steps))[:count])
         left = np.bincount(np.delete(steps, drawn), minlength=steps[-1] + 1)
@@ -312,7 +312,7 @@ def _leaving_one(
 def _matched(
     rng: np.random.Generator, windows: Int64[np.ndarray, " dropped"], steps: Int64[np.ndarray, " window"]
 ) -> Int64[np.ndarray, " dropped"]:
-    """Random windows, of each step as many as of these."""
+    """Draw random windows, of each step as many as of these."""
     counts = np.bincount(steps[windows], minlength=steps[-1] + 1)
     first = np.searchsorted(steps, np.arange(steps[-1] + 2))
     drawn = [
@@ -342,7 +342,7 @@ def _tracin(
 
 @contextmanager
 def _forward_mode() -> Iterator[None]:
-    """Where losses have a derivative by forward mode, whose parts PyTorch scripts by a function that it warns of."""
+    """Give losses a derivative by forward mode, whose parts PyTorch scripts by a function that it warns of."""
     with differentiable_twice(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "`torch.jit.script", DeprecationWarning)
         yield

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def influence_path(checkpoint: str | Path) -> Path:
-    """Where the influences of the run that trained the checkpoint in this folder are kept."""
+    """Return the path of the influences of the run that trained the checkpoint in this folder."""
     return Path(checkpoint).with_name(f"{Path(checkpoint).name}.influence.safetensors")
 
 
 def check_path(checkpoint: str | Path) -> Path:
-    """Where their check by retraining is kept."""
+    """Return the path of their check by retraining."""
     return Path(checkpoint).with_name(f"{Path(checkpoint).name}.influence-check.safetensors")
 
 

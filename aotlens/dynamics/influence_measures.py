@@ -203,7 +203,7 @@ _COMPOSED = {"q_composition": "W_Q", "k_composition": "W_K", "v_composition": "W
 
 
 def _motifs() -> tuple[str, ...]:
-    """Motifs with keys that random tokens have."""
+    """List the motifs with keys that random tokens have."""
     return tuple(
         name
         for name, motif in MOTIFS.items()

@@ -1,4 +1,4 @@
-"""Which properties of a window say how much it helped."""
+"""The properties of a window that say how much it helped."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from aotlens.statistics import LEAST_CLUSTERS, bootstrap_interval
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Of a window: the share of its tokens whose bigram stands earlier in it; the mean log₂ of how many tokens back that
-#: was; the share whose bigram stood nowhere in training before.
+#: The properties of a window: the share of its tokens whose bigram stands earlier in it; the mean log₂ of how many
+#: tokens back that was; the share whose bigram stood nowhere in training before.
 PROPERTIES = ("repeats", "distance", "novelty")
-#: Of the steps after the first.
+#: The parts of the steps after the first.
 PARTS = ("all", "first quarter", "second quarter", "third quarter", "last quarter")
 _LEAST_DOCUMENTS = 20
 _PIECE = 4096  # tokens
@@ -47,7 +47,7 @@ class InfluenceProperties(Result):
     """95%, by a bootstrap over `clusters`; of this run, not of others. NaN for fewer than 3 clusters."""
     r_squared: Float64[np.ndarray, " part"]
     clusters: str
-    """What is drawn: windows of one document vary together."""
+    """The units that are drawn: windows of one document vary together."""
     n_clusters: int
 
     @property
@@ -74,7 +74,8 @@ class InfluenceProperties(Result):
 
 
 def influence_properties(influence: Influence, measure: str | None = None) -> InfluenceProperties:
-    """Which properties of a window predict how much it helped a measure (the influence's first), over training.
+    """Estimate which properties of a window predict how much it helped a measure (the influence's first), over
+    training.
 
     Clusters are documents, pieces of 4,096 tokens of the training text where there are fewer than 20 documents, and
     single windows of random tokens. Raises `ValueError` for an unknown measure.
@@ -119,7 +120,7 @@ def window_properties(windows: TrainingWindows) -> Float64[np.ndarray, "property
 def _step_means(
     values: Float64[np.ndarray, " window"], steps: Int64[np.ndarray, " window"]
 ) -> Float64[np.ndarray, " window"]:
-    """Of each window, the mean over those of its step that have a value; NaN where none has."""
+    """Return for each window the mean over those of its step that have a value; NaN where none has."""
     known = np.isfinite(values)
     sums, counts = np.bincount(steps, np.where(known, values, 0)), np.bincount(steps, known)
     return np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)[steps]

@@ -1,4 +1,4 @@
-"""What `aotlens.dynamics.influence` gives: the influence of every token of every window, and its sums."""
+"""The result of `aotlens.dynamics.influence`: the influence of every token of every window, and its sums."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from aotlens.results import Result
 if TYPE_CHECKING:
     import pandas as pd
 
-#: What a token is to those before it in its window: its bigram stood there, the token did but not the bigram, neither.
+#: Classes of tokens by those before them in the window: their bigram stood there, the token did but not the bigram,
+#: neither.
 TOKEN_CLASSES = ("repeated bigram", "repeated token", "new token")
 
 
@@ -28,17 +29,17 @@ class TrainingWindows(Result):
 
     steps: Int64[np.ndarray, " window"]
     documents: Int64[np.ndarray, " window"]
-    """In which document of `names` its text begins; −1 for random tokens."""
+    """The index in `names` of the document in which its text begins; −1 for random tokens."""
     offsets: Int64[np.ndarray, " window"]
-    """Where its text (of a repeated row, its segment) begins in the training tokens; −1 for random tokens."""
+    """The offset of its text (of a repeated row, its segment) in the training tokens; −1 for random tokens."""
     lengths: Int64[np.ndarray, " window"]
     tokens: Int64[np.ndarray, " token"]
-    """Of all windows, one after another."""
+    """The tokens of all windows, one after another."""
     names: tuple[str, ...]
 
     @classmethod
     def of(cls, run: RecipeRun, n_steps: int) -> TrainingWindows:
-        """Those of the first steps of a run."""
+        """Collect the windows of the first steps of a run."""
         rows = [run.rows(step).numpy() for step in range(n_steps)]
         offsets = np.concatenate([run.offsets(step) for step in range(n_steps)])
         documents = run.documents(offsets)
@@ -59,7 +60,7 @@ class TrainingWindows(Result):
 
     @functools.cached_property
     def starts(self) -> Int64[np.ndarray, " window"]:
-        """Where each window begins among the tokens."""
+        """The offset of each window among the tokens."""
         return np.concatenate([[0], self.lengths.cumsum()[:-1]])
 
     @functools.cached_property
@@ -90,7 +91,7 @@ class TrainingWindows(Result):
 
     @functools.cached_property
     def classes(self) -> Int8[np.ndarray, " token"]:
-        """Of each token, its place in `TOKEN_CLASSES`; −1 for the first of a window, which nothing predicts."""
+        """The place of each token in `TOKEN_CLASSES`; −1 for the first of a window, which nothing predicts."""
         found = np.where(self.seen_before(1), 1, 2).astype(np.int8)
         found[self.seen_before(2)] = 0
         found[self.starts] = -1
@@ -103,7 +104,7 @@ class TrainingWindows(Result):
         return again
 
     def distances(self, n: int) -> Int64[np.ndarray, " token"]:
-        """How many tokens back the n tokens that end at each last ended in its window; 0 where they did not."""
+        """Return how far back the n tokens that end at each last ended in its window, in tokens; 0: they did not."""
         keys = self._keys(n, within=True)
         order = np.lexsort((np.arange(len(keys)), keys))
         back = np.zeros(len(keys), dtype=np.int64)
@@ -139,10 +140,10 @@ class Influence(Result):
     run: str
     measures: tuple[str, ...]
     values: Float64[np.ndarray, " measure"]
-    """Of the measures at the end, which the derivative is of."""
+    """The values of the measures at the end, which the derivative is of."""
     windows: TrainingWindows
     per_token: Float64[np.ndarray, "measure token"]
-    """Of the loss at each token of each window; 0 at its first, which nothing predicts."""
+    """The influence of the loss at each token of each window; 0 at its first, which nothing predicts."""
     undone: float
     """The largest ‖state − state‖ ÷ ‖state‖ of a state that was undone to and the one that was kept."""
     replayed: float | None
@@ -178,12 +179,12 @@ class Influence(Result):
 
     @property
     def first_step_share(self) -> Float64[np.ndarray, " measure"]:
-        """How much of Σ |dM/dw| is of step 0: AdamW's first step takes signs, so that differences do not confirm it."""
+        """The share of step 0 in Σ |dM/dw|: AdamW's first step takes signs, so that differences do not confirm it."""
         return _shares(self.by_step)[:, 0]
 
     @property
     def first_quarter_share(self) -> Float64[np.ndarray, " measure"]:
-        """How much of Σ |dM/dw| is of the first quarter of the steps, step 0 left out."""
+        """The share of the first quarter of the steps in Σ |dM/dw|, step 0 left out."""
         return _shares(self.by_step[:, 1:])[:, : self.n_steps // 4].sum(1)
 
     @property
@@ -269,7 +270,7 @@ class Influence(Result):
 def _sums(
     values: Float64[np.ndarray, "measure unit"], groups: Sequence[int] | np.ndarray, n: int
 ) -> Float64[np.ndarray, "measure group"]:
-    """Sums over the units of each group."""
+    """Sum over the units of each group."""
     return np.array([np.bincount(groups, each, minlength=n) for each in values])
 
 

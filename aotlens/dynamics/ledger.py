@@ -1,4 +1,4 @@
-"""What each circuit took off the loss between snapshots: a split of the change that sums to it.
+"""The decrease of the loss by each circuit between snapshots: a split of the change that sums to it.
 
 Along a line from one snapshot to the next (`aotlens.dynamics.products`), with the entries' places t_g,
 
@@ -30,7 +30,7 @@ from aotlens.results import Result
 if TYPE_CHECKING:
     import pandas as pd
 
-#: How often a segment is halved at most.
+#: The largest number of times that a segment is halved.
 _MOST_HALVINGS = 7
 
 
@@ -41,11 +41,11 @@ class Ledger(Result):
     run: str
     steps: Int64[np.ndarray, " step"]
     losses: Float64[np.ndarray, " step"]
-    """At each step."""
+    """The loss at each step."""
     entries: tuple[str, ...]
     """`1.0 QK` and `1.0 OV` of each head, with biases; embedding, positions, read-out, output biases, MLPs."""
     parts: Float64[np.ndarray, "segment entry"]
-    """Of the change between a step and the next."""
+    """The parts of the change between a step and the next."""
     halved: float | None
     """‖split − split of every second step‖₁ ÷ ‖split‖₁; None with a single segment."""
     n_passes: int
@@ -57,7 +57,7 @@ class Ledger(Result):
 
     @property
     def totals(self) -> Float64[np.ndarray, " entry"]:
-        """Of the whole change."""
+        """The parts of the whole change."""
         return self.parts.sum(0)
 
     @property

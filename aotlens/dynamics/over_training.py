@@ -34,7 +34,7 @@ _CACHE_VERSION = 2
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OverTraining(Result):
-    """What an analysis gave of each snapshot of a run."""
+    """The results of an analysis of each snapshot of a run."""
 
     run: str
     """Name of the run."""
@@ -53,7 +53,7 @@ class OverTraining(Result):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What `self[name]` takes: fields or keys whose values are numbers or arrays of numbers."""
+        """The names that `self[name]` takes: fields or keys whose values are numbers or arrays of numbers."""
         return tuple(name for name, value in _fields(self.results[0]).items() if _is_numeric(value))
 
     @property
@@ -176,7 +176,7 @@ def _name(analysis: Callable[..., Any]) -> str:
 def _kept_at(
     run: Run, step: int, name: str, analysis: Callable[..., Any], settings: Mapping[str, Any], folder: Path | None
 ) -> Path | None:
-    """Where the result of a step is kept; None where it is not: a function without a name could be any function."""
+    """Return the path of a step's result; None if it is not kept: a function without a name could be any function."""
     # What a partial, a method or an object holds is not in its name.
     is_plain = inspect.isfunction(analysis) and "<" not in name and not name.startswith("__main__.")
     if folder is None or run.is_external or not is_plain:

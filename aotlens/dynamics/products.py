@@ -205,7 +205,7 @@ class Between:
         return torch.einsum("bhpk,hkd->bpd", z, torch.cat([before.O, after.O], 1))
 
     def _turned(self, x: Tensor, weight: Tensor) -> Tensor:
-        """What heads read, as queries or keys: rotated by their positions."""
+        """Return the queries or keys that heads read: rotated by their positions."""
         return self.order.rotated(self._read(x, weight).transpose(1, 2)).transpose(1, 2)
 
     def _read(self, x: Tensor, weight: Tensor) -> Tensor:
@@ -224,7 +224,7 @@ class Between:
 
 
 def entries(model: AttentionOnlyTransformer) -> tuple[str, ...]:
-    """What a ledger of this model splits the loss by."""
+    """Name the entries that a ledger of this model splits the loss by."""
     cfg = model.cfg
     heads = [(layer, head) for layer in range(cfg.n_layers) for head in range(cfg.n_heads)]
     names = [f"{layer}.{head} {kind}" for kind in ("QK", "OV") for layer, head in heads]

@@ -35,7 +35,7 @@ class RecipeRun:
 
     objective: language.NextToken
     snapshots: Run | None = None
-    """Of the run, where there are some: what a replay is compared with."""
+    """The snapshots of the run, where there are some: what a replay is compared with."""
 
     @property
     def recipe(self) -> Recipe:
@@ -69,7 +69,7 @@ class RecipeRun:
         return self.objective.batch(*self.stage(step))[0]
 
     def offsets(self, step: int) -> Int64[np.ndarray, " batch"]:
-        """Where each window's text begins in the training tokens; −1 for one of random tokens."""
+        """Return the offset of each window's text in the training tokens; −1 for one of random tokens."""
         return self.objective.offsets(*self.stage(step))
 
     def rate(self, step: int) -> float:
@@ -184,7 +184,7 @@ class RecipeRun:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What two runs share whose steps are the same."""
+        """The properties that two runs share whose steps are the same."""
         return {**self.recipe.to_dict(), **self.objective.identity()}
 
 
@@ -196,7 +196,7 @@ def require_eps_root(eps_root: float) -> float:
 
 
 def differentiable_twice() -> AbstractContextManager[None]:
-    """Attention by plain products: PyTorch's fused kernels have one derivative. It is the process's, not a thread's."""
+    """Attend by plain products: PyTorch's fused kernels have one derivative. It is the process's, not a thread's."""
     return sdpa_kernel(SDPBackend.MATH)
 
 

@@ -1,4 +1,4 @@
-"""How well a model does, and what it expects.
+"""The performance of a model, and its predictions.
 
 zero_shot/       losses and accuracies on LAMBADA, WikiText, PTB and CBT, by two protocols
 predictions.py   the likeliest next tokens after one position, or at one, for a masked language model

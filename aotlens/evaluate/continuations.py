@@ -1,4 +1,4 @@
-"""How likely a model holds continuations after contexts: log p(continuation | context), in nats.
+"""The likelihood of continuations after contexts: log p(continuation | context), in nats.
 
     log p(continuation | context) = Σ_i log p(token_i | start token, context, token_1 … token_{i−1})
 
@@ -126,7 +126,7 @@ def row_losses(
     batch_size: int = 16,
     progress: Progress | None = None,
 ) -> tuple[list[Float64[np.ndarray, " tokens"]], list[Bool[np.ndarray, " tokens"]]]:
-    """For each row of ids the losses of its tokens from `firsts[i]` ≥ 1 on, in nats, and whether each is the likeliest.
+    """Return for each row of ids its losses from token `firsts[i]` ≥ 1 on, in nats, and whether each is the likeliest.
 
     Batches are of up to `batch_size` rows, fewer where their logits would exceed 268 MB. Raises `ValueError` for a
     model that sees later tokens, and for a loss that is not finite.
@@ -162,7 +162,7 @@ def row_losses(
 
 
 def _batches(rows: Sequence[Sequence[int]], firsts: Sequence[int], batch_size: int, d_vocab: int) -> list[list[int]]:
-    """Numbers of rows in batches, longest first: what does not fit into memory fails at once."""
+    """Batch the numbers of rows, longest first: what does not fit into memory fails at once."""
     batches: list[list[int]] = []
     logits = 0
     for index in sorted(range(len(rows)), key=lambda i: -len(rows[i])):

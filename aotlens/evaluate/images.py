@@ -1,4 +1,4 @@
-"""How well a model tells the classes of images: accuracy, a table by class, calibration."""
+"""The performance of a model of classes of images: accuracy, a table by class, calibration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ImageEvaluation(Result):
-    """What a model says of labelled images, an image after the other."""
+    """The predictions of a model for labelled images, an image after the other."""
 
     classes: tuple[str, ...]
     """Names of the classes, in the order of their numbers."""
@@ -63,7 +63,7 @@ class ImageEvaluation(Result):
 
     @property
     def confusion(self) -> Int64[np.ndarray, "class_ predicted"]:
-        """How many images of each class (rows) the model takes for each class (columns)."""
+        """The number of images of each class (rows) that the model takes for each class (columns)."""
         counts = np.zeros((len(self.classes), len(self.classes)), dtype=np.int64)
         np.add.at(counts, (self.labels, self.predicted), 1)
         return counts
@@ -134,7 +134,7 @@ def evaluate_images(
     batch_size: int = 256,
     progress: Progress | None = None,
 ) -> ImageEvaluation:
-    """What a model of classes, with its image processor, says of labelled images.
+    """Evaluate a model of classes, with its image processor, on labelled images.
 
     `progress(images done, images)` is called after each batch. Raises `ValueError` for a model without an image
     processor or of other classes, for no images, and for outputs that are not finite.

@@ -62,7 +62,7 @@ class RepeatLosses(Result):
 
     @property
     def gain(self) -> float:
-        """How much better the second half is predicted: what in-context copying (induction) is worth here."""
+        """The decrease of the loss on the second half: the worth of in-context copying (induction) here."""
         return self.first_half - self.second_half
 
 
@@ -156,7 +156,7 @@ class BigramModel(Result):
         return np.where(context > 0, backed, self.unigram[following])
 
     def likeliest(self) -> Int64[np.ndarray, " d_vocab"]:
-        """For each token v the w with the largest p(w | v): a row of d_vocab numbers at a time."""
+        """Return for each token v the w with the largest p(w | v): a row of d_vocab numbers at a time."""
         totals, kinds = self._contexts
         best = np.full(self.d_vocab, int(self.unigram.argmax()), dtype=np.int64)
         bounds = np.searchsorted(self.pair_keys, np.arange(self.d_vocab + 1) * self.d_vocab)

@@ -1,4 +1,4 @@
-"""How well a masked language model recovers hidden tokens. All losses in nats a hidden token."""
+"""The recovery of hidden tokens by a masked language model. All losses in nats a hidden token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a language model expects after one position of a prompt; or at it, if the model sees both sides."""
+"""The predictions of a language model after one position of a prompt; or at it, if the model sees both sides."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class NextTokenPredictions(Result):
     logits: Float[np.ndarray, " k"]
     probabilities: Float[np.ndarray, " k"]
     entropy: float
-    """Of the whole distribution, nats."""
+    """The entropy of the whole distribution, nats."""
     actual: NextToken | None
-    """What the prompt has at the next position (at this one, if `at_position`); None after its last, or at a mask."""
+    """The prompt's token at the next position (at this one, if `at_position`); None after its last, or at a mask."""
 
     @property
     def headline(self) -> str:
@@ -122,7 +122,7 @@ def predictions_of_logits(
     position: int = -1,
     k: int = 10,
 ) -> NextTokenPredictions:
-    """What `logits`, the model's own on `tokens`, say after `position`; at it, for a model that sees both sides.
+    """Return the predictions of `logits`, the model's own on `tokens`, after `position`; at it, if it sees both sides.
 
     No forward pass. Raises `ValueError` for a position outside the prompt and for `k` outside 1 to d_vocab.
     """

@@ -29,7 +29,7 @@ class RegressionErrors(Result):
     """Squared errors on every prompt after every number of examples, divided by the task's `zero_error`."""
 
     name: str
-    """What estimates: a model, a baseline."""
+    """The name of the estimator: a model, a baseline."""
     task: RegressionTask
     errors: Float64[np.ndarray, "prompt example"]
     """Entry i is the error at a query that comes after i labelled examples, 0 to N − 1: (ŷ − y)² ÷ E y²."""
@@ -75,7 +75,7 @@ def errors_of(
 def regression_estimates(
     model: AttentionOnlyTransformer, prompts: RegressionPrompts, *, batch_size: int = 128
 ) -> Float[Tensor, "prompt point"]:
-    """What `model` says at every x: its estimates ŷ_i from the examples before. Raises `ValueError` as
+    """Return the estimates of `model` at every x: ŷ_i from the examples before. Raises `ValueError` as
     `require_regression`."""
     require_ours(model, "regression_estimates")
     require_regression(model, prompts.inputs.shape[-1])

@@ -1,4 +1,4 @@
-"""How surprising each token of a prompt is to a model, whether it sees earlier tokens only or both sides."""
+"""The surprisal of each token of a prompt to a model, whether it sees earlier tokens only or both sides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a model loses without some of its heads: on its own next tokens, on labels, or by any measure of its logits.
+"""The ablation of heads: the change of a model's loss on its own next tokens or on labels, or of any measure of its
+logits.
 
 A head writes z W_O with z = pattern · v. What stands in the place of its z or of its pattern:
 
@@ -58,11 +59,11 @@ class Ablation(Result):
     """Every ablated head, all of them at once."""
     how: str
     unit: str
-    """What the numbers are: `"nats"` (the loss), `"squared error"` (of a model of vectors), or the metric's."""
+    """The unit of the numbers: `"nats"` (the loss), `"squared error"` (of a model of vectors), or the metric's."""
     clean: Float64[np.ndarray, " sequence"]
-    """Of the full model. A loss is the mean over the sequence's targets that count."""
+    """The measure of the full model. A loss is the mean over the sequence's targets that count."""
     ablated: Float64[np.ndarray, " sequence"]
-    """Of the model without the heads."""
+    """The measure of the model without the heads."""
     clean_loss_per_token: Float[Tensor, "sequence ..."] | None
     """The loss of each target, a row a sequence, 0 where ignored or padding; None with a metric."""
     ablated_loss_per_token: Float[Tensor, "sequence ..."] | None
@@ -81,12 +82,12 @@ class Ablation(Result):
 
     @property
     def changes(self) -> Float64[np.ndarray, " sequence"]:
-        """What the ablation adds to each sequence's number."""
+        """The change of each sequence's number by the ablation."""
         return self.ablated - self.clean
 
     @property
     def change(self) -> float:
-        """What the ablation adds on average (of a loss, negative where the model does better without)."""
+        """The mean change by the ablation (of a loss, negative where the model does better without)."""
         return float(self.changes.mean())
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
@@ -182,7 +183,7 @@ def ablate(
 
 
 def unit_of(model: AttentionOnlyTransformer, metric: Metric | Measure | None) -> str:
-    """What the loss, or a metric, is measured in."""
+    """Return the unit of the loss, or of a metric."""
     if metric is not None:
         return metric.unit if isinstance(metric, Metric) else getattr(metric, "__name__", "metric")
     return "squared error" if model.cfg.read_out == "vectors" else "nats"

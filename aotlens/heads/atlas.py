@@ -65,11 +65,11 @@ class Partner(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Atlas(Result):
-    """What was measured of every head of a model."""
+    """The measurements of every head of a model."""
 
     model: str
     about: str
-    """What was read."""
+    """The description of what was read."""
     motifs: MotifScores
     random: MotifScores
     """Motifs on random tokens that come twice."""
@@ -87,15 +87,15 @@ class Atlas(Result):
     """Scores by mode, indexed [earlier, later]: of what was written on the ablated windows."""
     composition_z: Mapping[str, Float64[np.ndarray, "layer head layer head"]]
     ablations: Mapping[str, EachHead]
-    """By kind of replacement."""
+    """The ablations by kind of replacement."""
     together: Mapping[str, Ablation]
     """The same with all heads replaced at once: with `fixed_pattern`, whether contextual patterns are needed at all."""
     missing: Mapping[str, str] = field(default_factory=dict)
-    """What this model cannot give, and why."""
+    """The parts that this model cannot give, and why."""
     distillation: Any = None
-    """As it was given: the heads' errors as feed-forward networks."""
+    """The distillation as it was given: the heads' errors as feed-forward networks."""
     skip_trigrams: Any = None
-    """As it was given: tables by head."""
+    """The skip-trigrams as they were given: tables by head."""
 
     @property
     def headline(self) -> str:
@@ -131,7 +131,7 @@ class Atlas(Result):
         return tuple(sorted(partners, key=lambda partner: -partner.z)[:n])
 
     def sentence(self, head: HeadLike) -> str:
-        """What a head does, made from its scores: its label or strongest motif, chance, constancy, and its cost."""
+        """Describe a head from its scores: its label or strongest motif, chance, constancy, and its cost."""
         layer, number = as_head(head)
         at, labels = (layer, number), self.labels
         said = [labels.sentence(at)]
@@ -348,7 +348,7 @@ def _patterns(
     batch_size: int,
     progress: Progress | None,
 ) -> Stage:
-    """Everything that patterns show, in one pass."""
+    """Measure everything that patterns show, in one pass."""
     inputs = Inputs.of(reader, tokens)
     motifs = MotifTally(reader, inputs, as_motifs(None), others=True, by_distance=True, clusters=clusters)
     constancy = ConstancyTally(reader, inputs.n_pos)

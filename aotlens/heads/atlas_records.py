@@ -32,12 +32,12 @@ class AtlasRecord(OfCheckpoint):
 
 
 def bundled_atlases_folder() -> Path:
-    """Those that come with aotlens."""
+    """Return the folder of the atlases that come with aotlens."""
     return Path(__file__).parent / "bundled"
 
 
 def bundled_atlas_path(checkpoint: str) -> Path:
-    """Where the atlas of a bundled checkpoint stands, if there is one."""
+    """Return the path that the atlas of a bundled checkpoint has, if there is one."""
     return bundled_atlases_folder() / f"{checkpoint}.safetensors"
 
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MIXED = "mixed"
-#: By how much a score must exceed chance for its motif to be a head's label.
+#: The least excess of a score over chance for its motif to be a head's label.
 LEAST_EXCESS = 0.1
 #: The attention off the first position that must be left for a head that rests there to be labelled by it.
 LEAST_ELSEWHERE = 0.1
@@ -70,26 +70,26 @@ class MotifScores(Result):
     n_queries: Int64[np.ndarray, " motif"]
     """Queries that each score is a mean over (sequences, for a score of the pattern alone)."""
     reasons: Mapping[str, str] = field(default_factory=dict)
-    """Why a motif is NaN, by its name."""
+    """The reason why a motif is NaN, by its name."""
     chance: Float64[np.ndarray, "motif layer head"] | None = None
-    """What the score would be by chance, as at the head of this module; None where it is not known."""
+    """The score by chance, as at the head of this module; None where it is not known."""
     compared: Float64[np.ndarray, "motif layer head"] | None = None
     """The score over the queries that `chance` is of: the others see no other class of as many keys. None: `values`."""
     n_compared: Int64[np.ndarray, " motif"] | None = None
-    """How many queries these are; None: `n_queries`."""
+    """The number of these queries; None: `n_queries`."""
     uniform: Float64[np.ndarray, "motif layer head"] | None = None
-    """What uniform attention would score; None where it is not known."""
+    """The score of uniform attention; None where it is not known."""
     intervals: Float64[np.ndarray, "motif layer head 2"] | None = None
-    """Of `excess`, over sequences or their documents; NaN where fewer than two sequences, or three documents, have
-    queries that count, None where not asked for."""
+    """The intervals of `excess`, over sequences or their documents; NaN where fewer than two sequences, or three
+    documents, have queries that count, None where not asked for."""
     best_offsets: Int64[np.ndarray, "layer head"] | None = None
     """The offset (key − query) behind `fixed_offset`; None where that was not measured."""
     expected: Float64[np.ndarray, "motif layer head"] | None = None
-    """What the same distances get on average, whatever is there; None where it was not asked for."""
+    """The average attention at the same distances, whatever is there; None where it was not asked for."""
     start: int | None = None
     """The start token of the random sequences of `motif_scores`; None where there was none."""
     about: str = ""
-    """What was read."""
+    """The description of what was read."""
     thresholds: Mapping[str, float] = field(default_factory=dict)
     """The thresholds of motifs that are not those of `MOTIFS`, by name."""
     of_pattern: tuple[str, ...] = ()
@@ -124,7 +124,7 @@ class MotifScores(Result):
         return self.values if self.compared is None else self.compared
 
     def labels(self, threshold: float | None = None) -> list[list[str]]:
-        """For each layer and head a motif, or "mixed".
+        """Label each layer and head with a motif, or "mixed".
 
         Of the motifs with keys whose score reaches `threshold` (None: each motif's own) and exceeds chance by .1, the
         one with the largest excess, so that of two that hold the narrower wins; where there is none, a score of the
@@ -149,9 +149,9 @@ class MotifScores(Result):
             return self["first_token"] >= (self._threshold("first_token") if threshold is None else threshold)
 
     def margins(self, threshold: float | None = None) -> Float64[np.ndarray, "layer head"]:
-        """By how much the excess of the label beats the largest one of the other motifs with keys, the first position
-        aside for a head that rests there; of a score of the pattern alone, how far it is above its threshold; NaN for
-        "mixed"."""
+        """Return the margin by which the excess of the label beats the largest one of the other motifs with keys, the
+        first position aside for a head that rests there; of a score of the pattern alone, how far it is above its
+        threshold; NaN for "mixed"."""
         margins = np.full(self.values.shape[1:], np.nan)
         labelled, resting = self._labelled(threshold), self.resting(threshold)
         with_keys = np.array([not self._of_pattern(name) for name in self.motifs])
@@ -202,7 +202,7 @@ class MotifScores(Result):
         return self.thresholds.get(name, Motif.threshold if known is None else known.threshold)
 
     def kovaleva(self) -> list[list[str]]:
-        """For each layer and head its class after Kovaleva et al. 2019, by attention rather than by eye.
+        """Classify each layer and head after Kovaleva et al. 2019, by attention rather than by eye.
 
         With v the attention to the first position and to separators after it, and d that to the previous, the query's
         own and the next token: `vertical + diagonal` where v + d ≥ .4 and both are .2 or more, else `vertical` or

@@ -22,7 +22,7 @@ from aotlens.heads.patterns import AttentionPatterns
 
 #: The first of these that a head shows decides. First-token heads are left out, since most heads rest there.
 _ORDER = ("induction", "duplicate_token", "previous_token", "next_token", "current_token")
-#: By how much a score must exceed that of uniform attention, and over how many queries.
+#: The least excess of a score over that of uniform attention, and the least number of queries.
 _LEAST_EXCESS, _LEAST_QUERIES = 0.2, 2
 
 
@@ -36,7 +36,7 @@ class ClearestHead:
     n_queries: int
     """The queries that the score is a mean over."""
     token: str | None
-    """Of what compares tokens: the repeated token from which the head attends most to the motif's keys."""
+    """The repeated token from which the head attends most to the motif's keys, where the motif compares tokens."""
 
     @property
     def sentence(self) -> str:

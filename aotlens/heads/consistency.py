@@ -50,7 +50,7 @@ class SemanticConsistency(Result):
     """Mean overlaps of every head's regions, 0 to 1, with chance beside them."""
 
     query: str
-    """Whose attention was read, in words."""
+    """The query whose attention was read, in words."""
     mass: float
     n_images: int
     n_classes: int
@@ -64,8 +64,8 @@ class SemanticConsistency(Result):
     """95% of `difference`, over images."""
     p_values: Float64[np.ndarray, "layer head"]
     adjusted_p: Float64[np.ndarray, "layer head"]
-    """By Benjamini and Hochberg over all heads: of those at or below q a share q is false on average, at most, where
-    heads are independent or depend on one another positively."""
+    """The p-value adjusted by Benjamini and Hochberg over all heads: of those at or below q a share q is false on
+    average, at most, where heads are independent or depend on one another positively."""
     n_permutations: int
 
     @property
@@ -222,13 +222,13 @@ def _maps(
 
 @dataclass(frozen=True, kw_only=True)
 class _Pairs:
-    """Which images are pairs of one class: as they are, with labels permuted, and in bootstrap draws of images."""
+    """The pairs of images of one class: as they are, with labels permuted, and in bootstrap draws of images."""
 
     members: Float[Tensor, "image class"]
     permuted: Float[Tensor, "image column"]
     """The same for every permutation, classes side by side."""
     draws: Float[Tensor, "draw image"]
-    """How often an image was drawn."""
+    """The number of times that an image was drawn."""
 
     @classmethod
     def draw(cls, labels: Int[Tensor, " image"], n_permutations: int, n_bootstrap: int, seed: int) -> _Pairs:
@@ -242,7 +242,7 @@ class _Pairs:
         return cls(members=members, permuted=members[orders].flatten(1), draws=draws)
 
     def measure(self, overlaps: Float[Tensor, "image image"]) -> tuple[float, float, float, np.ndarray]:
-        """Within, between, p, and the interval of their difference, of one head's `pair_overlaps`."""
+        """Return within, between, p, and the interval of their difference, of one head's `pair_overlaps`."""
         same = self.members @ self.members.T
         same.fill_diagonal_(0.0)
         n_pairs, n_same = len(same) * (len(same) - 1), float(same.sum())

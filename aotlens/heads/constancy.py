@@ -1,4 +1,4 @@
-"""How far a head's pattern is the same on every text, and which heads have the same pattern.
+"""The constancy of a head's pattern over texts, and the heads that have the same pattern.
 
 With A_s `[query, key]` the pattern on sequence s, Ā_s its mean over the *other* sequences, and v_q the keys that query
 q sees,
@@ -160,7 +160,7 @@ class RepeatedPatterns(Result):
     groups: Int64[np.ndarray, " head"]
     """The number of each head's group: 0 is the largest."""
     distance: float | int
-    """Up to which groups were joined, by the mean distance between their heads."""
+    """The distance up to which groups were joined, by the mean distance between their heads."""
 
     def members(self, group: int) -> tuple[tuple[str, Head], ...]:
         """(model, head) of every head of a group."""

@@ -1,4 +1,4 @@
-"""What a model loses without each of its heads, one by one.
+"""The ablation of each of a model's heads, one by one: what the model loses without it.
 
 For a head of layer l only the layers from l on are computed again, from the stream that the clean pass left before l:
 for L layers about half of what `ablate` would cost head by head.
@@ -32,23 +32,23 @@ class EachHead(Result):
 
     heads: tuple[Head, ...]
     how: str
-    """What stands in a head's place (`aotlens.heads.ablation`)."""
+    """The replacement of a head's output (`aotlens.heads.ablation`)."""
     unit: str
     clean: Float64[np.ndarray, " sequence"]
     ablated: Float64[np.ndarray, "head sequence"]
     clusters: Int64[np.ndarray, " sequence"] | None = None
-    """As in `Ablation`."""
+    """The clusters as in `Ablation`."""
     higher_is_better: bool | None = False
     """Whether the model does better the higher the numbers are; None for a measure that does not declare it
     (`aotlens.heads.ablation.Metric`)."""
 
     @property
     def changes(self) -> Float64[np.ndarray, " head"]:
-        """What leaving out each head adds on average, every sequence counting once."""
+        """The mean change by leaving out each head, every sequence counting once."""
         return (self.ablated - self.clean).mean(1)
 
     def intervals(self, confidence: float = 0.95) -> Float64[np.ndarray, "head 2"]:
-        """Of `changes`, as `Ablation.interval`."""
+        """Return the intervals of `changes`, as `Ablation.interval`."""
         differences = self.ablated - self.clean
         return ratio_intervals(differences, np.ones(differences.shape[1]), self.clusters, confidence=confidence)
 

@@ -1,4 +1,4 @@
-"""Where in the text a head attends little and where much: examples of every degree, from one pass over a corpus.
+"""Examples of a head's attention in the text, from little to much: of every degree, from one pass over a corpus.
 
 Of a query, what its attention has away from the sink is 1 − A[query, 0]. That is cut in ten equal bins, [0, .1) to
 [.9, 1]; of each head and bin a few queries are kept, each as likely as every other one (a reservoir, seeded): every
@@ -44,7 +44,7 @@ class HeadExamples(Result):
     """A few queries of each head and bin, and how many there were."""
 
     tokens: Int64[np.ndarray, "sequence pos"]
-    """What was read."""
+    """The tokens that were read."""
     counts: Int64[np.ndarray, "layer head bin"]
     """Queries from the third of each sequence on, by attention away from key 0."""
     sequence: Int64[np.ndarray, "layer head bin example"]
@@ -52,7 +52,7 @@ class HeadExamples(Result):
     query: Int64[np.ndarray, "layer head bin example"]
     away: Float32[np.ndarray, "layer head bin example"]
     keys: Int64[np.ndarray, "layer head bin example key"]
-    """By attention, key 0 aside."""
+    """The keys by attention, key 0 aside."""
     weights: Float32[np.ndarray, "layer head bin example key"]
 
     @property
@@ -111,7 +111,7 @@ class ExampleTally:
         self.weights = np.zeros((*shape, n_examples, N_KEYS), dtype=np.float32)
 
     def add(self, layer: int, pattern: Float[Tensor, "batch head query key"], first: int) -> None:
-        """Of the sequences from number `first` on."""
+        """Add the queries of the sequences from number `first` on."""
         away = (1 - pattern[:, :, 2:, 0]).clamp(0, 1).cpu().numpy()  # [batch, head, query]
         bins = np.minimum((away * N_BINS).astype(np.int64), N_BINS - 1)
         drawn = np.stack(

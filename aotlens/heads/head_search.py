@@ -33,7 +33,7 @@ _MOST_CHARACTERS = 300
 
 
 def rows_where(frame: pd.DataFrame, search: str) -> Bool[np.ndarray, " row"]:
-    """Which rows of a table of heads a search finds; all for an empty one.
+    """Find the rows of a table of heads that match a search; all for an empty one.
 
     Raises `ValueError`, which names the term, for a column that the table does not have (with the nearest ones), for a
     value that is no number where numbers are compared, and for a line that cannot be read.

@@ -76,7 +76,7 @@ class HeadSets:
         return float(self._effects(kept).mean() / self._effects(self.heads).mean())
 
     def intervals(self, sets: Sequence[Kept], confidence: float) -> Float64[np.ndarray, "set 2"]:
-        """Of the faithfulness of each set."""
+        """Return the intervals of the faithfulness of each set."""
         whole = self._effects(self.heads)
         sign = np.sign(whole.mean())
         effects = np.array([sign * self._effects(kept) for kept in sets]).reshape(len(sets), len(whole))

@@ -1,4 +1,4 @@
-"""What every head looks at in an image: attention to patches as maps, from one forward pass.
+"""The attention of every head to an image: to its patches, as maps, from one forward pass.
 
 For head h of layer l, with `pattern[l, h, query, key]` = φ(scores),
 
@@ -58,7 +58,7 @@ class ImageMaps(Result):
 
     @property
     def query_name(self) -> str:
-        """Whose attention maps show unless another query is asked for."""
+        """The query whose attention maps show unless another query is asked for."""
         return self.grid.query_name()
 
     def attention(self, query: Query = None) -> Float[np.ndarray, "image layer head row column"]:
@@ -141,7 +141,7 @@ def require_shares(pattern: np.ndarray | Tensor, purpose: str) -> None:
 
 
 def _hooks(reader: HeadReader, pattern: np.ndarray, value_norms: np.ndarray) -> list[tuple[str, Callable[..., Any]]]:
-    """Hooks that write a batch's patterns and value norms where they belong."""
+    """Return hooks that write a batch's patterns and value norms where they belong."""
 
     def write_pattern(layer: int) -> Callable[..., None]:
         def hook(value: Tensor, hook: object) -> None:

@@ -1,4 +1,4 @@
-"""Where a head may look in an image: neighbours of a patch, the border, what stands out from the background."""
+"""Targets of a head in an image: neighbours of a patch, the border, what stands out from the background."""
 
 from __future__ import annotations
 

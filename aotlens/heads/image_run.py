@@ -1,4 +1,4 @@
-"""What a model makes of some images, whole or with heads ablated: its maps and its logits, and what is read off them.
+"""The run of a model on some images, whole or with heads ablated: its maps and its logits, and what is read off them.
 
 run = image_run(model, images)
 ablated = image_run(model, images, ["1.3"], "mean", reference=others)
@@ -38,7 +38,7 @@ class LayerOnImages(Result):
     quantity: str
     """`"attention"` or `"value_weighted"`, as `ImageMaps` has them."""
     query: str
-    """Whose attention the maps show, in words."""
+    """The query whose attention the maps show, in words."""
     values: Float[np.ndarray, "image head row column"]
 
     @property
@@ -67,11 +67,11 @@ class HeadOnImage(Result):
     image: UInt8[np.ndarray, "channel height width"]
     head: Head
     query: str
-    """Whose attention the maps show, in words."""
+    """The query whose attention the maps show, in words."""
     attention: Float[np.ndarray, "row column"]
     value_weighted: Float[np.ndarray, "row column"]
     rollout: Float[np.ndarray, "row column"] | None
-    """Through all heads and layers; None for patterns with negative entries, which are no shares."""
+    """The rollout through all heads and layers; None for patterns with negative entries, which are no shares."""
 
     @property
     def maps(self) -> dict[str, np.ndarray]:
@@ -106,7 +106,7 @@ class ClassPredictions(Result):
     ablated: Float64[np.ndarray, " class"] | None = None
     """Probabilities with heads ablated."""
     n_changed: int = 0
-    """Of all images of the run, those whose predicted class the ablation changes."""
+    """The number of images of the run whose predicted class the ablation changes."""
 
     def best(self, *, ablated: bool = False) -> tuple[str, float]:
         """The most probable class, and its probability."""
@@ -139,7 +139,7 @@ class ImageRun(Result):
     ablated: tuple[Head, ...] = ()
     """The heads that are ablated, none for the full model."""
     how: str = "zero"
-    """What their outputs are replaced with, as in `aotlens.heads.ablation`."""
+    """The replacement of their outputs, as in `aotlens.heads.ablation`."""
 
     @property
     def probabilities(self) -> Float64[np.ndarray, "image class"]:
@@ -188,7 +188,8 @@ class ImageRun(Result):
         )  # fmt: skip
 
     def predictions(self, image: int = 0, ablated: ImageRun | None = None) -> ClassPredictions:
-        """What the model predicts for one image; beside it the same of a run on the same images with heads ablated.
+        """Return the model's predictions for one image; beside it the same of a run on the same images with heads
+        ablated.
 
         Raises `ValueError` for an image that there is not."""
         require_whole("image", image, 0, len(self.images) - 1)

@@ -39,7 +39,7 @@ from aotlens.results import Result
 if TYPE_CHECKING:
     import pandas as pd
 
-#: What claims 2 to 5 ask at least: standard deviations above flipped signs, shares of tokens, share of the gain.
+#: The thresholds of claims 2 to 5: standard deviations above flipped signs, shares of tokens, share of the gain.
 LEAST_Z, LEAST_MATCHING, LEAST_COPYING, LEAST_LOST = 3.0, 0.5, 0.1, 0.5
 
 
@@ -59,13 +59,13 @@ class InductionCircuit(Result):
     heads: tuple[Head, ...]
     """All whose induction score on repeated random tokens reaches the motif's threshold."""
     induction: Float64[np.ndarray, " head"]
-    """That score."""
+    """The induction score."""
     previous: tuple[Head, ...]
-    """For each, the earlier head that its keys read most beyond flipped signs."""
+    """The earlier head, for each, that its keys read most beyond flipped signs."""
     z: Float64[np.ndarray, " head"]
-    """By how many standard deviations."""
+    """The number of standard deviations by which they read it so."""
     previous_token: Float64[np.ndarray, " head"]
-    """How much that head attends to the token before, on the atlas's text."""
+    """The attention of that head to the token before, on the atlas's text."""
     matching: Float64[np.ndarray, " head"]
     """Share of tokens whose row of the QK circuit, keys through that head, is highest at the same token."""
     directly: Float64[np.ndarray, " head"]
@@ -83,11 +83,11 @@ class InductionCircuit(Result):
 
     @property
     def gain(self) -> float:
-        """What the model gains from the repetition: loss on the first half less that on the second, nats."""
+        """The model's gain from the repetition: loss on the first half less that on the second, nats."""
         return self.first_half - self.without_heads.clean_mean
 
     def lost(self, without: Ablation) -> float:
-        """Share of `gain` that is gone without some heads."""
+        """Return the share of `gain` that is gone without some heads."""
         return without.change / self.gain
 
     @property
@@ -128,7 +128,7 @@ class InductionCircuit(Result):
 
     @property
     def verdict(self) -> str:
-        """What was found, in a sentence with its numbers."""
+        """The findings, in a sentence with its numbers."""
         heads, earlier = ", ".join(map(_name, self.heads)), ", ".join(sorted({_name(head) for head in self.previous}))
         failed = [place for place, check in enumerate(self.checks, start=1) if not check.holds]
         is_it = "is an induction circuit" if not failed else f"is no induction circuit by claim {_listed(failed)}"
@@ -235,7 +235,7 @@ def induction_circuit(
 
 
 def _diagonal(model: AttentionOnlyTransformer, head: Head, through: Head | None) -> float:
-    """Share of tokens that are the best source of their own row."""
+    """Return the share of tokens that are the best source of their own row."""
     circuit = qk_circuit(model, head, "tokens", "tokens" if through is None else _name(through))
     return float((diagonal_rank(circuit) == 0).double().mean())
 
@@ -254,8 +254,8 @@ def _listed(places: list[int]) -> str:
 
 
 def strongest_repeat(patterns: AttentionPatterns, head: HeadLike) -> tuple[int, int, float]:
-    """Where on a prompt a head does induction most: the query, the key behind an earlier occurrence of its token, and
-    the attention between them. Raises `ValueError` for a text in which no token comes twice."""
+    """Find where on a prompt a head does induction most: the query, the key behind an earlier occurrence of its token,
+    and the attention between them. Raises `ValueError` for a text in which no token comes twice."""
     layer, number = as_head(head)
     tokens = np.asarray(patterns.tokens)
     same = np.tril(tokens[:, None] == tokens[None], -1)  # [query, earlier]

@@ -1,4 +1,4 @@
-"""What a motif may know of what a model reads: ids, special ids, strings, marks of the caller; images; prompts."""
+"""The inputs of a model as a motif may know them: ids, special ids, strings, marks of the caller; images; prompts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aotlens.heads.patch_grid import PatchGrid
 from aotlens.heads.reader import HeadReader, Rows, TokenSequences
 
 Known = TypeVar("Known")
-#: What a motif is about.
+#: The kind of inputs that a motif is about.
 Reads: TypeAlias = Literal["tokens", "images", "prompts"]
 
 
@@ -24,7 +24,7 @@ class Missing(ValueError):
 
 
 class Targets(NamedTuple):
-    """Where a motif would have each query look."""
+    """The keys that a motif would have each query attend to."""
 
     keys: Bool[Tensor, "batch query key"]
     queries: Bool[Tensor, "batch query"]
@@ -32,7 +32,7 @@ class Targets(NamedTuple):
 
 
 class KeyClasses(NamedTuple):
-    """Which keys are alike to a motif of content: its target is the class that a query asks for."""
+    """The classes of keys that are alike to a motif of content: its target is the class that a query asks for."""
 
     keys: Int64[Tensor, "batch key"]
     """The class of each key; −1 for a key of none."""
@@ -80,7 +80,8 @@ class Inputs:
 
     @classmethod
     def of(cls, reader: HeadReader, tokens: TokenSequences | Tensor) -> Inputs:
-        """What is known of `tokens`, or images, in the model behind `reader`, with its tokenizer where it has one.
+        """Collect what is known of `tokens`, or images, in the model behind `reader`, with its tokenizer where it has
+        one.
 
         Raises `ValueError` as `HeadReader.require_ids`, or `require_images`.
         """
@@ -109,7 +110,7 @@ class Inputs:
 
     @property
     def kind(self) -> Reads:
-        """What was read."""
+        """The kind of inputs that were read."""
         if self.grid is not None:
             return "images"
         return "prompts" if self.tokens.is_floating_point() else "tokens"

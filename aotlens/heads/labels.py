@@ -24,7 +24,7 @@ from aotlens.results import Result
 if TYPE_CHECKING:
     import pandas as pd
 
-#: What a label of the first layer cannot mean.
+#: The meaning that a label of the first layer cannot have.
 OF_THE_FIRST_LAYER = (
     "A head of the first layer sees no token before a key: it does this by where keys stand, or by what else repeats."
 )
@@ -32,19 +32,19 @@ OF_THE_FIRST_LAYER = (
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HeadLabels(Result):
-    """What every head does, in a word."""
+    """The label of every head, in a word."""
 
     names: tuple[tuple[str, ...], ...]
-    """For each layer and head a motif's name, or "mixed"."""
+    """The motif's name, or "mixed", for each layer and head."""
     resting: Bool[np.ndarray, "layer head"]
     """Heads that do this with what they do not spend on the first position."""
     margins: Float64[np.ndarray, "layer head"]
-    """By how much each label beats the next best, in the scores that it is from (`MotifScores.margins`)."""
+    """The margin by which each label beats the next best, in the scores that it is from (`MotifScores.margins`)."""
     random: MotifScores | None
-    """On random tokens that come twice."""
+    """The scores on random tokens that come twice."""
     text: MotifScores | None
     from_random: Bool[np.ndarray, "layer head"]
-    """Whose labels are from the random tokens."""
+    """Whether each head's label is from the random tokens."""
 
     @property
     def headline(self) -> str:
@@ -59,7 +59,7 @@ class HeadLabels(Result):
         return known
 
     def sentence(self, head: HeadLike) -> str:
-        """What the head does, with its score and chance; what a label of its layer cannot mean."""
+        """Describe the head by its label, with its score and chance; and by what a label of its layer cannot mean."""
         layer, number = as_head(head)
         name, scores, at = self.names[layer][number], self.source(head), (layer, number)
         if name == MIXED:

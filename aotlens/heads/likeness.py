@@ -1,4 +1,4 @@
-"""How alike the heads of several models are, by weights and on text: the six kinds of evidence of `universality`."""
+"""The likeness of the heads of several models, by weights and on text: the six kinds of evidence of `universality`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def weights_alike(
 
 @dataclass(frozen=True, kw_only=True)
 class OnText:
-    """What one model's heads do on the sequences."""
+    """The behaviour of one model's heads on the sequences."""
 
     patterns: Tensor
     """`[head, sequence, query · key]`: attention without position 0, less as much spread evenly over the other keys."""

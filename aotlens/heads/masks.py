@@ -1,4 +1,4 @@
-"""How different the same [MASK] becomes in different contexts (*nonlinearity*, Figure 3).
+"""The similarity of the same [MASK] between different contexts (*nonlinearity*, Figure 3).
 
 The mask token at one position of two sequences of one length has the same embedding; after each layer the cosine of the
 two residual streams there says how far the contexts have told them apart. A layer of standard attention can do so
@@ -29,7 +29,7 @@ class MaskSimilarity(Result):
 
     position: int
     cosine: Float64[np.ndarray, "depth pair"]
-    """Before the first layer, then after each."""
+    """The cosine before the first layer, then after each."""
 
     @property
     def headline(self) -> str:

@@ -1,4 +1,4 @@
-"""Which head of one model is which head of another: by what it does to tokens, and by where it looks.
+"""The matching of two models' heads: by what they do to tokens, and by where they look.
 
 Of two models with the same tokens, for every head of one (left) and every head of the other (right), cosines
 
@@ -45,7 +45,7 @@ _TOGETHER = 8
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HeadMatching(Result):
-    """How alike every two heads of two models are, and the assignment that makes the pairs most alike in all."""
+    """The similarity of every two heads of two models, and the assignment that makes the pairs most alike in all."""
 
     left: tuple[Head, ...]
     """Heads of the first model: the rows of the measures."""
@@ -73,8 +73,8 @@ class HeadMatching(Result):
 
     @property
     def margins(self) -> Float64[np.ndarray, " pair"]:
-        """By how much each pair's similarity beats the left head's best other one: negative where another right head
-        is more like it but is taken; NaN where there is no other."""
+        """The margin by which each pair's similarity beats the left head's best other one: negative where another right
+        head is more like it but is taken; NaN where there is no other."""
         return np.array([pair["margin"] for pair in self._rows()])
 
     @property
@@ -238,7 +238,7 @@ def qk_factors(model: AttentionOnlyTransformer, p: Tensor) -> Factors:
 
 
 def cosines(a: Factors, b: Factors) -> Float64[np.ndarray, "left right"]:
-    """Of every product of `a` with every product of `b`."""
+    """Return the cosines of every product of `a` with every product of `b`."""
     rows_of_b, columns_of_b = b[0].transpose(0, 1).flatten(1), b[1].flatten(0, 1)  # the heads side by side
     sizes = (len(b[0]), b[0].shape[2])
     products = []

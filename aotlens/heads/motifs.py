@@ -61,25 +61,25 @@ class Motif:
     """Something that a head may do, as a number from its attention patterns: give a `mask`, a `score` or `offsets`."""
 
     name: str
-    """In code, files and addresses: lower-case letters, digits and underscores."""
+    """The name in code, files and addresses: lower-case letters, digits and underscores."""
     badge: str
-    """At most four letters, for a head's cell in a picture of all heads."""
+    """The label of at most four letters, for a head's cell in a picture of all heads."""
     sentence: str
-    """What a head with a high score does."""
+    """The behaviour of a head with a high score, in a sentence."""
     mask: Mask | None = None
     """The keys of each query, and the queries that count: the score is their mean attention to those keys."""
     classes: Classes | None = None
-    """In place of `mask`, for what compares tokens: the score is the mean attention to the class of keys that a query
-    asks for, and chance what other classes of as many keys get from the same query."""
+    """The classes in place of `mask`, for what compares tokens: the score is the mean attention to the class of keys
+    that a query asks for, and chance what other classes of as many keys get from the same query."""
     score: PatternScore | None = None
-    """For what the pattern alone shows: a number a sequence and head, averaged over sequences."""
+    """The score of what the pattern alone shows: a number a sequence and head, averaged over sequences."""
     offsets: Offsets | None = None
     """Offsets (key − query), not 0, of which each head's best counts: the score is the mean attention to it."""
     by_position: bool = False
     """Whether its keys depend on positions alone: chance is then uniform attention, and otherwise, without `classes`,
     what the head's mean pattern over other sequences would score."""
     reads: tuple[Reads, ...] = ("tokens",)
-    """What it can be measured on."""
+    """The kinds of inputs that it can be measured on."""
     on_text: bool = False
     """Whether it means nothing on random tokens, and is left out there unless it is named."""
     threshold: float = 0.4
@@ -146,7 +146,7 @@ def by_token_before(inputs: Inputs) -> KeyClasses:
 
 
 def special(inputs: Inputs) -> Targets:
-    """Special tokens after the first position."""
+    """Return as targets the special tokens after the first position."""
     ids = torch.tensor(sorted(inputs.need(inputs.special_ids, "the ids of special tokens")))
     keys = torch.isin(inputs.tokens, ids)
     keys[:, 0] = False
@@ -175,7 +175,8 @@ def of_strings(keys: Callable[[Sequence[str]], Bool[Tensor, "query key"]]) -> Ma
 
 
 def distant_offsets(inputs: Inputs) -> list[int]:
-    """From two tokens back, as far as an eighth of all queries see such a key; as far ahead where later keys are seen.
+    """List offsets from two tokens back, as far as an eighth of all queries see such a key; as far ahead if later keys
+    are seen.
 
     Key 0 is no target, so that attention to the first position is none to an offset.
     """
@@ -208,13 +209,13 @@ def of_positions(keys: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Inputs],
     return mask
 
 
-#: From a label to its own input.
+#: The target from a label to its own input.
 own_input = of_positions(lambda query, key: (query % 2 == 1) & (key == query - 1))
-#: From an input to every label before it.
+#: The targets from an input to every label before it.
 all_labels = of_positions(lambda query, key: (query % 2 == 0) & (key % 2 == 1) & (key < query))
-#: From an input to every input before it.
+#: The targets from an input to every input before it.
 all_inputs = of_positions(lambda query, key: (query % 2 == 0) & (key % 2 == 0) & (key < query))
-#: From an input to the label before it.
+#: The target from an input to the label before it.
 last_label = of_positions(lambda query, key: (query % 2 == 0) & (key == query - 1))
 
 

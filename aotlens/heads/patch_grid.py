@@ -1,4 +1,4 @@
-"""How an image becomes positions: its patches in reading order, and what stands before them."""
+"""The positions of an image: its patches in reading order, and what stands before them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from torch import Tensor
 
-#: Whose attention a map shows: a patch (row, column), "mean" over all patches, or None: [CLS], or else the mean.
+#: The query whose attention a map shows: a patch (row, column), "mean" over all patches, or None: [CLS], or else the
+#: mean.
 Query: TypeAlias = tuple[int, int] | str | None
 Array = TypeVar("Array", Tensor, np.ndarray)
 
@@ -47,7 +48,7 @@ class PatchGrid:
 
     @property
     def expected(self) -> str:
-        """What the model takes, in words for an error."""
+        """The input of the model, in words for an error."""
         return f"images [image, {', '.join(map(str, self.image))}] as floats"
 
     def position(self, row: int, column: int) -> int:
@@ -60,7 +61,7 @@ class PatchGrid:
         return self.n_before + row * self.columns + column
 
     def query_name(self, query: Query = None) -> str:
-        """Whose attention `query` asks for, in words. Raises `ValueError` for what names no query."""
+        """Name the query that `query` asks for. Raises `ValueError` for what names no query."""
         if query is None:
             return "[CLS]" if self.n_before else "mean over queries"
         if query == "mean":
@@ -74,7 +75,7 @@ class PatchGrid:
         return pattern[..., 0 if query is None else self.position(*self._patch(query)), :]
 
     def as_map(self, keys: Array) -> Array:
-        """What stands at every position `[…, key]`, of the patches alone and as they lie: `[…, row, column]`."""
+        """Return the values at every position `[…, key]`, of the patches alone and as they lie: `[…, row, column]`."""
         return keys[..., self.n_before :].reshape(*keys.shape[:-1], self.rows, self.columns)
 
     def _patch(self, query: Any) -> tuple[int, int]:

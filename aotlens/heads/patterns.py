@@ -1,4 +1,4 @@
-"""Where every head looks, on one prompt.
+"""The attention patterns of all heads, on one prompt.
 
 For layer l and head h, `pattern[l, h, query, key]` is φ(scores): how much of key's value vector the head moves to
 query. A head can attend strongly to a key whose value vector is small, and then moves little; `value_weighted`
@@ -43,7 +43,7 @@ class AttentionPatterns(Result):
     value_norms: Float[np.ndarray, "layer head key"]
     """‖v‖ at each key."""
     visible: Bool[np.ndarray, "mask query key"]
-    """Which keys a query may see: one mask for all heads, or one per head."""
+    """The keys that a query may see: one mask for all heads, or one per head."""
 
     @property
     def headline(self) -> str:
@@ -151,7 +151,7 @@ def patterns_and_logits(
 
 
 def _names(model: AttentionOnlyTransformer, ids: Tensor, n_pos: int) -> tuple[str, ...]:
-    """What stands at each position, in words."""
+    """Name the input at each position."""
     cfg = model.cfg
     if cfg.read_in == "tokens":
         return () if model.tokenizer is None else tuple(model.tokenizer.str_tokens(ids.tolist()))

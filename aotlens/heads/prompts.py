@@ -1,4 +1,4 @@
-"""Where heads look in prompts of in-context regression: `attention_to` for a model that reads vectors."""
+"""The attention of heads in prompts of in-context regression: `attention_to` for a model that reads vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a head reads and writes, layer by layer, from a model of ours or any TransformerLens bridge.
+"""The reads and writes of a head, layer by layer, from a model of ours or any TransformerLens bridge.
 
 A model reads tokens, or images as patches (`PatchGrid`): a function says which it can take.
 
@@ -39,7 +39,7 @@ Hooks: TypeAlias = list[tuple[str, Callable[..., Any]]]
 #: Sequences of one length, without padding: ids `[batch, pos]`, or `[pos]` of one; a text, or texts of equally many
 #: tokens, for a model with a tokenizer.
 TokenSequences: TypeAlias = Int[Tensor, "*batch pos"] | str | list[str]
-#: What is run: ids, the images of a model that reads patches, or the vectors of one that reads vectors.
+#: The inputs of a run: ids, the images of a model that reads patches, or the vectors of one that reads vectors.
 Rows: TypeAlias = Int[Tensor, "batch pos"] | Float[Tensor, "batch channel height width"] | Float[Tensor, "batch pos d"]
 
 
@@ -67,7 +67,7 @@ class HeadReader:
     causal: bool
     is_bridge: bool
     grid: PatchGrid | None = None
-    """Of a model of images: its patches; None for a model of tokens."""
+    """The patches of a model of images; None for a model of tokens."""
 
     @classmethod
     def of(cls, model: Any, purpose: str = "reading heads", *, images: bool | None = False) -> HeadReader:
@@ -121,12 +121,12 @@ class HeadReader:
 
     @property
     def n_alike(self) -> int:
-        """Up to how many positions all layers see the same keys: the context, or the shortest of their windows."""
+        """The number of positions up to which all layers see the same keys: the context, or their shortest window."""
         return self.n_ctx if self.is_bridge else min(self.n_ctx, self.model.cfg.shortest_window)
 
     @property
     def no_circuits(self) -> str:
-        """Why composition on a text or copying is not defined for a model of ours; empty where they are."""
+        """The reason why composition on a text or copying is not defined for a model of ours; empty where they are."""
         return refusal(self.model.cfg, "circuits", ("norm_after", "norm_output", "clip_qkv"))
 
     def input_name(self, layer: int) -> str:
@@ -153,7 +153,7 @@ class HeadReader:
         return norm.gained(hooked) + norm.bias.to(hooked)
 
     def visible_keys(self, n_pos: int) -> Bool[Tensor, "mask query key"]:
-        """Which keys a query sees, on the CPU: one mask for all heads, or one a head."""
+        """Return the keys that a query sees, on the CPU: one mask for all heads, or one a head."""
         if not self.is_bridge:
             visible = self.model.visible_keys(n_pos, None, torch.device("cpu"))
             return torch.ones(1, n_pos, n_pos, dtype=torch.bool) if visible is None else visible[0]

@@ -1,4 +1,4 @@
-"""What an ablation puts in the place of a head's output z or of its pattern."""
+"""The replacement by an ablation of a head's output z or of its pattern."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aotlens.models import AttentionOnlyTransformer, hook_names
 from aotlens.models.weights import double
 
 HOWS = tuple(ABLATIONS)
-#: Those that take other sequences: what a head does there stands in its place.
+#: The kinds that take other sequences: what a head does there stands in its place.
 FROM_OTHERS = ("mean", "position_mean", "fixed_pattern", "resample")
 _PATTERNS = ("uniform", "fixed_pattern")
 _MEANS = ("mean", "position_mean", "fixed_pattern")
@@ -132,8 +132,8 @@ class Replacement:
         return logits, self.stand_ins(part, rows, own), {layer: kept[name] for name, layer in before.items()}
 
     def stand_ins(self, part: Batch, rows: slice, own: dict[int, Tensor]) -> dict[int, Tensor]:
-        """By layer, what takes the place of the heads on `part`, which is `rows` of the batch; `own` is what they do
-        there, where it is left out of a mean."""
+        """Return, by layer, what takes the place of the heads on `part`, which is `rows` of the batch; `own` is what
+        they do there, where it is left out of a mean."""
         if self.how == "resample":
             donors = torch.from_numpy(self.donors[rows]).to(self.others.x.device)
             return self._clean(Batch(x=self.others.x[donors]), listen=True)[1]
@@ -165,7 +165,7 @@ class Replacement:
     def _clean(
         self, part: Batch, listen: bool, also: tuple[str, ...] = ()
     ) -> tuple[Tensor, dict[int, Tensor], dict[str, Tensor]]:
-        """Logits; z or patterns of the heads by layer, `[sequence, head, position, inner]`; and hooks by name."""
+        """Return logits; heads' z or patterns by layer, `[sequence, head, position, inner]`; and hooks by name."""
         names = {hook_names.attn(layer, self.hook): layer for layer in self.in_layer} if listen else {}
         logits, cache = self.model.run_with_cache(
             part.x, attention_mask=part.attention_mask, names_filter=[*names, *also], return_cache_object=False

@@ -38,7 +38,7 @@ class HeadMap(Result):
 
     head: Head
     quantity: str
-    """As `AttentionPatterns.quantity` takes it."""
+    """The quantity as `AttentionPatterns.quantity` takes it."""
     str_tokens: tuple[str, ...]
     values: Float32[np.ndarray, "query key"]
     """NaN where a query does not see a key, or the key is left out."""
@@ -129,7 +129,7 @@ class PromptRun(Result):
     losses: Float32[np.ndarray, " pos"] | None
     """The loss of each token in nats, NaN for the first; None where it was not asked for."""
     logits: Float[Tensor, "pos d_vocab"] | None = None
-    """On the CPU; None where they were not asked for."""
+    """The logits on the CPU; None where they were not asked for."""
     ablated: tuple[Head, ...] = ()
 
     @property
@@ -175,7 +175,7 @@ class ComparedRuns(Result):
         return f"{sizes[0]} and {sizes[1]} tokens, of which {len(self.positions)} correspond"
 
     def why_nothing_corresponds(self) -> str:
-        """Why no position of one text corresponds to one of the other; empty where some do."""
+        """Return the reason why no position of one text corresponds to one of the other; empty where some do."""
         if self.positions:
             return ""
         if self.left.text != self.right.text:

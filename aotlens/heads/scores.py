@@ -1,4 +1,4 @@
-"""What `attention_to` is mostly asked: motifs on repeated random tokens, places in a sequence, keys of one's choice."""
+"""The usual calls of `attention_to`: motifs on repeated random tokens, places in a sequence, keys of one's choice."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class TargetedAttention(Result):
 
     attention: Float64[np.ndarray, "layer head"]
     expected: Float64[np.ndarray, "layer head"]
-    """What the same distances get on average, whatever is there."""
+    """The average attention at the same distances, whatever is there."""
     n_queries: int
     """Queries that have at least one chosen key."""
 

@@ -1,4 +1,4 @@
-"""What each head contributes to a measure, whatever heads are there beside it: Shapley values.
+"""The contribution of each head to a measure, whatever heads are there beside it: Shapley values.
 
 With m(S) a measure of the model with all heads but those of S replaced (`aotlens.heads.sufficient`), and n heads,
 
@@ -53,8 +53,8 @@ class ShapleyValues(Result):
     values: Float64[np.ndarray, "layer head"]
     """φ; their sum is `whole` − `empty`."""
     intervals: Float64[np.ndarray, "layer head 2"]
-    """Of φ in text like this, right for all heads at once in 95% of cases: each at Šidák's .95^(1/n), over clusters
-    where they were given, else over sequences, and wider by what drawing orders adds."""
+    """The intervals of φ in text like this, right for all heads at once in 95% of cases: each at Šidák's .95^(1/n),
+    over clusters where they were given, else over sequences, and wider by what drawing orders adds."""
     order_errors: Float64[np.ndarray, "layer head"]
     """Standard error of φ from the orders that were drawn; 0 where all sets were tried."""
     first: Float64[np.ndarray, "layer head"]
@@ -178,7 +178,7 @@ Number: TypeAlias = Callable[[Iterable[int]], Float64[np.ndarray, " sequence"]]
 
 
 def _exact(n: int, number: Number) -> Float64[np.ndarray, "head sequence"]:
-    """Of each sequence, by all sets: bit i of a set's number says whether head i is in it."""
+    """Compute the values of each sequence by all sets: bit i of a set's number says whether head i is in it."""
     numbers = np.arange(2**n)
     measured = np.stack([number([place for place in range(n) if each >> place & 1]) for each in numbers.tolist()])
     sizes = np.array([each.bit_count() for each in numbers.tolist()])
@@ -193,7 +193,7 @@ def _exact(n: int, number: Number) -> Float64[np.ndarray, "head sequence"]:
 def _sampled(
     orders: Int64[np.ndarray, "pair head"], number: Number
 ) -> tuple[Float64[np.ndarray, "head sequence"], Float64[np.ndarray, " head"]]:
-    """Of each sequence, the mean over orders and their reverses, and its standard error over these pairs."""
+    """Estimate each sequence's mean over orders and their reverses, and its standard error over these pairs."""
     empty = number(())
     total = np.zeros((orders.shape[1], len(empty)))
     means = []

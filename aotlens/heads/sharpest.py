@@ -1,4 +1,4 @@
-"""What a head looks for and what it writes: the rows that its circuits are sharpest about, in tokens."""
+"""The tokens that a head looks for and writes: the rows that its circuits are sharpest about, in tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-#: From how many standard deviations above flipped signs a head's circuit is read through another one.
+#: The least number of standard deviations above flipped signs for a head's circuit to be read through another one.
 LEAST_Z = 3.0
 #: Tokens whose rows are looked through: the most frequent ones of the training text.
 N_FREQUENT = 512
@@ -42,11 +42,11 @@ class SharpestRows(Result):
     entries: tuple[tuple[str, ...], ...]
     """Tokens, by row."""
     values: Float64[np.ndarray, "row entry"]
-    """Of the entries, above the row's level (`aotlens.circuits.StrongestRows.relative`)."""
+    """The values of the entries, above the row's level (`aotlens.circuits.StrongestRows.relative`)."""
 
     @property
     def title(self) -> str:
-        """Which circuit it is."""
+        """The name of the circuit."""
         if self.kind == "ov":
             return "Writes: source → next tokens"
         if self.through is None:
@@ -55,7 +55,7 @@ class SharpestRows(Result):
 
     @property
     def unit(self) -> str:
-        """Of the values."""
+        """The unit of the values."""
         return "nats" if self.kind == "qk" else "logits"
 
     @property
@@ -76,7 +76,7 @@ class SharpestRows(Result):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SharpestCircuits(Result):
-    """What a head looks for, by itself and through a head that it reads, and what it writes."""
+    """The tokens that a head looks for, by itself and through a head that it reads, and those that it writes."""
 
     circuits: tuple[SharpestRows, ...]
 
@@ -93,7 +93,7 @@ class SharpestCircuits(Result):
 
 @torch.no_grad()
 def sharpest_circuits(model: AttentionOnlyTransformer, atlas: Atlas, head: HeadLike) -> SharpestCircuits:
-    """Of a head's full circuits the five rows whose largest entries stand out most, each with three entries.
+    """Find, of a head's full circuits, the five rows whose largest entries stand out most, each with three entries.
 
     Its QK circuit, where the model has queries and keys; the same with keys, or else queries, through the head that
     they read most, where that is `LEAST_Z` above flipped signs in the `atlas`; and its OV circuit. Rows are those of

@@ -1,4 +1,4 @@
-"""Where a head that reads words would look: punctuation, earlier uses of a word; in code brackets and indentation.
+"""Targets of a head that reads words: punctuation, earlier uses of a word; in code brackets and indentation.
 
 Each function takes the tokens of one sequence as strings and gives the (query, key) pairs as bool `[query, key]`, for
 `aotlens.heads.targeted_attention`. Strings and comments are not parsed: a bracket in one counts.
@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 def open_bracket(str_tokens: Sequence[str]) -> Bool[Tensor, "query key"]:
-    """From every token inside brackets, and the one that closes them, to the innermost one still open before it."""
+    """Pair every token inside brackets, and the one that closes them, with the innermost one still open before it."""
     targets = _none(str_tokens)
     stack: list[int] = []
     for position, token in enumerate(str_tokens):
@@ -31,17 +31,17 @@ def open_bracket(str_tokens: Sequence[str]) -> Bool[Tensor, "query key"]:
 
 
 def previous_indentation(str_tokens: Sequence[str]) -> Bool[Tensor, "query key"]:
-    """From the token that starts a line (it holds the line break) to the one that started the line before."""
+    """Pair the token that starts a line (it holds the line break) with the one that started the line before."""
     return _to_last(str_tokens, [position for position, token in enumerate(str_tokens) if "\n" in token])
 
 
 def previous_use(str_tokens: Sequence[str], word: str) -> Bool[Tensor, "query key"]:
-    """From each token that is `word` (spaces aside) to the last one before it."""
+    """Pair each token that is `word` (spaces aside) with the last one before it."""
     return _to_last(str_tokens, [position for position, token in enumerate(str_tokens) if token.strip() == word])
 
 
 def same_indentation(str_tokens: Sequence[str]) -> Bool[Tensor, "query key"]:
-    """From the token that ends a line's indentation to that of the last earlier line which begins as far in.
+    """Pair the token that ends a line's indentation with that of the last earlier line which begins as far in.
 
     A line's indentation is the white space after its line break, in that token and the blank ones after it; blank lines
     are not lines. What stands before the first line break is left out: its beginning may not be in the sequence.
@@ -64,7 +64,7 @@ def same_indentation(str_tokens: Sequence[str]) -> Bool[Tensor, "query key"]:
 
 
 def punctuation(str_tokens: Sequence[str]) -> Bool[Tensor, "query key"]:
-    """To every token that holds marks alone (Unicode's punctuation and symbols), spaces aside."""
+    """Pair every query with each token that holds marks alone (Unicode's punctuation and symbols), spaces aside."""
     marks = torch.tensor([bool(token.strip()) and all(_is_mark(c) for c in token.strip()) for token in str_tokens])
     return marks.expand(len(str_tokens), -1).clone()
 
@@ -74,7 +74,7 @@ def _is_mark(character: str) -> bool:
 
 
 def last_same_word(str_tokens: Sequence[str]) -> Bool[Tensor, "query key"]:
-    """From every token with a letter or digit to the last earlier one that is the same word.
+    """Pair every token with a letter or digit with the last earlier one that is the same word.
 
     Its case and the spaces around it do not count; of a word in several tokens each is taken for itself.
     """

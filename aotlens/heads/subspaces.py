@@ -56,9 +56,9 @@ class HeadSubspaces(Result):
     bases: Float64[np.ndarray, "layer head d_model d_head"]
     """Orthonormal columns by falling singular value; zeros beyond a subspace's rank."""
     singular_values: Float64[np.ndarray, "layer head d_head"]
-    """Of the folded map, falling."""
+    """The singular values of the folded map, falling."""
     cosines: Float64[np.ndarray, "layer head layer head d_head"]
-    """Of the principal angles, falling; zeros beyond the smaller rank."""
+    """The cosines of the principal angles, falling; zeros beyond the smaller rank."""
     random_mean: Float64[np.ndarray, "layer head layer head"]
     """The mean of `overlap` over random rotations of one of the two, exactly."""
     random_std: Float64[np.ndarray, "layer head layer head"]
@@ -97,7 +97,7 @@ class HeadSubspaces(Result):
 
     @property
     def z(self) -> Float64[np.ndarray, "layer head layer head"]:
-        """How many standard deviations `overlap` lies above random subspaces; the law is skewed for small ranks."""
+        """The standard deviations by which `overlap` exceeds random subspaces; the law is skewed for small ranks."""
         return (self.overlap - self.random_mean) / self.random_std
 
     @property
@@ -251,7 +251,7 @@ def _behind_gain(
 def _largest_cosines(
     largest: np.ndarray, ranks: np.ndarray, width: int, n_random: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For every pair the mean largest cosine of random subspaces of the same ranks, and its one-sided p-value."""
+    """Compute every pair's mean largest cosine of random subspaces of the same ranks, and its one-sided p-value."""
     mean, p_value = np.zeros_like(largest), np.ones_like(largest)
     sizes = np.broadcast_to(ranks[:, :, None, None], largest.shape), np.broadcast_to(ranks, largest.shape)
     blocks = list(corners(width, int(ranks.max()), n_random, seed)) if ranks.max() else []

@@ -42,7 +42,7 @@ from aotlens.statistics import Verdict, as_clusters, mean_interval, necessity
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Of the intervals of a result.
+#: The confidence of the intervals of a result.
 _CONFIDENCE = 0.95
 
 
@@ -63,18 +63,19 @@ class SufficientHeads(Result):
     """The set's faithfulness on the sequences of the search."""
     faithfulness: float
     interval: tuple[float, float]
-    """Of the faithfulness: 95%, over clusters where they were given, else over sequences
+    """The interval of the faithfulness: 95%, over clusters where they were given, else over sequences
     (`aotlens.statistics.ratio_intervals`)."""
     within: Float64[np.ndarray, " head"]
     """The faithfulness of the set without each of its heads."""
     within_intervals: Float64[np.ndarray, "head 2"]
-    """Of `within`, as `interval`, right for all heads of the set at once in 95% of cases: each at Šidák's .95^(1/n)."""
+    """The intervals of `within`, as `interval`, right for all heads of the set at once in 95% of cases: each at Šidák's
+    .95^(1/n)."""
     without: Float64[np.ndarray, " head"]
     """The faithfulness of all heads of the model but this one."""
     without_intervals: Float64[np.ndarray, "head 2"]
-    """Of `without`, as `within_intervals`."""
+    """The intervals of `without`, as `within_intervals`."""
     search: Literal["backward", "forward"]
-    """Which search the set is from; `backward` where both found as many heads."""
+    """The search that the set is from; `backward` where both found as many heads."""
     sizes: tuple[int, int]
     """Heads that the backward and the forward search ended with; the latter gives up at the former's size."""
     n_searched: int
@@ -86,12 +87,12 @@ class SufficientHeads(Result):
 
     @property
     def necessary_within(self) -> tuple[Verdict, ...]:
-        """Of each head, whether the set falls below `keep` without it."""
+        """The verdict on each head: whether the set falls below `keep` without it."""
         return necessity(self.within_intervals, self.keep)
 
     @property
     def necessary_in_model(self) -> tuple[Verdict, ...]:
-        """Of each head, whether the full model falls below `keep` without it."""
+        """The verdict on each head: whether the full model falls below `keep` without it."""
         return necessity(self.without_intervals, self.keep)
 
     @property
@@ -239,7 +240,7 @@ def _backward(sets: HeadSets, kept: Kept, keep: float) -> Kept:
 
 
 def _forward(sets: HeadSets, heads: list[Head], keep: float, limit: int) -> Kept:
-    """Gives up at `limit` heads, which the other search reached."""
+    """Search forward, and give up at `limit` heads, which the other search reached."""
     kept: Kept = frozenset()
     value: Callable[[Kept], float] = sets.faithfulness
     while value(kept) < keep and len(kept) < limit:

@@ -1,4 +1,4 @@
-"""What is looked at in an atlas: the heads that a search finds, and one head closely."""
+"""The selection from an atlas: the heads that a search finds, and one head closely."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class HeadSummary(Result):
 
     @property
     def counts(self) -> list[int]:
-        """How many queries attend so much away from key 0, by tenths."""
+        """The number of queries that attend so much away from key 0, by tenths."""
         return [int(count) for count in self.atlas.examples.counts[self.head]]
 
     @property
@@ -81,7 +81,7 @@ class HeadSummary(Result):
 
     @property
     def examples_headline(self) -> str:
-        """Which queries the examples are of, and how many there are."""
+        """The queries that the examples are of, and how many there are."""
         counts = self.counts
         total, upper = sum(counts), "1" if self.bin == len(counts) - 1 else f"{(self.bin + 1) / 10:.1f}"
         share = counts[self.bin] / total if total else 0.0

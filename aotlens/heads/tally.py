@@ -1,4 +1,4 @@
-"""What every head's patterns add up to, motif by motif and sequence by sequence, in one pass of the model.
+"""The sums over every head's patterns, motif by motif and sequence by sequence, in one pass of the model.
 
 Sequences are kept apart as the units of intervals, or their documents, where these are known: up to `MAX_UNITS` of
 them, and more in as many groups (number n in group n mod `MAX_UNITS`), so that memory does not grow with the text.
@@ -38,7 +38,7 @@ class MotifTally:
     """The same of the head's mean pattern over the other sequences; of motifs with classes `compared` − `matched` of
     it, and 0 for motifs of position."""
     counts: Float64[Tensor, "unit motif"]
-    """How many queries (sequences, for a score of the pattern and for offsets)."""
+    """The number of queries (sequences, for a score of the pattern and for offsets)."""
     with_classes: list[int]
     """The motifs that have `classes`; the next three are of these."""
     compared: Float64[Tensor, "unit class_motif layer head"]
@@ -46,11 +46,11 @@ class MotifTally:
     matched: Float64[Tensor, "unit class_motif layer head"]
     """Their mean attention to such classes."""
     compared_counts: Float64[Tensor, "unit class_motif"]
-    """How many queries these are."""
+    """The number of these queries."""
     best_offsets: dict[str, Int64[Tensor, "layer head"]]
-    """Of each motif of offsets, the offset (key − query) that each head attends to most."""
+    """The offset (key − query) that each head attends to most, of each motif of offsets."""
     reasons: dict[str, str]
-    """Why a motif has no queries, by its name."""
+    """The reason why a motif has no queries, by its name."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class MotifTally:
         self.targets_at_distance = torch.zeros(len(self.motifs), 2 * n_pos - 1, dtype=torch.float64)
 
     def batch(self, batch: Inputs, first: int) -> Add:
-        """What `HeadReader.listen_to_patterns` calls for `batch`, whose first sequence has the number `first`."""
+        """Return what `HeadReader.listen_to_patterns` calls for `batch`, whose first sequence is number `first`."""
         masks, counts = self._masks(batch, range(len(self.motifs)))
         units = self.units[first : first + len(batch)]
         self.counts.index_add_(0, units, counts.T.double())
@@ -137,8 +137,8 @@ class MotifTally:
     def _matched(
         self, batch: Inputs, masks: Bool[Tensor, "motif batch query key"]
     ) -> list[Float[Tensor, "class_motif batch query key"]]:
-        """Of each motif with classes its targets, for queries that see another class of as many keys, and the weights
-        that take such classes' mean share."""
+        """Return for each motif with classes its targets, for queries that see another class of as many keys, and the
+        weights that take such classes' mean share."""
         targets, weights = torch.zeros(2, len(self.with_classes), len(batch), batch.n_pos, batch.n_pos)
         for place, index in enumerate(self.with_classes):
             classes = self.motifs[index].classes
@@ -197,7 +197,7 @@ class MotifTally:
         return masks, counts
 
     def finish(self, batch_size: int = 8) -> None:
-        """After the last batch: each head's best offset, and what mean patterns would score."""
+        """Find, after the last batch, each head's best offset, and what mean patterns would score."""
         for index, offsets in self.offsets.items():
             if len(offsets):
                 self._choose_offset(index, offsets)
@@ -238,7 +238,7 @@ class MotifTally:
 
 
 def by_distance(pairs: Float[Tensor, "*rows query key"]) -> Float[Tensor, "*rows distance"]:
-    """Sums over the pairs at each distance: place key − query + n − 1 of 2n − 1."""
+    """Sum over the pairs at each distance: place key − query + n − 1 of 2n − 1."""
     n_pos = pairs.shape[-1]
     # Each row, moved right by n − 1 − query: a padded row is one longer than the row of the view that it becomes.
     rows = torch.nn.functional.pad(pairs.flip(-2), (0, n_pos)).flatten(-2)[..., : n_pos * (2 * n_pos - 1)]

@@ -40,7 +40,7 @@ from aotlens.results import Result
 if TYPE_CHECKING:
     import pandas as pd
 
-#: What heads are compared by, in the order of `Universality.similarity`.
+#: The evidence that heads are compared by, in the order of `Universality.similarity`.
 EVIDENCE = ("ov", "qk", "pattern", "content", "written", "effect")
 #: Matched on the first, tested on the second.
 TESTS = (("pattern", "ov"), ("qk", "ov"), ("ov", "content"), ("ov", "qk"))
@@ -55,9 +55,9 @@ class HeadGroup:
     matched: float
     """Mean similarity of its pairs by the evidence that they were matched on."""
     tested: float
-    """By the other one."""
+    """The mean similarity of its pairs by the other one."""
     se: float
-    """Of `tested`, by the jackknife over models; NaN for fewer than three."""
+    """The standard error of `tested`, by the jackknife over models; NaN for fewer than three."""
     q: float
     """False discovery rate (Benjamini and Hochberg over groups) of: permuted heads of the same layers are as alike by
     the other evidence. A group of m models of which a layer has h heads cannot go below about h^(1−m), times the
@@ -66,16 +66,16 @@ class HeadGroup:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Universality(Result):
-    """How alike the heads of several models are, which come again, and whether more than chance does."""
+    """The likeness of several models' heads, those that come again, and whether more of them do than by chance."""
 
     models: tuple[str, ...]
     kinds: tuple[str, ...]
-    """Of each model: MHSA, MSSA, with MLPs or not."""
+    """The kind of each model: MHSA, MSSA, with MLPs or not."""
     model: Int64[np.ndarray, " head"]
-    """Which model each head is of, by its place among `models`; heads of all models stand in one row."""
+    """The index of each head's model among `models`; heads of all models stand in one row."""
     heads: tuple[Head, ...]
     similarity: Float64[np.ndarray, "evidence head head"]
-    """Of every two heads, in the order of `EVIDENCE`; NaN where a model has no queries and keys."""
+    """The similarity of every two heads, in the order of `EVIDENCE`; NaN where a model has no queries and keys."""
     tests: tuple[tuple[str, str], ...]
     """(matched on, tested on)."""
     observed: Float64[np.ndarray, " test"]
@@ -83,7 +83,7 @@ class Universality(Result):
     null_mean: Float64[np.ndarray, " test"]
     null_std: Float64[np.ndarray, " test"]
     p: Float64[np.ndarray, " test"]
-    """That permuting heads within layers gives as much, one-sided."""
+    """The probability that permuting heads within layers gives as much, one-sided."""
     pair_means: Float64[np.ndarray, "test model model"]
     """`observed` of each two models; NaN on the diagonal."""
     by_layer: Float64[np.ndarray, "test layer"]
@@ -92,7 +92,7 @@ class Universality(Result):
     groups: tuple[HeadGroup, ...]
     """The largest first: maximal cliques of assigned heads, each head in one of them."""
     closed: float
-    """Of heads a, its partner b in another model and b's partner c in a third, the share where c is a's partner, too;
+    """The share, of heads a, its partner b in another model and b's partner c in a third, where c is a's partner, too;
     NaN for fewer than three models."""
 
     @property
@@ -156,12 +156,12 @@ class Universality(Result):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class KindComparison(Result):
-    """How much heads come again in the models of two kinds."""
+    """The comparison of how much heads come again in the models of two kinds."""
 
     kinds: tuple[str, str]
     tests: tuple[tuple[str, str], ...]
     first: Float64[np.ndarray, "test first"]
-    """Of each model of the first kind, the mean over the others of its kind."""
+    """The mean of each model of the first kind over the others of its kind."""
     second: Float64[np.ndarray, "test second"]
     p: Float64[np.ndarray, " test"]
     """Two-sided, of the rank sums of models, each test by itself. Models of one kind share their pairs, which the test
@@ -193,7 +193,8 @@ def universality(
     batch_size: int = 8,
     progress: Progress | None = None,
 ) -> Universality:
-    """Which heads of `models` (by name, at least two, with the same tokens) come again, on the sequences `tokens`.
+    """Find the heads of `models` (by name, at least two, with the same tokens) that come again, on the sequences
+    `tokens`.
 
     `grouped_by` are the evidence that groups are matched on and the one that they are tested on. The unit of every test
     is a head within its layer: models are taken as they are, and nothing is said of others; `HeadGroup.se` is over
@@ -317,8 +318,8 @@ class _Tests:
     def groups(
         self, names: tuple[str, ...], heads: tuple[Head, ...], matched: str, tested: str
     ) -> tuple[tuple[HeadGroup, ...], float]:
-        """Disjoint cliques of assigned heads, the largest and then the most alike first, and the share of triples that
-        close."""
+        """Find disjoint cliques of assigned heads, the largest and then the most alike first, and the share of triples
+        that close. close."""
         import networkx
         from scipy.stats import false_discovery_control
 
@@ -355,7 +356,7 @@ class _Tests:
 
 
 def _mean(values: np.ndarray, clique: list[int]) -> float:
-    """Over the pairs of a clique."""
+    """Return the mean over the pairs of a clique."""
     return float(np.mean([values[a, b] for a, b in itertools.combinations(clique, 2)]))
 
 

@@ -1,4 +1,4 @@
-"""How long the value vectors of some tokens are beside those of others (*nonlinearity*, Figure 10).
+"""The lengths of the value vectors of some tokens beside those of others (*nonlinearity*, Figure 10).
 
 A head that attends to a token moves pattern · v; where v is next to nothing, attending there is doing nothing, and the
 pattern acts as a gate on the rest (Theorem 4.1 needs a fixed vector with W_V v = 0). For head h of layer l and a class

@@ -173,7 +173,7 @@ def _describe(bridge_cfg: Any, weights: _Weights) -> tuple[ModelConfig, dict[str
 def _attention(
     bridge_cfg: Any, stacked: dict[str, Tensor], attn_scale: float | None, before: ModelConfig | None
 ) -> dict[str, Any]:
-    """Which operator the weights are; undoes the export's factor in `stacked`."""
+    """Determine the operator of the weights, and undo the export's factor in `stacked`."""
     known = query_factor(before) if before is not None else None
     ratio = None
     if torch.equal(stacked["W_K"], stacked["W_V"]) and torch.equal(stacked["b_K"], stacked["b_V"]):

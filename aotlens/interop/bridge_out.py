@@ -62,7 +62,7 @@ def to_transformer_lens(model: AttentionOnlyTransformer) -> TransformerBridge:
 
 
 def query_factor(cfg: ModelConfig) -> float:
-    """What W_Q and b_Q are multiplied by on the way out: s·√d_head, 1 for the standard scale."""
+    """Return the factor of W_Q and b_Q in the export: s·√d_head, 1 for the standard scale."""
     return 1.0 if cfg.attn_scale is None else cfg.attn_scale * math.sqrt(cfg.d_head)
 
 
@@ -120,7 +120,7 @@ def _bridge_config(cfg: ModelConfig) -> Any:
 
 
 def _old_style_weights(model: AttentionOnlyTransformer) -> dict[str, torch.Tensor]:
-    """What TransformerLens's own converter reads: `blocks.0.attn.W_Q` and so on, biases included."""
+    """Return the weights that TransformerLens's own converter reads: `blocks.0.attn.W_Q` and so on, biases included."""
     cfg = model.cfg
     factor = query_factor(cfg)
     weights = {"embed.W_E": model.W_E, "unembed.W_U": model.W_U, "unembed.b_U": model.b_U}

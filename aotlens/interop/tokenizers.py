@@ -52,7 +52,8 @@ def read_hugging_face(path: Path) -> Tokenizer:
 
 
 def _without_habits(text: str) -> Tokenizer:
-    """Without what a call left behind (padding, truncation), and the start token, which our models add themselves."""
+    """Return the tokenizer without what a call left behind (padding, truncation), and without the start token, which
+    our models add themselves."""
     saved = strict_json(text)
     if isinstance(saved, dict):
         saved.update(padding=None, truncation=None, post_processor=None)

@@ -66,7 +66,7 @@ class Attention(nn.Module):
             self.hook_rot_q, self.hook_rot_k = HookPoint(), HookPoint()
 
     def project(self, x: Tensor, x_qk: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:
-        """Queries, keys (None for fixed patterns) and values, `[batch, pos, head, d_head]` each."""
+        """Return queries, keys (None for fixed patterns) and values, `[batch, pos, head, d_head]` each."""
         raise NotImplementedError
 
     def _unshared(self, q: Tensor | None, k: Tensor | None, v: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:
@@ -82,7 +82,7 @@ class Attention(nn.Module):
         return q, k, v
 
     def clipped(self, *parts: Tensor | None) -> tuple[Any, ...]:
-        """Queries, keys and values as the model clips them."""
+        """Return queries, keys and values as the model clips them."""
         c = self.cfg.clip_qkv
         return parts if c is None else tuple(None if part is None else part.clamp(-c, c) for part in parts)
 

@@ -1,4 +1,4 @@
-"""What a run left at the hook points: the hooks that keep it, and the cache in which it is read."""
+"""The activations of a run at the hook points: the hooks that keep them, and the cache in which they are read."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def without_batch(name: str, value: Tensor) -> Tensor:
 
 
 def _positions(pos_slice: PosSlice) -> Any:
-    """What the positions' dimension is indexed by; None keeps all."""
+    """Return the index of the positions' dimension; None keeps all."""
     if pos_slice is None or isinstance(pos_slice, slice):
         return pos_slice
     if isinstance(pos_slice, tuple):

@@ -68,8 +68,8 @@ class ModelConfig:
     attn_mask: Mask | None = None
     """`[n_heads or 1, query, key]` (or a tensor), True where a query sees a key; replaces the causal mask."""
     windows: tuple[int | None, ...] | None = None
-    """Of each layer, how many positions a query sees, its own and those before it (None: all that are visible);
-    `None` is all for every layer."""
+    """The number of positions, for each layer, that a query sees, its own and those before it (None: all that are
+    visible); `None` is all for every layer."""
     qk_norm: Literal["head", "layer"] | None = None
     """An RMS norm of queries and of keys before they are rotated: of each head (Qwen3), or of all heads of a layer
     together (OLMo 2)."""
@@ -82,11 +82,11 @@ class ModelConfig:
     step_size: float = 1.0
     """η of aot Eq. (3); acts only on a tied output."""
     phi: str = "softmax"
-    """What turns scores into a pattern: a name in `aotlens.models.PHIS`."""
+    """The φ that turns scores into a pattern: a name in `aotlens.models.PHIS`."""
     threshold: float | None = None
     """τ of h(x) = τ·1{x > τ}, for a thresholded φ."""
     fixed_pattern: FixedPattern | None = None
-    """Where a fixed pattern comes from: `given` to the constructor, `random` (frozen) or `learned`."""
+    """The origin of a fixed pattern: `given` to the constructor, `random` (frozen) or `learned`."""
     d_mlp: int | None = None
     """Width of an MLP after each attention layer (baselines only); `None` for attention-only models."""
     act_fn: str = "gelu"
@@ -98,18 +98,18 @@ class ModelConfig:
     norm: NormName | None = "layernorm"
     """The norm of the stream (`aotlens.models.norms.NORMS`), or none at all."""
     norm_place: NormPlace = "before"
-    """Where norms stand: `"before"` each layer, `"after"` what it writes is added (RoBERTa), on its `"output"` before
+    """The place of norms: `"before"` each layer, `"after"` what it writes is added (RoBERTa), on its `"output"` before
     that is added (OLMo 2), or `"both"`, before it and on its output (Gemma 2)."""
     final_norm: bool | None = None
     """Whether a norm stands before the read-out; `None` is as `norm_place` says, not where norms stand after."""
     norm_eps: float = 1e-5
-    """Added to the mean square inside the norm."""
+    """The term added to the mean square inside the norm."""
     norm_gain_offset: float = 0.0
-    """Added to the norms' stored gains: 1.0 for Gemma, whose stored gains are less by 1."""
+    """The term added to the norms' stored gains: 1.0 for Gemma, whose stored gains are less by 1."""
     causal: bool = True
     """Whether a query sees only itself and earlier keys."""
     positions: Positions | None = "learned"
-    """Where the order of tokens enters: a name in `aotlens.models.positions.POSITIONS`, or none."""
+    """The way in which the order of tokens enters: a name in `aotlens.models.positions.POSITIONS`, or none."""
     rotary: Rotary | None = None
     """Frequencies and pairs of `positions="rotary"`; the fields of a `Rotary`, as a dictionary, are taken too."""
     rotary_local: Rotary | None = None
@@ -148,7 +148,7 @@ class ModelConfig:
     logit_cap: float | None = None
     """c of logits c · tanh(logit / c) (Gemma 2)."""
     pooling: Pooling | None = "first"
-    """Where classes are read: at one position, from the mean of all, or (None) at every position by itself."""
+    """The positions that classes are read from: one, the mean of all, or (None) every position by itself."""
 
     init_std: float | None = None
     """Standard deviation of initial matrices; `None` is 1/√(input width)."""
@@ -160,7 +160,7 @@ class ModelConfig:
     def __post_init__(self) -> None:
         config_checks.check(self)
 
-    # What the rest of the code asks, derived once.
+    # Properties that the rest of the code asks for, derived once.
 
     @property
     def n_before(self) -> int:
@@ -190,11 +190,11 @@ class ModelConfig:
 
     @property
     def shortest_window(self) -> int:
-        """Up to how many positions every layer sees all that are visible."""
+        """The number of positions up to which every layer sees all that are visible."""
         return min(self.n_ctx, *(each for each in self.windows or () if each is not None), self.n_ctx)
 
     def window(self, layer: int) -> int | None:
-        """How many positions a layer's queries see, their own and those before; None for all that are visible."""
+        """Return how many positions a layer's queries see, own and earlier ones; None for all that are visible."""
         return None if self.windows is None else self.windows[layer]
 
     def is_local(self, layer: int) -> bool:
@@ -202,7 +202,7 @@ class ModelConfig:
         return self.rotary_local is not None and self.window(layer) is not None
 
     def at_layer(self, layer: int) -> ModelConfig:
-        """This configuration where all layers are alike, otherwise that of one layer, with its window and rotation."""
+        """Return this configuration if all layers are alike, else that of one layer, with its window and rotation."""
         if self.windows is None:
             return self
         rotary = self.rotary_local if self.is_local(layer) else self.rotary
@@ -220,7 +220,7 @@ class ModelConfig:
 
     @property
     def position_kind(self) -> PositionKind:
-        """What the library has to know of this model's positions."""
+        """The kind of this model's positions: what the library has to know of them."""
         return POSITIONS[self.positions]
 
     @property
@@ -254,7 +254,7 @@ class ModelConfig:
 
     @property
     def device(self) -> torch.device | None:
-        """Where the weights of the model with this configuration are now; None for one without a model.
+        """The device of the weights of the model with this configuration now; None for one without a model.
 
         It is neither saved nor compared, and follows `model.to(…)`.
         """

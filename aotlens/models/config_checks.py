@@ -1,4 +1,4 @@
-"""What a `ModelConfig` has to be: every rule, with a message that names what to change."""
+"""The rules for a `ModelConfig`: every one with a message that names what to change."""
 
 from __future__ import annotations
 

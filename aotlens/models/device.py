@@ -1,4 +1,4 @@
-"""Which device a model runs on."""
+"""The device that a model runs on."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def resolve_device(device: str | torch.device = "auto") -> torch.device:
 
 
 def memory_bytes(device: torch.device) -> int | None:
-    """Memory of a device, used or free: the GPU's own, or else the machine's; None where nothing says."""
+    """Return the memory of a device, used or free: the GPU's own, or else the machine's; None where nothing says."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     try:
@@ -63,7 +63,7 @@ def _check_products(device: torch.device) -> None:
 
 
 def _pairs() -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Pairs of matrices, and of batches of matrices, each side contiguous or transposed, in the sizes of heads."""
+    """Yield pairs of matrices, and of batches of matrices, each side contiguous or transposed, in heads' sizes."""
     generator = torch.Generator().manual_seed(0)
     for kind, batch in (("matrices", ()), ("batches of matrices", (3, 4))):
         for left_is, left_transposed in (("contiguous", False), ("transposed", True)):

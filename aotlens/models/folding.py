@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class FoldedNorm:
-    """What a norm does to rows `[..., d_model]` besides dividing by their scale; nothing where the model has none.
+    """The action of a norm on rows `[..., d_model]` besides dividing by their scale; nothing where the model has none.
 
     Results have the dtype and the device of what is given.
     """

@@ -57,7 +57,7 @@ def resid_pre(layer: int) -> str:
 
 
 def resid_mid(layer: int) -> str:
-    """Between attention and the MLP; only models with MLPs have it."""
+    """Name the hook between attention and the MLP; only models with MLPs have it."""
     return block(layer, "hook_resid_mid")
 
 

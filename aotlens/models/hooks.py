@@ -28,7 +28,8 @@ from aotlens.models.run_lock import RunLock, let_compiled_calls_wait
 
 Direction: TypeAlias = Literal["fwd", "bwd"]
 Directions: TypeAlias = Literal["fwd", "bwd", "both"]
-#: Which hook points are meant: all (None), one or several by name, or those for whose name the function returns True.
+#: The hook points that are meant: all (None), one or several by name, or those for whose name the function returns
+#: True.
 NamesFilter: TypeAlias = str | Sequence[str] | Callable[[str], bool] | None
 #: A hook point's name, or a function of names, and what is called there.
 NamedHooks: TypeAlias = Iterable[tuple[str | Callable[[str], bool], HookFunction]]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class PixelProcessor(Protocol):
-    """What a model asks of its image processor; `aotlens.data.images.ImageProcessor` is one."""
+    """The interface of an image processor to a model; `aotlens.data.images.ImageProcessor` is one."""
 
     @property
     def classes(self) -> tuple[str, ...]: ...
@@ -33,10 +33,10 @@ class ImageInterface:
     device: Any
     dtype: Any
     image_processor: PixelProcessor | None = None
-    """How pixels are normalised, and the names of the classes; a trained model of images brings it along."""
+    """The normalisation of pixels, and the names of the classes; a trained model of images brings it along."""
 
     def to_images(self, pixels: Tensor) -> Tensor:
-        """What the model reads, `[image, channel, height, width]` on its device and of its type.
+        """Convert pixels to the model's input, `[image, channel, height, width]` on its device and of its type.
 
         `pixels` are uint8, `[image, 1 or 3 channels, height, width]` or one image `[channel, height, width]`: they are
         made grey or coloured, cut and scaled to the model's size, and normalised as in its training. Raises

@@ -70,12 +70,12 @@ def _read_in_scale(cfg: ModelConfig) -> float:
 
 
 def _standard_normal(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Whatever torch's default type and device are, so that a seed means the same weights everywhere."""
+    """Draw whatever torch's default type and device are, so that a seed means the same weights everywhere."""
     return torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu")
 
 
 def _random_pattern(model: OwnModel, generator: torch.Generator) -> Tensor:
-    """Positive rows that sum to 1 over the keys each query may see: a softmax of standard normal scores."""
+    """Draw positive rows that sum to 1 over the keys each query may see: a softmax of standard normal scores."""
     cfg = model.cfg
     scores = _standard_normal((cfg.n_heads, cfg.n_ctx, cfg.n_ctx), generator)
     visible = model.visible_keys(cfg.n_ctx, None, torch.device("cpu"))

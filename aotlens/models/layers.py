@@ -1,4 +1,4 @@
-"""What surrounds attention: the baselines' MLP, and the block that adds both to the stream."""
+"""The surroundings of attention: the baselines' MLP, and the block that adds both to the stream."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Block(nn.Module):
     the next layer reads, behind a norm that stands after the addition.
     """
 
-    # What TransformerLens's logit lens asks before it reads the stream between layers.
+    # The property that TransformerLens's logit lens asks for before it reads the stream between layers.
     hook_out_is_single_residual_stream = True
 
     def __init__(self, cfg: ModelConfig) -> None:

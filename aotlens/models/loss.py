@@ -1,4 +1,4 @@
-"""What a model loses by its outputs: cross-entropy in nats, or squared error."""
+"""The losses of a model's outputs: cross-entropy in nats, or squared error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which keys a query sees."""
+"""The keys that a query sees."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def visible_keys(
     device: torch.device,
     window: int | None = None,
 ) -> Tensor | None:
-    """Which keys a query sees: bool `[1 or batch, 1 or n_heads, query, key]`, or None where it sees all.
+    """Return the keys that a query sees: bool `[1 or batch, 1 or n_heads, query, key]`, or None where it sees all.
 
     `mask` is the configuration's `[n_heads or 1, n_ctx, n_ctx]`: its top-left block replaces the causal mask.
     With a `window`, of a causal model, it sees itself and the window − 1 positions before it.

@@ -28,7 +28,7 @@ NORM_PLACES = ("before", "after", "output", "both")
 
 
 class NormSettings(Protocol):
-    """What a norm reads of a `ModelConfig`."""
+    """The fields of a `ModelConfig` that a norm reads."""
 
     @property
     def norm(self) -> str | None: ...
@@ -63,7 +63,7 @@ class Norm(nn.Module):
 
     @property
     def gain(self) -> Tensor:
-        """What a normalised row is multiplied by, `[d_model]`."""
+        """The factor of a normalised row, `[d_model]`."""
         return self.w + self.offset if self.offset else self.w
 
     def forward(self, x: Tensor) -> Tensor:
@@ -93,12 +93,12 @@ class HeadNorm(nn.Module):
         self.hook_scale = HookPoint()
 
     def gain(self, n_heads: int) -> Tensor:
-        """What normalised queries or keys are multiplied by, `[head or 1, d_head]`."""
+        """Return the factor of normalised queries or keys, `[head or 1, d_head]`."""
         gain = self.w + self.offset if self.offset else self.w
         return gain.repeat_interleave(n_heads // len(gain), 0) if self.together else gain[None]
 
     def scale(self, x: Tensor) -> Tensor:
-        """What queries or keys are divided by: √(mean square + ε) of a head or of all heads."""
+        """Return the divisor of queries or keys: √(mean square + ε) of a head or of all heads."""
         wide = x if x.dtype == torch.float64 else x.float()
         return (wide.pow(2).mean((-2, -1) if self.together else -1, keepdim=True) + self.eps).sqrt()
 

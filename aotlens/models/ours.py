@@ -1,4 +1,4 @@
-"""Which models an analysis can read: ours or a bridge around another's, with weights that are numbers."""
+"""The models that an analysis can read: ours or a bridge around another's, with weights that are numbers."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from aotlens.models.text import TextInterface
 from aotlens.models.traits import Trait, require_without
 from aotlens.models.weights import StackedWeights
 
-#: Which tensors of a model were found good, by identity and by how often each had been changed in place.
+#: The tensors of a model that were found good, by identity and by how often each had been changed in place.
 _found_good: WeakKeyDictionary[nn.Module, list[tuple[int, int]]] = WeakKeyDictionary()
 
 
 class OwnModel(StackedWeights, TextInterface, ImageInterface, HookedRootModule):
-    """What functions of this package read of a model of ours: `AttentionOnlyTransformer` is the one."""
+    """The interface of a model of ours to functions of this package: `AttentionOnlyTransformer` is the one."""
 
     sees_later_keys: bool
 
     def visible_keys(
         self, n_pos: int, attention_mask: Tensor | None, device: torch.device, layer: int | None = None
     ) -> Tensor | None:
-        """Which keys a query sees, `[batch or 1, head or 1, query, key]`; None where it sees all of them."""
+        """Return the keys that a query sees, `[batch or 1, head or 1, query, key]`; None where it sees all of them."""
         raise NotImplementedError
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 class PhiSettings(Protocol):
-    """What a φ reads of a `ModelConfig`."""
+    """The fields of a `ModelConfig` that a φ reads."""
 
     @property
     def phi(self) -> str: ...
@@ -53,7 +53,7 @@ class Phi:
     check: Callable[[PhiSettings], None] = _takes_nothing
     """Raises `ValueError` for parameters that do not fit."""
     untrainable: str | None = None
-    """Why a model with it cannot be trained, as a clause, or None."""
+    """The reason why a model with it cannot be trained, as a clause, or None."""
 
     @property
     def needs_query_key(self) -> bool:

@@ -1,4 +1,4 @@
-"""How a model knows the order of its tokens. `POSITIONS` is the one table; an entry is all that a kind needs.
+"""The positional encodings of a model's tokens. `POSITIONS` is the one table; an entry is all that a kind needs.
 
     learned   x + W_pos                                         added to the residual stream
     qk        (norm(x) + W_pos) W_Q, W_K                        added to the inputs of queries and keys (shortformer)
@@ -34,14 +34,14 @@ class Rotary:
     base: float = 10_000.0
     """The longest wavelength is about 2π · base positions."""
     dim: int | None = None
-    """How many coordinates of a head are rotated, an even number; `None` is all of d_head."""
+    """The number of rotated coordinates of a head, an even number; `None` is all of d_head."""
     pairs: Literal["half", "interleaved"] = "half"
-    """Which two coordinates are turned together: f and f + dim/2 (Llama, GPT-NeoX), or 2f and 2f + 1 (GPT-J)."""
+    """The two coordinates that are turned together: f and f + dim/2 (Llama, GPT-NeoX), or 2f and 2f + 1 (GPT-J)."""
     scaling: Literal["linear", "dynamic", "llama3"] | None = None
     """`"linear"` divides frequencies by `factor`; `"dynamic"` raises the base once a sequence is longer than
     `original_n_ctx` (so that θ depends on the length); `"llama3"` divides low frequencies only."""
     factor: float | None = None
-    """By how much the context is stretched."""
+    """The factor by which the context is stretched."""
     original_n_ctx: int | None = None
     """The context before it was stretched (dynamic, llama3)."""
     low_freq_factor: float | None = None
@@ -93,7 +93,7 @@ class Rotary:
 
 
 class PositionSettings(Protocol):
-    """What positions read of a `ModelConfig`."""
+    """The fields of a `ModelConfig` that positions read."""
 
     @property
     def positions(self) -> str | None: ...
@@ -122,7 +122,7 @@ class PositionKind:
     """One kind of positions, and what the rest of the library has to know of it."""
 
     meaning: str
-    """Where positions enter, as a clause after the model: "this model …"."""
+    """The place where positions enter, as a clause after the model: "this model …"."""
     table: bool = False
     """Whether the model has W_pos `[n_ctx, d_model]`, so that a circuit's side may be "positions"."""
     in_stream: bool = False
@@ -255,18 +255,18 @@ def alibi_slopes(cfg: PositionSettings) -> tuple[float, ...]:
 
 @dataclass(frozen=True, eq=False)
 class PositionTerms:
-    """What positions do inside the attention layers of one run; nothing where they are in the stream or nowhere."""
+    """The action of positions in the attention layers of one run; nothing where they are in the stream or nowhere."""
 
     added: Tensor | None = None
     """`[batch or 1, pos, d_model]`, added to the inputs of queries and keys (`"qk"`)."""
     rotation: Rotation | None = None
-    """Of queries and keys `[batch or 1, pos, head, d_head]` (`"rotary"`)."""
+    """The rotation of queries and keys `[batch or 1, pos, head, d_head]` (`"rotary"`)."""
     bias: Tensor | None = None
     """`[batch or 1, head, query, key]`, added to scores (`"alibi"`)."""
 
     @classmethod
     def of(cls, cfg: PositionSettings, ids: Tensor, dtype: torch.dtype) -> PositionTerms:
-        """Of rotary and ALiBi positions numbered `ids [batch or 1, pos]`."""
+        """Compute the terms of rotary and ALiBi positions numbered `ids [batch or 1, pos]`."""
         kind = POSITIONS[cfg.positions]
         if kind.rotates:
             return cls(rotation=rotation(cfg, ids[..., None], ids.shape[-1]))

@@ -48,7 +48,7 @@ def _shape(attention: str, n_layers: int, d_model: int, n_heads: int, mlp: bool 
 
 @dataclass(frozen=True)
 class _Family:
-    """What a family of models shares, and what its table counts."""
+    """The settings that a family of models shares, and the convention by which its table counts."""
 
     shared: dict[str, Any]
     convention: count.Convention
@@ -109,7 +109,7 @@ def config(name: str) -> ModelConfig:
 
 
 def convention(name: str) -> count.Convention:
-    """What the paper's table counts for this model (`aotlens.models.count`)."""
+    """Return the convention by which the paper's table counts this model (`aotlens.models.count`)."""
     family, _ = _preset(name)
     return family.convention
 

@@ -28,7 +28,7 @@ def ids_in_brackets(text: str) -> list[int] | None:
 
 @runtime_checkable
 class TextTokenizer(Protocol):
-    """What a model asks of its tokenizer; `aotlens.data.Tokenizer` and `SymbolTokenizer` are some.
+    """The interface of a tokenizer to a model; `aotlens.data.Tokenizer` and `SymbolTokenizer` are some.
 
     `eot_id` begins a text; None where nothing does.
     """
@@ -88,7 +88,7 @@ class TextInterface:
         return tokens, torch.arange(longest, device=self.device) < lengths[:, None]
 
     def to_batch(self, inputs: Tensor | str | list[str]) -> tuple[Tensor, Tensor | None]:
-        """What the model reads as a batch on its device, and which positions are text where a text is padded.
+        """Return the model's input as a batch on its device, and which positions are text where a text is padded.
 
         `inputs` is a text, a list of texts, one sequence or image, or a batch of them. Raises `ValueError` as
         `to_tokens` does.
@@ -100,7 +100,7 @@ class TextInterface:
         return tokens, None if bool(mask.all()) else mask
 
     def to_rows(self, inputs: Tensor | str | list[str], purpose: str) -> Tensor:
-        """What the model reads as a batch without padding, on its device; `purpose` is named in errors.
+        """Return the model's input as a batch without padding, on its device; `purpose` is named in errors.
 
         Raises `ValueError` for texts of different lengths, where padding would count among what is averaged over.
         """

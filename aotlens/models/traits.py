@@ -1,4 +1,4 @@
-"""What some models have and some analyses cannot read: each trait with the sentence that refuses it by name."""
+"""The traits of some models that some analyses cannot read: each with the sentence that refuses it by name."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ TRAITS: dict[Trait, tuple[Callable[[Any], bool], str]] = {
         "it clips queries, keys and values (clip_qkv={cfg.clip_qkv:g}), so that they are not linear in the stream",
     ),
 }
-#: What stands against logits as sums of paths, with patterns and scales frozen.
+#: The traits that stand against logits as sums of paths, with patterns and scales frozen.
 NOT_LINEAR: tuple[Trait, ...] = ("norm_after", "norm_output", "logit_cap", "clip_qkv")
 
 
 def refusal(cfg: Any, purpose: str, traits: Iterable[Trait]) -> str:
-    """Why a purpose is not defined for a model that has one of some traits; empty where it has none."""
+    """Return why a purpose is not defined for a model that has one of some traits; empty where it has none."""
     reasons = [TRAITS[trait][1].format(cfg=cfg) for trait in traits if TRAITS[trait][0](cfg)]
     if not reasons:
         return ""

@@ -233,7 +233,7 @@ class AttentionOnlyTransformer(OwnModel):
         return self.cfg.read_in == "tokens" and self.cfg.read_out == "tokens" and not self.sees_later_keys
 
     def _wanted(self, x: Tensor, targets: Tensor, attention_mask: Tensor | None) -> Tensor | None:
-        """bool `[batch, pos]`: the targets that count, where leaving out the others saves logits; else None."""
+        """Return the targets that count, bool `[batch, pos]`, where leaving out the others saves logits; else None."""
         if self.cfg.read_in != "tokens" or self.cfg.read_out != "tokens" or targets.shape != x.shape or x.is_meta:
             return None
         wanted = targets != IGNORED
@@ -308,7 +308,7 @@ class AttentionOnlyTransformer(OwnModel):
         return stream + positions if in_stream else stream, (terms, terms)
 
     def order(self, n_pos: int, layer: int) -> PositionTerms:
-        """What positions do inside a layer on a sequence of `n_pos` positions without padding."""
+        """Return the terms of positions inside a layer on a sequence of `n_pos` positions without padding."""
         ids = torch.arange(n_pos, device=self.device)[None]
         if self.cfg.positions == "qk":
             return PositionTerms(added=self.W_pos[:n_pos][None])
@@ -322,7 +322,7 @@ class AttentionOnlyTransformer(OwnModel):
     def visible_keys(
         self, n_pos: int, attention_mask: Tensor | None, device: torch.device, layer: int | None = None
     ) -> Tensor | None:
-        """bool `[1 or batch, 1 or n_heads, query, key]`: which keys a query sees; None where it sees all.
+        """Return the keys that a query sees, bool `[1 or batch, 1 or n_heads, query, key]`; None where it sees all.
 
         Layers may have windows: raises `ValueError` where `layer` is not given and they do not see the same.
         """
@@ -380,7 +380,7 @@ class AttentionOnlyTransformer(OwnModel):
 
     generate = generate
 
-    # What TransformerLens's ActivationCache asks of a model
+    # The methods that TransformerLens's ActivationCache asks of a model
 
     def tokens_to_residual_directions(self, tokens: str | int | Tensor) -> Tensor:
         """The column of W_U of a token, or one for each of a tensor of tokens: `[..., d_model]`."""

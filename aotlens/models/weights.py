@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def widened(values: Tensor) -> Tensor:
-    """Half precision as float32, float32 and float64 as they are, without a gradient.
+    """Return half precision as float32, float32 and float64 as they are, without a gradient.
 
     A product in bfloat16 is wrong in its third digit, whatever it is widened to afterwards: widen the factors first.
     """
@@ -21,7 +21,7 @@ def widened(values: Tensor) -> Tensor:
 
 
 def double(values: Tensor) -> Tensor:
-    """float64 on the CPU, without a gradient: MPS has no float64."""
+    """Convert to float64 on the CPU, without a gradient: MPS has no float64."""
     return values.detach().cpu().double()
 
 

@@ -169,8 +169,8 @@ def show(
     head: HeadLike | None = None,
     live: bool = True,
 ) -> HeadGrid:
-    """Where every head looks in a text, or in token ids `[pos]`: a grid of all heads, the map of `head` (else 0.0), and
-    the text, in which the entry that is pointed at is marked. A click holds it, Escape lets go.
+    """Show where every head looks in a text, or in token ids `[pos]`: a grid of all heads, the map of `head` (else
+    0.0), and the text, in which the entry that is pointed at is marked. A click holds it, Escape lets go.
 
     With anywidget (`pip install 'aotlens[notebook]'`) what is chosen and held is `view.head`, `view.query` and
     `view.key`, and another text may be typed; `live=False` leaves the widget out.

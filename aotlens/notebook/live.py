@@ -18,12 +18,12 @@ _HERE = Path(__file__).parent
 
 
 class LiveHeads(anywidget.AnyWidget):
-    """What a `HeadGrid` shows, and what is said back from the browser."""
+    """The contents of a `HeadGrid`, and what is said back from the browser."""
 
     _esm = module() + (_HERE / "live.js").read_text(encoding="utf-8")
 
     maps = traitlets.Dict().tag(sync=True)
-    """What is said of the entries: `HeadMaps.header`."""
+    """The description of the entries: `HeadMaps.header`."""
     steps = traitlets.Bytes().tag(sync=True)
     """`[layer, head, query, key]`, a byte an entry."""
     visible = traitlets.Bytes().tag(sync=True)
@@ -36,10 +36,10 @@ class LiveHeads(anywidget.AnyWidget):
     text = traitlets.Unicode(None, allow_none=True).tag(sync=True)
     """The prompt; None where token ids were given, and no text may be typed."""
     trouble = traitlets.Unicode().tag(sync=True)
-    """Why the text that was typed last is not shown."""
+    """The reason why the text that was typed last is not shown."""
 
     def __init__(self, grid: Any) -> None:
-        """Of a `HeadGrid`."""
+        """Make the widget of a `HeadGrid`."""
         self._grid = grid
         super().__init__(**self._state(grid), **self._maps(grid))
         self.observe(self._placed, ("head", "query", "key"))
@@ -56,7 +56,7 @@ class LiveHeads(anywidget.AnyWidget):
                 self.set_trait(name, value)
 
     def mimebundle(self) -> dict[str, Any]:
-        """What a notebook with a running kernel shows."""
+        """Return the bundle that a notebook with a running kernel shows."""
         bundle = super()._repr_mimebundle_()
         data = bundle[0] if isinstance(bundle, tuple) else bundle
         return {name: value for name, value in (data or {}).items() if name != "text/plain"}

@@ -53,7 +53,7 @@ class Attribution(Result):
     exact: Float64[np.ndarray, " checked"]
     """The change of the metric when each of them is patched."""
     str_tokens: tuple[str, ...] = ()
-    """As in `Patched`."""
+    """The tokens as in `Patched`."""
 
     @property
     def estimated(self) -> Float64[np.ndarray, " checked"]:

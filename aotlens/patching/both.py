@@ -14,7 +14,7 @@ from aotlens.models import AttentionOnlyTransformer
 from aotlens.patching.metrics import Measure, PairMetric, name_of
 from aotlens.paths.runs import Probes, Run
 
-#: Of the largest number measured, a difference that is taken for rounding: some 10 units of float32.
+#: The share of the largest number measured up to which a difference is taken for rounding: some 10 units of float32.
 ROUNDING = 1e-6
 
 

@@ -70,7 +70,7 @@ class EdgeCircuit(Result):
     """The faithfulness of the set without each of its edges."""
     without_intervals: Float64[np.ndarray, "edge 2"]
     estimate: Float64[np.ndarray, " edge"]
-    """What attribution says that taking the edge away costs, in `unit`; NaN for a set that was given."""
+    """The estimated cost of taking the edge away, by attribution, in `unit`; NaN for a set that was given."""
     n_edges: int
     """Edges of the model."""
     n_layers: int
@@ -87,7 +87,7 @@ class EdgeCircuit(Result):
 
     @property
     def necessary(self) -> tuple[Verdict, ...]:
-        """Of each edge, whether the set falls below `keep` without it."""
+        """The verdict on each edge: whether the set falls below `keep` without it."""
         return necessity(self.without_intervals, self.keep)
 
     @property
@@ -223,7 +223,7 @@ def circuit_faithfulness(
     keep: float | int = 0.9,
     batch_size: int = 32,
 ) -> EdgeCircuit:
-    """What a set of edges does that is given, or a circuit that was found, `without` some of its edges.
+    """Measure a set of edges that is given, or a circuit that was found, `without` some of its edges.
 
     Edges that lie on no way from `embed` to `logits` within the set are left out of the result, since they change
     nothing. Raises `ValueError` for edges that there are not, `without` those that are not in the set, for prompts that

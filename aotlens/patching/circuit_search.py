@@ -17,8 +17,8 @@ from aotlens.paths import Wires
 from aotlens.statistics import as_clusters, mean_interval, ratio_intervals
 
 CONFIDENCE = 0.95
-#: Of the interval whose lower end is to reach `keep` on the searched pairs, so that it is reached on others too: 80%
-#: of them from one side.
+#: The confidence of the interval whose lower end is to reach `keep` on the searched pairs, so that it is reached on
+#: others too: 80% of them from one side.
 SEARCH_CONFIDENCE = 0.6
 
 
@@ -56,17 +56,17 @@ class Sets:
         return np.stack([self._known[key] for key in keys])
 
     def faithfulness(self, sets: list[Bool[Tensor, "receiver sender"]]) -> list[float]:
-        """F of each set."""
+        """Return F of each set."""
         change = float((self.whole - self.empty).mean())
         return [float(value) for value in (self.numbers(sets) - self.empty).mean(1) / change]
 
     def sure(self, sets: list[Bool[Tensor, "receiver sender"]]) -> Float64[np.ndarray, " set"]:
-        """Of F of each set the lower end of its interval at `SEARCH_CONFIDENCE`; F itself where there is none."""
+        """Return the lower end of the interval of each set's F at `SEARCH_CONFIDENCE`; F itself where there is none."""
         low = self.intervals(sets, SEARCH_CONFIDENCE)[:, 0]
         return np.where(np.isnan(low), self.faithfulness(sets), low)
 
     def intervals(self, sets: list[Bool[Tensor, "receiver sender"]], confidence: float) -> Float64[np.ndarray, "set 2"]:
-        """Of F of each set."""
+        """Return the intervals of each set's F."""
         whole = self.whole - self.empty
         sign = np.sign(whole.mean())
         return ratio_intervals(
@@ -74,7 +74,7 @@ class Sets:
         )
 
     def estimates(self, steps: int) -> Float64[np.ndarray, "receiver sender"]:
-        """What attribution says that each edge's leaving costs, over pairs."""
+        """Estimate the cost of leaving each edge out by attribution, over pairs."""
         parts = [len(rows) / len(self.pairs) * batch.estimates(steps) for batch, rows in self.parts]
         return -np.sum(parts, 0)
 
@@ -118,7 +118,7 @@ class Search:
         return self.wires.connected(mask)
 
     def forward(self) -> Bool[Tensor, "receiver sender"]:
-        """As few of the largest as reach `keep`: the first such number of a growing series, then halving."""
+        """Find as few of the largest as reach `keep`: the first such number of a growing series, then halving."""
         low, high, n = 0, 1, len(self.places)
         while high < n and not self.enough(self.first(high)):
             low, high = high, max(high + 1, int(1.4 * high))

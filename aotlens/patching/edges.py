@@ -62,7 +62,8 @@ class PatchedEdges(Result):
         return (self.each.mean(0) - self.corrupted.mean()) / (self.clean.mean() - self.corrupted.mean())
 
     def intervals(self, confidence: float = 0.95) -> Float64[np.ndarray, "edge 2"]:
-        """Of `restored`: over clusters where pairs have some, else pairs (`aotlens.statistics.ratio_intervals`)."""
+        """Return the intervals of `restored`: over clusters where pairs have some, else pairs
+        (`aotlens.statistics.ratio_intervals`)."""
         groups = as_clusters(self.clusters, len(self.each))
         rows = (self.each - self.corrupted[:, None]).T
         return ratio_intervals(rows, self.clean - self.corrupted, groups, confidence=confidence)

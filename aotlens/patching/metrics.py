@@ -1,4 +1,4 @@
-"""What is measured of a patched run: a number for each pair, from the logits at the prompt's end.
+"""The measures of a patched run: a number for each pair, from the logits at the prompt's end.
 
     "logit_difference"   logit of the answer − logit of the wrong answer            logits
     "probability"        of the answer                                              probability
@@ -39,7 +39,7 @@ class Measure:
 
     @property
     def unit(self) -> str:
-        """What its numbers are measured in."""
+        """The unit of its numbers."""
         return UNITS[self.metric] if isinstance(self.metric, str) else name_of(self.metric)
 
     def of(self, logits: Float[Tensor, "*group pair out"]) -> Float[Tensor, "*group pair"]:
@@ -89,7 +89,7 @@ class Measure:
 
 
 def name_of(metric: str | PairMetric) -> str:
-    """What a metric is called."""
+    """Return the name of a metric."""
     return metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
 
 

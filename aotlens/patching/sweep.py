@@ -45,7 +45,7 @@ class Patched(Result):
     metric: str
     unit: str
     axes: tuple[str, ...]
-    """Of `each` after the pair: layer, then head (of heads), then position (where cells are single positions)."""
+    """The axes of `each` after the pair: layer, then head (of heads), then position (if cells are single positions)."""
     each: Float64[np.ndarray, " pair *cell"]
     """The metric with the cell patched."""
     clean: Float64[np.ndarray, " pair"]
@@ -54,11 +54,11 @@ class Patched(Result):
     positions: tuple[int, ...] | None = None
     """The positions that were patched, where cells are single positions and not all were."""
     str_tokens: tuple[str, ...] = ()
-    """Where cells are single positions, the token at each position of the prompts that are run, "" where prompts have
+    """The token at each position of the prompts that are run, where cells are single positions; "" where prompts have
     different ones."""
     clusters: tuple[str, ...] | None = None
     outputs: tuple[str, str] | None = None
-    """Of a single pair the answer and the wrong answer in words; None for several, or without a tokenizer."""
+    """The answer and the wrong answer of a single pair in words; None for several, or without a tokenizer."""
 
     @property
     def values(self) -> Float64[np.ndarray, "*cell"]:
@@ -71,7 +71,8 @@ class Patched(Result):
         return (self.values - self.corrupted.mean()) / (self.clean.mean() - self.corrupted.mean())
 
     def intervals(self, confidence: float = 0.95) -> Float64[np.ndarray, "*cell 2"]:
-        """Of `restored`: over clusters where pairs have some, else pairs (`aotlens.statistics.ratio_intervals`)."""
+        """Return the intervals of `restored`: over clusters where pairs have some, else pairs
+        (`aotlens.statistics.ratio_intervals`)."""
         rows = (self.each - self._wide(self.corrupted)).reshape(len(self.each), -1).T
         groups = as_clusters(self.clusters, len(self.each))
         found = ratio_intervals(rows, self.clean - self.corrupted, groups, confidence=confidence)

@@ -26,7 +26,7 @@ class Best(Generic[Named]):
         self.n_seen = 0
 
     def keys(self, values: Tensor) -> Tensor:
-        """What values are ranked by."""
+        """Return the numbers that values are ranked by."""
         return values.abs() if self.by == "abs" else values * _SIGNS[self.by]
 
     def offer(self, values: Tensor, name: Callable[[int], Named]) -> None:
@@ -75,6 +75,6 @@ def checked_search(k: Any, by: str, budget: Any) -> tuple[int, int]:
 
 
 def slack_of(weights: Tensor) -> float:
-    """What bounds are multiplied by: they are computed in floating point as well, and may have lost to rounding."""
+    """Return the factor of bounds: they are computed in floating point as well, and may have lost to rounding."""
     exact = not weights.is_cuda or torch.get_float32_matmul_precision() == "highest"
     return 1 + (1e-9 if weights.dtype == torch.float64 else 1e-4 if exact else 1e-2)

@@ -1,4 +1,4 @@
-"""What a node of the search reads, and how large its longer paths can be at most.
+"""The reads of a node of the search, and bounds on how large its longer paths can be.
 
 Write u_f `[pos, d_head]` for the gradient of the logit with respect to head f's values, along one chain of heads
 above. A path that reaches f with values v contributes Σ_j ⟨u_f[j], v[j]⟩ ≤ Σ_j ‖u_f[j]‖ ‖v[j]‖. With r_k,f[j] a bound
@@ -86,7 +86,7 @@ class Bounds:
 
 @dataclass(frozen=True, eq=False)
 class Sizes:
-    """At most how much each head below a node passes on, of values of norm 1 at each position."""
+    """Bounds on how much each head below a node passes on, of values of norm 1 at each position."""
 
     norms: Float64[Tensor, "below pos"]
     result_norms: Float64[Tensor, "below pos"]
@@ -118,7 +118,7 @@ def row_norms(x: Float[Tensor, "*more inner"]) -> Float64[Tensor, "*more"]:
 
 
 def bound_longer(bounds: Bounds | Via, reading: Sizes) -> Float64[Tensor, " below"]:
-    """For each extension, the most that any path with still further heads below (the one of a `Via`) contributes."""
+    """Bound for each extension what any path with still further heads below (the one of a `Via`) contributes."""
     n_below = len(reading.norms)
     longer = torch.einsum("fp,kfp->kf", reading.norms, bounds.reach[:, :n_below])
     longer[0] = torch.minimum(longer[0], (reading.result_norms * bounds.moved[:n_below]).sum(-1))
@@ -127,7 +127,7 @@ def bound_longer(bounds: Bounds | Via, reading: Sizes) -> Float64[Tensor, " belo
 
 @dataclass(frozen=True, eq=False)
 class Via:
-    """What the paths that pass one head bring to the heads above it; 0 up to the head's own layer."""
+    """The bounds on the paths that pass one head, for the heads above it; 0 up to the head's own layer."""
 
     reach: Float64[Tensor, "order f pos"]
     """r_k, k heads above the one that they pass."""

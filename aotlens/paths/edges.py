@@ -45,7 +45,7 @@ class EdgePatch(Result):
     clean_pattern: Float[Tensor, "query key"]
     patched_pattern: Float[Tensor, "query key"]
     clean_result: Float[Tensor, "pos d_model"]
-    """What the receiver writes, without b_O."""
+    """The output of the receiver, without b_O."""
     patched_result: Float[Tensor, "pos d_model"]
     clean: Float[Tensor, "*pos out"]
     """The model's own logits."""

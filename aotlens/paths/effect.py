@@ -1,4 +1,4 @@
-"""What one prompt's prediction loses without a head or a path, with the names of its tokens."""
+"""The effect on one prompt's prediction of removing a head or a path, with the names of its tokens."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RemovalEffect(Result):
     """
 
     without: str
-    """What is missing: head 1.0, or a path as a sentence."""
+    """The part that is missing: head 1.0, or a path as a sentence."""
     position: int
     target: int | tuple[int, int]
     quantities: tuple[str, ...]
@@ -52,7 +52,7 @@ class RemovalEffect(Result):
     before: tuple[tuple[str, float], ...]
     """The likeliest outputs of the model at the position, and their probabilities."""
     after: tuple[tuple[str, float], ...]
-    """Those of a forward pass without it."""
+    """The predictions of a forward pass without it."""
 
     @property
     def reversed(self) -> bool:

@@ -96,7 +96,7 @@ class AllPaths(Result):
 
 
 def all_paths(frozen: Frozen, position: int, target: int | tuple[int, int], max_paths: int) -> AllPaths:
-    """O((H+1)^⌈L/2⌉ · pos · d_model) memory; time as at the head of this module.
+    """Compute all paths in O((H+1)^⌈L/2⌉ · pos · d_model) memory; time as at the head of this module.
 
     Raises `ValueError` for more than `max_paths` head sequences; `top` finds the largest without forming them.
     """

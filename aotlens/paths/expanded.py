@@ -74,13 +74,13 @@ class Expanded(Result):
 
     @property
     def n_paths(self) -> int:
-        """How many paths there are: (H+1)^L of each source, (H+1)^(L−1−l) of the MLP of layer l; times the positions
+        """The number of paths: (H+1)^L of each source, (H+1)^(L−1−l) of the MLP of layer l; times the positions
         where sources are split."""
         return single.n_paths(self.frozen, self.split_sources)
 
     @property
     def n_paths_by_order(self) -> tuple[int, ...]:
-        """How many pass k heads, k = 0 … L: C(L, k) × H^k of each source, C(L−1−l, k) × H^k of the MLP of layer l."""
+        """The number of paths of k heads, k = 0 … L: C(L, k) × H^k of a source, C(L−1−l, k) × H^k of layer l's MLP."""
         return single.n_paths_by_order(self.frozen, self.split_sources)
 
     # Single paths
@@ -103,12 +103,13 @@ class Expanded(Result):
         return logits
 
     def stream(self, path: Path) -> Float[Tensor, "pos d_model"]:
-        """What one path writes to the final stream, before the read-out."""
+        """Return the contribution of one path to the final stream, before the read-out."""
         single.check_path(self.frozen, path)
         return single.stream_of(self.frozen, path)
 
     def source(self, name: SourceName, position: int | None = None) -> Float[Tensor, "pos width"]:
-        """What `operator(path)` acts on: embeddings or an MLP's output `[pos, d_model]`, or for biases ones `[pos, 1]`.
+        """Return the input of `operator(path)`: embeddings or an MLP's output `[pos, d_model]`, or for biases ones
+        `[pos, 1]`.
 
         `name` is a path's `start`. With `position`, all other rows are 0. Raises `ValueError` for a source that this
         model does not have.
@@ -186,14 +187,14 @@ class Expanded(Result):
 
     @torch.no_grad()
     def residual(self) -> Residual:
-        """How far the sum over all paths is from the model's own logits; see `Residual`."""
+        """Return the difference between the sum over all paths and the model's own logits; see `Residual`."""
         return self._residual
 
     @cached_property
     def _residual(self) -> Residual:
         return residual_of(self.frozen, self._orders)
 
-    # Which paths matter
+    # The search for the paths that matter
 
     @cached_property
     def _bounds(self) -> Bounds:
@@ -302,5 +303,5 @@ class Expanded(Result):
 
     @cached_property
     def scored_layers(self) -> dict[int, Any]:
-        """What `aotlens.paths.score.layer.scored_layer` has made, by layer."""
+        """The layers that `aotlens.paths.score.layer.scored_layer` has made, by number."""
         return {}

@@ -42,15 +42,15 @@ class Frozen:
     W_O: Float[Tensor, "layer head d_head d_model"]
     b_O: Float[Tensor, "layer d_model"]
     pool: Float[Tensor, "out_pos pos"]
-    """What the read-out takes from the positions: I, or for pooled classes the first, the last or the mean."""
+    """The weights of the read-out over positions: I, or for pooled classes the first, the last or the mean."""
     read: Float[Tensor, "out_pos pos"]
     """`pool` · diag(1/s) of the final norm."""
     R: Float[Tensor, "d_model out"]
     out_bias: Float[Tensor, " out"]
     sources: dict[SourceName, Float[Tensor, "pos d_model"]]
-    """What enters the stream before the first layer, by name."""
+    """The terms that enter the stream before the first layer, by name."""
     mlps: Float[Tensor, "layer pos d_model"] | None
-    """What the MLP of each layer writes after its heads; None for an attention-only model."""
+    """The output of the MLP of each layer, after its heads; None for an attention-only model."""
     logits: Float[Tensor, "out_pos out"]
     """The model's own, from the pass that froze it."""
     precision: torch.dtype
@@ -98,7 +98,7 @@ class Frozen:
         return torch.stack([*self.sources.values()]).sum(0)
 
     def added(self, layer: int) -> Float[Tensor, "*pos d_model"]:
-        """What a layer adds besides its heads: b_O and the output of its MLP."""
+        """Return the terms that a layer adds besides its heads: b_O and the output of its MLP."""
         return self.b_O[layer] if self.mlps is None else self.b_O[layer] + self.mlps[layer]
 
     @cached_property
@@ -141,7 +141,7 @@ class Frozen:
     def head_step(
         self, head: tuple[int, int], x: Float[Tensor, "pos d_model"], *, bias: bool
     ) -> Float[Tensor, "pos d_model"]:
-        """What one head writes, given the stream x; with `bias`, also its own bias."""
+        """Return the output of one head, given the stream x; with `bias`, also its own bias."""
         v = (x * self.inverse_scale[head[0]][:, None]) @ self.W_V[head]
         return self.patterns[head] @ (v + self.v_bias[head] if bias else v) @ self.W_O[head]
 

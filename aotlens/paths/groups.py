@@ -78,7 +78,7 @@ class BySource(Result):
 
 
 def by_head(frozen: Frozen, target: Target) -> ByHead:
-    """Needs one forward pass, and for the whole vocabulary an unembedding a head.
+    """Group paths by head. Needs one forward pass, and for the whole vocabulary an unembedding a head.
 
     Memory: the values of all heads for one target, `[layer, head, pos, d_head]`; for the whole vocabulary what they
     write, `[layer, head, pos, d_model]`, and its logits.

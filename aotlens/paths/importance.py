@@ -1,4 +1,5 @@
-"""How much paths of each length, layers and heads matter to the loss (Elhage et al. 2021, "Term importance analysis").
+"""The importance to the loss of paths of each length, layers and heads (Elhage et al. 2021, "Term importance
+analysis").
 
 Their algorithm runs the model once, freezes every attention pattern, and then measures the loss of a model that has
 only the paths with at most k heads: what order k adds is the loss of order ≤ k−1 minus the loss of order ≤ k. Norm
@@ -38,15 +39,15 @@ class TermImportance(Result):
     """Losses in nats a target, over all that count: next tokens, or the labels given as `targets`."""
 
     loss: float
-    """Of the model itself."""
+    """The loss of the model itself."""
     n_tokens: int
-    """How many predictions the losses are over."""
+    """The number of predictions that the losses are over."""
     loss_up_to: Float64[np.ndarray, " order"]
-    """With all paths of at most k heads, k = 0 … n_layers."""
+    """The loss with all paths of at most k heads, k = 0 … n_layers."""
     layers_alone: Float64[np.ndarray, " layer"]
-    """With the paths without heads and those of one layer's heads only."""
+    """The loss with the paths without heads and those of one layer's heads only."""
     layers_without: Float64[np.ndarray, " layer"]
-    """With all paths but those through the layer."""
+    """The loss with all paths but those through the layer."""
     heads_alone: Float64[np.ndarray, "layer head"]
     heads_without: Float64[np.ndarray, "layer head"]
 
@@ -56,17 +57,17 @@ class TermImportance(Result):
 
     @property
     def by_order(self) -> Float64[np.ndarray, " order"]:
-        """What the paths with exactly k heads take off the loss, given the shorter ones; k = 1 … n_layers."""
+        """The decrease of the loss by the paths with exactly k heads, given the shorter ones; k = 1 … n_layers."""
         return self.loss_up_to[:-1] - self.loss_up_to[1:]
 
     @property
     def alone(self) -> Float64[np.ndarray, "layer head"]:
-        """What a head takes off the loss where there is no other."""
+        """The decrease of the loss by a head where there is no other."""
         return self.loss_up_to[0] - self.heads_alone
 
     @property
     def given_the_rest(self) -> Float64[np.ndarray, "layer head"]:
-        """What a head takes off the loss where all others are there."""
+        """The decrease of the loss by a head where all others are there."""
         return self.heads_without - self.loss_up_to[-1]
 
     @property
@@ -169,7 +170,7 @@ def term_importance(
 
 
 def _masks(n_layers: int, n_heads: int) -> Tensor:
-    """Which heads are there `[variant, layer, head]`: each layer alone, all but each, each head alone, all but each."""
+    """Return masks of heads `[variant, layer, head]`: each layer alone, all but each, each head alone, all but each."""
     layers = torch.eye(n_layers)[:, :, None].expand(-1, -1, n_heads)
     heads = torch.eye(n_layers * n_heads).unflatten(1, (n_layers, n_heads))
     return torch.cat([layers, 1 - layers, heads, 1 - heads])

@@ -43,11 +43,11 @@ class Intervention(Result):
 
     without: Head | Path
     next_tokens: Int[Tensor, " pos"] | None
-    """What the model predicts at each position, −100 at the last; None for a model that predicts no next token."""
+    """The prediction of the model at each position, −100 at the last; None for a model that predicts no next token."""
     clean: Float[Tensor, "pos out"]
     """The model's own."""
     forward: Float[Tensor, "pos out"]
-    """Of a forward pass without it."""
+    """The outputs of a forward pass without it."""
     linear: Float[Tensor, "pos out"]
     """The model's own minus its paths' contribution: patterns, norm scales and outputs of MLPs frozen."""
 
@@ -156,7 +156,7 @@ def without_path(expansion: PathExpansion, path: Path) -> Intervention:
 def _missing(
     model: AttentionOnlyTransformer, inputs: Tensor, head: Head, removed: Tensor, own_bias: Tensor | None
 ) -> Tensor:
-    """What a head no longer writes `[pos, d_model]` when it reads the stream without `removed`.
+    """Return the part of a head's output `[pos, d_model]` that is gone when it reads the stream without `removed`.
 
     Both in one pass: the first row of the batch is the model's own, the second lacks it.
     """
@@ -195,7 +195,7 @@ def _before_mlps(model: AttentionOnlyTransformer, inputs: Tensor) -> dict[int, F
 def _missing_of_mlp(
     model: AttentionOnlyTransformer, layer: int, x: Float[Tensor, "pos d_model"], removed: Float[Tensor, "pos d_model"]
 ) -> Float[Tensor, "pos d_model"]:
-    """What an MLP no longer writes when it reads the stream without `removed`."""
+    """Return the part of an MLP's output that is gone when it reads the stream without `removed`."""
     block = model.blocks[layer]
     assert block.mlp is not None
     clean, lesser = block.mlp(block.ln2(torch.stack([x, x - removed.to(x.dtype)])))

@@ -1,4 +1,4 @@
-"""What a direction written into the stream does to a logit: the exact Jacobian of a frozen model, split by path.
+"""The effect on a logit of a direction written into the stream: the exact Jacobian of a frozen model, split by path.
 
 With patterns and norm scales frozen on a prompt (and MLPs held) the logit at one position is an affine function of the
 stream x before a layer, and its gradient is the sum over all paths from there,
@@ -44,9 +44,9 @@ class LogitJacobian(Result):
     direct: Float64[np.ndarray, "pos d_model"]
     """Read by no head: by the read-out itself."""
     by_head: Float64[np.ndarray, "layer head pos d_model"]
-    """By the first head that reads it, of the layers from `layer` on: over all paths that go on from there."""
+    """The gradient by the first head that reads it, of the layers from `layer` on: over all paths from there."""
     by_order: Float64[np.ndarray, "order pos d_model"]
-    """By the number of heads on the way, 0 first."""
+    """The gradient by the number of heads on the way, 0 first."""
     moving: Float64[np.ndarray, "pos d_model"]
     """The gradient of the model itself, whose patterns, scales and MLPs move."""
     str_tokens: tuple[str, ...] | None
@@ -57,8 +57,8 @@ class LogitJacobian(Result):
         return self.direct + self.by_head.sum((0, 1))
 
     def effect(self, step: Float64[np.ndarray, " d_model"]) -> pd.DataFrame:
-        """What a vector that is added to the stream does to the logit, to first order: one row a position, with
-        position, frozen, and moving. With patterns and scales frozen it is exact for any length.
+        """Compute the effect on the logit of a vector that is added to the stream, to first order: one row a position,
+        with position, frozen, and moving. With patterns and scales frozen it is exact for any length.
 
         Raises `ValueError` for a vector of another width.
         """

@@ -36,7 +36,7 @@ _MOST_NUMBERS = 2**22
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LogitLens(Result):
-    """What the stream before each layer, and after the last, says at each position of one prompt."""
+    """The outputs that the stream gives before each layer, and after the last, at each position of one prompt."""
 
     tokens: Int64[np.ndarray, "layers pos k"]
     """The likeliest outputs, likeliest first; row l is the stream before layer l, the last row the model's own."""
@@ -46,7 +46,7 @@ class LogitLens(Result):
     loss: Float64[np.ndarray, "layers pos"]
     """−ln of the next token of the prompt, nats; NaN at the last position, and of a model that sees later tokens."""
     rank: Int64[np.ndarray, "layers pos"]
-    """How many outputs the lens puts above the model's own first choice; 0 in the last row."""
+    """The number of outputs that the lens puts above the model's own first choice; 0 in the last row."""
     str_tokens: tuple[str, ...] | None
     """The prompt in words; None without a tokenizer."""
     words: Mapping[int, str]
@@ -54,7 +54,7 @@ class LogitLens(Result):
 
     @property
     def settled(self) -> Int64[np.ndarray, " pos"]:
-        """At each position the first row from which on the lens's first choice is the model's."""
+        """The first row, at each position, from which on the lens's first choice is the model's."""
         other = self.rank > 0
         return np.where(other.any(0), len(other) - other[::-1].argmax(0), 0)
 
@@ -95,14 +95,14 @@ class HeadLens(Result):
     promoted: Int64[np.ndarray, "layer head k"]
     """Outputs by what the head adds to their logits above its mean over outputs, largest first."""
     added: Float64[np.ndarray, "layer head k"]
-    """That, in logits."""
+    """The size of that addition, in logits."""
     suppressed: Int64[np.ndarray, "layer head k"]
     """The same from the other end, most negative first."""
     taken: Float64[np.ndarray, "layer head k"]
     words: Mapping[int, str]
 
     def says(self, tokens: Int64[np.ndarray, " k"]) -> str:
-        """Some outputs in words."""
+        """Write some outputs in words."""
         return "  ".join(repr(self.words.get(int(token), str(token))) for token in tokens)
 
     @property

@@ -32,12 +32,12 @@ class OfLogit(Result):
 
     @property
     def unit(self) -> str:
-        """What a contribution is measured in."""
+        """The unit of a contribution."""
         return unit_of(self.target)
 
 
 def unit_of(target: int | tuple[int, int]) -> str:
-    """What a contribution to a target is measured in."""
+    """Return the unit of a contribution to a target."""
     return "logits of difference" if isinstance(target, tuple) else "logits"
 
 
@@ -46,11 +46,11 @@ class LogitByOrder(OfLogit):
     """All paths by how many heads they pass: `values.sum()` is the logit."""
 
     values: Float64[np.ndarray, " order"]
-    """What the paths with k heads add, k = 0 …"""
+    """The contribution of the paths with k heads, k = 0 …"""
     counts: tuple[int, ...]
-    """How many there are."""
+    """The number of these paths."""
     sources: tuple[SourceName, ...]
-    """Where they start."""
+    """The sources where they start."""
     n_pos: int
     """Positions of the prompt."""
     n_heads: int
@@ -72,7 +72,7 @@ class LogitByOrder(OfLogit):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LogitByHead(OfLogit):
-    """What passes through each head; a path through two heads counts for both.
+    """The contribution of the paths through each head; a path through two heads counts for both.
 
     `direct` are the paths on which a head is the last, its direct effect: with the paths without heads these add up to
     the logit.
@@ -111,24 +111,24 @@ class LogitBySource(OfLogit):
     values: Float64[np.ndarray, "source pos"]
     """Biases at the position where they are added."""
     str_tokens: tuple[str, ...]
-    """Of the prompt; () without a tokenizer."""
+    """The tokens of the prompt; () without a tokenizer."""
     first: str
     """The (first) target's output in words."""
     probability: float
-    """Of that output at the position."""
+    """The probability of that output at the position."""
     by_order: LogitByOrder
     residual: Residual
-    """Of all positions and outputs."""
+    """The residual of all positions and outputs."""
 
     @property
     def of_tokens(self) -> Float64[np.ndarray, " pos"]:
-        """What all paths from each position add, biases apart."""
+        """The contribution of all paths from each position, biases apart."""
         total: np.ndarray = self.values[[name != "bias" for name in self.names]].sum(0)
         return total
 
     @property
     def of_biases(self) -> float:
-        """What all paths from biases add."""
+        """The contribution of all paths from biases."""
         return float(self.values[[name == "bias" for name in self.names]].sum())
 
     @property

@@ -1,4 +1,5 @@
-"""What patches do to a class when the full model runs: insertion and deletion curves, by several orders of patches.
+"""The effect of patches on a class when the full model runs: insertion and deletion curves, by several orders of
+patches.
 
 Patches are ordered for each image, those that matter most first:
 
@@ -52,7 +53,7 @@ class PatchCurves(Result):
     """The class of each image."""
     baseline: str
     shares: Float64[np.ndarray, " step"]
-    """Of the patches that were replaced (deletion) or put in (insertion), 0 to 1."""
+    """The share of the patches that were replaced (deletion) or put in (insertion), 0 to 1."""
     deletion: Float64[np.ndarray, "method image step"]
     insertion: Float64[np.ndarray, "method image step"]
 
@@ -192,7 +193,7 @@ def _baseline(
 
 
 def _order(model: AttentionOnlyTransformer, image: Tensor, target: int, method: str) -> Int64[Tensor, " patch"]:
-    """Patches by what matters, most first."""
+    """Order patches by what matters, most first."""
     if method == "paths":
         values = patch_contributions(model, image, target).above_mean.patches[0, 0]
     else:
@@ -202,7 +203,7 @@ def _order(model: AttentionOnlyTransformer, image: Tensor, target: int, method: 
 
 
 def _first(order: Int64[Tensor, " patch"], counts: Int64[Tensor, " step"]) -> Bool[Tensor, "step patch"]:
-    """Which patches are among the first `counts` of `order`."""
+    """Return which patches are among the first `counts` of `order`."""
     return order.argsort() < counts[:, None]
 
 

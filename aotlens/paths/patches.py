@@ -1,4 +1,4 @@
-"""What each patch of an image adds to the logit of a class, along all paths.
+"""The contribution of each patch of an image to the logit of a class, along all paths.
 
 With patterns and norm scales frozen on an image (`aotlens.paths.frozen`), a class's logit is linear in what enters the
 stream. With g `[pos, d_model]` its gradient there, over all paths through heads and past them,
@@ -59,7 +59,7 @@ class LogitParts(Result):
     positions: Float64[np.ndarray, "image class"]
     """0 where positions are not added to the stream."""
     mlps: Float64[np.ndarray, "image class"]
-    """What the outputs of MLPs add, whatever these have read; 0 for an attention-only model."""
+    """The contribution of the outputs of MLPs, whatever these have read; 0 for an attention-only model."""
     biases: Float64[np.ndarray, "image class"]
     logits: Float64[np.ndarray, "image class"]
 
@@ -70,7 +70,7 @@ class LogitParts(Result):
 
     @property
     def outside(self) -> Float64[np.ndarray, "image class"]:
-        """What no patch adds by heads alone: [CLS], positions, MLPs and biases."""
+        """The contribution that comes from no patch by heads alone: [CLS], positions, MLPs and biases."""
         return self.class_token + self.positions + self.mlps + self.biases
 
     @property
@@ -106,7 +106,7 @@ class ClassPatches(Result):
 
     @property
     def patches(self) -> Float64[np.ndarray, "row column"]:
-        """What each patch adds to the logit above the mean over classes."""
+        """The contribution of each patch to the logit above the mean over classes."""
         return self.above_mean.patches[0, 0]
 
     @property
@@ -130,7 +130,7 @@ class PatchContributions(Result):
     """The terms of class logits on some images."""
 
     classes: tuple[int, ...]
-    """Whose logits were taken apart."""
+    """The numbers of the classes whose logits were taken apart."""
     logit: LogitParts
     mean: LogitParts
     """The same of the mean over all classes: its only class."""
@@ -169,7 +169,8 @@ class PatchContributions(Result):
         )
 
     def of_class(self, numbers: Iterable[int] | None = None) -> Float64[np.ndarray, "image row column"]:
-        """What patches add to one class of each image, above the mean; by default the class that the model chooses.
+        """Return the contribution of patches to one class of each image, above the mean; by default the one the model
+        chooses.
 
         Raises `ValueError` for a class whose logit was not taken apart.
         """
@@ -200,7 +201,8 @@ def patch_contributions(
     *,
     progress: Progress | None = None,
 ) -> PatchContributions:
-    """What every patch adds to the logits of `classes` (numbers; None: all, up to 100) on `images`, or one image.
+    """Compute every patch's contribution to the logits of `classes` (numbers; None: all, up to 100) on `images`, or
+    one.
 
     Patterns and scales are frozen on each image; definitions at the head of this module. Time for an image: a forward
     pass on the hooked path, and as much backwards for every class and one more. `progress(done, total)` counts images.

@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 from aotlens.conventions import HasHeads, HeadLike, as_head, head_name
 
-#: What enters the residual stream: "token" embeddings (for other models "input"), learned "position"s, what the MLP of
-#: a layer writes ("mlp_0"), and "bias"es.
+#: The sources of the residual stream: "token" embeddings (for other models "input"), learned "position"s, what the MLP
+#: of a layer writes ("mlp_0"), and "bias"es.
 SourceName: TypeAlias = str
 
 _MLP = re.compile(r"mlp_(\d+)", re.ASCII)
@@ -47,7 +47,7 @@ class Path:
 
     @property
     def order(self) -> int:
-        """How many heads it passes."""
+        """The number of heads that it passes."""
         return len(self.heads)
 
     @property
@@ -79,7 +79,7 @@ class Path:
 
 
 def mlp_name(layer: int) -> str:
-    """What the output of a layer's MLP is called among sources."""
+    """Name the output of a layer's MLP among sources."""
     return f"mlp_{layer}"
 
 

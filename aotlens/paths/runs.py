@@ -23,7 +23,7 @@ from aotlens.models.attention import attended, scores_of, uses_sdpa
 from aotlens.models.phi import apply_phi
 from aotlens.models.positions import PositionTerms
 
-#: Where rows enter: before a layer, or between its attention and its MLP (after its attention).
+#: The place where rows enter: before a layer, or between its attention and its MLP (after its attention).
 Place: TypeAlias = Literal["before", "after"]
 #: Rows `[group, pair, pos, d_model]` of one layer and place, from the position on that all of them share.
 Entering: TypeAlias = Mapping[tuple[int, Place], Float[Tensor, "_ pair pos d_model"]]
@@ -35,7 +35,7 @@ class Probes(dict[str, Tensor | None]):
 
     @classmethod
     def at(cls, names: Iterable[str]) -> Probes:
-        """Those of hooks by their names."""
+        """Make the probes of hooks by their names."""
         return cls((name, None) for name in names)
 
     def hooks(self) -> list[tuple[str | Callable[..., Any], Callable[..., Any]]]:
@@ -47,8 +47,8 @@ class Probes(dict[str, Tensor | None]):
         return x + zeros
 
     def gradients(self, total: Tensor) -> list[Tensor]:
-        """Of a number, with respect to each; zeros where it does not depend on it. Raises `ValueError` for a number
-        without a gradient."""
+        """Return the gradients of a number with respect to each; zeros where it does not depend on it. Raises
+        `ValueError` for a number without a gradient."""
         if not total.requires_grad:
             raise ValueError("attribution: the metric has no gradient, so it cannot be estimated; patch instead.")
         held = [zeros for zeros in self.values() if zeros is not None]
@@ -91,7 +91,7 @@ class Run:
         return cls(model=model, x=x, cache=cache, final=final)
 
     def attn(self, layer: int, name: str) -> Tensor:
-        """What a layer's attention had at a hook."""
+        """Return the activation of a layer's attention at a hook."""
         return self.cache[hook_names.attn(layer, name)]
 
     def before(self, layer: int) -> Float[Tensor, "pair pos d_model"]:
@@ -136,7 +136,7 @@ class Run:
         raise AssertionError("unreachable")
 
     def _attention(self, layer: int, stream: Float[Tensor, "group pair pos d_model"], start: int) -> Tensor:
-        """What a layer's attention writes for rows of which the positions before `start` are those of this run."""
+        """Return a layer's attention's output for rows of which the positions before `start` are those of this run."""
         model, cfg = self.model, self.model.cfg
         block, (n, pairs) = model.blocks[layer], stream.shape[:2]
         x = block.ln1(stream).flatten(0, 1)
@@ -176,7 +176,7 @@ class Run:
         return pattern if visible is None else pattern * visible
 
     def visible(self, layer: int, start: int = 0) -> Tensor | None:
-        """Which keys a layer's queries from `start` on see, `[1, 1 or head, query, key]`; None where they see all."""
+        """Return the keys that a layer's queries from `start` on see, `[1, 1 or head, query, key]`; None for all."""
         visible = self.model.visible_keys(self.final.shape[1], None, self.final.device, layer)
         return None if visible is None else visible[:, :, start:]
 

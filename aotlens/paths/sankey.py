@@ -38,7 +38,7 @@ class Node:
     position: int | None = None
     head: Head | None = None
     layer: int | None = None
-    """Of an MLP."""
+    """The layer of an MLP."""
 
     def __str__(self) -> str:
         if self.head is not None:
@@ -54,22 +54,22 @@ class Sankey(Result):
 
     nodes: tuple[Node, ...]
     sources: Int[np.ndarray, " link"]
-    """Of each link, the node that it leaves."""
+    """The node that each link leaves."""
     targets: Int[np.ndarray, " link"]
-    """Of each link, the node that it enters."""
+    """The node that each link enters."""
     values: Float64[np.ndarray, " link"]
     through: Float64[np.ndarray, " node"]
     """The whole flow of each node, links that were left out included; the logit's is its value."""
     n_links: int
-    """How many links there are in all."""
+    """The number of links in all."""
     shown: float
     """Σ |value| of the links that are here, as a share of all."""
     str_tokens: tuple[str, ...] = ()
-    """Of the prompt; () without a tokenizer."""
+    """The tokens of the prompt; () without a tokenizer."""
     end: str = "logit"
-    """Which logit it is, in words."""
+    """The name of the logit, in words."""
     unit: str = "logits"
-    """What a flow is measured in."""
+    """The unit of a flow."""
 
     @property
     def headline(self) -> str:
@@ -97,7 +97,7 @@ class Sankey(Result):
 
 
 def sankey(frozen: Frozen, position: int, target: int | tuple[int, int], max_links: int) -> Sankey:
-    """O((L·H)² · pos · d_model) time; memory of one stream a head.
+    """Make the flow of a logit in O((L·H)² · pos · d_model) time; memory of one stream a head.
 
     Raises `ValueError` for max_links below 1.
     """

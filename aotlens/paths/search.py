@@ -43,7 +43,7 @@ class TopPaths(Result):
     paths: tuple[Path, ...]
     values: tuple[float, ...]
     sentences: tuple[str, ...] = ()
-    """Of each, `PathExpansion.describe`."""
+    """The sentence of each path, `PathExpansion.describe`."""
     end: str = "logits"
     """The end of each sentence: the logit in words."""
     position: int
@@ -54,11 +54,11 @@ class TopPaths(Result):
     through: Head | None
     """The head that all of them pass; None where every path counts."""
     total: float
-    """What all paths together add: the logit, or `through` of the head. Exact."""
+    """The sum of all paths: the logit, or `through` of the head. Exact."""
     remainder: float
     """total − Σ values: what all other paths add, with its sign."""
     n_proven: int
-    """So many of the first ranks are proven: no path anywhere is larger."""
+    """The number of first ranks that are proven: no path anywhere is larger."""
     bound: float
     """No single path (through the head) that is not here is larger than this: in size, for "pos" and "neg" in its own
     direction."""
@@ -67,7 +67,7 @@ class TopPaths(Result):
     n_evaluated: int
     """Paths whose contribution was computed."""
     n_paths: int
-    """How many paths there are (through the head)."""
+    """The number of paths (through the head)."""
 
     @property
     def headline(self) -> str:
@@ -75,7 +75,7 @@ class TopPaths(Result):
 
     @property
     def unit(self) -> str:
-        """What a contribution is measured in."""
+        """The unit of a contribution."""
         return unit_of(self.target)
 
     @property

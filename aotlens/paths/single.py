@@ -58,7 +58,7 @@ def source_of(frozen: Frozen, name: SourceName, position: int | None = None) -> 
 
 
 def stream_of(frozen: Frozen, path: Path) -> Float[Tensor, "pos d_model"]:
-    """What one path writes to the final stream, before the read-out."""
+    """Return the contribution of one path to the final stream, before the read-out."""
     x = source_of(frozen, path.start, path.source_position)
     ones = x
     if path.source == "bias":
@@ -79,7 +79,7 @@ def _can_read(layer: int, name: SourceName) -> bool:
 
 
 def n_paths(frozen: Frozen, split: bool, through: Head | None = None) -> int:
-    """How many paths there are, or how many pass the head `through`.
+    """Count the paths, or those that pass the head `through`.
 
     A source that is there from layer l on starts (H+1)^(L−l) paths, times the positions where sources are `split`:
     embeddings and biases from layer 0 on, the output of an MLP from the layer after it.
@@ -94,7 +94,7 @@ def n_paths(frozen: Frozen, split: bool, through: Head | None = None) -> int:
 
 
 def n_paths_by_order(frozen: Frozen, split: bool) -> tuple[int, ...]:
-    """How many pass k heads, k = 0 … L: of a source that is there from layer l on, C(L−l, k) × H^k."""
+    """Count the paths that pass k heads, k = 0 … L: of a source that is there from layer l on, C(L−l, k) × H^k."""
     n_layers, each = frozen.n_layers, frozen.n_pos if split else 1
     return tuple(
         each * sum(comb(n_layers - first, k) * frozen.n_heads**k for first in _first_layers(frozen))
@@ -103,7 +103,7 @@ def n_paths_by_order(frozen: Frozen, split: bool) -> tuple[int, ...]:
 
 
 def _first_layers(frozen: Frozen) -> Iterator[int]:
-    """Of every source, the first layer whose heads can read it; the number of layers where none can."""
+    """Yield for every source the first layer whose heads can read it; the number of layers where none can."""
     yield from (0 for _ in range(len(frozen.sources) + frozen.has_bias))
     yield from range(1, frozen.n_mlps + 1)
 

@@ -55,7 +55,7 @@ def head_values(frozen: Frozen) -> Float[Tensor, "layer head pos d_head"]:
 
 
 def head_results(frozen: Frozen) -> Float[Tensor, "layer head pos d_model"]:
-    """What every head writes on the prompt: the sum of all paths that end with it, before the read-out."""
+    """Return the output of every head on the prompt: the sum of all paths that end with it, before the read-out."""
     return (frozen.patterns @ head_values(frozen)) @ frozen.W_O
 
 
@@ -74,7 +74,7 @@ def masked_streams(frozen: Frozen, keep: Float[Tensor, "variant layer head"]) ->
 def carried(
     frozen: Frozen, x: Float[Tensor, "*more pos d_model"], first_layer: int
 ) -> Float[Tensor, "*more pos d_model"]:
-    """What becomes of a part of the stream by the end, through layers `first_layer` on and past them; no biases."""
+    """Carry a part of the stream to the end, through layers `first_layer` on and past them; no biases."""
     for layer in range(first_layer, frozen.n_layers):
         x = x + frozen.written(layer, frozen.moved(layer, frozen.values(layer, x)))
     return x
@@ -105,8 +105,8 @@ def stream_gradients(
 def total_gradients(
     frozen: Frozen, root: Float[Tensor, "*more pos d_model"]
 ) -> tuple[Float[Tensor, "layers *more pos d_model"], Float[Tensor, "layer *more head pos d_head"]]:
-    """Of a number whose gradient in the final stream is `root`: ∂ / ∂ stream before each layer and before the read-out,
-    over all paths, and ∂ / ∂ every head's values. Of one number, or of several at once."""
+    """Return the gradients of a number whose gradient in the final stream is `root`: ∂ / ∂ stream before each layer and
+    before the read-out, over all paths, and ∂ / ∂ every head's values. Of one number, or of several at once."""
     g, streams = root, [root]
     heads = g.new_empty(frozen.n_layers, *g.shape[:-2], frozen.n_heads, frozen.n_pos, frozen.W_O.shape[2])
     for layer in reversed(range(frozen.n_layers)):

@@ -1,4 +1,4 @@
-"""What a contribution is measured on: every output, one token's logit, or the difference of two."""
+"""The target that a contribution is measured on: every output, one token's logit, or the difference of two."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Direction:
     target: int | tuple[int, int]
     column: Float[Tensor, " d_model"]
     bias: float
-    """What `out_bias` adds to it, logits."""
+    """The contribution of `out_bias` to it, logits."""
 
     def of(self, logits: Float[Tensor, "*more out"]) -> Float[Tensor, "*more"]:
         """The same logit, or difference, of the model's own output."""

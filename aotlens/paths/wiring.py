@@ -32,7 +32,7 @@ _SIDES = ("q", "k", "v")
 
 
 class Edge(NamedTuple):
-    """From what writes into the stream to what reads it: ("0.1", "1.0.k")."""
+    """The edge from what writes into the stream to what reads it: ("0.1", "1.0.k")."""
 
     source: str
     destination: str
@@ -42,7 +42,7 @@ class Edge(NamedTuple):
 
     @property
     def receiver(self) -> tuple[str, str]:
-        """Who reads, and by what: ("1.0", "k"); ("logits", "") of what reads in one way."""
+        """The receiver, and the input by which it reads: ("1.0", "k"); ("logits", "") of what reads in one way."""
         name, side = self.destination, self.destination[-1]
         return (name[:-2], side) if name[-2:] in (".q", ".k", ".v") else (name, "")
 
@@ -62,8 +62,10 @@ class Wires:
 
     @classmethod
     def of(cls, model: AttentionOnlyTransformer) -> Wires:
-        """Those of a model; a φ without scores has no queries and keys. Raises `ValueError` for what is no model of
-        ours."""
+        """Return the wires of a model; a φ without scores has no queries and keys.
+
+        Raises `ValueError` for what is no model of ours.
+        """
         require_ours(model, "Wires.of", without=("norm_after", "norm_output"))
         cfg = model.cfg
         sides = _SIDES if cfg.has_query_key else ("v",)
@@ -102,7 +104,7 @@ class Wires:
         )
 
     def mask(self, edges: Iterable[EdgeLike]) -> Bool[Tensor, "receiver sender"]:
-        """Which edges are meant. Raises `ValueError` as `edge`."""
+        """Return the mask of the edges that are meant. Raises `ValueError` as `edge`."""
         found = torch.zeros_like(self.exists)
         for written in edges:
             found[self._place(self.edge(written))] = True
@@ -168,7 +170,8 @@ class Wired:
         share: float = 1.0,
         reads: list[Tensor] | None = None,
     ) -> Float[Tensor, "group pair pos d_model"]:
-        """What the read-out reads, from `start` on, with these edges kept in each row, at all positions or at some.
+        """Compute the read-out's input, from `start` on, with these edges kept in each row, at all positions or at
+        some.
 
         With `reads` gradients are recorded, and the streams that receivers read are added to it, `[group, receiver of
         the layer, pair, pos, d_model]`, in the receivers' order. `share` of what the two prompts bring in is this
@@ -183,7 +186,7 @@ class Wired:
         place = 0
 
         def read(stream: Tensor, n: int) -> Tensor:
-            """What the next n receivers read: the other run's stream, and what kept edges bring instead."""
+            """Return the input of the next n receivers: the other run's stream, and what kept edges bring instead."""
             nonlocal place
             rows = mask[:, place : place + n]
             place += n

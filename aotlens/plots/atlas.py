@@ -58,7 +58,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
 
 
 def column_title(column: str) -> str:
-    """What a column of the atlas is called."""
+    """Return the title of a column of the atlas."""
     if column in COLUMNS:
         return COLUMNS[column][0]
     if column.startswith("x_"):
@@ -67,7 +67,7 @@ def column_title(column: str) -> str:
 
 
 def column_help(column: str) -> str:
-    """What a column of the atlas is."""
+    """Describe a column of the atlas."""
     if column in COLUMNS:
         return COLUMNS[column][1]
     if column.startswith("x_"):

@@ -12,11 +12,11 @@ from jaxtyping import Bool, Float, UInt8
 from aotlens.plots.colours import INK, Scale, Theme, base_layout, colorscale
 from aotlens.plots.labels import axis_labels
 
-#: What a map's numbers are called, by the names that `AttentionPatterns.quantity` takes.
+#: The titles of a map's numbers, by the names that `AttentionPatterns.quantity` takes.
 QUANTITIES: Mapping[str, str] = {
     "attention": "attention", "weighted": "attention · ‖v‖", "scores": "score (nats)"
 }  # fmt: skip
-#: Up to this many tokens each has its label.
+#: The number of tokens up to which each has its label.
 _ALL_LABELS = 44
 
 

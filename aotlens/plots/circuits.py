@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     )
     from aotlens.circuits.labelled import Lines
 
-#: Up to this many rows and columns of a circuit are drawn entry by entry.
+#: The number of rows and columns up to which a circuit is drawn entry by entry.
 MOST_ENTRIES = 200
 #: Lines that a picture of composition has at most; the strongest stay.
 MOST_EDGES = 60
 
 
 def full_labels(lines: Lines) -> list[str]:
-    """What each row (or column) is, with every character visible: `·the`, `position 221`."""
+    """Label each row (or column), with every character visible: `·the`, `position 221`."""
     return [glyphs(label) for label in lines.labels] if lines.are_texts else list(lines.labels)
 
 

@@ -10,10 +10,11 @@ import plotly.graph_objects as go
 
 from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET, QUIET_INK, Theme, base_layout
 
-#: Up to this many lines have their numbers beside them.
+#: The number of lines up to which they have their numbers beside them.
 _LABELLED = 8
 
-#: How a later head reads an earlier one: its colour's place in `LINES`, its name, and which way its line bends.
+#: The modes in which a later head reads an earlier one: a colour's place in `LINES`, a name, and which way the line
+#: bends.
 _MODES = {
     "q": (0, "into queries (q)", 0.10),
     "k": (1, "into keys (k)", 0.0),

@@ -1,4 +1,4 @@
-"""How plotly shows a figure, wherever that is: in the app, in a report, in a notebook."""
+"""The display of a figure by plotly, wherever that is: in the app, in a report, in a notebook."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import plotly.graph_objects as go
 
-#: For plotly.js, which would show its logo, and a button that sends the figure to a cloud service.
+#: The settings of plotly.js, which would show its logo, and a button that sends the figure to a cloud service.
 DISPLAY: Final[dict[str, Any]] = {"displaylogo": False, "showSendToCloud": False, "responsive": True}
 
 
@@ -15,7 +15,7 @@ class NotebookFigure(go.Figure):
     but with `DISPLAY`. In all else it is plotly's."""
 
     def show(self, *args: Any, config: dict[str, Any] | None = None, **options: Any) -> None:
-        """As `plotly.graph_objects.Figure.show`; what `config` says comes before `DISPLAY`."""
+        """Show it as `plotly.graph_objects.Figure.show`; what `config` says comes before `DISPLAY`."""
         super().show(*args, config={**DISPLAY, **(config or {})}, **options)
 
     def _ipython_display_(self) -> None:

@@ -43,7 +43,7 @@ def distillation(result: Distillation, *, width: int | None = None, theme: Theme
 
 
 def substitution(result: SubstitutionCosts, *, theme: Theme = "light") -> go.Figure:
-    """What replacing more and more heads costs, in four orders and by three replacements."""
+    """The cost of replacing more and more heads, in four orders and by three replacements."""
     unit = "loss, nats a token" if result.measure == "loss" else "divergence, nats a token"
     return _cost_curves({hidden_units(result.width): result}, unit=unit, theme=theme)
 

@@ -135,7 +135,7 @@ def head_on_image(result: HeadOnImage, *, theme: Theme = "light") -> go.Figure:
 
 
 def class_patches(result: ClassPatches, *, theme: Theme = "light") -> go.Figure:
-    """What every patch adds to the logit of the class, above the mean over classes, as the patches lie."""
+    """The contribution of every patch to the logit of the class, above the mean over classes, as the patches lie."""
     rows, columns = ([str(place) for place in range(n)] for n in result.patches.shape)
     quantity = f"logit of class {result.number} above the mean"
     return matrix_map(

@@ -59,7 +59,7 @@ def window_table(result: InfluentialWindows, *, theme: Theme = "light") -> go.Fi
 
 
 def _shown(piece: str) -> str:
-    """Text in one line."""
+    """Write text in one line."""
     return plotly_text(piece.replace("\n", "↵"))
 
 
@@ -134,7 +134,7 @@ def retrained_lines(result: Retrained, *, theme: Theme = "light") -> go.Figure:
 
 
 def property_points(result: InfluenceProperties, *, theme: Theme = "light") -> go.Figure:
-    """How much each property of windows predicts of their help, with its interval, over training."""
+    """The prediction of windows' help by each of their properties, with its interval, over training."""
     figure = go.Figure(layout=base_layout(theme))
     for place, name in enumerate(result.properties):
         values = result.coefficients[:, place]

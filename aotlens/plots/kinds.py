@@ -1,4 +1,4 @@
-"""How many skip-trigrams of each kind there are, split by verdict."""
+"""The number of skip-trigrams of each kind, split by verdict."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _QUIET = ("not confirmed", "too rare", "not checked")
 
 
 def verdicts(result: Evidence | TrigramRows, *, theme: Theme = "light") -> go.Figure:
-    """How many rows of each kind there are, and how many of them the text confirms: a bar a kind, a part a verdict."""
+    """The number of rows of each kind, and of those that the text confirms: a bar a kind, a part a verdict."""
     frame = result.by_kind()
     colours = iter(LINES[theme])
     greys = iter((QUIET_INK[theme], QUIET[theme]))

@@ -1,4 +1,4 @@
-"""How tokens are written in figures (`aotlens.conventions.glyphs`)."""
+"""The spelling of tokens in figures (`aotlens.conventions.glyphs`)."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _ROW = 52  # pixels for a box
 
 @runtime_checkable
 class LayeredBox(Protocol):
-    """What is drawn of a box: two lines of text, a column from the left, and its height from 0 (the top) to 1.
+    """The drawing of a box: two lines of text, a column from the left, and its height from 0 (the top) to 1.
 
     `notes` are said on hover; `cell` is the point's customdata, for what follows a click.
     """
@@ -37,22 +37,22 @@ class LayeredBox(Protocol):
 
 
 class LayeredLink(NamedTuple):
-    """What is drawn of a link: its ends, as places among the boxes, its width from 0 to 1, and what hover says."""
+    """The drawing of a link: its ends, as places among the boxes, its width from 0 to 1, and what hover says."""
 
     start: int
     end: int
     share: float
     text: str
     colour: int = 0
-    """Of the theme's lines."""
+    """The colour's place among the theme's lines."""
     dash: str = "solid"
-    """Of the line, as plotly names it."""
+    """The dash of the line, as plotly names it."""
     cell: str | None = None
     """The points' customdata, for what follows a click."""
 
 
 def layered_graph(boxes: Sequence[LayeredBox], links: Sequence[LayeredLink], *, theme: Theme = "light") -> go.Figure:
-    """Boxes, and the links between them.
+    """Draw boxes, and the links between them.
 
     Raises `ValueError` for a link that does not lead to the right.
     """

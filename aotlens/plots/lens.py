@@ -71,7 +71,7 @@ def _listed(result: HeadLens, tokens: np.ndarray) -> str:
 
 
 def jacobian_map(result: LogitJacobian, *, theme: Theme = "light") -> go.Figure:
-    """How strongly a step at each position moves the logit: read by the read-out, or first by each head."""
+    """The strength with which a step at each position moves the logit: read by the read-out, or first by each head."""
     n_layers, n_heads, n_pos, _ = result.by_head.shape
     names = [f"{result.layer + layer}.{head}" for layer, head in np.ndindex(n_layers, n_heads)]
     values = np.concatenate([result.direct[None], result.by_head.reshape(-1, *result.direct.shape)])

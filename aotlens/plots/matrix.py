@@ -12,7 +12,7 @@ from jaxtyping import Float
 from aotlens.plots.colours import INK, Theme, base_layout, colorscale
 from aotlens.plots.labels import plotly_text
 
-#: Up to this many rows or columns each has its label.
+#: The number of rows or columns up to which each has its label.
 _ALL_LABELS = 48
 
 #: Labels along an axis that has more.

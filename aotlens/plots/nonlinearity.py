@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aotlens.distill.compile.described import CompiledMasks
     from aotlens.distill.compile.one_head import HeadAtInput, HeadGate
 
-#: Of more kinks, no line each; and kink lines that are drawn over a surface.
+#: The number of kinks above which none has a line; and that of kink lines that are drawn over a surface.
 _MOST_KINKS, _KINK_LINES = 120, 40
 #: Points by which a network of one number is told from another.
 _EVEN = 64
@@ -181,7 +181,7 @@ def head_pattern(result: HeadAtInput, *, theme: Theme = "light") -> go.Figure:
 
 
 def mask_maps(result: CompiledMasks, *, theme: Theme = "light") -> go.Figure:
-    """Which keys each query sees, a picture for each kind of head: filled where it does."""
+    """The keys that each query sees, a picture for each kind of head: filled where it does."""
     titles = [
         f"{n} head{'s' if n > 1 else ''}:<br>{kind}" for n, kind in zip(result.n_heads, result.kinds, strict=True)
     ]
@@ -251,5 +251,5 @@ def _faint(colour: str) -> str:
 
 
 def _zoom(log: bool, *arrays: np.ndarray) -> str:
-    """What plotly keeps a zoom by: the same network on the same range, whatever its η."""
+    """Return the key that plotly keeps a zoom by: the same network on the same range, whatever its η."""
     return f"{log} {crc32(b''.join((np.round(array, 6) + 0.0).tobytes() for array in arrays))}"

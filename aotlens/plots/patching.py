@@ -1,4 +1,4 @@
-"""What patching a cell or an edge restores, how well a gradient foretells it, and a circuit as a graph."""
+"""The restoration by patching a cell or an edge, how well a gradient foretells it, and a circuit as a graph."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aotlens.data.alignment import Alignment
     from aotlens.patching import Attribution, EdgeAttribution, EdgeCircuit, Patched, PatchedEdges
 
-#: Of what is drawn, those that matter most.
+#: The largest numbers of what is drawn: those that matter most.
 MOST_BARS, MOST_LINKS, MOST_TOKENS = 30, 200, 40
 
 
@@ -199,7 +199,7 @@ def circuit_graph(result: EdgeCircuit, *, theme: Theme = "light") -> go.Figure:
 
 
 def _column(name: str) -> tuple[float, int]:
-    """Where in the depth of the model, and the order there."""
+    """Return the place in the depth of the model, and the order there."""
     if name in ("embed", "logits"):
         return (-1.0 if name == "embed" else math.inf), 0
     if name.startswith("mlp "):

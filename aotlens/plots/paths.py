@@ -29,7 +29,8 @@ def order_bars(
     first: int = 0,
     theme: Theme = "light",
 ) -> go.Figure:
-    """What all paths with k heads add together, one bar for each k from `first` on; blue adds, orange takes away.
+    """The summed contribution of all paths with k heads, one bar for each k from `first` on; blue adds, orange takes
+    away.
 
     `counts` is how many paths there are of each length, for the hover text. Raises `ValueError` where it does not fit.
     """
@@ -55,7 +56,7 @@ def order_bars(
 
 
 def logit_orders(result: LogitByOrder, *, theme: Theme = "light") -> go.Figure:
-    """What all paths through k heads add to one logit, or to a difference of two."""
+    """The contribution of all paths through k heads to one logit, or to a difference of two."""
     return order_bars(result.values, result.counts, quantity=result.unit, theme=theme)
 
 
@@ -149,7 +150,7 @@ def _places(of: Sequence[int], sizes: Sequence[float]) -> tuple[list[float], lis
 
 
 def _across(column: int, last: int) -> float:
-    """Where a column stands: evenly, but with room for labels beside the first and the last."""
+    """Return the place of a column: evenly, but with room for labels beside the first and the last."""
     if column in (0, last) or last == 2:
         return column / last
     first, end = max(1 / last, _ROOM), min(1 - 1 / last, 1 - _ROOM)

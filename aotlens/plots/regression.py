@@ -66,8 +66,8 @@ def layer_curves(result: LayerReadings, *, log: bool = False, theme: Theme = "li
 
 
 def support_points(result: SupportScores, *, theme: Theme = "light") -> go.Figure:
-    """How far every head's scores go with the coordinates on which a sparse prompt's labels depend rather than with
-    the others, β_on − β_off, with 95% intervals over prompts."""
+    """The degree to which every head's scores go with the coordinates on which a sparse prompt's labels depend rather
+    than with the others, β_on − β_off, with 95% intervals over prompts."""
     difference, reach = result.on - result.off, 1.96 * result.standard_error
     intervals = np.stack([difference - reach, difference + reach], -1)
     return head_points(difference, intervals, quantity="β_on − β_off, nats a unit of x·x", theme=theme)

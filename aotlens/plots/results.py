@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     )
     from aotlens.paths import PairSums, PathExpansion, TermImportance, Trace
 
-#: Up to this many heads' patterns are drawn side by side.
+#: The number of heads up to which their patterns are drawn side by side.
 MOST_PATTERNS = 24
 
 
@@ -133,7 +133,7 @@ def motifs(scores: MotifScores, *, motif: str | None = None, excess: bool = Fals
 
 
 def constancy(result: PatternConstancy, *, without_first: bool = False, theme: Theme = "light") -> go.Figure:
-    """How constant every head's pattern is over texts, layers down and heads across; with key 0 or without it."""
+    """The constancy of every head's pattern over texts, layers down and heads across; with key 0 or without it."""
     values = result.without_first if without_first else result.values
     return _by_head(np.asarray(values), "constancy" + (" without key 0" if without_first else ""), theme)
 
@@ -154,7 +154,7 @@ def repeated(result: RepeatedPatterns, *, theme: Theme = "light") -> go.Figure:
 
 
 def matching(result: HeadMatching, *, by: str | None = None, theme: Theme = "light") -> go.Figure:
-    """How alike every two heads are, by one measure (ov, qk, pattern) or the mean of all."""
+    """The similarity of every two heads, by one measure (ov, qk, pattern) or the mean of all."""
     if by is not None and by not in result.measured:
         raise ValueError(f"plot: no measure {by!r}; there are {', '.join(result.measured)}.")
     values = result.similarity if by is None else getattr(result, by)
@@ -167,7 +167,7 @@ def matching(result: HeadMatching, *, by: str | None = None, theme: Theme = "lig
 
 
 def universality(result: Universality, *, by: str | None = None, theme: Theme = "light") -> go.Figure:
-    """How alike every two heads of all models are by one evidence (that of the groups), groups side by side."""
+    """The similarity of every two heads of all models by one evidence (that of the groups), groups side by side."""
     evidence = result.grouped_by[0] if by is None else by
     keys = [(result.models[place], head) for place, head in zip(result.model, result.heads, strict=True)]
     grouped = [keys.index(key) for group in result.groups for key in group.heads]
@@ -178,7 +178,7 @@ def universality(result: Universality, *, by: str | None = None, theme: Theme = 
 
 
 def each_head(result: EachHead, *, theme: Theme = "light") -> go.Figure:
-    """What the model loses without each head alone, with intervals; heads not left out are blank."""
+    """The change of the model's loss without each head alone, with intervals; heads not left out are blank."""
     layers, heads = np.array(result.heads).T
     values = np.full((layers.max() + 1, heads.max() + 1, 3), np.nan)
     values[layers, heads] = np.column_stack([result.changes, result.intervals()])
@@ -188,7 +188,7 @@ def each_head(result: EachHead, *, theme: Theme = "light") -> go.Figure:
 def orders(
     expansion: PathExpansion, *, target: int | tuple[int, int], position: int = -1, theme: Theme = "light"
 ) -> go.Figure:
-    """What all paths through k heads add to the logit of `target`, or to a difference of two, at `position`."""
+    """The contribution of all paths through k heads to the logit of `target`, or a difference of two, at `position`."""
     return logit_orders(expansion.logit_by_order(position, target), theme=theme)
 
 
@@ -203,7 +203,8 @@ def pair_sums(result: PairSums, *, theme: Theme = "light") -> go.Figure:
 
 
 def importance(result: TermImportance, *, of: str = "orders", theme: Theme = "light") -> go.Figure:
-    """What paths of each length take off the loss (`of="orders"`), or each head, given all others (`of="heads"`).
+    """The decrease of the loss by paths of each length (`of="orders"`), or by each head, given all others
+    (`of="heads"`).
 
     `of="heads alone"` shows what a head takes off the loss of a model without any other.
     """

@@ -1,4 +1,4 @@
-"""What a small set of heads keeps of what all heads do, what is left without each of them, and Shapley values."""
+"""The share of what all heads do that a small set keeps, what is left without each of them, and Shapley values."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from aotlens.plots.labels import plotly_text
 if TYPE_CHECKING:
     from aotlens.dynamics import Ledger, OverTraining
 
-#: What may stand on the horizontal axis, best first, and its title.
+#: The quantities that may stand on the horizontal axis, best first, and their titles.
 _PROGRESS = {
     "tokens_seen": "training tokens",
     "tokens": "training tokens",

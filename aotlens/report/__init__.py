@@ -1,4 +1,4 @@
-"""What is known of a checkpoint in one file that opens from disk, with no server and no network.
+"""The report on a checkpoint in one file that opens from disk, with no server and no network.
 
     aotlens.report.make_report("novels-2l-mhsa").save("report.html")
 

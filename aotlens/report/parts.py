@@ -1,4 +1,4 @@
-"""What a section of a report is made of; the template has a piece of HTML for each kind."""
+"""The parts of a section of a report; the template has a piece of HTML for each kind."""
 
 from __future__ import annotations
 
@@ -76,6 +76,6 @@ class Section:
     """A heading and what stands below it."""
 
     name: str
-    """By which it is asked for, and linked within the report."""
+    """The name by which it is asked for, and linked within the report."""
     title: str
     parts: tuple[Part, ...]

@@ -38,7 +38,7 @@ _THEMES: tuple[Theme, ...] = ("light", "dark")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Report:
-    """What was found of a checkpoint, section by section."""
+    """The report on a checkpoint, section by section."""
 
     name: str
     sections: tuple[Section, ...]

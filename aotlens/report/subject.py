@@ -1,4 +1,4 @@
-"""What is reported on: a model with its card, its atlas, a prompt, and the heads that are looked at closely."""
+"""The subject of a report: a model with its card, its atlas, a prompt, and the heads that are looked at closely."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Subject:
     """Made by `Subject.of`; what takes time is computed when a section asks for it, and once."""
 
     model: Any
-    """Of aotlens, or a `TransformerBridge`."""
+    """The model, of aotlens, or a `TransformerBridge`."""
     info: CheckpointInfo
     corpus: Corpus | None
     text: str | None
@@ -49,10 +49,10 @@ class Subject:
     named_heads: tuple[Head, ...]
     """Heads that were named; none means that the report chooses."""
     n_tokens: int
-    """How much of the corpus is read."""
+    """The number of the corpus's tokens that are read."""
     progress: Progress | None = None
     why_no_atlas: str = ""
-    """Why the corpus gave none, once it was asked for."""
+    """The reason why the corpus gave none, once it was asked for."""
 
     @classmethod
     def of(
@@ -86,7 +86,7 @@ class Subject:
 
     @property
     def reads(self) -> str:
-        """What the model reads: tokens, patches or vectors."""
+        """The kind of the model's input: tokens, patches or vectors."""
         return _reads(self.model)
 
     @property
@@ -134,7 +134,7 @@ class Subject:
 
     @property
     def why_heads(self) -> str:
-        """How they were chosen, as a sentence."""
+        """The way in which they were chosen, as a sentence."""
         if self.named_heads:
             return "The heads below were named."
         n_heads = self.model.cfg.n_layers * self.model.cfg.n_heads
@@ -150,7 +150,7 @@ class Subject:
 
     @property
     def _importance(self) -> np.ndarray | None:
-        """What the loss gains without each head, in order of layer and head, where the atlas has measured it."""
+        """The increase of the loss without each head, in order of layer and head, where the atlas has measured it."""
         ablations = {} if self.atlas is None else self.atlas.ablations
         if not ablations:
             return None
@@ -158,7 +158,7 @@ class Subject:
 
     @property
     def counts(self) -> Tensor | None:
-        """How often each token stood in the training text; None where the checkpoint does not say."""
+        """The count of each token in the training text; None where the checkpoint does not say."""
         counts = getattr(self.model, "unigram_counts", None)
         return None if counts is None or not float(counts.sum()) > 0 else counts.cpu()
 

@@ -1,4 +1,4 @@
-"""What every result of an analysis has in common: it says in a line what it is, how large, and what it shows.
+"""The common base of all results of analyses: a result says in a line what it is, how large, and what it shows.
 
     >>> aotlens.heads.motif_scores(model)
     MotifScores(motifs of 10, values [10, 2, 4], ...): induction is highest in head 1.0 (0.948)
@@ -82,7 +82,7 @@ class Result:
         return f"<p>{html.escape(repr(self))}</p>{frame.to_html(max_rows=_MAX_ROWS, max_cols=20, border=0)}"
 
     def _table(self) -> pd.DataFrame | None:
-        """What a notebook shows: `to_frame()`, unless there is none or it asks for arguments."""
+        """Return the table that a notebook shows: `to_frame()`, unless there is none or it asks for arguments."""
         to_frame = getattr(self, "to_frame", None)
         if to_frame is None:
             return None
@@ -95,17 +95,17 @@ class OfCheckpoint(Result):
     """The base of results that are kept with where they come from; what is not known is empty."""
 
     checkpoint: str
-    """Of which checkpoint."""
+    """The checkpoint's name."""
     weights_sha256: str = ""
-    """Of that checkpoint's weights: another of the same name is not the one."""
+    """The hash of that checkpoint's weights: another of the same name is not the one."""
     corpus: str = ""
-    """Which text was read, in words."""
+    """The text that was read, in words."""
     documents: tuple[str, ...] = ()
-    """Those of its documents that were held out from the model's training; empty where the model's card names none."""
+    """The documents of it that were held out from the model's training; empty where the model's card names none."""
     command: str = ""
-    """What made it."""
+    """The command that made it."""
     version: str = dataclasses.field(default_factory=_version)
-    """Of the aotlens that made it."""
+    """The version of the aotlens that made it."""
 
     def belongs_to(self, info: Any) -> bool:
         """Whether it is of the checkpoint of this `CheckpointInfo`: by its weights, or where they are not known by its

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 _KIND = "result"
 _INTEGERS = ("int8", "int16", "int32")
-#: What `compact` keeps in a smaller type.
+#: The types that `compact` makes smaller.
 _WIDE = ("float64", "int64")
 
 Kind = TypeVar("Kind")
@@ -70,8 +70,8 @@ def load(path: str | Path, kind: type[Kind] | None = None, *, what: str = "") ->
 
 
 def to_plain(value: Any, tensors: dict[str, Tensor], *, key: str = "", compact: bool = False) -> Any:
-    """What of a value goes into a file's header, as JSON; its arrays are put among the `tensors`, by their places in
-    it, which begin with `key`. Raises `ValueError` for what no file can hold."""
+    """Return the part of a value that goes into a file's header, as JSON; its arrays are put among the `tensors`, by
+    their places in it, which begin with `key`. Raises `ValueError` for what no file can hold."""
     return _plain(value, type(value).__name__, key, tensors, compact)
 
 

@@ -1,5 +1,5 @@
-"""Which types a file of a result may hold, by the modules of `aotlens` that have them: nothing else is imported because
-a file says so."""
+"""The types that a file of a result may hold, by the modules of `aotlens` that have them: nothing else is imported
+because a file says so."""
 
 from __future__ import annotations
 

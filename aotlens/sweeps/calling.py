@@ -66,7 +66,7 @@ def _functions(package: str) -> dict[str, Callable[..., Any]]:
 
 
 def check(name: str, settings: Mapping[str, Any], seed: int | None, has_data: bool) -> None:
-    """Before any work: raise `ValueError` for settings that the analysis does not take, or lacks."""
+    """Raise `ValueError`, before any work, for settings that the analysis does not take, or lacks."""
     if name == METRICS:
         if settings or seed is not None:
             raise ValueError(f"{METRICS}: reads the checkpoint's card, and takes no settings and no seeds.")

@@ -31,7 +31,7 @@ class _Model:
     source: dict[str, Any]
     fingerprint: str
     metrics: dict[str, Any]
-    """Of its card."""
+    """The metrics of its card."""
     inputs: Inputs | None
     task: dict[str, Any] | None
     archive: bytes | None
@@ -176,7 +176,7 @@ def _model(
 
 
 def _data_hash(recipe: Any, spec: str | None) -> str | None:
-    """What a training learns from: the hash of its text or images; None where batches are drawn from the seed alone."""
+    """Return the hash of a training's text or images; None where batches are drawn from the seed alone."""
     if recipe.objective == "regression":
         return None
     if recipe.objective == "classes":

@@ -1,4 +1,4 @@
-"""What a sweep gives its analyses to read: text, images or prompts, as each model takes them.
+"""The inputs that a sweep gives its analyses: text, images or prompts, as each model takes them.
 
 The sweep's own process chooses them, once for each model, so that workers need no data; only a corpus that an analysis
 reads by itself is opened where the cell runs.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Inputs:
-    """What one model reads: sequences of tokens, images with their classes, or prompts with their labels."""
+    """The inputs of one model: sequences of tokens, images with their classes, or prompts with their labels."""
 
     inputs: np.ndarray
     """Ids `[window, pos]`, pixels `[image, channel, height, width]` (uint8) or vectors `[prompt, pos, d]`."""
@@ -43,7 +43,7 @@ class Inputs:
         return digest.hexdigest()
 
     def save(self, path: Path) -> None:
-        """As a NumPy file, for the process of a cell."""
+        """Save them as a NumPy file, for the process of a cell."""
         arrays: dict[str, Any] = {"inputs": self.inputs, "classes": np.array(self.classes, dtype=str)}
         if self.labels is not None:
             arrays["labels"] = self.labels
@@ -51,7 +51,7 @@ class Inputs:
 
     @classmethod
     def load(cls, path: Path) -> Inputs:
-        """What `save` wrote."""
+        """Load the inputs that `save` wrote."""
         require_regular(path, "result")
         with np.load(path, allow_pickle=False) as file:
             labels = file.get("labels")
@@ -84,7 +84,7 @@ class Source:
 
     @property
     def corpus(self) -> dict[str, str]:
-        """Where a worker finds the corpus, and what it must hold."""
+        """The place where a worker finds the corpus, and the hash that it must have."""
         from aotlens.data.sources import absolute_spec
 
         if self._said is None:
@@ -93,14 +93,14 @@ class Source:
         return self._said
 
     def inputs(self, model: Any, name: str) -> Inputs:
-        """What the model `name` reads. Raises `ValueError` where [data] has nothing of the kind."""
+        """Return the inputs of the model `name`. Raises `ValueError` where [data] has nothing of the kind."""
         kind = reads(model)
         if kind == "patches":
             return self._some_images(model, name)
         return self._prompts(model, name) if kind == "vectors" else self._windows(model, name)
 
     def _windows(self, model: Any, name: str) -> Inputs:
-        """Windows of documents that the model was not trained on."""
+        """Choose windows of documents that the model was not trained on."""
         from aotlens.distill import held_out_windows
 
         assert self._data is not None
@@ -108,7 +108,7 @@ class Source:
         return Inputs(inputs=held_out_windows(model, corpus, self._data.tokens).cpu().numpy())
 
     def _some_images(self, model: Any, name: str) -> Inputs:
-        """Images of the test set, of each class in turn."""
+        """Choose images of the test set, of each class in turn."""
         from aotlens.data.images import open_images
         from aotlens.evaluate import images_of
 
@@ -123,7 +123,7 @@ class Source:
         return Inputs(inputs=images.images.numpy(), labels=images.labels.numpy(), classes=tuple(images.classes))
 
     def _prompts(self, model: Any, name: str) -> Inputs:
-        """Prompts of the task that the model was trained on."""
+        """Draw prompts of the task that the model was trained on."""
         from aotlens.evaluate import points_of
 
         assert self._data is not None
@@ -141,7 +141,7 @@ class Source:
 
 
 def reads(model: Any) -> str:
-    """What a model reads: tokens, patches or vectors; a bridge has no field that says so."""
+    """Return the kind of a model's input: tokens, patches or vectors; a bridge has no field that says so."""
     kind = getattr(model.cfg, "read_in", None)
     return kind or ("patches" if getattr(model.cfg, "is_visual_model", False) else "tokens")
 

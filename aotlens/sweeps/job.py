@@ -22,7 +22,7 @@ class Job:
     """One cell: all that decides its result (`identity`), how it is called, and what a worker needs to run it."""
 
     label: dict[str, Any]
-    """What the table says of it: model, analysis, seed and settings."""
+    """The labels of it in the table: model, analysis, seed and settings."""
     identity: dict[str, Any]
     source: dict[str, Any]
     """The model: `{"checkpoint": name or folder}` or `{"recipe": …, "corpus": …}`."""
@@ -35,7 +35,7 @@ class Job:
     time_limit: float | None = None
     """Seconds after which the cell is ended; it decides nothing of a result."""
     inputs: Inputs | None = None
-    """What the analysis reads of the sweep's data."""
+    """The part of the sweep's data that the analysis reads."""
     corpus: dict[str, str] | None = None
     """`{"spec": …, "sha256": …}` of a corpus that the analysis reads itself."""
     archive: bytes | None = None
@@ -46,14 +46,14 @@ class Job:
         return key_of(self.identity)
 
     def described(self) -> dict[str, Any]:
-        """What the process of the cell is told, as JSON; `inputs` and `archive` lie beside it."""
+        """Return the description for the process of the cell, as JSON; `inputs` and `archive` lie beside it."""
         names = ("identity", "source", "analysis", "settings", "seed", "threads", "device", "corpus")
         return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What became of a cell: a table or the archive of a checkpoint; or why there is none."""
+    """The outcome of a cell: a table or the archive of a checkpoint; or why there is none."""
 
     key: str
     label: dict[str, Any]
@@ -64,7 +64,7 @@ class Outcome:
     seconds: float = 0.0
     device: str = ""
     columns: dict[str, Any] | None = None
-    """As `packed` makes them."""
+    """The table's columns, as `packed` makes them."""
     archive: bytes | None = field(default=None, repr=False)
 
 

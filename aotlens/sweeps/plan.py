@@ -1,4 +1,4 @@
-"""What a sweep runs, from TOML: models × seeds × settings × analyses.
+"""The plan of a sweep, from TOML: models × seeds × settings × analyses.
 
     threads = 1                                # of every cell
     device = "auto"
@@ -44,7 +44,7 @@ from typing import Any
 
 from aotlens.untrusted import check_plain, read_regular
 
-#: What a training's grid may change: options of `aotlens train`.
+#: The options of `aotlens train` that a training's grid may change.
 TRAINING_OPTIONS = ("learning_rate", "tokens")
 #: A grid is crossed in memory.
 MOST_CELLS = 100_000
@@ -53,16 +53,16 @@ _LONGEST = 366 * 24 * 3600
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """What analyses read: text for models of text, images for models of images, prompts of in-context regression."""
+    """The data of analyses: text for models of text, images for models of images, prompts of in-context regression."""
 
     corpus: str | None = None
-    """As `aotlens.data.open_corpus` takes it; read are the documents that a model was not trained on."""
+    """The corpus as `aotlens.data.open_corpus` takes it; read are the documents that a model was not trained on."""
     tokens: int = 16_384
-    """About so many, in windows."""
+    """The number of tokens, approximately, in windows."""
     images: str | None = None
-    """As `aotlens.data.images.open_images` takes it; read is the test set."""
+    """The images as `aotlens.data.images.open_images` takes them; read is the test set."""
     n_images: int = 200
-    """So many of them, of each class in turn."""
+    """The number of images, of each class in turn."""
     n_prompts: int = 64
     """Prompts that are drawn for a model of in-context regression, of the task on its card."""
 
@@ -78,9 +78,9 @@ class Models:
     checkpoints: tuple[str, ...] = ()
     recipe: str | None = None
     corpus: str | None = None
-    """In place of the recipe's own corpus, or images."""
+    """The corpus, or images, in place of the recipe's own."""
     seeds: tuple[int, ...] = ()
-    """Of training; () is the recipe's own."""
+    """The seeds of training; () is the recipe's own."""
     grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -109,7 +109,7 @@ class Analysis:
 
     name: str
     seeds: tuple[int, ...] = ()
-    """For functions that take a seed; () is their own."""
+    """The seeds for functions that take one; () is their own."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     """Lists of settings: every combination is a cell."""
@@ -141,7 +141,7 @@ class Sweep:
     analyses: tuple[Analysis, ...]
     data: Data | None = None
     threads: int = 1
-    """Of each cell: sums differ in their last bits between one thread and two."""
+    """The threads of each cell: sums differ in their last bits between one thread and two."""
     device: str = "auto"
     time_limit: float | int | None = None
     """Seconds of a cell; one that takes longer is ended, and failed."""
@@ -251,7 +251,7 @@ def _grid(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(each, list) and each for each in value.values())
 
 
-#: What a key's value is in TOML: in words, and as a check.
+#: The type of each key's value in TOML: in words, and as a check.
 _KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "models": ("tables, each begun by [[models]]", _list_of(lambda each: isinstance(each, Models))),
     "analyses": ("tables, each begun by [[analyses]]", _list_of(lambda each: isinstance(each, Analysis))),

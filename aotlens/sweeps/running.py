@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SweepStatus(Result):
-    """How far a sweep is, and what it found: `to_frame()` is one table over all cells that are done."""
+    """The progress of a sweep, and what it found: `to_frame()` is one table over all cells that are done."""
 
     folder: Path
     done: int
@@ -93,7 +93,7 @@ def run_sweep(
 
 
 def sweep_status(out: str | Path) -> SweepStatus:
-    """How far the sweep in this folder is, from what it has written. Raises `ValueError` for a folder of none."""
+    """Read the progress of a sweep from what it has written in its folder. Raises `ValueError` for a folder of none."""
     store = Store(out)
     cells, waiting = store.plan()
     outcomes = [store.outcome(key) for key in cells]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-#: What a cell's record holds, and of which type.
+#: The fields of a cell's record, and their types.
 _FIELDS: dict[str, Any] = {
     "identity": dict,
     "label": dict,
@@ -42,7 +42,7 @@ class Store:
         self.folder = Path(folder)
 
     def save_plan(self, jobs: Iterable[Job], waiting: int) -> None:
-        """What this sweep has to do: a label for each cell's key, and how many cells wait for a training."""
+        """Save what this sweep has to do: a label for each cell's key, and how many cells wait for a training."""
         cells = {job.key: job.label for job in jobs}
         _write(self.folder / "plan.json", {"schema_version": SCHEMA_VERSION, "cells": cells, "waiting": waiting})
 

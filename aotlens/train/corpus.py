@@ -1,4 +1,4 @@
-"""From a corpus to token files on disk, once: tokenizer, training and validation tokens.
+"""The preparation of a corpus as token files on disk, once: tokenizer, training and validation tokens.
 
 Prepared data is kept in `$AOTLENS_HOME/tokens/KEY` (default `~/.cache/aotlens`), where KEY hashes the documents, the
 split and the vocabulary, so that a changed file makes a new folder rather than a wrong one. Of a stream it hashes the
@@ -35,7 +35,7 @@ class TrainingData:
     train: TokenFile
     validation: TokenFile
     sha256: str
-    """Of the whole corpus's names and bytes."""
+    """The hash of the whole corpus's names and bytes."""
 
 
 def prepare(
@@ -112,7 +112,7 @@ def _prepare_stream(
 
 
 def _wait_for_first_process(*paths: Path) -> None:
-    """Of the processes that torchrun started on this machine one reads the text and writes files; the others wait."""
+    """Wait, in all processes that torchrun started on this machine but the one that reads the text and writes files."""
     if os.environ.get("LOCAL_RANK", "0") != "0":
         while not all(path.exists() for path in paths):
             time.sleep(1)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 Value = TypeVar("Value")
 
-#: How long processes wait for each other: one of them measures and saves meanwhile.
+#: The time for which processes wait for each other: one of them measures and saves meanwhile.
 _PATIENCE = timedelta(hours=1)
 
 
@@ -33,7 +33,7 @@ class World:
         return self.rank == 0
 
     def rows(self, batch: Tensor) -> Tensor:
-        """This process's rows of a global batch; equal shares, so that the mean of means is the mean."""
+        """Return this process's rows of a global batch; equal shares, so that the mean of means is the mean."""
         assert len(batch) % self.size == 0, "as `require_equal_shares` has found"
         share = len(batch) // self.size
         return batch[self.rank * share : (self.rank + 1) * share]
@@ -71,7 +71,7 @@ class World:
                 )
 
     def on_leader(self, work: Callable[[], Value]) -> Value:
-        """What `work` gives in the process that leads, in all of them; a `ValueError` of it is raised in all of them.
+        """Return in all processes what `work` gives in the leading one; its `ValueError` is raised in all of them.
 
         So what lies on the disk of one machine decides for all.
         """
@@ -100,7 +100,7 @@ class World:
 
 
 def local_device(device: torch.device) -> torch.device:
-    """Under torchrun, each process of a machine takes the GPU of its own number."""
+    """Return the device of this process: under torchrun, each process of a machine takes the GPU of its own number."""
     if device.type == "cuda" and device.index is None and "LOCAL_RANK" in os.environ:
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)

@@ -1,4 +1,4 @@
-"""What a recipe would take, before any of it is trained: parameters, memory, speed, days on this device.
+"""The cost of a recipe, before any of it is trained: parameters, memory, speed, days on this device.
 
 Passes forward and backward and steps of the optimiser are timed on random tokens or pixels, which cost what real ones
 cost, so no data are needed. Passes are of one row first, and of twice as many while they stay short, up to the recipe's
@@ -32,7 +32,7 @@ _MOMENTS = {"adamw": 2, "lion": 1}
 
 @dataclass(frozen=True, kw_only=True)
 class DryRun:
-    """What was counted and measured; times are of this device alone."""
+    """The counts and measurements of a dry run; times are of this device alone."""
 
     recipe: Recipe
     device: str
@@ -59,7 +59,7 @@ class DryRun:
 
     @property
     def seconds(self) -> float:
-        """Of all steps of the recipe, without evaluation and saving."""
+        """The seconds of all steps of the recipe, without evaluation and saving."""
         per_token = self.pass_seconds / (self.rows_measured * self.recipe.stages[-1].sequence_length)
         return self.recipe.total_tokens * per_token + self.recipe.n_steps * self.optimiser_seconds
 

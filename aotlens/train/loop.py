@@ -44,17 +44,17 @@ class TrainingError(ValueError):
 
 @dataclass
 class _Run:
-    """Where a run is: what the state file keeps beside weights and moments."""
+    """The state of a run: what the state file keeps beside weights and moments."""
 
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
     loss_sum: float = 0.0
-    """Of the steps since the last line of history."""
+    """The sum of the losses of the steps since the last line of history."""
     loss_steps: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
     loss_fall: dict[str, float] = field(default_factory=dict)
-    """How far the loss had fallen at the last snapshot (`aotlens.train.snapshots.loss_has_fallen`)."""
+    """The fall of the loss up to the last snapshot (`aotlens.train.snapshots.loss_has_fallen`)."""
 
 
 def train(
@@ -109,12 +109,12 @@ def _state_path(out: Path) -> Path:
 
 
 def _settings(objective: Objective[Any]) -> dict[str, Any]:
-    """What a resumed run must share with the one that was killed."""
+    """Return the settings that a resumed run must share with the one that was killed."""
     return {**objective.recipe.to_dict(), **objective.identity()}
 
 
 def _settings_of_process(objective: Objective[Any], device: torch.device) -> dict[str, Any]:
-    """What processes of one run must share; machines of less memory may take fewer rows at once."""
+    """Return the settings that processes of one run must share; machines of less memory may take fewer rows at once."""
     settings = {**_settings(objective), "aotlens": __version__, "torch": torch.__version__, "device": device.type}
     return {name: value for name, value in settings.items() if name != "rows_at_once"}
 
@@ -288,7 +288,7 @@ class _Saver:
     snapshots: SnapshotWriter | None = None
 
     def begin_snapshots(self, model: AttentionOnlyTransformer, run: _Run, *, keep: bool) -> None:
-        """Snapshots go on where the run does; with `keep` its weights at this moment are one."""
+        """Begin snapshots, which go on where the run does; with `keep` its weights at this moment are one."""
         self.snapshots = SnapshotWriter(self.out, run.step)
         if keep:
             self.keep_snapshot(model, run)

@@ -46,7 +46,8 @@ class Lion(torch.optim.Optimizer):
 
 
 def make_optimiser(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """Two groups: matrices (and embeddings), which decay, and biases, gains, [CLS] and positions, which do not.
+    """Make the optimiser of two groups: matrices (and embeddings), which decay, and biases, gains, [CLS] and positions,
+    which do not.
 
     Of AdamW, one fused kernel updates each parameter: the default reads and writes the moments several times.
     """
@@ -72,7 +73,8 @@ def make_optimiser(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
 
 
 def learning_rate(stage: Stage, step: int) -> float:
-    """At step 0, 1, … of a stage: linear over the warm-up, then a cosine down to `final_fraction` of the peak."""
+    """Return the learning rate at step 0, 1, … of a stage: linear over the warm-up, then a cosine down to
+    `final_fraction` of the peak."""
     warmup = stage.warmup_steps
     if step < warmup:
         return stage.learning_rate * (step + 1) / warmup

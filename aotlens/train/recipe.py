@@ -1,4 +1,4 @@
-"""What a training run does: a `Recipe`, read from TOML.
+"""The recipe of a training run: a `Recipe`, read from TOML.
 
     name = "novels-2l-mhsa"          # also the checkpoint's
     description = "…"
@@ -52,21 +52,21 @@ class Recipe:
     stages: tuple[Stage, ...]
     description: str = ""
     seed: int = 0
-    """Of the weights and of the batches."""
+    """The seed of the weights and of the batches."""
     objective: Literal["next_token", "masked", "classes", "regression"] = "next_token"
-    """What is predicted (`aotlens.train.objectives`): each next token, hidden ones from both sides as BERT does it, or
-    the class of an image, or labels in context. It says what `tokens` below, and in stages, counts: of images, a recipe
-    says `images`, of regression `prompts`."""
+    """The target of prediction (`aotlens.train.objectives`): each next token, hidden ones from both sides as BERT does
+    it, or the class of an image, or labels in context. It says what `tokens` below, and in stages, counts: of images, a
+    recipe says `images`, of regression `prompts`."""
     corpus: CorpusRecipe = field(default_factory=CorpusRecipe)
     images: ImagesRecipe | None = None
-    """For `objective = "classes"`, in place of a corpus."""
+    """The images for `objective = "classes"`, in place of a corpus."""
     prompts: PromptsRecipe | None = None
-    """For `objective = "regression"`, in place of a corpus."""
+    """The prompts for `objective = "regression"`, in place of a corpus."""
     optimiser: Literal["adamw", "lion"] = "adamw"
     label_smoothing: float | int = 0.0
     """Share of the target distribution that is spread over all outputs."""
     weight_decay: float | int = 0.1
-    """On matrices only."""
+    """The decay of matrices only."""
     betas: tuple[float, float] = (0.9, 0.95)
     clip: float | int = 1.0
     """Largest norm of the gradient."""
@@ -80,7 +80,7 @@ class Recipe:
     recompute_activations: bool = False
     """Compute each layer's activations again in the backward pass instead of keeping them: less memory, more time."""
     weights_dtype: Literal["float32", "bfloat16"] = "float32"
-    """How the finished checkpoint stores its weights; final metrics are measured on those."""
+    """The data type of the finished checkpoint's weights; final metrics are measured on those."""
     validation_tokens: int | None = None
     """Validation tokens, spread over the held-out documents, that final losses are measured on; None is all."""
     log_tokens: int = 200_000
@@ -144,12 +144,12 @@ class Recipe:
 
     @property
     def counted(self) -> str:
-        """What `tokens` counts here and in stages, in the plural: tokens, images."""
+        """The name of what `tokens` counts here and in stages, in the plural: tokens, images."""
         return OBJECTIVE_WORDS[self.objective].counted
 
     @property
     def data_section(self) -> CorpusRecipe | ImagesRecipe | PromptsRecipe:
-        """Where the data are: `corpus`, or what the objective has in its place."""
+        """The section of the data: `corpus`, or what the objective has in its place."""
         section = getattr(self, OBJECTIVES[self.objective].section)
         assert section is not None
         return section
@@ -168,7 +168,7 @@ class Recipe:
         return sum(stage.n_steps * stage.batch_size * stage.sequence_length for stage in self.stages)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON; `from_dict` undoes it. Later choices are named where they are not what there was before them."""
+        """Give it as JSON; `from_dict` undoes it. Later choices are named where they are not what there was before."""
         values = dataclasses.asdict(self)
         _drop_defaults(values, Recipe, _LATER)
         _drop_defaults(values["corpus"], CorpusRecipe, _LATER_OF_CORPUS)

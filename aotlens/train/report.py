@@ -1,4 +1,4 @@
-"""What the checkpoint of a run says about itself."""
+"""The metadata of a run's checkpoint."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def make_info(
     command: str,
     metrics: dict[str, Any],
 ) -> CheckpointInfo:
-    """What the checkpoint says about itself; the corpus by name and where it is had, never by a local path."""
+    """Return the checkpoint's metadata; the corpus by name and where it is had, never by a local path."""
     recipe, section = objective.recipe, objective.recipe.data_section
     return CheckpointInfo(
         name=recipe.name,

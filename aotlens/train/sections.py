@@ -10,14 +10,14 @@ from aotlens.data import Curriculum, RegressionTask
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusRecipe:
-    """What text to train on, and where a user gets it."""
+    """The text to train on, and where a user gets it."""
 
     spec: str | None = None
     """`stdlib`, `file:PATH`, `dir:PATH` or `hf:NAME[:config[:field]]`; None where the command must give it."""
     name: str = ""
-    """What to call it in the card; the spec where empty."""
+    """The name for it in the card; the spec where empty."""
     source: str = ""
-    """Where a user gets it."""
+    """The place where a user gets it."""
     license: str = ""
     d_vocab: int = 4096
     """Size of the byte-level BPE trained on the training documents, or of `tokenizer`."""
@@ -25,22 +25,22 @@ class CorpusRecipe:
     """`gpt2_bpe:FOLDER` for GPT-2's own, from `encoder.json` and `vocab.bpe` in a folder; `gpt2_bpe` where the command
     must name the folder. Empty: one is trained."""
     n_documents: int | None = None
-    """Of a stream (`hf:`), the first so many documents; None is all."""
+    """The number of first documents of a stream (`hf:`); None is all."""
     validation: tuple[str, ...] | float = 0.05
     """Held-out documents, by name, or their share."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImagesRecipe:
-    """What images to train on, where a user gets them, and how they are changed for training."""
+    """The images to train on, where a user gets them, and how they are changed for training."""
 
     spec: str | None = None
     """`digits`, `npz:PATH`, `folder:PATH`, `openml:NAME` or `hf:NAME[:config[:field]]`; None where the command must
     give it."""
     name: str = ""
-    """What to call them in the card; the spec where empty."""
+    """The name for them in the card; the spec where empty."""
     source: str = ""
-    """Where a user gets them."""
+    """The place where a user gets them."""
     license: str = ""
     classes: tuple[str, ...] = ()
     """Names of the classes, where the data have only their numbers; empty keeps the data's."""
@@ -58,14 +58,14 @@ class ImagesRecipe:
 
 @dataclass(frozen=True, kw_only=True)
 class PromptsRecipe:
-    """What prompts of in-context regression to train on (`aotlens.data.RegressionTask`), and how they grow."""
+    """The prompts of in-context regression to train on (`aotlens.data.RegressionTask`), and how they grow."""
 
     d: int = 20
     """Width of an input."""
     n_nonzero: int | None = None
     """Weights that are not zero; None is all."""
     noise_std: float | int = 0.0
-    """Of the labels."""
+    """The standard deviation of the noise of the labels."""
     points: int = 41
     """Points of a prompt, the last one's label aside."""
     dims_start: int | None = None
@@ -84,7 +84,7 @@ class PromptsRecipe:
 
     @property
     def curriculum(self) -> Curriculum:
-        """How prompts grow to it; a curriculum that stays where it is without the starts."""
+        """The curriculum by which prompts grow to it; without the starts one that stays where it is."""
         return Curriculum(
             dims_start=self.d if self.dims_start is None else self.dims_start,
             dims_end=self.d,
@@ -95,7 +95,7 @@ class PromptsRecipe:
             every=self.grow_every,
         )
 
-    # What a card says of data; these are drawn, and nobody has to get them.
+    # A card's facts about data; these are drawn, and nobody has to get them.
     spec = None
     license = "none is needed: they are random numbers"
     source = "drawn as they are needed (aotlens.data.RegressionTask)"
@@ -118,9 +118,9 @@ class Stage:
     sequence_length: int = 256
     """Tokens a row, the start token included; 1 where images or something else are counted, of which a row is one."""
     learning_rate: float | int = 1e-3
-    """At the end of the warm-up."""
+    """The learning rate at the end of the warm-up."""
     warmup_tokens: int = 100_000
-    """Over which the learning rate rises; at most a tenth of the stage."""
+    """The tokens over which the learning rate rises; at most a tenth of the stage."""
     final_fraction: float | int = 0.1
     """Share of the learning rate that is left at the end of the cosine; 1 keeps it constant."""
     repeat_fraction: float | int = 0.0

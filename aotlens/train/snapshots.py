@@ -1,4 +1,4 @@
-"""When a run keeps a snapshot of its weights: at given steps, evenly in log step, or as its loss falls."""
+"""The steps at which a run keeps a snapshot of its weights: given ones, evenly in log step, or as its loss falls."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class CorpusBigrams(Result):
     second: Int64[np.ndarray, " pairs"]
     count: Int64[np.ndarray, " pairs"]
     totals: Float64[np.ndarray, " d_vocab"]
-    """How often anything follows the token."""
+    """The number of times that anything follows the token."""
     keys: Int64[np.ndarray, " pairs"]
     """first · d_vocab + second."""
 
@@ -52,7 +52,7 @@ class CorpusBigrams(Result):
         return frame.sort_values("count", ascending=False, kind="stable", ignore_index=True)
 
     def of(self, first: Int64[np.ndarray, " n"], second: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
-        """How often each of these pairs occurs."""
+        """Return the count of each of these pairs."""
         wanted = first * self.d_vocab + second
         at = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
         return np.where(self.keys[at] == wanted, self.count[at], 0)

@@ -1,4 +1,4 @@
-"""How often `source … destination` occurs in text, and what follows it: counts, window by window.
+"""The counts of `source … destination` in text, and of what follows it, window by window.
 
 `source … destination` occurs at position i of a window where token i is the destination and some earlier token of the
 same window, the start token included, is the source. The out is token i + 1. A position counts once, however many
@@ -26,7 +26,7 @@ class Occurrences(NamedTuple):
     position: Int64[np.ndarray, " n"]
     """The destination's."""
     row: Int64[np.ndarray, " n"]
-    """Of the table."""
+    """The row of the table."""
     follows: Bool[np.ndarray, " n"]
     """Whether the row's out comes next."""
 
@@ -38,16 +38,16 @@ class Counts(Result):
     pair: Int64[np.ndarray, " rows"]
     """Positions with source … destination."""
     pair_out: Int64[np.ndarray, " rows"]
-    """Those that the out follows."""
+    """Positions with source … destination that the out follows."""
     destination: Int64[np.ndarray, " rows"]
     """Positions with the destination, whatever precedes it."""
     destination_out: Int64[np.ndarray, " rows"]
     windows: Int64[np.ndarray, " rows"]
     """Windows with source … destination."""
     strata: Strata
-    """By strata of 8 consecutive windows of a document."""
+    """The places by strata of 8 consecutive windows of a document."""
     documents: Strata
-    """By whole documents."""
+    """The places by whole documents."""
 
 
 class TrigramCounter:
@@ -100,7 +100,7 @@ class TrigramCounter:
         return Occurrences(window[pair], position[pair], row[pair], follows[pair])
 
     def _first_source(self, tokens: np.ndarray) -> Int64[np.ndarray, "windows sources"]:
-        """Where each source first stands in each window (past the end where it does not)."""
+        """Find where each source first stands in each window (past the end where it does not)."""
         n_windows, n_pos = tokens.shape
         first = np.full((n_windows, self._n_sources), n_pos)
         source = self._source_of_token[tokens]
@@ -111,7 +111,7 @@ class TrigramCounter:
         return first
 
     def counts(self) -> Counts:
-        """What has been counted; nothing can be added any more."""
+        """Return the counts; nothing can be added any more."""
         pair, pair_out, destination, destination_out = self._totals
         return Counts(
             pair=pair,

@@ -54,11 +54,11 @@ class Bigrams(Result):
     predicted: Float64[np.ndarray, " rows"]
     """P(second | first) if there were nothing but the path and the constant logits, as `zero_layer` has it."""
     count: Int64[np.ndarray, " rows"] | None
-    """How often second follows first in the corpus; None without one."""
+    """The count of second after first in the corpus; None without one."""
     probability: Float64[np.ndarray, " rows"] | None
     """P(second | first) in the corpus; NaN where first does not occur."""
     heads: tuple[Head, ...]
-    """Whose OV circuits are added to the direct path."""
+    """The heads whose OV circuits are added to the direct path."""
     relative: str
 
     @property
@@ -159,8 +159,8 @@ def bigrams(
 def constant_logits(
     model: AttentionOnlyTransformer, heads: HeadLike | Iterable[HeadLike] = ()
 ) -> Float[Tensor, " d_vocab"]:
-    """What the prediction adds to `direct_path` whatever the token: the norm's bias through W_U, b_U, and with `heads`
-    their b_V through W_O, and b_O, logits.
+    """Return the terms that the prediction adds to `direct_path` whatever the token: the norm's bias through W_U, b_U,
+    and with `heads` their b_V through W_O, and b_O, logits.
 
     Raises `ValueError` as `direct_path` does.
     """
@@ -213,7 +213,7 @@ def logits_of(
 
 
 def relative_because(model: AttentionOnlyTransformer) -> str:
-    """Why the path's numbers are not the model's own on every input; empty where they are."""
+    """Return the reasons why the path's numbers are not the model's own on every input; empty where they are."""
     reasons = []
     if model.cfg.norm:
         reasons.append("the final norm divides by the whole stream's scale; here by the token's own.")
@@ -223,7 +223,7 @@ def relative_because(model: AttentionOnlyTransformer) -> str:
 
 
 def _whole_attention(model: AttentionOnlyTransformer) -> float:
-    """What a head multiplies the only token's value by: φ of a pattern that is 1."""
+    """Return the factor of the only token's value in a head: φ of a pattern that is 1."""
     one = torch.zeros(1, 1, 1, 1, dtype=torch.float64)  # [batch, head, query, key]
     return float(apply_phi(model.cfg, one, None))
 

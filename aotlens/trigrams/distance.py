@@ -1,4 +1,4 @@
-"""What positions add to a head's attention at a distance, apart from the tokens."""
+"""The contribution of positions to a head's attention at a distance, apart from the tokens."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def distance_scores(
 
 
 def relative_positions(model: AttentionOnlyTransformer, layer: int) -> str:
-    """Why scores of positions are not the model's own on every input; empty where they are."""
+    """Return the reason why scores of positions are not the model's own on every input; empty where they are."""
     if not model.cfg.norm or model.cfg.positions != "learned":
         return ""
     if layer == 0:

@@ -37,9 +37,9 @@ class Evidence(Result):
     """Read, without the start token of each window."""
     counts: Counts
     n_documents: int
-    """That were read."""
+    """The number of documents that were read."""
     association: Association
-    """Within strata of 8 consecutive windows of a document."""
+    """The association within strata of 8 consecutive windows of a document."""
     by_document: Association
     """The same within whole documents, to be held beside it: its own false discovery rate, and too rare with fewer than
     5 documents."""
@@ -70,7 +70,7 @@ class Evidence(Result):
 
     @property
     def assumption(self) -> str:
-        """What the verdicts assume of this text, and how many hold without it."""
+        """The assumptions of the verdicts about this text, and how many hold without them."""
         strata = f"stretches of {WINDOWS_A_STRATUM} windows are taken as independent of each other"
         if self.n_documents > 1:
             n = self.by_document.verdicts.count(CONFIRMED)
@@ -89,11 +89,11 @@ class Evidence(Result):
         return self.n_confirmed / max(len(self.verdict), 1)
 
     def summary(self) -> dict[str, int]:
-        """How many rows have each verdict."""
+        """Count the rows that have each verdict."""
         return {word: self.verdict.count(word) for word in (CONFIRMED, NOT_CONFIRMED, TOO_RARE)}
 
     def by_kind(self) -> pd.DataFrame:
-        """How many rows of each kind (`aotlens.trigrams.kinds`, the index) have each verdict (the columns).
+        """Count the rows of each kind (`aotlens.trigrams.kinds`, the index) that have each verdict (the columns).
 
         Raises `ValueError` for a model without a tokenizer.
         """

@@ -17,9 +17,9 @@ class Example(Result):
     """One occurrence: the window's tokens up to the one that came next."""
 
     row: int
-    """Of the table, from 0."""
+    """The row of the table, from 0."""
     tokens: Int64[np.ndarray, " pos"]
-    """From the start token; the destination is the last but one."""
+    """The tokens from the start token; the destination is the last but one."""
     source_position: int
     """The source's last copy."""
     destination_position: int
@@ -61,6 +61,6 @@ class ExampleKeeper:
                 counts[found.row[i]] += 1
 
     def examples(self) -> tuple[Example, ...]:
-        """By row; at most `limit` each, those that the out follows first."""
+        """Return the examples by row; at most `limit` each, those that the out follows first."""
         rows = zip(self._kept[True], self._kept[False], strict=True)
         return tuple(example for true, false in rows for example in [*true, *false][: self._limit])

@@ -72,13 +72,13 @@ class HeadCircuits:
     n_background: int
     """Background tokens that a source competes with: half the context."""
     distance: int | None
-    """Of the tokens that `qk` is between, where positions rotate it; None for the same at all distances."""
+    """The distance of the tokens of `qk`, where positions rotate it; None for the same at all distances."""
     masked: bool
     """Whether the model hides keys besides later ones, of which attention here knows nothing."""
 
     @property
     def relative(self) -> str:
-        """Why entries are not the model's own on every input; empty where they are."""
+        """The reasons why entries are not the model's own on every input; empty where they are."""
         mask = "attention: the model's attn_mask hides positions; here all of half a context compete." * self.masked
         return " ".join(dict.fromkeys(reason for reason in (self.qk.relative, self.ov.relative, mask) if reason))
 

@@ -32,7 +32,7 @@ class FoldedTrigrams(Result):
     over: tuple[str, ...]
     """The tokens in which a folded row may differ from the row that it is folded beneath, one at a time."""
     beneath: Int64[np.ndarray, " rows"]
-    """For every row, the row (0 is the first) that it is folded beneath; its own number where it stands for a group."""
+    """The row (0 is the first) that each row is folded beneath; its own number where it stands for a group."""
 
     @property
     def headline(self) -> str:

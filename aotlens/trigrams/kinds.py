@@ -1,4 +1,4 @@
-"""What kind of rule a row is, read from its tokens alone.
+"""The kind of rule that a row is, read from its tokens alone.
 
 In this order, the first that fits:
 
@@ -30,7 +30,7 @@ def kinds(table: TrigramTable) -> tuple[str, ...]:
 
 
 def count_kinds(words: Sequence[str]) -> dict[str, int]:
-    """How many of each kind, kinds that do not occur included."""
+    """Count the words of each kind, kinds that do not occur included."""
     return {kind: words.count(kind) for kind in KINDS}
 
 

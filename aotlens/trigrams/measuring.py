@@ -1,4 +1,4 @@
-"""What a head does where a table says it acts: attention, direct effect, and the change when it is ablated."""
+"""The behaviour of a head where a table says it acts: attention, direct effect, and the change when it is ablated."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Measured(NamedTuple):
     """One number an occurrence."""
 
     attention: Float64[np.ndarray, " n"]
-    """From the destination to all copies of the source before it, 0 to 1."""
+    """The attention from the destination to all copies of the source before it, 0 to 1."""
     direct_effect: Float64[np.ndarray, " n"]
-    """What this attention adds to the out's logit, above the mean over outs, logits."""
+    """The contribution of this attention to the out's logit, above the mean over outs, logits."""
     change: Float64[np.ndarray, " n"]
     """The out's log-probability without the head minus with it, nats."""
     last_source: Int64[np.ndarray, " n"]
@@ -119,7 +119,7 @@ class HeadInText:
         pattern: np.ndarray,
         writes: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Sums over the copies of the source before each destination."""
+        """Sum over the copies of the source before each destination."""
         n_windows, n_pos = tokens.shape
         d_vocab = self.model.cfg.d_vocab or 0
         # Sorted by window, token, position: the copies of a token before position i are one stretch.

@@ -96,7 +96,7 @@ def log_background_bound(qk: Circuit, distribution: Float64[np.ndarray, " d_voca
 
 
 def _prepared(qk: Circuit, distribution: np.ndarray) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Queries, keys, weights, and the ids of the most frequent tokens."""
+    """Return queries, keys, weights, and the ids of the most frequent tokens."""
     kind = torch.float64 if qk.A.dtype == torch.float64 else torch.float32
     query, key = qk.A.detach().to(kind), qk.B.detach().to(kind).T
     seen = np.flatnonzero(distribution)

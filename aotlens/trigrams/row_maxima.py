@@ -36,7 +36,7 @@ def columns_of(right: Tensor, kind: torch.dtype) -> Columns:
 def row_maxima(
     left: Tensor, columns: Columns, mask: Callable[[Tensor], Tensor] | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For every row of left @ right.T its largest (admitted) entry, and how far rounding may have moved it.
+    """Find for every row of left @ right.T its largest (admitted) entry, and how far rounding may have moved it.
 
     Each row of `left`, and `right` as a whole, are brought near 1 by powers of two: float32 has no room for 1e-46.
     """
@@ -60,7 +60,7 @@ def row_maxima(
 
 
 def _exponents(rows: Tensor) -> Int64[np.ndarray, " row"]:
-    """Of every row, e with its largest magnitude in [2^(e−1), 2^e); 0 for a row of zeros."""
+    """Return for every row e with its largest magnitude in [2^(e−1), 2^e); 0 for a row of zeros."""
     if not rows.shape[1]:
         return np.zeros(len(rows), dtype=np.int64)
     return np.frexp(rows.abs().amax(1).cpu().double().numpy())[1].astype(np.int64)
@@ -77,5 +77,5 @@ def _times_power(rows: Tensor, exponents: Tensor) -> Tensor:
 
 
 def norms(rows: Tensor) -> Float64[np.ndarray, " row"]:
-    """Of every row, in float64."""
+    """Return the norm of every row, in float64."""
     return rows.cpu().double().norm(dim=1).numpy()

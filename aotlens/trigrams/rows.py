@@ -96,7 +96,7 @@ class TrigramRows(Result):
         return pd.concat([listed, others]).sort_values("group", kind="stable", ignore_index=True)
 
     def by_kind(self) -> pd.DataFrame:
-        """How many rows of each kind (`aotlens.trigrams.kinds`, the index) have each verdict (the columns)."""
+        """Count the rows of each kind (`aotlens.trigrams.kinds`, the index) that have each verdict (the columns)."""
         import pandas as pd
 
         if self.evidence is not None:
@@ -138,7 +138,7 @@ class TrigramRow(Result):
         return self.rows.table.take(np.array([self.number])).headline
 
     def to_frame(self) -> pd.DataFrame:
-        """Its line of `TrigramRows.listed_frame`."""
+        """Return its line of `TrigramRows.listed_frame`."""
         return self.rows.listed_frame().iloc[[self.number]]
 
 
@@ -177,11 +177,11 @@ def check_rows(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RowsByHead(Result):
-    """How many rows of each head are of which kind, and what text says of them."""
+    """The number of rows of each kind, by head, and what text says of them."""
 
     heads: tuple[Head, ...]
     kinds: Int64[np.ndarray, "heads kinds"]
-    """In the order of `aotlens.trigrams.kinds.KINDS`."""
+    """The rows by kind, in the order of `aotlens.trigrams.kinds.KINDS`."""
     verdicts: Int64[np.ndarray, "heads verdicts"] | None
     """Confirmed, not confirmed, too rare; None where the rows were not checked."""
 
@@ -287,7 +287,7 @@ class StoredRows(OfCheckpoint):
 
     @classmethod
     def keep(cls, rows: Iterable[TrigramRows], **origin: Any) -> StoredRows:
-        """What is kept of checked rows: of places to read those of confirmed rows, and the first of each other row that
+        """Keep checked rows: of places to read those of confirmed rows, and the first of each other row that
         the text decides."""
         return cls(rows=tuple(map(_lightened, rows)), **origin)
 
@@ -325,7 +325,7 @@ def _without_strata(counts: Counts) -> Counts:
 
 
 def stored_rows_path(checkpoint: str) -> Path:
-    """Where the checked rows of a bundled checkpoint stand, if there are some."""
+    """Return the path that the checked rows of a bundled checkpoint have, if there are some."""
     return Path(__file__).parent / "bundled" / f"{checkpoint}.safetensors"
 
 

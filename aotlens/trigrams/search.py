@@ -63,7 +63,7 @@ class Problem:
     product: bool
     positive_z: bool = False
     excess: Callable[[np.ndarray], np.ndarray] | None = None
-    """By how much z of these destinations is above the truth (≥ 0); only with x increasing in key · query, and 1 as the
+    """The excess of z of these destinations above the truth (≥ 0); only with x increasing in key · query, and 1 as the
     last number of every key."""
 
     def combine(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -209,7 +209,8 @@ def _expand(problem: Problem, k: int, sign: int, bounds: np.ndarray, threshold: 
 def _promising(
     problem: Problem, z_sign: int, t: Tensor, y: Tensor, threshold: float
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-    """For every source: destinations (and their t = ± z) that reach `threshold` with its best out, and outs likewise.
+    """Yield for every source the destinations (and their t = ± z) that reach `threshold` with its best out, and outs
+    likewise.
 
     t and y `[source, …]` are −∞ where not admitted.
     """
@@ -249,7 +250,7 @@ def _of_source(
 
 
 def _at_least(values: Tensor, least: np.ndarray) -> list[np.ndarray]:
-    """For every row, the columns whose value is at least the row's `least` (and finite), ascending."""
+    """Return for every row the columns whose value is at least the row's `least` (and finite), ascending."""
     rows, columns = ((values >= torch.from_numpy(least)[:, None]) & (values > -torch.inf)).nonzero(as_tuple=True)
     return np.split(columns.numpy(), np.cumsum(np.bincount(rows.numpy(), minlength=len(values)))[:-1])
 
@@ -260,7 +261,7 @@ def _finite(values: Tensor) -> np.ndarray:
 
 
 def _first(ids: np.ndarray, keys: np.ndarray, k: int) -> np.ndarray:
-    """Where the k largest keys are, best first, ties by id."""
+    """Find the places of the k largest keys, best first, ties by id."""
     at = np.arange(len(ids))
     if len(at) > k:
         at = at[keys >= np.partition(keys, len(keys) - k)[len(keys) - k]]
@@ -270,7 +271,7 @@ def _first(ids: np.ndarray, keys: np.ndarray, k: int) -> np.ndarray:
 def _cut(
     score: Callable[[np.ndarray], np.ndarray], low: float, high: np.ndarray, threshold: float
 ) -> Float64[np.ndarray, " source"]:
-    """For every source a point below which `score`, which never decreases, is below `threshold`; `low` at least.
+    """Find for every source a point below which `score`, which never decreases, is below `threshold`; `low` at least.
 
     Bisection; a point a little too low only costs a few candidates.
     """

@@ -41,14 +41,14 @@ class SkipTrigramBugs(Result):
     second: Int64[np.ndarray, " bugs"]
     """The row that gives c'."""
     effect: Float64[np.ndarray, " bugs"]
-    """Of the forced triple, logits: attention of the one row × ov of the other."""
+    """The effect of the forced triple, logits: attention of the one row × ov of the other."""
     counts: Counts
-    """Of the forced triples in the text."""
+    """The counts of the forced triples in the text."""
     association: Association
-    """Of the forced triples, tested like rows of a table (`aotlens.trigrams.verdict`), the false discovery rate among
-    those listed."""
+    """The association of the forced triples, tested like rows of a table (`aotlens.trigrams.verdict`), the false
+    discovery rate among those listed."""
     first_counts: Int64[np.ndarray, " bugs"]
-    """How often the first row's own out follows its pair."""
+    """The count of the first row's own out after its pair."""
     second_counts: Int64[np.ndarray, " bugs"]
 
     @property
@@ -57,7 +57,7 @@ class SkipTrigramBugs(Result):
 
     @property
     def verdict(self) -> tuple[str, ...]:
-        """Of each forced triple: where it is `confirmed` the head is right about it, and it is no bug."""
+        """The verdict on each forced triple: where it is `confirmed` the head is right about it, and it is no bug."""
         return self.association.verdicts
 
     @property

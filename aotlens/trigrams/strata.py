@@ -73,7 +73,7 @@ class StrataCounter:
         self._open, self._open_windows, self._number = added[:, -1], int(n_windows[-1]), int(stratum[-1])
 
     def strata(self) -> Strata:
-        """What has been counted; nothing can be added any more."""
+        """Return the strata counted; nothing can be added any more."""
         self._close(self._open[:, None], np.array([self._open_windows]))
         self._open = np.zeros((self._n_rows, _N_SUMS))
         cells = np.concatenate([np.zeros((5, 0), dtype=np.int64), *self._cells], axis=1)

@@ -33,10 +33,10 @@ class TrigramTable(Result):
     attention: Float64[np.ndarray, " rows"]
     """The source's share against the background, 0 to 1."""
     ov: Float64[np.ndarray, " rows"]
-    """What attending to the source adds to the out, above the mean over outs, logits."""
+    """The contribution of attending to the source to the out, above the mean over outs, logits."""
     upwards: Bool[np.ndarray, " rows"]
-    """What a row says, and what text is asked: True, that the source makes the out likelier, as a positive effect does;
-    False, less likely. Rows that stand for others (`matched_random`) are asked what those are asked."""
+    """The claim of a row, about which text is asked: True, that the source makes the out likelier, as a positive effect
+    does; False, less likely. Rows that stand for others (`matched_random`) are asked what those are asked."""
     score: str | None
     """`"effect"`, `"sum"` or `"product"`; None where somebody chose the rows (`score_triples`, `matched_random`)."""
     largest: bool
@@ -44,7 +44,7 @@ class TrigramTable(Result):
     distance: int | str | None
     n_background: int
     relative: str
-    """Why the numbers are not the model's own on every input; empty where the circuits are exact."""
+    """The reasons why the numbers are not the model's own on every input; empty where the circuits are exact."""
 
     @property
     def headline(self) -> str:

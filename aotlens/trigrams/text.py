@@ -85,7 +85,7 @@ def _tokenizer(model: AttentionOnlyTransformer) -> Tokenizer:
 
 
 def _at_most(text: Text, max_tokens: int | None) -> int:
-    """How many tokens there are to read at most, as far as that is known before they are read."""
+    """Return the most tokens that there are to read, as far as that is known before they are read."""
     known = None if isinstance(text, Corpus | str) else len(text)
     return min((bound for bound in (known, max_tokens) if bound is not None), default=0)
 

@@ -1,4 +1,4 @@
-"""What counts say about a row: how much likelier the out is after the source, a test, a verdict.
+"""The verdict of counts on a row: how much likelier the out is after the source, a test, a verdict.
 
 What a document is about decides both whether a source has been seen and how often an out follows, so places of the
 whole text must not be pooled: if two of five novels are not hard-wrapped, "a newline was seen" tells which novel it is.
@@ -93,7 +93,8 @@ class Association(Result):
 
 
 def associate(strata: Strata, *, upwards: Bool[np.ndarray, " rows"] | bool = True) -> Association:
-    """Formulas and rule at the head of this module. `upwards` (of all rows, or row by row) False tests for suppression.
+    """Test rows by the formulas and rule at the head of this module. `upwards` (of all rows, or row by row) False tests
+    for suppression.
 
     Time: a few milliseconds a row with some hundreds of strata.
     """
@@ -139,7 +140,7 @@ def associate(strata: Strata, *, upwards: Bool[np.ndarray, " rows"] | bool = Tru
 def _lift_within(
     strata: Strata, a: np.ndarray, x: np.ndarray, expected: np.ndarray
 ) -> tuple[Float64[np.ndarray, " rows"], Float64[np.ndarray, " rows"], Float64[np.ndarray, " rows"]]:
-    """a/E with its interval."""
+    """Return a/E with its interval."""
     all_a, all_x, all_expected = (strata.total(part) for part in (a, x, expected))
     degrees = strata.total((a > 0).astype(np.float64)) - 1
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -30,15 +30,15 @@ class ZeroLayer(Result):
     kl: Float64[np.ndarray, " d_vocab"]
     """KL(corpus P(· | token) ‖ direct path's prediction); NaN for a token that nothing follows in the corpus."""
     count: Float64[np.ndarray, " d_vocab"]
-    """How often anything follows the token in the corpus."""
+    """The number of times that anything follows the token in the corpus."""
     frequency: Float64[np.ndarray, " d_vocab"]
     """The token's share of the corpus's bigrams."""
     entropy: float | int
-    """Of the corpus's bigram table, frequency-weighted: what no bigram model gets below on this corpus."""
+    """The entropy of the corpus's bigram table, frequency-weighted: what no bigram model gets below on this corpus."""
     unigram_kl: float | int
     """The same KL, frequency-weighted, for a prediction of unigram frequencies whatever the token."""
     heads: tuple[Head, ...]
-    """Whose OV circuits are added to the direct path."""
+    """The heads whose OV circuits are added to the direct path."""
     relative: str
 
     @property
@@ -85,7 +85,7 @@ def zero_layer(
     documents: Collection[str] | None = None,
     progress: Progress | None = None,
 ) -> ZeroLayer:
-    """How far the direct path is from a corpus's bigram table, token by token (*structures* §4, Remark 21).
+    """Measure how far the direct path is from a corpus's bigram table, token by token (*structures* §4, Remark 21).
 
     The prediction after token a is softmax(W_E[a] W_U + b), b the norm's bias through W_U plus b_U; with `heads`, their
     OV circuits and biases are added, as if they attended to the token itself and to nothing else. P is the corpus's

@@ -1,4 +1,4 @@
-"""What every head of a checkpoint does, as views: all heads, one of them closely, an induction circuit."""
+"""The behaviour of every head of a checkpoint, as views: all heads, one of them closely, an induction circuit."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Chosen:
     corpus: Call | None = None
     """The text that it is of; None for the atlas that is stored with the checkpoint."""
     tokens: int = 0
-    """How much of the text was to be read."""
+    """The number of tokens of the text that were to be read."""
     distillation: str | None = None
     """The distillation whose errors stand beside the stored atlas, as `aotlens.distill.named_record` finds it."""
     stamp: int = 0
-    """What tells this atlas from another that is written alike, of other weights."""
+    """The mark that tells this atlas from another that is written alike, of other weights."""
     where: str = ""
     """The search, as it was written."""
     readable: str = ""
@@ -40,7 +40,7 @@ class Chosen:
     head: Head | None = None
     """None before one is chosen: the summary is the first one's, and no point has a ring."""
     bin: int | None = None
-    """Whose examples are given, by tenths of attention away from key 0; None for the highest that has some."""
+    """The bin whose examples are given, by tenths of attention away from key 0; None for the highest that has some."""
 
     @property
     def name(self) -> str:
@@ -68,7 +68,7 @@ class Chosen:
         return call("aotlens.heads.stored_atlas", self.checkpoint, **beside).stamped(self.stamp).named("record")
 
     def file(self, *parts: str) -> str:
-        """What a file about the atlas is called."""
+        """Name a file about the atlas."""
         return "-".join(["atlas", self.checkpoint, *parts])
 
 

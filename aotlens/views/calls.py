@@ -52,7 +52,7 @@ class Node:
 
     @property
     def stamps(self) -> tuple[int, ...]:
-        """Those of the files that it reads."""
+        """The stamps of the files that it reads."""
         return tuple(node.stamp for node in _within(self) if isinstance(node, Call) and node.stamp)
 
     @property
@@ -61,7 +61,7 @@ class Node:
         return tuple(dict.fromkeys(node.checkpoint for node in _within(self) if isinstance(node, Load)))
 
     def python(self, *after: str) -> str:
-        """Lines that give the same as `result`, and then the lines `after`."""
+        """Write the lines that give the same as `result`, and then the lines `after`."""
         alone, lines = len(self.models) == 1, []
         names: dict[Node, str] = {}
         for node in dict.fromkeys(_within(self)):
@@ -104,7 +104,7 @@ class Part(Node):
 
 @dataclass(frozen=True, eq=False)
 class Call(Node):
-    """What a function gives: a dotted name of the library, or a value's method."""
+    """The value that a function gives: a dotted name of the library, or a value's method."""
 
     function: str | Part
     args: Sequence[Any] = ()
@@ -114,7 +114,7 @@ class Call(Node):
     called: str | None = None
     """The variable that it is given a line for, where it is printed."""
     stamp: int = 0
-    """What tells what is read from a file from what was read of the same name before; it is not printed."""
+    """The mark that tells what is read from a file from what was read of the same name before; it is not printed."""
     runs: bool = False
     """Whether it runs the models that its arguments were computed with, and not only those that it is handed."""
 
@@ -147,16 +147,16 @@ def make(function: str, *args: Any, **options: Any) -> Call:
 
 
 class Workshop:
-    """Where calls are run: here from the user's own checkpoints and those of `folders`, remembering nothing."""
+    """The runner of calls: here from the user's own checkpoints and those of `folders`, remembering nothing."""
 
     progress: Progress | None = None
-    """Told by functions that count what they do."""
+    """The callback told by functions that count what they do."""
 
     def __init__(self, folders: Sequence[Path] = ()) -> None:
         self._folders = folders
 
     def watch(self) -> Progress | None:
-        """What a function that counts what it does is to tell; it may raise to stop it."""
+        """Return the callback that a function which counts what it does is to tell; it may raise to stop it."""
         return self.progress
 
     def load(self, checkpoint: str) -> Any:
@@ -170,7 +170,7 @@ class Workshop:
         return work()
 
     def use(self, models: Sequence[str], function: Callable[[], Any]) -> Any:
-        """What a function gives that is handed these checkpoints' models."""
+        """Return the value of a function that is handed these checkpoints' models."""
         return function()
 
 
@@ -232,7 +232,7 @@ def _line(name: str, node: Node, names: Mapping[Node, str]) -> str:
 
 
 def _written(value: Any, names: Mapping[Node, str], *, broken: bool = False) -> str:
-    """Python for a value; `broken`, an argument a line. Nodes that have names are written so."""
+    """Write the Python for a value; `broken`, an argument a line. Nodes that have names are written so."""
     if names and isinstance(value, Node) and value in names:
         return names[value]
     if isinstance(value, Load):

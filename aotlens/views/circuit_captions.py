@@ -1,4 +1,4 @@
-"""What is said of a circuit: what its entries are, and the answer of each of its views."""
+"""The captions of a circuit: what its entries are, and the answer of each of its views."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     )
     from aotlens.views.circuit_choice import Chosen
 
-#: What of a row (or column) is at either end, and what a panel about one is called, with {it} for its name.
+#: The titles of panels about a row (or column), by what is at its ends, with {it} for its name.
 LINE_TITLES = {
     ("qk", "row"): "What {it} attends to",
     ("qk", "column"): "What attends to {it}",
@@ -82,7 +82,7 @@ def _only_earlier(chosen: Chosen) -> bool:
 
 
 def exact_because(circuit: Circuit) -> str:
-    """What an exact circuit is."""
+    """Say what an exact circuit is."""
     whole = {"residual stream": "what the head writes", "nats": "the model's own attention score"}
     what = whole.get(circuit.unit, "the model's own logit")
     return f"Exact: every entry is a term of {what}, on any input."
@@ -103,7 +103,7 @@ def says_entries(chosen: Chosen, result: ExtremeEntries) -> str:
 
 
 def says_overview(chosen: Chosen, result: Overview) -> str:
-    """What a pixel is."""
+    """Say what a pixel is."""
     entries = f"{result.n_rows:,} × {result.n_columns:,} entries"
     if result.row_size == result.column_size == 1:
         return f"Every one of the {entries}."
@@ -112,7 +112,7 @@ def says_overview(chosen: Chosen, result: Overview) -> str:
 
 
 def says_block(chosen: Chosen, result: CircuitBlock) -> str:
-    """Which rows and columns, and whether all entries are drawn."""
+    """Say which rows and columns are drawn, and whether all entries are."""
     where = ("", ", around the largest entry" if result.around else ", the block of the largest entry")[result.first]
     listed = "All of its entries" if result.whole else "Its rows and columns with the largest entries"
     rows, columns = (f"{first}–{last}" if last > first else f"{first}" for first, last in result.spans)
@@ -133,14 +133,14 @@ def says_eigenvalues(chosen: Chosen, result: Spectrum) -> str:
 
 
 def says_pairs(chosen: Chosen, result: Spectrum) -> str:
-    """How many singular pairs there are, and how strong those that are listed."""
+    """Say how many singular pairs there are, and how strong those are that are listed."""
     values, listed = result.singular_values, len(result.left.highest)
     share = float((values[:listed] ** 2).sum() / max((values**2).sum(), 1e-300))
     return f"The first {listed} of {len(values)} pairs; together {share:.0%} of the circuit's squared size."
 
 
 def says_around(chosen: Chosen, result: HeadComposition) -> str:
-    """How many pairs lie above their null, and what the null is."""
+    """Say how many pairs lie above their null, and what the null is."""
     from aotlens.circuits.composition import EDGE_Z
     from aotlens.plots.circuits import MOST_EDGES
 
@@ -158,7 +158,7 @@ def says_around(chosen: Chosen, result: HeadComposition) -> str:
 
 
 def says_copying(chosen: Chosen, result: CopyingScores) -> str:
-    """Over which tokens, and of which heads."""
+    """Say over which tokens, and of which heads."""
     only = " Only the chosen head's: all heads of a model of this size would take long." if chosen.copied else ""
     return f"Over {result.n_tokens:,} tokens, tokens × logits.{only}"
 

@@ -1,4 +1,4 @@
-"""Which circuit of a head is looked at, and what of it; what its sides may be."""
+"""The choice of a head's circuit, and of what of it is looked at; what its sides may be."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 N_ENTRIES, N_LINES, N_BLOCKS = 100, 16, 256
 #: Operations that copying rates of all heads may take; of a model with more, the chosen head's alone are measured.
 MOST_COPYING = 2e11
-#: What a multiplication or addition of a streamed matrix product counts: they are some ten times as fast as those of a
+#: The cost of a multiplication or addition of a streamed matrix product: they are some ten times as fast as those of a
 #: model's pass.
 _STREAMED = 0.1
 
@@ -29,13 +29,13 @@ class Chosen:
     head: Head
     kind: str
     left: str
-    """What the rows are: tokens, positions, bias, residual, or an earlier head, `0.3`."""
+    """The side of the rows: tokens, positions, bias, residual, or an earlier head, `0.3`."""
     right: str
     """The columns, likewise; of an OV circuit logits, residual, or a later head."""
     biases: bool = False
     """Whether the biases are in every entry of a QK circuit."""
     distance: int | None = None
-    """From source to destination, where a QK circuit depends on it; None: the mean over all distances."""
+    """The distance from source to destination, where a QK circuit depends on it; None: the mean over all distances."""
     rows: tuple[int | str, ...] = ()
     """The map's rows; none: those of the largest entries."""
     columns: tuple[int | str, ...] = ()
@@ -46,7 +46,7 @@ class Chosen:
     block: tuple[int, int] | None = None
     """None: that of the largest entry."""
     z: float | int = 0
-    """Of the pairs above their null, those with at least this z are drawn."""
+    """The least z of the pairs above their null that are drawn."""
     n_entries: int = N_ENTRIES
     n_lines: int = N_LINES
     n_blocks: int = N_BLOCKS
@@ -75,7 +75,7 @@ class Chosen:
         return call("aotlens.circuits.block_overview", self.circuit, self.n_blocks, statistic).named("overview")
 
     def line(self, axis: str) -> Call:
-        """Both ends of the row, or of the column, that is listed."""
+        """Return both ends of the row, or of the column, that is listed."""
         which = getattr(self, axis)
         given: Any = Part(self.entries, f"largest_{axis}") if which is None else which
         return call("aotlens.circuits.extreme_entries", self.circuit, self.n_entries, **{axis: given})
@@ -105,12 +105,12 @@ class Chosen:
         return 20.0 * sum(self._sizes()) * float(self.model.d_head) ** 2
 
     def _sizes(self) -> list[int]:
-        """How many rows and columns there are."""
+        """Return the numbers of rows and columns."""
         sizes = {"positions": self.model.n_ctx, "bias": 1, "residual": self.model.d_model}
         return [sizes.get(side) or self.model.d_vocab or self.model.d_out or 1 for side in (self.left, self.right)]
 
     def file(self, *parts: str) -> str:
-        """What a file about the circuit is called."""
+        """Name a file about the circuit."""
         at = [] if self.distance is None else [f"at-{self.distance}"]
         return "-".join([f"{self.checkpoint}-head-{self.name}-{self.kind}-{self.left}-{self.right}", *at, *parts])
 
@@ -122,8 +122,8 @@ def most_distance(model: ModelConfig, kind: str) -> int:
 
 
 def left_sides(model: ModelConfig, layer: int, kind: str) -> dict[str, str]:
-    """What the rows of a circuit of a head in this layer may be (and of QK the columns), with labels; the first is what
-    they are unless told."""
+    """List the sides that the rows of a circuit of a head in this layer may be (and of QK the columns), with labels;
+    the first is what they are unless told."""
     sides = {"tokens": "tokens"} if model.read_in == "tokens" else {}
     if model.positions == "learned" or (model.positions == "qk" and kind == "qk"):
         undivided = model.positions == "learned" and model.norm
@@ -134,7 +134,7 @@ def left_sides(model: ModelConfig, layer: int, kind: str) -> dict[str, str]:
 
 
 def right_sides(model: ModelConfig, layer: int, kind: str) -> dict[str, str]:
-    """What the columns may be, likewise."""
+    """List the sides that the columns may be, likewise."""
     if kind == "qk":
         return left_sides(model, layer, kind)
     sides = {}

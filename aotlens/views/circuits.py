@@ -49,7 +49,7 @@ def _missing_eigenvalues(chosen: Chosen) -> str | None:
 
 
 def _kind_of(chosen: Chosen, side: str) -> str:
-    """What the rows (or columns) of a side are."""
+    """Name the kind of the rows (or columns) of a side."""
     if side in ("positions", "bias", "residual"):
         return "directions of the stream" if side == "residual" else side
     classes = chosen.model.read_out == "classes" and side == chosen.right and chosen.kind == "ov"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aotlens.checkpoints import CheckpointInfo
 
 TEXT = "The captain bowed to the captain, and the captain of a ship danced."
-#: What an ablated head's output is replaced with, where no corpus is read.
+#: The replacements of an ablated head's output, where no corpus is read.
 HOWS = {how: ABLATIONS[how] for how in ("zero", "uniform")}
 
 

@@ -53,7 +53,7 @@ def says_losses(chosen: Chosen, result: ComparedLosses) -> str:
 
 
 def loss_tips(result: ComparedLosses) -> list[str]:
-    """What a token's tooltip says of both losses."""
+    """Say in each token's tooltip what both losses are."""
     assert result.difference is not None
     rows = zip(result.left.tolist(), result.right.tolist(), result.difference.tolist(), strict=True)
     return [
@@ -65,7 +65,7 @@ def loss_tips(result: ComparedLosses) -> list[str]:
 
 
 def says_positions(runs: ComparedRuns) -> str:
-    """Which positions of two texts correspond, or why none does; nothing for the same tokens."""
+    """Say which positions of two texts correspond, or why none does; nothing for the same tokens."""
     if runs.aligned:
         return ""
     if not runs.positions:
@@ -80,13 +80,13 @@ def says_positions(runs: ComparedRuns) -> str:
 
 
 def says_maps(chosen: Chosen, result: ComparedMaps) -> str:
-    """Which heads' maps are compared, and where they differ most."""
+    """Say which heads' maps are compared, and where they differ most."""
     heads = f"Head {head_name(result.right.head)} at the right − head {head_name(result.left.head)} at the left"
     return f"{heads}: {result.headline or 'no entry differs'}."
 
 
 def says_pairs(chosen: Chosen, result: HeadMatching) -> str:
-    """How many heads are matched, and how well."""
+    """Say how many heads are matched, and how well."""
     clear = int((result.margins > 0).sum())
     mean = float(result.to_frame()["similarity"].mean())
     return (
@@ -96,12 +96,12 @@ def says_pairs(chosen: Chosen, result: HeadMatching) -> str:
 
 
 def says_similarity(chosen: Chosen, result: HeadMatching) -> str:
-    """What the cosines are of."""
+    """Say what the cosines are of."""
     return f"Mean of the cosines of {', '.join(_MEASURES[name] for name in result.measured)}."
 
 
 def each_pair(result: HeadMatching) -> Iterator[dict[str, Any]]:
-    """For each left head the right one beside it, and a sentence that says why."""
+    """Yield for each left head the right one beside it, and a sentence that says why."""
     rows = {(row["left_layer"], row["left_head"]): row for row in result.to_frame().to_dict("records")}
     for place, left in enumerate(result.left):
         right = result.beside(left)

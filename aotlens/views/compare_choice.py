@@ -1,4 +1,4 @@
-"""Which two runs stand side by side, and which head of each."""
+"""The choice of two runs that stand side by side, and of a head of each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Chosen:
     left: Pane
     right: Pane
     how: str
-    """What an ablated head's output is replaced with."""
+    """The replacement of an ablated head's output."""
     instead: str = ""
     """The same in words; empty for zero."""
     head: Head = (0, 0)
@@ -75,7 +75,7 @@ class Chosen:
         return call("aotlens.heads.run_prompt", self.load(side), pane.text, **options).named(f"{side}_run")
 
     def runs(self, *, losses: bool = False) -> Call:
-        """Both runs."""
+        """Return both runs."""
         options = {} if self.one_tokenizer else {"one_tokenizer": False}
         runs = self.run("left", losses=losses), self.run("right", losses=losses)
         return make("aotlens.heads.compare_runs", *runs, **options).named("runs")
@@ -96,7 +96,7 @@ class Chosen:
 
     @property
     def matching(self) -> Call:
-        """Which heads of the two models are alike: by their circuits and, on the same tokens, by their patterns."""
+        """The matching of the heads of the two models: by their circuits and, on the same tokens, by their patterns."""
         left, right = self.load("left"), self.load("right")
         matched = call("aotlens.heads.match_heads", left, right)
         if not self.aligned:
@@ -106,7 +106,7 @@ class Chosen:
 
     @property
     def unmatched(self) -> str | None:
-        """Why the heads of two models are not matched; None where they can be."""
+        """The reason why the heads of two models are not matched; None where they can be."""
         if self.left.model.get("d_vocab") == self.right.model.get("d_vocab"):
             return None
         sizes = " and ".join(str(pane.model.get("d_vocab")) for pane in (self.left, self.right))

@@ -22,7 +22,8 @@ N_PROMPTS = 400
 TASKS = {"spheres": "circle", "subspaces": "line", "mixtures": "mixture"}
 ENERGIES = {"memory": "softmax (associative memory)", "hopfield": "linear (spherical Hopfield)"}
 
-#: Of a prompt in the plane. The first values are Figure 5's, but for the noise (it prints σ² = 10, and R = 1).
+#: The parameters of a prompt in the plane. The first values are Figure 5's, but for the noise (it prints σ² = 10, and R
+#: = 1).
 PARAMETERS = {
     "tokens": Parameter("Context tokens L", 20, least=1, most=200),
     "noise": Parameter("Noise σ² of the query", 0.1, least=0.01, most=2.0, step=0.01),
@@ -44,7 +45,7 @@ class InPlane:
     tokens: int = 20
     noise: float | int = 0.1
     components: int = 3
-    """Of mixtures only."""
+    """The number of components, of mixtures only."""
     alpha: float | int = 1.0
     beta: float | int = 10.0
     share: float | int = 1.0
@@ -52,10 +53,10 @@ class InPlane:
     steps: int = 20
     seed: int = 0
     query: tuple[float | int, ...] | None = None
-    """Where somebody has put the query; None: as it was drawn."""
+    """The place where somebody has put the query; None: as it was drawn."""
 
     def file(self, what: str) -> str:
-        """What a file of `what` is called."""
+        """Name a file of `what`."""
         return (
             f"denoising-{self.task}-{self.energy}-L{self.tokens}-noise{self.noise:g}-alpha{self.alpha:g}-"
             f"beta{self.beta:g}-seed{self.seed}-{what}"
@@ -81,7 +82,7 @@ class InPlane:
 
     @property
     def way(self) -> dict[str, Any]:
-        """How queries go down."""
+        """The settings by which queries go down."""
         return {"energy": self.energy, "alpha": self.alpha, "beta": self.beta, "n_steps": self.steps}
 
 
@@ -175,7 +176,7 @@ class Trained:
     training: str
     run: int
     stamp: int = 0
-    """What tells a file of that name from another."""
+    """The mark that tells a file of that name from another."""
 
     @property
     def record(self) -> Call:
@@ -183,7 +184,7 @@ class Trained:
         return call("aotlens.denoise.named_training", self.training).named("training").stamped(self.stamp)
 
 
-#: What the paper says of its own runs (Figure 3 and its text), by task and attention.
+#: The paper's statements about its own runs (Figure 3 and its text), by task and attention.
 _PAPER = {
     "LinearSubspaces linear": "αβ = 0.327",
     "LinearSubspaces softmax": "β = 0.194, α = 1.607",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from aotlens.conventions import Head
     from aotlens.distill import ComparedDistillations, Distillation
 
-#: Of the width that is shown unless another is chosen.
+#: The width that is shown unless another is chosen.
 WIDTH = 16
 
 
@@ -28,11 +28,11 @@ class Chosen:
     layer: int
     head: int
     files: Mapping[str, str] = field(default_factory=dict)
-    """Of those that are in files of their own, the names of these."""
+    """The file names of those that are in files of their own."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """Of those that `named_record` finds by another name, that name."""
+    """The names by which `named_record` finds those that have another there."""
     stamps: Mapping[str, int] = field(default_factory=dict)
-    """What tells a file of that name from another."""
+    """The mark that tells a file of that name from another."""
 
     @property
     def name(self) -> str:
@@ -48,7 +48,7 @@ class Chosen:
         return made.stamped(self.stamps.get(name, 0))
 
     def errors_on(self, model: str, text: str, width: int) -> Call:
-        """Where on a text the chosen head's FFN of a width fails."""
+        """Return the errors of the chosen head's FFN of a width along a text."""
         from aotlens.views.calls import Load
 
         tokens = Load(model).method("to_tokens", text).item(0)
@@ -56,11 +56,11 @@ class Chosen:
         return call("aotlens.distill.text_errors", Load(model), found, tokens, (self.layer, self.head), width=width)
 
     def file(self, what: str) -> str:
-        """What a file about all of them is called."""
+        """Name a file about all of them."""
         return f"{'-'.join(self.results)}-{what}"
 
     def file_of_head(self, what: str) -> str:
-        """What a file about the head is called."""
+        """Name a file about the head."""
         return f"{self.of}-head-{self.layer}.{self.head}-{what}"
 
 

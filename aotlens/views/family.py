@@ -43,9 +43,9 @@ class TextParameter:
     most: int = 600
     """Characters."""
     lines: int = 1
-    """Of the box that it is written in."""
+    """The number of lines of the box that it is written in."""
     blank: str = ""
-    """What none means, where there may be none."""
+    """The meaning of none, where there may be none."""
 
     def checked(self, name: str, value: Any) -> str:
         """The value. Raises ValueError, with the parameter's name, for no text, or one that is too long."""
@@ -64,9 +64,9 @@ class Family:
     """Views with the same parameters. What `chosen` gives is what each of them takes as `values`."""
 
     name: str
-    """As commands and sweeps call it: `aotlens view NAME`."""
+    """The name by which commands and sweeps call it: `aotlens view NAME`."""
     about: str
-    """What is asked, in a sentence."""
+    """The question, in a sentence."""
     views: Sequence[View]
     values: Callable[..., Values]
     """`values(*infos, **parameters)` of the checkpoints' cards, every parameter given."""
@@ -74,7 +74,7 @@ class Family:
     reads: Callable[[CheckpointInfo], bool] | None = None
     """Whether it is of such a checkpoint; None where it is of none."""
     none: str = ""
-    """What to do where there is no such checkpoint."""
+    """The advice where there is no such checkpoint."""
     several: bool = False
     """Whether it is of several checkpoints, the first of which is inspected."""
 
@@ -152,7 +152,7 @@ def first_token(info: CheckpointInfo) -> int | None:
 
 
 class _Given(Workshop):
-    """Where calls are run with one model that is there."""
+    """The runner of calls with one model that is there."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ class _Given(Workshop):
 
 
 def _of_tokenizer(model: Any, card: CheckpointInfo) -> dict[str, Any]:
-    """What a card says of the tokenizer, of a model that may have none: its hash, and what texts begin with."""
+    """Return a card's facts about the tokenizer, of a model that may have none: its hash, and what texts begin with."""
     from aotlens.data.windows import start_id
 
     tokenizer = getattr(model, "tokenizer", None)

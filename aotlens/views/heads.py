@@ -1,4 +1,4 @@
-"""What heads do on one text, in the full model and with some of them ablated, as views."""
+"""The behaviour of heads on one text, in the full model and with some of them ablated, as views."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ class Chosen:
     """None for the last."""
     ablated: tuple[Head, ...] = ()
     how: str = "zero"
-    """What an ablated head's output is replaced with."""
+    """The replacement of an ablated head's output."""
     instead: str = "zero"
     """The same in words."""
     reference: Call | None = None
     """Windows of a corpus from which it is replaced; None where it reads none."""
     n_predictions: int = N_PREDICTIONS
     n_tokens: int = 512
-    """Of the text, where they are counted."""
+    """The number of tokens of the text, where they are counted."""
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """What is counted."""
+        """The texts whose tokens are counted."""
         return (self.text,)
 
     @property
@@ -101,18 +101,18 @@ class Chosen:
         return (1 + bool(self.ablated)) * n_passes * pass_cost(self.model, self.n_tokens)
 
     def file(self, what: str, *, ablated: bool = False) -> str:
-        """What a file of `what` is called."""
+        """Name a file of `what`."""
         off = f"-without-{'-'.join(map(head_name, self.ablated))}-{self.how}" if ablated and self.ablated else ""
         return f"{self.checkpoint}{off}-{what}"
 
     @property
     def says_ablated(self) -> str:
-        """Which heads are ablated, and by what."""
+        """The heads that are ablated, and by what."""
         return f"{', '.join(map(head_name, self.ablated))} ablated by {self.instead}"
 
 
 def says_predictions(chosen: Chosen, result: NextTokenPredictions) -> str:
-    """Where, which token is likeliest, and what did come."""
+    """Say where, which token is likeliest, and what did come."""
     where = f"{'At' if result.at_position else 'After'} position {result.position}"
     came = result.actual
     actual = "" if came is None else f" {describe(came.str_token)} has {came.probability:.3g}, rank {came.rank:,}."
@@ -135,7 +135,7 @@ def says_full(chosen: Chosen, losses: np.ndarray) -> str:
 
 
 def says_change(chosen: Chosen, result: ComparedLosses) -> str:
-    """What ablation does to the losses."""
+    """Say what ablation does to the losses."""
     assert result.difference is not None
     change = result.difference[np.isfinite(result.difference)]
     return (

@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from aotlens.heads import ClassPredictions, HeadOnImage, SemanticConsistency
     from aotlens.paths import ClassPatches
 
-#: What an ablated head's output is replaced with.
+#: The replacements of an ablated head's output.
 HOWS = {**ABLATIONS, "resample": "output on another image"}
 
 
 def says_ablated(chosen: Any) -> str:
-    """Which heads are ablated, and how; nothing for the full model."""
+    """Say which heads are ablated, and how; nothing for the full model."""
     if not chosen.ablated:
         return ""
     names = ", ".join(map(head_name, chosen.ablated))
@@ -24,13 +24,13 @@ def says_ablated(chosen: Any) -> str:
 
 
 def says_head(chosen: Any, result: HeadOnImage) -> str:
-    """Whose attention the maps show, and of which run."""
+    """Say whose attention the maps show, and of which run."""
     said = says_ablated(chosen)
     return ". ".join(filter(None, [f"Query: {result.query}", said[:1].upper() + said[1:]])) + "."
 
 
 def says_predictions(chosen: Any, result: ClassPredictions) -> str:
-    """What the model predicts for one image, in full and with heads ablated."""
+    """Say what the model predicts for one image, in full and with heads ablated."""
     name, probability = result.best()
     truth = "" if chosen.label is None else f"Its class is ‹{chosen.label}›. "
     text = f"{truth}The full model predicts ‹{name}›, with probability {probability:.3f}."
@@ -43,7 +43,7 @@ def says_predictions(chosen: Any, result: ClassPredictions) -> str:
 
 
 def says_patches(chosen: Any, result: ClassPatches) -> str:
-    """Where a logit comes from, in numbers that add up to it."""
+    """Say where a logit comes from, in numbers that add up to it."""
     name = class_name(chosen, result.number)
     parts, above = ({name: float(values[0, 0].sum()) for name, values in _terms(of)} for of in (
         result.logit, result.above_mean,
@@ -71,7 +71,7 @@ def _terms(parts: Any) -> list[tuple[str, Any]]:
 
 
 def says_consistency(chosen: Any, result: SemanticConsistency) -> str:
-    """How many heads are consistent beyond chance, on how much."""
+    """Say how many heads are consistent beyond chance, on how much."""
     n_found = int((result.adjusted_p <= 0.05).sum())
     return (
         f"{n_found} of {result.within.size} heads attend to the same part of the images of a class more often than "

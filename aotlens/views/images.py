@@ -1,4 +1,4 @@
-"""What the heads of a model attend to in images, and what patches add to a class, as views."""
+"""The attention of a model's heads to images, and the contributions of patches to a class, as views."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Chosen:
     model: Mapping[str, Any]
     """Its configuration."""
     data: str
-    """As `aotlens.data.images.open_images` calls it."""
+    """The name by which `aotlens.data.images.open_images` calls it."""
     called: str = ""
-    """What it is called in sentences, if something else."""
+    """The name for it in sentences, if it is another."""
     stamp: int = 0
-    """What tells data from others that are called alike."""
+    """The mark that tells data from others that are called alike."""
     of: int | None = None
     """The class whose images are shown; None: all in turn."""
     start: int = 0
@@ -50,7 +50,7 @@ class Chosen:
     image: int = 0
     head: Head = (0, 0)
     patch: tuple[int, int] | None = None
-    """Whose attention is looked at; None: [CLS], or the mean over patches."""
+    """The patch whose attention is looked at; None: [CLS], or the mean over patches."""
     quantity: str = "attention"
     target: int | None = None
     """The class whose logit is taken apart; None: the predicted one."""
@@ -63,7 +63,7 @@ class Chosen:
     label: str | None = None
     """The class of the image, by name, where it is known."""
     n_images: int = N_SHOWN
-    """How many images the run is of, with one's own."""
+    """The number of images of the run, with one's own."""
 
     @property
     def opened(self) -> Call:
@@ -106,7 +106,7 @@ class Chosen:
         return made.named("ablated")
 
     def inputs(self, images: Call) -> Call:
-        """What the model reads for these images."""
+        """Return the model's input for these images."""
         return Call(Part(Load(self.checkpoint), "to_images"), [images.part("images")], kept=False, called="inputs")
 
     def cost(self, n_passes: float) -> float:
@@ -115,7 +115,7 @@ class Chosen:
 
     @property
     def run_cost(self) -> float:
-        """Of the full model's run, and of the run with heads ablated."""
+        """The cost of the full model's run, and of the run with heads ablated."""
         others = self.n_images + self.n_reference * (self.how in NEEDS_REFERENCE)
         return self.cost(2.0 * self.n_images + 2.0 * others * bool(self.ablated))
 
@@ -127,13 +127,13 @@ class Chosen:
 
     @property
     def consistency_cost(self) -> float:
-        """Of a pass over all images, and of comparing every two for each head, as they are and drawn by chance."""
+        """The cost of a pass over all images, and of comparing every two for each head, as they are and by chance."""
         n_heads = int(self.model["n_layers"]) * int(self.model["n_heads"])
         pairs = 2.0 * self.n_measured**2 * (N_PERMUTATIONS * int(self.model["d_out"]) + 4 * N_BOOTSTRAP)
         return self.cost(self.n_measured) + n_heads * pairs
 
     def file(self, *parts: str) -> str:
-        """What a file of it is called."""
+        """Name a file of it."""
         off = "-".join(map(head_name, self.ablated))
         return "-".join([self.checkpoint, *([f"ablated-{off}-{self.how}"] if off else []), *parts])
 
@@ -272,7 +272,7 @@ CONSISTENCY = View(
 
 
 def contributions(chosen: Chosen) -> Node:
-    """What the patches of the image add to every class: asked for once, whichever class is looked at."""
+    """Return the contributions of the image's patches to every class: asked for once, whichever class is looked at."""
     one = chosen.inputs(chosen.images).item(chosen.image)
     return call("aotlens.paths.patch_contributions", Load(chosen.checkpoint), one).named("contributions")
 

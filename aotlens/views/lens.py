@@ -32,16 +32,16 @@ class Chosen:
     wrong: str
     layer: int
     n_tokens: int | None = None
-    """Of the text, where somebody has counted them."""
+    """The number of tokens of the text, where somebody has counted them."""
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """What is read."""
+        """The texts that are read."""
         return (self.text,)
 
     @property
     def n_pos(self) -> int:
-        """How many positions the text has; unless counted a guess, as tokens have some three characters."""
+        """The number of positions of the text; unless counted a guess, as tokens have some three characters."""
         return min(self.n_tokens or len(self.text) // 3 + 2, int(self.model["n_ctx"]))
 
     def held(self, per_pair: float, per_width: float) -> float:
@@ -61,7 +61,7 @@ class Chosen:
 
     @property
     def target(self) -> Any:
-        """Whose logit, or the difference of which two; None for the model's first choice."""
+        """The output whose logit is meant, or the two whose difference; None for the model's first choice."""
         model = Load(self.checkpoint)
         given = [Call(Part(model, "to_single_token"), [text], kept=False) for text in (self.answer, self.wrong) if text]
         return None if not given else given[0] if len(given) == 1 else tuple(given)

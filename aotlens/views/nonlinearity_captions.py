@@ -1,4 +1,4 @@
-"""What is said of a compiled network, its error, and one head of it."""
+"""The captions of a compiled network, its error, and one head of it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def network(chosen: Chosen, compiled: CompiledFFN) -> str:
 
 
 def exactness(chosen: Chosen) -> str:
-    """How the theorem applies."""
+    """Say how the theorem applies."""
     if chosen.activation == "silu":
         return (
             "A head computes SiLU itself, so the model is exact up to float64's rounding, and there is no η to choose "
@@ -53,7 +53,7 @@ def exactness(chosen: Chosen) -> str:
 
 
 def eta(chosen: Chosen, compiled: CompiledFFN, by_proof: Sequence[float]) -> str:
-    """Which η the layers have, and who chose it."""
+    """Say which η the layers have, and who chose it."""
     if chosen.activation == "silu":
         return "η = 1: SiLU units are exact, so there is nothing to slide."
     proof = ", ".join(f"{each:.3g}" for each in dict.fromkeys(by_proof))
@@ -74,7 +74,7 @@ def model(chosen: Chosen, compiled: CompiledFFN) -> str:
 
 
 def facts(chosen: Chosen, compiled: CompiledFFN, measured: float) -> list[tuple[str, str, str]]:
-    """Numbers of the model and its error: what each is called, its value, and where it comes from."""
+    """List the numbers of the model and its error: what each is called, its value, and where it comes from."""
     cfg, ffn = compiled.model.cfg, compiled.ffn
     stated = max(*ffn.widths, ffn.d_in) + 1
     by_layer = f"{' + '.join(map(str, compiled.heads_per_layer))} by layer; " if ffn.depth > 1 else ""
@@ -93,7 +93,7 @@ def facts(chosen: Chosen, compiled: CompiledFFN, measured: float) -> list[tuple[
 
 
 def error(chosen: Chosen, result: ErrorCurve | ErrorSurface) -> str:
-    """Bound and measurement."""
+    """Say the bound and the measurement."""
     where = f"[−{plain(chosen.bound)}, {plain(chosen.bound)}]" + ("²" if chosen.inputs == 2 else "")
     text = (
         f"On {where}: proven |model − FFN| ≤ {result.proven:.3g} ({result.rounding:.2g} of it for rounding); the "
@@ -139,7 +139,7 @@ def head(chosen: Chosen, result: HeadAtInput) -> str:
 
 
 def gate(chosen: Chosen, result: HeadGate) -> str:
-    """What the gate's figure shows."""
+    """Say what the gate's figure shows."""
     if result.gap is None:
         return "Exactly SiLU(t) = t·σ(t): η = 1."
     return (

@@ -1,4 +1,4 @@
-"""Which feed-forward network is compiled into attention, how, and what of it is looked at."""
+"""The choice of a feed-forward network that is compiled into attention, how, and what of it is looked at."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Chosen:
     x: tuple[float, ...] | None = None
     scale: str = "linear"
     problem: str | None = None
-    """Why there is no such model, where that is known already."""
+    """The reason why there is no such model, where that is known already."""
     gated: bool = True
     """Whether the head sees the auxiliary token, where that is known already."""
 
@@ -131,7 +131,7 @@ class Chosen:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Those of the model, at most, by the names of its configuration."""
+        """The sizes of the model, at most, by the names of its configuration."""
         widest, first = max(self.widths), max((self.inputs, *self.widths[:-1]))
         heads = {"lean": widest + 1, "narrow": widest + first + 1, "paper": widest + 1 + 2 * (first + 1)}
         return {
@@ -141,7 +141,7 @@ class Chosen:
         }  # fmt: skip
 
     def operations(self, n_points: int) -> float:
-        """Those of so many inputs through the model."""
+        """Return the number of operations for so many inputs through the model."""
         return n_points / N_TOKENS * pass_cost(self.sizes, N_TOKENS + 1)
 
     @property
@@ -151,7 +151,7 @@ class Chosen:
         return 2 * 8 * 4.0 * sizes["n_layers"] * sizes["n_heads"] * sizes["d_head"] * sizes["d_model"]
 
     def file(self, what: str) -> str:
-        """What a file of `what` is called."""
+        """Name a file of `what`."""
         return f"compiled-{self.preset}-{self.inputs}d-{self.activation}-{self.construction}-{what}"
 
 
@@ -172,7 +172,7 @@ def read_points(text: str) -> tuple[list[float], list[float]]:
 
 
 def read_numbers(text: str, name: str) -> list[float]:
-    """Finite numbers with commas between. Raises `ValueError`, with the name, for anything else."""
+    """Read finite numbers with commas between. Raises `ValueError`, with the name, for anything else."""
     numbers = []
     for part in text.split(","):
         try:

@@ -19,7 +19,7 @@ N_PAIRS, LENGTH = 32, 24
 #: Cells that are patched beside the estimate.
 CHECKED = 20
 
-#: What a cell costs in passes: later layers and positions alone run again; of an edge every head reads three streams.
+#: The cost of a cell in passes: later layers and positions alone run again; of an edge every head reads three streams.
 _STREAMS_COST, _HEADS_COST, _EDGES_COST = 0.15, 0.5, 3.0
 
 CLEAN, CORRUPTED = "Mr. Darcy met Elizabeth. Then Mr.", "Mr. Collins met Elizabeth. Then Mr."
@@ -73,11 +73,11 @@ class Chosen:
     removed: str
     seed: int
     n_tokens: int | None = None
-    """Of the longer prompt, where somebody has counted them."""
+    """The number of tokens of the longer prompt, where somebody has counted them."""
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """What is read."""
+        """The texts that are read."""
         return (self.clean, self.corrupted) if self.pairs == "prompts" else ()
 
     @property
@@ -103,7 +103,7 @@ class Chosen:
 
     @property
     def n_pos(self) -> int:
-        """About how many positions a prompt has; unless counted a guess, as tokens have some three characters."""
+        """The approximate positions of a prompt; unless counted a guess, as tokens have some three characters."""
         guess = max(map(len, self.texts), default=0) // 3 + 2
         return min((self.n_tokens or guess) if self.texts else self.length + 2, int(self.model["n_ctx"]))
 
@@ -125,17 +125,17 @@ class Chosen:
 
     @property
     def n_pairs(self) -> int:
-        """Of prompts."""
+        """The number of pairs of prompts."""
         return 1 if self.pairs == "prompts" else N_PAIRS
 
     @property
     def n_heads(self) -> int:
-        """Of all layers."""
+        """The number of heads of all layers."""
         return int(self.model["n_layers"]) * int(self.model["n_heads"])
 
     @property
     def options(self) -> dict[str, str]:
-        """What all views take."""
+        """The options that all views take."""
         return {"metric": self.metric, "direction": self.direction}
 
 

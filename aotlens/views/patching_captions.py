@@ -1,4 +1,4 @@
-"""What is said of patched cells, estimates and circuits: the captions of `aotlens.views.patching`."""
+"""The captions of patched cells, estimates and circuits, those of `aotlens.views.patching`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _cell(result: Patched | Attribution, place: tuple[int, ...]) -> str:
 
 
 def says_patched(chosen: Any, result: Patched) -> str:
-    """What the clean and the corrupted prompt say, and which cell matters most."""
+    """Say what the clean and the corrupted prompt say, and which cell matters most."""
     clean, corrupted = float(result.clean.mean()), float(result.corrupted.mean())
     base, verb = (1.0, "takes most away") if chosen.direction == "noising" else (0.0, "restores most")
     place = np.unravel_index(int(np.abs(result.restored - base).argmax()), result.restored.shape)
@@ -51,7 +51,7 @@ def says_patched(chosen: Any, result: Patched) -> str:
 
 
 def says_estimate(chosen: Any, result: Attribution) -> str:
-    """How far the gradient's estimate is from the exact change, over the cells that were patched."""
+    """Say how far the gradient's estimate is from the exact change, over the cells that were patched."""
     cell, miss = result.worst
     return (
         f"Of the {len(result.exact)} cells that the gradient calls largest, estimate and exact change have a rank "
@@ -61,7 +61,7 @@ def says_estimate(chosen: Any, result: Attribution) -> str:
 
 
 def says_circuit(chosen: Any, result: EdgeCircuit) -> str:
-    """How faithful and complete a circuit is, on which pairs, and how many of its edges are necessary."""
+    """Say how faithful and complete a circuit is, on which pairs, and how many of its edges are necessary."""
     low, high = result.interval
     reach = "" if np.isnan(low) else f" (95% {low:.2f} to {high:.2f}, over pairs)"
     where = (

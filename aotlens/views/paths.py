@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         TopPaths,
     )
 
-#: How a ranking is named, where a bound stands.
+#: The names of rankings, where a bound stands.
 SENSES = {"abs": "in size", "pos": "for it", "neg": "against it"}
 #: Links that are drawn, and nodes that a search may expand.
 LINKS, BUDGET = 40, 1000
@@ -34,7 +34,7 @@ class Prompt:
     checkpoint: str
     text: str
     budget: int = BUDGET
-    """How many nodes a search for the largest may expand."""
+    """The number of nodes that a search for the largest may expand."""
 
     @property
     def expansion(self) -> Call:
@@ -70,7 +70,7 @@ class Chosen(Prompt):
         return self.target if self.versus is None else (self.target, self.versus)
 
     def file(self, what: str) -> str:
-        """What a file of `what` is called."""
+        """Name a file of `what`."""
         return f"{self.checkpoint}-paths-{what}-after-{self.position}"
 
 
@@ -105,7 +105,7 @@ def _says_orders(chosen: Chosen, result: LogitByOrder) -> str:
 
 
 def _says_top(chosen: Chosen, found: TopPaths) -> str:
-    """Which ranks are proven, what is left, and how large a path that isn't listed can be."""
+    """Say which ranks are proven, what is left, and how large a path that isn't listed can be."""
     n = len(found.paths)
     ranks = f"Exact top {n}" if found.complete else f"The top {found.n_proven} of {n} are exact"
     if not found.complete and not found.n_proven:
@@ -246,7 +246,7 @@ WITHOUT = _view(
 
 
 def signed(value: float, digits: int = 3) -> str:
-    """With its sign, a minus as long as a plus: `+1.840`, `−0.400`; what rounds to nothing is `+0.000`."""
+    """Write a number with its sign, a minus as long as a plus: `+1.840`, `−0.400`; rounded to nothing `+0.000`."""
     return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")
 
 

@@ -25,7 +25,7 @@ N_PROMPTS, N_READ, N_HEADS, N_SUPPORT, N_SHOWN = 320, 200, 128, 256, 32
 #: The most numbers that an input may have where they are chosen.
 MOST_D = 64
 
-#: What the prompts are drawn from, beside the number of coordinates and of weights that count.
+#: The parameters that the prompts are drawn from, beside the number of coordinates and of weights that count.
 PARAMETERS = {
     "noise": Parameter(label="Noise of labels (std)", first=0.0, least=0.0, most=2.0, step=0.05),
     "scale": Parameter(label="Scale of inputs (std)", first=1.0, least=0.2, most=3.0, step=0.05),
@@ -34,7 +34,7 @@ PARAMETERS = {
     "seed": Parameter(label="Prompts (seed)", first=0, least=0, most=99),
 }
 
-#: What may stand in a head's place: what needs no other prompts than those that are measured.
+#: The replacements of a head's output: those that need no other prompts than the ones that are measured.
 STAND_INS = {how: ABLATIONS[how] for how in ("mean", "zero", "uniform", "position_mean")}
 
 
@@ -48,9 +48,9 @@ class Chosen:
     points: Mapping[str, int] = field(default_factory=dict)
     """Points of the longest prompt that each of the models reads."""
     weights: Mapping[str, int] = field(default_factory=dict)
-    """How many each of them has."""
+    """The number of weights of each of them."""
     n_heads: int = 0
-    """Of the inspected one, in all layers."""
+    """The number of heads of the inspected one, in all layers."""
     dims: int | None = None
     nonzero: int | None = None
     noise: float | int = 0.0
@@ -63,7 +63,7 @@ class Chosen:
 
     @property
     def task(self) -> Call:
-        """What the prompts are drawn from."""
+        """The task that the prompts are drawn from."""
         said = {
             "n_nonzero": self.nonzero, "n_dims": self.dims, "noise_std": self.noise, "input_scale": self.scale,
             "input_mean": self.mean, "input_skew": self.skew,
@@ -82,11 +82,11 @@ class Chosen:
         return self.task.method("sample", n_prompts, self.points[self.checkpoint], self.seed).named("prompts")
 
     def operations(self, model: str, n_prompts: int, n_passes: int = 1) -> float:
-        """Two for each weight, position and pass over so many prompts."""
+        """Count two operations for each weight, position and pass over so many prompts."""
         return 2.0 * self.weights.get(model, 0) * 2 * self.points[model] * n_prompts * n_passes
 
     def file(self, what: str) -> str:
-        """What a file of `what` is called."""
+        """Name a file of `what`."""
         parts = [f"d{self.dims or self.d}"]
         parts += [] if self.nonzero is None else [f"nonzero{self.nonzero}"]
         usual = {name: parameter.first for name, parameter in PARAMETERS.items() if name != "seed"}
@@ -106,7 +106,7 @@ def _values(*infos: CheckpointInfo, **chosen: Any) -> Chosen:
 
 
 def sizes(*infos: CheckpointInfo) -> dict[str, Any]:
-    """What `Chosen` holds of how large models are, the first of which is inspected."""
+    """Return `Chosen`'s fields about how large models are, the first of which is inspected."""
     model = infos[0].model
     return {
         "weights": {info.name: info.n_weights or 0 for info in infos},
@@ -158,7 +158,7 @@ def _of_errors(chosen: Chosen, result: RegressionComparison) -> str:
 
 
 def of_task(chosen: Chosen) -> str:
-    """What prompts are drawn from, in a sentence."""
+    """Say what prompts are drawn from, in a sentence."""
     dims = chosen.dims or chosen.d
     of_width = "" if chosen.dims is None else f" of the {chosen.d} that the models read"
     weights = "all weights count" if chosen.nonzero is None else f"{chosen.nonzero} of the weights count"
@@ -344,7 +344,7 @@ SUPPORT = View(
     missing=_no_support,
 )
 
-#: Of several models, and of the inspected one.
+#: The views of several models, and of the inspected one.
 VIEWS: Sequence[View] = (ERRORS, LAYERS, WITHOUT, MOTIFS, SUPPORT)
 
 FAMILY = Family(

@@ -1,4 +1,4 @@
-"""Why a head attends where it does, as views: one attention score as a sum over pairs of paths."""
+"""The explanation of a head's attention, as views: one attention score as a sum over pairs of paths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 #: Pairs of paths that are listed.
 N_PAIRS = 20
-#: From this many times their sum on, terms are said to cancel.
+#: The multiple of their sum from which on terms are said to cancel.
 _CANCELS = 3.0
 #: Numbers from here on are said as powers of ten.
 _LARGE = 10**9
@@ -31,11 +31,11 @@ class ChosenScore(Prompt):
     query: int
     key: int
     against: int | str | None
-    """What it is compared with: "mean", another key, or None for the score itself."""
+    """The reference that it is compared with: "mean", another key, or None for the score itself."""
     reason: str = ""
-    """Why it is compared with what nobody has chosen, a sentence."""
+    """The reason why it is compared with what nobody has chosen, a sentence."""
     said: str = ""
-    """What was taken in the place of what there is not, a sentence."""
+    """The note on what was taken in the place of what there is not, a sentence."""
 
     @property
     def score(self) -> Call:
@@ -51,13 +51,13 @@ class ChosenScore(Prompt):
         return self.of(method, self.head, self.query, self.key, against=self.against).running()
 
     def file(self, what: str) -> str:
-        """What a file of `what` is called."""
+        """Name a file of `what`."""
         layer, head = self.head
         return f"{self.checkpoint}-score-{layer}.{head}-{self.query}-{self.key}-{what}"
 
 
 def cell_says(score: ScoreExpansion, reason: str) -> list[str]:
-    """How much the query attends to the key, what is explained, and why that."""
+    """Say how much the query attends to the key, what is explained, and why that."""
     weight = score.attention
     share = f"{weight:.1%} of its attention" if score.log_probability is not None else f"a weight of {weight:.4g}"
     compared = f"{_compared(score)} {reason}".strip()
@@ -82,7 +82,7 @@ def _compared(score: ScoreExpansion) -> str:
 
 
 def pairs_say(top: TopPairs) -> str:
-    """What is listed, what all others add, and what is proven of the ranks."""
+    """Say what is listed, what all others add, and what is proven of the ranks."""
     n = len(top.pairs)
     ranks = f"Exact top {n}" if top.complete else f"The top {top.n_proven} of {n} are exact"
     rest, everything = top.n_pairs - n, signed(top.total, 2)
@@ -95,7 +95,7 @@ def pairs_say(top: TopPairs) -> str:
 
 
 def cancellation(size: float, total: float) -> str:
-    """That terms cancel, where they do largely; `size` is Σ|term| over pairs of last heads."""
+    """Say that terms cancel, where they do largely; `size` is Σ|term| over pairs of last heads."""
     if size < _CANCELS * abs(total) or not size:
         return ""
     times = f"{size / abs(total):.1f} times what they add up to" if total else "and they add up to nothing"

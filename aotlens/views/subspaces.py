@@ -18,7 +18,8 @@ BASES = {"orthogonal": "orthogonal", "random": "random"}
 PICTURES = {"lengths": "lengths", "directions": "directions", "angles": "angles"}
 MOST_CLUSTERS, MOST_LAYERS = 6, 24
 
-#: Of a mixture and its denoising. The first values are those at which theory and computation part in the middle.
+#: The parameters of a mixture and its denoising. The first values are those at which theory and computation part in the
+#: middle.
 PARAMETERS = {
     "clusters": Parameter("Clusters K", 3, least=2, most=MOST_CLUSTERS),
     "rank": Parameter("Rank p of a subspace", 24, least=1, most=128),
@@ -74,7 +75,7 @@ class Chosen:
         )
 
     def file(self, what: str) -> str:
-        """What a file of `what` is called."""
+        """Name a file of `what`."""
         return (
             f"subspaces-K{self.clusters}-p{self.rank}-n{self.tokens}-d{self.d_model}-noise{self.noise:g}-"
             f"step{self.step:g}-{self.phi}-seed{self.seed}-{what}"
@@ -82,7 +83,7 @@ class Chosen:
 
 
 def no_mixture(chosen: Chosen) -> str | None:
-    """Why there is none of these sizes."""
+    """Return the reason why there is none of these sizes."""
     needed = chosen.clusters * chosen.rank
     if chosen.bases != "orthogonal" or needed <= chosen.d_model:
         return None
@@ -141,7 +142,7 @@ def by_layer(unrolling: Unrolling) -> list[str]:
 
 
 def number(value: float) -> str:
-    """Three digits."""
+    """Write a number with three digits."""
     return f"{value:.3g}" if math.isfinite(value) else "∞" if value > 0 else "undefined"
 
 

@@ -56,7 +56,7 @@ def _ends(model: Mapping[str, Any]) -> str | None:
 
 
 def _task(chosen: Chosen) -> tuple[Any, Any]:
-    """Tokens and targets."""
+    """Return tokens and targets."""
     if chosen.task == "repeats":
         sizes = int(chosen.model["d_vocab"]), N_SEQUENCES, chosen.half_length
         made = make("aotlens.data.repeated_random_tokens", *sizes, chosen.seed, eot_id=chosen.start)

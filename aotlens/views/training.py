@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 TEXT = "Mr. Darcy met Elizabeth. Then Mr. Darcy met Elizabeth again, and Mr. Darcy said nothing."
 
-#: What `aotlens.plot` draws of the film.
+#: The measures of the film that `aotlens.plot` draws.
 MEASURES = {
     "losses": "Loss, in-context and repeated-token gain",
     "motif_scores/previous_token": "Previous-token score",
@@ -51,7 +51,7 @@ class Chosen:
     influence_on: str
     """The measure whose most helpful and harmful windows are shown."""
     folder: Path | None = None
-    """Of the checkpoint."""
+    """The folder of the checkpoint."""
 
     @property
     def run(self) -> Call:
@@ -89,7 +89,7 @@ def _ledger(chosen: Chosen) -> Call:
 
 
 def _kept_at(chosen: Chosen, kind: str) -> Path | None:
-    """Where the influences of the run, or their check, are kept; None where they are not."""
+    """Return the path of the influences of the run, or of their check; None where they are not kept."""
     from aotlens.dynamics.influence_files import check_path, influence_path
 
     path = None if chosen.folder is None else {"influence": influence_path, "check": check_path}[kind](chosen.folder)
@@ -97,7 +97,7 @@ def _kept_at(chosen: Chosen, kind: str) -> Path | None:
 
 
 def _kept(chosen: Chosen, kind: str) -> Call:
-    """What was kept beside the checkpoint, as it is now."""
+    """Return what was kept beside the checkpoint, as it is now."""
     path = _kept_at(chosen, kind)
     stamp = 0 if path is None else stamp_of(str(path.stat().st_mtime_ns))
     folder = Load(chosen.checkpoint).part("card").part("path")

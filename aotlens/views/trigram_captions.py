@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from aotlens.trigrams import Bigrams, Evidence, TrigramRow, TrigramRows, ZeroLayer
     from aotlens.views.trigram_choice import Chosen
 
-#: What ranks rows, as it is called.
+#: The names of the scores that rank rows.
 SCORES = {"effect": "effect", "sum": "z + ov", "product": "z × ov"}
 _MEANING = {
     "effect": "attention × ov, in logits: how much the source raises the predicted token where it competes for "
@@ -41,7 +41,7 @@ _ROLES = {"source": "source", "destination": "destination", "out": "predicted to
 
 
 def says_choice(chosen: Chosen, least: int, most_count: int) -> str:
-    """Which rows are listed; `least` training counts were asked for, of a token that has `most_count` at most."""
+    """Say which rows are listed; `least` training counts were asked for, of a token that has `most_count` at most."""
     which = "highest" if chosen.largest else "lowest"
     ends = {"sum": " (what the head neither looks for nor writes)"}
     what = "" if chosen.largest else ends.get(chosen.score, " (what the head suppresses)")
@@ -69,7 +69,7 @@ def says_choice(chosen: Chosen, least: int, most_count: int) -> str:
 
 
 def rows_caption(chosen: Chosen, rows: TrigramRows) -> str:
-    """How many rows there are, what the text says of them, and how many are grouped with them."""
+    """Say how many rows there are, what the text says of them, and how many are grouped with them."""
     said = f"{len(rows):,} rows"
     if rows.groups is not None and len(rows):
         beneath = rows.listed_frame()["grouped"]
@@ -84,7 +84,7 @@ def says_summary(found: Evidence) -> str:
 
 
 def says_verdicts(chosen: Chosen, rows: TrigramRows) -> str:
-    """How the rows did in the text, or that they were not checked."""
+    """Say how the rows did in the text, or that they were not checked."""
     if rows.evidence is None or chosen.reading is None:
         return "No verdicts yet: the rows have not been checked against text."
     found = rows.evidence
@@ -93,7 +93,7 @@ def says_verdicts(chosen: Chosen, rows: TrigramRows) -> str:
 
 
 def rule() -> str:
-    """What the verdicts mean."""
+    """Say what the verdicts mean."""
     from aotlens.data.windows import WINDOWS_A_STRATUM
     from aotlens.trigrams.verdict import FALSE_DISCOVERY_RATE
 
@@ -106,7 +106,7 @@ def rule() -> str:
 
 
 def says_forced(rows: TrigramRows) -> str:
-    """What confirmed rows force."""
+    """Say what confirmed rows force."""
     assert rows.forced is not None and rows.evidence is not None
     bugs, n_confirmed = rows.forced, rows.evidence.n_confirmed
     if not len(bugs):
@@ -122,7 +122,7 @@ def says_forced(rows: TrigramRows) -> str:
 
 
 def says_path(chosen: Chosen, found: Bigrams) -> str:
-    """What the direct path's table is."""
+    """Say what the direct path's table is."""
     names = " and ".join(map(head_name, found.heads))
     what = f"W_E W_U{f' with what {names} write' if found.heads else ''}"
     which = "entries of the tokens searched for" if chosen.after else "largest entries of all"
@@ -131,7 +131,7 @@ def says_path(chosen: Chosen, found: Bigrams) -> str:
 
 
 def says_own_heads(own: Sequence[Any], found: Bigrams) -> str:
-    """Which heads attend to the token itself, where they are not part of the path."""
+    """Say which heads attend to the token itself, where they are not part of the path."""
     if not own:
         return "No head attends to the token itself by distance alone, where that can be read from the weights."
     if found.heads:
@@ -142,7 +142,7 @@ def says_own_heads(own: Sequence[Any], found: Bigrams) -> str:
 
 
 def says_zero_layer(chosen: Chosen, found: ZeroLayer) -> str:
-    """How far the direct path's prediction is from the text."""
+    """Say how far the direct path's prediction is from the text."""
     assert chosen.reading is not None
     return (
         f"Its prediction is {found.mean_kl:.2f} nats a token (KL) from the {int(found.count.sum()):,} bigrams of "
@@ -155,7 +155,7 @@ def says_zero_layer(chosen: Chosen, found: ZeroLayer) -> str:
 
 
 def in_weights(row: TrigramRow) -> list[str]:
-    """What the weights say about a row, and of which kind it is."""
+    """Say what the weights say about a row, and of which kind it is."""
     from aotlens.trigrams.kinds import kind_of
 
     table, at = row.rows.table, row.number
@@ -184,7 +184,7 @@ def in_weights(row: TrigramRow) -> list[str]:
 
 
 def in_text(row: TrigramRow, about: str) -> list[str]:
-    """What text says about a row that was checked."""
+    """Say what text says about a row that was checked."""
     found, at = row.rows.evidence, row.number
     assert found is not None
     source, destination, out = _tokens(row)

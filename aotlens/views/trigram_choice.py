@@ -1,4 +1,4 @@
-"""Which skip-trigrams are chosen, and the calls that give them, check them against text, and give the direct path."""
+"""The choice of skip-trigrams, and the calls that give them, check them against text, and give the direct path."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Reading:
     text: Call
     """The call that opens it."""
     about: str
-    """Which of it is read, in words."""
+    """The part of it that is read, in words."""
     tokens: int
     """The most that are read."""
     held_out: bool = False
@@ -52,7 +52,7 @@ class Chosen:
     least: int = 0
     """Training counts that the tokens searched through must have."""
     source: str = ""
-    """What these tokens must contain, or with `=` be; empty: all tokens."""
+    """The text that these tokens must contain, or with `=` be; empty: all tokens."""
     destination: str = ""
     out: str = ""
     reading: Reading | None = None
@@ -66,15 +66,15 @@ class Chosen:
     own: bool = False
     """Whether heads that attend to the token itself, whatever it is, are part of the direct path."""
     after: str = ""
-    """What the first tokens of the direct path's bigrams must contain; empty: all tokens."""
+    """The text that the first tokens of the direct path's bigrams must contain; empty: all tokens."""
     most_rows: int = 5000
     """Bigrams in all, where first tokens are searched for."""
     problem: str = ""
-    """Why there is nothing; empty where there is something."""
+    """The reason why there is nothing; empty where there is something."""
     searched: bool = True
     """Whether the rows have been searched for, or can be at once."""
     no_text: str = "There is no text to check the rows against: choose or paste one."
-    """What is said where there is no `reading`."""
+    """The message where there is no `reading`."""
 
     @property
     def name(self) -> str:
@@ -124,7 +124,7 @@ class Chosen:
 
     @property
     def extent(self) -> dict[str, Any]:
-        """How much of the text is read."""
+        """The extent of the text that is read."""
         assert self.reading is not None
         extent: dict[str, Any] = {"max_tokens": self.reading.tokens}
         if self.reading.held_out:
@@ -165,5 +165,5 @@ class Chosen:
         return replace(self, head=head)
 
     def file(self, what: str) -> str:
-        """What a file of `what` is called."""
+        """Name a file of `what`."""
         return f"{self.checkpoint}-head-{self.name}-{what}"

@@ -52,7 +52,7 @@ def _check_cost(chosen: Chosen) -> float:
 
 
 def _path_cost(chosen: Chosen) -> float:
-    """Four products of tokens × tokens: the largest entries and normalisers, and these of all tokens."""
+    """Cost four products of tokens × tokens: the largest entries and normalisers, and these of all tokens."""
     reading = 0.0 if chosen.reading is None else _A_TOKEN * chosen.reading.tokens
     return 8.0 * int(chosen.model["d_vocab"]) ** 2 * int(chosen.model["d_model"]) + reading
 
@@ -71,7 +71,7 @@ def _path(chosen: Chosen) -> Call:
     return call("aotlens.trigrams.bigrams", Load(chosen.checkpoint), n, tokens=tokens, **given)
 
 
-#: Which rows are chosen, of which checkpoint.
+#: The choice of rows, of which checkpoint.
 CHOICE = View(
     name="choice",
     title="Skip-trigrams",
@@ -162,7 +162,7 @@ CHECK = View(
     pictured=False,
     slow="tokens",
 )
-#: What the text alone says, before the model is run on it.
+#: The verdicts of the text alone, before the model is run on it.
 DECIDABLE = View(
     name="decidable",
     title=CHECK.title,
@@ -208,7 +208,7 @@ PATH = View(
     cost=_path_cost,
     pictured=False,
 )
-#: How far the direct path’s prediction is from the text’s bigrams.
+#: The distance of the direct path’s prediction from the text’s bigrams.
 ZERO_LAYER = View(
     name="zero_layer",
     title=PATH.title,

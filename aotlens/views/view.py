@@ -1,4 +1,4 @@
-"""What a view is: one analysis, declared once."""
+"""A view: one analysis, declared once."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     from aotlens.plots import Theme
 
-#: What was chosen: the values of a family's parameters, by attributes.
+#: The values that were chosen: those of a family's parameters, by attributes.
 Values: TypeAlias = Any
 
 
 @dataclass(frozen=True, kw_only=True)
 class About:
-    """What a view shows, in sentences; the formula of its numbers; and the paper and place that it is from."""
+    """The contents of a view, in sentences; the formula of its numbers; and the paper and place that it is from."""
 
     text: str
     formula: str = ""
@@ -78,7 +78,7 @@ class Parameter:
 
 
 def pass_cost(model: Mapping[str, Any], n_pos: int) -> float:
-    """About how many operations a model's layers take for one prompt, by its configuration: two for each weight and
+    """Estimate how many operations a model's layers take for one prompt, by its configuration: two for each weight and
     position, and for each pair of positions what patterns and values take."""
     n_layers, d_model = int(model["n_layers"]), int(model["d_model"])
     width = int(model["n_heads"]) * int(model.get("d_head") or d_model // int(model["n_heads"]))
@@ -103,17 +103,17 @@ class View:
     caption: Callable[[Values, Any], str]
     """`caption(values, result)`: the answer, in sentences."""
     file: Callable[[Values], str]
-    """What its files are called, without an ending."""
+    """The name of its files, without an ending."""
     missing: Callable[[Values], str | None] = lambda values: None
-    """Why there is no result for what was chosen, and what to do; None where there is one."""
+    """The reason why there is no result for what was chosen, and what to do; None where there is one."""
     drawn: Callable[[Values], Mapping[str, Any]] = lambda values: {}
     """Options of `aotlens.plot`."""
     table: str = "to_frame"
     """The result's method that gives the table."""
     cost: Callable[[Values], float] = lambda values: 0.0
-    """About how many operations its call takes: two for each weight, position and pass. 0 where it is always little."""
+    """The approximate operations of its call: two for each weight, position and pass. 0 where it is always little."""
     held: Callable[[Values], float] = lambda values: 0.0
-    """About how many bytes it holds at once. 0 where it is always little."""
+    """The approximate number of bytes that it holds at once. 0 where it is always little."""
     pictured: bool = True
     """Whether `aotlens.plot` has a figure of it; a table alone has none."""
     low: bool = False
@@ -124,8 +124,8 @@ class View:
     customdata`: a parameter that lists names, which the point's own joins, or leaves where it is listed already.
     Several with semicolons between; nothing where a click does nothing."""
     slow: str = ""
-    """What its call counts (`progress`), where that takes so long that it is started and watched; with a `cost`, where
-    that is more than a request may take."""
+    """The unit that its call counts (`progress`), where that takes so long that it is started and watched; with a
+    `cost`, where that is more than a request may take."""
     slow_part: Callable[[Values], Call] | None = None
     """The part of a slow view's call that takes long, where the rest is quick; None: the whole."""
 
@@ -151,13 +151,13 @@ class View:
         return frame
 
     def python(self, values: Values) -> str:
-        """Lines that give the result, its table and its figure. Raises ValueError where there is none, as `result`."""
+        """Write the result, its table and its figure as code. Raises ValueError where there is none, as `result`."""
         options = "".join(f", {name}={value!r}" for name, value in self.drawn(values).items())
         figure = [f"figure = aotlens.plot(result{options})"] if self.pictured else []
         return self._call(values).python(f"table = result.{self.table}()", *figure)
 
     def key(self, values: Values) -> str:
-        """What a picture of it depends on, as text."""
+        """Return the text that a picture of it depends on."""
         missing = self.missing(values)
         if missing is not None:
             return missing

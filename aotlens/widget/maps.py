@@ -48,7 +48,7 @@ class HeadMaps:
 
     values: Float[np.ndarray, "layer head query key"]
     str_tokens: Sequence[str]
-    """What stands at each position; whitespace is made visible."""
+    """The string at each position; whitespace is made visible."""
     visible: Bool[np.ndarray, "mask query key"]
     """One mask for all heads, or one per head."""
     quantity: str = "attention"
@@ -56,7 +56,7 @@ class HeadMaps:
     """The head that is shown large at first."""
     strip: Strip | None = None
     token_ids: Sequence[int] = ()
-    """Said of each token when it is pointed at; none where positions are no tokens."""
+    """The numbers said of each token when it is pointed at; none where positions are no tokens."""
     name: str = ""
     """The model, in titles of pictures that are saved."""
 
@@ -109,14 +109,14 @@ class HeadMaps:
 
     @property
     def finer(self) -> UInt8[np.ndarray, "layer head query key"]:
-        """How far each entry lies from its step, in 254ths of a step, plus 128: an array after the others, for
+        """The distance of each entry from its step, in 254ths of a step, plus 128: an array after the others, for
         differences of two maps, of which a step would be too coarse."""
         zero, steps = (128, 127) if self._scale == "diverging" else (0, 255)
         return np.rint(128 + 254 * (zero + steps * self._shares - self.arrays[0])).astype(np.uint8)
 
     @cached_property
     def header(self) -> dict[str, Any]:
-        """What is said of the entries, and the colours of both themes."""
+        """The facts about the entries, and the colours of both themes."""
         n_layers, n_heads, n_pos = self.values.shape[:3]
         ids = [f" · id {number}" for number in self.token_ids] or [""] * n_pos
         return {

@@ -31,9 +31,9 @@ class PatchMaps:
 
     run: ImageRun
     says: Sequence[Mapping[str, Any]]
-    """For each image `text`, the line below it, `title`, and `wrong`, whether the model takes it for something else."""
+    """Each image's `text`, the line below it, `title`, and `wrong`, whether the model takes it for something else."""
     queries: Queries | None = None
-    """Whose attention the maps show; None: the run's own query ([CLS], or the mean over patches), then every patch."""
+    """The queries of the maps; None: the run's own query ([CLS], or the mean over patches), then every patch."""
     name: str = ""
     """The model, in titles of pictures that are saved."""
 
@@ -77,7 +77,7 @@ class PatchMaps:
 
     @cached_property
     def header(self) -> dict[str, Any]:
-        """What is said of the maps."""
+        """The facts about the maps."""
         grid, (n_images, channels, *size) = self.run.maps.grid, self.run.images.shape
         layers, heads = self.run.maps.pattern.shape[1:3]
         return {
@@ -90,7 +90,7 @@ class PatchMaps:
 
 
 def n_bytes(n_images: int, n_heads: int, n_patches: int) -> int:
-    """About how many bytes the maps of every query of so many images, heads and patches take."""
+    """Estimate the bytes that the maps of every query of so many images, heads and patches take."""
     return n_images * n_heads * (n_patches + 1) * (n_patches + 4)
 
 

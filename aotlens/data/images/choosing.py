@@ -24,7 +24,7 @@ class ChosenImages(Result):
     labels: Int64[Tensor, " image"]
     """The number of each image's class; −1 for one of one's own, whose class nobody knows."""
     indices: tuple[int, ...]
-    """Which test images they are, without one's own."""
+    """The indices of the test images among them, without one's own."""
     n_all: int
     """Test images that could be chosen: of the class, or all."""
 

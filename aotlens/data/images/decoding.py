@@ -24,7 +24,7 @@ FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
 
 
 class _Refused(ValueError):
-    """What is said of an image that can be read and is not taken; it begins with the image's name."""
+    """The refusal of an image that can be read and is not taken; its message begins with the image's name."""
 
 
 def decode_image(

@@ -64,7 +64,7 @@ class ImageSet:
 
     @property
     def mean(self) -> Float[Tensor, " channel"]:
-        """Of each channel's pixels over all images, where 1 is full, float32."""
+        """The mean of each channel's pixels over all images, where 1 is full, float32."""
         return self._moments()[0]
 
     @property
@@ -85,7 +85,7 @@ class ImageSet:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ImageData:
-    """What a name stands for: images to train with, and a test set that is read once, at the end."""
+    """The data set of a name: images to train with, and a test set that is read once, at the end."""
 
     spec: str
     train: ImageSet
@@ -137,7 +137,7 @@ class ImageData:
         return self.train.take((~held_out).nonzero().flatten()), self.train.take(held_out.nonzero().flatten())
 
     def sha256(self) -> str:
-        """Of names, sizes, labels and pixels, both sets."""
+        """Hash names, sizes, labels and pixels of both sets."""
         digest = hashlib.sha256()
         for part in _parts(self):
             digest.update(part)
@@ -145,7 +145,7 @@ class ImageData:
 
 
 def held_out_images(labels: Int64[Tensor, " image"], n_classes: int, share: float, seed: int) -> Tensor:
-    """Which images are held out: of each class the share `share`, drawn by `seed`; bool `[image]`."""
+    """Draw the images that are held out: of each class the share `share`, by `seed`; bool `[image]`."""
     generator = torch.Generator().manual_seed(require_seed(seed))
     held_out = torch.zeros(len(labels), dtype=torch.bool)
     for label in range(n_classes):

@@ -1,4 +1,4 @@
-"""How a model of images is fed, and what its classes are called: what a tokenizer is to a model of text."""
+"""The input format of a model of images, and the names of its classes: what a tokenizer is to a model of text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ImageProcessor:
     """
 
     mean: tuple[float, ...]
-    """Of each channel's pixels in the training images, where 1 is full."""
+    """The mean of each channel's pixels in the training images, where 1 is full."""
     deviation: tuple[float, ...]
     """Standard deviation of each channel's pixels in the training images, where 1 is full."""
     classes: tuple[str, ...]
@@ -47,7 +47,7 @@ class ImageProcessor:
 
     @classmethod
     def of(cls, images: ImageSet, data: str) -> ImageProcessor:
-        """What `images`, those that a model is trained on, have for mean, deviation and classes."""
+        """Return the processor with the mean, deviation and classes of `images`, those that a model is trained on."""
         mean, deviation = (tuple(values.tolist()) for values in (images.mean, images.deviation))
         return cls(mean=mean, deviation=deviation, classes=images.classes, data=data)
 
@@ -75,11 +75,11 @@ class ImageProcessor:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON; `from_dict` undoes it."""
+        """Convert it to JSON; `from_dict` undoes it."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     def encode(self, images: Tensor, size: int | None = None) -> Float[Tensor, "image channels height width"]:
-        """What the model reads, float32: its channels, its `size` (None: as they are), normalised.
+        """Convert images to the model's input, float32: its channels, its `size` (None: as they are), normalised.
 
         `images` are uint8, `[image, 1 or 3 channels, height, width]`. Grey images become coloured ones by three equal
         channels, coloured ones grey by their luminance (ITU-R BT.601); of another size the middle square is cut out and

@@ -51,7 +51,7 @@ class ImageSampler:
             raise ValueError(f"crop={self.crop}: expected the smallest share of the area, from 0 to 1, or none.")
 
     def indices(self, step: int) -> Int64[Tensor, " batch"]:
-        """Which images the step sees."""
+        """Return the indices of the images that the step sees."""
         places = np.arange(step * self.batch_size, (step + 1) * self.batch_size)
         epochs, within = np.divmod(places, len(self.images))
         chosen = [

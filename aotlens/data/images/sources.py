@@ -22,7 +22,7 @@ from aotlens.untrusted import require_regular
 TEST_SHARE = 0.2
 #: Bytes of the arrays of a NumPy file, and of the pictures of a folder, at most.
 MAX_BYTES = 4 * 2**30
-#: Of a data set.
+#: The largest number of classes of a data set.
 MOST_CLASSES = 10_000
 _SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm"})
 _EXPECTED = (

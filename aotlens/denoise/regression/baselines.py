@@ -1,4 +1,4 @@
-"""What regression in context is held against: estimates of every label of a prompt from the examples before it.
+"""The baselines of regression in context: estimates of every label of a prompt from the examples before it.
 
 With the i examples before a query x as rows X `[i, d]` and labels y `[i]`,
 
@@ -122,7 +122,7 @@ def lasso(
 
 
 def _duality_gap(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> float:
-    """How far the lasso's loss times i is above its minimum at most, ÷ ‖y‖²: primal less dual at the residual, scaled
+    """Bound the excess of the lasso's loss times i over its minimum, ÷ ‖y‖²: primal less dual at the residual, scaled
     so that no column's product with it exceeds iα."""
     penalty, residual, square = len(y) * LASSO_ALPHA, y - x @ weights, float(y @ y)
     scale = min(1.0, penalty / max(float(np.abs(x.T @ residual).max()), 1e-300))
@@ -217,5 +217,5 @@ def baseline_errors(
 
 
 def estimates(name: str, prompts: RegressionPrompts, task: RegressionTask) -> Float[Tensor, "prompt point"]:
-    """What the estimator of that name says of every label, float64."""
+    """Return the estimates of every label by the estimator of that name, float64."""
     return ESTIMATORS[name](prompts.inputs.double(), prompts.labels.double(), task)

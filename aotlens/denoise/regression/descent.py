@@ -27,7 +27,7 @@ from aotlens.data import RegressionPrompts
 _FACTORS = {"gradient": (0.0,), "preconditioned": (0.0, 0.2, 0.4, 0.6, 0.8, 0.95)}
 ALGORITHMS = tuple(_FACTORS)
 _STEP_SIZES = torch.linspace(0.1, 5.0, 50, dtype=torch.float64)  # in the same units
-#: By how much a part of w may grow in all steps, for eigenvalues up to so many times the largest of the prompts.
+#: The largest growth of a part of w in all steps, for eigenvalues up to so many times the largest of the prompts.
 _MOST_GROWTH, _BEYOND = 3.0, 1.25
 
 
@@ -42,7 +42,8 @@ class Spectra:
 
     @classmethod
     def of(cls, prompts: RegressionPrompts) -> Spectra:
-        """Before the first example H and g are 0. Memory: a d × d matrix a prompt and point, float64."""
+        """Compute the spectra of prompts. Before the first example H and g are 0. Memory: a d × d matrix a prompt and
+        point, float64."""
         inputs, labels = prompts.inputs.double(), prompts.labels.double()
         counts = torch.arange(inputs.shape[1], dtype=torch.float64).clamp(min=1)[:, None]
 

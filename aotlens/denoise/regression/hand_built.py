@@ -73,7 +73,7 @@ def one_step_interleaved(d: int, n_points: int, step_size: float | int = 1.0) ->
 
 
 def one_step(prompts: RegressionPrompts, step_sizes: Float[Tensor, " point"]) -> Float[Tensor, "prompt point"]:
-    """What one step of gradient descent from w = 0 says of every label, with the step size γ_i after i examples."""
+    """Estimate every label by one step of gradient descent from w = 0, with the step size γ_i after i examples."""
     sums = (prompts.labels[..., None] * prompts.inputs).cumsum(1)
     before = torch.nn.functional.pad(sums[:, :-1], (0, 0, 1, 0))
     return step_sizes * (before * prompts.inputs).sum(-1)

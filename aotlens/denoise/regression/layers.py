@@ -1,4 +1,4 @@
-"""What a model knows of the answer after each layer, beside what steps of descent would know.
+"""A model's estimate of the answer after each layer, beside the estimates of steps of descent.
 
 The answer is read off the stream at every x by one linear map a layer, fitted by least squares on other prompts (the
 stream is normalised first where the model's read-out normalises it, without gain and bias, which the map has of its
@@ -39,14 +39,14 @@ class LayerReadings(Result):
 
     task: RegressionTask
     probe_errors: Float64[np.ndarray, "state example"]
-    """Of the probe before the first layer and after each one."""
+    """The errors of the probe before the first layer and after each one."""
     model_errors: Float64[np.ndarray, " example"]
-    """Of the model's own answer."""
+    """The errors of the model's own answer."""
     algorithms: tuple[tuple[str, int], ...]
     """(name, number of steps)."""
     algorithm_errors: Float64[np.ndarray, "algorithm example"]
     distance: Float64[np.ndarray, "state algorithm"]
-    """As at the head of this module."""
+    """The distance as at the head of this module."""
     n_prompts: int
 
     @property

@@ -42,7 +42,7 @@ class SupportScores(Result):
     labels: Float64[np.ndarray, "layer head"]
     """β_labels, nats a unit of (w·x_i) y_j: how far the scores compare the answer with labels."""
     standard_error: Float64[np.ndarray, "layer head"]
-    """Of β_on − β_off, over prompts."""
+    """The standard error of β_on − β_off, over prompts."""
     n_prompts: int
 
     @property

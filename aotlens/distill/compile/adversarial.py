@@ -22,7 +22,7 @@ _BISECTIONS = 60
 def adversarial_points(
     ffn: FeedForward, etas: Sequence[float], *, bound: float | int, n: int = 2000, seed: int = 0
 ) -> Float[Tensor, "point d_in"]:
-    """About `n` points of [-bound, bound]^D: random ones, corners, 0, and kinks.
+    """Choose about `n` points of [-bound, bound]^D: random ones, corners, 0, and kinks.
 
     At a kink some unit's pre-activation, in any layer, is 0 or ±1.2785·η, where a unit that stands for ReLU errs most.
     Kinks are found by bisection on segments between random points, along which the pre-activation changes sides; and,
@@ -48,7 +48,7 @@ def adversarial_points(
 
 
 def _crossings(ffn: FeedForward, layer: int, level: float, a: Tensor, b: Tensor, each: int) -> Tensor:
-    """On segments from a to b, where units of `layer` cross `level`: `each` for every unit that has so many."""
+    """Find points on segments from a to b where units of `layer` cross `level`: `each` for every unit with so many."""
     above_a, above_b = (ffn.pre_activations(x)[layer] > level for x in (a, b))
     crosses = above_a != above_b  # [segment, unit]
     chosen = crosses & (crosses.cumsum(0) <= each)

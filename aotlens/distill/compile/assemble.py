@@ -57,7 +57,7 @@ def assemble(layers: Sequence[Sequence[HeadGroup]], n_tokens: int) -> AttentionO
 
 
 def key_mask(sees: Sees, n_tokens: int) -> Bool[Tensor, "query key"]:
-    """Which keys a head of this kind shows to the auxiliary token (position 0) and to each token."""
+    """Return which keys a head of this kind shows to the auxiliary token (position 0) and to each token."""
     mask = torch.eye(n_tokens + 1, dtype=torch.bool)
     if sees == "itself and auxiliary":
         mask[:, 0] = True

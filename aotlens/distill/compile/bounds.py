@@ -1,4 +1,4 @@
-"""How far a compiled network can be from its FFN: a bound over the whole cube, rounding included, and η from it.
+"""The error of a compiled network against its FFN: a bound over the whole cube, rounding included, and η from it.
 
 **Exact arithmetic.** For every t, 0 ≤ ReLU(t) − η SiLU(t/η) = |t| sigmoid(−|t|/η) ≤ W(1/e)·η < 0.2785·η (Lambert's W;
 Lemma E.2, whose limit σ_L(ηx)/x is not the one that holds). ReLU has slope at most 1, SiLU at most 1.0999, so with
@@ -100,7 +100,7 @@ def bound_error(
         own = torch.where(layer.relu, relu_gap * layer.eta, 8 * u)  # 8u: SiLU(s) is 1 only to rounding
         result = slope * (error @ read) + own
 
-        # What the cancellation and the last bias add: their rounding, and the size of what is summed.
+        # The contribution of the cancellation and the last bias: their rounding, and the size of what is summed.
         cleared = layer.cleared.to(torch.float64)
         bias = layer.bias.abs()
         pairs = layer.construction == "paper"

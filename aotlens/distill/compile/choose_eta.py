@@ -75,7 +75,7 @@ def _eta(share: float, most: float, activation: Activation, gain: float) -> floa
 
 
 def _reaches(ffn: FeedForward, bound: float | int) -> list[float]:
-    """How large a pre-activation of each hidden layer can be."""
+    """Bound the size of the pre-activations of each hidden layer."""
     size, reaches = torch.full((ffn.d_in,), float(bound), dtype=torch.float64), []
     for weight, bias in zip(ffn.weights[:-1], ffn.biases[:-1], strict=True):
         size = size @ weight.abs() + bias.abs()

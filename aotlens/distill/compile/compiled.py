@@ -90,7 +90,7 @@ class CompiledFFN(Result):
         return stream
 
     def __call__(self, x: Float[Tensor, "n d_in"]) -> Float[Tensor, "n d_out"]:
-        """What the model makes of x, in float64; `n_tokens` rows at a time, which do not see each other.
+        """Return the model's output for x, in float64; `n_tokens` rows at a time, which do not see each other.
 
         `proven_error` is proven for x within the bound; elsewhere the model runs, and nothing is proven.
 

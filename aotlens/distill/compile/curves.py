@@ -31,13 +31,13 @@ _ADVERSARIAL = 400
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Kinks(Result):
-    """Where units of an FFN of one number cross 0 within its range, from left to right."""
+    """The kinks of an FFN of one number, where its units cross 0 within its range, from left to right."""
 
     x: Float[np.ndarray, " kink"]
     layer: Int[np.ndarray, " kink"]
     unit: Int[np.ndarray, " kink"]
     slope: Float[np.ndarray, " kink"]
-    """How fast the unit's pre-activation changes there, |dt/dx|, the faster of both sides."""
+    """The slope of the unit's pre-activation there, |dt/dx|, the steeper of both sides."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -84,7 +84,7 @@ class ErrorSurface(Result):
     error: Float[np.ndarray, "second first"]
     """The largest |model − ffn| of any output that was found in the point's cell, kinks in it included."""
     kinks: Float[np.ndarray, "line end coordinate"]
-    """Where ReLU units of the first layer cross 0: both ends of each line."""
+    """The lines on which ReLU units of the first layer cross 0: both ends of each line."""
     measured: float
     """The largest error found, here and at adversarial points."""
     proven: float
@@ -105,7 +105,7 @@ class ErrorSurface(Result):
 
 
 def find_kinks(ffn: FeedForward, bound: float | int) -> Kinks:
-    """Where the units of a ReLU network of one number cross 0 in [-bound, bound].
+    """Find where the units of a ReLU network of one number cross 0 in [-bound, bound].
 
     Layer by layer: between the kinks of earlier layers a pre-activation is linear, so its zeros are exact (to
     rounding). Layers after one of SiLU units, and those themselves, have none that this finds. Raises `ValueError` for
@@ -137,7 +137,7 @@ def find_kinks(ffn: FeedForward, bound: float | int) -> Kinks:
 
 @torch.no_grad()
 def error_curve(compiled: CompiledFFN, n: int = 801, *, target: Target | None = None) -> ErrorCurve:
-    """At `n` equally spaced x within the bound, at every kink, and around kinks on the scale of η.
+    """Compute the error at `n` equally spaced x within the bound, at every kink, and around kinks on the scale of η.
 
     A kink's error is as narrow as η, so an equally spaced grid alone would miss it. `target` names the function that
     the FFN was fitted to (`examples.fit`). Raises `ValueError` for an FFN of several numbers. Cost: `n` + up to 29
@@ -157,7 +157,7 @@ def error_curve(compiled: CompiledFFN, n: int = 801, *, target: Target | None = 
 
 @torch.no_grad()
 def error_surface(compiled: CompiledFFN, side: int = 61, n_kinks: int = 3000) -> ErrorSurface:
-    """On a grid of `side` × `side` points within the bound; the error is the largest found in each point's cell.
+    """Compute the error on a grid of `side` × `side` points within the bound: the largest found in each point's cell.
 
     Besides the grid points, the error is taken at `adversarial_points` and where a unit's pre-activation is 1.2785·η on
     a line of the grid, at which it errs most: a ridge is as narrow as η. `n_kinks` limits those points, evenly over
@@ -217,7 +217,8 @@ def _both(compiled: CompiledFFN, x: Float[Tensor, "n d_in"]) -> tuple[np.ndarray
 
 
 def kink_lines(ffn: FeedForward, bound: float | int) -> list[Float[np.ndarray, "2 2"]]:
-    """Where units of the first layer of an FFN of two numbers cross 0: both ends [end, coordinate] within the square.
+    """Find the lines where first-layer units of an FFN of two numbers cross 0: both ends [end, coordinate] in the
+    square.
 
     Raises `ValueError` unless the FFN is of two numbers. Lines that touch the square in one point are left out.
     """

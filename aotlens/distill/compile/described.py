@@ -1,4 +1,4 @@
-"""What every head of a compiled model reads and writes, in formulas of its weights, and which tokens it sees.
+"""The reads and writes of every head of a compiled model, in formulas of its weights, and the tokens that it sees.
 
 In formulas x (x₁, x₂, …) is the input, h₀, h₁, … the hidden layer before, 1 the constant that carries biases, and f the
 output.
@@ -38,7 +38,7 @@ class CompiledHeads(Result):
 
     roles: tuple[HeadRole, ...]
     jobs: tuple[str, ...]
-    """What each is for, in words."""
+    """The job of each, in words."""
     reads: tuple[str, ...]
     """t, as in `0.5·x₁ − 1`."""
     writes: tuple[str, ...]
@@ -70,12 +70,12 @@ class CompiledHeads(Result):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CompiledMasks(Result):
-    """Which keys each query sees, a mask for each kind of head."""
+    """The keys that each query sees, a mask for each kind of head."""
 
     kinds: tuple[str, ...]
-    """What a token sees, in words."""
+    """The keys that a token sees, in words."""
     n_heads: tuple[int, ...]
-    """How many heads have each mask."""
+    """The number of heads that have each mask."""
     masks: Bool[np.ndarray, "kind query key"]
     str_tokens: tuple[str, ...]
 
@@ -146,7 +146,7 @@ def role_at(compiled: CompiledFFN, head: HeadLike | None = None) -> HeadRole:
 
 
 def job_of(role: HeadRole) -> str:
-    """What a head is for, in words."""
+    """Name the job of a head."""
     words = {"constant": "carries the 1 on", "cancel": "cancels skip", "bias": "adds last bias"}
     return f"unit {role.unit}" if role.job == "unit" else words[role.job]
 
@@ -160,7 +160,7 @@ def reads_of(compiled: CompiledFFN, role: HeadRole) -> str:
 
 
 def writes_of(compiled: CompiledFFN, role: HeadRole) -> str:
-    """Where a head's result goes, `−2 × into f`."""
+    """Say where a head's result goes, `−2 × into f`."""
     last = role.layer == compiled.ffn.depth - 1
     if role.reads.shape[1] > 1:
         bias = " and adds the last bias" if last and compiled.ffn.biases[-1].any() else ""
@@ -175,7 +175,7 @@ def writes_of(compiled: CompiledFFN, role: HeadRole) -> str:
 
 
 def short(value: float) -> str:
-    """Five digits, with a minus as long as a plus; what is rounding is 0."""
+    """Write a number with five digits, and a minus as long as a plus; what is rounding is 0."""
     return f"{value:.5g}".replace("-", "−") if abs(value) > 1e-11 else "0"
 
 
@@ -192,7 +192,7 @@ def _kinks_of(compiled: CompiledFFN, role: HeadRole, kinks: Kinks | None) -> str
 
 
 def _coordinate(compiled: CompiledFFN, layer: int, index: int) -> str:
-    """What the stream holds there before the layer."""
+    """Name the content of that coordinate of the stream before the layer."""
     if index == len(compiled.auxiliary) - 2:
         return "1"
     if layer == 0:

@@ -16,7 +16,7 @@ from aotlens.distill.compile.ffn import Activation, FeedForward
 Target = Literal["square", "sine"]
 #: Slopes that differ by less, as a share of the largest, are one.
 _ON_A_LINE = 1e-14
-#: What `fit` fits: x² and sin(πx).
+#: The functions that `fit` fits: x² and sin(πx).
 TARGETS: dict[Target, Callable[[Tensor], Tensor]] = {"square": torch.square, "sine": lambda x: torch.sin(torch.pi * x)}
 
 
@@ -84,7 +84,8 @@ def sawtooth(depth: int) -> FeedForward:
 
 
 def random_network(d_in: int, *, width: int, depth: int, seed: int = 0) -> FeedForward:
-    """ReLU, one output; normal weights of variance 2/inputs (the last: 1/inputs), normal biases of variance 1/4."""
+    """Draw a ReLU network of one output; normal weights of variance 2/inputs (the last: 1/inputs), normal biases of
+    variance 1/4."""
     if min(d_in, width, depth) < 1:
         raise ValueError(f"random_network: expected numbers of at least 1, got {d_in=}, {width=}, {depth=}.")
     generator = torch.Generator().manual_seed(require_seed(seed))

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from aotlens.distill.compile.layers import UnitLayer
 
-#: Which keys a token's query may see. The auxiliary token always sees itself alone.
+#: The keys that a token's query may see. The auxiliary token always sees itself alone.
 Sees = Literal["itself", "itself and auxiliary", "tokens"]
 KINDS: tuple[Sees, ...] = ("tokens", "itself", "itself and auxiliary")
 
@@ -70,7 +70,8 @@ def _blind_to(v: Tensor, read: Float[Tensor, "coordinate column"]) -> Float[Tens
 
 
 def _cancelling_heads(layer: UnitLayer, v: Tensor) -> HeadGroup:
-    """See their own token only, so their pattern is 1: W_OV = −I on what is cleared, and the bias from the constant.
+    """Make heads that see their own token only, so their pattern is 1: W_OV = −I on what is cleared, and the bias from
+    the constant.
 
     One wide head, or one of size 1 for each row of what it reads.
     """
@@ -87,7 +88,7 @@ def _cancelling_heads(layer: UnitLayer, v: Tensor) -> HeadGroup:
 
 
 def _cancelling_pairs(layer: UnitLayer) -> tuple[Tensor, Tensor]:
-    """Two units a cleared coordinate z: −SiLU(z) and +SiLU(−z), together −z (Lemma E.3)."""
+    """Make two units a cleared coordinate z: −SiLU(z) and +SiLU(−z), together −z (Lemma E.3)."""
     identity = torch.eye(layer.n_coordinates, dtype=torch.float64)
     read = identity[:, layer.cleared]
     return torch.cat([read, -read], 1), torch.cat([-read.T, read.T])

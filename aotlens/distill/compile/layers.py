@@ -1,4 +1,4 @@
-"""What each attention layer does to a token's stream, before it is written as heads.
+"""The action of each attention layer on a token's stream, before it is written as heads.
 
 The stream of a token is (h, 1, 0): m hidden coordinates, the constant that carries biases, and the coordinate on which
 only the auxiliary token is not 0. `UnitLayer` works on the first m + 1 of them.
@@ -39,10 +39,10 @@ class UnitLayer:
     cleared: Bool[Tensor, " coordinate"]
     """Coordinates whose skip connection is cancelled."""
     construction: Construction
-    """What cancels them: one wide head that sees its own token only (lean), such heads of size 1 (narrow), or pairs of
-    units (paper: Lemma E.3, SiLU(−z) − SiLU(z) = −z)."""
+    """The heads that cancel them: one wide head that sees its own token only (lean), such heads of size 1 (narrow), or
+    pairs of units (paper: Lemma E.3, SiLU(−z) − SiLU(z) = −z)."""
     bias: Float[Tensor, " coordinate"]
-    """Added to the stream by a head that sees its own token only; 0 where a unit does it."""
+    """The term added to the stream by a head that sees its own token only; 0 where a unit does it."""
 
     @property
     def n_coordinates(self) -> int:

@@ -33,18 +33,18 @@ class HeadAtInput(Result):
 
     role: HeadRole
     job: str
-    """What the head is for, in words."""
+    """The job of the head, in words."""
     reads: str
-    """What it reads, t, as a formula."""
+    """The number that it reads, t, as a formula."""
     writes: str
     x: tuple[float, ...]
     str_tokens: tuple[str, ...]
     pattern: Float[np.ndarray, "query key"]
     visible: Bool[np.ndarray, "query key"]
     read: Float[np.ndarray, " width"]
-    """What it reads of the chosen token; one number, t, but for the wide head."""
+    """The part of the chosen token's stream that it reads; one number, t, but for the wide head."""
     wrote: Float[np.ndarray, " coordinate"]
-    """What it adds to the chosen token's stream, without the coordinate that marks the auxiliary token."""
+    """The vector that it adds to the chosen token's stream, without the coordinate that marks the auxiliary token."""
 
     @property
     def headline(self) -> str:
@@ -74,7 +74,7 @@ class HeadGate(Result):
     head: int
     eta: float
     gap: float | None
-    """How far below ReLU(t) the result may lie, 0.2785·η; None where the head is not a ReLU unit."""
+    """The most by which the result may lie below ReLU(t), 0.2785·η; None where the head is not a ReLU unit."""
     t: Float[np.ndarray, " point"]
     weight: Float[np.ndarray, " point"]
     x: Float[np.ndarray, "input d_in"]

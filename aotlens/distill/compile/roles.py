@@ -1,4 +1,4 @@
-"""Which head of a compiled model does what."""
+"""The roles of a compiled model's heads."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class HeadRole(Result):
     """Its place in the model, as in `model.W_V[layer, head]`."""
     job: Job
     unit: int | None
-    """Which unit of the layer, or which coordinate is cancelled; None for the wide head."""
+    """The index of the layer's unit, or of the coordinate that is cancelled; None for the wide head."""
     eta: float | None
     """None for heads that see their own token only."""
     reads: Float[Tensor, "coordinate width"]
@@ -69,7 +69,7 @@ def head_roles(compiled: CompiledFFN) -> tuple[HeadRole, ...]:
 
 
 def _heads(layer: UnitLayer, width: int, last: bool, gated: bool) -> list[dict]:  # type: ignore[type-arg]
-    """What the heads of one kind do, in the order in which `layer_heads` makes them."""
+    """List the roles of the heads of one kind, in the order in which `layer_heads` makes them."""
     identity = torch.eye(layer.n_coordinates, dtype=torch.float64)
     cleared = layer.cleared.nonzero()[:, 0].tolist()
     if gated:

@@ -1,4 +1,4 @@
-"""Where each distilled head attends on held-out text, and how much its pattern depends on that text."""
+"""The targets of each distilled head's attention on held-out text, and how much its pattern depends on that text."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Attending(Result):
 
     heads: tuple[Head, ...]
     scores: MotifScores
-    """Of all heads of the model, for every motif that was known when they were measured."""
+    """The scores of all heads of the model, for every motif that was known when they were measured."""
     constancy: Float64[np.ndarray, " head"]
-    """How far the pattern is the same on every text, 1 where it is (`aotlens.heads.pattern_constancy`, key 0 with the
-    others); NaN for uniform attention."""
+    """The constancy of the pattern over texts, 1 where it is the same (`aotlens.heads.pattern_constancy`, key 0 with
+    the others); NaN for uniform attention."""
 
     def to(self, motif: str) -> Float64[np.ndarray, " head"]:
         """Mean attention to a motif's keys; NaN for a motif that was not measured."""
@@ -37,14 +37,15 @@ class Attending(Result):
         return self.scores[motif][layers, heads]
 
     def why_not(self, motif: str) -> str | None:
-        """Why a motif is NaN here; None where it was measured."""
+        """Return the reason why a motif is NaN here; None where it was measured."""
         if motif not in self.scores.motifs:
             return "the distillation was made before that motif was known"
         return self.scores.reasons.get(motif)
 
     @property
     def attends(self) -> tuple[str, ...]:
-        """What each head attends to most on this text, `mixed` where nothing stands out (`MotifScores.labels`).
+        """The motif that each head attends to most on this text, `mixed` where nothing stands out
+        (`MotifScores.labels`).
 
         What a head is called is `aotlens.heads.head_labels`' to say, which reads random repeats beside text."""
         labels = self.scores.labels()
@@ -61,7 +62,8 @@ class Attending(Result):
 def attending(
     reader: HeadReader, heads: tuple[Head, ...], windows: Int64[Tensor, "windows pos"], *, batch_size: int = 4
 ) -> Attending:
-    """Two passes of the model. Memory: two patterns `[pos, pos]` of every head in float64, and a batch of one layer's.
+    """Measure where heads attend, in two passes of the model. Memory: two patterns `[pos, pos]` of every head in
+    float64, and a
 
     Raises `ValueError` for fewer than two windows, and for a bridge whose attention computes no patterns.
     """

@@ -113,7 +113,7 @@ class FFNBatch:
         return torch.cat([self.residual(self.hidden(a), b).square_().sum(1) for a, b in parts], dim=1)
 
     def columns_at_once(self, n_out: int) -> int:
-        """How many tokens' hidden units and outputs, of all problems, are held at once outside of training."""
+        """Return how many tokens' hidden units and outputs, of all problems, are held at once outside of training."""
         numbers = max(1, len(self.active)) * (self.width + 1 + 2 * n_out)
         return min(4096, max(64, 2**25 // numbers))
 

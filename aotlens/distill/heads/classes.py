@@ -11,7 +11,7 @@ from torch import Tensor
 from aotlens.heads.inputs import special_ids, vocabulary
 from aotlens.heads.reader import HeadReader
 
-#: In this order everywhere. A token at position 0 is `first`, whatever it is.
+#: The classes of tokens, in this order everywhere. A token at position 0 is `first`, whatever it is.
 CLASSES = ("first", "separator", "newline", "punctuation", "number", "word", "word part")
 
 

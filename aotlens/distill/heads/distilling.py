@@ -45,7 +45,7 @@ def distill_heads(
     progress: Progress | None = None,
     **options: Any,
 ) -> Distillation:
-    """For each head an FFN of each width, reading only the token's own input, that reproduces what the head writes.
+    """Fit for each head an FFN of each width, reading only the token's own input, that reproduces what the head writes.
 
         ŷ = relu(x W_in + b_in) W_out + b_out        error = Σ‖y − ŷ‖² / Σ‖y − ȳ‖²
 
@@ -143,7 +143,7 @@ def _texts(
 
 
 def _split(training: Tensor, judged: Tensor, settings: Settings) -> Texts:
-    """Validation windows are taken evenly from the training documents, and not trained on."""
+    """Take validation windows evenly from the training documents; they are not trained on."""
     if len(training) < 2:
         raise ValueError("expected at least 2 training windows, one of them for validation, got 1; give more text.")
     wanted = max(1, min(settings.validation_tokens // training.shape[1], len(training) // 4))
@@ -166,7 +166,7 @@ def held_out_windows(
 
 
 def _identity(source: Source, settings: Settings, texts: Texts) -> dict[str, Any]:
-    """What a resumed run must share with the one that was killed."""
+    """Return the properties that a resumed run must share with the one that was killed."""
     digest = hashlib.sha256()
     for windows in (texts.train, texts.validation):
         digest.update(windows.numpy().tobytes())
@@ -252,7 +252,7 @@ def _divide(above: Tensor, below: Tensor) -> np.ndarray:
 
 
 def _curve(training: Training, n_heads: int, n_trained: int) -> np.ndarray:
-    """Squared errors on validation text over what the training mean has there."""
+    """Return squared errors on validation text over what the training mean has there."""
     mean = training.moments.mean()
     baseline = (training.validation.t.double() - mean[:, :, None]).square().sum((1, 2)).cpu().numpy()
     shape = (n_heads, training.settings.seeds)
@@ -277,7 +277,7 @@ def _to_z(training: Training, t: Tensor) -> Tensor:
 
 
 def _weights(training: Training, width: int) -> FFNWeights:
-    """Whitening, scale and basis folded in."""
+    """Return the weights of the FFNs with whitening, scale and basis folded in."""
     source, scaling, settings = training.source, training.scaling, training.settings
     dtype, d_model, d_head = source.dtype, source.reader.d_model, source.reader.d_head
     n_heads, n_seeds = len(source.heads), settings.seeds if width else 1

@@ -56,7 +56,7 @@ def blocks_of(
 
 @torch.no_grad()
 def held_out_sums(training: Training, texts: Texts, step: Any = None) -> Sums:
-    """Of all problems, on `texts.held_out`. `step(tokens)` is called after each piece."""
+    """Sum the errors of all problems on `texts.held_out`. `step(tokens)` is called after each piece."""
     windows = texts.held_out
     block_of, blocks_are_documents = blocks_of(len(windows), texts.document_of)
     source, scaling = training.source, training.scaling

@@ -1,4 +1,4 @@
-"""What has a closed form: the training mean, the mean at each position, and the best linear map. From one pass.
+"""The predictors in closed form: the training mean, the mean at each position, and the best linear map. From one pass.
 
 The linear map minimises Σ‖t − B x̃‖² over the training tokens: B = (Σ t x̃ᵀ)(Σ x̃ x̃ᵀ)⁻¹, x̃ with a last 1 (hidden = 0). In
 whitened coordinates the matrix to invert is all but the identity, so the sums lose no digits.
@@ -25,7 +25,7 @@ class Moments:
         self.n_by_position = torch.zeros(n_pos, **wide)
 
     def add(self, x: Float[Tensor, "layer d tokens"], t: Float[Tensor, "head out tokens"], positions: Tensor) -> None:
-        """Sums within a piece are taken in its own type."""
+        """Add a piece; sums within it are taken in its own type."""
         self.n += x.shape[2]
         self.xx += torch.bmm(x, x.transpose(1, 2)).double()
         for layer, heads in enumerate(self.heads_of_layer):

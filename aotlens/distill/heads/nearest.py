@@ -1,4 +1,4 @@
-"""What the nearest training inputs say: an estimate of how well any function of the input could do.
+"""The prediction of the nearest training inputs: an estimate of how well any function of the input could do.
 
 ŷ is the mean of y over the k training tokens whose x is nearest (Euclidean, in the layer's normalised input). As the
 text grows and k with it, its error tends to E[Var(y|x)] / Var(y), the floor of every function of x alone; before that
@@ -23,7 +23,7 @@ _ROWS = 512
 
 
 def n_queries(training: Training, held_out: Int64[Tensor, "held_out pos"]) -> int:
-    """How many `step` will have been told of."""
+    """Count the queries that `step` will have been told of."""
     queries = (_spread(training.validation_windows, _VALIDATION), _spread(held_out, _HELD_OUT))
     return len(training.source.layers) * sum(windows.numel() for windows in queries)
 

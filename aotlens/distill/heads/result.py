@@ -1,4 +1,4 @@
-"""What a distillation found: errors with intervals, baselines, learning curves, where heads attend, and the FFNs."""
+"""The result of a distillation: errors with intervals, baselines, learning curves, where heads attend, and the FFNs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class FFNWeights(Result):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Distillation(Result):
-    """Of every head in `heads`, at every width in `hidden`, `n_seeds` FFNs. Errors are on held-out documents:
+    """The distillation of every head in `heads`: at every width in `hidden`, `n_seeds` FFNs. Errors are on held-out
+    documents:
 
         error = Σ‖y − ŷ‖² / Σ‖y − ȳ‖²      ȳ: the mean over training tokens, which scores 1
 
@@ -76,7 +77,7 @@ class Distillation(Result):
     position_error: Float64[np.ndarray, " head"]
     """The error of the training mean at the token's position."""
     neighbour_error: Float64[np.ndarray, " head"] | None
-    """Of the mean over the `neighbour_k` nearest training inputs; None where none were asked for."""
+    """The error of the mean over the `neighbour_k` nearest training inputs; None where none were asked for."""
     neighbour_k: Int64[np.ndarray, " head"] | None
     wide_error: Float64[np.ndarray, " head"] | None
     """The error of one FFN of `settings.wide` hidden units."""
@@ -93,7 +94,7 @@ class Distillation(Result):
     mean_z: Float[Tensor, "head d_head"]
     """The head's mean z over training tokens: what mean ablation puts in its place."""
     only_seed: Int64[np.ndarray, " head"] | None = None
-    """Where the FFNs of one seed a head are kept: which, from 0 (`compress`)."""
+    """The index of the seed, from 0, of which each head's FFNs are kept, where it is only one (`compress`)."""
 
     @property
     def headline(self) -> str:
@@ -132,14 +133,14 @@ class Distillation(Result):
         return np.min(least, axis=0)
 
     def place(self, head: HeadLike) -> int:
-        """Where a head stands in `heads`. Raises `ValueError` for one that was not distilled."""
+        """Return the index of a head in `heads`. Raises `ValueError` for one that was not distilled."""
         layer, number = as_head(head)
         if (layer, number) not in self.heads:
             raise ValueError(f"head {layer}.{number} was not distilled; {_listed(self.heads)} were.")
         return self.heads.index((layer, number))
 
     def width_index(self, width: int | None = None) -> int:
-        """None is the only width there is. Raises `ValueError` for a width that was not distilled."""
+        """Find a width's index; None is the only width there is. Raises `ValueError` for one that was not distilled."""
         if width is None and len(self.hidden) == 1:
             return 0
         if width not in self.hidden:
@@ -151,9 +152,9 @@ class Distillation(Result):
         return self.error[:, self.width_index(width)].mean(1)
 
     def interval(self, width: int | None = None, confidence: float = 0.95) -> Float64[np.ndarray, "head 2"]:
-        """Of `mean_error`, over held-out text (`text_unit`) and seeds: the variance of the ratio over blocks
-        (`aotlens.statistics.ratio_variances`) and that of the seeds' mean, added; Student's t with the degrees of
-        freedom that Welch and Satterthwaite give the sum. NaN where the text is a single block."""
+        """Return the interval of `mean_error`, over held-out text (`text_unit`) and seeds: the variance of the ratio
+        over blocks (`aotlens.statistics.ratio_variances`) and that of the seeds' mean, added; Student's t with the
+        degrees of freedom that Welch and Satterthwaite give the sum. NaN where the text is a single block."""
         import scipy.stats
 
         index, seeds = self.width_index(width), self.n_seeds
@@ -170,7 +171,7 @@ class Distillation(Result):
 
     @property
     def text_unit(self) -> str:
-        """What `interval` varies of the text, in words."""
+        """The units of the text that `interval` varies, in words."""
         return "held-out documents" if self.blocks_are_documents else "stretches of the held-out text"
 
     def over_heads(self, width: int | None = None, confidence: float = 0.95) -> tuple[float, float, float]:
@@ -187,7 +188,7 @@ class Distillation(Result):
         return float(errors.mean()), max(float(errors.mean() - reach), 0.0), float(errors.mean() + reach)
 
     def order(self, width: int | None = None) -> tuple[Head, ...]:
-        """Heads, the most like an FFN first."""
+        """Sort the heads, the most like an FFN first."""
         return tuple(self.heads[place] for place in np.argsort(self.mean_error(width), kind="stable"))
 
     def best_seed(self, head: HeadLike, width: int | None = None) -> int:
@@ -206,7 +207,7 @@ class Distillation(Result):
         width: int | None = None,
         seed: int | None = None,
     ) -> Float[Tensor, "*tokens d_head"]:
-        """What the head's FFN puts in place of z, for inputs x of its attention layer; the best seed for None."""
+        """Predict the head's z by its FFN, for inputs x of its attention layer; by the best seed's for None."""
         return self.ffns(width)(self.place(head), self.seed_index(head, width, seed), x)
 
     def ffns(self, width: int | None = None) -> FFNWeights:
@@ -220,7 +221,7 @@ class Distillation(Result):
         return self.weights[width]
 
     def seed_index(self, head: HeadLike, width: int | None = None, seed: int | None = None) -> int:
-        """Where a seed's FFN stands in `ffns(width)`; the best seed's for None."""
+        """Return the index of a seed's FFN in `ffns(width)`; the best seed's for None."""
         chosen = self.best_seed(head, width) if seed is None else seed
         if not 0 <= chosen < self.n_seeds:
             raise ValueError(f"seed={seed}: expected 0 to {self.n_seeds - 1}.")

@@ -60,7 +60,7 @@ class Scaling:
         return (t - self.t_mean[heads, :, None].to(dtype)) * _inverse(self.scale[heads])[:, None, None].to(dtype)
 
     def to_z(self, head: int, t: Float[Tensor, "... out"]) -> Float[Tensor, "... d_head"]:
-        """From the coordinates of training to z."""
+        """Map the coordinates of training to z."""
         return (t * self.scale[head] + self.t_mean[head]) @ self.back[head]
 
     def tensors(self) -> dict[str, Tensor]:
@@ -83,7 +83,7 @@ def fit_scaling(
     inputs: Sequence[Float[Tensor, "tokens d_model"]],
     zs: Sequence[Float[Tensor, "tokens _head d_head"]],
 ) -> Scaling:
-    """From a first piece of text: one x and one z (of the chosen heads) a layer."""
+    """Fit the scaling from a first piece of text: one x and one z (of the chosen heads) a layer."""
     x_means, whitens, bases, backs, means, scales, warms = ([] for _ in range(7))
     for (layer, place), x, z in zip(group_by_layer(heads).items(), inputs, zs, strict=True):
         rounding = _ROUNDING * torch.finfo(x.dtype).eps

@@ -1,4 +1,4 @@
-"""What it costs the model to have heads replaced by FFNs, and whether the FFN's error says which heads to replace.
+"""The cost to a model of having heads replaced by FFNs, and whether the FFN's error says which heads to replace.
 
 *nonlinearity-in-attention*, Remark 4.1, offers the error of a head's FFN as "a possible selection standard to determine
 which heads can be substituted". Here heads are replaced one by one, and more and more of them in the order of their
@@ -43,14 +43,14 @@ class SubstitutionCosts(Result):
     measure: str
     """`loss`: change of the next-token loss; `kl`: divergence of the predictions."""
     clean_loss: float | None
-    """Of the full model; None for `kl`."""
+    """The loss of the full model; None for `kl`."""
     n_tokens: int
     alone: Float64[np.ndarray, "head kind"]
-    """By `KINDS`: the FFN, the training mean, or zero in the head's place."""
+    """The cost of each kind of `KINDS`: the FFN, the training mean, or zero in the head's place."""
     error: Float64[np.ndarray, " head"]
-    """Of the head's FFN on held-out documents."""
+    """The error of the head's FFN on held-out documents."""
     sizes: tuple[int, ...]
-    """How many heads are replaced together."""
+    """The numbers of heads that are replaced together."""
     by_error: Float64[np.ndarray, "kind size"]
     """The most FFN-like first."""
     reverse: Float64[np.ndarray, " size"]

@@ -1,4 +1,4 @@
-"""How a distillation is done: everything that its result depends on, besides the model and the text."""
+"""The settings of a distillation: everything that its result depends on, besides the model and the text."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Settings:
     seeds: int = 3
     """FFNs of each head and width: other initial weights, the same text."""
     train_tokens: int = 400_000
-    """How many tokens every FFN is trained on, at most."""
+    """The largest number of tokens that every FFN is trained on."""
     validation_tokens: int = 8_192
-    """From the training documents, not trained on: for the learning curve, and when to stop."""
+    """The tokens from the training documents that are not trained on: for the learning curve, and when to stop."""
     held_out_tokens: int = 65_536
-    """From other documents: for the errors that are reported."""
+    """The tokens from other documents: for the errors that are reported."""
     wide: int | None = 256
     """Width of one more FFN a head, for the floor; None for none."""
     neighbours: int = 16_384
@@ -29,19 +29,19 @@ class Settings:
     batch_size: int = 512
     """Tokens a step."""
     learning_rate: float = 0.12
-    """Of Adam, ÷ √width; rises over 10 steps, then falls to 0 along a cosine."""
+    """The learning rate of Adam, ÷ √width; rises over 10 steps, then falls to 0 along a cosine."""
     tolerance: float = 0.0
     patience: int = 6
     """An FFN stops when this many evaluations have not lowered its best validation error by `tolerance` of it. As the
     learning rate falls to the end, a short patience would stop what has yet to settle."""
     evaluations: int = 20
-    """About how often the validation error is taken."""
+    """The number of times, approximately, that the validation error is taken."""
     seed: int = 0
     """FFNs' initial weights have seeds `seed`, `seed + 1`, ..."""
     text_seed: int = 0
-    """Of the order of the text, which is the same for all of them."""
+    """The seed of the order of the text, which is the same for all of them."""
     buffer_bytes: int = 2**30
-    """For activations, at most."""
+    """The largest buffer for activations."""
 
     def __post_init__(self) -> None:
         if not self.hidden or any(isinstance(width, bool) or width < 0 for width in self.hidden):

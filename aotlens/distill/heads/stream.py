@@ -42,11 +42,11 @@ class Source:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of all training: the model's own, float32 at least."""
+        """The type of all training: the model's own, float32 at least."""
         return self.reader.dtype if self.reader.dtype == torch.float64 else torch.float32
 
     def bytes_per_token(self) -> int:
-        """Of a piece with all of the model's heads, and of what is read to make it.
+        """Return the bytes per token of a piece with all of the model's heads, and of what is read to make it.
 
         Not of the chosen heads: the size of a piece, and so the order of the text, must not depend on them.
         """
@@ -55,7 +55,7 @@ class Source:
         return 2 * numbers * (8 if self.dtype == torch.float64 else 4)
 
     def raw(self, windows: Int64[Tensor, "windows pos"]) -> list[tuple[Tensor, Tensor]]:
-        """For each layer, x `[tokens, d_model]` and z `[tokens, chosen heads, d_head]` of whole windows."""
+        """Return for each layer x `[tokens, d_model]` and z `[tokens, chosen heads, d_head]` of whole windows."""
         rows = max(1, _TOKENS_AT_ONCE // windows.shape[1])
         parts: dict[int, tuple[list[Tensor], list[Tensor]]] = {layer: ([], []) for layer in self.layers}
         for start in range(0, len(windows), rows):
@@ -70,7 +70,7 @@ class Source:
     def piece(
         self, windows: Int64[Tensor, "windows pos"], scaling: Scaling, order: Int64[Tensor, " tokens"] | None = None
     ) -> Piece:
-        """Whole windows, their tokens in `order` (as they stand, for None)."""
+        """Read whole windows, their tokens in `order` (as they stand, for None)."""
         raw = self.raw(windows)
         positions = torch.arange(windows.shape[1], device=self.reader.device).repeat(len(windows))
         if order is not None:

@@ -95,7 +95,7 @@ def _ffns(
 
 
 def replacement_hooks(model: Model, heads: Sequence[Head], replacement: Replacement) -> Hooks:
-    """Hooks that put `replacement(head, x)` in the place of each head's z."""
+    """Return hooks that put `replacement(head, x)` in the place of each head's z."""
     reader = HeadReader.of(model)
     chosen = reader.require_heads(heads)
     hooks: Hooks = []

@@ -1,4 +1,4 @@
-"""Which text a distillation is trained on, chosen by and judged by."""
+"""The texts that a distillation is trained on, chosen by and judged by."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class Training:
         return order_of_tokens(n_tokens, self.settings.text_seed, self.pieces_done)
 
     def _new_tokens(self, n_new: int) -> Tensor:
-        """Which columns are of the first `n_new` windows of the piece."""
+        """Return the mask of the columns that are of the first `n_new` windows of the piece."""
         return (self._order() < n_new * self.windows.shape[1]).to(self.source.reader.device)
 
     def _evaluate(self, began: float) -> None:
@@ -145,7 +145,7 @@ class Training:
 
 
 def _windows_per_piece(source: Source, settings: Settings, length: int) -> int:
-    """As many as half the buffer holds, or a share of the text that gives the wanted number of evaluations."""
+    """Count the windows that half the buffer holds, or those of a share of the text for the number of evaluations."""
     fits = settings.buffer_bytes // 2 // source.bytes_per_token()
     least = -(-settings.batch_size // length) * length
     if fits < least:
@@ -166,7 +166,7 @@ def start_training(
     validation_windows: Int64[Tensor, "validation pos"],
     saved: dict[str, Tensor] | None = None,
 ) -> Training:
-    """Scaling and initial weights from a first piece of text, or from what a run has saved."""
+    """Make scaling and initial weights from a first piece of text, or from what a run has saved."""
     length = windows.shape[1]
     fits = settings.buffer_bytes // 2 // source.bytes_per_token() // length  # half of that: a quarter of the buffer
     per_piece = _windows_per_piece(source, settings, length)
@@ -216,7 +216,7 @@ def _groups(settings: Settings) -> list[tuple[int, range]]:
 
 
 def problems_of(source: Source, seeds: range) -> list[Problem]:
-    """By layer, head and seed."""
+    """List the problems by layer, head and seed."""
     return [
         Problem(place=place, layer=layer, head=source.heads[place], seed=seed)
         for layer, places in enumerate(source.layers.values())
@@ -226,7 +226,7 @@ def problems_of(source: Source, seeds: range) -> list[Problem]:
 
 
 def train(training: Training, after_piece: Callable[[Training], None]) -> None:
-    """To the end, or until every FFN has stopped and the closed forms have seen all the text."""
+    """Train to the end, or until every FFN has stopped and the closed forms have seen all the text."""
     while not training.done:
         training.train_piece()
         after_piece(training)

@@ -27,7 +27,7 @@ class MaskedSequences(Result):
     tokens: Float[Tensor, "token d_model"]
     """S: the distinct token vectors, [MASK] among them."""
     ids: Int[Tensor, "n pos"]
-    """Which of `tokens` each one is."""
+    """The index of each one among `tokens`."""
     shortest: float
     """r_1, the least length of a token."""
     longest: float
@@ -122,7 +122,7 @@ def _mask_id(tokens: Tensor, ids: Tensor, mask: Tensor | None) -> int:
 
 
 def _least_distance(tokens: Tensor) -> float:
-    """In blocks of rows: never all pairs in memory."""
+    """Return the least distance, found in blocks of rows: never all pairs in memory."""
     if len(tokens) < 2:
         return float("inf")
     least = float("inf")

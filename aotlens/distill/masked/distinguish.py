@@ -35,7 +35,7 @@ class DistinguishedMasks(Result):
     ffn: PointFit | None
     """The network f before the layer, 3·|S| units (`method="random"`)."""
     contexts: Float[Tensor, " n"]
-    """What the head has gathered at each sequence's mask: one number, another for every sequence."""
+    """The context that the head has gathered at each sequence's mask: one number, another for every sequence."""
     pattern: Float[Tensor, "query key"] | None
     """The fixed pattern A, rows attending (the paper's is its transpose)."""
 

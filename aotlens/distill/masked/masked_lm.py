@@ -34,14 +34,14 @@ class MaskedLanguageModel(Result):
     """The model, run on all its sequences."""
 
     method: Method
-    """Which of Propositions 5.1 to 5.3 the masks are told apart by."""
+    """The proposition, of 5.1 to 5.3, by which the masks are told apart."""
     stages: tuple[AttentionOnlyTransformer, ...]
     """Run one after the other on one stream, float64. Position 0 is the auxiliary token; others begin as (x, 1, 0)."""
     data: MaskedSequences
     targets: Float[Tensor, " n"]
     """y, the ids of the masked tokens."""
     predictions: Float[Tensor, " n"]
-    """What the model writes at the masks."""
+    """The model's outputs at the masks."""
     tolerance: float
     fit: PointFit
     """The last layer, before it was compiled: from what was made of [MASK] to its token's id, 3n units."""
@@ -72,7 +72,7 @@ class MaskedLanguageModel(Result):
 
     @property
     def recovered(self) -> Bool[Tensor, " n"]:
-        """Which masked tokens the rounded prediction names."""
+        """Whether the rounded prediction names each masked token."""
         return self.errors < 0.5
 
     @property

@@ -74,7 +74,7 @@ def lambada(scorer: Scorer, passages: Sequence[Passage], seeds: Sequence[int], n
 
 
 def cbt(scorer: Scorer, name: str, questions: Sequence[Cloze]) -> list[Outcome]:
-    """How often the right one of ten candidates makes the whole passage likeliest.
+    """Measure how often the right one of ten candidates makes the whole passage likeliest.
 
     Passages longer than n_ctx lose their beginnings, each of a question equally many tokens.
     """

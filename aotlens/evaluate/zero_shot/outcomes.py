@@ -1,4 +1,4 @@
-"""What a protocol measures of one model on one data set, before it is summed up: losses or hits, unit by unit."""
+"""The outcomes of a protocol for one model on one data set, before they are summed up: losses or hits, unit by unit."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Losses:
     data: str
     measure: str
     over: str
-    """What the units are: passages, articles."""
+    """The kind of the units: passages, articles."""
     nats: Float[np.ndarray, " units"]
     """Summed over each unit."""
     counts: dict[str, Float[np.ndarray, " units"]]
-    """How much each unit holds of what the loss is stated per: `word`, `token`, `byte`."""
+    """The size of each unit in what the loss is stated per: `word`, `token`, `byte`."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,4 +1,4 @@
-"""What a protocol asks of a language model, and the models that can answer: ours, and counts of tokens or pairs."""
+"""The interface of language models to a protocol, and the models that have it: ours, and counts of tokens or pairs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Scorer(Protocol):
         ...
 
     def losses(self, rows: Sequence[Ids], firsts: Sequence[int]) -> TokenLosses:
-        """For each row the losses of its tokens from `firsts[i]` on, in nats, and whether each is the likeliest."""
+        """Return each row's losses of its tokens from `firsts[i]` on, in nats, and whether each is the likeliest."""
         ...
 
     def continue_greedily(self, rows: Sequence[Ids], n: int) -> list[Ids]:

@@ -37,9 +37,9 @@ class Measure(NamedTuple):
     """End of the 95% interval: Wilson's of a share, over the units of a loss; NaN where there is none."""
     high: float
     standard_error: float
-    """Over seeds, of a loss on random windows; NaN elsewhere."""
+    """The standard error over seeds, of a loss on random windows; NaN elsewhere."""
     over: str
-    """How many of what the interval or the error varies over: `5153 passages`."""
+    """The number of units that the interval or the error varies over: `5153 passages`."""
 
 
 class PairedDifference(NamedTuple):
@@ -70,7 +70,7 @@ class ZeroShot(Result):
     measures: tuple[Measure, ...]
     differences: tuple[PairedDifference, ...]
     notes: tuple[str, ...]
-    """What was read, what it was normalised to, and how words are counted; a sentence each."""
+    """The data that was read, its normalisation, and how words are counted; a sentence each."""
 
     @property
     def headline(self) -> str:
@@ -161,7 +161,7 @@ def _measurement(
     seeds: Sequence[int],
     n_windows: int,
 ) -> tuple[Callable[[Scorer], list[Outcome]], str]:
-    """What to call for each model, with the data read once; and what to say of the data."""
+    """Return the function to call for each model, with the data read once; and the note on the data."""
     if kind == "lambada":
         passages = open_lambada(source, quotes=quotes)[:limit]
         note = f"LAMBADA: {len(passages):,} passages."

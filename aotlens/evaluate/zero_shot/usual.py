@@ -124,7 +124,7 @@ def lambada(scorer: Scorer, passages: Sequence[Passage]) -> list[Outcome]:
 
 
 def cbt(scorer: Scorer, name: str, questions: Sequence[Cloze]) -> list[Outcome]:
-    """How often the right one of ten candidates makes itself and the rest of the question likeliest, in all."""
+    """Measure how often the right one of ten candidates makes itself and the rest of the question likeliest, in all."""
     start = start_of(scorer)
     rows: list[Ids] = []
     firsts: list[int] = []
@@ -142,7 +142,7 @@ def cbt(scorer: Scorer, name: str, questions: Sequence[Cloze]) -> list[Outcome]:
 
 
 def choose(name: str, questions: Sequence[Cloze], nats: Sequence[float]) -> Hits:
-    """Which questions are answered rightly, where `nats` are the losses of all options of each in turn."""
+    """Find the questions that are answered rightly, where `nats` are the losses of all options of each in turn."""
     n_options = len(questions[0].options)
     chosen = np.asarray(nats).reshape(len(questions), n_options).argmin(1)
     hits = chosen == np.array([question.answer for question in questions])

@@ -23,7 +23,7 @@ from aotlens.interop.external.pickles.wire import decode
 from aotlens.untrusted import ShortReads, open_regular
 
 _CODE = "import sys; sys.path.insert(0, sys.argv[1]); from pickles import child; child.main()"
-#: By the clock: a drive may be slow.
+#: The seconds by the clock: a drive may be slow.
 _PATIENCE = 60.0
 _ADVICE = (
     ", which reading weights does not need; nothing of it was run. If you trust it, load it where it comes from and "
@@ -32,7 +32,7 @@ _ADVICE = (
 
 
 def read_pickled(path: Path) -> Any:
-    """What `torch.save` wrote to `path`: plain values, tensors, and stand-ins for everything else.
+    """Read what `torch.save` wrote to `path`: plain values, tensors, and stand-ins for everything else.
 
     Raises `ValueError`, with the reason, for a file that is none of it or is damaged, whose program calls what it may
     not, never ends or takes much memory, or whose tensors do not lie within the file.
@@ -58,7 +58,7 @@ def read_pickled(path: Path) -> Any:
 
 
 def read_plain(path: Path) -> Any:
-    """What `pickle.dump` wrote to `path`, as `read_pickled`. Raises `ValueError` as that."""
+    """Read what `pickle.dump` wrote to `path`, as `read_pickled`. Raises `ValueError` as that."""
     with open_regular(path) as (file, _):
         return decode(_ask(path, file, "pickle"), lambda *_: None)
 

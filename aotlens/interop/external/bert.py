@@ -24,7 +24,7 @@ def is_bert(config: dict[str, Any]) -> bool:
 
 #: The beginning of a kind's classes in `transformers`.
 _KINDS = {"bert": "Bert", "roberta": "Roberta"}
-#: What a kind is called.
+#: The name of each kind.
 NAMES = {"bert": "BERT", "roberta": "RoBERTa"}
 _TOKENIZER = ("tokenizer.json", "vocab.txt", "vocab.json")
 

@@ -16,7 +16,7 @@ from torch import Tensor
 Check: TypeAlias = tuple[Any, Any]
 #: Largest difference that counts as rounding, as a share of the largest logit in size.
 TOLERANCE = 1e-4
-#: What a model is called that nothing was compared with, and what to do.
+#: The name for a model that nothing was compared with, and what to do.
 UNCHECKED = "UNCHECKED: {}. Give a few of the source's logits, check=(tokens, logits) or --check FILE.npz."
 
 
@@ -31,7 +31,7 @@ class Comparison:
     sentence: str
     """Says both, or begins with UNCHECKED and says why."""
     place: tuple[int, ...] = ()
-    """Where the difference is: sequence, position, output."""
+    """The place of the difference: sequence, position, output."""
 
     def require_agreement(self, where: object) -> None:
         """Raise `ValueError` for a difference of more than 1e-4 of the largest logit: how large, where, and why."""
@@ -46,7 +46,7 @@ class Comparison:
 
 
 def unchecked(reason: str) -> Comparison:
-    """That nothing was compared, and why."""
+    """Return the comparison that says that nothing was compared, and why."""
     return Comparison(None, 0.0, UNCHECKED.format(reason.rstrip(".")))
 
 

@@ -63,10 +63,10 @@ _NEOX = {
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """How one family names its tensors and settings."""
+    """The names of one family's tensors and settings."""
 
     layers: str
-    """What stands before a layer's number."""
+    """The prefix before a layer's number."""
     names: Names
     """A layer's tensors."""
     ends: Names
@@ -84,7 +84,7 @@ class Family:
     alike: Names = field(default_factory=dict)
     """Tensors of a layer that are used twice, where the file has no second: its name, by the first's."""
     embedding: Callable[[Mapping[str, Tensor], Tensor, Settings], Tensor] | None = None
-    """What is done to the embedding before the first layer reads it."""
+    """The transformation of the embedding before the first layer reads it."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Settings that config.json may leave out, where they are not those of most families."""
 
@@ -135,7 +135,7 @@ def _gemma3(s: Settings) -> dict[str, Any]:
 
 
 def _gemma_normed(s: Settings, every: float | int) -> dict[str, Any]:
-    """Norms on both sides, and a window in all but every so many layers."""
+    """Return the fields of norms on both sides, and of a window in all but every so many layers."""
     s.refuse(use_bidirectional_attention=False)
     layers = [(layer + 1) % every != 0 for layer in range(s.n_layers)]
     scale = s.positive("query_pre_attn_scalar", default=256) ** -0.5
@@ -164,7 +164,7 @@ def _olmo3(s: Settings) -> dict[str, Any]:
 
 
 def _local(fields: dict[str, Any]) -> dict[str, Any]:
-    """Without what is of layers with a window where there is none, or where they rotate as the others do."""
+    """Drop what is of layers with a window where there is none, or where they rotate as the others do."""
     same = fields.get("rotary_local") in (None, fields["rotary"])
     if same or not fields.get("windows"):
         fields["rotary_local"] = None
@@ -273,7 +273,7 @@ def _scaled(tensors: Mapping[str, Tensor], embedding: Tensor, s: Settings) -> Te
     return embedding.float() * math.sqrt(s.d_model)
 
 
-#: By `model_type`. A family that is one of these but for its settings is a line here.
+#: The families by `model_type`. A family that is one of these but for its settings is a line here.
 FAMILIES: dict[str, Family] = {
     "llama": _OF_LLAMA,
     "mistral": _like_llama(fields=_mistral, defaults={"sliding_window": 4096}),

@@ -1,4 +1,4 @@
-"""What `config.json` of a decoder says, in our words."""
+"""The settings in a decoder's `config.json`, in our words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from aotlens.interop.external.plan import ACTIVATIONS
 
 _SLIDING = "sliding_attention"
-#: What settings that are no sizes have to be, where they are there at all.
+#: The types of the settings that are no sizes, where they are there at all.
 _KINDS: dict[str, type] = {
     "rope_parameters": dict, "rope_scaling": dict, "full_attention": dict, _SLIDING: dict, "layer_types": list,
     "attention_types": list, "max_window_layers": int,
@@ -61,7 +61,7 @@ class Settings:
         return found
 
     def refuse(self, **wanted: Any) -> None:
-        """Settings that have to be what is given here, where they are there at all."""
+        """Note as problems the settings that have to be what is given here, where they are there and are not."""
         for name, value in wanted.items():
             if (found := self.values.get(name)) not in (None, value):
                 self.problems.append(f"{name}={found!r}")

@@ -28,7 +28,7 @@ def matches(material: Material) -> bool:
 
 
 def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan:
-    """What the settings and the tensors' shapes say. Raises `ValueError` for settings that no model of ours has."""
+    """Plan the model from settings and tensors' shapes. Raises `ValueError` for settings that no model of ours has."""
     kind, path = str(config.get("model_type")), material.path
     images: dict[str, None] = {}
     if kind in _WITH_IMAGES:
@@ -123,7 +123,7 @@ def _keep_text(material: Material) -> dict[str, None]:
 
 
 def _grouped(ours: str, grouped: bool) -> str:
-    """Keys and values of groups are stored under names of their own."""
+    """Return the name under which keys and values of groups are stored, one of their own."""
     for part in ("W_K", "W_V", "b_K", "b_V"):
         if grouped and f".attn.{part}" in ours:
             return ours.replace(f".attn.{part}", f".attn._{part}")

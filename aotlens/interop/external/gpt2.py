@@ -46,7 +46,7 @@ def matches(material: Material) -> bool:
 
 
 def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan:
-    """What the names and shapes, and `config` in the words of Hugging Face or nanoGPT, say.
+    """Plan the model from the names and shapes, and `config` in the words of Hugging Face or nanoGPT.
 
     `is_described`: a configuration came with the weights, so that what it does not mention has its library's default.
     Raises `ValueError` for what neither tells, and for what is outside our family.

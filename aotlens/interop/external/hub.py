@@ -84,7 +84,7 @@ def _snapshot(repo: str, patterns: list[str]) -> Path:
 
 
 def _asked(repo: str, ask: Callable[[], Answer]) -> Answer:
-    """What the hub answers. Raises `ValueError` with what to do where it does not."""
+    """Return the hub's answer. Raises `ValueError` with what to do where it gives none."""
     from huggingface_hub import errors
 
     advice = "Check the name and the network, or download it yourself and give the folder."

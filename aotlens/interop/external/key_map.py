@@ -90,7 +90,7 @@ def _pattern(theirs: str) -> re.Pattern[str]:
 
 
 def _target(name: str, rules: list[tuple[re.Pattern[str], str, str | None]]) -> str | None:
-    """Our name, with its marks, of their tensor; None leaves it out."""
+    """Return our name, with its marks, of their tensor; None leaves it out."""
     for pattern, theirs, ours in rules:
         match = pattern.fullmatch(name)
         if match is None:
@@ -149,7 +149,7 @@ def _shaped(tensor: Tensor, shape: torch.Size, plain: bool, where: str, name: st
 
 
 def _advice(tensor: Tensor, shape: torch.Size, name: str) -> str:
-    """What to try for positions of which theirs has some more: a first position in a later row."""
+    """Return the advice for positions of which theirs has some more: a first position in a later row."""
     more = len(tensor) - shape[0] if tensor.ndim == len(shape) == 2 and tensor.shape[1] == shape[1] else 0
     if name != "pos_embed.W_pos" or more <= 0:
         return ""

@@ -1,4 +1,4 @@
-"""What a file or a folder holds, before anybody knows which format it is: named tensors, and what stands beside
+"""The contents of a file or a folder, before anybody knows which format it is: named tensors, and what stands beside
 them."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WEIGHT_FILES = (
     "*.pt",
 )
 _MAX_SHARING = 8  # times that a number of the file may be used: one matrix for queries, keys and values is three
-#: Where training scripts put the state dict, and where they put the configuration.
+#: The keys under which training scripts put the state dict, and those under which they put the configuration.
 _STATES = ("model", "state_dict", "model_state_dict", "module", "net", "weights")
 _CONFIGS = ("model_args", "cfg", "config", "hparams", "args")
 
@@ -45,11 +45,11 @@ class Material:
 
     @property
     def folder(self) -> Path:
-        """Where a tokenizer may lie."""
+        """The folder where a tokenizer may lie."""
         return self.path.parent
 
     def before(self, *names: str) -> str | None:
-        """What stands before each of `names` in the tensors' names (`model.`, or nothing); None where one is not
+        """Return the prefix of each of `names` in the tensors' names (`model.`, or nothing); None where one is not
         there."""
         for name in self.tensors:
             prefix = name.removesuffix(names[0])
@@ -204,7 +204,7 @@ def _kind(value: Any) -> str:
 
 
 def _configs(candidates: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Those that are dictionaries or objects, as dictionaries of plain values."""
+    """Return the candidates that are dictionaries or objects, as dictionaries of plain values."""
     attributes_of = {
         name: dict(value) if isinstance(value, Mapping) else attributes(value) for name, value in candidates.items()
     }

@@ -34,7 +34,7 @@ else:  # who makes or reads a bridge imports it: that takes as long as PyTorch
 
 
 class _Format(NamedTuple):
-    """How a format is recognised by its tensors' names, what it says of the model, and where its settings stand."""
+    """A format: how it is recognised by its tensors' names, what it says of the model, and where its settings stand."""
 
     names: str
     matches: Callable[[Material], bool]
@@ -152,7 +152,7 @@ def _as_saved(model: Any, **options: Any) -> Opened:
 
 
 def _checked(opened: Opened, check: Check | None) -> Opened:
-    """With the comparison to the logits that were given. Raises `ValueError` where they disagree."""
+    """Add the comparison to the logits that were given. Raises `ValueError` where they disagree."""
     if check is None:
         return opened
     comparison = compared_with(opened.model, check)
@@ -163,7 +163,7 @@ def _checked(opened: Opened, check: Check | None) -> Opened:
 def _plan(
     material: Material, config: ModelConfig | Mapping[str, Any] | None, key_map: KeyMap | None, is_checked: bool
 ) -> tuple[Plan, dict[str, Any]]:
-    """What the model is, and the settings that it was read from."""
+    """Return the plan of the model, and the settings that it was read from."""
     ours = _in_our_words(config, material)
     if ours is not None:
         require_family(material, ours, is_checked)

@@ -29,8 +29,8 @@ _NAMES_AFTER = {
 
 
 def signs(material: Material, cfg: ModelConfig | None = None) -> list[str]:
-    """What the settings and the tensors' names say that `cfg` does not (None: a model without any of it); norms after
-    the layers apart."""
+    """List what the settings and the tensors' names say that `cfg` does not (None: a model without any of it); norms
+    after the layers apart."""
     settings = {name: value for config in material.configs.values() for name, value in _flat(config) if value}
     reasons = []
     rotary = [name for name in settings if name.startswith(("rope_", "rotary"))]
@@ -58,7 +58,7 @@ def signs(material: Material, cfg: ModelConfig | None = None) -> list[str]:
 
 
 def norms_after(material: Material) -> tuple[str, bool] | None:
-    """What says that norms follow the layers, and whether it is a setting; None where nothing does.
+    """Find the sign that norms follow the layers, and whether it is a setting; None where there is none.
 
     Names tell nothing where a setting says that norms precede the layers.
     """
@@ -80,7 +80,7 @@ def _is_of_torch(material: Material) -> bool:
 
 
 def _flat(config: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """Settings by name, those within others included."""
+    """Yield settings by name, those within others included."""
     for name, value in config.items():
         yield name, value
         if isinstance(value, dict) and depth < 3:

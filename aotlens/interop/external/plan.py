@@ -1,4 +1,4 @@
-"""How a source becomes a model of ours: its configuration, and what its tensors' names mean."""
+"""The plan by which a source becomes a model of ours: its configuration, and what its tensors' names mean."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ACTIVATIONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a format says of a source."""
+    """The plan that a format makes of a source."""
 
     format: str
     """Its name, for people."""
@@ -35,11 +35,11 @@ class Plan:
     may_lack: tuple[str, ...] = ("b",)
     """Tensors that may be absent, by how the last part of our name begins: biases, folded gains."""
     note: str = ""
-    """Why a tensor may be missing, for the error."""
+    """The reason why a tensor may be missing, for the error."""
     doubt: str = ""
-    """Why the same tensors may be another model: warned of where no logits of the source are given."""
+    """The reason why the same tensors may be another model: warned of where no logits of the source are given."""
     image_processor: ImageProcessor | None = None
-    """How pixels are read, of a model of images."""
+    """The processor by which pixels are read, of a model of images."""
 
 
 class Unsaid(ValueError):
@@ -68,7 +68,7 @@ def require_sizes(where: object, settings: Mapping[str, Any], names: Iterable[st
 
 
 def n_layers(material: Material, before: str) -> int:
-    """How many numbers, from 0 on, stand behind `before` in the tensors' names."""
+    """Count the numbers, from 0 on, that stand behind `before` in the tensors' names."""
     numbers = {name.removeprefix(before).split(".", 1)[0] for name in material.tensors if name.startswith(before)}
     return 1 + max((int(number) for number in numbers if number.isdecimal()), default=-1)
 

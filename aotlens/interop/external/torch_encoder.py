@@ -60,8 +60,8 @@ def matches(material: Material) -> bool:
 
 
 def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan:
-    """What the names and shapes, and `config` in the words of `nn.TransformerEncoderLayer`, say. Raises `ValueError`
-    for what neither tells, and for an activation that ours has not."""
+    """Plan the model from the names and shapes, and `config` in the words of `nn.TransformerEncoderLayer`. Raises
+    `ValueError` for what neither tells, and for an activation that ours has not."""
     path, prefix = material.path, str(material.before(*_NAMES))
     require_sizes(path, config, ("nhead", "max_len"))
     meanings = {"nhead": "heads of each layer", "norm_first": "True or False", "activation": "'relu' or 'gelu'"}

@@ -16,7 +16,7 @@ from aotlens.interop.external.material import Material, read_json
 from aotlens.interop.external.plan import ACTIVATIONS, Plan, asked, build_config, n_layers, refuse, require_sizes
 
 FORMAT = "Hugging Face's ViT"
-#: What `ViTImageProcessor` subtracts, and divides by, where nothing else is said: pixels from −1 to 1.
+#: The number that `ViTImageProcessor` subtracts, and divides by, where nothing else is said: pixels from −1 to 1.
 _MIDDLE = 0.5
 _NAMES = ("embeddings.patch_embeddings.projection.weight", "encoder.layer.0.attention.attention.query.weight")
 _WHOLE = {
@@ -46,7 +46,7 @@ def matches(material: Material) -> bool:
 
 
 def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan:
-    """What the names and shapes, `config` in the words of Hugging Face and `preprocessor_config.json` say.
+    """Plan the model from the names and shapes, `config` in the words of Hugging Face and `preprocessor_config.json`.
 
     `is_described`: a configuration came with the weights, so that what it does not mention has its library's default.
     Raises `ValueError` for what neither tells, and for what is outside our family.
@@ -124,7 +124,7 @@ def _key_map(prefix: str) -> dict[str, str | None]:
 
 
 def _names(id2label: Any, n_classes: int) -> tuple[str, ...]:
-    """What the classes are called; their numbers where the configuration names others."""
+    """Return the names of the classes; their numbers where the configuration names others."""
     numbers = tuple(map(str, range(n_classes)))
     if not isinstance(id2label, dict) or set(id2label) != set(numbers):
         return numbers

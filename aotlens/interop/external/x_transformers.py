@@ -35,8 +35,8 @@ def matches(material: Material) -> bool:
 
 
 def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan:
-    """What the names and shapes, and `config` in the words of x-transformers, say. Raises `ValueError` for what neither
-    tells, and for what is outside our family."""
+    """Plan the model from the names and shapes, and `config` in the words of x-transformers. Raises `ValueError` for
+    what neither tells, and for what is outside our family."""
     path, prefix = material.path, str(material.before(*_NAMES))
     tensors = {name.removeprefix(prefix): tensor for name, tensor in material.tensors.items()}
     require_sizes(path, config, ("heads", "max_seq_len"))
@@ -98,7 +98,7 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
 
 
 def _rotary(turns: Tensor) -> dict[str, Any]:
-    """Settings of rotary positions by their frequencies θ_f = base^(−2f ÷ dim)."""
+    """Return the settings of rotary positions by their frequencies θ_f = base^(−2f ÷ dim)."""
     dim = 2 * len(turns) if turns.ndim == 1 else 0
     if dim < 4:
         raise ValueError(f"rotary_pos_emb.inv_freq: expected 2 frequencies or more, found {list(turns.shape)}.")

@@ -1,4 +1,4 @@
-"""Why a head attends where it does: one attention score as a sum over pairs of paths, exactly.
+"""The explanation of a head's attention: one attention score as a sum over pairs of paths, exactly.
 
 layer.py       what stands before a layer: the layers below it, and what its queries and keys read
 contrast.py    what a score is compared with

@@ -1,4 +1,4 @@
-"""What one score's two sides are made of one step back: source terms, and every earlier cell.
+"""The terms of one score's two sides, one step back: source terms, and every earlier cell.
 
 With P′ an earlier head's pattern and v′ its values, the stream at position i is its sources (what the MLPs of earlier
 layers wrote there among them), Σ b_O and Σ_h′ Σ_m P′_im v′_m W_O. The query reads it at i; the key side reads it at
@@ -28,7 +28,7 @@ class Partition:
     """Σ b_O of the layers below, the norm's bias and the head's own, at all positions together: on the key side of a
     contrast the head's own cancels between keys."""
     cells: Float[Tensor, "layer head query key"]
-    """Of every earlier cell, what it brings; its query is the position that the side reads."""
+    """The contribution of every earlier cell; its query is the position that the side reads."""
 
     @property
     def total(self) -> float:

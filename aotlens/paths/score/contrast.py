@@ -1,4 +1,4 @@
-"""What a score is compared with: a softmax ignores what all keys of a query share, so a score alone explains nothing.
+"""The contrast of a score: a softmax ignores what all keys of a query share, so a score alone explains nothing.
 
 Against the mean, a term is its value at the key minus its mean over the visible keys, weighted by w. With w =
 softmax(scores) = P the terms sum to log P_ij + H(P_i), and each is ∂ log P_ij ÷ ∂(its scale) at scale 1. Against a key

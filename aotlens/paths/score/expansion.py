@@ -1,4 +1,4 @@
-"""Why a head attends where it does: one attention score as a sum over pairs of paths (`PathExpansion.score`).
+"""The explanation of a head's attention: one attention score as a sum over pairs of paths (`PathExpansion.score`).
 
 Elhage et al. (2021) write the scores of a two-layer model as a sum over what queries and keys read, W_E's and earlier
 heads' parts on each side. Frozen patterns and scales make it exact at any depth: each side is a sum of paths
@@ -71,7 +71,7 @@ class ScoreExpansion(Result):
 
     @property
     def against(self) -> int | str | None:
-        """What the score is compared with: "mean", a key's position, or None."""
+        """The reference that the score is compared with: "mean", a key's position, or None."""
         return self.contrast.against
 
     @property
@@ -113,14 +113,14 @@ class ScoreExpansion(Result):
 
     @property
     def n_paths(self) -> int:
-        """How many paths each side has; positions of kind "qk" have one, or one a position where sources are split."""
+        """The number of a side's paths; positions of kind "qk" have one, or one a position where sources are split."""
         below = self.layer.below
         only_here = "position" not in below.source_names and "position" in self.source_names
         return below.n_paths + only_here * (below.n_pos if below.split_sources else 1)
 
     @property
     def n_pairs(self) -> int:
-        """How many pairs of paths the score is a sum of."""
+        """The number of pairs of paths that the score is a sum of."""
         return self.n_paths**2
 
     def paths(self) -> Iterator[Path]:
@@ -133,13 +133,13 @@ class ScoreExpansion(Result):
 
     @torch.no_grad()
     def term(self, query_path: Path, key_path: Path) -> float:
-        """What one pair of paths adds. Raises `ValueError` for a path that the layers below do not have."""
+        """Return the term of one pair of paths. Raises `ValueError` for a path that the layers below do not have."""
         query, key = self.sides
         return float(query.path(query_path) @ key.path(key_path))
 
     @property
     def words(self) -> ScoreWords:
-        """How its cell, its contrast and its pairs are called."""
+        """The names of its cell, its contrast and its pairs."""
         return ScoreWords(
             head=self.head, contrast=self.contrast, key_side=self.sides[1], str_tokens=self.layer.below.str_tokens
         )
@@ -221,7 +221,7 @@ class ScoreExpansion(Result):
 
     @torch.no_grad()
     def residual(self) -> Residual:
-        """How far the sum over all pairs is from the model's own contrast; see `Residual`."""
+        """Return the difference between the sum over all pairs and the model's own contrast; see `Residual`."""
         largest = float(self.contrast.scores.abs().max())
         return residual_of_score(
             self.by_pair_of_orders().values, self.value, largest, self.layer.below.frozen.precision

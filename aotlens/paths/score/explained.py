@@ -1,4 +1,4 @@
-"""How few pairs of last heads make up where a head attends: the variance of its scores over keys, explained by groups.
+"""The variance of a head's scores over keys, as explained by groups: few pairs of last heads make up where it attends.
 
 A score is a sum over pairs of paths, and so over groups: the last head of the path to the query × the last head of the
 path to the key, with paths without heads by their source (`ScoreExpansion.by_head_pair`). With P_i the softmax of the
@@ -43,13 +43,13 @@ class ExplainedVariance(Result):
     groups: tuple[tuple[str, str], ...]
     """The best groups in the order in which they were taken: the query side's name and the key side's."""
     r2: Float64[np.ndarray, " group"]
-    """What the groups up to here explain together; at most 1, and negative where they explain less than none."""
+    """The share that the groups up to here explain; at most 1, and negative where they explain less than none."""
     variance: float
     """Σ P c² ÷ the number of queries, nats²."""
     cancellation: float
     """Σ_g Σ_ij P |c^g| ÷ Σ_ij P |c|: 1 where all groups agree, large where they cancel; infinite for no variance."""
     n_groups: int
-    """How many groups there are."""
+    """The number of groups."""
 
     @property
     def headline(self) -> str:
@@ -72,7 +72,7 @@ class ExplainedVariance(Result):
 
 @torch.no_grad()
 def explained_variance(expansion: PathExpansion, head: HeadLike, k: int = 20) -> ExplainedVariance:
-    """How much of the variance over keys of a head's scores its best `k` groups explain; definitions as above.
+    """Compute how much of the variance over keys of a head's scores its best `k` groups explain; definitions as above.
 
     For a φ that does not normalise, all visible keys weigh the same. With G groups of a side, O(G² · pos² · d_head)
     time, G² · pos² numbers of memory, and k products with these.

@@ -1,4 +1,4 @@
-"""What stands before a layer whose scores are asked for: the layers below it, and what its heads read of them.
+"""The context of a layer whose scores are asked for: the layers below it, and what its heads read of them.
 
 With patterns and scales of the earlier layers frozen, the stream x before layer l is a sum over paths, and a head's
 
@@ -45,11 +45,11 @@ class ScoredLayer:
     q_bias: Float[Tensor, "head d_head"]
     k_bias: Float[Tensor, "head d_head"]
     q_positions: Float[Tensor, "head pos d_head"] | None
-    """What positions of kind "qk" add to each query; None for a model that has none."""
+    """The terms that positions of kind "qk" add to each query; None for a model that has none."""
     k_positions: Float[Tensor, "head pos d_head"] | None
     placing: tuple[Placing, Placing] | None = None
-    """What a head's queries and keys are at a position, of what its maps give: rows `[row, d_head]` by head and
-    position; None where positions change nothing and they have no norm."""
+    """The maps to a head's queries and keys at a position, from what its own maps give: rows `[row, d_head]` by head
+    and position; None where positions change nothing and they have no norm."""
 
     @property
     def inverse_scale(self) -> Float[Tensor, " pos"]:
@@ -120,7 +120,7 @@ def _scored(expansion: Expanded, layer: int) -> ScoredLayer:
 def _placing(
     model: AttentionOnlyTransformer, layer: int, queries: Tensor, keys: Tensor
 ) -> tuple[Placing, Placing] | None:
-    """Of queries and keys `[pos, head, d_head]` of the prompt, whose norms are frozen."""
+    """Return the maps of queries and keys `[pos, head, d_head]` of the prompt, whose norms are frozen."""
     cfg, attn = model.cfg, model.blocks[layer].attn
     if not cfg.position_kind.rotates and cfg.qk_norm is None:
         return None

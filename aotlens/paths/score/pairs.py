@@ -24,23 +24,23 @@ class TopPairs(Result):
     """The largest pairs found, largest first, and what is proven of them. Terms in nats."""
 
     pairs: tuple[PathPair, ...]
-    """Of each, the path to the query and the path to the keys."""
+    """The path to the query and the path to the keys, of each pair."""
     values: tuple[float, ...]
     sentences: tuple[str, ...] = ()
-    """Of each, what came to the key and what the query is."""
+    """The sentence of each pair: what came to the key and what the query is."""
     formulas: tuple[str, ...] = ()
-    """Of each, `ScoreExpansion.describe`."""
+    """The formula of each pair, `ScoreExpansion.describe`."""
     score: float | None = None
     """The model's own score of the cell."""
     log_probability: float | None = None
     """`ScoreExpansion.log_probability`."""
     by: str
     total: float
-    """What all pairs add together: the model's own contrast. Exact."""
+    """The sum of all pairs: the model's own contrast. Exact."""
     remainder: float
     """total − Σ values: what all other pairs add, with its sign."""
     n_proven: int
-    """So many of the first ranks are proven: no pair anywhere is larger."""
+    """The number of first ranks that are proven: no pair anywhere is larger."""
     bound: float
     """No pair that is not here is larger than this: in size, for "pos" and "neg" in its own direction."""
     n_expanded: int
@@ -48,7 +48,7 @@ class TopPairs(Result):
     n_evaluated: int
     """Pairs whose two paths were both evaluated."""
     n_pairs: int
-    """How many pairs there are."""
+    """The number of pairs."""
 
     @property
     def headline(self) -> str:
@@ -90,11 +90,11 @@ class PairSums(Result):
     values: Float[Tensor, "query_group key_group"]
     """Nats; the scale of scores is in them."""
     by: Literal["orders", "sources", "heads"]
-    """What the groups are: numbers of heads, sources, or last heads and sources."""
+    """The kind of the groups: numbers of heads, sources, or last heads and sources."""
     total: float
-    """What all pairs add together: the model's own contrast."""
+    """The sum of all pairs: the model's own contrast."""
     unit: str = "nats"
-    """What a sum is measured in, in words: nats above the average key."""
+    """The unit of a sum, in words: nats above the average key."""
 
     @property
     def headline(self) -> str:

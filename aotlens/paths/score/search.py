@@ -176,7 +176,7 @@ class _Search:
             pass
 
     def frontier(self) -> float:
-        """What no pair that was not looked at exceeds."""
+        """Return the bound that no pair that was not looked at exceeds."""
         if not all(tree.opened for tree in self.trees):
             return float("inf")
         waiting = (tree.best() for tree in self.trees)

@@ -34,7 +34,7 @@ class ScoreSide:
     own: Float[Tensor, " d_head"]
     """The side's own bias at one position."""
     positions: Float[Tensor, "pos d_head"] | None
-    """What positions of kind "qk" add at each position."""
+    """The terms that positions of kind "qk" add at each position."""
 
     @property
     def rows(self) -> Float[Tensor, " pos"]:
@@ -47,11 +47,11 @@ class ScoreSide:
         return self.weights.sum() * self.own
 
     def read(self, streams: Float[Tensor, "*more pos d_model"]) -> Float[Tensor, "*more d_head"]:
-        """What the side reads of parts of the stream."""
+        """Return what the side reads of parts of the stream."""
         return (self.rows @ streams) @ self.W
 
     def by_order(self) -> Float[Tensor, "order d_head"]:
-        """What the paths of each length bring."""
+        """Return the contribution of the paths of each length."""
         parts = self.read(self.layer.below._orders)
         parts[0] += self.own_bias
         if self.positions is not None:
@@ -59,12 +59,12 @@ class ScoreSide:
         return parts
 
     def by_source(self) -> Float[Tensor, "source d_head"]:
-        """What all paths of each source bring; rows as `source_names`."""
+        """Return the contribution of all paths of each source; rows as `source_names`."""
         parts = {name: self.read(x) for name, x in source_streams(self.layer.below.frozen).items()}
         return self._with_own(parts)
 
     def by_head(self) -> Float[Tensor, "group d_head"]:
-        """What the paths without heads bring, by source, and then what each head itself does, in order."""
+        """Return the contribution of the paths without heads, by source, and then of each head itself, in order."""
         frozen = self.layer.below.frozen
         parts: dict[SourceName, Tensor] = {name: self.read(x) for name, x in frozen.entering.items()}
         if frozen.has_bias:
@@ -81,7 +81,7 @@ class ScoreSide:
         return torch.stack([parts[name] for name in source_names(self.layer)])
 
     def path(self, path: Path) -> Float[Tensor, " d_head"]:
-        """What one path brings. Raises `ValueError` for a path that the layers below do not have."""
+        """Return the contribution of one path. Raises `ValueError` for a path that the layers below do not have."""
         at = path.source_position
         if self.positions is not None and path.source == "position":
             if path.heads:
@@ -97,7 +97,7 @@ class ScoreSide:
         return part
 
     def arrivals(self, path: Path) -> Float[Tensor, " pos"]:
-        """How much of a path comes in at each position: the length of what is read of the stream there, weights in it.
+        """Return the size of a path at each position: the length of what is read of the stream there, weights in it.
 
         Raises `ValueError` for a path that the layers below do not have.
         """

@@ -1,4 +1,4 @@
-"""Why a head attends where it does, followed back: from one cell to the cells that made its query and its keys.
+"""The trace of a head's attention: from one cell back to the cells that made its query and its keys.
 
 A node is one cell (head, query, key), visited once; layers fall, so it ends. Its contrast is split in two ways, by what
 made the query and by what made the keys (`aotlens.paths.score.cells`): two separate partitions, each with all terms.
@@ -43,11 +43,11 @@ class Trace(Traced):
     """The cells behind one cell, and what each is made of; the first node is the cell asked for."""
 
     def layout(self) -> Layout:
-        """Boxes and links of the layered graph."""
+        """Return the boxes and links of the layered graph."""
         return layout_of(self)
 
     def to_json(self) -> str:
-        """Everything, as JSON; see `aotlens.paths.score.trace_files`."""
+        """Return everything, as JSON; see `aotlens.paths.score.trace_files`."""
         return trace_json(self)
 
     def to_svg(self) -> str:

@@ -66,7 +66,7 @@ def _cell(each: TraceNode | TraceEdge) -> dict[str, Any]:
 
 
 def trace_svg(trace: Traced) -> str:
-    """Columns of layers from left to right; an edge's width is its share of its side, dashed where it is negative."""
+    """Draw layers as columns from left to right; an edge's width is its share of its side, dashed if it is negative."""
     layout = layout_of(trace)
     columns = [box.column for box in layout.boxes]
     height = _HEIGHT * max(columns.count(column) for column in set(columns)) + 2 * _MARGIN + 24

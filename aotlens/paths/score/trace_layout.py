@@ -18,16 +18,16 @@ class Box:
 
     title: str
     detail: str
-    """Of a cell its tokens; of a source the token that stands there."""
+    """The tokens of a cell; of a source the token that stands there."""
     column: int
     row: float
-    """From 0 at the top to 1."""
+    """The height, from 0 at the top to 1."""
     kind: str
     """cell or source."""
     cell: Cell | None = None
-    """Which cell it is; None for a source."""
+    """The cell that it is; None for a source."""
     notes: tuple[str, ...] = ()
-    """What is known of it, in sentences: of a cell that was followed its score and how much either side cancels; then
+    """The facts about it, in sentences: of a cell that was followed its score and how much either side cancels; then
     each side that it is a term of, with its share there."""
 
 
@@ -44,7 +44,7 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """What there is to draw; rests are not."""
+    """The parts to draw; rests are not."""
 
     boxes: tuple[Box, ...]
     links: tuple[Link, ...]
@@ -52,7 +52,7 @@ class Layout:
 
 
 def layout_of(trace: Traced) -> Layout:
-    """Boxes in columns of layers, in a column in the order in which the trace came by them."""
+    """Lay out boxes in columns of layers, in a column in the order in which the trace came by them."""
     cells = [each for node in trace.nodes for each in (node.cell, *(edge.cell for edge in node.edges))]
     layers = sorted({cell[0][0] for cell in cells if cell is not None})
     found: dict[str, tuple[str, str, int, Cell | None]] = {}

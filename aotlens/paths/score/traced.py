@@ -26,17 +26,17 @@ class TraceEdge:
     source: SourceName | None = None
     """token, input, position, mlp or bias."""
     source_layer: int | None = None
-    """Of an MLP."""
+    """The layer of an MLP."""
     position: int | None = None
-    """Where the source stands; None for biases, which stand everywhere."""
+    """The position of the source; None for biases, which stand everywhere."""
     n_terms: int = 1
-    """How many terms it is: more than one for the rest."""
+    """The number of its terms: more than one for the rest."""
     nats: float
     share: float
     """|nats| ÷ Σ|nats| over all terms of its side; for the rest, Σ over its terms."""
     relative: float | None
-    """What a change of its scale is to the parent's edge, relatively and to first order; None at the root, for the
-    thresholded softmax, and where a linear score is 0."""
+    """The change of the parent's edge by a change of its scale, relatively and to first order; None at the root, for
+    the thresholded softmax, and where a linear score is 0."""
 
     @property
     def start(self) -> SourceName:
@@ -54,7 +54,7 @@ class TraceNode:
     against: int | str | None
     score: float
     contrast: float
-    """What either side's edges add up to, nats."""
+    """The sum of either side's edges, nats."""
     attention: float
     """The pattern's entry itself."""
     before_threshold: bool

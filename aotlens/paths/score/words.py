@@ -24,20 +24,20 @@ class Piece:
     cell: tuple[int, int] | None = None
     """The head's own cell, where the path says it: (query, key)."""
     position: int | None = None
-    """Or the token at which to see it."""
+    """The position of the token at which to see it, in place of a cell."""
     direction: Literal["to", "from"] = "to"
     """Whether that is where it attends from, or what is attended to."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreWords:
-    """How the tokens, the contrast and the paths of one score are called."""
+    """The names of the tokens, the contrast and the paths of one score."""
 
     head: Head
     contrast: Contrast
     key_side: ScoreSide
     str_tokens: tuple[str, ...]
-    """Of the prompt; () without a tokenizer."""
+    """The tokens of the prompt; () without a tokenizer."""
 
     def at(self, position: int) -> str:
         """A token and where it stands: `" Pend"@18`."""
@@ -51,7 +51,7 @@ class ScoreWords:
 
     @property
     def unit(self) -> str:
-        """What a term is measured in: `nats above the average key`."""
+        """The unit of a term: `nats above the average key`."""
         against = self.contrast.against
         if against is None:
             return "nats"
@@ -80,7 +80,7 @@ class ScoreWords:
         return [*heads, Piece(text=f" moved {what} into {f'the {side}' if here else self._others()}")]
 
     def _what(self, path: Path, at: int) -> str:
-        """What a path carries."""
+        """Name what a path carries."""
         if path.source in ("token", "input"):
             return self.at(at)
         if path.source == "position":
@@ -102,7 +102,7 @@ class ScoreWords:
         return f"{name} in {subject}" + ("" if alone else f", at {self.at(at)}")
 
     def _others(self) -> str:
-        """What the key is compared with."""
+        """The keys that the key is compared with, in words."""
         return "other keys" if self.contrast.against == "mean" else "the other key"
 
     def _arrives_here(self, path: Path, side: Side, end: int) -> bool:

@@ -20,7 +20,7 @@ FREQUENT = 1e-4
 
 
 def circuit_parts(subject: Subject) -> list[Part]:
-    """Of each head, tokens × tokens (what it looks for) and tokens × logits (what it writes), frequent tokens only."""
+    """Show each head's tokens × tokens (what it looks for) and tokens × logits (what it writes), of frequent tokens."""
     require_readable(subject, "Circuits")
     counts = subject.counts
     among = None if counts is None else torch.nonzero(counts >= FREQUENT * counts.sum()).flatten()

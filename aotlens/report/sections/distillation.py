@@ -1,4 +1,4 @@
-"""How well feed-forward networks stand in for the heads, and what replacing heads by them costs."""
+"""The quality of feed-forward networks as replacements of heads, and the cost of replacing heads by them."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ FREQUENT = 1e-3
 
 
 def trigram_parts(subject: Subject) -> list[Part]:
-    """Of each head, `source … destination → out` by effect, with verdicts of the corpus or of the atlas's windows."""
+    """List each head's `source … destination → out` by effect, with verdicts of the corpus or the atlas's windows."""
     require_readable(subject, "Skip-trigrams")
     counts = subject.counts
     if counts is None:
@@ -48,7 +48,7 @@ def trigram_parts(subject: Subject) -> list[Part]:
 
 
 def _text(subject: Subject) -> tuple[Any, str]:
-    """What rows are held against, and a sentence about it."""
+    """Return the text that rows are held against, and a sentence about it."""
     if subject.model.sees_later_keys:
         return None, "There are no verdicts: this model sees later tokens, and a verdict is about the next one."
     rule = (

@@ -19,7 +19,7 @@ MOST_ROWS = 500
 
 
 def asked(text: str) -> tuple[Family, View, dict[str, Any]]:
-    """What `FAMILY.VIEW NAME=VALUE …` names, quoted as in a shell: `lens.stream text="the cat" layer=1`.
+    """Parse `FAMILY.VIEW NAME=VALUE …`, quoted as in a shell: `lens.stream text="the cat" layer=1`.
 
     Raises `ValueError` for a view or parameter that there is not, and for a view of no model.
     """

@@ -1,4 +1,4 @@
-"""What a run may learn, by the name that a recipe gives.
+"""The objectives of a run, by the name that a recipe gives.
 
 objective.py     what the loop asks of an objective
 language.py      next tokens, and hidden tokens from both sides
@@ -15,7 +15,8 @@ from aotlens.train.objectives.language import Masked, NextToken
 from aotlens.train.objectives.objective import Batch, Objective
 from aotlens.train.objectives.regression import Regression
 
-#: By `objective` of a recipe; their words are `aotlens.checkpoints.units.OBJECTIVE_WORDS`, under the same names.
+#: The objectives by `objective` of a recipe; their words are `aotlens.checkpoints.units.OBJECTIVE_WORDS`, by the same
+#: names.
 OBJECTIVES: dict[str, type[Objective[Any]]] = {
     "next_token": NextToken,
     "masked": Masked,

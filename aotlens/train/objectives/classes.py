@@ -31,7 +31,7 @@ class ImageTrainingData:
     test: ImageSet
     processor: ImageProcessor
     sha256: str
-    """Of the training images before the split, and the test images."""
+    """The hash of the training images before the split, and of the test images."""
 
 
 class Classes(Objective[ImageTrainingData]):
@@ -161,7 +161,7 @@ class Classes(Objective[ImageTrainingData]):
 
 
 def _spread(images: ImageSet, most: int | None) -> ImageSet:
-    """At most so many images, evenly spread, since they may be sorted by class."""
+    """Take at most so many images, evenly spread, since they may be sorted by class."""
     if most is None or len(images) <= most:
         return images
     return images.take(torch.linspace(0, len(images) - 1, most).round().long())

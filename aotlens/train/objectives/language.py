@@ -93,7 +93,7 @@ class NextToken(Objective[TrainingData]):
         return self._samplers[stage].batch(step), None
 
     def offsets(self, stage: int, step: int) -> Int64[np.ndarray, " batch"]:
-        """Where the text of each row begins in the training tokens; −1 for rows of random tokens."""
+        """Return the offset of each row's text in the training tokens; −1 for rows of random tokens."""
         return self._samplers[stage].offsets(step)
 
     @functools.cached_property

@@ -1,4 +1,4 @@
-"""What a run learns: its data, its batches, its model and what is measured of it, in one object that the loop asks."""
+"""The objective of a run: its data, its batches, its model and its measures, in one object that the loop asks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Objective(ABC, Generic[Data]):
         self.recipe = recipe
         self.data = data
 
-    # Of a recipe, before any data is read.
+    # The methods of a recipe, before any data is read.
 
     @classmethod
     @abstractmethod
@@ -66,7 +66,7 @@ class Objective(ABC, Generic[Data]):
     ) -> Data:
         """Open the data (`spec` on the command line wins over the recipe's); raises `ValueError` for what is wrong."""
 
-    # With its data.
+    # The methods with its data.
 
     @abstractmethod
     def make_model(self) -> AttentionOnlyTransformer:
@@ -74,7 +74,7 @@ class Objective(ABC, Generic[Data]):
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """What a resumed run must share with the one that was stopped, beside the recipe: the data's hash."""
+        """Return what a resumed run must share with the one that was stopped, beside the recipe: the data's hash."""
 
     @abstractmethod
     def batch(self, stage: int, step: int) -> Batch:
@@ -82,7 +82,7 @@ class Objective(ABC, Generic[Data]):
 
     @abstractmethod
     def running_metrics(self, model: AttentionOnlyTransformer) -> dict[str, float]:
-        """What is measured on held-out data while training goes on, the loss (`OBJECTIVE_WORDS`) among it."""
+        """Measure the model on held-out data while training goes on, the loss (`OBJECTIVE_WORDS`) among the figures."""
 
     @abstractmethod
     def final_metrics(self, model: AttentionOnlyTransformer) -> dict[str, Any]:

@@ -124,7 +124,7 @@ class Regression(Objective[RegressionTask]):
         )
 
     def _after(self, errors: np.ndarray) -> dict[str, float]:
-        """After d and 2d examples, or as many as there are."""
+        """Return the errors after d and 2d examples, or as many as there are."""
         d, last = self.data.d, len(errors) - 1
         return {"error_after_d": float(errors[min(d, last)]), "error_after_2d": float(errors[min(2 * d, last)])}
 

@@ -33,7 +33,7 @@ def limit() -> None:
 
 
 def answer(kind: str) -> dict[str, Any]:
-    """What stands on the standard input."""
+    """Return the answer for what stands on the standard input."""
     from .interpreter import Refused
     from .layout import Unfit, read_plain, read_saved
     from .wire import encode

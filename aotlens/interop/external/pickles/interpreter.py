@@ -106,7 +106,7 @@ class StoredTensor:
     """A tensor as the file describes it: nothing here has been checked. As a key it is itself, whatever it holds."""
 
     kind: str
-    """Of `DTYPES`."""
+    """The kind of the storage, of `DTYPES`."""
     key: str
     numel: int
     offset: Any
@@ -140,7 +140,7 @@ class _Ordered(dict[Any, Any]):
     """An ordered dictionary; a state dict's notes of its modules' versions (`_metadata`) are not kept."""
 
     def __setstate__(self, state: Any) -> None:
-        """What stands beside the entries is nothing that weights need."""
+        """Ignore what stands beside the entries: it is nothing that weights need."""
 
 
 def _ordered(items: Any = ()) -> _Ordered:
@@ -187,7 +187,7 @@ _BUILDERS: dict[str, Callable[..., Any]] = {
     "_codecs.encode": _latin1,
     "collections.defaultdict": lambda *_: _Ordered(),
 }
-#: What training scripts keep beside weights: made into nothing, where other calls are refused.
+#: The objects that training scripts keep beside weights: made into nothing, where other calls are refused.
 _BUILDERS |= dict.fromkeys(
     (
         "builtins.complex",
@@ -216,7 +216,7 @@ _OLD_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg"}  # Python 2's 
 
 
 class _Instructions(dict[int, Callable[[Any], None]]):
-    """What to do by instruction, until a program has had too many of them."""
+    """The handlers by instruction, until a program has had too many of them."""
 
     left = _MAX_INSTRUCTIONS
 
@@ -245,7 +245,7 @@ _NOT_NEEDED = frozenset(
 
 @runtime_checkable
 class Readable(Protocol):
-    """What a program is read from."""
+    """The stream that a program is read from."""
 
     def read(self, n: int, /) -> bytes: ...
 
@@ -255,7 +255,7 @@ class Readable(Protocol):
 class Unpickler(pickle._Unpickler):  # type: ignore[name-defined, misc]
     """Runs the program in a pickle with our names in place of Python's."""
 
-    # Of Python's own unpickler, whose types are not published.
+    # Attributes of Python's own unpickler, whose types are not published.
     stack: list[Any]
     append: Any
     pop_mark: Any
@@ -268,7 +268,7 @@ class Unpickler(pickle._Unpickler):  # type: ignore[name-defined, misc]
         self._classes: dict[tuple[str, str], _Inert] = {}
         self._made = 0
         self.kinds: dict[str, str] = {}
-        """Of every storage that the program names, by its key."""
+        """The kind of every storage that the program names, by its key."""
 
     def find_class(self, module: str, name: str) -> Any:
         module = _OLD_MODULES.get(module, module)

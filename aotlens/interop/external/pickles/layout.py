@@ -1,4 +1,4 @@
-"""Where the program and the storages of tensors lie in a file.
+"""The places of the program and of the storages of tensors in a file.
 
 Since PyTorch 1.6 a file of torch.save is a zip that compresses nothing: `data.pkl`, the program, and `data/0`, … the
 storages. Before, it was programs one after another, and then each storage: its number of elements in 8 bytes, and
@@ -20,7 +20,7 @@ _OLD_MAGIC, _OLD_VERSION = 0x1950A86A20F9469CFC6C, 1001
 
 
 class Place(NamedTuple):
-    """Where a storage lies in a file, in bytes."""
+    """The place of a storage in a file, in bytes."""
 
     start: int
     n_bytes: int
@@ -100,7 +100,7 @@ def _read(archive: zipfile.ZipFile, name: str, at_most: int) -> bytes:
 
 
 def _zipped(archive: zipfile.ZipFile, name: str, file: BinaryIO) -> Place:
-    """Where an entry's bytes begin: behind its header, its name and its padding."""
+    """Find the place of an entry's bytes: behind its header, its name and its padding."""
     entry = archive.getinfo(name)
     file.seek(entry.header_offset + 26)
     n_name, n_padding = struct.unpack("<HH", file.read(4))
