@@ -40,6 +40,9 @@ from aotlens.results import Result, load
 from aotlens.train import OBJECTIVES
 from aotlens.train.recipe import load_recipe
 
+#: Inside AdamW's root, in training as in the derivative.
+EPS_ROOT = 1e-6
+
 
 def made(path: Path, kind: type[Result], make: Callable[[], Result]) -> Result:
     """The result that was kept, or a new one, which is."""
@@ -58,12 +61,12 @@ def study(run: RecipeRun, name: str, out: Path) -> Study:
     path = out / f"{name}.safetensors"
 
     def first() -> Influence:
-        scores = motif_scores(run.train(), n_sequences=16, half_length=31)
+        scores = motif_scores(run.train(eps_root=EPS_ROOT), n_sequences=16, half_length=31)
         best = scores.best("induction")
         assert best is not None
         measures = ["repeated_text_loss", f"induction {head_name(best[0])}"]
         print(name, measures, flush=True)
-        return influence(run, measures, folder=out / "states", progress=_progress(name))
+        return influence(run, measures, eps_root=EPS_ROOT, folder=out / "states", progress=_progress(name))
 
     found = made(path, Influence, first)
     assert isinstance(found, Influence)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from aotlens.dynamics import Influence, InfluenceCheck, InfluentialWindows, RecipeRun
 
+#: Retrainings below which `check_influence` has no interval.
+_LEAST_CHECK = 8
 #: Documents of either end that are printed.
 _N_DOCUMENTS = 5
 
@@ -46,8 +48,9 @@ def influence_command(
     ] = None,
     top: Annotated[int, typer.Option(min=0, max=MOST_ROWS, metavar="N", help="Windows of either end to print.")] = 5,
     check: Annotated[
-        int, typer.Option(min=0, max=MOST_ROWS, metavar="N", help="Retrain without so many random tenths; 40 decide.")
-    ] = 0,
+        int | None,
+        typer.Option(min=_LEAST_CHECK, max=MOST_ROWS, metavar="N", help="Retrain without so many random tenths."),
+    ] = None,
     remove: Annotated[
         float,
         typer.Option(min=0, max=0.5, metavar="SHARE", help="Retrain without this share of either end."),
@@ -58,9 +61,9 @@ def influence_command(
 ) -> None:
     """Find dM/dw of every training window for measures M of a trained model, through every step of AdamW.
 
-    Training is replayed and then run backwards, on the CPU: 8 times as long as training for two measures. A call after
-    an interruption goes on. What is found is kept beside the checkpoint, where the page Training and a second call of
-    the same measures and steps read it.
+    Training is replayed and then run backwards, on the CPU: some 9 times as long as training for two measures. A call
+    after an interruption goes on. What is found is kept beside the checkpoint, where the page Training and a second
+    call of the same measures and steps read it. Of retrainings (--check) 40 decide, fewer than 8 say nothing.
     """
     from aotlens.checkpoints import find_checkpoint
     from aotlens.dynamics import check_influence, influence_properties, recipe_run, remove_windows
@@ -83,7 +86,7 @@ def influence_command(
         if top:
             print_text(f"\n{_windows(influential_windows(found, followed.objective.data.tokenizer, top, name))}")
     print_text(f"\n{_frame(found.by_class())}")
-    if check:
+    if check is not None:
         with TokenBar("retrainings", lines=True) as bar:
             checked = check_influence(followed, found, n=check, progress=bar)
         checked.save(check_path(info.path))

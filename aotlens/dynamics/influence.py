@@ -70,11 +70,15 @@ def influence(
     times a training step's), and 8 · (9 + 4 · measures) bytes a parameter. Disk: 24 bytes a parameter for each of
     √steps states.
 
-    Raises `ValueError` for training that is not followed (`recipe_run`), for an unknown measure or one that is not a
-    finite number or has no derivative, and for a derivative that is not finite, naming the step.
+    Raises `ValueError` for training that is not followed (`recipe_run`), for batches of one window, for an unknown
+    measure or one that is not a finite number or has no derivative, and for a derivative that is not finite, naming the
+    step.
     """
     followed = recipe_run(run, corpus)
     n_steps = require_whole("steps", followed.n_steps if steps is None else steps, 1, followed.n_steps)
+    if (followed.sizes[:n_steps] == 1).all():
+        raise ValueError("expected a run with several windows in a step: the loss of a step is their mean, of which a "
+                         "single one's weight changes nothing.")  # fmt: skip
     if dtype not in (torch.float32, torch.float64):
         raise ValueError(f"dtype={dtype}: expected torch.float32 or torch.float64.")
     place = user_folder("influence") if folder is None else Path(folder)
@@ -123,7 +127,7 @@ class _Sweep:
             else:
                 with differentiable_twice():
                     adjoint, before, own = self._back(range(start, stop), adjoint, after)
-                undone = max(undone, _relative(before, self._state(start)))
+                undone = float(np.maximum(undone, _relative(before, self._state(start))))  # a NaN stays
                 kept = {name: part.contiguous() for name, part in zip(State._fields, adjoint, strict=True)}
                 folder.mkdir(exist_ok=True)
                 save_progress(path, {**kept, "per_token": torch.from_numpy(own)}, {"undone": undone}, named)
@@ -132,6 +136,8 @@ class _Sweep:
             self._say(2 * self.n_steps - start)
         result = Influence(
             run=self.source.recipe.name,
+            identity=self.source.hash(self.n_steps),
+            weights_sha256=self.source.weights_sha256,
             measures=tuple(measures),
             values=values,
             windows=TrainingWindows.of(self.source, self.n_steps),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float64, Int64
 
+from aotlens.checkpoints.info import read_info
 from aotlens.conventions import require_whole
 from aotlens.dynamics.influence_check import InfluenceCheck
 from aotlens.dynamics.influence_result import Influence
@@ -31,8 +32,15 @@ def check_path(checkpoint: str | Path) -> Path:
 
 
 def stored_influence(checkpoint: str | Path) -> Influence:
-    """The influences that `aotlens influence` kept beside a checkpoint's folder. Raises `ValueError` for none."""
-    found: Influence = load(influence_path(checkpoint), Influence, what="the influences of a run")
+    """The influences that `aotlens influence` kept beside a checkpoint's folder.
+
+    Raises `ValueError` for none, and for those of a checkpoint that was there before.
+    """
+    path = influence_path(checkpoint)
+    found: Influence = load(path, Influence, what="the influences of a run")
+    if found.weights_sha256 not in (None, read_info(Path(checkpoint)).weights_sha256):
+        raise ValueError(f"{path}: is of weights that this checkpoint had before; find it again "
+                         "(aotlens influence --again).")  # fmt: skip
     return found
 
 
@@ -67,6 +75,10 @@ class InfluentialWindows(Result):
 
     @property
     def headline(self) -> str:
+        if not len(self.windows):
+            return f"no window after step 0 has influence on {self.measure}"
+        if not self.helps[0]:
+            return f"no window after step 0 helps {self.measure}"
         return (
             f"the most helpful window for {self.measure} has influence {self.influences[0]:+.3g} "
             f"(step {self.steps[0]:,}, {self.documents[0]})"
@@ -91,7 +103,8 @@ class InfluentialWindows(Result):
 def influential_windows(
     influence: Influence, tokenizer: Tokenizer, n: int = 10, measure: str | None = None
 ) -> InfluentialWindows:
-    """The n most helpful and the n most harmful windows after step 0, with the repeated spans marked.
+    """The n most helpful and the n most harmful windows after step 0, fewer where fewer are, with the repeated spans
+    marked.
 
     Raises `ValueError` for an unknown measure (the influence's first is taken unless told).
     """
@@ -108,5 +121,15 @@ def influential_windows(
 
 
 def _pieces(influence: Influence, tokenizer: Tokenizer, window: int) -> tuple[str, ...]:
+    """Return the texts of a window's spans; a character whose bytes two spans share is the first one's."""
     spans = influence.windows.spans(window)
-    return (*([""] if spans[0][0] else []), *(tokenizer.decode(ids) for _, ids in spans))
+    ids = [token for _, span in spans for token in span]
+    whole, pieces, start, end = tokenizer.decode(ids), [""] if spans[0][0] else [], 0, 0
+    for _, span in spans:
+        end += len(span)
+        until = end
+        while not whole.startswith(text := tokenizer.decode(ids[:until])):
+            until += 1
+        pieces.append(whole[start : len(text)])
+        start = max(start, len(text))
+    return tuple(pieces)

@@ -9,12 +9,14 @@
     qk_norm L.H             ‖W_Q W_Kᵀ‖
     k_composition L.H L.H   ‖W_O W_K‖ composition of an earlier head and a later one's keys (also q_, v_)
 
-A larger loss is worse; of all others more is more.
+A larger loss is worse; of all others more is more. So it is of measures of one's own: those with the word "loss" in
+their names are losses.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -67,8 +69,8 @@ def as_measures(measures: Mapping[str, Measure] | Sequence[str], run: RecipeRun)
 
 
 def is_loss(name: str) -> bool:
-    """Whether a smaller value of the measure is a better one: where its name says loss."""
-    return "loss" in name
+    """Return whether a smaller value of the measure is a better one: where "loss" is a word of its name."""
+    return "loss" in re.split(r"[\W_]+", name.lower())
 
 
 def _measure(spec: str, run: RecipeRun) -> NamedMeasure:
@@ -99,22 +101,28 @@ def _measure(spec: str, run: RecipeRun) -> NamedMeasure:
 def _loss(run: RecipeRun) -> Measure:
     n_ctx = run.recipe.model_config(run.objective.data.tokenizer.d_vocab).n_ctx
     windows = validation_windows(run.objective.data.validation, min(_LENGTH, n_ctx), max_windows=_N_WINDOWS)
-    return lambda model: run.losses(model, windows).mean()
+    return lambda model: _losses(model, windows).mean()
+
+
+def _losses(model: AttentionOnlyTransformer, tokens: Tensor) -> Tensor:
+    """Return the loss of each next token, without the label smoothing that training may have."""
+    losses: Tensor = model(tokens, return_type="loss", loss_per_token=True)
+    return losses
 
 
 def _repeated_loss(run: RecipeRun) -> Measure:
-    return _second_loss(run, _random_tokens(run, distances=False))
+    return _second_loss(_random_tokens(run, distances=False))
 
 
 def _repeated_text_loss(run: RecipeRun) -> Measure:
     first = validation_windows(run.objective.data.validation, _half_length(run) + 1, max_windows=4 * _N_WINDOWS)
-    return _second_loss(run, torch.cat([first, first[:, 1:]], dim=1))
+    return _second_loss(torch.cat([first, first[:, 1:]], dim=1))
 
 
-def _second_loss(run: RecipeRun, tokens: Tensor) -> Measure:
+def _second_loss(tokens: Tensor) -> Measure:
     """The loss of what stands there the second time, but for its first token, which nothing foretells."""
     known = repeated_targets(tokens, (tokens.shape[1] - 1) // 2)[:, :-1] >= 0
-    return lambda model: run.losses(model, tokens)[known].mean()
+    return lambda model: _losses(model, tokens)[known].mean()
 
 
 def _motif_score(name: str, head: Head, run: RecipeRun) -> Measure:

@@ -13,7 +13,7 @@ from jaxtyping import Float64, Int64
 from aotlens.dynamics.influence_measures import is_loss
 from aotlens.dynamics.influence_result import Influence, TrainingWindows
 from aotlens.results import Result
-from aotlens.statistics import LEAST_CLUSTERS, bootstrap_interval
+from aotlens.statistics import bootstrap_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 PROPERTIES = ("repeats", "distance", "novelty")
 #: The parts of the steps after the first.
 PARTS = ("all", "first quarter", "second quarter", "third quarter", "last quarter")
-_LEAST_DOCUMENTS = 20
+#: Clusters below which there are no intervals: simulated, 95% intervals miss 0 in 7% of cases with 20, in 26% with 3.
+_LEAST_CLUSTERS = 20
 _PIECE = 4096  # tokens
 
 
@@ -78,7 +79,7 @@ def influence_properties(influence: Influence, measure: str | None = None) -> In
     training.
 
     Clusters are documents, pieces of 4,096 tokens of the training text where there are fewer than 20 documents, and
-    single windows of random tokens. Raises `ValueError` for an unknown measure.
+    single windows of random tokens; with fewer than 20 intervals are NaN. Raises `ValueError` for an unknown measure.
     """
     place, windows = influence.place(measure), influence.windows
     name = influence.measures[place]
@@ -89,10 +90,9 @@ def influence_properties(influence: Influence, measure: str | None = None) -> In
     given = window_properties(windows)
     given = given - np.stack([_step_means(each, windows.steps) for each in given])
     clusters, kind = _clusters(windows)
-    quarter = (windows.steps - 1) * 4 // max(1, influence.n_steps - 1)
     coefficients, intervals, fits = [], [], []
     for part in range(len(PARTS)):
-        own = later if part == 0 else later & (quarter == part - 1)
+        own = later if part == 0 else windows.quarters == part - 1
         values, interval, fit = _regression(given[:, own].T, help_[own], clusters[own])
         coefficients.append(values)
         intervals.append(interval)
@@ -131,7 +131,7 @@ def _clusters(windows: TrainingWindows) -> tuple[Int64[np.ndarray, " window"], s
     alone = -1 - np.arange(len(windows))
     if (windows.documents < 0).all():
         return alone, "windows"
-    if len(windows.names) >= _LEAST_DOCUMENTS:
+    if len(windows.names) >= _LEAST_CLUSTERS:
         return np.where(windows.documents < 0, alone, windows.documents), "documents"
     return np.where(windows.offsets < 0, alone, windows.offsets // _PIECE), f"pieces of {_PIECE:,} tokens"
 
@@ -159,7 +159,7 @@ def _regression(
         return values
 
     found[varies] = fitted(np.arange(len(numbers)))
-    for place, which in enumerate(varies) if len(numbers) >= LEAST_CLUSTERS else ():
+    for place, which in enumerate(varies) if len(numbers) >= _LEAST_CLUSTERS else ():
         interval[which] = bootstrap_interval(partial(_one, fitted, place), len(numbers))
     residual = y - scaled @ found[varies]
     return found, interval, float(1 - residual.var() / y.var()) if y.var() > 0 else float("nan")

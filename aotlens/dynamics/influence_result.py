@@ -6,7 +6,7 @@ import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int8, Int64
@@ -59,6 +59,12 @@ class TrainingWindows(Result):
         return len(self.steps)
 
     @functools.cached_property
+    def quarters(self) -> Int64[np.ndarray, " window"]:
+        """The quarter of the steps after the first to which each window belongs, from 0; −1 for step 0."""
+        quarters = (self.steps - 1) * 4 // max(1, int(self.steps[-1]))
+        return np.where(self.steps > 0, quarters, -1)
+
+    @functools.cached_property
     def starts(self) -> Int64[np.ndarray, " window"]:
         """The offset of each window among the tokens."""
         return np.concatenate([[0], self.lengths.cumsum()[:-1]])
@@ -68,14 +74,14 @@ class TrainingWindows(Result):
         """The window of each token."""
         return np.repeat(np.arange(len(self)), self.lengths)
 
-    def own(self, window: int | np.integer[Any]) -> Int64[np.ndarray, " pos"]:
+    def own(self, window: int) -> Int64[np.ndarray, " pos"]:
         """The tokens of a window. Raises `ValueError` for one that there is not."""
         if not 0 <= window < len(self):
             raise ValueError(f"window {window}: expected one from 0 to {len(self) - 1}.")
         start = self.starts[window]
         return self.tokens[start : start + self.lengths[window]]
 
-    def spans(self, window: int | np.integer[Any]) -> list[tuple[bool, list[int]]]:
+    def spans(self, window: int) -> list[tuple[bool, list[int]]]:
         """A window's tokens without its first, in spans: whether its bigrams stand earlier in the window, and ids."""
         start, tokens = self.starts[window], self.own(window)
         repeated = self.classes[start : start + len(tokens)] == 0
@@ -84,7 +90,7 @@ class TrainingWindows(Result):
         groups = itertools.groupby(zip(repeated[1:].tolist(), tokens[1:].tolist(), strict=True), lambda pair: pair[0])
         return [(again, [token for _, token in group]) for again, group in groups]
 
-    def document(self, window: int | np.integer[Any]) -> str:
+    def document(self, window: int) -> str:
         """The name of the document in which a window begins, or "random tokens"."""
         place = self.documents[window]
         return "random tokens" if place < 0 else self.names[place]
@@ -138,6 +144,10 @@ class Influence(Result):
     """
 
     run: str
+    identity: str
+    """A hash of all that determines the run: recipe, data, number of steps."""
+    weights_sha256: str | None
+    """The hash of the checkpoint's weights; None for a run that was given by its recipe."""
     measures: tuple[str, ...]
     values: Float64[np.ndarray, " measure"]
     """The values of the measures at the end, which the derivative is of."""
@@ -147,7 +157,7 @@ class Influence(Result):
     undone: float
     """The largest ‖state − state‖ ÷ ‖state‖ of a state that was undone to and the one that was kept."""
     replayed: float | None
-    """‖replayed − snapshot‖ ÷ ‖snapshot‖ of the last step that has both; None without snapshots."""
+    """‖replayed − snapshot‖ ÷ ‖snapshot‖ of the last step that has both; None where none has."""
     eps_root: float
     dtype: str
 
@@ -185,12 +195,14 @@ class Influence(Result):
     @property
     def first_quarter_share(self) -> Float64[np.ndarray, " measure"]:
         """The share of the first quarter of the steps in Σ |dM/dw|, step 0 left out."""
-        return _shares(self.by_step[:, 1:])[:, : self.n_steps // 4].sum(1)
+        shares = _shares(np.abs(self.per_window) * (self.windows.steps > 0))
+        return shares[:, self.windows.quarters == 0].sum(1)
 
     @property
     def batch_residual(self) -> float:
-        """The largest |Σ| ÷ norm of the influences of a step's windows: 0 but for rounding, as a loss is a mean."""
-        sums = _sums(self.per_window, self.windows.steps, self.n_steps)
+        """The largest |Σ| ÷ norm of the influences of a step's windows, where it has several: 0 but for rounding."""
+        several = np.bincount(self.windows.steps)[self.windows.steps] > 1
+        sums = _sums(self.per_window * several, self.windows.steps, self.n_steps)
         norms = np.sqrt(_sums(np.square(self.per_window), self.windows.steps, self.n_steps))
         return float((np.abs(sums) / np.where(norms > 0, norms, 1)).max())
 
@@ -220,19 +232,19 @@ class Influence(Result):
         return frame
 
     def helpful(self, n: int, measure: str | None = None) -> Int64[np.ndarray, " n"]:
-        """The n windows after step 0 that help a measure most: a loss by lowering it, others by raising them."""
+        """The n windows after step 0 that help a measure most: a loss by lowering it, others by raising them. Fewer
+        where fewer help."""
         return self._ends(n, measure, helps=True)
 
     def harmful(self, n: int, measure: str | None = None) -> Int64[np.ndarray, " n"]:
-        """The n windows after step 0 that do a measure most harm."""
+        """The n windows after step 0 that harm a measure most; fewer where fewer do."""
         return self._ends(n, measure, helps=False)
 
     def _ends(self, n: int, measure: str | None, *, helps: bool) -> Int64[np.ndarray, " n"]:
         place = self.place(measure)
         rises = helps != is_loss(self.measures[place])
-        own = np.where(self.windows.steps > 0, self.per_window[place] * (1 if rises else -1), -np.inf)
-        most = int((self.windows.steps > 0).sum())
-        return np.argsort(-own, kind="stable")[: min(n, most)].astype(np.int64)
+        own = self.per_window[place] * (self.windows.steps > 0) * (1 if rises else -1)
+        return np.argsort(-own, kind="stable")[: min(n, int((own > 0).sum()))].astype(np.int64)
 
     def correlations(self) -> Float64[np.ndarray, "measure measure"]:
         """Rank correlations of the windows' influences on each pair of measures, without step 0."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 import torch
 from jaxtyping import Float, Float64, Int64
@@ -34,6 +35,8 @@ class RecipeRun:
     """
 
     objective: language.NextToken
+    weights_sha256: str | None = None
+    """The hash of the weights that the run ended with, where a checkpoint says it."""
     snapshots: Run | None = None
     """The snapshots of the run, where there are some: what a replay is compared with."""
 
@@ -124,7 +127,7 @@ class RecipeRun:
         last.
 
         Raises `ValueError` for weights or an order of another number, for windows that there are not or are of another
-        length than those of their step, and for a step whose windows all weigh 0 or less.
+        length than those of their step, and for a step whose windows weigh 0 or less together.
         """
         n_steps = self.n_steps if steps is None else require_whole("steps", steps, 1, self.n_steps)
         self._require_windows(weights, order, n_steps)
@@ -187,6 +190,12 @@ class RecipeRun:
         """The properties that two runs share whose steps are the same."""
         return {**self.recipe.to_dict(), **self.objective.identity()}
 
+    def hash(self, n_steps: int) -> str:
+        """Hash all that determines the first steps of the run, but for its words about itself."""
+        told = {name: value for name, value in self.identity.items() if name not in ("name", "description")}
+        found: str = joblib.hash({**told, "steps": n_steps})
+        return found
+
 
 def require_eps_root(eps_root: float) -> float:
     """Raises `ValueError` unless it is a number from 0 to 1."""
@@ -208,7 +217,8 @@ def recipe_run(
     or a recipe and what its objective's `prepare` gave.
 
     Raises `ValueError` for a checkpoint of another program or without a recipe, for a corpus that is not the one that
-    it was trained on, and for training that this does not follow: another objective or optimiser, autocast.
+    it was trained on, for training that this does not follow (another objective or optimiser, autocast, a GPU, several
+    processes), and for a checkpoint whose training was not finished.
     """
     if isinstance(run, RecipeRun):
         return run
@@ -227,6 +237,12 @@ def recipe_run(
         raise ValueError(f"{info.name}: its card has no recipe, so that its batches are not known.")
     recipe = Recipe.from_dict(info.recipe, where=f"{info.name}'s recipe")
     _require_followed(recipe)
+    if info.device not in ("", "CPU"):
+        raise ValueError(f"{info.name}: was trained on {info.device}; training is followed that one process did on a "
+                         "CPU: a GPU's is in bfloat16, and processes sum in an order of their own.")  # fmt: skip
+    if info.tokens_seen not in (0, recipe.total_tokens):
+        raise ValueError(f"{info.name}: has seen {info.tokens_seen:,} tokens of its recipe's {recipe.total_tokens:,}; "
+                         "finish its training with --resume.")  # fmt: skip
     data = OBJECTIVES[recipe.objective].prepare(recipe, corpus)
     known = info.corpus.get("sha256")
     if known is not None and known != data.sha256:
@@ -235,7 +251,7 @@ def recipe_run(
             "give the text that its card names."
         )
     snapshots = load_run(info.path, "cpu") if info.path is not None and snapshot_steps(info.path) else None
-    return RecipeRun(objective=_next_token(recipe, data), snapshots=snapshots)
+    return RecipeRun(objective=_next_token(recipe, data), snapshots=snapshots, weights_sha256=info.weights_sha256)
 
 
 def _add_inside_root(optimiser: torch.optim.Optimizer, eps_root: float) -> None:

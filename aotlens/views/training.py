@@ -114,7 +114,7 @@ def _no_influence(chosen: Chosen) -> str | None:
     if _kept_at(chosen, "influence"):
         return None
     return (
-        "No influences are kept beside this checkpoint. Find them, in some ten times as long as it was trained: "
+        "No influences are kept beside this checkpoint. Find them, in some nine times as long as it was trained: "
         f'aotlens influence {chosen.checkpoint} --corpus SPEC --measure "induction 1.0"'
     )
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +14,10 @@ import pytest
 from aotlens.checkpoints import find_checkpoint
 from aotlens.cli import main
 from aotlens.dynamics import influence, recipe_run, stored_influence
+from aotlens.dynamics.influence_files import influence_path
 from aotlens.train import OBJECTIVES, train
 from aotlens.views.training import CHECK, FAMILY, INFLUENCE, WINDOWS
-from tests.dynamics.small_runs import recipe, text
+from tests.dynamics.small_runs import made_influence, recipe, text
 from tests.messages import refused, says
 
 
@@ -63,10 +67,10 @@ def test_influences_are_printed_kept_and_shown(trained, tmp_path, capsys):
     with refused("--check 40"):
         CHECK.result(shown)
     # Again: what is kept is read, and checked.
-    assert called(folder, *options, "--check", 4) == 0
+    assert called(folder, *options, "--check", 8) == 0
     printed = capsys.readouterr()
     assert "40 steps" not in printed.err
-    says(printed.out, "Of 4 retrainings without a random 10% of the windows", "TracIn")
+    says(printed.out, "Of 8 retrainings without a random 10% of the windows", "TracIn")
     for view in (INFLUENCE, CHECK):
         result = view.result(shown)
         assert view.figure(shown, result).data and view.caption(shown, result) and "stored_" in view.python(shown)
@@ -91,6 +95,27 @@ def test_the_replay_without_eps_root_is_the_run(trained, tmp_path):
     folder, spec = trained
     found = influence(recipe_run(folder, spec), ["loss"], eps_root=0.0, folder=tmp_path)
     assert found.replayed is not None and found.replayed < 1e-5
+
+
+def test_a_checkpoint_that_was_trained_otherwise_is_refused(trained, tmp_path):
+    """On a GPU, on several processes, or not to its end; and influences of the weights before are not its own."""
+    folder, spec = trained
+    for name, value, said in (
+        ("device", "NVIDIA H100 80GB HBM3", "bfloat16"),
+        ("device", "2 × CPU", "one process"),
+        ("tokens_seen", 144, "144 tokens of its recipe's 2,880"),
+    ):
+        other = shutil.copytree(folder, tmp_path / f"{name}-{len(str(value))}")
+        config = json.loads((other / "config.json").read_text())
+        config[name] = value
+        (other / "config.json").write_text(json.dumps(config))
+        with refused(said):
+            recipe_run(other, spec)
+    other = shutil.copytree(folder, tmp_path / "retrained")
+    kept = dataclasses.replace(made_influence(), weights_sha256="0" * 64)
+    kept.save(influence_path(other))
+    with refused("had before", "--again"):
+        stored_influence(other)
 
 
 def test_what_cannot_be_followed_is_said(trained, tmp_path, capsys):

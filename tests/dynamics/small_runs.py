@@ -42,8 +42,8 @@ def made_influence() -> Influence:
     )  # fmt: skip
     per_token = rng.normal(size=(2, 288)) * (np.arange(288) % 8 > 0)
     return Influence(
-        run="r", measures=("loss", "induction 1.0"), values=np.array([4.0, 0.5]), windows=windows, per_token=per_token,
-        undone=1e-12, replayed=None, eps_root=0.0, dtype="float32",
+        run="r", identity="i", weights_sha256=None, measures=("loss", "induction 1.0"), values=np.array([4.0, 0.5]),
+        windows=windows, per_token=per_token, undone=1e-12, replayed=None, eps_root=0.0, dtype="float32",
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import scipy.stats
 import torch
 
 from aotlens.dynamics import InfluenceCheck, Removal, check_influence, influence, recipe_run, remove_windows, retrain
-from aotlens.dynamics.influence_check import _draw, _leaving_one, _matched, _tracin
+from aotlens.dynamics.influence_check import _draw, _leaving_one, _matched, _tracin, require_same_run
 from aotlens.dynamics.influence_measures import as_measures
 from aotlens.train import OBJECTIVES
 from tests.dynamics.small_runs import recipe, text
@@ -68,7 +68,8 @@ def test_retraining_with_weights_and_in_another_order(run):
 
 def test_what_is_found_is_what_retraining_gives(run, found, checked):
     rng = np.random.default_rng(3)
-    subset = _draw(rng, 12, found.windows.steps)
+    subset = _draw(rng, 0.1, found.windows.steps)
+    assert len(subset) == 11 and (found.windows.steps[subset] > 0).all()
     weights = np.ones(120)
     weights[subset] = 0
     plain, without = values_of(run, None, found.eps_root), values_of(run, weights, found.eps_root)
@@ -117,10 +118,13 @@ def test_tracin_is_a_sum_of_gradient_products(run, found):
 def test_subsets_leave_every_step_a_window(rng):
     steps = np.repeat(np.arange(30), 2)
     for _ in range(20):
-        drawn = _draw(rng, 6, steps)
-        assert len(set(drawn.tolist())) == 6 and (np.bincount(np.delete(steps, drawn), minlength=30) > 0).all()
-    with refused("leave each step one", "30 of 60"):
-        _draw(rng, 30, np.repeat(np.arange(30), 2))
+        drawn = _draw(rng, 0.1, steps)
+        assert len(set(drawn.tolist())) == 6 and (steps[drawn] > 0).all()
+        assert (np.bincount(np.delete(steps, drawn), minlength=30) > 0).all()
+    with refused("leave each step one", "29 of 58"):
+        _draw(rng, 0.5, steps)
+    with refused("at most 30 windows, got one of 31"):
+        _leaving_one(np.arange(60), steps, 31)
     chosen = _leaving_one(np.arange(60), steps, 10)
     assert chosen.tolist() == list(range(0, 20, 2))
     for _ in range(5):
@@ -155,13 +159,14 @@ def test_two_at_once_give_what_one_gives(run, found, checked, backend):
 
 
 def test_an_influence_of_another_run_is_refused(run, found, tmp_path):
-    chosen = recipe(steps=20, seed=1)
-    other = recipe_run((chosen, run.objective.data))
-    with refused("whose windows are not those of"):
-        check_influence(other, found)
+    same = recipe_run((recipe(steps=20, description="in other words"), run.objective.data))
+    require_same_run(same, found)
+    for other in ({"seed": 1}, {"weight_decay": 0.5}, {"model": {"d_mlp": 8}}, {"stage": {"learning_rate": 1e-3}}):
+        with refused("another run", "find it again"):
+            check_influence(recipe_run((recipe(steps=20, **other), run.objective.data)), found)
     with refused("the influence's", "ov_norm 0.0, loss"):
         check_influence(run, found, measures=["loss"])
-    for more, said in (({"drop": 0.0}, "drop=0.0"), ({"drop": 0.99}, "leave each step one"), ({"n": 1}, "n=1")):
+    for more, said in (({"drop": 0.0}, "drop=0.0"), ({"drop": 0.99}, "leave each step one"), ({"n": 7}, "n=7")):
         with refused(said):
             check_influence(run, found, **more)
     with refused("top=0.001"):

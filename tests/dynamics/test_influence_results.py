@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 
 from aotlens.dynamics import Influence, TrainingWindows, influence, influence_properties, recipe_run, window_properties
+from aotlens.dynamics.influence_files import influential_windows
 from aotlens.train import OBJECTIVES
 from tests.dynamics.small_runs import recipe, text
 from tests.messages import refused
@@ -29,6 +32,16 @@ def made(tokens: np.ndarray, **more: np.ndarray) -> TrainingWindows:
     n = len(tokens)
     given = {"steps": np.arange(n), "documents": np.zeros(n, dtype=int), "offsets": np.arange(n)} | more
     return TrainingWindows(lengths=np.full(n, tokens.shape[1]), tokens=tokens.ravel(), names=("a",), **given)
+
+
+def influences(windows: TrainingWindows, values: np.ndarray) -> Influence:
+    """Each window's influence on induction, at its second token."""
+    per_token = np.zeros((1, windows.tokens.size))
+    per_token[0, windows.starts + 1] = values
+    return Influence(
+        run="r", identity="i", weights_sha256=None, measures=("induction 1.0",), values=np.zeros(1), windows=windows,
+        per_token=per_token, undone=0.0, replayed=None, eps_root=0.0, dtype="float64",
+    )  # fmt: skip
 
 
 def test_windows_are_those_of_training(run):
@@ -88,7 +101,7 @@ def test_sums_are_of_tokens_and_leave_out_the_first_step(found):
     assert frame["windows"].sum() == later.sum()
     assert frame["loss"].sum() == pytest.approx(found.of("loss")[later].sum(), abs=1e-9)
     for name, own in zip(frame["document"], frame["loss"], strict=True):
-        chosen = [window for window in np.flatnonzero(later) if windows.document(window) == name]
+        chosen = [window for window in np.flatnonzero(later) if windows.document(int(window)) == name]
         assert own == pytest.approx(found.of("loss")[chosen].sum())
     classes = found.by_class()
     assert classes["tokens"].sum() == later.sum() * 23
@@ -105,7 +118,9 @@ def test_helpful_windows_raise_scores_and_lower_losses(found):
         later = np.sort(own[found.windows.steps > 0])
         np.testing.assert_allclose(own[helpful], later[::-1][:5])
         np.testing.assert_allclose(own[harmful], later[:5])
-    assert len(found.helpful(10_000)) == 114
+    helpful, harmful = found.helpful(10_000), found.harmful(10_000)
+    assert (found.of()[helpful] > 0).all() and (found.of()[harmful] < 0).all()
+    assert sorted([*helpful, *harmful]) == np.flatnonzero((found.of() != 0) & (found.windows.steps > 0)).tolist()
     with refused("measure 'x'", "induction 1.0, loss"):
         found.of("x")
 
@@ -116,22 +131,39 @@ def test_properties_predict_planted_help(rng):
     windows = made(tokens, steps=np.arange(2000) // 20, offsets=np.arange(2000) * 500)
     repeats = window_properties(windows)[0].reshape(100, 20)
     own = (repeats - repeats.mean(1, keepdims=True)).ravel() + 0.05 * rng.normal(size=2000)
-
-    def result(values: np.ndarray) -> Influence:
-        per_token = np.zeros((1, windows.tokens.size))
-        per_token[0, windows.starts + 1] = values
-        return Influence(
-            run="r", measures=("induction 1.0",), values=np.zeros(1), windows=windows, per_token=per_token, undone=0.0,
-            replayed=None, eps_root=0.0, dtype="float64",
-        )  # fmt: skip
-
-    fit = influence_properties(result(own))
+    fit = influence_properties(influences(windows, own))
     assert fit.properties[0] == "repeats" and (fit.intervals[:, 0, 0] > 0.5).all()
     assert (np.abs(fit.coefficients[:, 1:]) < 0.1).all() and fit.r_squared[0] > 0.8
     assert fit.clusters == "pieces of 4,096 tokens"
-    covered = [influence_properties(result(rng.normal(size=2000))) for _ in range(4)]
+    covered = [influence_properties(influences(windows, rng.normal(size=2000))) for _ in range(4)]
     inside = np.mean([(each.intervals[0, :, 0] <= 0) & (each.intervals[0, :, 1] >= 0) for each in covered])
     assert inside > 0.65  # 12 intervals of 95%
+    few = influence_properties(influences(dataclasses.replace(windows, offsets=np.arange(2000) * 38), own))
+    assert few.n_clusters == 19 and np.isnan(few.intervals).all()
+    np.testing.assert_allclose(few.coefficients, fit.coefficients)
+
+
+def test_quarters_are_of_the_steps_after_the_first(found):
+    assert made(np.zeros((7, 2), dtype=int)).quarters.tolist() == [-1, 0, 0, 1, 2, 2, 3]
+    assert made(np.zeros((2, 2), dtype=int)).quarters.tolist() == [-1, 0]
+    early = (found.windows.steps > 0) & (found.windows.steps <= 5)  # 5 of 19 steps
+    later = found.windows.steps > 0
+    expected = np.abs(found.per_window[:, early]).sum(1) / np.abs(found.per_window[:, later]).sum(1)
+    np.testing.assert_allclose(found.first_quarter_share, expected)
+
+
+def test_texts_of_spans_hold_whole_characters(run):
+    tokenizer = run.objective.data.tokenizer
+    ids = tokenizer.encode("qé yé qè")
+    found = influences(made(np.array([[0] * len(ids), [0, *ids][: len(ids)], [0, *ids][: len(ids)]])), np.arange(3))
+    ends = influential_windows(found, tokenizer, 5)
+    assert ends.windows.tolist() == [2, 1] and ends.helps == (True, True)
+    assert "\N{REPLACEMENT CHARACTER}" not in ends.texts[0] and "<0x" not in "".join(ends.pieces[0][:-1])
+    assert "".join(ends.pieces[0]) == tokenizer.decode(ids[:-1])
+    none = influential_windows(influences(found.windows, np.array([1.0, 0.0, 0.0])), tokenizer)
+    assert not len(none.to_frame()) and "no window after step 0" in none.headline
+    harmful = influential_windows(influences(found.windows, np.array([1.0, -1.0, 0.0])), tokenizer)
+    assert harmful.headline == "no window after step 0 helps induction 1.0"
 
 
 def test_a_call_that_was_stopped_goes_on(run, found, tmp_path):
@@ -200,3 +232,5 @@ def test_what_is_not_followed_is_refused_by_name(run, tmp_path):
         influence(rotary, ["k_composition 0.0 1.0"], folder=tmp_path)
     with refused("dtype"):
         influence(run, ["loss"], folder=tmp_path, dtype=torch.bfloat16)
+    with refused("several windows in a step"):
+        influence(recipe_run((recipe(steps=20, rows=1), data)), ["loss"], folder=tmp_path)
