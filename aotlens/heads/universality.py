@@ -319,7 +319,7 @@ class _Tests:
         self, names: tuple[str, ...], heads: tuple[Head, ...], matched: str, tested: str
     ) -> tuple[tuple[HeadGroup, ...], float]:
         """Find disjoint cliques of assigned heads, the largest and then the most alike first, and the share of triples
-        that close. close."""
+        that close."""
         import networkx
         from scipy.stats import false_discovery_control
 

@@ -201,3 +201,26 @@ def test_a_head_that_is_not_there_is_said(open_page, made: App) -> None:
 def test_without_runs_the_page_says_how_to_make_one(open_page, made: App) -> None:
     page = open_page(made.core.links.to("training", checkpoint="tiny-mhsa"))
     expect(page.locator(".notice, .taken-instead").first).to_contain_text("tiny-run")
+
+
+def test_influences_are_shown_and_windows_follow_their_measure(open_page, made: App) -> None:
+    page = open_page(made.core.links.to("training", checkpoint="tiny-run", text=TEXT))
+    at_step(page, STEPS[-1])
+    for panel, caption in (
+        ("influence", "36 windows of 9 steps"),
+        ("windows", "The most helpful window for loss has influence -"),
+        ("check", "with 6 retrainings without 10%"),
+    ):
+        page.locator(f"#training-{panel}").scroll_into_view_if_needed()
+        expect(page.locator(f"#training-{panel}-caption")).to_contain_text(caption)
+    expect(page.locator("#training-influence-graph .scatterlayer .trace")).to_have_count(2)
+    table = page.locator("#training-windows-graph .table")
+    expect(table.get_by_text("helps").first).to_be_attached()
+    field, windows = page.locator("#training-influence_on"), page.locator("#training-windows")
+    field.fill("induction 1.0")
+    windows.scroll_into_view_if_needed()  # only what is in view is asked for
+    expect(page.locator("#training-windows-caption")).to_contain_text("for induction 1.0 has influence +")
+    expect(page).to_have_url(re.compile("influence_on=induction"))
+    field.fill("copying 1.0")
+    windows.scroll_into_view_if_needed()
+    expect(page.locator("#training-windows-notice")).to_contain_text("expected one of loss, induction 1.0")
