@@ -4,7 +4,7 @@
     python -m analyses.heads_across_seeds CHECKPOINT ... --corpus dir:PATH [--page docs/universality.md]
 
 Models of one kind are matched with each other, on 32 held-out windows of 64 tokens, with 999 permutations; each two
-kinds are compared by the exact rank-sum test over models. Checkpoints are named KIND-SEED. Half a minute of one core.
+kinds are compared by permuting which models are of which. Checkpoints are named KIND-SEED. Half a minute of one core.
 """
 
 from __future__ import annotations

@@ -46,6 +46,7 @@ from aotlens.heads.image_maps import ImageMaps, image_maps
 from aotlens.heads.image_run import ClassPredictions, HeadOnImage, ImageRun, LayerOnImages, image_run
 from aotlens.heads.induction import InductionCircuit, induction_circuit, induction_pairs
 from aotlens.heads.inputs import Inputs, Targets
+from aotlens.heads.kinds import KindComparison
 from aotlens.heads.labels import HeadLabels, head_labels, label_words
 from aotlens.heads.masks import MaskSimilarity, mask_similarity
 from aotlens.heads.matching import HeadMatching, match_heads
@@ -60,7 +61,7 @@ from aotlens.heads.source_code import open_bracket, previous_indentation, previo
 from aotlens.heads.subspaces import HeadSubspaces, subspaces
 from aotlens.heads.sufficient import SufficientHeads, sufficient_heads
 from aotlens.heads.summary import FoundHeads, HeadSummary, find_heads, head_summary
-from aotlens.heads.universality import KindComparison, Universality, universality
+from aotlens.heads.universality import Universality, universality
 from aotlens.heads.values import ValueNorms, value_norms
 from aotlens.heads.without import HeadSwitches, without
 

@@ -16,7 +16,7 @@ Only with "after" is the stream no sum of what was written to it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +27,7 @@ from aotlens.models.hooks import HookPoint
 NORM_PLACES = ("before", "after", "output", "both")
 
 
+@runtime_checkable
 class NormSettings(Protocol):
     """The fields of a `ModelConfig` that a norm reads."""
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 
+@runtime_checkable
 class PhiSettings(Protocol):
     """The fields of a `ModelConfig` that a φ reads."""
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -92,6 +92,7 @@ class Rotary:
         return cls(**value)
 
 
+@runtime_checkable
 class PositionSettings(Protocol):
     """The fields of a `ModelConfig` that positions read."""
 

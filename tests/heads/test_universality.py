@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from aotlens.heads import universality
+from aotlens.heads.kinds import kinds_differ
 from aotlens.heads.universality import TESTS
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from tests.messages import refused, says
@@ -129,6 +130,36 @@ def test_kinds_are_compared_over_models_or_left_undecided() -> None:
     np.testing.assert_allclose(compared.first[0], own)
     with refused("'GPT'", "MHSA, MSSA"):
         result.compare_kinds("MHSA", "GPT")
+
+
+@pytest.mark.parametrize("sizes", [(5, 5), (4, 6)])
+@pytest.mark.parametrize("models", ["pairs alone differ", "models differ", "kinds are less alike"])
+def test_kinds_that_do_not_differ_are_told_apart_as_often_as_said(sizes: tuple[int, int], models: str) -> None:
+    """600 simulations: p ≤ .05 in 5%; a difference of two standard deviations of the models is found."""
+    rng, found, planted = np.random.default_rng(1), [], []
+    kind = np.repeat([0, 1], sizes)
+    for _ in range(600):
+        noise = np.triu(rng.normal(size=(10, 10)), 1)
+        own = rng.normal(size=10) * (models != "pairs alone differ")
+        means = noise + noise.T + own + own[:, None] - 3 * (kind[:, None] != kind) * (models == "kinds are less alike")
+        found.append(kinds_differ(means, sizes[0]))
+        planted.append(kinds_differ(means + 4 * (kind[:, None] + kind == 2), sizes[0]))
+    assert 0.02 <= np.mean(np.array(found) <= 0.05) <= 0.08  # standard error .009
+    assert np.mean(np.array(planted) <= 0.05) > 0.6
+
+
+def test_the_permutation_is_of_all_divisions_of_the_models() -> None:
+    """Three pairs of two by two models, by hand; many models by random divisions."""
+    means = np.array([[9.0, 5, 1, 1], [5, 9, 1, 1], [1, 1, 9, 3], [1, 1, 3, 9]])
+    # Within 5 and 3, the others raised to their mean 4: divisions give |5 − 3|, |4 − 4| twice, and each the other way.
+    assert kinds_differ(means, 2) == pytest.approx(2 / 6)
+    assert np.isnan(kinds_differ(np.where(np.eye(4), 0, means) + np.diag([np.nan] * 3, 1), 2))
+    rng = np.random.default_rng(0)
+    many = rng.normal(size=(20, 20))
+    many += many.T
+    assert kinds_differ(many, 10) == pytest.approx(kinds_differ(many[::-1, ::-1], 10), abs=0.03)
+    many[:10, :10] += 5
+    assert kinds_differ(many, 10) < 0.001
 
 
 def test_what_cannot_be_compared_is_refused() -> None:
