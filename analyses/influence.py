@@ -1,6 +1,6 @@
 """What taught an induction head: the influence of every window of training, and whether retraining confirms it.
 
-    python -m analyses.influence RECIPE ... --corpus dir:PATH --out DIR [--seeds 0 1 2] [--page docs/influence.md]
+    python -m analyses.influence RECIPE[@SEED] ... --corpus dir:PATH --out DIR [--page docs/influence.md]
 
 Each run is trained, and two measures of its end are taken: the loss on held-out text that comes twice, and the
 induction score of its best head. Of these the influence of every window is found (`aotlens.dynamics.influence`), its
@@ -156,27 +156,27 @@ def _progress(name: str) -> Callable[[int, int], None]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     options = parser(__doc__)
-    options.add_argument("recipes", nargs="+", metavar="RECIPE")
+    options.add_argument("runs", nargs="+", metavar="RECIPE[@SEED]", help="a recipe's file; its own seed unless told")
     options.add_argument("--corpus", required=True, metavar="SPEC")
     options.add_argument("--out", type=Path, required=True, metavar="DIR", help="what was found is kept here")
     options.add_argument("--page", type=Path, help="write its section of this page, and store the outcome")
-    options.add_argument("--seeds", type=int, nargs="+", default=[0], metavar="N")
     options.add_argument("--processes", type=int, default=2, metavar="N", help="of retrainings side by side")
     chosen = options.parse_args(argv)
     torch.set_num_threads(1)
     studies: dict[str, Study] = {}
     chosen.out.mkdir(parents=True, exist_ok=True)
-    for path in chosen.recipes:
-        for seed in chosen.seeds:
-            recipe = dataclasses.replace(load_recipe(path), seed=seed)
-            run = recipe_run((recipe, OBJECTIVES["next_token"].prepare(recipe, chosen.corpus)))
-            with joblib.parallel_config(backend="loky", n_jobs=chosen.processes):
-                name = f"{recipe.name.removeprefix('influence-')}-{seed}"
-                studies[name] = study(run, name, chosen.out)
+    for given in chosen.runs:
+        path, _, seed = given.partition("@")
+        recipe = load_recipe(path)
+        recipe = dataclasses.replace(recipe, seed=int(seed)) if seed else recipe
+        run = recipe_run((recipe, OBJECTIVES["next_token"].prepare(recipe, chosen.corpus)))
+        with joblib.parallel_config(backend="loky", n_jobs=chosen.processes):
+            name = f"{recipe.name.removeprefix('influence-')}-{recipe.seed}"
+            studies[name] = study(run, name, chosen.out)
     parts = [check_table(studies), removal_table(studies), property_table(studies)]
     print("\n\n".join(parts))
     if chosen.page is not None:
-        command = "python -m analyses.influence analyses/recipes/influence-*.toml --corpus dir:PATH --out DIR"
+        command = f"python -m analyses.influence {' '.join(chosen.runs)} --corpus dir:PATH --out DIR"
         outcome = of_run("influence", command, str(chosen.page), parts)
         outcome.publish(ROOT / chosen.page, store=True)
     return 0

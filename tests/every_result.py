@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,7 +107,8 @@ def _of_heads(model: AttentionOnlyTransformer, tokens: torch.Tensor) -> Iterator
     yield heads.shapley_heads(model, several, how="zero")
     yield heads.match_heads(model, model, several)
     yield (again := heads.universality({each: model for each in "abcd"}, several, n_permutations=19))
-    yield again.compare_kinds(again.kinds[0], again.kinds[0])
+    kinds = tuple("MHSA" if place % 2 else "MSSA" for place in range(len(again.kinds)))
+    yield dataclasses.replace(again, kinds=kinds).compare_kinds("MHSA", "MSSA")
     run = heads.run_prompt(model, "the cat sat", ablated=["0.1"])
     runs = heads.compare_runs(run, heads.run_prompt(model, "the dog sat"))
     yield from (run, runs, runs.losses(), runs.maps("1.0", "0.1"), run.map("1.0", without_first=True))

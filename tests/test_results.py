@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from dataclasses import dataclass, is_dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import aotlens
 from aotlens.results import MAX_CHARACTERS, Result, describe, top_head
 from tests.every_result import every_result
+from tests.test_glossary import COLUMNS, ROWS, terms
 
 PACKAGES = ("circuits", "denoise", "distill", "evaluate", "heads", "paths", "trigrams")
 
@@ -117,3 +119,35 @@ def test_the_top_head_is_named() -> None:
     assert top_head(values) == "head 1.0 (0.7)"
     assert top_head(np.array([0.1, 0.9]), [(3, 1), (2, 5)]) == "head 2.5 (0.9)"
     assert top_head(np.full((2, 2), np.nan)) == "no head (not measured)"
+
+
+#: Columns that have the names of data: numbers, and models, measures and kinds of the tests.
+_DATA = re.compile(r"[\d.e-]+|[a-d]|M[HS]SA|(cluster|in subspace|wavelength|error_after|induction|tokens that are).*")
+
+
+def test_every_column_is_a_term_a_field_or_a_column_of_the_glossary(results: list[Any]) -> None:
+    """Beginnings and endings that the glossary lists stand before and behind others that it has."""
+    listed = {term.replace(" ", "_") for term in terms(ROWS + COLUMNS)}
+    listed |= {name for row in ROWS for name in re.findall(r"`(\w+)`", row[-1])}
+    before = [each.removesuffix("…") for each in listed if each.endswith("_…")]
+    after = [each.removeprefix("…") for each in listed if each.startswith("…_")]
+    alone = {each.strip("_") for each in before + after}
+    assert len(before) > 15 and len(after) > 12
+
+    def known(name: str, own: set[str]) -> bool:
+        if {name, f"{name}s", name.removesuffix("s")} & (listed | own | alone):
+            return True
+        cut = [name.removeprefix(each) for each in before] + [name.removesuffix(each) for each in after]
+        return any(known(each, own) for each in cut if each != name)
+
+    unknown: dict[str, str] = {}
+    for result in results:
+        own = {name.lower() for name in dir(result) if not name.startswith("_")}
+        try:
+            columns = [str(column) for column in result.to_frame().columns]
+        except (AttributeError, ValueError, TypeError):  # none, or one that is asked for what it is of
+            continue
+        for column in columns:
+            if not _DATA.fullmatch(column) and not known(column.replace(" ", "_").lower(), own):
+                unknown[column] = type(result).__name__
+    assert not unknown, ", ".join(f"{column} ({of})" for column, of in unknown.items())

@@ -35,7 +35,9 @@ class KindComparison(Result):
     @property
     def headline(self) -> str:
         means = f"{self.first[0].mean():.3f} and {self.second[0].mean():.3f}"
-        verdict = f"p = {self.p[0]:.2g}" if self.p[0] <= 0.05 else f"undecided (p = {self.p[0]:.2g})"
+        p = f"p = {self.p[0]:.2g}"
+        verdict = "not tested: pairs lack the evidence" if math.isnan(self.p[0]) else p
+        verdict = f"undecided ({p})" if self.p[0] > 0.05 else verdict
         matched, tested = self.tests[0]
         return f"{self.kinds[0]} and {self.kinds[1]}, matched by {matched}, {tested}: {means}, {verdict}"
 

@@ -143,8 +143,10 @@ class Universality(Result):
         p ≤ .05 comes in 4 to 7% of 5 + 5 models, in 1% where all of a kind are much alike; a rank-sum test of the
         models' means, which share their pairs, has 14 to 35%.
 
-        Raises `ValueError` for kinds of which there are fewer than two models each.
+        Raises `ValueError` for one kind, and for kinds of which there are fewer than two models each.
         """
+        if first == second:
+            raise ValueError(f"{first!r}: expected two kinds, got one twice.")
         values, members = [], []
         for kind in (first, second):
             own = [place for place, each in enumerate(self.kinds) if each == kind]

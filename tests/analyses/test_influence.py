@@ -33,7 +33,7 @@ repeat_fraction = 0.5
 def test_the_study_of_a_small_run(tmp_path, capsys):
     (tmp_path / "small.toml").write_text(RECIPE)
     spec, out = text(tmp_path / "texts"), tmp_path / "out"
-    options = [str(tmp_path / "small.toml"), "--corpus", spec, "--out", str(out), "--seeds", "4", "--processes", "1"]
+    options = [f"{tmp_path / 'small.toml'}@4", "--corpus", spec, "--out", str(out), "--processes", "1"]
     assert study.main(options) == 0
     printed = capsys.readouterr().out
     found = load(out / "small-4.safetensors", Influence)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
 from typing import Any
 
@@ -128,6 +129,10 @@ def test_kinds_are_compared_over_models_or_left_undecided() -> None:
     says(compared.headline, "undecided")
     own = [np.nanmean(result.pair_means[0, place, :3]) for place in range(3)]
     np.testing.assert_allclose(compared.first[0], own)
+    with refused("two kinds, got one"):
+        result.compare_kinds("MHSA", "MHSA")
+    untested = dataclasses.replace(compared, p=np.full(len(result.tests), np.nan))
+    says(untested.headline, "not tested")
     with refused("'GPT'", "MHSA, MSSA"):
         result.compare_kinds("MHSA", "GPT")
 
