@@ -2,11 +2,11 @@
 
     python -m analyses.influence RECIPE[@SEED] ... --corpus dir:PATH --out DIR [--page docs/influence.md]
 
-Each run is trained, and two measures of its end are taken: the loss on held-out text that comes twice, and the
-induction score of its best head. Of these the influence of every window is found (`aotlens.dynamics.influence`), its
-order is checked by 40 retrainings without a random tenth of the windows, and the 1.5% most helpful and most harmful
-windows for induction are left out, beside random windows of the same steps. What is done is kept in DIR; a second call
-goes on. A run takes some 20 minutes of two cores.
+Each run is trained, and two measures of its end are taken: the loss on what comes twice, of text or of random tokens as
+in training, and the induction score of its best head. Of these the influence of every window is found
+(`aotlens.dynamics.influence`), its order is checked by 40 retrainings without a random tenth of the windows, and the
+1.5% most helpful and most harmful windows for induction are left out, beside random windows of the same steps. What is
+done is kept in DIR; a second call goes on. A run takes some 40 minutes of two cores.
 """
 
 from __future__ import annotations
@@ -57,14 +57,15 @@ Study: TypeAlias = tuple[Influence, InfluenceCheck, Removal]
 
 
 def study(run: RecipeRun, name: str, out: Path) -> Study:
-    """The influences of a run on its induction head, their check, and the removal of the ends."""
+    """The influences on a run's loss on repeats and on its induction head, their check, and the removal of the ends."""
     path = out / f"{name}.safetensors"
 
     def first() -> Influence:
         scores = motif_scores(run.train(eps_root=EPS_ROOT), n_sequences=16, half_length=31)
         best = scores.best("induction")
         assert best is not None
-        measures = ["repeated_text_loss", f"induction {head_name(best[0])}"]
+        loss = "repeated_text_loss" if run.recipe.stages[-1].repeat_source == "text" else "repeated_loss"
+        measures = [loss, f"induction {head_name(best[0])}"]
         print(name, measures, flush=True)
         return influence(run, measures, eps_root=EPS_ROOT, folder=out / "states", progress=_progress(name))
 

@@ -55,6 +55,12 @@ def influence_command(
         float,
         typer.Option(min=0, max=0.5, metavar="SHARE", help="Retrain without this share of either end."),
     ] = 0.0,
+    eps_root: Annotated[
+        float,
+        typer.Option(
+            min=0, max=1, metavar="NUMBER", help="Inside AdamW's root; 1e-6 is nearer to linear, another run."
+        ),
+    ] = 1e-8,
     csv: Csv = None,
     again: Annotated[bool, typer.Option("--again", help="Find again what is kept beside the checkpoint.")] = False,
     force: Force = False,
@@ -68,14 +74,16 @@ def influence_command(
     from aotlens.checkpoints import find_checkpoint
     from aotlens.dynamics import check_influence, influence_properties, recipe_run, remove_windows
     from aotlens.dynamics.influence_files import check_path, influential_windows
+    from aotlens.dynamics.recipe_run import require_eps_root
 
     check_csv(csv, force)
     if not 0 <= remove <= 0.5:
         raise ValueError(f"remove={remove}: expected a share from 0 to 0.5.")
+    require_eps_root(eps_root)
     info = find_checkpoint(run)
     followed = recipe_run(info, corpus)
     assert info.path is not None
-    found = _found(followed, info.path, measure, steps, again)
+    found = _found(followed, info.path, measure, steps, eps_root, again)
     if csv is not None:
         write_csv(found.to_frame(), csv)
     print_text(_about(found))
@@ -98,8 +106,10 @@ def influence_command(
             print_text(f"\n{removed.headline}.")
 
 
-def _found(run: RecipeRun, checkpoint: Path, measures: list[str], steps: int | None, again: bool) -> Influence:
-    """Return the stored influences of these measures and steps, or else compute and store them."""
+def _found(
+    run: RecipeRun, checkpoint: Path, measures: list[str], steps: int | None, eps_root: float, again: bool
+) -> Influence:
+    """Return the stored influences of these measures, steps and ε, or else compute and store them."""
     from aotlens.dynamics import influence, stored_influence
     from aotlens.dynamics.influence_check import require_same_run
     from aotlens.dynamics.influence_files import check_path, influence_path
@@ -109,14 +119,15 @@ def _found(run: RecipeRun, checkpoint: Path, measures: list[str], steps: int | N
     if path.is_file() and not again:
         kept = stored_influence(checkpoint)
         require_same_run(run, kept)
-        if kept.measures != tuple(as_measures(measures, run)) or kept.n_steps != (steps or run.n_steps):
+        asked = (tuple(as_measures(measures, run)), steps or run.n_steps, eps_root)
+        if (kept.measures, kept.n_steps, kept.eps_root) != asked:
             raise ValueError(
-                f"{path}: there are influences on {', '.join(kept.measures)} of {kept.n_steps:,} steps; give these, or "
-                "--again to replace them."
+                f"{path}: there are influences on {', '.join(kept.measures)} of {kept.n_steps:,} steps with --eps-root "
+                f"{kept.eps_root:g}; give these, or --again to replace them."
             )
         return kept
     with TokenBar("steps", lines=True) as bar:
-        found = influence(run, measures, steps=steps, progress=bar)
+        found = influence(run, measures, steps=steps, eps_root=eps_root, progress=bar)
     found.save(path)
     check_path(checkpoint).unlink(missing_ok=True)  # of other influences
     return found

@@ -84,11 +84,12 @@ def test_every_whole_number_has_a_limit(run: Run) -> None:
         ("checkpoints", "compress", "small", "out", "--error", "nan"),
         ("train", "novels-2l-mhsa", "--dry-run", "--learning-rate", "nan"),
         ("influence", "small", "--corpus", "stdlib", "--measure", "loss", "--remove", "nan"),
+        ("influence", "small", "--corpus", "stdlib", "--measure", "loss", "--eps-root", "nan"),
     ],
 )
 def test_numbers_that_are_none(run: Run, arguments: tuple[str, ...]) -> None:
     code, text, error = run(*arguments)
-    assert code == 2 and text == "" and arguments[-2].strip("-").replace("-", "_") in error, error
+    assert code == 2 and text == "" and arguments[-2].strip("-").replace("-", "_") in error.replace("-", "_"), error
     assert {option for _, option, _ in numbers(float)} == {
         "--temperature",
         "--bound",
@@ -96,6 +97,7 @@ def test_numbers_that_are_none(run: Run, arguments: tuple[str, ...]) -> None:
         "--learning-rate",
         "--error",
         "--remove",
+        "--eps-root",
     }
 
 

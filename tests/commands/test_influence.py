@@ -84,6 +84,8 @@ def test_influences_are_printed_kept_and_shown(trained, tmp_path, capsys):
     # Others are not written over.
     assert called(folder, "--corpus", spec, "--measure", "loss") == 2
     says(capsys.readouterr().err, "induction 1.0, loss", "--again")
+    assert called(folder, *options, "--eps-root", 1e-6) == 2
+    says(capsys.readouterr().err, "--eps-root 1e-08", "--again")
     assert called(folder, "--corpus", spec, "--measure", "loss", "--again", "--top", 0, "--remove", 0.05) == 0
     says(capsys.readouterr().out, "without the 5.0% most helpful")
     assert stored_influence(folder).measures == ("loss",)
