@@ -1,4 +1,4 @@
-"""What every page stands on. It knows no page and no interface.
+"""The services that every page stands on. They know no page and no interface.
 
 settings.py    every limit in one place
 address.py     what an address says: one declaration of fields, from which it is read, written and linked
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Core:
-    """What the pages of one app share; a page makes its own service from it."""
+    """The parts that the pages of one app share; a page makes its own service from it."""
 
     settings: Settings
     catalog: Catalog
@@ -67,14 +67,14 @@ class Core:
     expansions: Expansions
     scores: Scores
     memory: Memory
-    """What is kept between requests."""
+    """The values that are kept between requests."""
     links: Links = field(default_factory=Links)
-    """Addresses of the app's pages by name; `create_app` fills them in."""
+    """The addresses of the app's pages by name; `create_app` fills them in."""
 
     @classmethod
     def start(cls, settings: Settings, *, models: Mapping[str, AttentionOnlyTransformer] | None = None) -> Self:
-        """With `models` that this process holds, by name, beside the checkpoints. Raises ValueError for a corpus, or
-        images, that aren't there, and for what is no model."""
+        """Start with `models` that this process holds, by name, beside the checkpoints. Raises ValueError for a corpus,
+        or images, that aren't there, and for what is no model."""
         memory = Memory(settings.memory_bytes)
         catalog, corpora = Catalog(settings, memory, models), Corpora(settings)
         switches = Switches(catalog, corpora, settings, memory)

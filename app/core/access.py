@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 
-#: What an address holds as it is, so that the printed one can be copied.
+#: The characters that an address holds as they are, so that the printed one can be copied.
 _TOKEN = re.compile(r"[A-Za-z0-9._~-]{8,200}", re.ASCII)
 #: A token that can hold so many bits is not guessed, however often somebody tries.
 _STRONG_BITS = 128
@@ -80,7 +80,7 @@ class Access:
 
 
 class TooManyGuesses(Exception):
-    """Wrong tokens came too often."""
+    """The error of wrong tokens that came too often."""
 
     def __init__(self, seconds: int) -> None:
         super().__init__(f"Too many wrong tokens came in a minute. Try again in {seconds} s.")
@@ -88,5 +88,5 @@ class TooManyGuesses(Exception):
 
 
 def _digest(token: str) -> bytes:
-    # Of one length, so that the comparison tells nothing of the token's.
+    # Digests have one length, so that the comparison tells nothing of the token's.
     return hashlib.sha256(token.encode("utf-8", "replace")).digest()

@@ -1,4 +1,4 @@
-"""What an address says: a page declares its fields once, and everything else comes from that.
+"""The form of addresses: a page declares its fields once, and everything else comes from that.
 
     @dataclass(frozen=True, kw_only=True)
     class HeadsState:
@@ -141,7 +141,7 @@ class Address(Generic[State]):
         return dataclasses.replace(self._first, **values)  # type: ignore[type-var]
 
     def json(self, state: State) -> dict[str, Any]:
-        """What `state` reads."""
+        """Return a state as the JSON that `state` reads."""
         return dataclasses.asdict(state)  # type: ignore[call-overload, no-any-return]
 
     def unsaid(self, value: Any, *, strict: bool = False) -> str | None:
@@ -156,7 +156,7 @@ class Address(Generic[State]):
         return next((name for one in parts if (name := self.unsaid(one, strict=strict)) is not None), None)
 
     def browser(self) -> dict[str, Any]:
-        """What the browser needs to write this form."""
+        """Describe the fields, as the browser needs them to write this form."""
         return {
             name: {
                 "key": self._key(name),
@@ -180,7 +180,7 @@ class Address(Generic[State]):
         return None if value == field.written(getattr(self._first, name)) else value
 
     def sentence(self, name: str, raw: str, expected: str, taken: Any) -> str:
-        """What is said of a field's value that cannot be, `raw` as it stands in the address."""
+        """Write the sentence about a field's value that cannot be, `raw` as it stands in the address."""
         value = self._fields[name].written(taken)
         instead = "It was left out." if value is None else f"{quoted(value)} was taken instead."
         return f"{self._key(name)}={quoted(raw)}: expected {expected}. {instead}"

@@ -1,4 +1,4 @@
-"""What an address names, held against what there is: a check raises Unfit, with what was expected and what is taken."""
+"""Checks of the values in an address: a check raises Unfit, with what was expected and what is taken."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Check = Callable[["Core", Any, Any], None]
 
 
 def checkpoint(core: Core, state: Any, name: str) -> None:
-    """A checkpoint is listed."""
+    """Check that a checkpoint is listed."""
     known, first = [info.name for info in core.catalog.list()], core.catalog.default()
     if name not in known:
         raise Unfit(f"the name of a checkpoint here ({', '.join(known) or 'there are none'})", first)
 
 
 def head(*of: str) -> Check:
-    """The checkpoint that the state has in the first of the fields `of` that says one has such a head."""
+    """Check that the checkpoint of the first of the fields `of` that says one has such a head."""
 
     def check(core: Core, state: Any, value: tuple[int, int]) -> None:
         shape = core.catalog.shape(_checkpoint(core, state, of))
@@ -42,13 +42,13 @@ def head(*of: str) -> Check:
 
 
 def prompt(core: Core, state: Any, value: str) -> None:
-    """Where it is a key, a text is kept under it."""
+    """Check that a text is kept under the value where it is a key."""
     if is_key(value) and core.corpora.own.get(value) is None:
         raise Unfit("a text, or the key of one that is kept here: this one is not, or has been deleted")
 
 
 def heads(*of: str) -> Check:
-    """That checkpoint has all these heads."""
+    """Check that that checkpoint has all these heads."""
 
     def check(core: Core, state: Any, value: tuple[tuple[int, int], ...]) -> None:
         shape = core.catalog.shape(_checkpoint(core, state, of))
@@ -60,14 +60,14 @@ def heads(*of: str) -> Check:
 
 
 def token(core: Core, state: Any, value: int) -> None:
-    """The state's checkpoint has such a token."""
+    """Check that the state's checkpoint has such a token."""
     n = core.catalog.config(state.checkpoint or core.catalog.default()).get("d_vocab")
     if n is not None and value >= n:
         raise Unfit(f"the id of a token, from 0 to {n - 1:,}")
 
 
 def position(first: str) -> Check:
-    """The state's text, or `first` where it has none, has a token there."""
+    """Check that the state's text, or `first` where it has none, has a token there."""
 
     def check(core: Core, state: Any, value: int) -> None:
         checkpoint = state.checkpoint or core.catalog.default()
@@ -79,7 +79,7 @@ def position(first: str) -> Check:
 
 
 def cell(first: str) -> Check:
-    """The state's text, or `first` where it has none, has both tokens."""
+    """Check that the state's text, or `first` where it has none, has both tokens."""
     among = position(first)
 
     def check(core: Core, state: Any, value: tuple[int, int]) -> None:
@@ -89,14 +89,14 @@ def cell(first: str) -> Check:
 
 
 def corpus(core: Core, state: Any, name: str) -> None:
-    """There is such a text."""
+    """Check that there is such a text."""
     chosen = core.corpora.chosen(name)
     if chosen != name:
         raise Unfit("a text that is kept here: this one is not, or has been deleted", chosen)
 
 
 def motif(core: Core, state: Any, name: str) -> None:
-    """There is such a motif."""
+    """Check that there is such a motif."""
     from aotlens.heads import MOTIFS  # takes seconds, once
 
     if name not in MOTIFS:
@@ -104,7 +104,7 @@ def motif(core: Core, state: Any, name: str) -> None:
 
 
 def up_to(name: str, what: str) -> Check:
-    """At most what the field `name`, which stands before, says."""
+    """Check that the value is at most what the field `name`, which stands before, says."""
 
     def check(core: Core, state: Any, value: int) -> None:
         most = getattr(state, name)

@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """How one value stands in an address. `dataclasses.field(metadata=…)` holds it."""
+    """The way in which one value stands in an address. `dataclasses.field(metadata=…)` holds it."""
 
     read: Callable[[str], Any]
-    """From the address's text; raises Unfit."""
+    """The reading of the address's text; raises Unfit."""
     write: Callable[[Any], str] = str
     key: str | None = None
     """Its name in the address where that isn't the field's."""
     blank: bool = False
     """Whether nothing, `text=`, is a value of its own."""
     browser: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """How the browser joins a list (`join`), names what is true (`word`) or shortens numbers (`digits`)."""
+    """The browser's way to join a list (`join`), name what is true (`word`) or shorten numbers (`digits`)."""
     check: Check | None = None
     meant: Callable[[Core, Any], Any] | None = None
-    """What a value of the address stands for, where it is a name of something that is kept."""
+    """The meaning of a value of the address, where it is a name of something that is kept."""
     json: type | None = str
-    """What JSON has for it, where that is no number: a list, a text, true or false."""
+    """The type that JSON has for it, where that is no number: a list, a text, true or false."""
 
     def written(self, value: Any) -> str | None:
-        """What stands in the address; None for nothing."""
+        """Write the value as it stands in the address; None for nothing."""
         text = None if value is None else self.write(value)
         return None if text == "" and not self.blank else text
 
@@ -92,7 +92,7 @@ def text(
     key: str | None = None,
     **rest: Any,
 ) -> Any:
-    """Any text; of at most so many characters, or of a form (`expected` says which)."""
+    """Declare any text; of at most so many characters, or of a form (`expected` says which)."""
 
     def read(value: str) -> str:
         if pattern is not None and not pattern.fullmatch(value):
@@ -155,7 +155,7 @@ def choice(choices: Sequence[str], default: str | None = None, *, key: str | Non
 
 
 def flag(word: str, *, key: str | None = None) -> Any:
-    """False, or, where the address says `word`, True."""
+    """Declare False, or, where the address says `word`, True."""
 
     def read(value: str) -> bool:
         if value != word:
@@ -179,7 +179,7 @@ def pair(*, key: str | None = None, check: Check | None = None, expected: str = 
 
 
 def pairs(*, most: int, key: str | None = None, check: Check | None = None, expected: str) -> Any:
-    """Distinct pairs of whole numbers in their order, at most so many: `1.0,1.3`."""
+    """Declare distinct pairs of whole numbers in their order, at most so many: `1.0,1.3`."""
 
     def read(value: str) -> tuple[tuple[int, int], ...]:
         found = [read_pair(part) for part in value.split(",")]
@@ -197,7 +197,7 @@ def pairs(*, most: int, key: str | None = None, check: Check | None = None, expe
 
 
 def wholes(*, most: int, key: str | None = None) -> Any:
-    """Distinct whole numbers, at most so many: `12-262`."""
+    """Declare distinct whole numbers, at most so many: `12-262`."""
 
     def read(value: str) -> tuple[int, ...]:
         numbers = [read_whole(part) for part in value.split("-")]
@@ -217,7 +217,7 @@ def wholes(*, most: int, key: str | None = None) -> Any:
 def reals(
     default: tuple[float, ...] | None = None, *, most: int, key: str | None = None, check: Check | None = None
 ) -> Any:
-    """Finite numbers, at most so many: `0.4,1`."""
+    """Declare finite numbers, at most so many: `0.4,1`."""
 
     def read(value: str) -> tuple[float, ...]:
         parts = value.split(",")
@@ -233,7 +233,7 @@ def reals(
 
 
 def texts(*, most: int, longest: int, key: str | None = None, check: Check | None = None) -> Any:
-    """Distinct names, at most so many: `novels-12l-mssa,novels-2l-gpt`."""
+    """Declare distinct names, at most so many: `novels-12l-mssa,novels-2l-gpt`."""
 
     def read(value: str) -> tuple[str, ...]:
         names = tuple(dict.fromkeys(name[:longest] for name in value.split(",") if name))
@@ -250,7 +250,7 @@ def checkpoint(*, key: str | None = None) -> Any:
 
 
 def head(*of: str, key: str | None = None) -> Any:
-    """Layer and head, `1.3`, of the state's checkpoint: what the first of the fields `of` says that says one."""
+    """Declare layer and head, `1.3`, of the state's checkpoint: that of the first of the fields `of` that says one."""
     return pair(check=checks.head(*of), expected="a layer and a head, as 1.3", key=key)
 
 
@@ -282,7 +282,7 @@ def cell(first: str) -> Any:
 
 
 def against() -> Any:
-    """What a score is compared with: another key's position, the mean over keys, or nothing; None: what is sensible."""
+    """Declare a score's contrast: another key's position, the mean over keys, or nothing; None: what is sensible."""
     return whole(words=("mean", "plain"))
 
 

@@ -31,7 +31,7 @@ def quoted(value: str) -> str:
 
 
 def dotted(pair: tuple[int, int] | None) -> str:
-    """`1.3`; nothing for None."""
+    """Write a pair of numbers as `1.3`; nothing for None."""
     return "" if pair is None else f"{pair[0]}.{pair[1]}"
 
 

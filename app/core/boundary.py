@@ -1,4 +1,4 @@
-"""Around everything that answers: whatever goes wrong inside becomes an error reply with an id that the log has.
+"""The boundary of all that answers: whatever goes wrong inside becomes an error reply with an id that the log has.
 
 Tokenizers and other native code raise panics that no `except Exception` sees (`PanicException` is a BaseException).
 Past this boundary they would end the server's work on a request with no answer, its connection left open for good.
@@ -18,7 +18,7 @@ log = logging.getLogger("aotlens.app")
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
-#: What every error reply says to a browser besides its text; it holds nothing that a page could run or keep.
+#: The headers that every error reply has besides its text; it holds nothing that a page could run or keep.
 _HEADERS = [
     ("Content-Type", "text/plain; charset=utf-8"),
     ("Cache-Control", "no-store"),
@@ -47,7 +47,7 @@ class Boundary:
         return [body]
 
     def _answer(self, environ: dict[str, Any]) -> tuple[str, list[tuple[str, str]], bytes]:
-        """Status, headers and body of the inner application's answer."""
+        """Return status, headers and body of the inner application's answer."""
         started: list[tuple[str, list[tuple[str, str]]]] = []
         parts: list[bytes] = []
 

@@ -1,4 +1,4 @@
-"""What is kept between requests: within one bound in bytes for the whole app, each value made once."""
+"""The values kept between requests: within one bound in bytes for the whole app, each value made once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Value = TypeVar("Value")
 
 
 class Keeper(Protocol):
-    """What keeps values that count."""
+    """A holder of values that count."""
 
     def forget(self, key: Any) -> None:
         """Drops a value. Called with the memory's lock held."""
@@ -37,7 +37,7 @@ class Memory:
 
     @property
     def n_bytes(self) -> int:
-        """What is held now, never in the middle of a change."""
+        """Return the bytes that are held now, never in the middle of a change."""
         with self.lock:
             return self._total
 

@@ -1,4 +1,4 @@
-"""Which checkpoints there are, and their models, each loaded once.
+"""The listing of checkpoints, and their models, each loaded once.
 
 Models are found by the names of the listing only: a name in an address never becomes a path.
 """
@@ -37,7 +37,7 @@ class LoadedModel:
     model: AttentionOnlyTransformer
     exclusive: threading.Lock
     key: str
-    """Changes when the weights do, so that a checkpoint trained again isn't served from a cache."""
+    """The key, which changes when the weights do, so that a checkpoint trained again isn't served from a cache."""
 
     def copied(self) -> AttentionOnlyTransformer:
         """A copy of the model, which runs for minutes while others use the original."""
@@ -116,7 +116,7 @@ class Catalog:
         return next((info.model for info in self.list() if info.name in names and info.problem is None), {})
 
     def shape(self, name: str | None) -> tuple[int, int] | None:
-        """Layers and heads a layer of the checkpoint of that name; None where it isn't there or is broken."""
+        """Return layers and heads a layer of the checkpoint of that name; None where it isn't there or is broken."""
         model = self.config(name)
         layers, heads = model.get("n_layers"), model.get("n_heads")
         return None if layers is None or heads is None else (int(layers), int(heads))
@@ -160,7 +160,7 @@ class Catalog:
         raise RequestError(f"The checkpoint {info.name} doesn't read text; choose one with a tokenizer.")
 
     def load(self, name: str | None) -> LoadedModel:
-        """Its model, from memory if it's there."""
+        """Return its model, from memory if it's there."""
         info = self.info(name)
         if info.name in self._live:
             return self._live[info.name][1]
@@ -173,7 +173,7 @@ class Catalog:
         return self.read(info, "weights", lambda: self._models.get(key, lambda: self._load(info)))
 
     def read(self, info: CheckpointInfo, part: str, read: Callable[[], Value]) -> Value:
-        """What `read` gives of a part of a checkpoint's files. Raises RequestError where its drive does not answer."""
+        """Return what `read` gives of a part of a checkpoint's files. Raises RequestError if a drive doesn't answer."""
         return self._reading.wait(info.name, part, read)
 
     def _load(self, info: CheckpointInfo) -> LoadedModel:
@@ -197,7 +197,7 @@ def with_words(model: AttentionOnlyTransformer) -> AttentionOnlyTransformer:
 
 
 def _live(name: str, model: AttentionOnlyTransformer) -> tuple[CheckpointInfo, LoadedModel]:
-    """What is said of a model that this process holds, by what it is and its weights as they are now."""
+    """Describe a model that this process holds, by what it is and its weights as they are now."""
     from aotlens.files import contents_hash
     from aotlens.models import require_ours
 

@@ -1,4 +1,4 @@
-"""What a browser is sent, smaller: what everybody gets is compressed well and once, an answer to one question quickly.
+"""Compression of answers: what everybody gets is compressed well and once, an answer to one question quickly.
 
 Scripts, styles and pages (GET) are the same for all, so each is compressed at a high quality and kept by its content.
 Answers (POST, and maps of somebody's text) are compressed at a low one. Brotli, or gzip for browsers that don't offer
@@ -36,7 +36,7 @@ class Encoding:
     quickly: Callable[[bytes], bytes]
 
 
-#: By their names in HTTP, the better one first. Brotli's 10 and 11 take 6 and 11 times as long as 9 for 8 and 9% less.
+#: Encodings by HTTP name, the better first. Brotli's 10 and 11 take 6 and 11 times as long as 9 for 8 and 9% less.
 ENCODINGS: Mapping[str, Encoding] = {
     "br": Encoding(
         well=lambda content: brotli.compress(content, quality=9),

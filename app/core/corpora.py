@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aotlens.checkpoints import CheckpointInfo
     from aotlens.data import Corpus
 
-#: How a pasted text is named among corpora.
+#: The name of a pasted text among corpora.
 PASTED = "pasted text"
 _MAX_PASTED = 8
 _FOLDER = "aotlens.checkpoints.user_folder"
@@ -27,15 +27,15 @@ _FOLDER = "aotlens.checkpoints.user_folder"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Text:
-    """Something to read."""
+    """A text to read."""
 
     key: str
     label: str
     about: str
-    """Which of it is read, in words."""
+    """The part of it that is read, in words."""
     corpus: Corpus | None
     documents: tuple[str, ...] | None
-    """Those of the corpus that are read; None: all."""
+    """The documents of the corpus that are read; None: all."""
     pasted: str = ""
 
 
@@ -48,7 +48,7 @@ class Corpora:
         self.own = OwnTexts(settings)
         """Texts that were uploaded, or pasted and used."""
         self._corpora: dict[str, Corpus | None] = {}
-        """None for one that is opened when it is first asked for, since to open the first takes seconds of imports."""
+        """The corpora; None for one that is opened when first asked for, since the first takes seconds of imports."""
         self._pasted: OrderedDict[str, str] = OrderedDict()
         for spec in settings.corpora:
             self._corpora[self._label(spec)] = None if spec in TEXTS else self._open(spec)
@@ -67,7 +67,7 @@ class Corpora:
         return self._corpora.get(name)
 
     def spec(self, name: str | None) -> str:
-        """How a corpus of the server's was named at the start; empty for another text."""
+        """Return the name that a corpus of the server's was given at the start; empty for another text."""
         return dict(zip(self._corpora, self._settings.corpora, strict=True)).get(name or "", "")
 
     def _label(self, spec: str) -> str:
@@ -80,11 +80,11 @@ class Corpora:
 
     @property
     def names(self) -> list[str]:
-        """What may be chosen, besides pasting."""
+        """Return the names of the corpora that may be chosen, besides pasting."""
         return list(self._corpora)
 
     def choices(self) -> list[dict[str, str]]:
-        """What may be chosen, for a menu: the server's corpora by name, a person's own texts by key."""
+        """List the texts to choose from, for a menu: the server's corpora by name, a person's own texts by key."""
         named = [{"value": name, "label": name} for name in self.names]
         return [*named, *({"value": one.key, "label": f"{one.name} (yours)"} for one in self.own.list())]
 
@@ -169,7 +169,7 @@ class Corpora:
         return key
 
     def addressed(self, text: str) -> str:
-        """What an address says of a prompt: the text itself, or the key under which a long one is kept from now on.
+        """Write a prompt as an address says it: the text itself, or the key under which a long one is kept from now on.
 
         Where no further text is kept, the address says a long one itself.
         """

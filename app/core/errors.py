@@ -1,4 +1,4 @@
-"""What goes wrong: by what was asked for, which a person can put right, or by ours, which the log has under an id."""
+"""Errors: by what was asked for, which a person can put right, or by ours, which the log has under an id."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aotlens.files import WriteError
 
 
 class RequestError(ValueError):
-    """What was asked for can't be done; the message says what was expected, what came, and what to do."""
+    """A request that can't be met; the message says what was expected, what came, and what to do."""
 
 
 def logged(log: logging.Logger, what: str) -> str:
@@ -20,7 +20,7 @@ def logged(log: logging.Logger, what: str) -> str:
 
 
 def not_kept(error: WriteError) -> str:
-    """What somebody at a browser is told of a full disk, or of a folder that the app may not write to."""
+    """Write the message, to somebody at a browser, of a full disk, or of a folder that the app may not write to."""
     reason = (error.strerror or "").partition(" while writing")[0].lower() or "it could not be written"
     return (
         f"This could not be kept: {reason}. Nothing was replaced. Whoever runs the app can make room, or give it a "

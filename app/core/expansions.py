@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aotlens.paths import PathExpansion, Residual
 
 
-#: What an expansion and the sum of all its paths take: passes over the prompt, of whose operations, products of large
+#: The cost of an expansion and the sum of all its paths: passes over the prompt, of whose operations, products of large
 #: matrices, ten cost as much as one of others; and bytes for each position and output. Patterns are bounded by
 #: `Inference.token_limit`.
 _PASSES, _STREAMED, _BYTES_OF_OUTPUT = 8, 0.1, 8.0
@@ -40,13 +40,13 @@ class Expanded:
     loaded: LoadedModel
     """The model that the expansion runs again, and its lock."""
     notes: tuple[str, ...]
-    """What is special about this model."""
+    """Remarks on what is special about this model."""
     limit: int
     """The longest prompt, tokens."""
 
     @cached_property
     def residual(self) -> Residual:
-        """Sum of paths − model over all positions and tokens."""
+        """Return the sum of paths − model over all positions and tokens."""
         return self.expansion.residual()
 
 
@@ -96,7 +96,7 @@ class Expansions:
 
 
 def notes_of(loaded: LoadedModel) -> tuple[str, ...]:
-    """What is special about a model's paths, in sentences."""
+    """Say what is special about a model's paths, in sentences."""
     from aotlens.models import PHIS
 
     cfg = loaded.model.cfg

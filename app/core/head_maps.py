@@ -1,4 +1,4 @@
-"""What of a result is shown: one head's map, or all heads' thumbnails, in one of three quantities."""
+"""The shown part of a result: one head's map, or all heads' thumbnails, in one of three quantities."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SMALLEST_CELL = 64
 
 
 def values(result: PromptResult, view: View) -> np.ndarray:
-    """`[layer, head, query, key]` of the quantity; scores of a fixed pattern raise RequestError."""
+    """Return `[layer, head, query, key]` of the quantity; scores of a fixed pattern raise RequestError."""
     _check_view(result, view)
     return result.patterns.quantity(view)
 
@@ -49,7 +49,7 @@ def check_head(result: PromptResult, layer: int, head: int) -> None:
 
 
 def head_values(result: PromptResult, layer: int, head: int, view: View, hide_first: bool) -> np.ndarray:
-    """`[query, key]` of one head, NaN where nothing is shown."""
+    """Return `[query, key]` of one head, NaN where nothing is shown."""
     check_head(result, layer, head)
     _check_view(result, view)
     return result.patterns.of_head((layer, head), view, without_first=hide_first)
@@ -71,7 +71,7 @@ def head_figure(
 
 
 def map_of(result: PromptResult, layer: int, head: int, view: View, hide_first: bool) -> dict[str, Any]:
-    """What tells one map from another in the browser."""
+    """Return the key that tells one map from another in the browser."""
     return {"key": result.key, "layer": layer, "head": head, "view": view, "hide_first": hide_first}
 
 

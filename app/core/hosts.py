@@ -7,7 +7,7 @@ from ipaddress import ip_address
 
 #: Names of this machine that mean the same on every machine, as browsers write them.
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-#: To listen on every address that the machine has.
+#: The hosts that stand for every address that the machine has, to listen on.
 WILDCARDS = ("0.0.0.0", "::", "")
 
 _NAME = re.compile(

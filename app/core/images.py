@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: Kinds of names that `open_images` reads, each with an argument.
 _KINDS = ("npz", "folder", "openml", "hf")
-#: What is always there.
+#: The data sets that are always there.
 _ALWAYS = ("digits", "fashion-sample")
 #: Data sets, at the sizes of models, that are kept in memory.
 _KEPT = 4
@@ -48,11 +48,11 @@ class Images:
 
     @property
     def names(self) -> list[str]:
-        """What may be chosen."""
+        """Return the names that may be chosen."""
         return list(self._specs)
 
     def spec(self, name: str) -> str:
-        """What `open_images` takes, in Python: of a path its last part, which a browser may know."""
+        """Return what `open_images` takes, in Python: of a path its last part, which a browser may know."""
         kind, colon, argument = self._specs[name].partition(":")
         return f"{kind}{colon}{PurePath(argument).name if kind in ('npz', 'folder') else argument}"
 
@@ -65,7 +65,7 @@ class Images:
 
     @property
     def given(self) -> list[str]:
-        """What the server was given, beside what is always there."""
+        """Return the data sets that the server was given, beside what is always there."""
         return list(self._specs)[len(_ALWAYS) :]
 
     def is_called(self, name: str, trained_on: str) -> bool:

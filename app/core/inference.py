@@ -1,4 +1,4 @@
-"""From text to what every head does with it.
+"""Inference: from text to what every head does with it.
 
 Every forward pass has its model to itself, and every result is kept in memory, so that moving between heads and views
 of one prompt runs no model.
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from aotlens.models import AttentionOnlyTransformer
     from app.core.corpora import Text
 
-#: Of the random tokens on which motifs are scored, as `motif_scores` has them; and what it does with each pair of
-#: positions of each head.
+#: The number and the length of the random token sequences on which motifs are scored, as `motif_scores` has them; and
+#: its operations for each pair of positions of each head.
 _RANDOM_SEQUENCES, _RANDOM_TOKENS, _PAIR_COST = 16, 101, 50.0
 
 #: (layer, head) of some heads.
@@ -41,10 +41,10 @@ Heads = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PromptResult:
-    """What one prompt does in one model, whole or with some of its heads switched off."""
+    """The result of one prompt in one model, whole or with some of its heads switched off."""
 
     key: str
-    """Names this result: same model, same weights, same tokens, same heads."""
+    """The name of this result: same model, same weights, same tokens, same heads."""
     checkpoint: str
     patterns: AttentionPatterns
     logits: Tensor
@@ -53,7 +53,7 @@ class PromptResult:
     """The heads that were switched off in it."""
     how: How = "zero"
     corpus: str | None = None
-    """Whose windows stood in for them; None where none did."""
+    """The corpus whose windows stood in for them; None where none did."""
 
 
 class Inference:
@@ -77,8 +77,8 @@ class Inference:
         corpus: str | None = None,
         length: int | None = None,
     ) -> PromptResult:
-        """Patterns of all heads on `text`, the start token before it, and the logits; of the full model, or with the
-        heads `off` switched off: `how` says what takes their place, and `corpus` from which text it is taken.
+        """Return patterns of all heads on `text`, the start token before it, and the logits; of the full model, or with
+        the heads `off` switched off: `how` says what takes their place, and `corpus` from which text it is taken.
 
         `length` is the text's true length in characters where the browser held a text back for being too long.
         Raises RequestError, with counts and limits, for text that can't be read or is too long: nothing is cut; for
@@ -136,7 +136,7 @@ class Inference:
         return loaded, self._tokenise(checkpoint, loaded, text)
 
     def n_tokens(self, checkpoint: str | None, text: str) -> int | None:
-        """How many tokens a model makes of `text`, the start token included; None where it can't be read."""
+        """Count the tokens that a model makes of `text`, the start token included; None where it can't be read."""
         try:
             return len(self.tokens(checkpoint, text)[1])
         except (RequestError, CheckpointError):
@@ -155,13 +155,13 @@ class Inference:
         return next((each for each in fitting if self.n_tokens(checkpoint, each) is not None), FIRST)
 
     def motifs(self, checkpoint: str | None) -> MotifScores:
-        """How much each head behaves like a named motif, on repeated random tokens; measured once per model."""
+        """Measure how much each head behaves like a named motif, on repeated random tokens; once per model."""
         loaded = self._catalog.load(checkpoint)
         return self._motifs.get(loaded.key, lambda: self._score(loaded))
 
     def labels(self, checkpoint: str | None) -> HeadLabels:
-        """What each head does, in a word: from the stored atlas, where there is one of these weights, as the Atlas page
-        says it; else from `motifs`."""
+        """Return labels of what each head does, in a word: from the stored atlas, where there is one of these weights,
+        as the Atlas page says it; else from `motifs`."""
         from aotlens.heads import head_labels, stored_atlas
 
         info = self._catalog.info(checkpoint)

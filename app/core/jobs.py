@@ -30,11 +30,11 @@ MOST_ACTIVE = 32
 
 
 class Stopped(Exception):
-    """Raised inside the work when somebody has asked for its end."""
+    """The error raised inside the work when somebody has asked for its end."""
 
 
 class TookTooLong(Exception):
-    """Raised inside the work when it has had the longest time that there is for any."""
+    """The error raised inside the work when it has had the longest time that there is for any."""
 
 
 @dataclass(kw_only=True)
@@ -43,26 +43,26 @@ class Job:
 
     key: str
     label: str
-    """What it is, for people."""
+    """The name of the work, for people."""
     sessions: set[str] = field(default_factory=set)
-    """Who waits for it, or did when it ended."""
+    """The sessions that wait for it, or did when it ended."""
     state: State = "waiting"
     done: int = 0
     total: int = 0
-    """0: nobody knows how much there is."""
+    """The amount of work; 0: nobody knows how much there is."""
     phase: str = ""
     result: Any = None
     error: str = ""
     stop: bool = False
     ends: float = math.inf
-    """By `time.monotonic()`."""
+    """The latest time of its end, by `time.monotonic()`."""
 
     @property
     def active(self) -> bool:
         return self.state in ("waiting", "running")
 
     def report(self, done: int, total: int, phase: str) -> None:
-        """Called by the work, often. Raises Stopped or TookTooLong where it shall end."""
+        """Report the work's progress; it calls this often. Raises Stopped or TookTooLong where it shall end."""
         if self.stop:
             raise Stopped
         if time.monotonic() > self.ends:
@@ -135,7 +135,7 @@ class Jobs:
                     job.sessions.discard(session)
 
     def under_way(self, session: str = "") -> Job | None:
-        """What a session waits for, what runs before what waits its turn; if nothing, what is under way for others."""
+        """Find what a session waits for, what runs before what waits its turn; if nothing, what others wait for."""
         with self._lock:
             active = [job for job in self._jobs.values() if job.active]
         return min(active, key=lambda job: (session not in job.sessions, job.state != "running"), default=None)

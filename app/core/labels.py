@@ -1,4 +1,4 @@
-"""What the rows and columns of a matrix are, for people: labels of indices, and search among them."""
+"""Labels of the rows and columns of a matrix, for people: labels of indices, and search among them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Labels:
-    """What each row (or column) is."""
+    """The label of each row (or column)."""
 
     of: str
-    """token, position, bias, direction or class."""
+    """The kind of what is labelled: token, position, bias, direction or class."""
     texts: Sequence[str] | None
     """The tokens' texts, where the rows are tokens and there is a tokenizer."""
     n: int
@@ -36,7 +36,7 @@ class Labels:
         return glyphs(self.text(index)) if self.texts is not None else self.text(index)
 
     def short(self, index: int) -> str:
-        """As `shown`, where what it counts is said already: `221` rather than `position 221`."""
+        """Write an index as `shown`, where what it counts is said already: `221` rather than `position 221`."""
         return str(index) if self.texts is None and self.of != "bias" else self.shown(index)
 
     def search(self, wanted: str, n: int) -> list[int]:
@@ -58,7 +58,7 @@ class Labels:
 
     @property
     def plural(self) -> str:
-        """tokens, positions, biases, directions or classes."""
+        """Return the plural: tokens, positions, biases, directions or classes."""
         return {"bias": "biases", "class": "classes"}.get(self.of, f"{self.of}s")
 
 

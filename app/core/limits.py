@@ -1,4 +1,4 @@
-"""What one request may take: operations, estimated before it starts, and time, after which it is stopped."""
+"""The limits of one request: operations, estimated before it starts, and time, after which it is stopped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def require_at_most(found: float, most: float, of: str, *, choose: str = "a smal
 
 
 def deadline(seconds: float) -> Progress:
-    """What a function tells that counts its steps: it raises RequestError once it has had its time."""
+    """Return a callback for a function that counts its steps: it raises RequestError once it has had its time."""
     ends = time.monotonic() + seconds
 
     def tell(done: int, total: int) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _KEY = re.compile(r"image-[0-9a-f]{16}", re.ASCII)
-#: How PNG and JPEG files begin.
+#: The first bytes of PNG and JPEG files.
 _STARTS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
 
 #: The longer side is at most so many times the shorter one: models see the middle square.
@@ -45,7 +45,7 @@ class OwnImages:
 
     @property
     def folder(self) -> Path:
-        """Where they are; looked up at each use, like the folder of checkpoints."""
+        """Return the folder that they are in; looked up at each use, like the folder of checkpoints."""
         from aotlens.checkpoints import user_folder
 
         return user_folder("images")
@@ -128,7 +128,7 @@ class OwnImages:
 
 
 def too_large(n_bytes: int, settings: Settings) -> str:
-    """What is said of a file over the limit."""
+    """Write the message about a file over the limit."""
     return (
         f"This file has {n_bytes / 2**20:,.1f} MB, and at most {settings.max_image_bytes / 2**20:g} MB are taken here: "
         "scale the image down; a model sees a small square of it anyway."

@@ -42,7 +42,7 @@ def key_of(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Without a byte-order mark, line ends as one character, as corpora are read."""
+    """Return a text without a byte-order mark, line ends as one character, as corpora are read."""
     return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -60,7 +60,7 @@ class OwnTexts:
 
     @property
     def folder(self) -> Path:
-        """Where they are; looked up at each use, like the folder of checkpoints."""
+        """Return the folder that they are in; looked up at each use, like the folder of checkpoints."""
         from aotlens.checkpoints import user_folder
 
         return user_folder("texts")
@@ -96,7 +96,7 @@ class OwnTexts:
         return sum(1 for _ in self.folder.glob("text-*.txt")) >= self._settings.own_texts
 
     def list(self) -> list[OwnText]:
-        """What is kept, by name."""
+        """Return the texts that are kept, by name."""
         found = (self.get(path.stem) for path in self.folder.glob("text-*.json"))
         return sorted((one for one in found if one is not None), key=lambda one: (one.name.casefold(), one.key))
 
@@ -159,7 +159,7 @@ class OwnTexts:
 
 
 def too_large(n_bytes: int, settings: Settings) -> str:
-    """What is said of a text over the limit."""
+    """Write the message about a text over the limit."""
     return (
         f"This text has {n_bytes / 2**20:,.1f} MB, and at most {settings.max_text_bytes / 2**20:g} MB are taken here. "
         "Nothing was cut: take a part of it, or start the app with --corpus file:PATH."

@@ -38,11 +38,11 @@ def declared(parameter: Parameter) -> Any:
 
 
 def parameters(state: type[Any]) -> dict[str, Parameter]:
-    """Those of an address's state by the names of their fields, in their order."""
+    """Return the parameters of an address's state by the names of their fields, in their order."""
     declared = dataclasses.fields(state)
     return {field.name: field.metadata["parameter"] for field in declared if "parameter" in field.metadata}
 
 
 def within(parameters: Mapping[str, Parameter], form: Mapping[str, Any]) -> dict[str, Any]:
-    """What a form says, its sliders within their bounds."""
+    """Return the values of a form, its sliders within their bounds."""
     return {**form, **{name: parameter.within(form[name]) for name, parameter in parameters.items()}}

@@ -29,7 +29,7 @@ class _Read:
 
 
 class Reading:
-    """What is being read, by name."""
+    """The reads under way, by name."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -37,7 +37,7 @@ class Reading:
         self._lock = threading.Lock()
 
     def wait(self, name: str, part: str, read: Callable[[], Value]) -> Value:
-        """What `read` gives, of a part of what is called `name`. Raises Silent where it takes too long."""
+        """Return what `read` gives, of a part of what is called `name`. Raises Silent where it takes too long."""
         key = name, part
         with self._lock:
             waited_for = self._under_way.get(key)
@@ -61,7 +61,7 @@ class Reading:
             return any(of == name and now > read.deadline for (of, _), read in self._under_way.items())
 
     def problem(self, name: str) -> str:
-        """What is said of what is silent."""
+        """Write the message about a name that is silent."""
         return (
             f"{name}: its files did not come within {self._seconds:g} seconds. Is its drive still there? They "
             "are waited for; when they come, it opens."

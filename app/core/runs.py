@@ -26,7 +26,7 @@ class RunWorkshop(AppWorkshop):
         super().__init__(core, kept)
         self._core = core
         self._corpora: dict[int, str] = {}
-        """By the stamp of windows, the corpus that they are cut from."""
+        """The corpus that windows are cut from, by their stamp."""
 
     def windows(self, info: CheckpointInfo, how: Any, corpus: str | None, length: int) -> Call | None:
         """The windows from which ablated heads are replaced; None where `how` reads none. Raises RequestError."""

@@ -25,7 +25,7 @@ _OTHERS = 5  # other keys that are offered to compare with
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreQuestion:
-    """Which cell of which head on which prompt."""
+    """The question of a score: one cell of one head on one prompt."""
 
     checkpoint: str
     text: str
@@ -33,10 +33,10 @@ class ScoreQuestion:
     query: int
     key: int
     against: Against | None = None
-    """None: what is sensible for the cell."""
+    """The contrast; None: what is sensible for the cell."""
 
     def to_dict(self) -> dict[str, Any]:
-        """For the browser."""
+        """Return the question for the browser."""
         return asdict(self)
 
 
@@ -48,11 +48,11 @@ class Explained:
     expanded: Expanded
     score: ScoreExpansion
     reason: str
-    """Why it is compared with what nobody has chosen, a sentence; "" where somebody has, or where it is the mean."""
+    """The reason for a contrast that nobody has chosen, a sentence; "" where somebody has, or where it is the mean."""
 
     @property
     def against(self) -> Against:
-        """What it is compared with, as addresses say it."""
+        """Return what it is compared with, as addresses say it."""
         return "plain" if self.score.against is None else self.score.against
 
     def at(self, position: int) -> str:
@@ -61,14 +61,14 @@ class Explained:
 
 
 def whole_numbers(what: str, *values: Any) -> tuple[int, ...]:
-    """What a browser sends as whole numbers. Raises RequestError for anything else."""
+    """Read what a browser sends as whole numbers. Raises RequestError for anything else."""
     if any(isinstance(value, bool) or not isinstance(value, int) for value in values):
         raise RequestError(f"Expected whole numbers for {what}, got {', '.join(map(repr, values))}.")
     return values
 
 
 def as_against(value: Any) -> Against | None:
-    """What a browser says that a score is compared with. Raises RequestError for anything else."""
+    """Read what a browser says that a score is compared with. Raises RequestError for anything else."""
     if value is None or value in ("mean", "plain"):
         against: Against | None = value
         return against
@@ -100,12 +100,12 @@ class Scores:
         return Explained(question=question, expanded=expanded, score=score, reason=reason)
 
     def cancellation(self, question: ScoreQuestion) -> tuple[float, float]:
-        """Σ|term| over all pairs of last heads, and what they add up to."""
+        """Return Σ|term| over all pairs of last heads, and what they add up to."""
         values = self.explain(question).score.by_head_pair().values
         return float(values.abs().sum()), float(values.sum())
 
     def choices(self, question: ScoreQuestion) -> list[tuple[Against, str]]:
-        """What the score can be compared with, and what it is called; other keys by how much they are attended to."""
+        """List what the score can be compared with, and its name; other keys by how much they are attended to."""
         explained = self.explain(question)
         score = explained.score
         if not score.compares:
@@ -127,7 +127,7 @@ def _by_score(score: ScoreExpansion) -> list[int]:
 
 
 def _compared(score: ScoreExpansion, asked: Against | None) -> tuple[Against, str]:
-    """What a score is compared with, and why, where that was not asked for or cannot be.
+    """Return what a score is compared with, and why, where that was not asked for or cannot be.
 
     `score` is of the same cell, with the contrast that its φ asks for.
     """

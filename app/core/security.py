@@ -1,4 +1,4 @@
-"""Who may ask (trusted hosts, same origin), and what a page may do (Content-Security-Policy).
+"""Protection: who may ask (trusted hosts, same origin), and what a page may do (Content-Security-Policy).
 
 A page elsewhere can make a browser send requests to 127.0.0.1 under a name of its own (DNS rebinding), and Dash by
 itself answers them. A foreign Host, and a POST from a foreign Origin, get 400. (Flask's TRUSTED_HOSTS cuts names at

@@ -1,4 +1,4 @@
-"""Who asks: a browser, by a random name in a cookie that lasts until the browser is closed.
+"""Sessions: who asks, a browser, by a random name in a cookie that lasts until the browser is closed.
 
 The name says nothing of anybody and opens nothing: it only tells whose work a Stop ends (jobs.py). All windows of one
 browser are one session; browsers that keep no cookies are one session together.

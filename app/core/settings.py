@@ -15,7 +15,7 @@ TEXTS = {"novels": "English novels", "stdlib": "Python's standard library"}
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a server needs to know. Nothing here can be changed from the browser."""
+    """The settings of a server. Nothing here can be changed from the browser."""
 
     checkpoints: tuple[Path, ...] = ()
     """Folders of checkpoints, besides the bundled ones and the user's own."""
@@ -26,13 +26,13 @@ class Settings:
     trusted_hosts: tuple[str, ...] = ()
     """Names by which a browser may address the server, besides this machine's own."""
     token: str | None = None
-    """What whoever opens the app must have; None: nobody is asked. A shared app must have one, or `no_token`."""
+    """The token of whoever opens the app; None: nobody is asked. A shared app must have one, or `no_token`."""
     no_token: bool = False
     """Whether whoever reaches a shared app may use it, which somebody has to say aloud."""
     first_checkpoint: str = "novels-2l-mhsa"
-    """What the Heads page opens on, where there is one of that name: the one with an induction head."""
+    """The checkpoint that the Heads page opens on, where there is one of that name: the one with an induction head."""
     device: str = "auto"
-    """Where models run: auto, cuda, mps or cpu."""
+    """The device of the models: auto, cuda, mps or cpu."""
 
     max_tokens: int = 512
     """Longest prompt in tokens, the start token included, whatever the model could take."""
@@ -75,13 +75,13 @@ class Settings:
     reference_windows: int = 32
     """Windows of a corpus whose means, or one of which, stand in for heads that are switched off."""
     evidence_tokens: tuple[int, ...] = (30_000, 100_000, 300_000, 1_000_000)
-    """How much of a corpus may be asked for, in tokens."""
+    """The lengths of a corpus that may be asked for, in tokens."""
     distillations: tuple[Path, ...] = ()
     """Files of distillations, besides the bundled ones and the user's own."""
     n_distillations: int = 12
     """Distillations kept in memory; the least recently used go first."""
     distil_tokens: tuple[int, ...] = (20_000, 100_000, 400_000, 1_000_000)
-    """How many tokens FFNs may be trained on."""
+    """The numbers of tokens that FFNs may be trained on."""
     cost_tokens: int = 4096
     """Held-out tokens on which heads are replaced, at most."""
     max_addressed: int = 600
@@ -107,13 +107,13 @@ class Settings:
     """Memory that what a request or a job computes may hold at once, as views estimate it. More is refused before it
     starts."""
     request_seconds: float = 60.0
-    """How long what a request computes step by step may take before it is stopped, which it then says."""
+    """The time that what a request computes step by step may take before it is stopped, which it then says."""
     job_seconds: float = 3600.0
-    """How long work in the background may take before it is stopped, which it then says."""
+    """The time that work in the background may take before it is stopped, which it then says."""
     listing_seconds: float = 2.0
-    """How long a listing of the checkpoints is believed before the folders are read again."""
+    """The time for which a listing of the checkpoints is believed before the folders are read again."""
     reading_seconds: float = 20.0
-    """How long requests wait for a checkpoint's files before its drive is called silent."""
+    """The time for which requests wait for a checkpoint's files before its drive is called silent."""
     max_text_bytes: int = 4 * 2**20
     """Largest text that may be uploaded."""
     max_request_bytes: int = 6 * 2**20
@@ -123,9 +123,9 @@ class Settings:
     max_connections: int = 1000
     """Connections at once, idle and half-open ones too; fewer where the process may not open so many files."""
     idle_seconds: int = 30
-    """How long a connection is kept on which nothing moves; browsers open another when they need it."""
+    """The time for which a connection is kept on which nothing moves; browsers open another when they need it."""
     drain_seconds: float = 20.0
-    """How long a stop (SIGTERM) waits for the answers to what has been asked."""
+    """The time for which a stop (SIGTERM) waits for the answers to what has been asked."""
     threads: int = 8
     """Requests served at once. Forward passes of one model take turns."""
     n_predictions: int = 12

@@ -1,4 +1,4 @@
-"""How many bytes a kept result holds, whatever it is made of."""
+"""The size in bytes of a kept result, whatever it is made of."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from functools import lru_cache
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-#: What results refer to and do not hold.
+#: The types of objects that results refer to and do not hold.
 _CODE = (type, ModuleType, FunctionType, MethodType, BuiltinFunctionType)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """What a value keeps in memory."""
+    """The memory that a value keeps."""
 
     n_bytes: int
-    """Of its own arrays, tables, texts and containers."""
+    """The bytes of its own arrays, tables, texts and containers."""
     models: Mapping[int, int] = field(default_factory=dict)
     """Bytes of the weights of each PyTorch module that it refers to, by the module's `id`: others may hold it too."""
 
@@ -49,13 +49,13 @@ def held_by(value: Any) -> Held:
 
 
 def size_of(value: Any) -> int:
-    """Bytes that a value holds, its models' weights among them."""
+    """Return the bytes that a value holds, its models' weights among them."""
     held = held_by(value)
     return held.n_bytes + sum(held.models.values())
 
 
 def _parts(part: Any) -> Iterator[Any]:
-    """What a container contains, or what the attributes of an object are."""
+    """Yield what a container contains, or what the attributes of an object are."""
     if isinstance(part, dict):
         yield from list(part.keys())
         yield from list(part.values())
@@ -98,7 +98,7 @@ def _nothing(part: Any, seen: set[Any]) -> int:
 
 
 def _is(module: str, name: str) -> Callable[[type], bool]:
-    """Whether a class is one of a package, or made from it; where nobody has imported the package it is not."""
+    """Return a check for classes of a package, or made from one; where nobody has imported the package, none is."""
 
     def check(kind: type) -> bool:
         package = sys.modules.get(module)
@@ -120,5 +120,5 @@ _MEASURES: tuple[tuple[Callable[[type], bool], Callable[[Any, set[Any]], int]], 
 
 @lru_cache(1024)
 def _measure_of(kind: type) -> Callable[[Any, set[Any]], int] | None:
-    """What measures the values of a class; None for those whose parts are measured."""
+    """Return the function that measures the values of a class; None for those whose parts are measured."""
     return next((measure for is_kind, measure in _MEASURES if is_kind(kind)), None)

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 How = Literal["zero", "mean", "position_mean", "uniform", "fixed_pattern", "resample"]
 
-#: What a head is ablated by (what replaces its output), by the library's name (`aotlens.heads.ablation`).
+#: The ways to ablate a head (what replaces its output), by the library's name (`aotlens.heads.ablation`).
 HOWS = ABLATIONS
-#: Those that take other sequences, and so a corpus.
+#: The ways that take other sequences, and so a corpus.
 NEEDS = ("mean", "position_mean", "fixed_pattern", "resample")
 
 
 class Switches:
-    """What stands in the place of a model's heads, of all of them at once and kept: another set asks for no more."""
+    """The replacements of a model's heads, of all of them at once and kept: another set asks for no more."""
 
     def __init__(self, catalog: Catalog, corpora: Corpora, settings: Settings, memory: Memory) -> None:
         self._catalog, self._corpora, self._settings = catalog, corpora, settings
@@ -51,11 +51,11 @@ class Switches:
         return text
 
     def windows(self, loaded: LoadedModel, text: Text, length: int) -> Tensor:
-        """Windows of a text, `[window, length]`, each beginning with the start token."""
+        """Return windows of a text, `[window, length]`, each beginning with the start token."""
         return self._windows.get((loaded.key, text.key, length), lambda: self._cut(loaded, text, length))
 
     def of(self, loaded: LoadedModel, how: How, text: Text | None, length: int) -> HeadSwitches:
-        """What switches heads off; its runs are for who has the model to himself."""
+        """Return what switches heads off; its runs are for who has the model to himself."""
         # The model itself, not its weights: one that was let go and loaded again has hooks of its own. Switches keep
         # theirs, so that no other gets its number.
         key = (id(loaded.model), how, "" if text is None else text.key, 0 if text is None else length)

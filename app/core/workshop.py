@@ -1,4 +1,4 @@
-"""Where views' calls are run: with the app's models, one user of each at a time, and results that are kept."""
+"""The execution of views' calls: with the app's models, one user of each at a time, and results that are kept."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class AppWorkshop(Workshop):
         return loaded.model if self.progress is None else loaded.copied()
 
     def call(self, node: Call, work: Callable[[], Any]) -> Any:
-        """What has been kept of a call, or what `work` gives."""
+        """Return what has been kept of a call, or what `work` gives."""
         return self.keep(self._key(node), work)
 
     def _key(self, node: Call) -> Hashable:
@@ -45,11 +45,11 @@ class AppWorkshop(Workshop):
         return other
 
     def keep(self, key: Hashable, work: Callable[[], Any]) -> Any:
-        """What has been kept under a key, or what `work` gives."""
+        """Return what has been kept under a key, or what `work` gives."""
         return self._kept.get(key, work)
 
     def use(self, models: Sequence[str], function: Callable[[], Any]) -> Any:
-        """What a function gives that has these models to itself."""
+        """Return what a function gives that has these models to itself."""
         if self.progress is not None:  # they are copies
             return function()
         with ExitStack() as all_of_them:
@@ -58,7 +58,7 @@ class AppWorkshop(Workshop):
             return function()
 
     def watch(self) -> Progress | None:
-        """What long work tells; what a request computes is stopped when it has had its time."""
+        """Return the callback of long work; what a request computes is stopped when it has had its time."""
         if self.progress is not None:
             return self.progress
         return deadline(self._settings.request_seconds)
