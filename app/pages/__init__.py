@@ -36,7 +36,7 @@ PAGES: tuple[Page, ...] = tuple(import_module(f"app.pages.{name}").PAGE for name
 
 
 def grouped(pages: Sequence[Page]) -> dict[str, list[Page]]:
-    """Pages of the menu by their groups, in their order; one that is in no group is one by itself."""
+    """Group the pages of the menu, in their order; one that is in no group is one by itself."""
     of = {name: group for group, names in GROUPS.items() for name in names}
     found: dict[str, list[Page]] = {}
     for page in pages:

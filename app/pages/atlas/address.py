@@ -26,11 +26,11 @@ class AtlasState:
     """The column of the scatter's horizontal axis."""
     y: str = address.text(FIRST_Y, pattern=_COLUMN, expected=_EXPECTED)
     where: str | None = address.text(most=300)
-    """Which heads are listed, as `induction_random > 0.4`; None: all."""
+    """The condition on the heads that are listed, as `induction_random > 0.4`; None: all."""
     head: tuple[int, int] | None = address.head()
     """The head whose summary is open; None: the first."""
     bin: int | None = address.whole(most=9)
-    """Whose examples are shown, by tenths of attention away from key 0; None: the highest bin that has some."""
+    """The bin whose examples are shown, by tenths of attention away from key 0; None: the highest bin that has some."""
     tab: Tab = address.choice(get_args(Tab), "heads")
 
 

@@ -1,4 +1,4 @@
-"""What the Atlas page asks of the server: which atlas, all its heads, one of them closely, a new atlas."""
+"""Callbacks of the Atlas page: the atlas that is shown, all its heads, one of them closely, a new atlas."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _register_choice(app: App, service: Atlases) -> None:
 
 
 def order_of(service: Atlases, checkpoint: Any, corpus: Any, pasted: str | None, tokens: Any) -> AtlasRequest:
-    """What the form says. Raises RequestError for what can't be done."""
+    """Read the request from the form. Raises RequestError for what can't be done."""
     corpora = service.core.corpora
     if corpus == PASTED:
         if not (pasted or "").strip():

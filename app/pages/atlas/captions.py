@@ -1,4 +1,4 @@
-"""What the Atlas page says of its numbers."""
+"""Captions of the Atlas page's numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def shown(made: AtlasResult) -> list[str]:
-    """Of which atlas the page is, and what stands out."""
+    """Say which atlas the page shows, and what stands out."""
     said = [f"{made.atlas.headline.replace('_', ' ')}.", f"Read: {made.about}."]
     reasons: dict[str, list[str]] = {}
     for what, why in made.atlas.missing.items():
@@ -21,7 +21,7 @@ def shown(made: AtlasResult) -> list[str]:
 
 
 def mlps(checkpoint: str, d_mlp: int) -> str:
-    """What the page shows of a model with MLPs, and what not."""
+    """Say what the page shows of a model with MLPs, and what not."""
     return (
         f"{checkpoint} has MLPs (d_mlp = {d_mlp}): they run in every loss and every effect of leaving a head out, and "
         "are left out of copying, which reads a head's weights alone."
@@ -29,12 +29,12 @@ def mlps(checkpoint: str, d_mlp: int) -> str:
 
 
 def none_yet(checkpoint: str) -> str:
-    """Where a checkpoint has no atlas."""
+    """Say that a checkpoint has no atlas yet."""
     return f"There is no atlas of {checkpoint} yet. Open “On another text”, choose one and press Make the atlas."
 
 
 def gone(checkpoint: str, corpus: str) -> str:
-    """Where an address names an atlas that is not here."""
+    """Say that the atlas that an address names is not here."""
     return (
         f"An atlas of {checkpoint} on {corpus} is not in memory now. Press Make the atlas: what was measured before is "
         "read from disk."

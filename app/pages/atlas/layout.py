@@ -35,7 +35,7 @@ _EXPLAIN_PATH = about(
     "is measured: from the stored atlas, from the text that the step opens, or from runs without the heads.",
     source="In-context Learning and Induction Heads (Olsson et al. 2022)",
 )
-#: How much of a text may be read, in tokens.
+#: The lengths of text that may be read, in tokens.
 TOKENS = (16_384, 65_536, 200_000)
 
 

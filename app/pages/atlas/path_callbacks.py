@@ -1,4 +1,4 @@
-"""What the guided path asks of the server: its six views, and the verdict."""
+"""Callbacks of the guided path: its six views, and the verdict."""
 
 from __future__ import annotations
 

@@ -43,10 +43,10 @@ class AtlasResult:
     corpus: str | None
     """A corpus's name, or the key of a text of somebody's own; None: it is stored with the checkpoint."""
     about: str
-    """What was read, in words."""
+    """The text that was read, in words."""
     atlas: Atlas
     key: str
-    """Another atlas has another one."""
+    """The key of the atlas; another atlas has another one."""
 
 
 class Atlases:
@@ -62,8 +62,8 @@ class Atlases:
     # ── which atlas ─────────────────────────────────────────────────────────────────────────────────────────
 
     def choose(self, checkpoint: str | None, corpus: str | None, made: str | None) -> dict[str, Any] | None:
-        """Which atlas of a checkpoint is shown, for the browser: the one that was `made` (a job's key) if it is of it,
-        else that on `corpus`, else the stored one; None where there is none.
+        """Choose the atlas of a checkpoint that is shown, for the browser: the one that was `made` (a job's key) if it
+        is of it, else that on `corpus`, else the stored one; None where there is none.
 
         `checkpoint` is None in it where it is the first choice, `key` and `corpus` where the atlas is stored.
         """
@@ -81,7 +81,7 @@ class Atlases:
         }  # fmt: skip
 
     def shown(self, choice: Mapping[str, Any] | None) -> AtlasResult | None:
-        """What `choose` chose; None where there is none any more."""
+        """Return the atlas that `choose` chose; None where there is none any more."""
         if not choice:
             return None
         return self.stored(choice["name"]) if choice["key"] is None else self.done(choice["key"])
@@ -161,13 +161,13 @@ class Atlases:
         self, shown: Mapping[str, Any], where: str | None = None, x: str = FIRST_X, y: str = FIRST_Y,
         bin: str | None = None,
     ) -> Chosen:  # fmt: skip
-        """What the page says that it shows. Raises RequestError for an atlas that is no longer there."""
+        """Return what the page says that it shows. Raises RequestError for an atlas that is no longer there."""
         made = self.needed(shown)
         head = (int(shown["layer"]), int(shown["head"])) if shown["picked"] else None
         return _chosen(made, where, x, y, head, int(bin) if bin else None)
 
     def needed(self, shown: Mapping[str, Any]) -> AtlasResult:
-        """What is shown. Raises RequestError where it is no longer there."""
+        """Return the atlas that is shown. Raises RequestError where it is no longer there."""
         made = self.shown(shown)
         if made is None:
             raise RequestError(_GONE)
@@ -179,7 +179,7 @@ class Atlases:
         return self.needed({"key": key, "name": chosen.checkpoint})
 
     def of_address(self, state: AtlasState) -> Chosen:
-        """What an address says. Raises RequestError for an atlas that is not there."""
+        """Return the choices that an address says. Raises RequestError for an atlas that is not there."""
         made = self.shown(self.choose(state.checkpoint, state.corpus, None))
         if made is None:
             name = state.checkpoint or self.core.catalog.default()

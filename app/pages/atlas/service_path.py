@@ -25,9 +25,9 @@ class Step:
 
     title: str
     look: str
-    """What to look at there."""
+    """The thing to look at there."""
     means: str
-    """What it means, with its numbers."""
+    """The meaning of it, with its numbers."""
     links: tuple[tuple[str, str], ...]
     """(text, address), the view itself first."""
 

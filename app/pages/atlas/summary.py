@@ -27,7 +27,7 @@ _HOWS = {
 
 
 def sentence(chosen: Chosen, summary: HeadSummary) -> dict[str, Any]:
-    """What the head does."""
+    """Say what the head does."""
     return {"body": html.P(summary.headline), "title": f"Head {summary.name} of {chosen.checkpoint}"}
 
 

@@ -13,7 +13,7 @@ from app.shell.tables import number
 if TYPE_CHECKING:
     import pandas as pd
 
-#: What is listed of every head, where it was measured.
+#: The columns that are listed of every head, where they were measured.
 LISTED = (
     "label", "margin", "induction_random", "copying", "constancy", "constancy_without_first", "loss_position_mean",
     "loss_fixed_pattern", "reads", "feeds", "mean_distance", "entropy", "ffn_error",
@@ -28,7 +28,7 @@ def columns_of(frame: pd.DataFrame, *more: str) -> list[str]:
 
 
 def head_columns(frame: pd.DataFrame, listed: Sequence[str]) -> list[dict[str, Any]]:
-    """Definitions of the columns, the head first."""
+    """Return definitions of the columns, the head first."""
     defs: list[dict[str, Any]] = [
         {"field": "order", "headerName": "head", "headerTooltip": "Layer and head; click one for its summary",
          "cellClass": "pick", "pinned": "left", "valueFormatter": {"function": "params.data.name"}}

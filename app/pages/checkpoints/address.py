@@ -15,7 +15,7 @@ class CheckpointsState:
     """Everything that the Checkpoints page shows."""
 
     checkpoint: str | None = address.checkpoint()
-    """None: the first."""
+    """The checkpoint; None: the first."""
     tab: Tab = address.choice(get_args(Tab), "training")
 
 

@@ -1,4 +1,4 @@
-"""What the Checkpoints page says of each checkpoint: its row, its training curve, its tensors."""
+"""The Checkpoints page's account of each checkpoint: its row, its training curve, its tensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.core import Core
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-#: What a loss is that is not a next token's, by the recipe's objective.
+#: Notes on losses that are not a next token's, by the recipe's objective.
 NOTES = {
     "masked": "A masked language model: nats per hidden token, which it predicts from both sides, beside a unigram "
     "model's on the same tokens. Not to be compared with losses of next tokens.",
@@ -35,7 +35,7 @@ class Checkpoints:
         return [row_of(info) for info in self._core.catalog.list()]
 
     def curve(self, name: str | None, theme: Theme) -> go.Figure | None:
-        """Its training curve; None for one that is broken or logged nothing."""
+        """Return its training curve; None for one that is broken or logged nothing."""
         info = self._core.catalog.info(name)
         history = [] if info.problem is not None else self._core.catalog.read(info, "metrics", info.history)
         if not history:
@@ -62,7 +62,7 @@ class Checkpoints:
 
 
 def row_of(info: CheckpointInfo) -> dict[str, Any]:
-    """What the table says of a checkpoint; a broken one has its name and its problem."""
+    """Return the table's row of a checkpoint; a broken one has its name and its problem."""
     model = info.model
     loss, baseline = info.losses
     kind = model.get("attention")

@@ -39,7 +39,7 @@ class CircuitsState:
     biases: bool = address.flag("with")
     """Whether the biases are in every entry of a QK circuit."""
     distance: int | None = address.whole()
-    """From source to destination, of a QK circuit that depends on it; None: the mean over distances."""
+    """The distance from source to destination, of a QK circuit that depends on it; None: the mean over distances."""
     rows: tuple[int, ...] = address.wholes(most=MAX_CHOSEN)
     """The map's rows; none: those of the largest entries."""
     columns: tuple[int, ...] = address.wholes(most=MAX_CHOSEN)
@@ -47,11 +47,11 @@ class CircuitsState:
     """The row that is listed; None: that of the largest entry."""
     column: int | None = address.whole()
     statistic: Statistic = address.choice(get_args(Statistic), "extreme", key="blocks")
-    """What stands for a block of the whole matrix."""
+    """The statistic that stands for a block of the whole matrix."""
     block: tuple[int, int] | None = address.pair()
     """The block that is shown in full; None: that of the largest entry."""
     z: int = address.whole(FIRST_Z)
-    """Of the pairs above their null, those with at least this z-score are drawn."""
+    """The least z-score of the pairs above their null that are drawn."""
     text: str | None = address.prompt()
     """The text on the Heads page, for the way back."""
     view: View = address.choice(get_args(View), "map")

@@ -1,4 +1,4 @@
-"""What the Circuits page asks of the server: all that it shows in one answer, and copying, which takes long, alone."""
+"""Callbacks of the Circuits page: all that it shows in one answer, and copying, which takes long, alone."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _line(axis: str) -> Own:
 
 
 def choose(circuits: Circuits, chosen: CircuitRequest, model: Any) -> dict[str, Any]:
-    """Which circuit is shown, what else could be, and what its numbers are."""
+    """Return which circuit is shown, what else could be, and what its numbers are."""
     before, place = chosen.before, (chosen.checkpoint, chosen.head[0], chosen.kind)
     lefts, rights = (sides(chosen.model, chosen.head[0], chosen.kind) for sides in (left_sides, right_sides))
     form = {"checkpoint": chosen.checkpoint, "head": list(chosen.head), "kind": chosen.kind, "left": chosen.left,
@@ -145,7 +145,7 @@ def _options(sides: dict[str, str]) -> list[dict[str, str]]:
 
 
 def _lines(circuits: Circuits, chosen: CircuitRequest) -> dict[str, dict[str, Any]]:
-    """Options and values of the searchable choices, where rows or columns mean others than before.
+    """Return options and values of the searchable choices, where rows or columns mean others than before.
 
     The page's script puts them there: where a callback both reads and sets a choice of several, Dash waits for ever.
     """
@@ -168,12 +168,12 @@ def name_map(chosen: CircuitRequest, result: Any) -> dict[str, Any]:
 
 
 def list_top(chosen: CircuitRequest, result: Any) -> dict[str, Any]:
-    """Both ends of the whole matrix."""
+    """List both ends of the whole matrix."""
     return {"lines": listed.ends(result, ("Largest", "Smallest"), height="tall")}
 
 
 def list_line(axis: str, chosen: CircuitRequest, result: Any) -> dict[str, Any]:
-    """Both ends of one row or column."""
+    """List both ends of one row or column."""
     this, other = (result.rows, result.columns) if axis == "row" else (result.columns, result.rows)
     kind, name = chosen.kind, f"‹{listed.full_labels(this)[0]}›"
     return {
@@ -202,7 +202,7 @@ def list_composition(chosen: CircuitRequest, result: Any) -> dict[str, Any]:
 
 
 def list_copying(chosen: CircuitRequest, result: Any) -> dict[str, Any]:
-    """What every head copies."""
+    """List what every head copies."""
     caption = VIEWS[ids.COPYING].caption(chosen, result)
     return {"lines": listed.copying(result, chosen.head), "caption": caption}
 

@@ -136,7 +136,7 @@ def _choice_panel(core: Core, state: CircuitsState, checkpoint: str | None) -> h
 
 
 def _side(id: str, label: str, value: str | None) -> dmc.Select:
-    """What the rows or columns are; the other options come with the model."""
+    """Lay out the choice of what the rows or columns are; the other options come with the model."""
     data = [] if value is None else [value]
     return dmc.Select(id=id, label=label, data=data, value=value, allowDeselect=False, className="side")
 

@@ -1,4 +1,4 @@
-"""Which circuit of a head is asked for, with what the model has in the place of what it has not."""
+"""The circuit of a head that is asked for, with what the model has in the place of what it has not."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class CircuitRequest(Chosen):
     """A circuit that the model has, and what else the page says of it."""
 
     problem: str
-    """Why there is no such circuit, or nothing."""
+    """The reason why there is no such circuit, or nothing."""
     said: tuple[str, ...] = ()
-    """What the address named and this circuit has not, a sentence each."""
+    """A sentence for each thing that the address named and this circuit has not."""
     block_said: str = ""
     """The same of the block."""
     spaces: tuple[tuple[str, str, int], ...] = ()
-    """What the rows and the columns are, and how many: lines that are chosen stay while this does."""
+    """The kinds of the rows and the columns, and their numbers: lines that are chosen stay while this does."""
     before: Mapping[str, Any] | None = None
-    """What was shown when this was asked for."""
+    """The values that were shown when this was asked for."""
 
 
 class Circuits:
@@ -50,7 +50,7 @@ class Circuits:
         statistic: str = "extreme", block: Any = None, z: Any = None, *, asked: Mapping[str, Any] | None = None,
         before: Mapping[str, Any] | None = None,
     ) -> CircuitRequest:  # fmt: skip
-        """What the page shows for its form. What the address named (`asked`) counts where nothing was shown `before`.
+        """Return what the page shows for its form. What the address named (`asked`) counts with nothing shown `before`.
 
         Raises RequestError for a checkpoint that isn't there or can't be opened.
         """
@@ -86,7 +86,7 @@ class Circuits:
         )  # fmt: skip
 
     def of_address(self, state: CircuitsState) -> CircuitRequest:
-        """What an address says."""
+        """Return the request that an address says."""
         said = {field.name: getattr(state, field.name) for field in fields(state)}
         form = {name: said[name] for name in ("checkpoint", "head", "kind", "left", "right", "biases", "distance")}
         return self.values(form, statistic=state.statistic, block=state.block, z=state.z, asked=said)
@@ -97,7 +97,7 @@ class Circuits:
         return circuit
 
     def labels(self, chosen: Chosen) -> tuple[Labels, Labels]:
-        """What the circuit's rows and its columns are, for people."""
+        """Return the labels of the circuit's rows and its columns, for people."""
         circuit, loaded = self.circuit(chosen), self.core.catalog.load(chosen.checkpoint)
         left, right = (
             self._labels.get((loaded.key, side, n), lambda side=side, n=n: labels_of(side, n, loaded.model))
@@ -106,7 +106,7 @@ class Circuits:
         return left, right
 
     def labels_shown(self, of_columns: bool, shown: Any) -> Labels | None:
-        """Of the rows or columns of what the store `shown` says; None where nothing is."""
+        """Return the labels of the rows or columns of what the store `shown` says; None where nothing is."""
         if not shown or shown.get("problem"):
             return None
         return self.labels(self._circuit(shown["form"]))[of_columns]

@@ -51,7 +51,7 @@ def _entries(result: ExtremeEntries, places: Sequence[int], *, but: str = "", **
 
 
 def _tokens(axis: str, lines: Lines, places: Sequence[int]) -> list[dict[str, Any]]:
-    """Cells that list the row or column of their token when they are clicked."""
+    """Return cells that list the row or column of their token when they are clicked."""
     short, full = short_labels(lines), full_labels(lines)
     cells = []
     for place in places:
@@ -137,7 +137,7 @@ def _through(earlier: tuple[int, ...], later: tuple[int, ...], mode: str) -> dic
 
 
 def copying(result: CopyingScores, chosen: tuple[int, int]) -> list[dict[str, Any]]:
-    """What every head copies."""
+    """List what every head copies."""
     columns = [
         ("head", "layer.head; click to go there", "mono"),
         ("copying score", "Σ Re λ / Σ |λ| of the OV circuit's eigenvalues: 1 pure copying, −1 pure suppression",
@@ -157,5 +157,5 @@ def copying(result: CopyingScores, chosen: tuple[int, int]) -> list[dict[str, An
 
 
 def _number(value: float, form: str) -> str:
-    """As it stands in a table, with a minus that is one; a dash for what is no number."""
+    """Write a number as it stands in a table, with a minus that is one; a dash for what is no number."""
     return "–" if math.isnan(value) else f"{value:{form}}".replace("-", "−")

@@ -39,14 +39,14 @@ class CompareState:
     left_off: tuple[Head, ...] = address.heads("left", key="left-off")
     """Heads that are switched off in the left pane."""
     right: str | None = address.checkpoint()
-    """None: the left one."""
+    """The right checkpoint; None: the left one."""
     right_off: tuple[Head, ...] = address.heads("right", "left", key="right-off")
     how: How = address.choice(get_args(How), "zero")
-    """What stands in the place of a head that is switched off."""
+    """The replacement of the output of a head that is switched off."""
     corpus: str | None = address.corpus()
     """The text from which that is taken, where it is what heads do elsewhere."""
     text: str | None = address.prompt()
-    """None: the first example."""
+    """The text; None: the first example."""
     other: str | None = address.prompt()
     """The right pane's text, where it is another one."""
     head: tuple[int, int] | None = address.head("left")

@@ -1,4 +1,4 @@
-"""What the Compare page asks of the server: two runs and their losses in one answer, and matched heads alone."""
+"""Callbacks of the Compare page: two runs and their losses in one answer, and matched heads alone."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def register(app: App, core: Core, service: Compare) -> None:
 
 
 def choose(service: Compare, chosen: Chosen, runs: Any) -> dict[str, Any]:
-    """What both panes hold, for the browser: it asks for their maps, and knows which positions correspond."""
+    """Return what both panes hold, for the browser: it asks for their maps, and knows which positions correspond."""
     core, shown = service.core, {}
     for side in SIDES:
         pane, patterns = getattr(chosen, side), getattr(runs, side).patterns
@@ -92,7 +92,7 @@ def draw_losses(service: Compare, chosen: Chosen, result: Any) -> dict[str, Any]
 
 
 def list_pairs(service: Compare, chosen: Chosen, result: Any) -> dict[str, Any]:
-    """Which heads are alike, for the browser, which draws their maps."""
+    """List which heads are alike, for the browser, which draws their maps."""
     similarity = [[round(value, 3) for value in row] for row in result.similarity.tolist()]
     matched = {"key": service.key(chosen), "pairs": list(each_pair(result)), "similarity": similarity}
     return {"matched": matched, "caption": f"{says_pairs(chosen, result)} Click a pair to see its maps."}

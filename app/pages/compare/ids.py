@@ -30,8 +30,8 @@ VIEWS: dict[str, View] = {
     ids.SIMILARITY: compare.SIMILARITY,
 }
 
-#: What is put side by side by one click, by the button's id: its label, and the bundled checkpoints, whose layers have
-#: 393,216 numbers each (docs/atlas.md).
+#: The pairs that one click puts side by side, by the button's id: its label, and the bundled checkpoints, whose layers
+#: have 393,216 numbers each (docs/atlas.md).
 PRESETS: dict[str, tuple[str, str, str]] = {
     ids.PRESET_MSSA_MHSA: ("MSSA | MHSA", "novels-12l-mssa", "novels-6l-mhsa"),
     ids.PRESET_MHSA_GPT: ("MHSA | GPT", "novels-6l-mhsa", "novels-2l-gpt"),

@@ -135,7 +135,7 @@ def _pane(core: Core, asked: dict[str, Any], side: Side) -> html.Div:
 
 
 def _instead(core: Core, state: CompareState) -> list[Any]:
-    """What the output of ablated heads is replaced with, and the corpus from which it is taken."""
+    """Lay out the choice of the replacement of ablated heads' outputs, and of the corpus from which it is taken."""
     corpora = core.corpora.choices()
     hows = [{"value": how, "label": label, "disabled": how in NEEDS and not corpora} for how, label in HOWS.items()]
     how = dmc.Select(

@@ -21,7 +21,7 @@ SIDES: tuple[Side, ...] = ("left", "right")
 
 
 class Compare:
-    """What the page shows."""
+    """The service of the Compare page: it makes what the page shows."""
 
     def __init__(self, core: Core) -> None:
         self.core, self.workshop = core, RunWorkshop(core, core.settings.n_views)
@@ -35,7 +35,7 @@ class Compare:
         return CompareState(right_off=((0, shape[1] - 1),), head=(min(1, shape[0] - 1), 0))
 
     def asked_of(self, state: CompareState) -> dict[str, Any]:
-        """What an address asks for, with the texts themselves, as the browser does; `first_of` where it is empty."""
+        """Return what an address asks for, with the texts themselves, as in the browser; `first_of` if it is empty."""
         state, panes = self.first_of(state), {}
         for side in SIDES:
             checkpoint, _ = pane_of(state, side)
@@ -47,7 +47,7 @@ class Compare:
         return {**panes, "text": text, "other": other, "right_text": right, "how": state.how, "corpus": state.corpus}
 
     def of_address(self, state: CompareState) -> Chosen:
-        """What an address says."""
+        """Return the choices that an address says."""
         state = self.first_of(state)
         pair = {"left": state.head or (0, 0), "right": state.other_head}
         return self.values(self.asked_of(state), pair, state.view, state.hide_first)
@@ -86,7 +86,7 @@ class Compare:
         )  # fmt: skip
 
     def key(self, chosen: Chosen) -> str:
-        """Names the two runs."""
+        """Name the two runs."""
         return hashlib.sha256(RUNS.key(chosen).encode()).hexdigest()[:16]
 
     def packed(self, state: CompareState) -> bytes:

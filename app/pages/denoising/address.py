@@ -15,7 +15,7 @@ Energy = Literal["memory", "hopfield"]
 Attention = Literal["softmax", "linear"]
 TrainedTask = Literal["subspaces", "spheres", "mixtures"]
 
-#: Of a new training; the first values are the paper's, but for epochs and rate, which it does not give, and the runs.
+#: A new training's parameters; the first values are the paper's, but for epochs and rate, which it lacks, and the runs.
 TRAINING: dict[str, Parameter] = {
     "epochs": Parameter("Epochs", 150, least=1, most=500),
     "rate": Parameter("Learning rate of Adam", 0.01, least=0.001, most=0.1, step=0.001),
@@ -38,7 +38,7 @@ class DenoisingState:
     tokens: int = declared(PARAMETERS["tokens"])
     noise: float = declared(PARAMETERS["noise"])
     components: int = declared(PARAMETERS["components"])
-    """Of mixtures only."""
+    """The number of components, of mixtures only."""
     alpha: float = declared(PARAMETERS["alpha"])
     beta: float = declared(PARAMETERS["beta"])
     share: float = declared(PARAMETERS["share"])
@@ -46,7 +46,7 @@ class DenoisingState:
     steps: int = declared(PARAMETERS["steps"])
     seed: int = declared(PARAMETERS["seed"])
     query: tuple[float, ...] | None = address.reals(most=2)
-    """Where somebody has put the query; None: as it was drawn."""
+    """The place where somebody has put the query; None: as it was drawn."""
     training: str | None = address.text(most=80)
     """The name of a training; None: the first."""
     run: int = address.whole(0, most=99)

@@ -1,4 +1,4 @@
-"""What the In-context denoising page asks of the server: a prompt in the plane, and the way of a query."""
+"""Callbacks of the In-context denoising page: a prompt in the plane, and the way of a query."""
 
 from __future__ import annotations
 

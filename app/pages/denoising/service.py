@@ -15,18 +15,18 @@ from app.pages.denoising.service_training import Trainings
 
 
 class Denoising:
-    """What is asked for, and where it is made."""
+    """The questions that the page asks, and the place where their answers are made."""
 
     def __init__(self, core: Core) -> None:
         self.workshop = AppWorkshop(core, core.settings.n_planes)
         self.trainings = Trainings(core)
 
     def values(self, shown: Mapping[str, Any], query: Any = None) -> InPlane:
-        """What the page says that its plane shows, by fields of its address, with the query where it has been put."""
+        """Return what the page says its plane shows, by fields of its address, with the query where it has been put."""
         return in_plane(ADDRESS.state({**shown, "query": query}))
 
     def asked(self, **form: Any) -> InPlane:
-        """What stands in the page's controls; numbers within their bounds."""
+        """Return the request that stands in the page's controls; numbers within their bounds."""
         return self.values(within(PARAMETERS, form))
 
     def best(self, asked: InPlane) -> Mapping[str, float]:
@@ -35,7 +35,7 @@ class Denoising:
 
 
 def in_plane(state: DenoisingState) -> InPlane:
-    """What an address says of the plane; a number of components is a mixture's."""
+    """Return what an address says of the plane; a number of components is a mixture's."""
     said = {name: getattr(state, name) for name in FORM}
     if state.task != "mixtures":
         said["components"] = DenoisingState().components

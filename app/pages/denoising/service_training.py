@@ -20,7 +20,7 @@ from app.pages.denoising.address import TRAINING, Attention, DenoisingState, Tra
 if TYPE_CHECKING:
     from aotlens.denoise import DenoiserTraining
 
-#: What the tab opens on, where it is there.
+#: The training that the tab opens on, where it is there.
 _FIRST = "subspaces-softmax"
 
 
@@ -38,7 +38,7 @@ class TrainingRequest:
 
     @property
     def key(self) -> str:
-        """What it is kept as."""
+        """Return the name that it is kept as."""
         digest = hashlib.sha256(repr(self).encode()).hexdigest()[:6]
         return f"{self.task}-{self.attention}-{self.epochs}-epochs-{digest}"
 
@@ -51,7 +51,7 @@ class Trainings:
         self.workshop = AppWorkshop(core, core.settings.n_trainings)
 
     def first(self) -> str | None:
-        """What the tab opens on; None where there is nothing."""
+        """Return the training that the tab opens on; None where there is nothing."""
         from aotlens.denoise import trainings
 
         names = list(trainings())
@@ -66,7 +66,7 @@ class Trainings:
         return known if there else [*known, {"value": str(chosen), "label": f"{chosen} (not here)"}]
 
     def values(self, picked: Mapping[str, Any]) -> Trained:
-        """What the page says that it shows: a training and a run."""
+        """Return what the page says that it shows: a training and a run."""
         return self.of(str(picked["training"]), int(picked["run"]))
 
     def of(self, name: str, run: int) -> Trained:
@@ -77,7 +77,7 @@ class Trainings:
         return Trained(training=name, run=run, stamp=0 if path is None else path.stat().st_mtime_ns)
 
     def picked(self, state: DenoisingState) -> Trained | None:
-        """What an address asks for: the run of its seed, or the first; None where there is nothing."""
+        """Return what an address asks for: the run of its seed, or the first; None where there is nothing."""
         name = state.training or self.first()
         if name is None:
             return None
@@ -117,5 +117,5 @@ class Trainings:
 
 
 def order_of(**form: Any) -> TrainingRequest:
-    """What the form says, within its bounds."""
+    """Read the request from the form, within its bounds."""
     return TrainingRequest(**within(TRAINING, form))

@@ -1,4 +1,4 @@
-"""What the tab of trained layers asks of the server: a training's pictures, and new trainings in the background."""
+"""Callbacks of the tab of trained layers: a training's pictures, and new trainings in the background."""
 
 from __future__ import annotations
 

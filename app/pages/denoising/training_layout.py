@@ -20,7 +20,7 @@ from app.shell.views import about_view, view_panel
 
 
 def training_tab(service: Denoising, state: DenoisingState) -> html.Div:
-    """Stored trainings, and the form for new ones."""
+    """Lay out stored trainings, and the form for new ones."""
     chosen = state.training or service.trainings.first()
     choices = [
         dmc.Select(

@@ -27,11 +27,11 @@ class DistillationState:
     of: str | None = address.text()
     """The result that the chosen head is of; None: the first."""
     head: tuple[int, int] | None = address.pair(expected="a layer and a head, as 1.3")
-    """None: the most FFN-like."""
+    """The head; None: the most FFN-like."""
     corpus: str | None = address.corpus()
     """The text that a new distillation reads: a name that the server knows, or the key of one's own."""
     text: str | None = address.prompt()
-    """None: the first example."""
+    """The text; None: the first example."""
     view: View = address.choice(get_args(View), "heads")
     """The panel that is open at the left; `beside` is at the right."""
     beside: Beside = address.choice(get_args(Beside), "head")

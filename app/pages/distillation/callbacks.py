@@ -1,4 +1,4 @@
-"""What the Distillation page asks of the server: which results, which head, one head on a text."""
+"""Callbacks of the Distillation page: the results and the head that are shown, one head on a text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from app.shell.props import children, props, stores, values
 from app.shell.sharing import save_files
 from app.shell.views import show_views, tables
 
-#: What the page says that it shows, beside the results.
+#: The fields that the page says that it shows, beside the results.
 _SHOWN = ("width", "across", "of", "layer", "head")
 
 

@@ -1,4 +1,4 @@
-"""What the Distillation page says of its numbers."""
+"""Captions of the Distillation page's numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ONE_OF_EACH = (
     "One checkpoint in each column: a difference between columns is one between these checkpoints and says nothing of "
     "architectures."
 )
-#: What the progress of a phase counts.
+#: The units that the progress of a phase counts.
 UNITS = {
     "reading text": "tokens", "training FFNs": "tokens (those that errors are measured on, too)",
     "replacing heads": "passes over the text",
@@ -36,7 +36,7 @@ NO_CORPUS = (
 
 
 def across_options() -> list[dict[str, str]]:
-    """What errors can be drawn against, for the menu: attention to each motif's keys."""
+    """Return what errors can be drawn against, for the menu: attention to each motif's keys."""
     from aotlens.heads import motifs_of
 
     return [{"value": name, "label": f"attention: {motif.title}"} for name, motif in motifs_of("tokens").items()]
@@ -55,14 +55,14 @@ def motif_columns(page: Distillations, shown: Chosen) -> list[tuple[str, str, st
 
 
 def units(width: int) -> str:
-    """`16 hidden units`."""
+    """Write the number of units: `16 hidden units`."""
     from aotlens.distill.compared import units  # takes seconds, once
 
     return units(width)
 
 
 def data(page: Distillations, key: str, width: int) -> str:
-    """What was distilled, on what, by what; and what came out on the whole."""
+    """Say what was distilled, on what, by what; and what came out on the whole."""
     record = page.record(key)
     found, settings = record.distillation, record.distillation.settings
     known = next((info for info in page.catalog.list() if info.name == record.checkpoint), None)
@@ -85,7 +85,7 @@ def data(page: Distillations, key: str, width: int) -> str:
 
 
 def on_text(shown: Chosen, errors: TextErrors | None, width: int) -> str:
-    """What the colours of the tokens mean, and the text's own error."""
+    """Say what the colours of the tokens mean, and the text's own error."""
     if errors is None:
         return "This result has kept no FFN, so there is only the head’s map: distil below to see where one fails."
     other = "" if width == shown.width else f" Only FFNs of {units(width)} were kept, so these are theirs."

@@ -51,7 +51,7 @@ def order_of(
     costs: Any,
     pasted: str | None = None,
 ) -> DistillationRequest:
-    """What the form says. Raises RequestError for what can't be done."""
+    """Read the request from the form. Raises RequestError for what can't be done."""
     if not corpus:
         raise RequestError(captions.NO_CORPUS)
     if corpus == PASTED:

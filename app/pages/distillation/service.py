@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aotlens.conventions import Head
     from aotlens.distill import Record, TextErrors
 
-#: What the page opens on, where they are: one checkpoint of each kind, of one size and training text.
+#: The results that the page opens on, where they are: one checkpoint of each kind, of one size and training text.
 COMPARED = ("novels-12l-mssa", "novels-6l-mhsa", "novels-2l-gpt")
 _SUFFIX = ".safetensors"
 Source = Literal["bundled", "made here", "file"]
@@ -78,7 +78,7 @@ class Distillations:
     # ── results ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def list(self) -> list[Entry]:
-        """Files first, then what was made here, then the bundled ones."""
+        """List the results: files first, then what was made here, then the bundled ones."""
         from aotlens.distill import record_paths
         from aotlens.distill.records import bundled_distillations_folder, distillations_folder
 
@@ -109,7 +109,7 @@ class Distillations:
         return self._records.get((str(path), path.stat().st_mtime_ns), lambda: load_record(path))
 
     def values(self, shown: Mapping[str, Any], **also: Any) -> Chosen:
-        """What the page says that it shows. Raises RequestError for a result that is no longer there."""
+        """Return what the page says that it shows. Raises RequestError for a result that is no longer there."""
         entries, results = {entry.key: entry for entry in self.list()}, tuple(shown["results"])
         for key in results:
             self.record(key)
@@ -125,7 +125,7 @@ class Distillations:
 
     @staticmethod
     def _names(entries: Mapping[str, Entry]) -> dict[str, str]:
-        """What Python calls each: `named_record`'s name, or the file's own, with the key where several have one."""
+        """Name each as Python does: `named_record`'s name, or the file's own, with the key where several have one."""
         from aotlens.distill import record_paths
 
         known = {path: name for name, path in record_paths().items()}
@@ -147,7 +147,7 @@ class Distillations:
         )
 
     def first(self) -> tuple[str, ...]:
-        """What the page opens on."""
+        """Return the results that the page opens on."""
         keys = [entry.key for entry in self.list()]
         compared = tuple(key for key in COMPARED if key in keys)
         return compared or tuple(keys[:1])
@@ -157,7 +157,7 @@ class Distillations:
         return self.values(shown) if shown else None
 
     def describe(self, state: DistillationState) -> tuple[Chosen | None, list[str]]:
-        """What a state asks for, as far as it is there, and what is wrong with the rest."""
+        """Return what a state asks for, as far as it is there, and what is wrong with the rest."""
         from aotlens.heads import MOTIFS
 
         records, problems = {}, []
@@ -195,11 +195,11 @@ class Distillations:
         return self.values({"results": tuple(with_width), **shown}), problems
 
     def widths(self, shown: Chosen) -> list[int]:
-        """Of all results that are shown."""
+        """Return the numbers of hidden units of all results that are shown."""
         return sorted({width for key in shown.results for width in self.record(key).distillation.hidden})
 
     def shape(self, key: str) -> tuple[int, int]:
-        """Layers and heads of a result's model; as far as distilled where the model isn't here."""
+        """Return layers and heads of a result's model; as far as distilled where the model isn't here."""
         record = self.record(key)
         layers, heads = zip(*record.distillation.heads, strict=True)
         known = next((info for info in self.catalog.list() if info.name == record.checkpoint), None)
@@ -211,7 +211,7 @@ class Distillations:
     def on_text(
         self, shown: Chosen, text: str, length: int | None = None
     ) -> tuple[TextErrors | None, int, PromptResult]:
-        """Where the chosen head's FFN fails, of how many hidden units, and the head's patterns.
+        """Return where the chosen head's FFN fails, of how many hidden units, and the head's patterns.
 
         None where no FFN was kept. Raises RequestError for text that can't be read, and for another checkpoint's FFNs.
         """
@@ -242,7 +242,7 @@ class Distillations:
     # ── distil ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def start(self, order: DistillationRequest, *, session: str = "") -> Job:
-        """Distil in the background for a session; the job. Raises RequestError for what isn't there."""
+        """Distil in the background for a session; return the job. Raises RequestError for what isn't there."""
         loaded = self.catalog.load(order.checkpoint)
         cfg = loaded.model.cfg
         self.catalog.need_text(order.checkpoint)
@@ -289,7 +289,7 @@ class Distillations:
 
 
 def heads_of(text: str | None) -> tuple[Head, ...] | None:
-    """`1.0, 2.3`; nothing is all heads. Raises RequestError for anything else."""
+    """Read heads, `1.0, 2.3`; nothing is all heads. Raises RequestError for anything else."""
     parts = [part for part in re.split(r"[,\s]+", text or "") if part]
     if not parts:
         return None

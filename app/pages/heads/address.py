@@ -20,7 +20,7 @@ class HeadsState:
 
     checkpoint: str | None = address.checkpoint()
     text: str | None = address.prompt()
-    """None: the first example."""
+    """The text; None: the first example."""
     head: tuple[int, int] | None = address.head()
     position: int | None = address.position(FIRST)
     """The locked token; None: none."""
@@ -34,22 +34,22 @@ class HeadsState:
     cell: tuple[int, int] | None = address.cell(FIRST)
     """The locked entry of the head's map, query and key; None: none."""
     against: int | str | None = address.against()
-    """What its score is compared with in the explanation of why the head attends there."""
+    """The contrast of its score in the explanation of why the head attends there."""
     tab: Tab = address.choice(get_args(Tab), "map")
     off: tuple[tuple[int, int], ...] = address.heads()
     """The heads that are switched off."""
     how: How = address.choice(tuple(HOWS), "zero")
-    """What stands in their place."""
+    """The replacement of the outputs of ablated heads."""
     corpus: str | None = address.corpus()
     """The text from which that is taken, where it takes one."""
     new: int = address.whole(40, least=1, most=400)
-    """How many tokens the text is continued by, at most."""
+    """The number of tokens that the text is continued by, at most."""
     temperature: float = address.real(0.8, least=0.0, most=10.0)
-    """What the logits are divided by; 0: the likeliest token."""
+    """The divisor of the logits; 0: the likeliest token."""
     top_k: int = address.whole(40, least=1, most=100_000)
-    """Among how many of the likeliest tokens the next one is drawn."""
+    """The number of likeliest tokens among which the next one is drawn."""
     seed: int = address.whole(0)
-    """Of the draws."""
+    """The seed of the draws."""
     stop: str | None = address.text(most=40)
     """The text of the token after which a continuation ends; None: none."""
 

@@ -1,4 +1,4 @@
-"""What runs for a view of the Heads page: the full model, or the same with heads ablated."""
+"""The models that run for a view of the Heads page: the full model, or the same with heads ablated."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def ask_without(
 
 
 def there(off: Sequence[Any] | None, shape: Sequence[int] | None) -> tuple[tuple[int, int], ...]:
-    """Heads as the browser sends them, those that a model of so many layers and heads has."""
+    """Return the heads that the browser sends, those that a model of so many layers and heads has."""
     heads = ((int(layer), int(head)) for layer, head in off or ())
     return tuple(one for one in heads if shape is None or (one[0] < shape[0] and one[1] < shape[1]))
 
 
 def says_ablated(result: PromptResult) -> str:
-    """Which heads are ablated in a result, and by what."""
+    """Say which heads are ablated in a result, and by what."""
     return f"{', '.join(map(dotted, result.off))} ablated by {HOWS[result.how]}"

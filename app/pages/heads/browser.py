@@ -1,4 +1,4 @@
-"""What the Heads page does in the browser (heads.js): draw maps, mark, lock, link to a head's circuits and paths."""
+"""The Heads page's functions in the browser (heads.js): draw maps, mark, lock, link to a head's circuits and paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Heads page asks of the server: one result per text, and what is shown of it."""
+"""Callbacks of the Heads page: one result per text, and what is shown of it."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _register_prompt(app: App, core: Core) -> None:
 
 
 def how_options(corpus: str | None) -> list[dict[str, Any]]:
-    """What a head may be ablated by; what other texts decide can't be chosen without a corpus."""
+    """Return what a head may be ablated by; what other texts decide can't be chosen without a corpus."""
     lacking = {how: corpus is None and how in NEEDS for how in HOWS}
     return [
         {"value": how, "label": f"{label} (needs a corpus)" if lacking[how] else label, "disabled": lacking[how]}
@@ -106,7 +106,7 @@ def how_options(corpus: str | None) -> list[dict[str, Any]]:
 
 
 def _register_views(app: App, service: Heads) -> None:
-    """Panels of a tab follow a store each, so that a choice asks for those alone that depend on it."""
+    """Register views: panels of a tab follow a store each, so that a choice asks for those alone that depend on it."""
     predicted = {
         ids.NEXT: Own(view=VIEWS[ids.NEXT], draw=partial(_list_predictions, service)),
         ids.NEXT_OFF: Own(

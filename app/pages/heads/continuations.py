@@ -23,7 +23,7 @@ _KEPT = 32
 
 @dataclass(frozen=True, kw_only=True)
 class Draws:
-    """How the next tokens are drawn."""
+    """The settings by which the next tokens are drawn."""
 
     new: int
     temperature: float
@@ -66,7 +66,7 @@ class Continuations:
         return self.jobs.start(key, label, lambda report: self._run(made, report), session=session)
 
     def so_far(self, job: Job) -> Continued | None:
-        """What a job has made until now; None where it is forgotten."""
+        """Return what a job has made until now; None where it is forgotten."""
         return self._made.known(job.key)
 
     def text(self, made: Continued, run: int) -> str:
@@ -134,7 +134,7 @@ def _mask_id(model: AttentionOnlyTransformer) -> int:
 
 
 def draws_of(new: Any, temperature: Any, top_k: Any, seed: Any, stop: Any) -> Draws:
-    """What boxes of a page hold, within bounds; an empty one has its first value."""
+    """Read the settings that boxes of a page hold, within bounds; an empty one has its first value."""
     warmth = float(temperature) if isinstance(temperature, int | float) else 0.8
     return Draws(
         new=whole_within(new, 40, 1, 400), temperature=min(max(warmth, 0.0), 10.0),

@@ -91,7 +91,7 @@ def register(app: App, core: Core, service: Continuations) -> None:
 
 
 def texts(service: Continuations, made: Continued) -> list[html.Section]:
-    """Both texts beside each other; what is new is marked."""
+    """Lay out both texts beside each other; what is new is marked."""
     titles = ["Full model", *([says_ablated(made.of)] if made.of.off else [])]
     return [
         html.Section(
@@ -108,7 +108,7 @@ def texts(service: Continuations, made: Continued) -> list[html.Section]:
 
 
 def continued_json(service: Continuations, made: Continued) -> File:
-    """What went in, and both texts with their tokens."""
+    """Write what went in, and both texts with their tokens."""
     draws = vars(made.draws)
     runs = {
         name: {"text": service.text(made, run), "tokens": made.runs[run]}

@@ -1,4 +1,4 @@
-"""What the page shows before Dash has started: its panels without controls, in which heads.js draws the first maps.
+"""The page's picture before Dash has started: its panels without controls, in which heads.js draws the first maps.
 
 Dash's own panels take their places (heads.css gives both the same sizes), with the same maps, so that nothing jumps.
 """

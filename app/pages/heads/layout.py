@@ -131,7 +131,7 @@ def _losses_panel() -> html.Section:
 
 
 def _off_line(core: Core, state: HeadsState) -> html.Div:
-    """Which heads are ablated, by what, from which corpus, and a button that restores them."""
+    """Lay out which heads are ablated, by what, from which corpus, and a button that restores them."""
     texts = core.corpora.choices()
     small: dict[str, Any] = {"size": "xs", "comboboxProps": {"width": "max-content"}}
     how = dmc.Select(

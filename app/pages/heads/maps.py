@@ -27,7 +27,7 @@ from app.shell.callbacks import spoken
 
 
 def register(app: App, core: Core) -> None:
-    """Both routes."""
+    """Register both routes."""
 
     def answered(make: Callable[[PromptResult, HeadsState], bytes]) -> Response:
         state = ADDRESS.parse(request.query_string.decode())

@@ -1,4 +1,4 @@
-"""What heads are known for, as the browser shows it: badges, sentences, and scores by which they are ranked."""
+"""Known motifs of heads, as the browser shows them: badges, sentences, and scores by which they are ranked."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 def motif_labels(scores: MotifScores, labels: HeadLabels) -> dict[str, Any]:
-    """For the browser, by "layer.head": scores of each motif that the model can show; the badge of a head's strongest
-    motif, if any, and a sentence that explains it.
+    """Return for the browser, by "layer.head": scores of each motif that the model can show; the badge of a head's
+    strongest motif, if any, and a sentence that explains it.
     """
     from aotlens.heads import MOTIFS
 

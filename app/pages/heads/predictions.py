@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def predictions_table(predictions: NextTokenPredictions, token: str) -> html.Div:
-    """Rank, token, probability with a bar, logit; above it what did come next. `token` is the one at the position."""
+    """List rank, token, probability with a bar, logit; above it what did come next. `token` is that at the position."""
     rows = [
         _row(rank, text, token_id, probability, logit, _is_actual(predictions, token_id))
         for rank, (text, token_id, probability, logit) in enumerate(

@@ -24,7 +24,7 @@ def python(core: Core, service: Heads, state: HeadsState, panel: str) -> list[st
 
 
 def _continued(core: Core, service: Heads, state: HeadsState) -> list[str]:
-    """Lines for both texts of the tab in which the text is continued."""
+    """Write the lines for both texts of the tab in which the text is continued."""
     from aotlens.heads.without import reference_length
 
     prompt = service.prompt_of(state)

@@ -1,4 +1,4 @@
-"""What the Heads page shows of a text: where its views are computed, and of which score the tab Why speaks."""
+"""The Heads page's account of a text: where its views are computed, and of which score the tab Why speaks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Heads:
         self, asked: Mapping[str, Any], head: Any = None, position: Any = None, view: str = "attention",
         hide_first: Any = False, off: Any = (), how: str = "zero", corpus: str | None = None,
     ) -> Chosen:  # fmt: skip
-        """What is shown of the text of `asked`, {prompt, …}: what it says itself comes before the rest."""
+        """Return what is shown of the text of `asked`, {prompt, …}: what it says itself comes before the rest."""
         prompt = asked["prompt"]
         loaded, tokens = self.core.inference.tokens(
             prompt.get("checkpoint"), prompt.get("text") or "", length=prompt.get("length")
@@ -48,7 +48,7 @@ class Heads:
         )  # fmt: skip
 
     def of_address(self, state: HeadsState) -> Chosen:
-        """What an address says."""
+        """Return the choices that an address says."""
         said = asdict(state)
         return self.values({"prompt": self.prompt_of(state), **said}, view=state.view, hide_first=state.hide_first)
 

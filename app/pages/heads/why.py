@@ -1,4 +1,4 @@
-"""Why a head attends where it does: the tab that explains one entry of its map by the largest pairs of paths."""
+"""The tab Why, of why a head attends where it does: one entry of its map explained by the largest pairs of paths."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _EXPLAIN = about(
 
 
 def why_button() -> html.Button:
-    """Beside a head's map, once an entry is locked."""
+    """Lay out the button beside a head's map, there once an entry is locked."""
     tip = "Why the head attends there: the largest pairs of paths (key w)"
     return html.Button("Why?", id=ids.WHY_BUTTON, className="plain-button", hidden=True, **{"data-tip": tip})
 
@@ -41,7 +41,7 @@ def why_panel() -> html.Section:
 
 
 def explain(service: Heads, chosen: ChosenScore, top: Any) -> dict[str, Any]:
-    """What is explained, what it can be compared with, what all pairs add, and a row a pair of paths, largest first."""
+    """Return what is explained, its contrasts, what all pairs add, and a row a pair of paths, largest first."""
     core, score = service.core, service.workshop.result(SCORE, chosen)
     question = question_of(chosen.checkpoint, chosen.text, chosen.head, chosen.query, chosen.key, chosen.against)
     said = [chosen.said, *cell_says(score, chosen.reason)]

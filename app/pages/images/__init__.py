@@ -39,7 +39,7 @@ PAGE = Page(
                 shown=ids.SHOWN, ranking=ids.RANKING, added=ids.ADDED, taken=ids.TAKEN,
                 ranked=shell.drawn(ids.RANKED), likeliest=shell.drawn(ids.LIKELIEST),
             ) | values(layer=ids.LAYER, view=ids.VIEW, order=ids.ORDER),
-            # What the page's script has put there itself: a click waits for one callback less.
+            # The page's script has put these there itself: a click waits for one callback less.
             state=stores(image=ids.IMAGE, head=ids.HEAD, patch=ids.PATCH, off=ids.OFF),
             outputs=stores(measured=ids.MEASURED) | props("className", remove=ids.REMOVE),
         ),

@@ -70,9 +70,9 @@ class ImagesState:
     """Everything that the Images page shows."""
 
     checkpoint: str | None = address.text(check=_checkpoint)
-    """None: the first that reads images."""
+    """The checkpoint; None: the first that reads images."""
     data: str | None = address.text(check=_data)
-    """None: what the checkpoint was trained on, where it is at hand."""
+    """The data; None: what the checkpoint was trained on, where it is at hand."""
     of: int | None = address.whole(most=99_999)
     """The number of the class whose images are shown; None: all."""
     start: int = address.whole(0)
@@ -84,16 +84,16 @@ class ImagesState:
     layer: int = address.whole(0, check=_layer)
     head: int = address.whole(0, check=_head)
     patch: tuple[int, int] | None = address.pair(check=_patch, expected="a row and a column of patches, as 1.3")
-    """Whose attention the maps show; None: [CLS], or the mean over patches."""
+    """The patch whose attention the maps show; None: [CLS], or the mean over patches."""
     view: View = address.choice(get_args(View), "attention")
     order: HeadOrder = address.choice(get_args(HeadOrder), "consistent")
-    """In which order a layer's heads stand."""
+    """The order in which a layer's heads stand."""
     target: int | None = address.whole(most=99_999)
     """The class whose logit is taken apart; None: the predicted one."""
     off: tuple[tuple[int, int], ...] = address.pairs(most=1024, check=_heads, expected="layers and heads, as 1.0,1.3")
     """The heads that are ablated."""
     how: str = address.choice(tuple(HOWS), "zero")
-    """What their outputs are replaced with."""
+    """The replacement of their outputs."""
     tab: Tab = address.choice(get_args(Tab), "maps")
 
 

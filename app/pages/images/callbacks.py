@@ -1,5 +1,5 @@
-"""What the Images page asks of the server: all that it shows of a choice in one answer, and consistency, which takes
-longer, alone."""
+"""Callbacks of the Images page: all that it shows of a choice in one answer, and consistency, which takes longer,
+alone."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from app.shell.props import stores, values
 from app.shell.sharing import save_files, show_values
 from app.shell.views import Own, follow_views, python_lines, record, show_views, tables
 
-#: What the full model makes of the images that are shown.
+#: The full model's result on the images that are shown.
 _FULL = replace(LAYER, call=lambda chosen: chosen.full)
-#: What patches add to the predicted class.
+#: The contributions of patches to the predicted class.
 _ADDED = replace(PATCHES, call=lambda chosen: PATCHES.call(replace(chosen, target=None)))
 
 
@@ -69,8 +69,8 @@ def register(app: App, service: Images) -> None:
 
 
 def choose(service: Images, chosen: ImageRequest, run: Any) -> dict[str, Any]:
-    """Which images are shown, and which classes can be chosen. The page's script puts these into the controls, which
-    would be drawn anew for each answer that could change them."""
+    """Return which images are shown, and which classes can be chosen. The page's script puts these into the controls,
+    which would be drawn anew for each answer that could change them."""
     grid, images = run.maps.grid, service.chosen(chosen)
     n_layers, n_heads = run.maps.pattern.shape[1:3]
     return {
@@ -85,7 +85,7 @@ def choose(service: Images, chosen: ImageRequest, run: Any) -> dict[str, Any]:
 
 
 def says_recognised(service: Images, chosen: ImageRequest, run: Any) -> str:
-    """What is shown, and how well it is recognised; where the model was made for something else, that."""
+    """Say what is shown, and how well it is recognised; where the model was made for something else, that."""
     images = service.chosen(chosen)
     n, first = len(images.indices), chosen.start + 1
     kind = "" if chosen.of is None else f" of class ‹{chosen.names[chosen.of]}›"
@@ -106,7 +106,7 @@ def says_recognised(service: Images, chosen: ImageRequest, run: Any) -> str:
 
 
 def add_up(name: str, chosen: ImageRequest, result: Any) -> dict[str, Any]:
-    """What patches add to a class, for the browser to draw."""
+    """Return what patches add to a class, for the browser to draw."""
     class_name = chosen.classes[result.number]
     drawn = {"image": chosen.image, "name": class_name, "patches": result.patches.ravel().tolist()}
     said = says_ablated(chosen)
@@ -130,7 +130,7 @@ def rank(chosen: ImageRequest, result: Any) -> dict[str, Any]:
 
 
 def arrays(service: Images, shown: Any, **looks: Any) -> File:
-    """Images, patterns and value norms of all heads and layers, of the run with heads ablated."""
+    """Write images, patterns and value norms of all heads and layers, of the run with heads ablated."""
     if not shown:
         raise RequestError("Nothing is shown, so there is nothing to save: put right what is wrong above.")
     chosen = service.values(shown, **looks)

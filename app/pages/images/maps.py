@@ -45,7 +45,7 @@ def packed(service: Images, chosen: ImageRequest) -> bytes:
 
 
 def sayings(service: Images, chosen: ImageRequest) -> list[dict[str, Any]]:
-    """What the full model predicts for each image, and whether that is wrong."""
+    """Say what the full model predicts for each image, and whether that is wrong."""
     full, said = service.run(chosen, full=True), []
     for label, number, row in zip(service.labels(chosen), full.predicted, full.probabilities, strict=True):
         best, wrong = chosen.classes[number], label is not None and chosen.is_known and label != chosen.classes[number]

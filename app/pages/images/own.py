@@ -18,7 +18,7 @@ from app.shell.props import props, stores
 
 
 def register(app: App, service: Images) -> None:
-    """What sends a file, and the callback that keeps it; the panel of the images says what is wrong."""
+    """Register what sends a file, and the callback that keeps it; the panel of the images says what is wrong."""
     app.wiring.register(
         app, "shell",
         Browser("sendText", inputs=props("contents", contents=ids.UPLOAD), state=props("filename", file=ids.UPLOAD),

@@ -24,16 +24,16 @@ NO_MODEL = (
     "folder that has one."
 )
 
-#: What the model makes of the images, with the heads ablated.
+#: The model's result on the images, with the heads ablated.
 _RUN = replace(LAYER, call=lambda chosen: chosen.run)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageRequest(Chosen):
-    """What is shown, as it could be met."""
+    """The request that is shown, as it could be met."""
 
     names: tuple[str, ...]
-    """Of the data's classes."""
+    """The names of the data's classes."""
     are_names_lent: bool
     """Whether the data have only numbers for names, and these are the model's, taken in its order."""
     trained_on: str
@@ -73,7 +73,7 @@ class Images:
     def values(
         self, form: Mapping[str, Any], head: Any = None, patch: Any = None, view: str = "attention"
     ) -> ImageRequest:  # fmt: skip
-        """What a form says; a data set, class, image, head or patch that is not there gives way to one that is."""
+        """Read a form; a data set, class, image, head or patch that is not there gives way to one that is."""
         name, loaded = self.load(form.get("checkpoint"))
         cfg, processor, settings = loaded.model.cfg, loaded.model.image_processor, self.core.settings
         known, size = self.core.images.names, int(cfg.image_size or 0)
@@ -108,18 +108,18 @@ class Images:
         )  # fmt: skip
 
     def of_address(self, state: ImagesState) -> ImageRequest:
-        """What an address says."""
+        """Return the request that an address says."""
         said = asdict(state)
         return self.values(said, (state.layer, state.head), state.patch, state.view)
 
     def _names(self, data: str, opened: ImageData, processor: Any) -> tuple[str, ...]:
-        """Names of the data's classes: the model's where it was trained on them, and where they only number as many."""
+        """Name the data's classes: the model's where it was trained on them, and where they only number as many."""
         numbered = data in self.core.images.given and opened.classes == tuple(map(str, range(len(opened.classes))))
         theirs = self.core.images.is_called(data, processor.data) or numbered
         return tuple(processor.classes) if theirs and len(processor.classes) == len(opened.classes) else opened.classes
 
     def _fitting(self, cfg: Any, wanted: int, passes: int = 2) -> int:
-        """So many images, or fewer of a model whose patterns are large or whose passes take long; at least one."""
+        """Return the number `wanted`, or fewer of a model with large patterns or long passes; at least one."""
         settings = self.core.settings
         fits = [wanted, settings.max_result_bytes // (4 * cfg.n_layers * cfg.n_heads * cfg.n_ctx * (cfg.n_ctx + 1))]
         if passes:
@@ -135,7 +135,7 @@ class Images:
         return images
 
     def run(self, request: ImageRequest, *, full: bool = False) -> ImageRun:
-        """What the model makes of them, with the heads ablated or in `full`."""
+        """Return what the model makes of them, with the heads ablated or in `full`."""
         run: ImageRun = self.workshop.result(_RUN, replace(request, ablated=()) if full else request)
         return run
 

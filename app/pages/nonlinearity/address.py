@@ -16,7 +16,7 @@ Beside = Literal["model", "heads", "gate"]
 
 #: Points `x,y` with semicolons between; as many as somebody likes: too many are refused on the page, with a reason.
 _KNOTS = re.compile(rf"{REAL},{REAL}(;{REAL},{REAL}){{0,199}}", re.ASCII | re.IGNORECASE)
-#: `unit`, `random`, or the vector's numbers.
+#: The form of the auxiliary vector: `unit`, `random`, or the vector's numbers.
 _AUXILIARY = re.compile(rf"unit|random|{REAL}(,{REAL}){{0,299}}", re.ASCII | re.IGNORECASE)
 
 
@@ -39,11 +39,11 @@ class NonlinearityState:
     knots: str = address.text(FIRST_KNOTS, pattern=_KNOTS, expected="points, as -2,0;-1,1;2,0")
     """The points of a drawn function, `x,y` with semicolons between."""
     bound: float = address.real(PARAMETERS["bound"].first)
-    """Any number, as `tolerance`: the page says what is wrong with one."""
+    """The bound; any number, as `tolerance`: the page says what is wrong with one."""
     tolerance: float = address.real(PARAMETERS["tolerance"].first)
     construction: str = address.choice(tuple(CONSTRUCTIONS), "lean")
     auxiliary: str = address.text("unit", pattern=_AUXILIARY, expected="unit, random, or numbers, as 0.5,-1,2")
-    """`unit`, `random`, or the vector's numbers with commas between."""
+    """The auxiliary vector: `unit`, `random`, or the vector's numbers with commas between."""
     eta: float | None = address.real()
     """η of all ReLU layers; None for those that the proof chooses."""
     head: tuple[int, int] | None = address.pair(expected="a layer and a head, as 1.3")

@@ -1,4 +1,4 @@
-"""What the Non-linearity page asks of the server: a network, its model and one head of it, in one answer."""
+"""Callbacks of the Non-linearity page: a network, its model and one head of it, in one answer."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def choose(service: Nonlinearity, chosen: NonlinearityRequest, compiled: Compile
 
 
 def describe(service: Nonlinearity, chosen: NonlinearityRequest, compiled: CompiledFFN) -> dict[str, Any]:
-    """Numbers of the model, and a table of its layers."""
+    """Return numbers of the model, and a table of its layers."""
     tiles = [
         html.Div(
             [

@@ -19,7 +19,7 @@ ids = Ids(
     "head",  # store: [layer, head], as asked for
 )
 
-#: What stands in the controls.
+#: The ids of the controls.
 CONTROLS = ids.named(f"{_CONTROLS} eta head")
 
 #: Panels by what they show.

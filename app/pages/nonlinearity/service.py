@@ -1,4 +1,4 @@
-"""Which network the page's controls ask for, with what it has in the place of what it has not."""
+"""The network that the page's controls ask for, with what it has in the place of what it has not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from app.pages.nonlinearity.ids import CONTROLS
 LEAST_ETA, MOST_ETA = -9, 1
 #: A choice has some eight results: the model, with the proof's η as well, and what the panels show.
 _RESULTS = 8
-#: What is looked at, of whatever network.
+#: The fields of what is looked at, of whatever network.
 _LOOKS = ("head", "x", "scale", "eta")
 
 
@@ -31,7 +31,7 @@ class NonlinearityRequest(Chosen):
     """A network, and what else the page says of it."""
 
     said: tuple[str, ...] = ()
-    """What the address named and this model has not, a sentence each."""
+    """A sentence for each thing that the address named and this model has not."""
     same_heads: bool = False
     """Whether the model that was shown before has the same heads."""
 
@@ -43,14 +43,14 @@ class Nonlinearity:
         self.workshop = AppWorkshop(core, _RESULTS * core.settings.n_compiled)
 
     def values(self, form: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> NonlinearityRequest:
-        """What the page shows for its controls, by their ids; `before` is what it showed when this was asked for."""
+        """Return what the page shows for its controls, by their ids; `before` is what it showed when this was asked."""
         try:
             return self.of_address(from_form(form), before)
         except RequestError as error:
             return NonlinearityRequest(problem=str(error))
 
     def of_address(self, state: NonlinearityState, before: Mapping[str, Any] | None = None) -> NonlinearityRequest:
-        """What an address says; of a network that cannot be compiled, with the reason."""
+        """Return the request that an address says; of a network that cannot be compiled, with the reason."""
         first = NonlinearityState()
         unused = {"width", "depth", "seed", "knots"} - set(USES[state.preset])
         unused |= {"eta"} if state.activation == "silu" else set()
@@ -77,7 +77,7 @@ class Nonlinearity:
 
 
 def from_form(form: Mapping[str, Any]) -> NonlinearityState:
-    """What stands in the page's controls. Raises RequestError for what no address could say, with what was expected."""
+    """Read the page's controls. Raises RequestError for what no address could say, with what was expected."""
     given = {name: form[id] for name, id in CONTROLS.items()}
     knots, auxiliary = NonlinearityState().knots, given["auxiliary"]
     try:
@@ -101,7 +101,7 @@ def from_form(form: Mapping[str, Any]) -> NonlinearityState:
 
 
 def slider_of(eta: float) -> float:
-    """Where the slider stands for this η: its power of ten."""
+    """Return where the slider stands for this η: its power of ten."""
     return min(max(round(math.log10(eta), 2), LEAST_ETA), MOST_ETA) if eta > 0 else LEAST_ETA
 
 
@@ -110,7 +110,7 @@ def _is_real(value: Any) -> bool:
 
 
 def _within(state: NonlinearityState) -> tuple[float, ...] | None:
-    """As many numbers as the network reads, within its bound."""
+    """Return as many numbers as the network reads, within its bound."""
     if state.x is None:
         return None
     return tuple(min(max(each, -state.bound), state.bound) for each in [*state.x, *state.x][: state.inputs])

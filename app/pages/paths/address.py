@@ -35,7 +35,7 @@ class PathsState:
 
     checkpoint: str | None = address.checkpoint()
     text: str | None = address.prompt()
-    """None: the first example."""
+    """The text; None: the first example."""
     position: int | None = address.position(FIRST)
     """The token after which the target stands; None: the last."""
     target: int | None = address.token()
@@ -43,7 +43,7 @@ class PathsState:
     versus: int | None = address.token()
     """The token whose logit is subtracted."""
     by: Ranking = address.choice(get_args(Ranking), "abs")
-    """Which paths come first: the largest in size, the most for the target, the most against it."""
+    """The order of paths: the largest in size first, the most for the target, the most against it."""
     through: tuple[int, int] | None = address.head()
     """The head that every listed path passes; None: all paths count."""
     k: int = address.whole(FIRST_K, least=1, most=MAX_K)
@@ -56,9 +56,9 @@ class PathsState:
     """Whether a logit is explained, or an attention score: that of the next four."""
     head: tuple[int, int] | None = address.head()
     query: int | None = address.position(FIRST)
-    """None: the last token."""
+    """The query's position; None: the last token."""
     key: int | None = address.position(FIRST)
-    """None: what the head attends to most there."""
+    """The key's position; None: what the head attends to most there."""
     against: int | str | None = address.against()
     part: Part = address.choice(get_args(Part), "pairs")
     """The panel of a score that is open at the left; `sums` is at the right."""

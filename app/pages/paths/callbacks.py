@@ -1,4 +1,4 @@
-"""What the Paths page asks of the server: all that it shows of a logit in one answer, and of a score in another."""
+"""Callbacks of the Paths page: all that it shows of a logit in one answer, and of a score in another."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _show_logit(app: App, paths: Paths) -> None:
 
 
 def choose(paths: Paths, chosen: Chosen, sources: Any) -> dict[str, Any]:
-    """Which logit is explained, what else could be, and what it says."""
+    """Return which logit is explained, what else could be, and what it says."""
     expanded = paths.expanded(chosen)
     labels = paths.labels(chosen.checkpoint)
     offered = paths.choices({"checkpoint": chosen.checkpoint, "text": chosen.text}, chosen.position)
@@ -120,7 +120,7 @@ def choose(paths: Paths, chosen: Chosen, sources: Any) -> dict[str, Any]:
     }
 
 
-#: What the store `shown` says of a logit, under the address's names.
+#: The fields of a logit in the store `shown`, under the address's names.
 SHOWN = ("checkpoint", "text", "position", "target", "versus", "by", "k", "through")
 
 
@@ -148,7 +148,7 @@ def _show_score(app: App, paths: Paths) -> None:
         return Own(view=SCORE_VIEWS[panel], draw=draw, outputs=stores(**{store: shell.drawn(_LINES[panel])}), **rest)
 
     panels = dict(SCORE_VIEWS) | {
-        # Of a score that is refused, another one can still be chosen.
+        # Where a score is refused, another one can still be chosen.
         ids.SCORE: own(
             ids.SCORE, choose_score, "top", parts=(), empty={"top": no_update},
             reads=lambda chosen: (chosen.said, chosen.reason),

@@ -1,4 +1,4 @@
-"""Which logit and which score of a prompt the page explains; prompts are expanded by core/expansions.py."""
+"""The logit and the score of a prompt that the page explains; prompts are expanded by core/expansions.py."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from app.pages.paths.address import FIRST, FIRST_K, MAX_K, PathsState
 
 
 class Paths:
-    """What is asked of prompts, with what there is in the place of what nobody has chosen."""
+    """The questions about prompts, with what there is in the place of what nobody has chosen."""
 
     def __init__(self, core: Core) -> None:
         self.core, self.workshop = core, RunWorkshop(core, core.settings.n_views)
@@ -39,8 +39,8 @@ class Paths:
         k: Any = FIRST_K, through: str | None = None, without: str | None = None, *,
         asked: Mapping[str, Any] | None = None, before: Mapping[str, Any] | None = None,
     ) -> Chosen:  # fmt: skip
-        """What the page says that it shows. `asked` is what the address named, and `before` what was shown when it was
-        chosen: a position means something in one text only, and a target at one place of it."""
+        """Return what the page says that it shows. `asked` is what the address named, and `before` what was shown when
+        it was chosen: a position means something in one text only, and a target at one place of it."""
         expanded = self._expand(prompt)
         # By values, not by what Dash says has triggered this: a store that is new says so, too.
         if before is None and asked is not None:
@@ -53,7 +53,7 @@ class Paths:
         return self._chosen(expanded, _whole(position), _whole(target), _whole(versus), by, k, through, without)
 
     def of_address(self, state: PathsState) -> Chosen:
-        """What an address says."""
+        """Return the choices that an address says."""
         chosen = state.position, state.target, state.versus, state.by, state.k, dotted(state.through), state.without
         return self.values(self._named(state), *chosen)
 
@@ -61,7 +61,7 @@ class Paths:
         self, expanded: Expanded, position: int | None, target: int | None, versus: int | None, by: str, k: Any,
         through: str | None, without: str | None,
     ) -> Chosen:  # fmt: skip
-        """With the last position and the model's first choice where nothing is; a head that there isn't is none."""
+        """Choose the last position and the model's first choice where nothing is; a head that there isn't is none."""
         expansion, settings = expanded.expansion, self.core.settings
         n_pos, n_out = expansion.n_pos, expansion.frozen.R.shape[1]
         where = position if position is not None and 0 <= position < n_pos else n_pos - 1
@@ -85,7 +85,7 @@ class Paths:
         )
 
     def choices(self, prompt: Mapping[str, Any], position: int) -> list[int]:
-        """Tokens to choose from before anybody types: the likeliest, and what came next."""
+        """Return tokens to choose from before anybody types: the likeliest, and what came next."""
         expansion = self._expand(prompt).expansion
         n = min(self.core.settings.n_predictions, expansion.frozen.R.shape[1])
         likely = expansion.frozen.logits[position].topk(n).indices.tolist()
@@ -103,7 +103,7 @@ class Paths:
     # ── a score ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def score(self, prompt: Mapping[str, Any], cell: Mapping[str, Any]) -> ChosenScore:
-        """Which score is explained, and against what; what is not chosen, or not there, is taken by the attention.
+        """Choose the score to explain, and its contrast; what is not chosen, or not there, is taken by the attention.
 
         By default the query is the last token; the key the one that the head attends to most there, without the first
         token and the query itself; the head, of the layers above the first, the one that attends to such a key most.
@@ -120,21 +120,21 @@ class Paths:
         )  # fmt: skip
 
     def score_of_address(self, state: PathsState) -> ChosenScore:
-        """What an address says."""
+        """Return the score that an address says."""
         return self.score(self._named(state), {name: getattr(state, name) for name in CELL})
 
     def compared_with(self, chosen: ChosenScore) -> dict[str, str]:
-        """What the score can be compared with, by the values of an address."""
+        """Return what the score can be compared with, by the values of an address."""
         question = question_of(chosen.checkpoint, chosen.text, chosen.head, chosen.query, chosen.key, chosen.against)
         return {str(value): name for value, name in self.core.scores.choices(question)}
 
 
-#: What says which score.
+#: The fields that say which score.
 CELL = ("head", "query", "key", "against")
 
 
 def head_names(expanded: Expanded) -> list[str]:
-    """`0.0`, `0.1`, …"""
+    """Name the heads: `0.0`, `0.1`, …"""
     n_layers, n_heads = expanded.expansion.n_layers, expanded.expansion.n_heads
     return [f"{layer}.{head}" for layer in range(n_layers) for head in range(n_heads)]
 
@@ -159,7 +159,7 @@ def _cell(expanded: Expanded, head: Any, query: int | None, key: int | None) -> 
 
 
 def _to_others(expanded: Expanded, query: int) -> np.ndarray:
-    """Attention of one query, `[layer, head, key]`, without the first token and its own where there is another."""
+    """Return a query's attention, `[layer, head, key]`, without the first token and its own where there is another."""
     attention: np.ndarray = expanded.expansion.frozen.patterns[:, :, query].double().cpu().numpy().copy()
     if query > 1 or (attention.shape[-1] > 2 and expanded.loaded.model.sees_later_keys):
         attention[..., [0, query]] = -np.inf

@@ -87,7 +87,7 @@ def _sentence(links: Links, chosen: Chosen, path: Path, said: str, end: str) -> 
 
 
 def head_columns(unit: str) -> list[dict[str, Any]]:
-    """What passes through each head."""
+    """Return the columns of what passes through each head."""
     return [
         {"field": "head", "headerName": "head", "cellClass": "mono pick",
          "headerTooltip": "layer.head; click to see the model without it"},
@@ -144,7 +144,7 @@ def _value(row: dict[str, Any], key: str) -> str:
 def _change(row: dict[str, Any], key: str) -> str:
     change = float(row[key]) - float(row["clean"])
     if row["unit"] == "probability":
-        # Of a small probability, points would read as nothing.
+        # A small probability would read as nothing in points.
         small = float(row["clean"]) < 0.01 and row["clean"]
         return f"× {float(row[key]) / float(row['clean']):.2g}" if small else f"{signed(100 * change, 1)} points"
     return signed(change)

@@ -52,9 +52,9 @@ class RegressionState:
     """Everything that the In-context regression page shows."""
 
     models: tuple[str, ...] = address.texts(most=12, longest=80, check=_models)
-    """Whose errors are compared; none: all that read as many numbers as the checkpoint, or as few as any."""
+    """The models whose errors are compared; none: all that read as many numbers as the checkpoint, or as few as any."""
     checkpoint: str | None = address.text(check=_checkpoint)
-    """Whose layers and heads are shown; None: the first of the models."""
+    """The model whose layers and heads are shown; None: the first of the models."""
     dims: int | None = address.whole(least=1, most=MOST_D)
     """Coordinates of the inputs that are not zero; None: as many as the models read."""
     nonzero: int | None = address.whole(least=1, most=MOST_D)
@@ -67,14 +67,14 @@ class RegressionState:
     axis: Axis = address.choice(get_args(Axis), "linear")
     tab: Tab = address.choice(get_args(Tab), "layers")
     head: tuple[int, int] | None = address.pair(check=_head, expected="a layer and a head, as 1.3")
-    """None: 0.0."""
+    """The head; None: 0.0."""
     prompt: int = address.whole(0, most=N_SHOWN - 1)
-    """Which prompt the maps are of."""
+    """The prompt that the maps are of."""
     query: int | None = address.whole(most=2 * 512)
     """The position whose row is locked; None: no row."""
     view: View = address.choice(get_args(View), "attention")
     how: str = address.choice(tuple(STAND_INS), "mean")
-    """What stands in the place of a head that is left out."""
+    """The replacement of a head that is left out."""
 
 
 ADDRESS = address.Address("regression", RegressionState)

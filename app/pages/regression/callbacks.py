@@ -1,4 +1,4 @@
-"""What the In-context regression page asks of the server: errors of the models, and what one of them does."""
+"""Callbacks of the In-context regression page: errors of the models, and what one of them does."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _register_errors(app: App, core: Core, service: Regressions) -> None:
 
 
 def trained_on(recipe: Mapping[str, Any]) -> str:
-    """What a model was trained on, as far as its checkpoint says; nothing where it doesn't."""
+    """Say what a model was trained on, as far as its checkpoint says; nothing where it doesn't."""
     prompts = recipe.get("prompts")
     if not prompts:
         return ""

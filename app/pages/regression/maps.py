@@ -112,7 +112,7 @@ def register(app: App, service: Regressions) -> None:
 
 
 def caption(result: PromptResult, prompts: RegressionPrompts, number: int, head: Any, query: int | None) -> str:
-    """What the model says on the prompt; of a locked query, what it says there and where the head looks."""
+    """Say what the model answers on the prompt; of a locked query, what it says there and where the head looks."""
     n_points = (result.patterns.n_pos + 1) // 2
     labels, answers = prompts.labels[number], result.logits[::2, 0]
     point = n_points - 1 if query is None else query // 2

@@ -24,7 +24,7 @@ NO_MODEL = (
 
 
 class Regressions:
-    """What is asked, as it can be met, and prompts through models. Raises RequestError for what can be put right."""
+    """The requests as they can be met, and prompts through models. Raises RequestError for what can be put right."""
 
     def __init__(self, core: Core) -> None:
         self.core = core
@@ -36,8 +36,8 @@ class Regressions:
         return {d: tuple(name for name in known if known[name] == d) for d in sorted(set(known.values()))}
 
     def chosen(self, state: RegressionState, d: int | None = None) -> Chosen:
-        """What a state asks for: models of the width `d`, or of those that are named, else the narrowest; all of them
-        where none is named.
+        """Return what a state asks for: models of the width `d`, or of those that are named, else the narrowest; all of
+        them where none is named.
 
         Of the state, `dims` and `nonzero` are None where the inputs are as wide as the models read, or all weights
         count.
@@ -59,7 +59,7 @@ class Regressions:
         )  # fmt: skip
 
     def values(self, shown: Mapping[str, Any], **also: Any) -> Chosen:
-        """What the page says that it shows, by fields of its address."""
+        """Return what the page says that it shows, by fields of its address."""
         return self.chosen(ADDRESS.state({**shown, **also}))
 
     def prompts(self, chosen: Chosen) -> RegressionPrompts:
@@ -90,7 +90,7 @@ class Regressions:
 
 
 def position_names(n_pos: int) -> tuple[str, ...]:
-    """x1, y1, x2, y2, …: what stands at each position of a prompt."""
+    """Name x1, y1, x2, y2, …: what stands at each position of a prompt."""
     return tuple(f"{'xy'[position % 2]}{position // 2 + 1}" for position in range(n_pos))
 
 

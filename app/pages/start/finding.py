@@ -36,7 +36,7 @@ class Picture:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What a model does on `TEXT`, in a sentence and three maps."""
+    """A finding of what a model does on `TEXT`, in a sentence and three maps."""
 
     checkpoint: str
     sentence: str

@@ -16,7 +16,7 @@ _THEMES: tuple[Theme, Theme] = ("light", "dark")
 
 
 def layout(core: Core, service: Findings, state: object) -> html.Div:
-    """What aotlens is, one finished finding where there is one, and four ways in."""
+    """Lay out what aotlens is, one finished finding where there is one, and four ways in."""
     finding = service.finding()
     return html.Div(
         [
@@ -126,7 +126,7 @@ def _tutorial(core: Core) -> html.Section:
 
 
 def _continue() -> html.Section:
-    """Filled by the browser, which remembers the last page (static/shell.js)."""
+    """Lay out what the browser fills, which remembers the last page (static/shell.js)."""
     return html.Section(
         [
             html.H2("Continue where you were"),

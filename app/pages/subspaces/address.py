@@ -29,12 +29,12 @@ class SubspacesState:
     clusters: int = declared(PARAMETERS["clusters"])
     rank: int = declared(PARAMETERS["rank"])
     tokens: int = declared(PARAMETERS["tokens"])
-    """Of each cluster."""
+    """The tokens of each cluster."""
     d_model: int = declared(PARAMETERS["d_model"])
     noise: float = declared(PARAMETERS["noise"])
     step: float = declared(PARAMETERS["step"])
     threshold: float = declared(PARAMETERS["threshold"])
-    """Unused by the plain softmax."""
+    """The threshold, unused by the plain softmax."""
     layers: int = declared(PARAMETERS["layers"])
     seed: int = declared(PARAMETERS["seed"])
     phi: str = address.choice(tuple(PHIS), next(iter(PHIS)))

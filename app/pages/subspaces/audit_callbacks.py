@@ -1,4 +1,4 @@
-"""What the tab of trained models asks of the server: the stored audit of a model, or a new one in the background."""
+"""Callbacks of the tab of trained models: the stored audit of a model, or a new one in the background."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def register(app: App, service: Audits) -> None:
 
 
 def _figure(found: AuditResult, principal: bool, theme: Theme) -> go.Figure:
-    """SNR after ÷ before every layer of a trained model."""
+    """Draw the SNR after ÷ before every layer of a trained model."""
     figure = plot(found.audit, principal=principal, theme=theme)
     figure.layout.meta = {"name": f"{'Principal directions' if principal else 'Subspaces'} of {found.order.checkpoint}"}
     return figure

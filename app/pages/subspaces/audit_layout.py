@@ -23,7 +23,7 @@ from app.shell.prompt import checkpoint_choice
 
 
 def audit_tab(core: Core, state: SubspacesState) -> html.Div:
-    """What is audited, and what came out."""
+    """Lay out what is audited, and what came out."""
     pictures = ("png", "svg", "csv")
     return html.Div(
         [

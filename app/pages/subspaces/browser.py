@@ -1,4 +1,4 @@
-"""What the Subspace denoising page does in the browser (subspaces.js): move through the layers."""
+"""The Subspace denoising page's functions in the browser (subspaces.js): move through the layers."""
 
 from __future__ import annotations
 

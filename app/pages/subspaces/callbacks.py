@@ -1,4 +1,4 @@
-"""What the Subspace denoising page asks of the server: a mixture, and pictures of it at all layers."""
+"""Callbacks of the Subspace denoising page: a mixture, and pictures of it at all layers."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ def _register_pictures(app: App, service: Subspaces) -> None:
 
 
 def _figure(service: Subspaces, view: View, chosen: Chosen, theme: Theme) -> Any:
-    """With what the browser knows the figure by, once it is drawn, and the layer that it stands at."""
+    """Return the figure with what the browser knows it by, once it is drawn, and the layer that it stands at."""
     figure = picture(service.workshop, view, chosen, theme)["figure"]
-    # Of all layers: the one that it stands at is no other figure.
+    # The key is of all layers: the one that it stands at is no other figure.
     key = f"{theme} {view.key(replace(chosen, layer=0))}"
     figure.layout.meta = {**figure.layout.meta, "layer": chosen.layer, "key": key}
     return figure

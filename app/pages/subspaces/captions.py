@@ -1,4 +1,4 @@
-"""What the Subspace denoising page says of its numbers."""
+"""Captions of the Subspace denoising page's numbers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from app.pages.subspaces.service_audit import AuditResult
 
 
 def audited(found: AuditResult | None, checkpoint: str | None = None, *, gone: bool = False) -> str:
-    """What an audit found, in sentences; or that there is none of this checkpoint yet.
+    """Say what an audit found, in sentences; or that there is none of this checkpoint yet.
 
     `gone`: the one that the address names is not kept any more.
     """

@@ -1,4 +1,4 @@
-"""What is behind the "?" of the Subspace denoising page's panels."""
+"""Explanations behind the "?" of the Subspace denoising page's panels."""
 
 from __future__ import annotations
 

@@ -15,9 +15,9 @@ from app.pages.subspaces.service_audit import Audits
 if TYPE_CHECKING:
     from aotlens.denoise import Unrolling
 
-#: What says how a mixture is looked at, and nothing of the mixture.
+#: The fields that say how a mixture is looked at, and nothing of the mixture.
 LOOKS = ("tab", "checkpoint", "layer", "picture", "head")
-#: What says which mixture it is.
+#: The fields that say which mixture it is.
 MIXTURE = (*PARAMETERS, "phi", "bases")
 
 
@@ -38,17 +38,17 @@ class Subspaces:
         return replace(chosen, layer=min(chosen.layer, len(self.unroll(chosen).tokens) - 1))
 
     def values(self, shown: Mapping[str, Any], **looks: Any) -> Chosen:
-        """What the page says that it shows, and how it is looked at."""
+        """Return what the page says that it shows, and how it is looked at."""
         whole = {name: int(looks[name] or 0) for name in ("layer", "head") if name in looks}
         mixture = {name: shown[name] for name in MIXTURE}
         return self.within(Chosen(**mixture, **{**looks, **whole}))
 
 
 def chosen_of(state: SubspacesState) -> Chosen:
-    """What an address says."""
+    """Return the choices that an address says."""
     return Chosen(**{name: getattr(state, name) for name in (*MIXTURE, "picture", "head", "layer")})
 
 
 def from_form(**form: Any) -> dict[str, Any]:
-    """What stands in the page's controls; numbers within their bounds."""
+    """Read the page's controls; numbers within their bounds."""
     return {**form, **{name: parameter.within(form[name]) for name, parameter in PARAMETERS.items()}}

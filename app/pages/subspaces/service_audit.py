@@ -1,4 +1,4 @@
-"""Whether trained layers denoise: `aotlens.denoise.audit`, stored with the package, or of a text in the background."""
+"""Audits of layers' denoising: `aotlens.denoise.audit`, stored with the package, or of a text in the background."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 #: Tokens of a corpus that are read.
 TOKENS = 2048
-#: Of a text of somebody's own, its first tokens, at most and at least: two windows, of which the tokens at their
-#: beginnings are left out.
+#: The first tokens that are read of a text of somebody's own, at most and at least: two windows, of which the tokens at
+#: their beginnings are left out.
 OWN_TOKENS, _SHORTEST = 8192, 16
 
 
@@ -38,13 +38,13 @@ class AuditRequest:
     """Random rotations."""
 
     def to_dict(self) -> dict[str, Any]:
-        """For the browser."""
+        """Return the request for the browser."""
         return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AuditResult:
-    """What was found, of what."""
+    """The finding, and what it is of."""
 
     order: AuditRequest
     about: str
@@ -59,13 +59,13 @@ class Audits:
         self.core, self.jobs = core, Jobs(kept=16, memory=core.memory, seconds=core.settings.job_seconds)
 
     def order(self, checkpoint: str | None, source: str | None, text: str | None, draws: int) -> AuditRequest:
-        """What a form says. Raises RequestError for a text that can't be read."""
+        """Read the request from a form. Raises RequestError for a text that can't be read."""
         if source == PASTED or source is None:
             source = self.core.corpora.paste(text or "")
         return AuditRequest(checkpoint=str(checkpoint), corpus=source, draws=draws)
 
     def start(self, order: AuditRequest, session: str = "") -> Job:
-        """Audit in the background; the job that does, or did. Raises RequestError for what isn't there."""
+        """Audit in the background; return the job that does, or did. Raises RequestError for what isn't there."""
         loaded = self.core.catalog.load(order.checkpoint)
         cfg = loaded.model.cfg
         self.core.catalog.need_text(order.checkpoint)
@@ -100,15 +100,15 @@ class Audits:
         return AuditResult(order=order, about=about, audit=record.audit)
 
     def choose(self, checkpoint: str, made: dict[str, Any] | None) -> dict[str, Any]:
-        """Which audit of a checkpoint is shown: the one that was `made` if it is of it and still here, else the stored
-        one, without text and draws. For the browser: the checkpoint is None where it is the first choice."""
+        """Choose which audit of a checkpoint is shown: the one that was `made` if it is of it and still here, else the
+        stored one, without text and draws. For the browser: the checkpoint is None where it is the first choice."""
         own = self.made(made)
         order = own.order.to_dict() if own is not None and own.order.checkpoint == checkpoint else {}
         first = checkpoint == self.core.catalog.default()
         return {"corpus": None, "draws": None, **order, "checkpoint": None if first else checkpoint}
 
     def shown(self, choice: dict[str, Any] | None) -> AuditResult | None:
-        """What `choose` chose; None where there is none any more."""
+        """Return the audit that `choose` chose; None where there is none any more."""
         if not choice:
             return None
         return self.made(choice) if choice["corpus"] else self.stored(choice["checkpoint"])

@@ -29,7 +29,7 @@ _MAX_WANTED = 60
 #: Tokens that can be asked for: of a text, or of training.
 MAX_COUNT = 999_999_999
 
-#: What sorts of skip-trigrams there are (`aotlens.trigrams.kinds.KINDS`, whose import takes seconds).
+#: The sorts of skip-trigrams (`aotlens.trigrams.kinds.KINDS`, whose import takes seconds).
 KINDS = ("copying", "punctuation", "names", "morphology", "other")
 
 #: Tokens of text that rows are checked against, at first: as many as the bundled novels have.
@@ -72,7 +72,7 @@ class TrigramsState:
     distance: int | Literal["mean"] | None = address.whole(words=("mean",), check=_distance)
     k: int = address.whole(FIRST_ROWS, least=1, most=MAX_ROWS)
     fold: Fold = address.choice(get_args(Fold), "similar")
-    """Which rows are grouped: those that differ in the source or the destination only, in the source only, or none."""
+    """The grouping of rows: those that differ in the source or the destination only, in the source only, or none."""
     least: int = address.whole(FIRST_LEAST, most=MAX_COUNT)
     """Training counts that a token must have; 0: any."""
     source: str = address.text("", most=_MAX_WANTED)

@@ -1,5 +1,5 @@
-"""What the Skip-trigrams page asks of the server: all panels that a choice changes in one answer, those that read the
-text in another, and further rows of the table."""
+"""Callbacks of the Skip-trigrams page: all panels that a choice changes in one answer, those that read the text in
+another, and further rows of the table."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def register(app: App, core: Core, trigrams: Trigrams) -> None:
 
 
 def choose(chosen: Shown, info: Any) -> dict[str, Any]:
-    """Which rows are shown, and what of the choice the model has."""
+    """Return which rows are shown, and what of the choice the model has."""
     without = not chosen.model.get("positions")
     layer, head = chosen.head
     return {
@@ -173,7 +173,7 @@ def list_rows(trigrams: Trigrams, chosen: Shown, rows: TrigramRows) -> dict[str,
 
 
 def explain(trigrams: Trigrams, chosen: Shown, row: TrigramRow) -> dict[str, Any]:
-    """What weights and text say of one row, and where it happens."""
+    """Return what weights and text say of one row, and where it happens."""
     table, at = row.rows.table, row.number
     chips = [
         html.Span(glyphs(text[at]), className="token", title=f"{describe(text[at])} · id {ids_of[at]}")
@@ -217,7 +217,7 @@ def _paragraphs(sentences: list[str]) -> list[html.P]:
 
 
 def list_forced(chosen: Shown, rows: TrigramRows) -> dict[str, Any]:
-    """What pairs of confirmed rows force."""
+    """List what pairs of confirmed rows force."""
     frame = FORCED.frame(rows)
     records = []
     for number, bug in enumerate(frame.to_dict(orient="records")):
@@ -251,7 +251,7 @@ def list_heads(chosen: Shown, found: RowsByHead) -> dict[str, Any]:
 
 
 def before_check(trigrams: Trigrams, chosen: Shown) -> dict[str, Any]:
-    """How many rows the text can decide; or what a check that comes with aotlens says."""
+    """Say how many rows the text can decide; or what a check that comes with aotlens says."""
     if chosen.stored:
         rows = trigrams.workshop.result(VIEWS[ids.ROWS], chosen)
         caption = f"{says_summary(rows.evidence)} This check comes with aotlens: {chosen.reading.about}."

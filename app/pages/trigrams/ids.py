@@ -29,5 +29,5 @@ VIEWS: dict[str, View] = {
     ids.ALL_HEADS: BY_HEAD,
     ids.PATH: PATH,
 }
-#: Those that are started.
+#: The views that are started.
 STARTED: dict[str, View] = {ids.ROWS: ROWS, ids.EVIDENCE: CHECK, ids.ALL_HEADS: BY_HEAD}

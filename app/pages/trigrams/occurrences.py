@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: Tokens shown before the source, after it, and before the destination; what lies between is left out.
 _AROUND = 12
 _MAX_GAP = 40
-#: How many of a window's first tokens may be dropped to find one from which its text tokenises the same.
+#: The number of a window's first tokens that may be dropped to find one from which its text tokenises the same.
 _MAX_DROPPED = 24
 _TITLES = {
     "source": "source",

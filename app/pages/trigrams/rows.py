@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from aotlens.trigrams import TrigramRows
 
-#: What a row is shown by; columns that a table lacks, because it was not checked, are null.
+#: The columns that a row is shown by; those that a table lacks, because it was not checked, are null.
 COLUMNS = (
     "rank", "grouped", "source_shown", "destination_shown", "out_shown", "score", "effect", "attention", "qk", "ov",
     "kind", "verdict", "occurrences", "windows", "followed", "p_out_after_pair", "p_out_after_destination", "lift",
@@ -39,7 +39,7 @@ def select(frame: pd.DataFrame, filters: Sequence[tuple[str, str]]) -> pd.DataFr
 
 
 def sort(frame: pd.DataFrame, model: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """By the grid's columns, stable, what is missing last."""
+    """Sort by the grid's columns, stable, what is missing last."""
     known = [one for one in model if one.get("colId") in frame]
     if not known:
         return frame
@@ -54,8 +54,8 @@ def sort(frame: pd.DataFrame, model: Sequence[Mapping[str, Any]]) -> pd.DataFram
 def page(
     frame: pd.DataFrame, rows: TrigramRows, opened: Sequence[int], start: int, end: int, *, most: int
 ) -> tuple[list[dict[str, Any]], int]:
-    """Rows `start` to `end` as the grid takes them, and how many there are, with at most so many others of the group
-    of each row in `opened` after it. They have no rank and no verdict of their own."""
+    """Return rows `start` to `end` as the grid takes them, and how many there are, with at most so many others of the
+    group of each row in `opened` after it. They have no rank and no verdict of their own."""
     places = list(range(len(frame)))
     others: dict[int, dict[str, Any]] = {}
     if opened and rows.groups is not None:
@@ -76,12 +76,12 @@ def page(
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as the grid takes them; null for NaN, which JSON doesn't have."""
+    """Return rows as the grid takes them; null for NaN, which JSON doesn't have."""
     present = [column for column in COLUMNS if column in frame]
     found = frame[present].to_dict(orient="records")
     return [{"id": str(one["rank"]), **{key: exact(value) for key, value in one.items()}} for one in found]
 
 
 def exact(value: Any) -> Any:
-    """None for what is no number."""
+    """Return the value; None for what is no number."""
     return None if isinstance(value, float) and not np.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""Which rows the page says that it shows, and where they are searched for and checked: once each."""
+"""The rows that the page says that it shows, and the place where they are searched for and checked: once each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CONTROLS = (
     "checkpoint", "score", "end", "distance", "delta", "k", "fold", "least", "within", "source", "destination", "out",
     "verdict", "kind", "corpus", "tokens", "own", "after", "pasted",
 )  # fmt: skip
-#: What the page opens on where the address says nothing: rows whose check comes with aotlens.
+#: The checkpoint that the page opens on where the address says nothing: rows whose check comes with aotlens.
 OPENS_ON = "novels-1l-mhsa"
 _NO_TEXT = (
     "There is no text here to check the rows against: upload or paste one, or start the app with --corpus file:PATH or "
@@ -75,7 +75,7 @@ class Trigrams:
     def values(
         self, asked: Mapping[str, Any], row: Any = None, checked: Any = None, *, keep: bool = False
     ) -> Shown:  # fmt: skip
-        """What the page says that it shows; `keep` a text that was pasted."""
+        """Return what the page says that it shows; `keep` a text that was pasted."""
         given = {name: value for name, value in asked.items() if name in TrigramsState.__dataclass_fields__}
         head = given["head"]
         state = TrigramsState(**{**given, "head": None if head is None else (int(head[0]), int(head[1])), "row": row})
@@ -96,7 +96,7 @@ class Trigrams:
         return self.values(asked, keep=True)
 
     def of_address(self, state: TrigramsState) -> Shown:
-        """What an address says."""
+        """Return the choices that an address says."""
         corpora, catalog = self.core.corpora, self.core.catalog
         state = replace(state, checkpoint=self.first(state))
         return self._of(state, lambda name: corpora.chosen(state.corpus, catalog.info(name)), _NO_TEXT)
@@ -125,7 +125,7 @@ class Trigrams:
         return replace(chosen, stored=stored)
 
     def _chosen(self, state: TrigramsState, corpus: str | None, no_text: str) -> Shown:
-        """What the model does not have is replaced by what it has. Raises RequestError for one that has no tokens."""
+        """Replace what the model does not have by what it has. Raises RequestError for one that has no tokens."""
         name = str(state.checkpoint)
         loaded = self.core.catalog.load(name)
         self.core.catalog.need_text(name)

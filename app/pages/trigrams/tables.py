@@ -28,7 +28,7 @@ def hidden_columns(*, grouped: bool, scored: bool, checked: bool) -> list[str]:
 
 
 def row_columns() -> list[dict[str, Any]]:
-    """Rank, the group's size, the three tokens, the weights' numbers and the text's."""
+    """Return columns: rank, the group's size, the three tokens, the weights' numbers and the text's."""
     token: dict[str, Any] = {"cellClass": "mono pick"}
     return [
         {"field": "rank", "headerName": "", "width": 46, "cellClass": "rank", "type": "rightAligned",
@@ -66,7 +66,7 @@ def row_columns() -> list[dict[str, Any]]:
 
 
 def _grouped() -> dict[str, Any]:
-    """How many further rows a row's group has; a click lists them, or hides them again."""
+    """Return the column of how many further rows a row's group has; a click lists them, or hides them again."""
     help = "Further rows of the group, which say nearly the same: click or press Enter to list them"
     column = number("grouped", "grouped", ",d", help, cellClass="pick ag-right-aligned-cell")
     text = column["valueFormatter"]["function"]
@@ -74,7 +74,7 @@ def _grouped() -> dict[str, Any]:
 
 
 def _lift_overall() -> dict[str, Any]:
-    """Marked where it lies on the other side of 1 than the lift within documents."""
+    """Return the column, marked where it lies on the other side of 1 than the lift within documents."""
     column = number("lift", "lift overall", ".2f", "P(predicted token | source … destination) ÷ P(predicted token | "
                     "destination), all places. ≠: on the other side of 1 than the lift within documents; the source "
                     "tells which passage it is")  # fmt: skip
@@ -110,7 +110,7 @@ def forced_grid(id: str) -> dag.AgGrid:
 
 
 def forced_height(n_rows: int) -> dict[str, str]:
-    """Of the forced triples' table: no taller than its rows, nor than a dozen of them."""
+    """Return the height of the forced triples' table: no taller than its rows, nor than a dozen of them."""
     return {"height": f"{_height(n_rows)}px"}
 
 
@@ -124,7 +124,7 @@ def heads_grid(id: str) -> dag.AgGrid:
 
 
 def head_columns() -> list[dict[str, Any]]:
-    """Verdicts, then kinds."""
+    """Return columns: verdicts, then kinds."""
     return [
         {"field": "head", "headerName": "head", "cellClass": "mono pick",
          "cellClassRules": {"here": "params.data.chosen"},
