@@ -1,4 +1,4 @@
-"""What every page uses: its frame, what it is made of, and how it is wired. It knows no page by name.
+"""The parts that every page uses: its frame, what it is made of, and how it is wired. It knows no page by name.
 
 page.py        what a page is
 app.py         a Dash app with a core

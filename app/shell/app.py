@@ -61,7 +61,7 @@ class App(Dash):
         )
         self.server.register_error_handler(DependencyException, lambda _: ("There is no such package.", 404))
         self.asked = RequestForms()
-        """What browsers may ask of the callbacks."""
+        """The forms of what browsers may ask of the callbacks."""
         self.core = core
         self.pages = tuple(pages)
         self.services: dict[str, Any] = {page.name: page.service(core) for page in pages}
@@ -69,7 +69,7 @@ class App(Dash):
         self.followers: dict[str, list[str]] = {}
         """Panels by the store that they follow, for `sharing.finish`."""
         self.saving: dict[str, list[tuple[Mapping[str, Callable[..., Any]], Any]]] = {}
-        """What the server saves, with what it is told for it, by page, for `sharing.finish`."""
+        """The files that the server saves, with what it is told for them, by page, for `sharing.finish`."""
 
     def set_index(self, *, early: str, styles: str, scripts: str, first: Callable[[], str] = str) -> None:
         """Sets the HTML of every page; `first` gives what the page at the address that is asked for draws by itself."""
@@ -77,7 +77,7 @@ class App(Dash):
         self._first = first
 
     def interpolate_index(self, *, scripts: str = "", app_entry: str = "", **parts: str) -> str:
-        """Dash's own, with the first picture before what Dash draws, and ag-grid kept for the first table."""
+        """Write Dash's own, with the first picture before what Dash draws, and ag-grid kept for the first table."""
         tags: list[str] = re.findall(r'<script src="[^"]+"></script>', scripts)
         grid = next((tag for tag in tags if _GRID in tag), "")
         preload = '<link rel="preload" as="script" fetchpriority="low" href="{}">'

@@ -24,12 +24,12 @@ from app.shell.props import Props, children, props, stores
 #: Milliseconds from one look at a job to the next.
 _EVERY = 900
 
-#: What a job counts: always the same, or by its phases.
+#: The units that a job counts: always the same, or by its phases.
 Units = str | Mapping[str, str]
 
 
 def stop_bar(panel: str, *kept: Component, every: int = _EVERY) -> html.Div:
-    """How far the panel's work is, the button that ends it, and what asks for both, every so many milliseconds."""
+    """Lay out the work's progress, the button that ends it, and what asks for both, every so many milliseconds."""
     button = dmc.Button(
         "Stop", id=ids.stop(panel), n_clicks=0, size="compact-sm", variant="default", className="hidden"
     )
@@ -105,7 +105,7 @@ def follow_job(
 
 
 def said(job: Job, session: str, units: Units, failed: str) -> Any:
-    """How far a job is, for `session`; or how it ended, which for one that is done its panel says."""
+    """Say how far a job is, for `session`; or how it ended, which for one that is done its panel says."""
     if job.state == "done":
         return None
     if job.state == "stopped":
@@ -116,12 +116,12 @@ def said(job: Job, session: str, units: Units, failed: str) -> Any:
 
 
 def kept_as(job: Job) -> str:
-    """What is said of a job whose result, a name, is kept and shown on the same page."""
+    """Write the message about a job whose result, a name, is kept and shown on the same page."""
     return f"{job.label}: done. It is kept as {job.result}, and shown above."
 
 
 def progress_text(job: Job, units: Units) -> str:
-    """How far a job is that has not ended."""
+    """Say how far a job is that has not ended."""
     if job.state == "waiting":
         return f"{job.label}: waiting for what is under way before it."
     unit = units if isinstance(units, str) else units.get(job.phase, "")
@@ -130,7 +130,7 @@ def progress_text(job: Job, units: Units) -> str:
 
 
 def _bar(job: Job, session: str, units: Units) -> html.Span:
-    """In words and as a bar; and whose it is, where `session` doesn't wait for it."""
+    """Lay out a job's progress in words and as a bar; and whose it is, where `session` doesn't wait for it."""
     text = progress_text(job, units)
     text = text if session in job.sessions else f"For somebody else: {text}"
     share = job.done / job.total if job.total else 0

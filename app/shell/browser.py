@@ -64,10 +64,10 @@ class Link:
 
 
 class Wiring:
-    """What the browser is told: the addresses' fields, and the names of every function's values."""
+    """The list that the browser is told: the addresses' fields, and the names of every function's values."""
 
     def __init__(self, pages: Sequence[Any]) -> None:
-        """Of `app.shell.page.Page`s."""
+        """Take the addresses' fields of `app.shell.page.Page`s."""
         self._addresses: dict[str, Any] = {}
         for page in pages:
             paths = [page.path, "/"] if page is pages[0] else [page.path]
@@ -79,7 +79,7 @@ class Wiring:
 
     @property
     def listened(self) -> Iterator[Place]:
-        """Each component and property that a function reads or sets which is no callback of Dash's."""
+        """Yield each component and property that a function reads or sets which is no callback of Dash's."""
         for listener in self._listeners:
             yield from (*listener["inputs"], *listener["state"], *listener["outputs"])
 

@@ -51,10 +51,10 @@ _PARTS: Mapping[str, tuple[Callable[[str], str], str]] = {
     "notice": (ids.notice, "children"),
 }
 
-#: What an output is when there is nothing to show, by its property; any other stays as it is.
+#: The value of an output when there is nothing to show, by its property; any other stays as it is.
 _EMPTY: Mapping[str, Any] = {"children": None, "data": None, "figure": EMPTY, "rowData": [], "columnDefs": []}
 
-#: By the names of outputs.
+#: The answer by the names of outputs.
 Answer = dict[str, Any] | None
 
 T = TypeVar("T")
@@ -67,12 +67,12 @@ def part(panel: str, name: str, **rest: Any) -> Output:
 
 
 def emptied(outputs: Mapping[str, Output]) -> dict[str, Any]:
-    """What each output is when there is nothing to show."""
+    """Return the value of each output when there is nothing to show."""
     return {name: _EMPTY.get(one.component_property, no_update) for name, one in outputs.items()}
 
 
 def spoken(work: Callable[[], T], name: str) -> tuple[T | None, Any]:
-    """What `work` gives and nothing to say; or None, and what went wrong. `name` is for the log."""
+    """Return what `work` gives and nothing to say; or None, and what went wrong. `name` is for the log."""
     try:
         return work(), None
     except PreventUpdate:

@@ -64,7 +64,7 @@ def _has(component: Component, prop: str) -> bool:
 
 
 def _unanswered(page: Page, offered: set[str]) -> Iterator[str]:
-    """Panels whose "Python for this view" nothing writes, and lines that no panel offers."""
+    """Yield panels whose "Python for this view" nothing writes, and lines that no panel offers."""
     answered = set(page.python.panels) if page.python else set()
     for panel in sorted(offered - answered):
         yield f"{panel} offers Python for its view, which the python of the page {page.name} does not write"

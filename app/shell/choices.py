@@ -25,7 +25,7 @@ def one_of(id: str, label: str, placeholder: str) -> dmc.Select:
 
 
 def some_of(id: str, label: str, most: int) -> dmc.MultiSelect:
-    """Rows or columns of the map; none means those of the largest entries."""
+    """Lay out the choice of rows or columns of the map; none means those of the largest entries."""
     return dmc.MultiSelect(
         id=id, label=label, placeholder="largest entries; type to choose", data=[], value=[], searchable=True,
         clearable=True, maxValues=most, filter=_FILTER, nothingFoundMessage="Nothing like that", size="xs",
@@ -34,7 +34,7 @@ def some_of(id: str, label: str, most: int) -> dmc.MultiSelect:
 
 
 def options(labels: Labels, indices: Iterable[int]) -> list[dict[str, str]]:
-    """Each index once, in the given order."""
+    """Return options: each index once, in the given order."""
     return [{"value": str(index), "label": labels.shown(index)} for index in dict.fromkeys(indices)]
 
 

@@ -22,7 +22,7 @@ _THEME: dict[str, Any] = {
 
 
 def frame(groups: Mapping[str, Sequence[tuple[str, str]]]) -> dmc.MantineProvider:
-    """`groups` are pages, (title, address), by what they are about, in the order of the navigation."""
+    """Frame pages; `groups` are pages, (title, address), by what they are about, in the order of the navigation."""
     return dmc.MantineProvider(
         [
             dcc.Location(id=ids.LOCATION, refresh=False),
@@ -94,7 +94,7 @@ def _group(name: str, pages: Sequence[tuple[str, str]]) -> Any:
 
 
 def _connection() -> html.Div:
-    """Shown by static/connection.js while the server does not answer."""
+    """Lay out what static/connection.js shows while the server does not answer."""
     return html.Div(
         [
             html.Span(
@@ -113,7 +113,7 @@ def _connection() -> html.Div:
 
 
 def _signed_out() -> html.Div:
-    """Shown by static/connection.js where the server asks for a token and knows this browser no longer."""
+    """Lay out what static/connection.js shows where the server asks for a token and knows this browser no longer."""
     return html.Div(
         [
             html.Span([html.Strong("You are signed out. "), "The app has been started again since you signed in."]),

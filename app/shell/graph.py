@@ -12,7 +12,7 @@ from aotlens.plots.colours import base_layout
 from aotlens.plots.display import DISPLAY
 from app.shell import ids
 
-#: Where dcc.Graph loads plotly from; no page names it.
+#: The address that dcc.Graph loads plotly from; no page names it.
 PLOTLY = "/_dash-component-suites/plotly/package_data/plotly.min.js"
 CONFIG: dict[str, Any] = {**DISPLAY, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
 

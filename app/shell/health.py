@@ -11,7 +11,7 @@ HEALTH = "/healthz"
 
 
 def tell_health(server: Flask, core: Core) -> None:
-    """200 and `ready`, or 503 and why not. Where a token is asked for, only who has it is told why."""
+    """Answer 200 and `ready`, or 503 and why not. Where a token is asked for, only who has it is told why."""
 
     @server.get(HEALTH)
     def health() -> Response:
@@ -23,7 +23,7 @@ def tell_health(server: Flask, core: Core) -> None:
 
 
 def _missing(core: Core) -> str | None:
-    """What the app cannot do without, and lacks."""
+    """Say what the app cannot do without, and lacks."""
     try:
         usable = any(info.problem is None for info in core.catalog.list())
     except (CheckpointError, OSError) as error:

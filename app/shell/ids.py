@@ -33,7 +33,7 @@ class Ids:
         self._ids = {name.upper().replace("-", "_"): f"{page}-{name}" for name in listed}
 
     def named(self, names: str) -> dict[str, str]:
-        """Ids by their names: of `ids.named("map open-paths")`, `open_paths` is `heads-open-paths`."""
+        """Return ids by their names: of `ids.named("map open-paths")`, `open_paths` is `heads-open-paths`."""
         listed = [name.replace("-", "_") for name in names.split()]
         return {name: getattr(self, name.upper()) for name in listed}
 
@@ -44,7 +44,7 @@ class Ids:
 
 
 def notice(panel: str) -> str:
-    """Where a panel says what went wrong or what is missing."""
+    """Name the place where a panel says what went wrong or what is missing."""
     return f"{panel}-notice"
 
 
@@ -69,7 +69,7 @@ def sent_rows(table: str) -> str:
 
 
 def body(panel: str) -> str:
-    """What a callback fills of a panel, where that is neither a figure nor a table."""
+    """Name the part of a panel that a callback fills, where that is neither a figure nor a table."""
     return f"{panel}-body"
 
 
@@ -79,17 +79,17 @@ def caption(panel: str) -> str:
 
 
 def box(graph: str) -> str:
-    """What sets the size of a graph."""
+    """Name the box that sets the size of a graph."""
     return f"{graph}-box"
 
 
 def heading(table: str) -> str:
-    """What a table among several lists."""
+    """Name the heading that says what a table among several lists."""
     return f"{table}-heading"
 
 
 def explanation(panel: str) -> str:
-    """What is behind a panel's "?"."""
+    """Name the explanation behind a panel's "?"."""
     return f"{panel}-explanation"
 
 
@@ -99,7 +99,7 @@ def title(panel: str) -> str:
 
 
 def value_of(slider: str) -> str:
-    """Where the value of a slider is said."""
+    """Name the place where the value of a slider is said."""
     return f"{slider}-value"
 
 
@@ -119,12 +119,12 @@ def export(panel: str, kind: str) -> str:
 
 
 def file_of(page: str) -> str:
-    """Where a callback puts a file to save; every page has one."""
+    """Name the place where a callback puts a file to save; every page has one."""
     return f"{page}-file"
 
 
 def upload(choice: str) -> str:
-    """Where a file is given to a choice of texts (`app.shell.own_texts`)."""
+    """Name the place where a file is given to a choice of texts (`app.shell.own_texts`)."""
     return f"{choice}-upload"
 
 
@@ -149,12 +149,12 @@ def stop(panel: str) -> str:
 
 
 def progress(panel: str) -> str:
-    """Where it is said how far the job is."""
+    """Name the place where it is said how far the job is."""
     return f"{panel}-progress"
 
 
 def timer(panel: str) -> str:
-    """What asks for that."""
+    """Name the timer that asks for that."""
     return f"{panel}-timer"
 
 
@@ -189,7 +189,7 @@ def line(panel: str) -> str:
 
 
 def tip(panel: str) -> str:
-    """Where the number is said that a pointer is at."""
+    """Name the tip where the number is said that a pointer is at."""
     return f"{panel}-tip"
 
 

@@ -35,7 +35,7 @@ def find(pages: Sequence[Page], pathname: str | None, search: str | None = None)
 
 
 def content(app: App, pathname: str | None, search: str | None) -> Any:
-    """What is at an address, below what was taken instead of values that cannot be."""
+    """Return what is at an address, below what was taken instead of values that cannot be."""
     page = find(app.pages, pathname, search)
     if page is None:
         return html.Div(
@@ -54,7 +54,7 @@ def content(app: App, pathname: str | None, search: str | None) -> Any:
 
 
 def first_picture(app: App, groups: Mapping[str, Sequence[tuple[str, str]]]) -> str:
-    """What the page at the address that is asked for shows before Dash has started; nothing where it has nothing."""
+    """Return what the page at the address asked for shows before Dash has started; nothing where it has nothing."""
     search = request.query_string.decode(errors="replace")
     page = find(app.pages, request.path, search)
     if page is None or page.first is None:

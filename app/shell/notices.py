@@ -1,4 +1,4 @@
-"""What a panel says when it has nothing to show: an error, or what to do first."""
+"""Notices of a panel that has nothing to show: an error, or what to do first."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dash import html
 
 
 def problem(message: str, title: str = "Cannot run") -> dmc.Alert:
-    """Something that the person at the browser can put right."""
+    """Show something that the person at the browser can put right."""
     live = {"aria-live": "polite"}
     return dmc.Alert(message, title=title, color="orange", variant="light", className="notice", **live)
 
 
 def taken_instead(sentences: Sequence[str]) -> dmc.Alert:
-    """Values of the address that cannot be, and what was taken instead: what `Address.read` says of each."""
+    """Show values of the address that cannot be, and what was taken instead: what `Address.read` says of each."""
     return dmc.Alert(
         [html.Div(sentence) for sentence in sentences],
         title="Not everything that the address says can be shown",
@@ -27,7 +27,7 @@ def taken_instead(sentences: Sequence[str]) -> dmc.Alert:
 
 
 def no_memory(id: str) -> dmc.Alert:
-    """What was asked for did not fit in memory; `id` is the log's."""
+    """Say that what was asked for did not fit in memory; `id` is the log's."""
     return problem(
         f"There is not enough memory on the machine that serves this (error {id}). Ask for less: a shorter text, a "
         "smaller model, fewer tokens.",
@@ -35,7 +35,7 @@ def no_memory(id: str) -> dmc.Alert:
 
 
 def defect(error: BaseException, id: str) -> dmc.Alert:
-    """Something that only we can put right; the traceback is on the server's terminal under the id."""
+    """Show something that only we can put right; the traceback is on the server's terminal under the id."""
     return dmc.Alert(
         f"{type(error).__name__}: {error}. This is a defect of aotlens, not of what you asked for (error {id}); the "
         "terminal in which the app runs has the details under that number.",
@@ -47,16 +47,16 @@ def defect(error: BaseException, id: str) -> dmc.Alert:
 
 
 def empty(message: str) -> html.Div:
-    """Nothing yet, and what brings it."""
+    """Say that there is nothing yet, and what brings it."""
     return html.Div(message, className="empty")
 
 
 def exact(text: str) -> dmc.Text:
-    """Numbers are the model's own, and why."""
+    """Say that numbers are the model's own, and why."""
     return dmc.Text(text, className="exact", size="sm")
 
 
 def relative(why: Sequence[str], what: str) -> html.Details:
-    """Numbers are not the model's own: they are to be compared with each other; why, for who asks."""
+    """Say that numbers are not the model's own: they are to be compared with each other; why, for who asks."""
     summary = f"Relative: compare {what} with each other; their numbers are not the model's own"
     return html.Details([html.Summary(summary), *(dmc.Text(one, size="sm") for one in why)], className="relative")

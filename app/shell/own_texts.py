@@ -41,7 +41,7 @@ def text_choice(id: str, corpora: Corpora, value: str | None, **rest: Any) -> dm
 
 
 def own_text(choice: str, pasted: str, settings: Settings, value: str = "") -> html.Div:
-    """Upload, delete, and the box to paste into (`value` is there at first), for the `text_choice` of that id."""
+    """Draw upload, delete, and the box to paste into (`value` is there at first), for the `text_choice` of that id."""
     most = settings.max_text_bytes
     upload = dcc.Upload(
         dmc.Button("Upload a text", size="compact-xs", variant="default", **{"aria-describedby": f"{choice}-limit"}),

@@ -1,4 +1,4 @@
-"""What a page is."""
+"""The description of a page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Write = Callable[[Core, Any, Any, str], Sequence[str] | None]
 
 @dataclass(frozen=True)
 class Python:
-    """What writes a page's lines, and the panels that it answers for: those with the entry (checking.py)."""
+    """The writer of a page's lines, and the panels that it answers for: those with the entry (checking.py)."""
 
     panels: tuple[str, ...]
     write: Write
@@ -39,7 +39,7 @@ class Page:
     """A view: its address, what it looks like there, its callbacks, script and style."""
 
     title: str
-    """In the navigation."""
+    """The title in the navigation."""
     address: Address[Any]
     """Its fields, declared once; the page's name is the address's."""
     layout: Callable[[Any, Any, Any], Any]
@@ -50,13 +50,13 @@ class Page:
     register: Callable[[Any, Any, Any], None] = lambda app, core, service: None
     """`register(app, core, service)` adds the server's callbacks."""
     python: Python | None = None
-    """What writes the lines for panels' "Python for this view" (shell/python.py)."""
+    """The writer of the lines for panels' "Python for this view" (shell/python.py)."""
     service: Callable[[Any], Any] = lambda core: None
     """`service(core)` makes what computes for the page; called once for each app."""
     writes: Mapping[str, Source] = field(default_factory=dict)
-    """For each field of the address, the component and property from which the browser writes it."""
+    """The component and property from which the browser writes each field of the address."""
     browser: Sequence[Browser | Link] = ()
-    """What the browser does alone: functions of `script` and links to other pages."""
+    """The functions of `script`, and links to other pages, that the browser runs alone."""
     sends: Mapping[str, Any] = field(default_factory=dict)
     """An example of what the browser puts into each store that the server neither fills at first nor answers with
     (`app.shell.requests`): a tuple is a list of that length."""
@@ -91,7 +91,7 @@ class Page:
 
 
 def register_all(*modules: Any) -> Callable[[Any, Any, Any], None]:
-    """`Page.register` of a page whose callbacks are in several modules, each with its `register(app, service)`."""
+    """Make `Page.register` of a page with callbacks in several modules, each with its `register(app, service)`."""
 
     def register(app: Any, core: Any, service: Any) -> None:
         for module in modules:

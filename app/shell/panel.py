@@ -10,7 +10,7 @@ from dash import dcc, html
 
 from app.shell import ids
 
-#: Of elements whose clicks nobody counts: Dash would walk the page for each click inside one that has an id.
+#: The property of elements without counted clicks: Dash would walk the page for each click inside one that has an id.
 QUIET: Mapping[str, Any] = {"disable_n_clicks": True}
 
 _EXPORTS = {
@@ -70,7 +70,7 @@ def panel(
 
 
 def about(text: str, *, formula: str = "", source: str = "") -> list[Any]:
-    """What a panel shows, in sentences; the formula of its numbers; and the paper and place that it is from."""
+    """Lay out what a panel shows, in sentences; the formula of its numbers; and the paper and place that it is from."""
     parts = [html.P(text)]
     if formula:
         parts.append(html.P(formula, className="about-formula"))
@@ -82,7 +82,7 @@ def about(text: str, *, formula: str = "", source: str = "") -> list[Any]:
 def tabs(
     id: str, opened: str, sections: Mapping[str, tuple[str, Any]], *, label: str, when_open: Sequence[str] = ()
 ) -> dmc.Tabs:
-    """Panels of which one is open: `sections` are (label, content) by the values of a field of the page's address.
+    """Draw panels of which one is open: `sections` are (label, content) by the values of a field of the page's address.
 
     The page writes that field from the tabs' value, `values(tab=id)`. A closed panel that `follows` a store asks for
     nothing; a script opens another one with `aotlens.openTab`. Sections `when_open` are in the document only while they

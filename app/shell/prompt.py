@@ -1,4 +1,4 @@
-"""What a page asks first: which checkpoint, and which text."""
+"""The first choices of a page: the checkpoint, and the text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aotlens.checkpoints import CheckpointInfo
 from app.core.catalog import Catalog
 from app.core.errors import RequestError
 
-#: What is said of a checkpoint that another page shows.
+#: The remark on a checkpoint that another page shows.
 _UNFIT: dict[str | None, str] = {"images": " (reads images)", "regression": " (regresses in context)"}
 
 

@@ -30,12 +30,12 @@ children = partial(props, "children")
 
 
 def inside(store: str, *keys: str) -> dict[str, Prop]:
-    """What a store holds under these keys, for an address."""
+    """Return the properties of what a store holds under these keys, for an address."""
     return {key: (store, f"data.{key}") for key in keys}
 
 
 def as_role(role: type[Role], named: Props | None) -> dict[str, Any]:
-    """Each as Dash's `Input`, `State` or `Output`."""
+    """Return each as Dash's `Input`, `State` or `Output`."""
     return {key: role(*one) if isinstance(one, tuple) else one for key, one in (named or {}).items()}
 
 

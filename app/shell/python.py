@@ -27,7 +27,7 @@ def loading(checkpoint: str | None) -> list[str]:
 
 
 def reading(core: Core, checkpoint: str, name: str, *, called: str = "text") -> list[str]:
-    """Lines for what a model reads of a text of `core.corpora`: the corpus, and `documents`, None for all."""
+    """Write lines for what a model reads of a text of `core.corpora`: the corpus, and `documents`, None for all."""
     documents = "None"
     if core.corpora.text(name, core.catalog.info(checkpoint)).documents is not None:
         documents = f"aotlens.checkpoints.find_checkpoint({checkpoint!r}).held_out({called}.names())"
@@ -35,7 +35,7 @@ def reading(core: Core, checkpoint: str, name: str, *, called: str = "text") -> 
 
 
 def switched(core: Core, result: PromptResult, measure: str, *, length: int | None = None) -> list[str]:
-    """Lines that run `measure`, of `model` and a prompt `text`, with the heads off that are off in `result`.
+    """Write lines that run `measure`, of `model` and a prompt `text`, with the heads off that are off in `result`.
 
     Windows of a corpus are as long as the prompt, or of `length`.
     """
@@ -55,7 +55,7 @@ def switched(core: Core, result: PromptResult, measure: str, *, length: int | No
 
 
 def dialog() -> html.Dialog:
-    """Where the lines are shown, to be copied or saved."""
+    """Lay out the dialog where the lines are shown, to be copied or saved."""
     buttons = [
         html.Button("Copy", className="plain-button python-copy"),
         html.Button("Save (PY)", className="plain-button python-save"),

@@ -1,4 +1,4 @@
-"""What a browser may ask of the callbacks: requests of the form that the app's pages send, with values of their types.
+"""The requests that callbacks take from a browser: of the form that the app's pages send, with values of their types.
 
 A request of another form is refused before anything of it is done: a callback that there isn't, other inputs than it
 has, a value of another type than the component's own (Dash says those of every property), a number that is not finite.
@@ -25,7 +25,7 @@ from app.core.address import Address
 from app.shell.props import components
 
 _PATH = "/_dash-update-component"
-#: How deep what a browser sends may be nested; pages send four levels.
+#: The depth to which what a browser sends may be nested; pages send four levels.
 _DEEPEST = 16
 #: Values that are remembered, by their hashes, of what the server has sent for a store; the oldest go first.
 _REMEMBERED = 512
@@ -58,7 +58,7 @@ class RequestForms:
         self._declared |= stores
 
     def same(self, store: str, stores: Iterable[str]) -> None:
-        """What `store` holds, the others hold as well."""
+        """Declare that what `store` holds, the others hold as well."""
         self._same |= dict.fromkeys(stores, store)
 
     def sent(self, store: str, value: Any) -> None:
@@ -244,7 +244,7 @@ def _lists(value: Any) -> bool:
 
 
 def _hash(value: Any) -> int:
-    """Of what a browser sends back for a value: lists for tuples, 1 for 1.0."""
+    """Hash what a browser sends back for a value: lists for tuples, 1 for 1.0."""
     if isinstance(value, dict):
         return hash(frozenset((str(name), _hash(part)) for name, part in value.items()))
     if _lists(value):
@@ -276,6 +276,6 @@ def _place(entry: Any) -> Place | None:
 
 
 def _places(output: str) -> list[Place]:
-    """`id.property`, or `..id.property...id.property..`; a property that others set too has `@` and more behind it."""
+    """Split `id.property`, or `..id.property...id.property..`; one that others set too has `@` and more behind it."""
     parts = (one.rpartition(".") for one in output.removeprefix("..").removesuffix("..").split("..."))
     return [(id, prop.partition("@")[0]) for id, _, prop in parts]

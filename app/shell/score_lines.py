@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Prompted(Protocol):
-    """What is asked of a prompt: a `ScoreQuestion`, or what a view's values are."""
+    """The question about a prompt: a `ScoreQuestion`, or what a view's values are."""
 
     @property
     def checkpoint(self) -> str: ...

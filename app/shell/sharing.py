@@ -1,4 +1,4 @@
-"""What several pages do alike: run a text, mark a head, say values, search tokens, ask for what is seen, save."""
+"""Actions that several pages share: run a text, mark a head, say values, search tokens, ask for what is seen, save."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def search_tokens(
     *,
     follows_value: bool = False,
 ) -> None:
-    """What a searchable choice offers for what is typed: of `labels_of(what the store `shown` holds)`.
+    """Register what a searchable choice offers for what is typed: of `labels_of(what the store `shown` holds)`.
 
     Before anybody types, the `first`, where they are given. `follows_value` where a choice empties the box: options
     found without the choice would undo it.

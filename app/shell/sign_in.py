@@ -21,7 +21,7 @@ from app.shell.health import HEALTH
 from app.shell.static import HERE
 
 _PATH = "/sign-in"
-#: Whole in itself, since nothing else is answered before it.
+#: The sign-in page, whole in itself, since nothing else is answered before it.
 FILE = HERE / "sign_in.html"
 _SIGNED_IN = "signed-in"
 

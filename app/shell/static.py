@@ -18,7 +18,7 @@ from aotlens.widget import module, style
 from app.shell.page import Page
 
 HERE = Path(__file__).with_name("static")
-#: In the order in which the browser runs them; wiring.js, which pages' scripts need, is before those.
+#: The scripts in the order in which the browser runs them; wiring.js, which pages' scripts need, is before those.
 EARLY = ("theme.js",)
 SCRIPTS = (
     "connection.js", "frames.js", "wiring.js", "listening.js", "address.js", "shell.js", "head_map.js", "waiting.js",
@@ -26,7 +26,7 @@ SCRIPTS = (
     "head_picker.js", "head_switches.js", "tips.js", "fit_columns.js", "long_table.js", "python.js", "find.js",
     "late_grid.js", "maps.js",
 )  # fmt: skip
-#: Starts Dash, after all others.
+#: The script that starts Dash, after all others.
 LAST = "start.js"
 STYLES = ("shell.css",)
 
@@ -42,7 +42,7 @@ class StaticFile:
 
     @property
     def path(self) -> str:
-        """Its address, with a fingerprint of the content."""
+        """Return its address, with a fingerprint of the content."""
         return f"/static/{hashlib.sha256(self.content).hexdigest()[:16]}/{self.name}"
 
     @property
@@ -68,7 +68,7 @@ def scripts(pages: Sequence[Page], wiring: str) -> list[StaticFile]:
 
 
 def early() -> list[StaticFile]:
-    """What runs before anything is drawn: the theme, and the widget that draws maps of heads."""
+    """Return the files that run before anything is drawn: the theme, and the widget that draws maps of heads."""
     return [*(read(HERE / name) for name in EARLY), StaticFile(name="widget.mjs", content=module(images=True).encode())]
 
 

@@ -12,7 +12,7 @@ from app.shell import ids
 from app.shell.drawn import drawn
 
 COLUMN: dict[str, Any] = {"sortable": True, "resizable": True, "suppressMovable": True, "wrapHeaderText": True}
-#: When columns are made as wide as what is in them (static/fit_columns.js).
+#: The events on which columns are made as wide as what is in them (static/fit_columns.js).
 FITTED: dict[str, list[str]] = {
     event: ["fitColumns(params.api)"]
     for event in ("firstDataRendered", "rowDataUpdated", "newColumnsLoaded", "gridSizeChanged", "sortChanged")

@@ -34,12 +34,12 @@ from app.shell.props import values as values_of
 from app.shell.sharing import save_files
 from app.shell.views import FILES, follow_views, python_lines, record, show_views, tables, view_panel
 
-#: Where no checkpoint is fit.
+#: The message where no checkpoint is fit.
 NONE = "There is no checkpoint here that this can be of."
 
 
 class Views:
-    """What computes for the page: views' results, and the work that takes long."""
+    """The computing part of the page: views' results, and the work that takes long."""
 
     def __init__(self, core: Core, family: Family) -> None:
         self.core, self.family = core, family
@@ -51,7 +51,7 @@ class Views:
         return fitting(self.core, self.family)
 
     def values(self, shown: Mapping[str, Any]) -> Values:
-        """What was chosen. Raises RequestError for what the family refuses."""
+        """Return the values that were chosen. Raises RequestError for what the family refuses."""
         given = dict(shown)
         named = [given.pop("checkpoint")] if self.family.reads is not None else []
         if None in named:
@@ -190,8 +190,8 @@ def _first(core: Core, there: list[str]) -> str | None:
 
 
 def _control(core: Core, there: list[str], field: str, family: Family, id: str, value: Any, picked: bool) -> Any:
-    """What a parameter is chosen with. Text that clicks set, too, is told by Enter or when it is left: where it waits
-    for more typing (Mantine's `debounce`), two clicks meanwhile can leave the first one's."""
+    """Lay out the control that a parameter is chosen with. Text that clicks set, too, is told by Enter or when it is
+    left: where it waits for more typing (Mantine's `debounce`), two clicks meanwhile can leave the first one's."""
     if field == "checkpoint":
         choice = checkpoint_choice(id, core.catalog, value)
         choice.data = [one for one in choice.data if one["value"] in there]

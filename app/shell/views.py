@@ -46,17 +46,17 @@ class Own:
 
     view: View
     draw: Callable[[Any, Any], dict[str, Any]] | None = None
-    """None for the view's own figure and caption."""
+    """The drawing; None for the view's own figure and caption."""
     parts: Sequence[str] = ("body",)
     outputs: Props = field(default_factory=dict)
     empty: Mapping[str, Any] = field(default_factory=dict)
-    """What outputs are where there is nothing to show, if not the usual of their properties."""
+    """The values of outputs where there is nothing to show, if not the usual of their properties."""
     quiet: bool = False
     """Whether the caption says what is missing (`View.missing`), or else `empty`, and no notice does."""
     reads: Callable[[Any], Any] = lambda values: ""
-    """What `draw` depends on beside the view's call."""
+    """The choices that `draw` depends on beside the view's call."""
     waiting: Callable[[Any], dict[str, Any]] = lambda values: {"caption": _NOT_MADE}
-    """What a slow view's panel says before it is started, of its `parts` and `outputs`."""
+    """The content of a slow view's panel before it is started, of its `parts` and `outputs`."""
 
 
 def view_panel(
@@ -88,7 +88,7 @@ def start_bar(id: str) -> html.Div:
 
 
 def about_view(view: View) -> Any:
-    """What is behind the "?" of a view's panel."""
+    """Return the explanation behind the "?" of a view's panel."""
     return frames.about(view.about.text, formula=view.about.formula, source=view.about.source)
 
 
@@ -138,7 +138,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _refusing(work: Callable[[], Any]) -> Any:
-    """What `work` gives; what a result refuses to show, somebody at the browser has asked for."""
+    """Return what `work` gives; what a result refuses to show, somebody at the browser has asked for."""
     try:
         return work()
     except ValueError as error:
@@ -155,8 +155,8 @@ def show_views(
     keys: str,
     inputs: Props,
 ) -> None:
-    """Panels by their ids that follow the store `shown`: one callback for all, which computes what is in view and no
-    longer what was drawn, and says of each what went wrong with it alone.
+    """Show panels by their ids that follow the store `shown`: one callback for all, which computes what is in view and
+    no longer what was drawn, and says of each what went wrong with it alone.
 
     `values(shown, **inputs)` are what was chosen. The store `keys` holds what each picture was of.
     """
@@ -206,7 +206,7 @@ def _drawn(
     workshop: AppWorkshop, panel: Own, values: Callable[..., Any], shown: Any, theme: Theme, given: dict[str, Any],
     before: str | None, nothing: dict[str, Any],
 ) -> tuple[str, dict[str, Any] | None]:  # fmt: skip
-    """What a panel's picture is of, and the panel; None for one that is drawn already."""
+    """Return what a panel's picture is of, and the panel; None for one that is drawn already."""
     if not shown:
         return "", nothing if before else None
     view = panel.view
@@ -279,7 +279,7 @@ def _follow(
 
 
 def python_lines(view: View, values: Any) -> list[str]:
-    """Lines that give a view's result, table and figure. Raises RequestError where something is missing."""
+    """Write lines that give a view's result, table and figure. Raises RequestError where something is missing."""
     lines: str = _refusing(lambda: view.python(values))
     return lines.splitlines()
 
@@ -291,7 +291,7 @@ def tables(
     kind: str = "csv",
     write: Callable[[AppWorkshop, View, Any], File] = table,
 ) -> dict[str, Callable[..., File]]:
-    """What `write` gives of every panel, its CSV unless told, for `sharing.save_files`."""
+    """Return what `write` gives of every panel, its CSV unless told, for `sharing.save_files`."""
 
     def of(view: View) -> Callable[..., File]:
         def make(shown: Any, **given: Any) -> File:
