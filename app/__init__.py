@@ -23,7 +23,7 @@ __all__ = ["serve"]
 
 
 def __getattr__(name: str) -> Any:
-    """`serve`, imported on its first use, since it brings Dash. Raises ImportError where the extra `app` is missing."""
+    """Import `serve` on its first use, since it brings Dash. Raises ImportError where the extra `app` is missing."""
     if name != "serve":
         raise AttributeError(f"module 'app' has no attribute {name!r}")
     if lacking := missing():

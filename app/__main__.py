@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class StartError(Exception):
-    """Why the app can't start, and what to do."""
+    """The reason why the app can't start, with what to do."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -195,7 +195,7 @@ def _check_distillations(settings: Settings) -> None:
 
 
 def address(settings: Settings) -> str:
-    """What to type into a browser."""
+    """Return the address to type into a browser."""
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host, settings.host)
     if ":" in host and not host.startswith("["):
         host = f"[{host}]"
@@ -203,7 +203,7 @@ def address(settings: Settings) -> str:
 
 
 def reach(settings: Settings) -> str:
-    """Who can reach the app, for the end of the line that it prints."""
+    """Say who can reach the app, for the end of the line that it prints."""
     if not settings.shared:
         return ", for this machine alone" if settings.token is None else ", for whoever has the token on this machine"
     names = ", ".join(settings.trusted_hosts)

@@ -31,7 +31,7 @@ class Served:
 
     def __init__(self, server: Server, settings: Settings) -> None:
         self.address = address(settings)
-        """What to open in a browser."""
+        """The address to open in a browser."""
         self._server, self._settings = server, settings
         self._thread = threading.Thread(target=server.run, daemon=True)
         self._thread.start()

@@ -80,7 +80,7 @@ class Server(TcpWSGIServer):
         return len(left)
 
     def _take_what_has_come(self) -> None:
-        """What has arrived counts as asked: connections wait in the system to be accepted, one a turn."""
+        """Count what has arrived as asked: connections wait in the system to be accepted, one a turn."""
         end, quiet = time.monotonic() + _ARRIVING, 0
         while quiet < _QUIET_TURNS and time.monotonic() < end:
             before = len(self.active_channels)
@@ -88,7 +88,7 @@ class Server(TcpWSGIServer):
             quiet = quiet + 1 if len(self.active_channels) == before else 0
 
     def _turn(self, timeout: float) -> None:
-        """Once around all sockets."""
+        """Go once around all sockets."""
         wasyncore.loop(timeout, use_poll=self.adj.asyncore_use_poll, map=self._map, count=1)
 
 
@@ -103,7 +103,7 @@ def make_server(application: Callable[..., Iterable[bytes]], settings: Settings,
         "asyncore_use_poll": True,
         "max_request_body_size": settings.max_request_bytes,
         "max_request_header_size": settings.max_header_bytes,
-        # What is larger goes to a temporary file, so that a thousand half-sent requests fit in memory.
+        # A larger request goes to a temporary file, so that a thousand half-sent requests fit in memory.
         "inbuf_overflow": 64 * 2**10,
         # A proxy says whether the browser came over HTTPS, so that cookies are marked for it. Who makes that up only
         # keeps their own cookies from being sent; nothing else that proxies say is passed on.
@@ -136,7 +136,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def _affordable(connections: int) -> int:
-    """As many of them as the process may open files for; its limit is raised as far as it goes."""
+    """Return as many of them as the process may open files for; its limit is raised as far as it goes."""
     try:
         import resource
     except ImportError:  # Windows, which has no such limit

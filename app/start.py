@@ -10,7 +10,7 @@ NEEDED = ("brotli", "dash", "dash_ag_grid", "dash_mantine_components", "flask", 
 
 
 def missing() -> list[str]:
-    """Those of them that are not installed."""
+    """Return those of them that are not installed."""
     return [name for name in NEEDED if find_spec(name) is None]
 
 
