@@ -1,4 +1,4 @@
-"""What the analyses share: a claim beside what was measured, whether it holds, and the table of claims.
+"""The common parts of the analyses: a claim beside what was measured, whether it holds, and the table of claims.
 
 A `Claim` is one number beside another, a `Finding` one number a seed within bounds, a `Verdict` a statement in words
 beside what was found. Each says by its numbers whether it holds, and can be stored as JSON (`stored`, `restored`).
@@ -25,7 +25,7 @@ class Claim:
     measured: float | int
     tolerance: float | int
     seed: int | None = None
-    """Of what is drawn at random; None where nothing is."""
+    """The seed of what is drawn at random; None where nothing is."""
 
     @property
     def holds(self) -> bool:
@@ -33,7 +33,7 @@ class Claim:
 
     @property
     def cells(self) -> tuple[str, str, str, str, str]:
-        """Expected, measured and tolerance in words, and what the last column of its table is and says."""
+        """Return expected, measured and tolerance in words, and what the last column of its table is and says."""
         seed = "none" if self.seed is None else str(self.seed)
         return _number(self.expected), _number(self.measured), _tolerance(self.tolerance), "seed", seed
 
@@ -44,7 +44,7 @@ class Finding:
 
     claim: str
     expected: str
-    """What the paper says of the number, in words."""
+    """The paper's statement about the number, in words."""
     bounds: tuple[float, float]
     """The least and the greatest number that count as what the paper says."""
     measured: tuple[float, ...] = ()
@@ -54,7 +54,7 @@ class Finding:
 
     @property
     def spread(self) -> tuple[float, float, float, int]:
-        """Mean, least, greatest and how many numbers there are."""
+        """Return mean, least, greatest and how many numbers there are."""
         if self.printed is not None:
             return self.printed
         values = np.array(self.measured, dtype=np.float64)
@@ -70,7 +70,7 @@ class Finding:
 
     @property
     def cells(self) -> tuple[str, str, str, str, str]:
-        """What the paper says, the mean (and least and greatest of several), the bounds, and how many there are."""
+        """Give the paper's words, the mean (and least and greatest of several), the bounds, and how many there are."""
         *numbers, n = self.spread
         mean, least, greatest = (f"{value:.3g}" for value in numbers)
         summary = mean if n == 1 else f"{mean} ({least} to {greatest})"
@@ -94,10 +94,10 @@ class Verdict:
     paper: str
     ours: str
     because: str = ""
-    """Why it differs, where it does."""
+    """The reason why it differs, where it does."""
     measured: tuple[float, ...] = ()
     bounds: tuple[float, float] | None = None
-    """What is counted as reproduced."""
+    """The bounds of what is counted as reproduced."""
 
     def __post_init__(self) -> None:
         if self.bounds is not None and not self.measured:
@@ -117,7 +117,7 @@ class Verdict:
 
 
 class Checked(Protocol):
-    """What `claims_table` lists: a `Claim`, or a `Finding` over seeds."""
+    """The entries of `claims_table`: a `Claim`, or a `Finding` over seeds."""
 
     @property
     def claim(self) -> str: ...
@@ -163,7 +163,7 @@ def _plain_json(value: Any) -> Any:
 
 
 def claims_table(claims: Sequence[Checked]) -> str:
-    """Claim, expected, measured, tolerance, whether it holds, and the seed or the number of seeds, as Markdown."""
+    """List claim, expected, measured, tolerance, whether it holds, and the seed or their number, as Markdown."""
     header = ("claim", "expected", "measured", "tolerance", "holds", claims[0].cells[3])
     rows = []
     for checked in claims:
@@ -196,7 +196,7 @@ def _tolerance(value: float | int) -> str:
 
 
 def verdicts_table(verdicts: Sequence[Verdict]) -> str:
-    """Claim, the paper's figure, ours, and the verdict, as Markdown."""
+    """Write claim, the paper's figure, ours, and the verdict, as Markdown."""
     header = ("claim", "paper", "ours", "verdict")
     return markdown(header, [(row.claim, row.paper, row.ours, row.verdict) for row in verdicts])
 

@@ -1,4 +1,4 @@
-"""What trained layers lose on prompts of other context lengths, and of subspaces of other dimensions (Figure 4)."""
+"""Losses of trained layers on prompts of other context lengths, and of subspaces of other dimensions (Figure 4)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ContextLosses(Result):
     tasks: tuple[str, ...]
     n_contexts: tuple[int, ...]
     seeds: tuple[int, ...]
-    """Of the runs."""
+    """The seeds of the runs."""
     loss: Float[Tensor, "task run context"]
     bayes: Float[Tensor, " task"]
     """The least expected loss, whatever the context."""

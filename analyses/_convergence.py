@@ -1,4 +1,4 @@
-"""How fast a layer nears its limit: small weights (Proposition 3.2) and long contexts (Propositions 5 and 6).
+"""The rate at which a layer nears its limit: small weights (Proposition 3.2) and long contexts (Propositions 5 and 6).
 
 Proposition 5 bounds ‖Π̂x̃ − x̃‖_∞, Π̂ = (1/(σ_0² L)) Σ X_t X_tᵀ in d dimensions, by C ‖x̃‖ max{√r, r}, r = (d + ln(2/δ))/L,
 with probability 1 − δ, and names no C: `fit_proposition_5` reports the smallest that held. Proposition 6 bounds the two

@@ -35,7 +35,7 @@ from aotlens.results import Result
 if TYPE_CHECKING:
     import pandas as pd
 
-#: What may be kept from moving before the last layer.
+#: The tokens that may be kept from moving before the last layer.
 _Still = Literal["context", "query"]
 #: φ of several layers: scores `[…, token, context]` → shares of the context.
 _PATTERNS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -61,10 +61,10 @@ class DeepDenoisers(Result):
     """Tied layers are the same in every `layer`."""
     W_OV: Float[Tensor, "run layer n n"]
     skip: Float[Tensor, "run layer"]
-    """ρ."""
+    """The factor ρ."""
     train_loss: Float[Tensor, "run epoch"]
     test_loss: Float[Tensor, " run"]
-    """On prompts kept apart, after training."""
+    """The loss on prompts kept apart, after training."""
     loss_by_layer: Float[Tensor, "run state"]
     """The same of the query's state as an estimate, before every layer and after the last."""
     frozen_loss: Float[Tensor, " run"]
@@ -78,8 +78,8 @@ class DeepDenoisers(Result):
 
     @property
     def late_fall(self) -> Float[Tensor, " run"]:
-        """By what share the training loss still fell: 1 − its mean over the last tenth of the epochs ÷ that over the
-        tenth before; 0 where it has converged, or the learning rate has. At least one epoch each."""
+        """Return by what share the training loss still fell: 1 − its mean over the last tenth of the epochs ÷ that over
+        the tenth before; 0 where it has converged, or the learning rate has. At least one epoch each."""
         tenth = max(self.train_loss.shape[1] // 10, 1)
         last, before = self.train_loss[:, -tenth:], self.train_loss[:, -2 * tenth : -tenth]
         return 1 - last.mean(1) / before.mean(1)

@@ -123,7 +123,7 @@ def numbers(values: Any) -> tuple[float, ...]:
 
 
 def near(value: float) -> tuple[float, float]:
-    """Within a twentieth of what the paper prints."""
+    """Return the bounds within a twentieth of what the paper prints."""
     return 0.95 * value, 1.05 * value
 
 
@@ -164,7 +164,7 @@ def of_figure_4(*, quick: bool) -> tuple[list[Verdict], str]:
 
 
 def _why_not_bayes(falls: bool) -> str:
-    """Why the loss on the longest context is no reproduction of Bayes's."""
+    """Say why the loss on the longest context is no reproduction of Bayes's."""
     if not falls:
         return "it does not fall at every length"
     return (
@@ -173,7 +173,7 @@ def _why_not_bayes(falls: bool) -> str:
 
 
 def of_figure_5(results: Trainings, *, quick: bool) -> list[Verdict]:
-    """Further steps down the energy after the one that is attention."""
+    """Return verdicts on further steps down the energy after the one that is attention."""
     verdicts = []
     for task, model in TASKS.items():
         layers = results[task, "softmax"].layers
@@ -229,7 +229,7 @@ def of_figure_6(results: Trainings, *, quick: bool) -> tuple[list[Verdict], dict
 
 
 def of_figure_8() -> list[Verdict]:
-    """Transformed prompts: A is undone."""
+    """Return verdicts on transformed prompts: A is undone."""
     verdicts = []
     for attention in ATTENTIONS:
         layers, plain = (stored("subspaces", attention, transformed=on).layers for on in (True, False))

@@ -84,7 +84,7 @@ def _row(claim: Stated) -> list[str]:
 
 
 def overview(papers: list[tuple[Paper, list[Evidence]]]) -> str:
-    """How many items of each paper have which verdict; those that differ, hold in part or were not run, with why."""
+    """Count each paper's items by verdict; list those that differ, hold in part or were not run, with why."""
     rows = []
     for paper, found in papers:
         counts = Counter(each.verdict for each in found)
@@ -157,7 +157,7 @@ def analysis_of(outcome: Outcome) -> str:
 
 
 def _reason(each: Evidence) -> str:
-    """How many of its claims hold where some do not, and why."""
+    """Say how many of its claims hold where some do not, and why."""
     return f"{_held(each)}: {_linked(each.because)}" if each.failed else _linked(each.because)
 
 
@@ -171,7 +171,7 @@ def _tally(found: list[Evidence]) -> str:
 
 
 def _linked(text: str) -> str:
-    """`docs/NAME.md` as a link with that page's title, from a page of docs/evidence."""
+    """Write `docs/NAME.md` as a link with that page's title, from a page of docs/evidence."""
     return re.sub(r"docs/(\w+\.md)", lambda match: f"[{_title(match[1])}](../{match[1]})", text)
 
 

@@ -1,4 +1,4 @@
-"""What the analyses of *nonlinearity* share: findings over seeds, and where they are written.
+"""The common parts of the analyses of *nonlinearity*: findings over seeds, and where they are written.
 
 Each writes NAME.json (findings, settings, seeds, command, seconds, curves), NAME.md (what it prints) and its plots into
 --out, and, with --page, its section of a page; what --store keeps is written by `python -m analyses.evidence`.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """What an analysis found."""
+    """The findings of an analysis."""
 
     name: str
     findings: Sequence[Finding]
@@ -44,7 +44,7 @@ class Results:
     """The page that has its section."""
 
     def outcome(self, command: str, seconds: float) -> Outcome:
-        """Findings and tables, with the command and settings that made them."""
+        """Return findings and tables, with the command and settings that made them."""
         settings = ", ".join(f"{key} {plain(value)}" for key, value in self.settings.items())
         parts: list[str | Sequence[Finding]] = [
             f"`{command}` ({_duration(seconds)}). {settings}. Seeds {plain(self.seeds)}.",
@@ -64,7 +64,7 @@ def options(description: str | None) -> argparse.ArgumentParser:
 
 
 def text_options(description: str | None) -> argparse.ArgumentParser:
-    """Those, and the options of an analysis that reads text with checkpoints of ours, and with a BERT where asked."""
+    """Add to those the options of an analysis that reads text with checkpoints of ours, and with a BERT where asked."""
     made = options(description)
     made.add_argument("--corpus", required=True, metavar="SPEC", help="dir:PATH, file:PATH, stdlib or hf:NAME")
     made.add_argument("--bert", metavar="NAME", help="bert-base-uncased, say, or a folder with a BERT")
@@ -72,7 +72,7 @@ def text_options(description: str | None) -> argparse.ArgumentParser:
 
 
 def publish_on_text(results: Results, chosen: argparse.Namespace, seconds: float) -> int:
-    """`publish`, with the command as `text_options` has its words."""
+    """Publish as `publish`, with the command as `text_options` has its words."""
     more = ["--corpus …", *([f"--bert {chosen.bert}"] if chosen.bert else [])]
     return publish(results, chosen, command_of(results.name, chosen, *more), seconds)
 
@@ -83,7 +83,7 @@ def plot_name(analysis: str, model: str) -> str:
 
 
 def kept(chosen: argparse.Namespace, work: Callable[..., Any], clock: Clock) -> Callable[..., Any]:
-    """`work` with its results kept in --out/parts, so that a run that was killed goes on where it was."""
+    """Return `work` with its results kept in --out/parts, so that a run that was killed goes on where it was."""
     from joblib import Memory
 
     remembered = Memory(chosen.out / "parts", verbose=0).cache(work)
@@ -108,7 +108,7 @@ class Clock:
         return time.perf_counter() - self._start
 
     def add(self, seconds: float) -> None:
-        """What a result that is read took when it was made."""
+        """Add the time that a result that is read took when it was made."""
         self._start -= seconds
 
     def say(self, message: str) -> None:

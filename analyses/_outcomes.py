@@ -1,4 +1,4 @@
-"""What an analysis found, stored in the repository: `outcomes/NAME.json`, from which the pages of docs/ are written.
+"""An analysis's findings, stored in the repository: `outcomes/NAME.json`, from which the pages of docs/ are written.
 
 An outcome has the command that made it, its settings, seeds and versions, and its text as parts: claims with their
 numbers, paragraphs, and tables. The section of a page between `<!-- NAME -->` and `<!-- /NAME -->` is `Outcome.text`,
@@ -34,12 +34,12 @@ Part = str | tuple[Stated, ...] | tuple[list[str], list[list[str]]]
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What one run of an analysis found."""
+    """The findings of one run of an analysis."""
 
     name: str
-    """Its file here and its section of `page`."""
+    """The name of its file here and of its section of `page`."""
     command: str
-    """What makes it again."""
+    """The command that makes it again."""
     page: str
     """The page of the repository that has its section, as `docs/paths.md`."""
     parts: tuple[Part, ...]
@@ -56,7 +56,7 @@ class Outcome:
 
     @property
     def text(self) -> str:
-        """Its section of the page, as Markdown."""
+        """Write its section of the page, as Markdown."""
         return "\n\n".join(map(_part_text, self.parts))
 
     def save(self, folder: Path = FOLDER) -> Path:
@@ -108,7 +108,7 @@ def names(folder: Path = FOLDER) -> list[str]:
 
 
 def parse(text: str) -> Iterator[Part]:
-    """Markdown's paragraphs and tables (without outer bars, as `markdown` writes them, or with them)."""
+    """Yield Markdown's paragraphs and tables (without outer bars, as `markdown` writes them, or with them)."""
     for block in re.split(r"\n\n+", text.strip()):
         lines = block.splitlines()
         if len(lines) >= 2 and re.fullmatch(r"\|?( *---+ *\|?)+", lines[1]):
@@ -198,7 +198,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _versions() -> dict[str, str]:
-    """Of what the numbers depend on."""
+    """Return the versions of what the numbers depend on."""
     return {"python": platform.python_version(), **{name: version(name) for name in ("torch", "numpy")}}
 
 

@@ -27,7 +27,7 @@ from analyses._claims import Stated
 from analyses._outcomes import FOLDER, Outcome, load, names
 
 PAPERS_FOLDER = Path(__file__).parent / "papers"
-#: In the order of the design.
+#: The papers in the order of the design.
 PAPERS = ("structures", "nonlinearity", "aot", "in-context-denoising")
 #: A number with a decimal point, as a reason prints what was measured.
 _DECIMAL = r"(?<![\w.])\d+\.\d+(?![\w.])"
@@ -55,7 +55,7 @@ class Item:
 
     @property
     def anchor(self) -> str:
-        """Its heading's address on the evidence page, as Markdown readers make it."""
+        """Return its heading's address on the evidence page, as Markdown readers make it."""
         return re.sub(r"[^\w-]", "", self.id.lower().replace(" ", "-"))
 
 
@@ -78,12 +78,12 @@ class Evidence:
 
     @cached_property
     def failed(self) -> int:
-        """How many of its claims do not hold."""
+        """Count its claims that do not hold."""
         return sum(not claim.holds for _, claim in self.answers)
 
     @property
     def verdict(self) -> str:
-        """`reproduced`, `reproduced in part`, `differs`; without claims `kept by tests` or `not run`."""
+        """Return `reproduced`, `reproduced in part`, `differs`; without claims `kept by tests` or `not run`."""
         if not self.answers:
             return "not run" if self.item.not_run else "kept by tests"
         if not self.failed:
@@ -92,7 +92,7 @@ class Evidence:
 
     @property
     def because(self) -> str:
-        """Why it differs, or was not run; empty where it is reproduced."""
+        """Say why it differs, or was not run; empty where it is reproduced."""
         if self.item.not_run:
             return self.item.not_run
         reasons = [getattr(claim, "because", "") for _, claim in self.answers if not claim.holds]
@@ -101,13 +101,13 @@ class Evidence:
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """What makes its claims again, or runs its tests."""
+        """Return the commands that make its claims again, or run its tests."""
         tests = (f"pytest {' '.join(self.item.tests)}",) if self.item.tests else ()
         return (*dict.fromkeys(outcome.command for outcome, _ in self.answers), *tests)
 
 
 def _folded(reasons: Iterable[str]) -> Iterator[str]:
-    """Each reason once; of reasons that differ in their numbers alone one, with the least and greatest of each."""
+    """Yield each reason once; of reasons that differ in numbers alone one, with the least and greatest of each."""
     alike: dict[tuple[str, ...], list[list[str]]] = {}
     for reason in reasons:
         alike.setdefault(tuple(re.split(_DECIMAL, reason)), []).append(re.findall(_DECIMAL, reason))

@@ -1,4 +1,4 @@
-"""What analyses.skip_trigrams finds, as Markdown."""
+"""The findings of analyses.skip_trigrams, as Markdown."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MAX_AROUND = 60  # characters of an example on either side of what is left out
 
 
 def share_lines(model: AttentionOnlyTransformer, min_count: int, results: Sequence[OfHead]) -> Iterator[str]:
-    """How many rows hold, head by head, beside random triples; and what kinds the confirmed ones are."""
+    """Yield lines of how many rows hold, head by head, beside random triples; and what kinds the confirmed ones are."""
     if min_count:
         n = len(frequent_tokens(model, min_count))
         yield f"### Among the {n:,} tokens with at least {min_count:,} training counts"
@@ -70,7 +70,7 @@ def _shares(found: Evidence) -> list[str]:
 
 
 def _kinds(found: Evidence) -> str:
-    """How many of the confirmed rows are of each kind, in words."""
+    """Say how many of the confirmed rows are of each kind, in words."""
     confirmed = [kind for kind, word in zip(kinds(found.table), found.verdict, strict=True) if word == "confirmed"]
     return ", ".join(f"{number} {kind}" for kind, number in count_kinds(confirmed).items() if number) or "–"
 
@@ -108,7 +108,7 @@ def _share(total: tuple[int, int, int]) -> str:
 
 
 def row_lines(model: AttentionOnlyTransformer, min_count: int, results: Sequence[Evidence]) -> Iterator[str]:
-    """Each head's first rows, whatever the verdict, and its best confirmed ones."""
+    """Yield each head's first rows, whatever the verdict, and its best confirmed ones."""
     among = f"tokens with at least {min_count:,} training counts" if min_count else "all tokens"
     yield f"### Rows, among {among}"
     yield ""
@@ -148,14 +148,14 @@ def _bound(value: float) -> str:
 
 
 def _code(text: str) -> str:
-    """As code in a cell of a Markdown table."""
+    """Write text as code in a cell of a Markdown table."""
     fence = "``" if "`" in text else "`"
     pad = " " if "`" in text else ""
     return f"{fence}{pad}{text}{pad}{fence}".replace("|", "\\|")
 
 
 def _instance(model: AttentionOnlyTransformer, example: Example | None) -> str:
-    """Some text from the source to the out."""
+    """Return some text from the source to the out."""
     if example is None or model.tokenizer is None:
         return "–"
     text = "".join(model.tokenizer.str_tokens(example.tokens[example.source_position :].tolist()))
@@ -165,7 +165,7 @@ def _instance(model: AttentionOnlyTransformer, example: Example | None) -> str:
 
 
 def bug_lines(min_count: int, results: Sequence[OfHead]) -> Iterator[str]:
-    """What pairs of confirmed rows force, and the largest of it that the text contradicts."""
+    """Yield lines of what pairs of confirmed rows force, and the largest of it that the text contradicts."""
     yield "### False triples that true ones force"
     yield ""
     among = f"tokens with at least {min_count:,} training counts" if min_count else "all tokens"
@@ -216,7 +216,7 @@ def _bug_row(head: str, bug: Any) -> str:
 
 
 def ensemble_check_on(model: AttentionOnlyTransformer, ids: np.ndarray) -> EnsembleCheck:
-    """Theorem 25 on the first eight windows of the text."""
+    """Check Theorem 25 on the first eight windows of the text."""
     width = model.cfg.n_ctx
     tokens = torch.from_numpy(ids[: min(8, max(len(ids) // width, 1)) * width].copy())
     return ensemble_check(model, tokens.view(-1, min(width, len(tokens))))

@@ -30,7 +30,7 @@ _FLOAT64 = {"dtype": torch.float64}
 
 
 def of_in_context_denoising(*, quick: bool) -> list[Claim]:
-    """Propositions 1 to 4, C.3, Theorem 3.1, Lemma F.1, Eqs. 12, 14 and 17, and A.18 and A.19."""
+    """Check Propositions 1 to 4, C.3, Theorem 3.1, Lemma F.1, Eqs. 12, 14 and 17, and A.18 and A.19."""
     made = []
     n_prompts = 4_000 if quick else 40_000
     for name, task in TASKS.items():
@@ -54,7 +54,7 @@ def of_in_context_denoising(*, quick: bool) -> list[Claim]:
 
 
 def _off(task: Task) -> float:
-    """Largest difference between `predict` and sums over a fine grid of clean tokens, on 20 prompts in the plane."""
+    """Find the largest error of `predict` beside sums over a fine grid of clean tokens, on 20 prompts in the plane."""
     prompts = task.sample(20, 1, seed=SEED)
     circle = torch.linspace(0, 2 * math.pi, 4001, **_FLOAT64)[:-1]
     line = torch.linspace(-12, 12, 24_001, **_FLOAT64)
@@ -79,7 +79,7 @@ def _off(task: Task) -> float:
 
 
 def _c3() -> list[Claim]:
-    """C.3 with unlike variances, in one dimension: sums on a grid beside both factors."""
+    """Check C.3 with unlike variances, in one dimension: sums on a grid beside both factors."""
     centers, variances, weights, noise = (
         torch.tensor(values, **_FLOAT64) for values in ([-1.0, 1.5], [0.05, 0.8], [0.3, 0.7], 0.5)
     )
@@ -101,7 +101,7 @@ def _c3() -> list[Claim]:
 
 
 def _theorem_3_1(*, quick: bool) -> list[Claim]:
-    """Softmax attention with α = 1, β = 1/σ_Z² nears Bayes on spheres as the context grows."""
+    """Check that softmax attention with α = 1, β = 1/σ_Z² nears Bayes on spheres as the context grows."""
     task = Spheres(n=4, d=2, noise_variance=0.3)
     lengths = (100, 10_000)
     off = []
@@ -119,7 +119,7 @@ def _theorem_3_1(*, quick: bool) -> list[Claim]:
 
 
 def _expansions() -> list[Claim]:
-    """Lemma F.1, Eq. 14 where tokens have one length, and Eq. 17 beside the gradient of Eq. 16 by autograd."""
+    """Check Lemma F.1, Eq. 14 where tokens have one length, and Eq. 17 beside the gradient of Eq. 16 by autograd."""
     generator = torch.Generator().manual_seed(SEED)
     v = torch.randn(30, generator=generator, **_FLOAT64)
     rest = []
@@ -184,7 +184,7 @@ PRINTED = {
 
 
 def of_aot(*, quick: bool) -> list[Claim]:
-    """Sizes of the models, Eqs. 2 and 4, and the events of Lemmas B.1 and B.2 where the latter's sizes are met."""
+    """Check the models' sizes, Eqs. 2 and 4, and the events of Lemmas B.1 and B.2 where the latter's sizes are met."""
     made = [
         Claim(
             claim=f"{table}: parameters of {name}", expected=int(printed), measured=presets.count_parameters(name),
@@ -230,7 +230,7 @@ def _mssa_as_mhsa() -> float:
 
 
 def _concentration(n: int) -> list[Claim]:
-    """Lemma B.1 at t = 2δ, and Lemma B.2 (i) and (ii) at p = 698, N = 200: how often what they bound happens."""
+    """Check Lemma B.1 at t = 2δ, and Lemma B.2 (i) and (ii) at p = 698, N = 200: how often what they bound happens."""
     generator = torch.Generator().manual_seed(SEED)
     noise, d, t = 0.5, 64, 1.0
     x = noise * torch.randn(n, d, generator=generator)

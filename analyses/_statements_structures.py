@@ -25,7 +25,7 @@ def zero(claim: str, largest: float, tolerance: float, seed: int | None = SEED) 
 
 @torch.no_grad()
 def of_structures() -> list[Claim]:
-    """Definitions 1 and 12, Algorithm 10, Remark 11 and Example 15."""
+    """Check Definitions 1 and 12, Algorithm 10, Remark 11 and Example 15."""
     generator = torch.Generator().manual_seed(SEED)
     z = torch.randn(50, generator=generator, **_FLOAT64)
     A, B = torch.tensor([[1, 2], [3, 4]], **_FLOAT64), torch.tensor([[0, 5], [6, 7]], **_FLOAT64)
@@ -81,7 +81,7 @@ def _network(width: int, depth: int, d: int) -> nn.Sequential:
 
 @torch.no_grad()
 def of_nonlinearity(*, quick: bool) -> list[Claim]:
-    """Theorem 4.1, Corollary 4.1, Lemmas E.1 to E.4 and H.4, Propositions 5.1 to 5.3, Theorem 6.1."""
+    """Check Theorem 4.1, Corollary 4.1, Lemmas E.1 to E.4 and H.4, Propositions 5.1 to 5.3, Theorem 6.1."""
     W, D = 8, 4
     network = _network(W, 2, D)
     lean, paper = (compile_ffn(network, bound=3, tolerance=1e-3, construction=how) for how in ("lean", "paper"))

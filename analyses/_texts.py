@@ -23,7 +23,7 @@ def documents_to_read(model: AttentionOnlyTransformer, corpus: Corpus) -> tuple[
 def windows(
     model: AttentionOnlyTransformer, corpus: Corpus, length: int, how_many: int, samples: int
 ) -> tuple[Tensor, ...]:
-    """`samples` disjoint samples of `how_many` windows `[windows, pos]`, each spread evenly over those documents.
+    """Cut `samples` disjoint samples of `how_many` windows `[windows, pos]`, each spread evenly over those documents.
 
     Raises `ValueError` for a corpus that is too short for so many.
     """
@@ -46,7 +46,7 @@ def load_bert(name_or_path: str) -> TransformerBridge:
 
 
 def sentences(corpus: Corpus, how_many: int, seed: int, *, shortest: int = 20) -> list[str]:
-    """Documents of a corpus of sentences (SST-2, say); pieces between full stops where documents are long."""
+    """Return documents of a corpus of sentences (SST-2, say); pieces between full stops where documents are long."""
     texts: list[str] = []
     for document in corpus.documents():
         text = " ".join(document.text[:200_000].split())
@@ -60,5 +60,5 @@ def sentences(corpus: Corpus, how_many: int, seed: int, *, shortest: int = 20) -
 
 
 def bert_tokens(model: Any, sentence: str, *, most: int = 128) -> Tensor:
-    """[CLS], the sentence's tokens, [SEP]: `[1, pos]`."""
+    """Return [CLS], the sentence's tokens, [SEP]: `[1, pos]`."""
     return model.tokenizer(sentence, return_tensors="pt", truncation=True, max_length=most)["input_ids"]

@@ -50,7 +50,7 @@ ROLES = (
 )
 
 
-#: What counts as having formed: of a score, a tenth of its range; of the gain, half a nat; of composition, .02.
+#: The least change that counts as forming: of a score, a tenth of the range; of gain, half a nat; of composition, .02.
 LEAST_CHANGE = {
     "copying": 0.1,
     "gain on repeated tokens": 0.5,
@@ -62,8 +62,8 @@ MOMENTS = ("leaves its beginning", "half-way")
 
 
 def moments(measures: OverTraining) -> dict[str, tuple[ChangePoint, ChangePoint]]:
-    """Of each event when it leaves its beginning for good, and when it is half-way for good; step None for both where
-    the curve does not change, or by less than `LEAST_CHANGE`."""
+    """Return of each event when it leaves its beginning for good, and when it is half-way for good; step None for both
+    where the curve does not change, or by less than `LEAST_CHANGE`."""
     found = {}
     curves = film_curves(measures)
     for name in EVENTS:
@@ -96,7 +96,7 @@ def _median(steps: Sequence[int | None]) -> str:
 
 
 def order_text(kind: str, runs: Sequence[OverTraining]) -> str:
-    """What is decided of the order of events of a kind, by each of the two moments."""
+    """Say what is decided of the order of events of a kind, by each of the two moments."""
     changes = [moments(run) for run in runs]
     happened = [event for event in EVENTS if all(change[event][0].step is not None for change in changes)]
     if len(happened) < 2 or len(runs) < 2:
@@ -114,7 +114,7 @@ def order_text(kind: str, runs: Sequence[OverTraining]) -> str:
 
 
 def ledger_table(books: Iterable[Ledger], films: Mapping[str, OverTraining]) -> str:
-    """Mean and standard deviation over seeds of what each role earned, nats a token."""
+    """Write mean and standard deviation over seeds of what each role earned, nats a token."""
     rows: dict[str, list[float]] = defaultdict(list)
     for ledger in books:
         measures = films[ledger.run]

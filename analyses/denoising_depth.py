@@ -60,7 +60,7 @@ _TENSORS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """Which layers, trained how long."""
+    """The kind of layers, and how long they were trained."""
 
     task: str
     n_layers: int
@@ -68,11 +68,11 @@ class Kind:
     noisy: bool = False
     long_skip: bool = False
     half: bool = False
-    """For half of the epochs."""
+    """Whether it is trained for half of the epochs."""
 
     @property
     def name(self) -> str:
-        """Its name in tables."""
+        """Return its name in tables."""
         tied = "" if self.n_layers == 1 else "tied" if self.tied else "untied"
         return f"{tied}, long skip" if self.long_skip else tied
 
@@ -152,7 +152,7 @@ def depth_table(results: Trainings, *, noisy: bool) -> str:
 
 
 def findings(results: Trainings, settings: TrainingSettings) -> tuple[list[Finding], str]:
-    """What depth gains on every task, and what becomes of the context as a prior."""
+    """Measure what depth gains on every task, and what becomes of the context as a prior."""
     rows, gains = [], []
     for task, noisy in product(TASKS, (False, True)):
         runs = {
@@ -193,7 +193,7 @@ def findings(results: Trainings, settings: TrainingSettings) -> tuple[list[Findi
 
 
 def curves(results: Trainings, settings: TrainingSettings) -> dict[str, go.Figure]:
-    """Training loss by epoch of every task and depth on clean contexts, tied layers dashed."""
+    """Draw the training loss by epoch of every task and depth on clean contexts, tied layers dashed."""
     figures = {}
     for task in TASKS:
         losses: dict[str, np.ndarray] = {}

@@ -38,7 +38,7 @@ def sections(docs: Path, stored: Mapping[str, Outcome]) -> Iterator[tuple[Path, 
 
 
 def counted(text: str, stored: Mapping[str, Outcome]) -> str:
-    """analyses/README.md with each row's verdict opening with how many claims of that analysis hold."""
+    """Return analyses/README.md with each row's verdict opening with how many claims of that analysis hold."""
     claims = {
         analysis: [claim for outcome in stored.values() if analysis_of(outcome) == analysis for claim in outcome.claims]
         for analysis in map(analysis_of, stored.values())
@@ -61,7 +61,7 @@ def _readme(docs: Path) -> Path:
 
 
 def problems(docs: Path, stored: Mapping[str, Outcome]) -> list[str]:
-    """What of docs/, and of analyses/README.md beside it, does not follow from what is stored, one line each."""
+    """List what does not follow from what is stored, of docs/ and of analyses/README.md beside it, one line each."""
     found = [
         f"docs/{name}: not what `python -m analyses.evidence` writes"
         for name, text in pages(stored).items()

@@ -42,7 +42,7 @@ def grid(work: Work, kind: str, heads: Sequence[int], layers: Sequence[int], **m
 
 
 def by_seed(found: Approximation, what: np.ndarray) -> np.ndarray:
-    """`what [run]` as `[seed, setting]`."""
+    """Return `what [run]` as `[seed, setting]`."""
     return what.reshape(-1, len(SEEDS)).T
 
 
@@ -58,7 +58,7 @@ def findings_4(which: str, batch: int, f: Approximation, s: Approximation) -> li
 
 
 def figure_4(work: Work, batch: int, quick: bool) -> Results:
-    """Over epochs, for both FFNs."""
+    """Return the errors over epochs, for both FFNs."""
     epochs = EPOCHS_QUICK if quick else EPOCHS
     findings: list[Finding] = []
     plots, data = {}, {}
@@ -81,7 +81,7 @@ def figure_4(work: Work, batch: int, quick: bool) -> Results:
 
 
 def figure_5(work: Work, batch: int, quick: bool) -> Results:
-    """Figure 5 of the paper: errors as the number of heads grows."""
+    """Return Figure 5 of the paper: errors as the number of heads grows."""
     epochs = EPOCHS_QUICK if quick else EPOCHS
     some = [5, 25, 75] if quick else [5, 25, 50, 75, 100]
     every = some if quick or batch == 1 else list(range(5, 101, 5))
@@ -104,7 +104,7 @@ def figure_5(work: Work, batch: int, quick: bool) -> Results:
 
 
 def figure_6(work: Work, batch: int, quick: bool) -> Results:
-    """Figure 6 of the paper: errors as the number of layers grows."""
+    """Return Figure 6 of the paper: errors as the number of layers grows."""
     epochs = EPOCHS_QUICK if quick else EPOCHS
     every = [1, 3, 5, 7] if quick else list(range(1, 11))
     some = every if quick else [1, 3, 5]
@@ -134,7 +134,7 @@ def _over(
     settings: dict[str, object],
     batch: int,
 ) -> Results:
-    """Test errors after training against heads or layers; S has been run at some of them only."""
+    """Return test errors after training against heads or layers; S has been run at some of them only."""
     curves = {}
     for kind, one in found.items():
         curves[kind] = np.full((len(SEEDS), len(every)), np.nan)

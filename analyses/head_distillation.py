@@ -52,7 +52,7 @@ CODE = "code-2l-mhsa"
 QUICK = ("novels-2l-mhsa", "novels-2l-gpt")
 BERT = "bert-base-uncased"
 WIDTHS, WIDTH, SEEDS = (0, 4, 16, 64), 16, 3
-#: How much text, and what the floor is estimated with; the rest as `distill_heads` has it.
+#: The amount of text, and what the floor is estimated with; the rest as `distill_heads` has it.
 FULL_TEXT: dict[str, Any] = {
     "train_tokens": 200_000, "validation_tokens": 2048, "held_out_tokens": 32_768, "neighbours": 8192, "wide": None,
 }  # fmt: skip
@@ -67,7 +67,7 @@ PAPER_WORST = ((1, 1), (3, 10))
 
 
 def distil(name: str, corpus: Any, chosen: argparse.Namespace, clock: Clock) -> Distillation:
-    """Of one checkpoint; read where --resume finds it."""
+    """Distil the heads of one checkpoint; read where --resume finds it."""
     path = chosen.out / f"{name}.safetensors"
     if chosen.resume and path.exists():
         return load_record(path).distillation
@@ -88,7 +88,7 @@ def _load(name: str) -> Any:
 
 
 class Heads:
-    """What is correlated over the heads of one model: mean errors over seeds, where they attend."""
+    """The quantities that are correlated over the heads of one model: mean errors over seeds, where they attend."""
 
     def __init__(self, found: Distillation) -> None:
         index = found.width_index(WIDTH)
@@ -101,23 +101,23 @@ class Heads:
         self.error_after_first = found.error_after_first[:, index].mean(1)
 
     def difference(self, kind: str, heads: np.ndarray | None = None) -> float:
-        """Mean error of the heads with that label minus the others'; NaN where there is none of either."""
+        """Return the mean error of the heads with that label minus the others'; NaN where there is none of either."""
         heads = np.arange(len(self.label)) if heads is None else heads
         of, error = self.label[heads] == kind, self.error[heads]
         return float(error[of].mean() - error[~of].mean()) if of.any() and (~of).any() else math.nan
 
     def correlation(self, name: str, error: str = "error", heads: np.ndarray | None = None) -> float:
-        """Spearman's, over heads; NaN where one of the two is constant."""
+        """Return Spearman's correlation, over heads; NaN where one of the two is constant."""
         heads = np.arange(len(self.label)) if heads is None else heads
         return rank_correlation(getattr(self, name)[heads], getattr(self, error)[heads])
 
     def interval(self, statistic: Callable[[np.ndarray], float]) -> tuple[float, float]:
-        """95%, by bootstrap over heads; draws for which the statistic does not exist are left out."""
+        """Return the 95% interval, by bootstrap over heads; draws without the statistic are left out."""
         return bootstrap_interval(statistic, len(self.label))
 
 
 def findings(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) -> list[Finding]:
-    """Those about heads: a number a checkpoint that has such heads, in the order of the first table."""
+    """Return the findings about heads: a number a checkpoint that has such heads, in the order of the first table."""
     models = [Heads(d) for d in found.values()]
     below, above = (-np.inf, 0.0), (0.0, np.inf)
 
@@ -193,7 +193,7 @@ def findings(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]
 
 
 def _special(attending: Attending) -> np.ndarray:
-    """Attention to the first token and to separators, over all queries: few see a separator, and the rest count 0."""
+    """Give attention to the first token and to separators, over all queries: few see a separator, the rest count 0."""
     scores = attending.scores
     first, separator = (int(scores.n_queries[scores.motifs.index(name)]) for name in (FIRST, SEPARATOR))
     return attending.to(FIRST) + np.nan_to_num(attending.to(SEPARATOR)) * separator / first
@@ -301,7 +301,7 @@ def plots(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) -
 
 
 def readme_rows(found: dict[str, Distillation]) -> tuple[list[str], list[list[Any]]]:
-    """FFN error of MSSA, MHSA and GPT heads at 16 hidden units: one checkpoint of each."""
+    """Return FFN error of MSSA, MHSA and GPT heads at 16 hidden units: one checkpoint of each."""
     rows = []
     for kind, name in COMPARED.items():
         if name in found:
@@ -314,7 +314,7 @@ def readme_rows(found: dict[str, Distillation]) -> tuple[list[str], list[list[An
 
 
 def results_of(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) -> Results:
-    """Findings, tables and plots of distillations and of what replacing heads costs."""
+    """Return findings, tables and plots of distillations and of what replacing heads costs."""
     made = tables(found, costs)
     header, rows = readme_rows(found)
     made["For the README: one checkpoint of each kind, so of these checkpoints only"] = (header, rows)

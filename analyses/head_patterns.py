@@ -47,7 +47,7 @@ def of_checkpoint(name: str, corpus: Corpus, n_windows: int) -> tuple[Any, list[
 
 
 def of_bert(name: str, corpus: Corpus, n_sentences: int) -> tuple[Any, list[MotifScores]]:
-    """Each sentence alone, without padding: the mean over sentences of its own shares."""
+    """Measure each sentence alone, without padding; return the mean over sentences of its own shares."""
     model = load_bert(name)
     scores = []
     for seed in SEEDS:
@@ -63,7 +63,7 @@ def mean_of(scores: list[MotifScores]) -> MotifScores:
 
 
 def heads_on_places(scores: MotifScores) -> dict[str, int]:
-    """How many heads give each place half their attention."""
+    """Count the heads that give each place half their attention."""
     return {place: int((np.nan_to_num(scores[place]) >= THRESHOLD).sum()) for place in PLACES}
 
 
@@ -82,7 +82,7 @@ def findings_of(name: str, found: list[MotifScores], bidirectional: bool) -> Ite
 
 
 def examples(name: str, model: Any, found: MotifScores) -> tuple[list[np.ndarray], list[str], list[list[str]]]:
-    """For each place the head that attends there most, on one sentence."""
+    """Return for each place the head that attends there most, on one sentence."""
     if name.startswith("novels-"):
         tokens = model.to_tokens(EXAMPLE)
         every = attention_patterns(model, tokens).pattern

@@ -39,7 +39,7 @@ from aotlens.plots.display import DISPLAY
 _MOST_HEADS, _MOST_IMAGES = 8, 8
 #: Heads of the picture, and the pixels of a side of each of its squares.
 _ROWS, _CELL = 5, 64
-#: Between them, and what covers them.
+#: The gap between them, and the colour that covers them.
 _GAP, _BLUE = 2, np.array([0, 92, 170])
 
 
@@ -69,7 +69,7 @@ def on_digits(*, n_steps: int = 400, seed: int = 0) -> tuple[AttentionOnlyTransf
 
 
 def by_layer(made: SemanticConsistency) -> list[list[object]]:
-    """Means over the heads of each layer, how many are beyond chance, and the most consistent one."""
+    """Return means over the heads of each layer, how many are beyond chance, and the most consistent one."""
     rows: list[list[object]] = []
     for layer in range(made.within.shape[0]):
         best = int(made.difference[layer].argmax())
@@ -86,7 +86,7 @@ def by_layer(made: SemanticConsistency) -> list[list[object]]:
 
 
 def snr_rows(made: DenoisingAudit) -> list[list[object]]:
-    """For each layer, of patches in the subspace that holds most of them: SNR before, after ÷ before, and its null."""
+    """List by layer, of patches in the subspace that holds most of them: SNR before, after ÷ before, and its null."""
     frame = made.to_frame()
     frame = frame[frame["grouping"] == "subspace"]
     place = made.groupings.index("subspace")
@@ -99,7 +99,7 @@ def snr_rows(made: DenoisingAudit) -> list[list[object]]:
 
 
 def curve_rows(made: PatchCurves) -> list[list[object]]:
-    """Areas of each method, and how far they are from a random order's."""
+    """Return areas of each method, and how far they are from a random order's."""
     rows: list[list[object]] = []
     for row in made.to_frame().itertuples():
         differences = [
@@ -115,7 +115,7 @@ def curve_rows(made: PatchCurves) -> list[list[object]]:
 
 
 def of_consistency(name: str, made: SemanticConsistency) -> Finding:
-    """Figure 7 for every head, against permuted labels."""
+    """Measure Figure 7 for every head, against permuted labels."""
     beyond = (made.adjusted_p <= 0.05) & (made.difference > 0)
     return Finding(
         claim=f"{name}: share of the {beyond.size} heads that look at the same places within a class, beyond permuted "
@@ -127,7 +127,7 @@ def of_consistency(name: str, made: SemanticConsistency) -> Finding:
 
 
 def of_curves(name: str, made: PatchCurves) -> Finding:
-    """Whether the order of patches by paths finds what matters."""
+    """Measure whether the order of patches by paths finds what matters."""
     (row,) = (row for row in made.to_frame().itertuples() if row.method == "paths")
     return Finding(
         claim=f"{name}: area under deletion by paths less a random order's, with its 95% interval (logits)",
@@ -138,7 +138,7 @@ def of_curves(name: str, made: PatchCurves) -> Finding:
 
 
 def of_snr(name: str, made: DenoisingAudit) -> Finding:
-    """*aot*, §3, in models of images."""
+    """Check *aot*, §3, in models of images."""
     rises = np.asarray(made.rises[made.groupings.index("subspace")])
     return Finding(
         claim=f"{name}: share of its {rises.size} layers that raise the SNR of patches beyond rotated writes",
@@ -151,7 +151,7 @@ def of_snr(name: str, made: DenoisingAudit) -> Finding:
 def sections(
     name: str, model: AttentionOnlyTransformer, images: Tensor, pixels: ImageSet, chosen: Any
 ) -> Iterator[tuple[str, Sequence[str], list[list[object]], dict[str, Any], list[Finding]]]:
-    """Each table with its title, header, figures (of which bytes are a PNG) and findings."""
+    """Yield each table with its title, header, figures (of which bytes are a PNG) and findings."""
     accuracy = float((model(images).argmax(-1).cpu() == pixels.labels).double().mean())
     n_curves = 12 if chosen.quick else 64
     consistency = semantic_consistency(model, images, pixels.labels, n_permutations=200 if chosen.quick else 1000)
@@ -223,7 +223,7 @@ def _overlaid(grey: np.ndarray, attended: np.ndarray) -> Image.Image:
 
 
 def models(chosen: Any) -> Iterator[tuple[str, AttentionOnlyTransformer, Tensor, ImageSet]]:
-    """Each model with test images as it reads them, and as they are."""
+    """Yield each model with test images as it reads them, and as they are."""
     names = chosen.checkpoint or [
         info.name for info in aotlens.list_checkpoints() if info.name.startswith("fashion-") and not chosen.quick
     ]

@@ -59,7 +59,7 @@ def trainings() -> dict[tuple[str, str], DenoiserTraining]:
 
 
 def exact() -> list[Claim]:
-    """What is a formula: closed forms of §8 of the design, and one step down an energy."""
+    """Check what is a formula: closed forms of §8 of the design, and one step down an energy."""
     tasks = list(TASKS.values())
     scales = [optimal_linear_scale(task, 499) for task in tasks]
     claims = [
@@ -92,7 +92,7 @@ def exact() -> list[Claim]:
 
 
 def propositions(*, quick: bool) -> tuple[list[Claim], Finding, str]:
-    """Propositions 3.2, 5 and 6 on random prompts."""
+    """Check Propositions 3.2, 5 and 6 on random prompts."""
     prompts = LinearSubspaces().sample(20, 99)
     identity = torch.eye(16, dtype=torch.float64)
     errors = small_weight_error(prompts, identity, identity, [1e-3, 1e-4])
@@ -134,7 +134,7 @@ def propositions(*, quick: bool) -> tuple[list[Claim], Finding, str]:
 
 
 def flows(*, quick: bool) -> str:
-    """Which heads of trained models are nearly gradient flows."""
+    """Measure which heads of trained models are nearly gradient flows."""
     rows = []
     for name in CHECKPOINTS[: 1 if quick else None]:
         model = aotlens.load(name, device="cpu")

@@ -57,12 +57,12 @@ def task_of(model: AttentionOnlyTransformer) -> RegressionTask:
 
 
 def called(task: RegressionTask) -> str:
-    """`d = 10`, `d = 10, 3 nonzero`."""
+    """Name a task: `d = 10`, `d = 10, 3 nonzero`."""
     return f"d = {task.d}" if task.n_nonzero is None else f"d = {task.d}, {task.n_nonzero} nonzero"
 
 
 def exact(*, quick: bool) -> list[Claim]:
-    """Closed forms of the baselines, and one step of gradient descent by linear attention."""
+    """Check closed forms of the baselines, and one step of gradient descent by linear attention."""
     task, n_prompts = RegressionTask(), 320 if quick else 1280
     claims = []
     for name, examples, expected in (
@@ -95,7 +95,7 @@ def exact(*, quick: bool) -> list[Claim]:
 
 
 def figure_6(loaded: dict[str, AttentionOnlyTransformer], *, quick: bool) -> tuple[str, list[RegressionErrors]]:
-    """Errors after d ÷ 2, d and 2d examples, with bands over prompts, beside the baselines'."""
+    """Measure errors after d ÷ 2, d and 2d examples, with bands over prompts, beside the baselines'."""
     n_prompts = 320 if quick else 1280
     rows: list[tuple[str, ...]] = []
     results: list[RegressionErrors] = []
@@ -135,7 +135,7 @@ def by_layer(loaded: dict[str, AttentionOnlyTransformer], *, quick: bool) -> tup
 
 
 def by_head(loaded: dict[str, AttentionOnlyTransformer], *, quick: bool) -> str:
-    """For each model and motif the head that attends there most; and the heads whose ablation costs most."""
+    """List for each model and motif the head that attends there most; and the heads whose ablation costs most."""
     rows: list[tuple[str, ...]] = []
     for name, model in loaded.items():
         task = task_of(model)
@@ -156,8 +156,8 @@ def by_head(loaded: dict[str, AttentionOnlyTransformer], *, quick: bool) -> str:
 
 
 def by_support(loaded: dict[str, AttentionOnlyTransformer], *, quick: bool) -> str:
-    """Whether any head's scores go with the coordinates that count on a 3-sparse task, for the model that was trained
-    on it and one of the same shape that was not."""
+    """Measure whether any head's scores go with the coordinates that count on a 3-sparse task, for the model that was
+    trained on it and one of the same shape that was not."""
     rows: list[tuple[str, ...]] = []
     for task in sorted({task_of(model) for model in loaded.values() if task_of(model).n_nonzero}, key=called):
         for name, model in loaded.items():
@@ -178,7 +178,7 @@ def by_support(loaded: dict[str, AttentionOnlyTransformer], *, quick: bool) -> s
 
 
 def verdicts(results: list[RegressionErrors]) -> tuple[list[Claim], list[Verdict]]:
-    """Figure 6 at our sizes."""
+    """Return verdicts on Figure 6 at our sizes."""
     claims: list[Claim] = []
     rows: list[Verdict] = []
     for d in sorted({result.task.d for result in results}):

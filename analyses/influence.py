@@ -40,7 +40,7 @@ from aotlens.results import Result, load
 from aotlens.train import OBJECTIVES
 from aotlens.train.recipe import load_recipe
 
-#: Inside AdamW's root, in training as in the derivative.
+#: The ε inside AdamW's root, in training as in the derivative.
 EPS_ROOT = 1e-6
 
 

@@ -35,7 +35,7 @@ REPLACED = 0.1
 
 
 def contexts(model: Any, name: str, bert: bool, corpus: Corpus, n: int, seed: int) -> tuple[Tensor, Tensor, int]:
-    """`n` texts, another one for each, of equal length, and the mask's id."""
+    """Return `n` texts, another one for each, of equal length, and the mask's id."""
     if not bert:
         rows = windows(model, corpus, LENGTH, 2 * n, len(SEEDS))[SEEDS.index(seed)]
         return rows[:n], rows[n:], mask_id_of(model)
@@ -51,7 +51,7 @@ def contexts(model: Any, name: str, bert: bool, corpus: Corpus, n: int, seed: in
 
 
 def similarities(one: Tensor, other: Tensor, mask_id: int, model: Any, seed: int) -> dict[str, np.ndarray]:
-    """Mean cosine by depth for similar and for different contexts."""
+    """Return the mean cosine by depth for similar and for different contexts."""
     one, other = one.clone(), other.clone()
     one[:, POSITION] = other[:, POSITION] = mask_id
     near = one.clone()
@@ -68,7 +68,7 @@ def similarities(one: Tensor, other: Tensor, mask_id: int, model: Any, seed: int
 
 
 def findings_of(name: str, similar: np.ndarray, different: np.ndarray) -> Iterator[Finding]:
-    """Both `[seed, depth]`."""
+    """Yield findings of both `[seed, depth]`."""
     for kind, values in (("similar", similar), ("different", different)):
         yield Finding(claim=f"{name}: cosine after the last layer, {kind} contexts", expected="below 1",
                       bounds=(-1, 0.99), measured=tuple(values[:, -1]))  # fmt: skip

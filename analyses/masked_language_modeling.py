@@ -35,13 +35,13 @@ FAST, SLOW = ("F+T", "F+R"), ("S", "F")
 
 
 def epochs_to(found: Recall, level: float) -> np.ndarray:
-    """Epochs until the training loss is below `level`, a number a seed; one more than were run where it never was."""
+    """Count epochs until the training loss is below `level`, a number a seed; one more than were run if it never is."""
     below = found.epoch_loss < level
     return np.where(below.any(1), below.argmax(1) + 1, found.epoch_loss.shape[1] + 1).astype(float)
 
 
 def figures_7_and_8(found: dict[str, Recall], readout: str) -> list[Finding]:
-    """Nearly zero: below 0.05, the paper's own mark in Figure 9."""
+    """Return the findings, where nearly zero is below 0.05, the paper's own mark in Figure 9."""
     first = float(np.mean([one.epoch_loss[:, 0].mean() for one in found.values()]))
     half = {kind: epochs_to(one, 0.5 * first) for kind, one in found.items()}
     findings = [

@@ -33,7 +33,7 @@ SEED = 0
 
 
 def algebra() -> list[Claim]:
-    """§3: definitions and lemmas that hold for any matrices, on small random ones."""
+    """Check §3: definitions and lemmas that hold for any matrices, on small random ones."""
     generator = torch.Generator().manual_seed(SEED)
 
     def random(*shape: int) -> Tensor:
@@ -54,7 +54,7 @@ def algebra() -> list[Claim]:
 
 
 def _lemma_17(M: Tensor, N: Tensor, x: Tensor) -> Tensor:
-    """In rows, X = xᵀ: (I ⊗ M) is `Kronecker(I, Mᵀ)`, (Nᵀ ⊗ I) is `Kronecker(Nᵀ, I)`."""
+    """Return Lemma 17's difference in rows, X = xᵀ: (I ⊗ M) is `Kronecker(I, Mᵀ)`, (Nᵀ ⊗ I) is `Kronecker(Nᵀ, I)`."""
     left = virtual_weight(M.T, len(x))
     right = Kronecker(N.T, torch.eye(x.shape[1], dtype=x.dtype))
     return (left @ right)(x) - (M @ x.T @ N).T
@@ -62,7 +62,7 @@ def _lemma_17(M: Tensor, N: Tensor, x: Tensor) -> Tensor:
 
 @torch.no_grad()
 def one_layer(model: AttentionOnlyTransformer, tokens: Tensor) -> list[Claim]:
-    """§4 and §5: the bigram path, and an ensemble of skip-trigram paths. The model has no norm and no biases."""
+    """Check §4 and §5: the bigram path, and an ensemble of skip-trigram paths. The model has no norm and no biases."""
     expansion = expand(model, tokens)
     wanted = (hook_names.PATTERN, hook_names.RESULT)
     logits, cache = model.run_with_cache(tokens[None], names_filter=lambda name: name.endswith(wanted))
@@ -99,7 +99,7 @@ def _from_the_circuit(model: AttentionOnlyTransformer, head: int, tokens: Tensor
 
 @torch.no_grad()
 def deeper(model: AttentionOnlyTransformer, tokens: Tensor) -> tuple[PathExpansion, list[Claim]]:
-    """§6, where the paper stops: chains of heads are Kronecker products, and all paths add up."""
+    """Check §6, where the paper stops: chains of heads are Kronecker products, and all paths add up."""
     expansion = expand(model, tokens)
     frozen, n_heads = expansion.frozen, expansion.n_heads
     chain = expansion.operator(Path("token", ((0, 0), (1, 1))))
@@ -123,7 +123,7 @@ def deeper(model: AttentionOnlyTransformer, tokens: Tensor) -> tuple[PathExpansi
 
 @torch.no_grad()
 def explosion(model: AttentionOnlyTransformer, tokens: Tensor) -> list[Claim]:
-    """Twelve layers: paths that nobody could list, summed exactly and searched with proof."""
+    """Check, in twelve layers, paths that nobody could list, summed exactly and searched with proof."""
     expansion = expand(model, tokens)
     top = expansion.top(20)
     logits, by_head = expansion.frozen.logits, expansion.by_head(top.target).total()

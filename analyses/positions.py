@@ -41,7 +41,7 @@ HEADER = (
 
 
 def frequency_parts(model: AttentionOnlyTransformer, head: Head) -> np.ndarray:
-    """Of each pair of coordinates, what it adds to the mean score at distance 1 above the mean of the others."""
+    """Return what each pair of coordinates adds to the mean score at distance 1 above the mean of the others."""
     family = qk_circuit(model, head, biases=True, distance=range(N_DISTANCES))
     assert model.unigram_counts is not None
     p = (model.unigram_counts.double() / model.unigram_counts.sum()).to(family.content.A)

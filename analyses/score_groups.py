@@ -61,7 +61,7 @@ def measure(model: AttentionOnlyTransformer, corpus: Corpus, texts: int, length:
 
 
 def row(name: str, model: AttentionOnlyTransformer, units: list[ExplainedVariance]) -> list[str]:
-    """Medians over units with quartiles."""
+    """Return medians over units with quartiles."""
 
     def quartiles(values: list[float], form: str) -> str:
         low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])

@@ -89,7 +89,7 @@ def of_heads(
 
 
 def of_shares(name: str, min_count: int, results: Sequence[OfHead]) -> Finding:
-    """Whether text bears out a model's skip-trigrams more often than random triples of the same frequencies.
+    """Measure whether text bears out a model's skip-trigrams more often than random triples of the same frequencies.
 
     Rows of one head share tokens and directions, so heads are the units; and one p-value, not adjusted, asks the same
     of 100 rows and of 1,000, which a false discovery rate does not.
@@ -117,7 +117,7 @@ def _borne_out(found: Evidence) -> float:
 
 
 def of_share_that_holds(name: str, min_count: int, results: Sequence[OfHead]) -> Finding:
-    """How many of the best rows are skip-trigrams of the text, as the paper's examples are."""
+    """Measure how many of the best rows are skip-trigrams of the text, as the paper's examples are."""
     confirmed = sum(one.found.n_confirmed for one in results)
     return Finding(
         claim=f"Table 1, {name}, among tokens with at least {min_count:,} counts: share of the best rows that text "
@@ -129,7 +129,7 @@ def of_share_that_holds(name: str, min_count: int, results: Sequence[OfHead]) ->
 
 
 def of_theorem_25(model: AttentionOnlyTransformer, ids: np.ndarray) -> Claim:
-    """Theorem 25 on text."""
+    """Check Theorem 25 on text."""
     check = ensemble_check_on(model, ids)
     return Claim(
         claim="Theorem 25 on held-out text: bigram term + every head's skip-trigrams − logits, largest",

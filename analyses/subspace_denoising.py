@@ -31,7 +31,7 @@ from aotlens.plots import rate_map
 from aotlens.plots.display import DISPLAY
 
 NOISES = (0.01, 0.05, 0.1, 0.2, 0.5)
-#: For how many layers the rate is exact at these noises, least and most over seeds, as the design found.
+#: The number of layers for which the rate is exact at these noises, least and most over seeds, as the design found.
 EXACT = {0.01: (10, 12), 0.05: (4, 6), 0.1: (2, 3), 0.2: (0, 1), 0.5: (0, 0)}
 CHECKPOINTS = (
     "novels-12l-mssa",
@@ -53,7 +53,7 @@ def unrolled(phi: str, threshold: float | None, seeds: Sequence[int], noises: Se
 
 
 def of_the_theorem(rates: DenoisingRates) -> list[Claim]:
-    """Theorem 3.1 where it is exact, and where it breaks."""
+    """Check Theorem 3.1 where it is exact, and where it breaks."""
     first = (rates.ratios[0, :, :9] - rates.rate).abs().max()
     claims = [
         Claim(
@@ -78,7 +78,7 @@ def of_the_theorem(rates: DenoisingRates) -> list[Claim]:
 
 
 def layer_table(rates: dict[str, DenoisingRates]) -> str:
-    """SNR ÷ its start after some layers, over seeds, beside the theorem."""
+    """Write SNR ÷ its start after some layers, over seeds, beside the theorem."""
     rows = []
     for name, result in rates.items():
         for index, noise in enumerate(result.noises):
@@ -93,7 +93,7 @@ def layer_table(rates: dict[str, DenoisingRates]) -> str:
 
 
 def of_figure_4(seeds: Sequence[int]) -> tuple[list[Finding], str]:
-    """Sizes at which the SNR rises at δ = 0.2 and 0.5 alike, and at which it does not."""
+    """Find sizes at which the SNR rises at δ = 0.2 and 0.5 alike, and at which it does not."""
     rows, findings = [], []
     for name, (phi, threshold) in PHIS.items():
         for rank, n_tokens, step_size in SIZES:
@@ -137,7 +137,7 @@ def audit_table(results: Mapping[str, DenoisingAudit]) -> str:
 
 
 def of_trained_models(results: Mapping[str, DenoisingAudit]) -> list[Verdict]:
-    """What the paper reads a layer as, beside what trained layers do."""
+    """Return what the paper reads a layer as, beside what trained layers do."""
     verdicts = []
     for name, result in results.items():
         rises, falls, pairs = int(result.rises.sum()), int(result.falls.sum()), result.ratios.numel()

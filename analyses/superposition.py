@@ -37,7 +37,7 @@ SEED = 0
 
 
 def example_26() -> list[Claim]:
-    """Example 26: five features on a pentagon in the plane."""
+    """Check Example 26: five features on a pentagon in the plane."""
     network = pentagon()
     single = torch.eye(5, dtype=torch.float64)
     others = network.before_output(single)[~torch.eye(5, dtype=torch.bool)]
@@ -62,7 +62,7 @@ def example_26() -> list[Claim]:
 
 
 def almost_orthogonal(*, quick: bool) -> list[Claim]:
-    """§7: N random directions in d dimensions are almost orthogonal, their cosines 1/√d."""
+    """Check §7: N random directions in d dimensions are almost orthogonal, their cosines 1/√d."""
     n, d = (300, 100) if quick else (3000, 1000)
     measured = interference(random_features(n, d, SEED))
     return [
@@ -77,7 +77,7 @@ def almost_orthogonal(*, quick: bool) -> list[Claim]:
 
 
 def trained(*, quick: bool) -> list[Claim]:
-    """§7: training, too, packs more sparse features into a space than it has dimensions, and gives each back."""
+    """Check §7: training, too, packs more sparse features into a space than it has dimensions, and gives each back."""
     n, d = (5, 2) if quick else (50, 20)
     features, bias = train_features(n, d, probability=0.02, steps=600 if quick else 3000, seed=SEED)
     measured = interference(features)
@@ -102,7 +102,7 @@ def trained(*, quick: bool) -> list[Claim]:
 
 
 def theorem_27(found: JohnsonLindenstrauss, *, quick: bool) -> list[Claim]:
-    """Theorem 27; and Corollary 28 for unit vectors, where it is a theorem about the ε that was measured."""
+    """Check Theorem 27; and Corollary 28 for unit vectors, where it is a theorem about the ε that was measured."""
     frame = found.to_frame()
     small = frame[frame.distortion < 1]
     n, epsilon = (60, 0.35) if quick else (400, 0.25)
@@ -142,7 +142,7 @@ def theorem_27(found: JohnsonLindenstrauss, *, quick: bool) -> list[Claim]:
 
 
 def corollary_28(*, quick: bool) -> Claim:
-    """Its proof says that points of other lengths follow "by normalizing"; they don't."""
+    """Check Corollary 28: its proof says that points of other lengths follow "by normalizing"; they don't."""
     generator, n_seeds = torch.Generator().manual_seed(SEED), 500 if quick else 3000
     broken = 0
     for seed in range(n_seeds):

@@ -34,7 +34,7 @@ SINK = 0.5
 
 
 def of_checkpoint(name: str, corpus: Corpus, n: int) -> Iterator[tuple[ValueNorms, np.ndarray]]:
-    """For each sample of text: norms, and each head's attention to the start token."""
+    """Yield for each sample of text: norms, and each head's attention to the start token."""
     model = aotlens.load(name, "cpu")
     for rows in windows(model, corpus, min(64, model.cfg.n_ctx), n, len(SEEDS)):
         kinds = torch.full_like(rows, 2)
@@ -121,7 +121,7 @@ def _add(
     data: dict[str, Any],
     rows: list[list[object]],
 ) -> None:
-    """`layers [seed, layer, kind]` as a plot, as numbers and as rows of the table."""
+    """Add `layers [seed, layer, kind]` as a plot, as numbers and as rows of the table."""
     curves = {kind: layers[..., index] for index, kind in enumerate(kinds)}
     plots[plot_name("value-norms", name)] = seed_curves(
         np.arange(1, layers.shape[1] + 1), curves, x_title="layer", y_title="mean norm of value vectors"

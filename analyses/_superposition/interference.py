@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Interference(Result):
-    """What n features in d dimensions do to each other."""
+    """The interference of n features in d dimensions."""
 
     gram: Float[Tensor, "feature feature"]
     """⟨v_j, v_k⟩."""
@@ -36,7 +36,7 @@ class Interference(Result):
     rms: float
     """Root mean square of those cosines."""
     welch_bound: float
-    """No n unit vectors have a smaller largest |cos|; 0 for n ≤ d."""
+    """The Welch bound: no n unit vectors have a smaller largest |cos|; 0 for n ≤ d."""
 
     @property
     def headline(self) -> str:
@@ -85,13 +85,13 @@ def interference(features: Float[Tensor, "feature d"], min_length: float = 1e-6)
 
 
 def polygon(n: int) -> Float[Tensor, "n 2"]:
-    """v_k = (cos 2πk/n, sin 2πk/n), k = 1 … n (*structures*, Example 26 for n = 5); float64."""
+    """Return v_k = (cos 2πk/n, sin 2πk/n), k = 1 … n (*structures*, Example 26 for n = 5); float64."""
     angles = 2 * math.pi * torch.arange(1, n + 1, dtype=torch.float64) / n
     return torch.stack([angles.cos(), angles.sin()], dim=1)
 
 
 def random_features(n: int, d: int, seed: int = 0) -> Float[Tensor, "n d"]:
-    """n random unit vectors in d dimensions, float64: their cosines have mean 0 and variance 1/d."""
+    """Draw n random unit vectors in d dimensions, float64: their cosines have mean 0 and variance 1/d."""
     drawn = torch.randn(n, d, generator=torch.Generator().manual_seed(require_seed(seed)), dtype=torch.float64)
     return drawn / drawn.norm(dim=1, keepdim=True)
 
@@ -99,7 +99,7 @@ def random_features(n: int, d: int, seed: int = 0) -> Float[Tensor, "n d"]:
 def feature_network(
     x: Float[Tensor, "*batch n"], features: Float[Tensor, "n d"], bias: Float[Tensor, " n"]
 ) -> Float[Tensor, "*batch n"]:
-    """x̂ = ReLU(x V Vᵀ + b): write, read back, suppress small interference (Elhage et al. 2022, "Toy models")."""
+    """Give x̂ = ReLU(x V Vᵀ + b): write, read back, suppress small interference (Elhage et al. 2022, "Toy models")."""
     return (x @ features @ features.T + bias).relu()
 
 
@@ -139,7 +139,7 @@ def train_features(
 
 
 def _cosines(gram: Tensor) -> Tensor:
-    """Of a Gram matrix; 0 on the diagonal and where a vector is 0."""
+    """Return the cosines of a Gram matrix; 0 on the diagonal and where a vector is 0."""
     lengths = gram.diagonal().sqrt()
     products = lengths[:, None] * lengths
     cosines = torch.where(products > 0, gram / products.clamp(min=torch.finfo(gram.dtype).tiny), 0.0)

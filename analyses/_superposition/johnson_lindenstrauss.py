@@ -34,9 +34,9 @@ class Projection(Result):
 
     n_points: int
     dimension: int
-    """n, where the points are."""
+    """The dimension n, where the points are."""
     m: int
-    """Where they go."""
+    """The dimension that they are projected to."""
     seed: int
     distortion: float | int
     """ε: the largest |‖f(x) − f(y)‖² / ‖x − y‖² − 1| over pairs, and of norms, |‖f(x)‖² / ‖x‖² − 1|."""
@@ -75,7 +75,7 @@ class JohnsonLindenstrauss(Result):
         return pd.DataFrame([asdict(projection) for projection in self.projections])
 
     def dimensions_for(self, n_points: int, epsilon: float) -> int:
-        """m = C · log N / ε² with the fitted constant, rounded up.
+        """Return m = C · log N / ε² with the fitted constant, rounded up.
 
         There the largest distortion of N points is about ε on average; about every other projection exceeds it. Raises
         `ValueError` for fewer than 2 points and ε outside (0, 1).
@@ -86,7 +86,7 @@ class JohnsonLindenstrauss(Result):
 
 
 def random_projection(dimension: int, m: int, seed: int = 0) -> Float[Tensor, "dimension m"]:
-    """Independent ±1/√m, float64, so that squared lengths are right in expectation."""
+    """Draw independent ±1/√m, float64, so that squared lengths are right in expectation."""
     signs = torch.randint(0, 2, (dimension, m), generator=torch.Generator().manual_seed(require_seed(seed)))
     return (2 * signs - 1).double() / math.sqrt(m)
 

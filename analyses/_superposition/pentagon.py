@@ -38,7 +38,7 @@ class Pentagon(Result):
         return x @ self.W_1 + self.b_1
 
     def before_output(self, x: Float[Tensor, "*batch 5"]) -> Float[Tensor, "*batch 5"]:
-        """z, what the last ReLU gets: 1.5 ⟨v_j, v_k⟩ − 0.5 for e_k."""
+        """Return z, what the last ReLU gets: 1.5 ⟨v_j, v_k⟩ − 0.5 for e_k."""
         return self.hidden(x).relu() @ self.W_2 + self.b_2
 
     def __call__(self, x: Float[Tensor, "*batch 5"]) -> Float[Tensor, "*batch 5"]:

@@ -1,4 +1,4 @@
-"""How much random projections distort clouds of points, against the dimension that they project to."""
+"""The distortion of clouds of points by random projections, against the dimension that they project to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def distortion_plot(
     *,
     theme: Theme = "light",
 ) -> go.Figure:
-    """ε against m on logarithmic axes, a colour for each size of cloud, and √(C · log N / m) with the fitted C.
+    """Draw ε against m on logarithmic axes, a colour for each size of cloud, and √(C · log N / m) with the fitted C.
 
     Raises `ValueError` for no projections and for a C that is not positive.
     """

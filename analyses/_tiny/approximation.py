@@ -36,20 +36,20 @@ class Approximation:
     """Errors of every run on sequences that it was not trained on, after each epoch."""
 
     kind: str
-    """`"S"` or `"F"`."""
+    """The kind of network, `"S"` or `"F"`."""
     heads: Int64[np.ndarray, " run"]
     layers: Int64[np.ndarray, " run"]
     seeds: Int64[np.ndarray, " run"]
     test_loss: Float64[np.ndarray, "run epoch"]
-    """Mean squared error; the first is before training."""
+    """The mean squared error; the first is before training."""
     train_loss: Float64[np.ndarray, " run"]
-    """After the last epoch."""
+    """The loss after the last epoch."""
     constant_loss: Float64[np.ndarray, " run"]
     """The test error of the best constant, the mean of the training outputs."""
 
     @property
     def relative(self) -> Float64[np.ndarray, "run epoch"]:
-        """Test error ÷ the best constant's: 1 has learned nothing of the FFN but its mean."""
+        """Return test error ÷ the best constant's: 1 has learned nothing of the FFN but its mean."""
         return self.test_loss / self.constant_loss[:, None]
 
     def to_frame(self) -> pd.DataFrame:
@@ -157,7 +157,7 @@ def approximate_ffn(
 
 @torch.no_grad()
 def _errors(network: nn.Module, x: Tensor, y: Tensor) -> np.ndarray:
-    """Mean squared error of every run. Raises `ValueError` if one is not finite."""
+    """Return the mean squared error of every run. Raises `ValueError` if one is not finite."""
     errors = (network(x) - y).pow(2).mean((1, 2, 3)).double().numpy()
     if not np.isfinite(errors).all():
         raise ValueError(f"a run's error is not finite ({errors}); lower learning_rate.")
@@ -167,7 +167,7 @@ def _errors(network: nn.Module, x: Tensor, y: Tensor) -> np.ndarray:
 def _data(
     seeds: Sequence[int], n: int, n_pos: int, d: int, width: int, depth: int, gain: float | int
 ) -> tuple[Tensor, Tensor]:
-    """Standard normal tokens and what each run's random FFN makes of them, `[run, n, pos, d]` both."""
+    """Draw standard normal tokens and what each run's random FFN makes of them, `[run, n, pos, d]` both."""
     generators = generators_of(seeds, _DATA)
     x = torch.stack([torch.randn(n, n_pos, d, generator=generator) for generator in generators])
     hidden = x.flatten(1, 2)

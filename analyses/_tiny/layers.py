@@ -49,14 +49,14 @@ class StackedHeads(nn.Module):
         self.register_buffer("keep", keep[..., None].float())
 
     def read(self, x: Tensor, name: str) -> Tensor:
-        """x·W for every head: `[run, batch, pos, head]` (or `[run, head]` for the appended vector)."""
+        """Return x·W for every head: `[run, batch, pos, head]` (or `[run, head]` for the appended vector)."""
         weight: Tensor = getattr(self, name)
         if x.ndim == 2:
             return torch.einsum("rd,rhd->rh", x, weight)
         return (x.flatten(1, 2) @ weight.transpose(1, 2)).unflatten(1, x.shape[1:3])
 
     def write(self, z: Tensor) -> Tensor:
-        """Σ_h z_h W_O: back to the stream's shape."""
+        """Return Σ_h z_h W_O: back to the stream's shape."""
         weight = self.W_O * self.keep
         if z.ndim == 2:
             return torch.einsum("rh,rhd->rd", z, weight)
@@ -67,7 +67,7 @@ class SelfAttention(StackedHeads):
     """Standard attention, every token seeing all of them."""
 
     def forward(self, x: Tensor, at: Tensor | None = None) -> Tensor:
-        """x after the layer; with `at [run, batch]` only at that position of each sequence, `[run, batch, 1, d]`."""
+        """Return x after the layer; with `at [run, batch]` only at each sequence's position, `[run, batch, 1, d]`."""
         queries = x if at is None else take(x, at)
         q, k, v = self.read(queries, "W_Q"), self.read(x, "W_K"), self.read(x, "W_V")
         scores = q[:, :, :, None] * k[:, :, None]  # [run, batch, query, key, head]
@@ -78,7 +78,7 @@ class AuxiliaryAttention(StackedHeads):
     """Attention in which a token sees itself and an appended vector alone: an FFN in disguise (Theorem 4.1)."""
 
     def forward(self, x: Tensor, auxiliary: Tensor) -> tuple[Tensor, Tensor]:
-        """x and the appended vector after the layer."""
+        """Return x and the appended vector after the layer."""
         q, k, v = self.read(x, "W_Q"), self.read(x, "W_K"), self.read(x, "W_V")
         k_aux, v_aux = (self.read(auxiliary, name)[:, None, None] for name in ("W_K", "W_V"))
         gate = torch.sigmoid(q * (k - k_aux))
@@ -127,7 +127,7 @@ class FeedForward(nn.Module):
 
 
 def linear(d_in: int, d_out: int, generators: Sequence[torch.Generator]) -> tuple[Tensor, Tensor]:
-    """`torch.nn.Linear`'s initial weight and bias for each run: `[run, d_in, d_out]` and `[run, d_out]`."""
+    """Draw `torch.nn.Linear`'s initial weight and bias for each run: `[run, d_in, d_out]` and `[run, d_out]`."""
     pairs = [
         tuple(
             (2 * torch.rand(*shape, generator=generator) - 1) / math.sqrt(d_in) for shape in ((d_in, d_out), (d_out,))
@@ -139,7 +139,7 @@ def linear(d_in: int, d_out: int, generators: Sequence[torch.Generator]) -> tupl
 
 
 def take(x: Tensor, at: Tensor) -> Tensor:
-    """Each sequence's vector at its own position: `[run, batch, pos, d]` and `[run, batch]` → `[run, batch, 1, d]`."""
+    """Take a vector of each sequence at its position: `[run, batch, pos, d]`, `[run, batch]` → `[run, batch, 1, d]`."""
     return x.gather(2, at[..., None, None].expand(-1, -1, 1, x.shape[-1]))
 
 

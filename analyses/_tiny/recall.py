@@ -56,7 +56,7 @@ class Recall:
     epoch_loss: Float64[np.ndarray, "seed epoch"]
     """Mean over the steps of each epoch: nats, or squared error relative to the numbers' variance."""
     loss: Float64[np.ndarray, " seed"]
-    """On all sequences, after the last epoch."""
+    """The loss on all sequences, after the last epoch."""
     accuracy: Float64[np.ndarray, " seed"]
     """Share of hidden tokens named right after the last epoch (a number: to the nearest whole one)."""
 
@@ -82,7 +82,7 @@ class _RecallNetworks(nn.Module):
         self.W_out, self.b_out = (nn.Parameter(w) for w in linear(d, n_out, made))
 
     def forward(self, x: Tensor, at: Tensor) -> Tensor:
-        """`x [run, batch, pos, d]` and hidden positions `[run, batch]` → outputs `[run, batch, n_out]`."""
+        """Return outputs `[run, batch, n_out]` of `x [run, batch, pos, d]` and hidden positions `[run, batch]`."""
         if self.before is not None:
             x, _ = self.before(x, self.auxiliary)
         hidden = self.mix(x, at)
@@ -96,7 +96,7 @@ class _RecallNetworks(nn.Module):
 def recall_data(
     seed: int, n: int, *, d_vocab: int = 2048, n_pos: int = 8, d: int = 16
 ) -> tuple[Float[Tensor, "n pos d"], Int64[Tensor, " n"], Int64[Tensor, " n"]]:
-    """Sequences with one token replaced by [MASK]'s vector, where it stood, and which token it was.
+    """Return sequences with one token replaced by [MASK]'s vector, where it stood, and which token it was.
 
     Tokens and [MASK] are drawn from a standard normal; no token occurs twice in a sequence (assumption 3.1, 4).
     """
@@ -209,14 +209,14 @@ def heads_needed(
 
 
 def _losses(out: Tensor, hidden: Tensor, readout: str, d_vocab: int) -> Tensor:
-    """`[run, batch]`."""
+    """Return losses `[run, batch]`."""
     if readout == "classes":
         return F.cross_entropy(out.flatten(0, 1), hidden.flatten(), reduction="none").view(hidden.shape)
     return (out[..., 0] - _number(hidden, d_vocab)).pow(2)
 
 
 def _number(ids: Tensor, d_vocab: int) -> Tensor:
-    """Ids scaled to mean 0 and variance 1 over the vocabulary 0, …, d_vocab − 1."""
+    """Scale ids to mean 0 and variance 1 over the vocabulary 0, …, d_vocab − 1."""
     return (ids - (d_vocab - 1) / 2) / _spread(d_vocab)
 
 
@@ -228,7 +228,7 @@ def _spread(d_vocab: int) -> float:
 def _evaluate(
     network: nn.Module, x: Tensor, at: Tensor, hidden: Tensor, readout: str, d_vocab: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Loss and share named right on all sequences, a few hundred at a time."""
+    """Return loss and share named right on all sequences, a few hundred at a time."""
     losses, right = [], []
     for start in range(0, x.shape[1], 256):
         part = slice(start, start + 256)
