@@ -1,4 +1,4 @@
-"""What the measurements share: paired timing, a table, and a JSON file."""
+"""The common parts of the measurements: paired timing, a table, and a JSON file."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _time(function: Callable[[], Any]) -> tuple[float, float]:
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """Options that every measurement of a model has; `--quick` is a small model and few pairs."""
+    """Return options that every measurement of a model has; `--quick` is a small model and few pairs."""
     options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--quick", action="store_true", help="a small model: does it run, not how fast")
     options.add_argument("--pairs", type=int, help="pairs of runs whose median counts")
@@ -66,7 +66,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def model_config(d_vocab: int, n_ctx: int, *, quick: bool, bias: bool = True) -> ModelConfig:
-    """12 layers, 12 heads of 64 and d_model 768; with `quick` 2 layers, 2 heads and 128."""
+    """Return a configuration: 12 layers, 12 heads of 64 and d_model 768; with `quick` 2 layers, 2 heads and 128."""
     n_layers, n_heads = (2, 2) if quick else (12, 12)
     return ModelConfig(
         n_layers=n_layers, d_model=64 * n_heads, n_heads=n_heads, d_head=64, d_vocab=d_vocab, n_ctx=n_ctx,
@@ -110,7 +110,7 @@ def machine() -> dict[str, Any]:
 
 
 def main_until(events: list[dict[str, Any]], mark: str) -> float:
-    """Milliseconds of a thread's tasks before it set a mark, from Chrome's trace."""
+    """Return milliseconds of a thread's tasks before it set a mark, from Chrome's trace."""
     marked = next(event for event in events if event["name"] == mark)
     thread = [event for event in events if (event["pid"], event["tid"]) == (marked["pid"], marked["tid"])]
     tasks = (event for event in thread if event["name"].endswith("RunTask") and event["ts"] < marked["ts"])

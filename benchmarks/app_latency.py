@@ -56,7 +56,7 @@ RUN, TEXT, CELLS, CIRCUIT_HEADS = "heads-run", "heads-text", "heads-grid-cells",
 _WAIT_MS = 240_000
 _QUIET_MS = 400  # without a request in flight, after which a choice is answered
 
-# What is drawn, as expressions of JavaScript: another value is another picture.
+# Expressions of JavaScript for what is drawn: another value is another picture.
 MAP = "document.getElementById('heads-map-canvas')?.dataset.head"
 FIRST_MAP = "document.querySelector('[data-part=heads-map-canvas], #heads-map-canvas')?.dataset.head"
 MAP_OFF = "document.getElementById('heads-map-off-canvas')?.map?.maps?.key"
@@ -94,7 +94,7 @@ _CLICK = """
     watch();
 })
 """
-#: What somebody chooses on Heads, as an expression that clicks on it for the n-th time.
+#: The choices of somebody on Heads, as an expression that clicks on it for the n-th time.
 CHOSEN = {
     "head": "document.querySelectorAll('#heads-grid-cells .cell')[n % 48].click()",
     "token": "document.querySelectorAll('#heads-strip .chip')[200 + n].click()",
@@ -113,7 +113,7 @@ app.run(port=int(sys.argv[1]))
 
 
 def prompts(model: AttentionOnlyTransformer, count: int, n_tokens: int = N_TOKENS) -> Iterator[str]:
-    """Texts of exactly `n_tokens` tokens with the start token, from the standard library's source."""
+    """Yield texts of exactly `n_tokens` tokens with the start token, from the standard library's source."""
     found = 0
     for document in open_corpus("stdlib").documents():
         words = document.text.split(" ")
@@ -175,14 +175,14 @@ class Wire:
         self.received += event["encodedDataLength"]
 
     def take(self, page: Page) -> float:
-        """Those since the last call, once all has come."""
+        """Return the bytes since the last call, once all has come."""
         page.wait_for_load_state("networkidle")
         received, self.received = self.received, 0.0
         return received
 
 
 class Meter:
-    """What a tab and the server have spent since the last look."""
+    """A meter of what a tab and the server have spent since the last look."""
 
     def __init__(self, page: Page, server: int) -> None:
         self._page, self._server, self.requests, self._flying = page, server, 0, 0
@@ -207,7 +207,7 @@ class Meter:
             quiet = 0 if self._flying > 0 else quiet + 50
 
     def look(self) -> tuple[float, float, int]:
-        """Milliseconds of the main thread and of the server, and requests of callbacks and maps, so far."""
+        """Return milliseconds of the main thread and of the server, and requests of callbacks and maps, so far."""
         metrics = self._session.send("Performance.getMetrics")["metrics"]
         main = next(each["value"] for each in metrics if each["name"] == "TaskDuration")
         user, system = Path(f"/proc/{self._server}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
@@ -220,7 +220,7 @@ def drawn(page: Page, picture: str) -> None:
 
 
 def bare_page(browser: Browser) -> dict[str, float]:
-    """What Dash, Mantine and plotly take by themselves."""
+    """Measure what Dash, Mantine and plotly take by themselves."""
     with served_by(_BARE) as (address, server):
         page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
         meter = Meter(page, server)
@@ -233,7 +233,7 @@ def bare_page(browser: Browser) -> dict[str, float]:
 
 
 def first_load(browser: Browser, address: str, server: int) -> dict[str, float]:
-    """With nothing cached."""
+    """Measure the first load with nothing cached."""
     page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
     page.add_init_script(_MARK)
     wire, meter, started = Wire(page), Meter(page, server), time.perf_counter()
@@ -255,7 +255,7 @@ def first_load(browser: Browser, address: str, server: int) -> dict[str, float]:
 
 
 def choices(page: Page, address: str, server: int, model: AttentionOnlyTransformer, n: int) -> dict[str, float]:
-    """Choices on Heads at 251 tokens, with nothing that depends on them in view and with the predictions."""
+    """Measure choices on Heads at 251 tokens, with nothing that depends on them in view and with the predictions."""
     figures: dict[str, float] = {}
     for tab in ("map", "predictions"):
         text = quote(next(prompts(model, 1, CLICK_TOKENS[-1])))
@@ -300,7 +300,7 @@ def run_to_picture(page: Page, address: str, model: AttentionOnlyTransformer, co
 
 
 def head_clicks(page: Page, address: str, model: AttentionOnlyTransformer, n_tokens: int, n: int) -> dict[str, float]:
-    """Clicks on one head after another on one prompt."""
+    """Measure clicks on one head after another on one prompt."""
     page.goto(f"{address}/heads?checkpoint={LARGE}&text={quote(next(prompts(model, 1, n_tokens)))}")
     drawn(page, MAP)
     wire, milliseconds, sizes = Wire(page), [], []
@@ -315,7 +315,7 @@ def head_clicks(page: Page, address: str, model: AttentionOnlyTransformer, n_tok
 
 
 def switches(page: Page, address: str, checkpoint: str, n: int) -> dict[str, float]:
-    """Heads switched off one after another, and on again; the map is the last head's, which those of layer 0 reach."""
+    """Switch heads off one after another, and on again; the map is the last head's, which those of layer 0 reach."""
     model = aotlens.load(checkpoint, device="cpu")
     last = f"{model.cfg.n_layers - 1}.{model.cfg.n_heads - 1}"
     page.goto(f"{address}/heads?checkpoint={checkpoint}&head={last}&text={quote(next(prompts(model, 1, N_TOKENS)))}")
@@ -332,7 +332,7 @@ def switches(page: Page, address: str, checkpoint: str, n: int) -> dict[str, flo
 
 
 def circuits(page: Page, address: str, checkpoint: str, n: int) -> dict[str, float]:
-    """From a deep link to the first map, and then from head to head."""
+    """Measure the time from a deep link to the first map, and then from head to head."""
     started = time.perf_counter()
     page.goto(f"{address}/circuits?checkpoint={checkpoint}&head=1.0")
     drawn(page, CIRCUIT_MAP)

@@ -54,7 +54,7 @@ def measure_pass(model: AttentionOnlyTransformer, tokens: Tensor, pairs: int) ->
 
 @torch.no_grad()
 def measure_each(model: AttentionOnlyTransformer, tokens: Tensor, pairs: int) -> list[dict[str, float | str]]:
-    """Heads left out one by one ÷ the same layers alone, and ÷ whole passes."""
+    """Measure heads left out one by one ÷ the same layers alone, and ÷ whole passes."""
     heads = list(np.ndindex(model.cfg.n_layers, model.cfg.n_heads))
     batches = [tokens[start : start + BATCH] for start in range(0, len(tokens), BATCH)]
     names = [hook_names.resid_pre(layer) for layer in range(model.cfg.n_layers)]

@@ -60,7 +60,7 @@ def measure_time(n_pos: int, batch: int, quick: bool, pairs: int) -> _common.Tim
 
 @torch.inference_mode()
 def measure_memory_here(which: str, n_pos: int, batch: int, quick: bool) -> int:
-    """Bytes by which one call raises this process's peak above its resident size before."""
+    """Measure the bytes by which one call raises this process's peak above its resident size before."""
     model, tokens = prepare(n_pos, batch, quick)
     measured: Any = to_transformer_lens(model) if which == "bridge" else model
     del model
@@ -103,7 +103,7 @@ def _largest_resident() -> int:
 
 
 def measure_memory(which: str, arguments: list[str]) -> int:
-    """`measure_memory_here` in a fresh process."""
+    """Run `measure_memory_here` in a fresh process."""
     command = [sys.executable, "-m", "benchmarks.cache_memory", "--memory-of", which, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return int(json.loads(done.stdout.splitlines()[-1])["bytes"])

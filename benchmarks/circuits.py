@@ -43,7 +43,7 @@ TILES = ((256, 1024), (512, 1024), (512, 2048), (1024, 1024), (2048, 512))
 
 
 def token_rows(d_vocab: int, d_model: int, spread: float, seed: int) -> Tensor:
-    """Random directions; the logarithms of their norms have standard deviation `spread`."""
+    """Draw random directions; the logarithms of their norms have standard deviation `spread`."""
     generator = torch.Generator().manual_seed(seed)
     norms = torch.exp(spread * torch.randn(d_vocab, 1, generator=generator))
     return torch.randn(d_vocab, d_model, generator=generator) * norms
@@ -52,7 +52,7 @@ def token_rows(d_vocab: int, d_model: int, spread: float, seed: int) -> Tensor:
 def circuits(
     d_vocab: int, n_heads: int, *, quick: bool, spread: float = 0.2
 ) -> Iterator[tuple[str, int, FactoredMatrix]]:
-    """QK (nats) and OV (logits) of each head, one in memory at a time."""
+    """Yield QK (nats) and OV (logits) of each head, one in memory at a time."""
     d_model, d_head = (64, 16) if quick else (D_MODEL, D_HEAD)
     generator = torch.Generator().manual_seed(1)
     embed, unembed = token_rows(d_vocab, d_model, spread, 2), token_rows(d_vocab, d_model, spread, 3)
@@ -74,7 +74,7 @@ def bare_products(circuit: FactoredMatrix, tile: tuple[int, int]) -> None:
 
 
 def fastest_tile(circuit: FactoredMatrix) -> tuple[int, int]:
-    """Of `TILES`, for the bare products of the circuit's first 4,096 rows."""
+    """Return the fastest of `TILES`, for the bare products of the circuit's first 4,096 rows."""
     part = FactoredMatrix(circuit.A[:4096], circuit.B)
 
     def seconds(tile: tuple[int, int]) -> float:
@@ -86,13 +86,13 @@ def fastest_tile(circuit: FactoredMatrix) -> tuple[int, int]:
 
 
 def loop_top(circuit: FactoredMatrix, k: int, rows: int = 1024) -> tuple[Tensor, Tensor]:
-    """What a user of TransformerLens writes for a vocabulary that is too large."""
+    """Search as a user of TransformerLens writes it for a vocabulary that is too large."""
     found = [circuit[start : start + rows].AB.topk(k) for start in range(0, circuit.ldim, rows)]
     return torch.cat([top.values for top in found]), torch.cat([top.indices for top in found])
 
 
 def check_rows(circuit: FactoredMatrix, k: int) -> None:
-    """Our values of 64 rows are a float64 product's, and its indices are ours where neighbours are far apart."""
+    """Check that our values of 64 rows are a float64 product's, and its indices ours where neighbours are far apart."""
     part = FactoredMatrix(circuit.A[:64].contiguous(), circuit.B)
     expected = (part.A.double() @ part.B.double()).topk(k + 1)
     values, indices = top_per_row(part, k)
@@ -142,7 +142,7 @@ def per_row(d_vocab: int, n_heads: int, k: int, pairs: int, *, quick: bool) -> I
 
 
 def small(k: int, pairs: int, *, quick: bool) -> Iterator[dict[str, Any]]:
-    """Small vocabularies against the loop: a product and a `topk`, and what makes the answer exact."""
+    """Measure small vocabularies against the loop: a product and a `topk`, and what makes the answer exact."""
     for d_vocab in (256,) if quick else (256, 1024, 2048):
         generator = torch.Generator().manual_seed(4)
         made = FactoredMatrix(
@@ -170,7 +170,7 @@ def entries(what: str, circuit: FactoredMatrix, k: int, pairs: int) -> dict[str,
 
 
 def memory_here(d_vocab: int, k: int, *, quick: bool) -> int:
-    """Bytes by which one search raises this process's peak."""
+    """Measure the bytes by which one search raises this process's peak."""
     _, _, circuit = next(circuits(d_vocab, 1, quick=quick))
     forget_peak()
     before = resident_bytes()

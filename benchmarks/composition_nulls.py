@@ -34,7 +34,7 @@ CHECKPOINTS = (
 
 
 def backwards(model: AttentionOnlyTransformer, mode: Mode, streams: Tensor) -> np.ndarray:
-    """z against flipped signs of every pair of which the head that writes stands in a later layer."""
+    """Return z against flipped signs of every pair of which the head that writes stands in a later layer."""
     pairs = HeadPairs(model, mode, True, None)
     found = []
     for layer in range(model.cfg.n_layers - 1):

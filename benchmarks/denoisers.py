@@ -28,7 +28,7 @@ from benchmarks import _common
 
 
 def plain_loop(kind: str, prompts: Prompts, settings: TrainingSettings, seed: int) -> tuple[Tensor, Tensor]:
-    """W_QK and W_OV of one seed, trained as the formula of the layer stands."""
+    """Train W_QK and W_OV of one seed as the formula of the layer stands."""
     n = prompts.query.shape[1]
     generator = torch.Generator().manual_seed(seed)
     W_QK, W_OV = ((2 * torch.rand(2, n, n, generator=generator) - 1) * n**-0.5).unbind(0)
@@ -48,7 +48,7 @@ def plain_loop(kind: str, prompts: Prompts, settings: TrainingSettings, seed: in
 
 
 def measure(task: Task, kind: str, settings: TrainingSettings, n_seeds: int, pairs: int) -> dict[str, Any]:
-    """Times of training all seeds, on prompts that were drawn before."""
+    """Return times of training all seeds, on prompts that were drawn before."""
     seeds = tuple(range(n_seeds))
     drawn = [task.sample(settings.n_prompts, settings.n_context, 2 * seed, dtype=torch.float32) for seed in seeds]
     test = sample_test_prompts(task, settings, seeds, dtype=torch.float32)

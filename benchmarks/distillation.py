@@ -60,7 +60,7 @@ def load_model(quick: bool) -> AttentionOnlyTransformer:
 
 
 def texts(model: AttentionOnlyTransformer, corpus: str, quick: bool) -> tuple[Tensor, Tensor]:
-    """Training windows, shuffled, and held-out ones."""
+    """Return training windows, shuffled, and held-out ones."""
     if quick:
         rows = [repeated_random_tokens(64, n, 15, seed) for seed, n in enumerate((400, 40))]
         return rows[0], rows[1]
@@ -72,7 +72,7 @@ def texts(model: AttentionOnlyTransformer, corpus: str, quick: bool) -> tuple[Te
 def activations(
     model: AttentionOnlyTransformer, windows: Tensor, head: tuple[int, int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """x `[tokens, d_model]`, and the head's result in orthonormal coordinates of what W_O can write."""
+    """Return x `[tokens, d_model]`, and the head's result in orthonormal coordinates of what W_O can write."""
     layer, number = head
     reader = HeadReader.of(model)
     parts = [reader.read(rows, [layer])[layer] for rows in windows.split(32)]
@@ -101,7 +101,7 @@ def fit_sklearn(
 def distil(
     quick: bool, train: Tensor, held_out: Tensor, threads: int | None
 ) -> tuple[Distillation, float, float, float]:
-    """(what was found, seconds before training began, processor seconds ÷ seconds, MB), in a process of its own."""
+    """Return (what was found, seconds before training began, processor seconds ÷ seconds, MB), in a new process."""
     if threads:
         torch.set_num_threads(threads)
     model = load_model(quick)
@@ -128,7 +128,7 @@ def distil(
 
 
 def seconds_to_reach(found: Distillation, before: float, head: tuple[int, int], width: int, error: float) -> float:
-    """Until all seeds of a head's FFN have had at most this error; infinity if they never do."""
+    """Return the seconds until all seeds of a head's FFN have had at most this error; infinity if they never do."""
     curve = found.curve[:, found.place(head), found.settings.trained.index(width)]  # [evaluation, seed]
     reached = (np.minimum.accumulate(curve, axis=0) <= error).all(1)
     return before + float(found.curve_seconds[reached.argmax()]) if reached.any() else float("inf")

@@ -68,7 +68,7 @@ def rotated(model: AttentionOnlyTransformer) -> AttentionOnlyTransformer:
 
 
 def trained(recipe: Recipe, data: Any, out: Path) -> float:
-    """Processor time of a run in seconds."""
+    """Return the processor time of a run in seconds."""
     started = time.process_time()
     train(recipe, data, out, device="cpu")
     return time.process_time() - started

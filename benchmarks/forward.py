@@ -26,7 +26,7 @@ from benchmarks import _common
 
 
 class Plain(nn.Module):
-    """What one would write without hooks: pre-norm attention layers and nothing else."""
+    """A model as one would write it without hooks: pre-norm attention layers and nothing else."""
 
     def __init__(self, model: AttentionOnlyTransformer) -> None:
         super().__init__()

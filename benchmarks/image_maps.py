@@ -25,7 +25,7 @@ _N_IMAGES = 64
 
 
 def config(side: int, *, quick: bool) -> ModelConfig:
-    """`side` × `side` patches of 4 × 4 pixels and [CLS]."""
+    """Return a model's configuration for `side` × `side` patches of 4 × 4 pixels and [CLS]."""
     n_layers, d_model = (2, 16) if quick else (12, 64)
     return ModelConfig(
         n_layers=n_layers, d_model=d_model, n_heads=4, d_head=d_model // 4, n_ctx=side**2 + 1, read_in="patches",

@@ -48,13 +48,13 @@ def write_folder(folder: Path, kind: str, quick: bool) -> int:
 
 
 def anonymous_bytes() -> int:
-    """Memory of this process that no file stands behind."""
+    """Return the memory of this process that no file stands behind."""
     line = next(line for line in STATUS.read_text().splitlines() if line.startswith("RssAnon:"))
     return int(line.split()[1]) * 1024
 
 
 def open_here(which: str, folder: Path) -> dict[str, float]:
-    """Seconds, and the largest anonymous memory above that before, of opening the folder in this process."""
+    """Return seconds, and the largest anonymous memory above that before, of opening the folder in this process."""
     import transformers
 
     import aotlens
@@ -87,7 +87,7 @@ def open_here(which: str, folder: Path) -> dict[str, float]:
 
 
 def measure(which: str, folder: Path) -> dict[str, float]:
-    """`open_here` in a fresh process."""
+    """Run `open_here` in a fresh process."""
     command = [sys.executable, "-m", "benchmarks.importing", "--open", which, "--folder", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])

@@ -42,7 +42,7 @@ def run_of(rows: int, length: int, n_steps: int, home: Path) -> RecipeRun:
 
 
 def plain(run: RecipeRun, home: Path) -> None:
-    """Training's own steps."""
+    """Do training's own steps."""
     model = run.model()
     optimiser = make_optimiser(model, run.recipe)
     for step in range(run.n_steps):
@@ -56,7 +56,7 @@ def swept(run: RecipeRun, home: Path) -> None:
 
 
 def nothing(run: RecipeRun, home: Path) -> None:
-    """What a process has before."""
+    """Do nothing, to measure what a process has before."""
 
 
 def _measured(name: str, sizes: tuple[int, int, int], home: Path, threads: int, answer: Any) -> None:
@@ -72,7 +72,7 @@ def _measured(name: str, sizes: tuple[int, int, int], home: Path, threads: int, 
 
 
 def measured(name: str, sizes: tuple[int, int, int], home: Path, threads: int) -> tuple[float, int]:
-    """Processor time and peak memory of one of the three, in a process of its own."""
+    """Return processor time and peak memory of one of the three, in a process of its own."""
     context = multiprocessing.get_context("spawn")
     answer = context.Queue()
     process = context.Process(target=_measured, args=(name, sizes, home, threads, answer))

@@ -120,7 +120,7 @@ def measure_all_paths(*, quick: bool, pairs: int) -> dict[str, Any]:
 
 @torch.inference_mode()
 def measure_by_order(model: AttentionOnlyTransformer, tokens: Tensor, pairs: int) -> dict[str, Any]:
-    """Each run expands anew what is kept between targets, but not the pass that freezes the model."""
+    """Measure runs that expand anew what is kept between targets, but not the pass that freezes the model."""
 
     def cached() -> None:
         model.run_with_cache(tokens[None])
@@ -174,7 +174,7 @@ def _seconds(function: Callable[[], Any]) -> float:
 
 
 def deep_model(*, quick: bool) -> AttentionOnlyTransformer:
-    """24 layers of 16 heads (quick: 4 of 4), random."""
+    """Build 24 layers of 16 heads (quick: 4 of 4), random."""
     n_layers, n_heads = (4, 4) if quick else (24, 16)
     cfg = ModelConfig(n_layers=n_layers, d_model=512, n_heads=n_heads, d_head=32, d_vocab=1000, n_ctx=128)
     return AttentionOnlyTransformer(cfg).eval().requires_grad_(False)

@@ -28,7 +28,7 @@ from benchmarks.paths import PROMPT
 
 
 def cells(expansion: PathExpansion, n: int) -> list[tuple[tuple[int, int], int, int]]:
-    """(head, query, key) of the last layer: heads in turn, keys drawn from softmax(scores)."""
+    """Draw (head, query, key) of the last layer: heads in turn, keys drawn from softmax(scores)."""
     generator = torch.Generator().manual_seed(0)
     last = expansion.n_layers - 1
     drawn = []

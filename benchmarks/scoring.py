@@ -28,7 +28,7 @@ from benchmarks import _common
 def one_at_a_time(
     model: AttentionOnlyTransformer, contexts: Sequence[list[int]], continuations: Sequence[list[int]]
 ) -> np.ndarray:
-    """What one would write first: log p of each continuation from all logits of its row."""
+    """Score continuations as one would write it first: log p of each continuation from all logits of its row."""
     scores = []
     for context, continuation in zip(contexts, continuations, strict=True):
         ids = torch.tensor([[*context, *continuation]], device=model.device)
@@ -41,7 +41,7 @@ def one_at_a_time(
 def passages(
     model: AttentionOnlyTransformer, lambada: str | None, n: int | None
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Ids of contexts, each behind the start token, and of last words."""
+    """Return ids of contexts, each behind the start token, and of last words."""
     if lambada is None:
         generator = np.random.default_rng(0)
         lengths = generator.normal(95, 18, n or 5153).clip(40, 200).astype(int)

@@ -97,14 +97,14 @@ def layers(page: Page, address: str, count: int) -> dict[str, float]:
 
 
 def unrolled(seed: int) -> None:
-    """What the Subspaces page computes for another seed, at its first sizes."""
+    """Compute what the Subspaces page computes for another seed, at its first sizes."""
     mixture = sample_mixture(3, 24, 24, 72, 0.1, seed)
     result = unroll_mixture(mixture, 0.5, "thresholded_softmax", 0.6, 10)
     assert result.lengths.shape[0] == result.memberships(0).shape[0] == 11
 
 
 def descended(seed: int) -> None:
-    """What the Denoising page computes for another seed, at its first sizes."""
+    """Compute what the Denoising page computes for another seed, at its first sizes."""
     circle = Spheres(n=2, d=1, radius=1.0, noise_variance=0.1)
     one, many = circle.sample(1, 20, seed), circle.sample(400, 20, 1000 + seed)
     axis = torch.linspace(-2, 2, 61, dtype=torch.float64)

@@ -29,7 +29,7 @@ STARTS = {
 
 
 def _processor_seconds(*arguments: str) -> float:
-    """Of a Python with these arguments, its own and its children's."""
+    """Return the processor time of a Python with these arguments, its own and its children's."""
     before = os.times()
     subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
     after = os.times()

@@ -29,7 +29,7 @@ class NoLock(RunLock):
     """A lock that never makes anybody wait."""
 
     def begin_hooked(self) -> None:
-        """Nobody waits."""
+        """Do nothing: nobody waits."""
 
     end_hooked = begin_hooked
 

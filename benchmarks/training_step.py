@@ -59,7 +59,7 @@ class PlainMHSA(Plain):
 
 
 def plain_step(model: PlainMHSA, optimiser: torch.optim.Optimizer, rows: Tensor) -> float:
-    """What one would write first."""
+    """Make a step as one would write it first."""
     optimiser.zero_grad()
     logits = model(rows[:, :-1])
     loss = F.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
@@ -109,7 +109,7 @@ def measure(attention: str, quick: bool, pairs: int) -> dict[str, Any]:
 def parts(
     model: AttentionOnlyTransformer, optimiser: torch.optim.Optimizer, rows: Tensor, recipe: Recipe
 ) -> dict[str, float]:
-    """Processor time of the parts of our step, medians in milliseconds."""
+    """Return the processor time of the parts of our step, medians in milliseconds."""
     times: dict[str, list[float]] = {}
 
     def timed(name: str, run: Callable[[], Any]) -> Any:

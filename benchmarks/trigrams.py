@@ -87,7 +87,7 @@ def _in_fresh_process(d_vocab: int, given: bool) -> float:
 
 
 def _peak(d_vocab: int, given: bool) -> float:
-    """MB that `skip_trigrams` adds to a process that holds the model."""
+    """Return the MB that `skip_trigrams` adds to a process that holds the model."""
     torch.set_num_threads(1)
     model = model_of(d_vocab, 128, 64)
     skip_trigrams(model_of(300, 128, 64), "0.0", k=10)  # libraries load on first use

@@ -38,7 +38,7 @@ class AxisFit:
     axis: str
     shapes: list[Shape]
     values: list[float]
-    """Seconds, or bytes."""
+    """The values, in seconds or bytes."""
     curve: Curve | None
     law: Curve | None
 
@@ -63,7 +63,7 @@ class Estimate(NamedTuple):
     high: float
 
     def needs(self, measured: float) -> float:
-        """By how much the interval must grow, in logarithms, to hold what was measured; at most 1 where it does."""
+        """Return how much the interval must grow, in logarithms, to hold what was measured; at most 1 where it does."""
         reach = self.high / self.value if measured > self.value else self.value / self.low
         return abs(math.log(measured / self.value)) / max(math.log(reach), 1e-9)
 
@@ -103,7 +103,7 @@ def terms_at(headline: Headline, shape: Shape, figure: str, figures: Figures | N
 
 
 def from_law(points: Points, name: str, target: Shape, figure: str) -> Estimate | None:
-    """What the analysis costs at `target` by its law, or None for too few points."""
+    """Estimate what the analysis costs at `target` by its law, or None for too few points."""
     headline = HEADLINES[name]
     known = {}
     for axis in headline.axes:
@@ -121,7 +121,7 @@ def _with_calls(terms: Terms, shape: Shape) -> Terms:
 
 
 def from_axes(points: Points, name: str, target: Shape, figure: str) -> Estimate | None:
-    """What the analysis costs at `target` if its axes were separable, or None where an axis has no fit."""
+    """Estimate what the analysis costs at `target` if its axes were separable, or None where an axis has no fit."""
     headline = HEADLINES[name]
     fits = {axis: axis_fit(points, headline, axis, figure) for axis in headline.axes}
     curves = {axis: fit.curve for axis, fit in fits.items() if fit.curve is not None}

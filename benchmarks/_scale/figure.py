@@ -11,7 +11,7 @@ from benchmarks._scale.extrapolate import AxisFit, axis_fit
 from benchmarks._scale.headline import HEADLINES, Headline
 from benchmarks._scale.series import Points
 
-#: From Okabe and Ito's palette, told apart by those who see no red or no green; a mark each as well.
+#: Colours from Okabe and Ito's palette, told apart by those who see no red or no green; a mark each as well.
 COLOURS = {
     "vocabulary": "#0072b2", "layers": "#d55e00", "heads": "#009e73", "width": "#cc79a7", "tokens": "#6b6b6b",
 }  # fmt: skip
@@ -21,7 +21,7 @@ _LEGEND = 34
 
 
 def draw(points: Points) -> str:
-    """Points and fitted curves; x is the size over that of the middle, both scales logarithmic."""
+    """Draw points and fitted curves; x is the size over that of the middle, both scales logarithmic."""
     panels = {}
     for name, headline in HEADLINES.items():
         fits = [axis_fit(points, headline, axis, points.clock) for axis in headline.axes]

@@ -43,17 +43,17 @@ class Curve:
     low: float
     high: float
     constant: float
-    """a, in y's unit."""
+    """The constant a, in y's unit."""
     scale: float
-    """b, y's unit over x's to the power of the exponent."""
+    """The scale b, y's unit over x's to the power of the exponent."""
     n_points: int
     _exponents: np.ndarray
-    """Of the curves that are allowed, with `_ratios` a ÷ b and `_log_scales` log b."""
+    """The exponents of the curves that are allowed, with `_ratios` a ÷ b and `_log_scales` log b."""
     _ratios: np.ndarray
     _log_scales: np.ndarray
 
     def at(self, x: float) -> float:
-        """y at one size."""
+        """Return y at one size."""
         return float(self.constant + self.scale * x**self.exponent)
 
     def log_interval(self, value: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]) -> tuple[float, float]:
@@ -62,13 +62,13 @@ class Curve:
         return float(values.min()), float(values.max())
 
     def log_of(self, x: float) -> tuple[float, float, float]:
-        """log y at one size, and its interval."""
+        """Return log y at one size, and its interval."""
         low, high = self.log_interval(lambda p, c, log_b: log_b + np.log(c + x**p))
         middle = float(np.log(self.at(x)))
         return middle, min(low, middle), max(high, middle)
 
     def log_growth(self, start: float, end: float) -> tuple[float, float, float]:
-        """log (y at `end` ÷ y at `start`), and its interval."""
+        """Return log (y at `end` ÷ y at `start`), and its interval."""
         low, high = self.log_interval(lambda p, c, _: np.log(c + end**p) - np.log(c + start**p))
         middle = float(np.log(self.at(end) / self.at(start)))
         return middle, min(low, middle), max(high, middle)
@@ -90,16 +90,16 @@ def _fit(x: tuple[float, ...], y: tuple[float, ...], confidence: float) -> Curve
     sizes, costs = np.log(np.asarray(x, dtype=float) / unit), np.log(np.asarray(y, dtype=float))
 
     def residuals(p: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """log y − log(c + x^p) less its mean `[..., point]`, and the mean, which is log b."""
+        """Return log y − log(c + x^p) less its mean `[..., point]`, and the mean, which is log b."""
         difference = costs - np.log(c[..., None] + np.exp(p[..., None] * sizes))
         return difference - difference.mean(-1, keepdims=True), difference.mean(-1)
 
     def most_of(exponents: np.ndarray) -> np.ndarray:
-        """x^p where it is largest."""
+        """Return x^p where it is largest."""
         return np.exp(np.maximum(exponents * sizes.min(), exponents * sizes.max()))
 
     def grid(exponents: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """p, a ÷ b, the sum of squares and log b of every curve of the grid, where `shares` are of a in the largest."""
+        """Give p, a ÷ b, the sum of squares and log b of each curve of the grid; `shares` are of a in the largest."""
         p, c = np.repeat(exponents, len(shares)), np.outer(most_of(exponents), shares).ravel()
         left, log_b = residuals(p, c)
         return p, c, (left**2).sum(-1), log_b

@@ -25,9 +25,9 @@ class Headline:
     name: str
     title: str
     call: Callable[[AttentionOnlyTransformer, Tensor], object]
-    """Runs it on a model and ids `[window, pos]`; what it returns may have a note."""
+    """The call, which runs it on a model and ids `[window, pos]`; what it returns may have a note."""
     axes: tuple[str, ...]
-    """Those that it depends on at all."""
+    """The axes that it depends on at all."""
     operation_terms: Law
     byte_terms: Law
     formula: str
@@ -44,11 +44,11 @@ class Headline:
     """A shape at which the library refuses it, where its answer is what is asked for."""
 
     def operations(self, shape: Shape) -> float:
-        """By the law."""
+        """Count operations by the law."""
         return sum(self.operation_terms(shape))
 
     def bytes(self, shape: Shape) -> float:
-        """By the law, beyond the model's weights."""
+        """Count bytes by the law, beyond the model's weights."""
         return sum(self.byte_terms(shape))
 
     def middle_of(self, axis: str) -> Shape:

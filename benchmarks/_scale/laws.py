@@ -1,4 +1,4 @@
-"""What the algorithms of the analyses say that they cost: operations and bytes by size.
+"""The costs that the algorithms of the analyses say that they have: operations and bytes by size.
 
 A law is a sum of the terms that can lead: multiply-adds as two operations, numbers as 4 bytes (8 in float64). Its
 constants are those of the algorithm, not of the machine, so that its *exponents* can be held against fitted ones; what
@@ -25,12 +25,12 @@ Law = Callable[[Shape], Terms]
 
 
 def pairs(s: Shape) -> float:
-    """Pairs of an earlier and a later head."""
+    """Count the pairs of an earlier and a later head."""
     return s.layers * (s.layers - 1) / 2 * s.heads**2
 
 
 def rotations(s: Shape) -> float:
-    """As many as `run_composition_null` draws."""
+    """Count rotations, as many as `run_composition_null` draws."""
     return max(2000, 20 * pairs(s))
 
 
@@ -40,12 +40,12 @@ def _projections(s: Shape) -> float:
 
 
 def _attention(s: Shape) -> float:
-    """Scores and averages of one layer, for one window."""
+    """Count operations of scores and averages of one layer, for one window."""
     return 4 * s.tokens**2 * s.heads * s.d_head
 
 
 def _logits(s: Shape) -> float:
-    """Those of one prompt."""
+    """Count operations of the logits of one prompt."""
     return 2 * s.tokens * s.width * s.vocabulary
 
 
@@ -85,7 +85,7 @@ def path_sums_operations(s: Shape) -> Terms:
 
 
 def path_bytes(s: Shape) -> Terms:
-    """Patterns, the maps V and O, the read-out with its norm, logits, and the heads' values."""
+    """Count bytes of patterns, the maps V and O, the read-out with its norm, logits, and the heads' values."""
     every = s.layers * s.heads
     return (
         8 * every * s.tokens**2,

@@ -82,7 +82,7 @@ def _measure_here(
 
 
 def _limit_memory(n_bytes: float) -> None:
-    """Beyond what the process has already; without effect where there are no such limits."""
+    """Limit memory beyond what the process has already; without effect where there are no such limits."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
@@ -115,7 +115,7 @@ def _figures(name: str, shape: Shape, checkpoint: str | None, device: str) -> Fi
 
 
 def _peak_of(once: Callable[[], tuple[float, float]], device: str) -> tuple[tuple[float, float], int]:
-    """What a call takes, and the bytes that it adds at its peak: of the device's memory on a GPU."""
+    """Return what a call takes, and the bytes that it adds at its peak: of the device's memory on a GPU."""
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
@@ -132,7 +132,7 @@ def _wait(device: str) -> None:
 
 
 def _ids(shape: Shape, device: str) -> torch.Tensor:
-    """Random tokens, as many windows as any analysis reads."""
+    """Draw random tokens, as many windows as any analysis reads."""
     generator = torch.Generator().manual_seed(0)
     windows = (DISTILLED_WINDOWS, shape.tokens)
     return torch.randint(1, shape.vocabulary, windows, generator=generator).to(device)

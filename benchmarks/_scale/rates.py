@@ -26,7 +26,7 @@ class Rates:
 
     values: np.ndarray
     draws: np.ndarray
-    """`[draw, term]`."""
+    """The draws of the values, `[draw, term]`."""
     ratios: np.ndarray
     """Measured ÷ fitted of points drawn at random, `[draw]`, further from 1 by what fitting so many rates hides."""
 

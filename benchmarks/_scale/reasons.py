@@ -1,4 +1,4 @@
-"""Why a measured exponent of time is not its law's, by analysis and axis; a test holds them against stored points."""
+"""Reasons for exponents of time unlike the law's, by analysis and axis; a test holds them against stored points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which points there are, which of them are skipped, and the file that a run goes on from."""
+"""The list of points, those of them that are skipped, and the file that a run goes on from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks._scale.headline import HEADLINES, Headline
 from benchmarks._scale.point import Figures, measure
 from benchmarks._scale.shapes import Shape
 
-#: What is measured on a trained checkpoint as well, beside an untrained model of its shape: what weights can shorten.
+#: The analyses measured on trained checkpoints too, beside an untrained model of the shape: what weights can shorten.
 TRAINED = {
     "novels-2l-mhsa": ("circuits", "entries", "trigrams", "path_sums", "path_top", "composition"),
     "novels-12l-mssa": ("entries", "path_sums", "path_top"),
@@ -37,7 +37,7 @@ class Points:
 
     @classmethod
     def open(cls, path: Path | None, about: dict[str, Any]) -> Points:
-        """Those of a file, where there is one already, to go on with.
+        """Open the points of a file, where there is one already, to go on with.
 
         Raises `ValueError` where the file was measured with something else than `about` says.
         """
@@ -56,7 +56,7 @@ class Points:
 
     @classmethod
     def read(cls, path: Path) -> Points:
-        """Those of a file. Raises `ValueError` where it is no such file."""
+        """Read the points of a file. Raises `ValueError` where it is no such file."""
         try:
             stored = json.loads(path.read_text(encoding="utf-8"))
             return cls(about=stored["about"], figures=stored["points"], path=path)
@@ -84,16 +84,16 @@ class Points:
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """What a point may take, and a whole run."""
+    """The limits of a point, and of a whole run."""
 
     seconds: float
     memory_bytes: float
     until: float = float("inf")
-    """When no more points are begun, on `time.monotonic`."""
+    """The time from which no more points are begun, on `time.monotonic`."""
 
 
 def about(device: str, threads: int, quick: bool) -> dict[str, Any]:
-    """What points must share to stand in one file."""
+    """Return what points must share to stand in one file."""
     machine = _common.machine()
     kept = {name: machine[name] for name in ("processor", "torch")}
     return {"aotlens": aotlens.__version__, **kept, "device": device, "threads": threads, "quick": quick}
@@ -115,7 +115,7 @@ def shape_of(checkpoint: str, tokens: int = 128) -> Shape:
 
 
 def wanted(names: list[str], quick: bool) -> Iterator[tuple[str, list[Shape | str]]]:
-    """Analyses and the points of one series each, smallest first; then the corner, refusals, and what was trained.
+    """Yield analyses and the points of one series each, smallest first; then corner, refusals, and what was trained.
 
     With `quick` the first axis of each analysis alone.
     """
@@ -170,7 +170,7 @@ def _measure(name: str, where: Shape | str, shape: Shape, points: Points, bounds
 def too_large(
     headline: Headline, shape: Shape, last: tuple[Shape, Figures] | None, clock: str, bounds: Bounds
 ) -> str | None:
-    """Why a point is not measured, by the law from the last one of its series, or None."""
+    """Say why a point is not measured, by the law from the last one of its series, or None."""
     memory = 4.0 * shape.n_weights
     if last is not None:
         before, figures = last

@@ -34,7 +34,7 @@ class Shape:
 
     @property
     def n_weights(self) -> int:
-        """Embedding, unembedding and four matrices a head: the parameters but for positions and norms."""
+        """Count embedding, unembedding and four matrices a head: the parameters but for positions and norms."""
         return self.width * (2 * self.vocabulary + 4 * self.layers * self.heads * self.d_head)
 
 

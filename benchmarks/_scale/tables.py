@@ -121,7 +121,7 @@ def _with_interval(estimate: Estimate | None, said: Callable[[float], str]) -> s
 
 
 def _join_lists(parts: Iterable[str]) -> list[str]:
-    """Entries of a list stand together."""
+    """Join the entries of a list, so that they stand together."""
     joined: list[str] = []
     for part in parts:
         if part.startswith("- ") and joined and joined[-1].startswith("- "):
@@ -188,7 +188,7 @@ _FIGURES = ("cpu", "wall", "bytes", "calls")
 
 
 def _corner(points: Points) -> list[dict[str, Any]]:
-    """What law and fits say of the one shape that changes every axis, beside what was measured there."""
+    """Return what law and fits say of the one shape that changes every axis, beside what was measured there."""
     rows = []
     for name, headline in HEADLINES.items():
         figures = points.measured(key_of(name, CORNER))
@@ -205,7 +205,7 @@ def _corner(points: Points) -> list[dict[str, Any]]:
 
 
 def _needs(points: Points, found: Callable[..., Estimate | None]) -> list[float]:
-    """Of every point that changes all axes at once, what its interval needs (`Estimate.needs`); time and memory."""
+    """List what each point that changes all axes at once needs of its interval (`Estimate.needs`); time and memory."""
     needs = []
     for name, headline in HEADLINES.items():
         figures = points.measured(key_of(name, CORNER))
@@ -216,12 +216,12 @@ def _needs(points: Points, found: Callable[..., Estimate | None]) -> list[float]
 
 
 def _widening(points: Points) -> float:
-    """By how much the law's intervals are widened: what would have held every point that they had not seen."""
+    """Return by how much the law's intervals are widened: what would have held every point that they had not seen."""
     return max([1.0, *_needs(points, from_law)])
 
 
 def _held(points: Points) -> str:
-    """How many of the unseen points the intervals hold."""
+    """Say how many of the unseen points the intervals hold."""
     law, axes = _needs(points, from_law), _needs(points, from_axes)
     if not law:
         return ""

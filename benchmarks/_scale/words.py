@@ -12,7 +12,7 @@ def seconds(value: float) -> str:
 
 
 def size(value: float) -> str:
-    """Bytes to two digits in a unit that suits them."""
+    """Write bytes to two digits in a unit that suits them."""
     return _in(value, _BYTES)
 
 
