@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from aotlens.dynamics import Influence, InfluenceCheck, InfluentialWindows, RecipeRun
 
-#: Retrainings below which `check_influence` has no interval.
-_LEAST_CHECK = 8
 #: Documents of either end that are printed.
 _N_DOCUMENTS = 5
 
@@ -49,7 +47,7 @@ def influence_command(
     top: Annotated[int, typer.Option(min=0, max=MOST_ROWS, metavar="N", help="Windows of either end to print.")] = 5,
     check: Annotated[
         int | None,
-        typer.Option(min=_LEAST_CHECK, max=MOST_ROWS, metavar="N", help="Retrain without so many random tenths."),
+        typer.Option(min=1, max=MOST_ROWS, metavar="N", help="Retrain without so many random tenths."),
     ] = None,
     remove: Annotated[
         float,
@@ -72,7 +70,9 @@ def influence_command(
     call of the same measures and steps read it. Of retrainings (--check) 40 decide, fewer than 8 say nothing.
     """
     from aotlens.checkpoints import find_checkpoint
+    from aotlens.conventions import require_whole
     from aotlens.dynamics import check_influence, influence_properties, recipe_run, remove_windows
+    from aotlens.dynamics.influence_check import LEAST_RETRAININGS
     from aotlens.dynamics.influence_files import check_path, influential_windows
     from aotlens.dynamics.recipe_run import require_eps_root
 
@@ -80,6 +80,8 @@ def influence_command(
     if not 0 <= remove <= 0.5:
         raise ValueError(f"remove={remove}: expected a share from 0 to 0.5.")
     require_eps_root(eps_root)
+    if check is not None:
+        require_whole("check", check, LEAST_RETRAININGS)
     info = find_checkpoint(run)
     followed = recipe_run(info, corpus)
     assert info.path is not None

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+#: The number of retrainings below which bootstrap intervals say nothing.
+LEAST_RETRAININGS = 8
 #: PyTorch's forward mode is one thread's at a time; processes have one each.
 _FORWARD_MODE = threading.Lock()
 
@@ -41,6 +43,8 @@ class InfluenceCheck(Result):
     """The quality of influences: how well they order retrainings without random subsets of windows."""
 
     run: str
+    weights_sha256: str | None
+    """The influence's: the hash of the checkpoint's weights."""
     measures: tuple[str, ...]
     drop: float
     seed: int
@@ -137,7 +141,7 @@ def check_influence(
     Raises `ValueError` for an influence of another run, and where subsets cannot be drawn.
     """
     followed, chosen = _of(run, influence, corpus, measures)
-    n, n_snapshots = require_whole("n", n, 8), require_whole("n_snapshots", n_snapshots, 1)
+    n, n_snapshots = require_whole("n", n, LEAST_RETRAININGS), require_whole("n_snapshots", n_snapshots, 1)
     if not 0 < drop < 1:
         raise ValueError(f"drop={drop}: expected a share between 0 and 1.")
     rng, steps = np.random.default_rng(require_seed(seed)), influence.windows.steps
@@ -149,6 +153,7 @@ def check_influence(
     )
     return InfluenceCheck(
         run=influence.run,
+        weights_sha256=influence.weights_sha256,
         measures=influence.measures,
         drop=drop,
         seed=seed,

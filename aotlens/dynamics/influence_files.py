@@ -34,20 +34,24 @@ def check_path(checkpoint: str | Path) -> Path:
 def stored_influence(checkpoint: str | Path) -> Influence:
     """The influences that `aotlens influence` kept beside a checkpoint's folder.
 
-    Raises `ValueError` for none, and for those of a checkpoint that was there before.
+    Raises `ValueError` for none, and for those of weights that the checkpoint had before.
     """
-    path = influence_path(checkpoint)
-    found: Influence = load(path, Influence, what="the influences of a run")
-    if found.weights_sha256 not in (None, read_info(Path(checkpoint)).weights_sha256):
-        raise ValueError(f"{path}: is of weights that this checkpoint had before; find it again "
-                         "(aotlens influence --again).")  # fmt: skip
+    found: Influence = load(influence_path(checkpoint), Influence, what="the influences of a run")
+    _require_weights(found, checkpoint)
     return found
 
 
 def stored_check(checkpoint: str | Path) -> InfluenceCheck:
-    """The check that `aotlens influence --check` kept beside it. Raises `ValueError` for none."""
+    """The check that `aotlens influence --check` kept beside it. Raises `ValueError` as `stored_influence`."""
     found: InfluenceCheck = load(check_path(checkpoint), InfluenceCheck, what="the check of influences")
+    _require_weights(found, checkpoint)
     return found
+
+
+def _require_weights(found: Influence | InfluenceCheck, checkpoint: str | Path) -> None:
+    if found.weights_sha256 not in (None, read_info(Path(checkpoint)).weights_sha256):
+        raise ValueError(f"{checkpoint}: what is kept of its influences is of weights that it had before; find "
+                         "it again (aotlens influence --again).")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

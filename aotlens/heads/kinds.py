@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float64
@@ -14,9 +13,6 @@ from aotlens.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd
-
-#: The largest number of divisions of the models that are all tried.
-_MOST_SPLITS = 20_000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,34 +47,28 @@ class KindComparison(Result):
 
 
 def kinds_differ(means: Float64[np.ndarray, "model model"], n_first: int) -> float:
-    """The two-sided p of the difference of both kinds' means over pairs, by permuting which models are of the first
-    kind; NaN where a pair is."""
-    n = len(means)
-    means = np.where(np.eye(n, dtype=bool), 0, means)
-    first = np.zeros(n)
-    first[:n_first] = 1
-    a, b = _within(means, first[None])[:, 0]
-    if not np.isfinite(a - b):
+    """Return the two-sided p of the difference of both kinds' means over pairs, by permuting which models are of the
+    first kind (`scipy.stats.permutation_test`); NaN where a pair is."""
+    from scipy.stats import permutation_test
+
+    means = means.copy()
+    np.fill_diagonal(means, 0)
+    if not np.isfinite(means).all():
         return math.nan
+
+    def within(models: np.ndarray) -> Any:
+        """Average over the pairs of some models, `[..., model]`."""
+        n = models.shape[-1]
+        return means[models[..., :, None], models[..., None, :]].sum((-2, -1)) / (n * (n - 1))
+
+    kinds = np.split(np.arange(len(means)), [n_first])
     # Less likeness between the kinds than within them is no difference of the kinds.
-    apart = first[:, None] != first
-    means = means + apart * ((a + b) / 2 - means[apart].mean())
-    if math.comb(n, n_first) <= _MOST_SPLITS:
-        splits = np.zeros((math.comb(n, n_first), n))
-        np.put_along_axis(splits, np.array([*itertools.combinations(range(n), n_first)]), 1, axis=1)
-        drawn = 0
-    else:
-        splits, drawn = np.random.default_rng(0).permuted(np.tile(first, (9_999, 1)), axis=1), 1
-    left, right = _within(means, splits)
-    extreme = np.abs(left - right) >= abs(a - b) - 1e-12
-    return float((extreme.sum() + drawn) / (len(splits) + drawn))
-
-
-def _within(
-    means: Float64[np.ndarray, "model model"], splits: Float64[np.ndarray, "split model"]
-) -> Float64[np.ndarray, "side split"]:
-    """Average over the pairs of models on either side of each split."""
-    sides = np.stack([splits, 1 - splits])
-    size = sides.sum(2)
-    found: np.ndarray = np.einsum("ksi,ij,ksj->ks", sides, means, sides) / (size * (size - 1))
-    return found
+    across = np.ix_(*kinds)
+    more = (within(kinds[0]) + within(kinds[1])) / 2 - means[across].mean()
+    means[across] += more
+    means.T[across] += more
+    test = permutation_test(
+        kinds, lambda a, b, axis: within(a) - within(b), vectorized=True, n_resamples=9_999,
+        rng=np.random.default_rng(0),
+    )  # fmt: skip
+    return float(test.pvalue)

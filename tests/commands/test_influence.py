@@ -14,10 +14,10 @@ import pytest
 from aotlens.checkpoints import find_checkpoint
 from aotlens.cli import main
 from aotlens.dynamics import influence, recipe_run, stored_influence
-from aotlens.dynamics.influence_files import influence_path
+from aotlens.dynamics.influence_files import check_path, influence_path, stored_check
 from aotlens.train import OBJECTIVES, train
 from aotlens.views.training import CHECK, FAMILY, INFLUENCE, WINDOWS
-from tests.dynamics.small_runs import made_influence, recipe, text
+from tests.dynamics.small_runs import made_check, made_influence, recipe, text
 from tests.messages import refused, says
 
 
@@ -84,6 +84,8 @@ def test_influences_are_printed_kept_and_shown(trained, tmp_path, capsys):
     # Others are not written over.
     assert called(folder, "--corpus", spec, "--measure", "loss") == 2
     says(capsys.readouterr().err, "induction 1.0, loss", "--again")
+    assert called(folder, *options, "--check", 7) == 2
+    says(capsys.readouterr().err, "check=7")
     assert called(folder, *options, "--eps-root", 1e-6) == 2
     says(capsys.readouterr().err, "--eps-root 1e-08", "--again")
     assert called(folder, "--corpus", spec, "--measure", "loss", "--again", "--top", 0, "--remove", 0.05) == 0
@@ -116,8 +118,10 @@ def test_a_checkpoint_that_was_trained_otherwise_is_refused(trained, tmp_path):
     other = shutil.copytree(folder, tmp_path / "retrained")
     kept = dataclasses.replace(made_influence(), weights_sha256="0" * 64)
     kept.save(influence_path(other))
-    with refused("had before", "--again"):
-        stored_influence(other)
+    dataclasses.replace(made_check(), weights_sha256="0" * 64).save(check_path(other))
+    for stored in (stored_influence, stored_check):
+        with refused("had before", "--again"):
+            stored(other)
 
 
 def test_what_cannot_be_followed_is_said(trained, tmp_path, capsys):

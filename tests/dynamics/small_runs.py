@@ -51,6 +51,6 @@ def made_check() -> InfluenceCheck:
     """Six retrainings, drawn at random."""
     subsets = np.random.default_rng(1).normal(size=(3, 2, 6))
     return InfluenceCheck(
-        run="r", measures=("loss", "induction 1.0"), drop=0.1, seed=0, predicted=subsets[0], tracin=subsets[1],
-        found=subsets[2],
+        run="r", weights_sha256=None, measures=("loss", "induction 1.0"), drop=0.1, seed=0,
+        predicted=subsets[0], tracin=subsets[1], found=subsets[2],
     )  # fmt: skip
