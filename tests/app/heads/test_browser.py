@@ -321,7 +321,8 @@ def test_heads_are_ranked_by_a_motif(open_page, services: Core):
 def test_a_badge_explains_itself_on_hover_and_focus(open_page):
     page = open_page(heads())
     drawn(page, "Head 0.0")
-    settled(page)
+    # The model's own motifs are there: they would take the place of those that the test gives.
+    expect(page.locator(f"#{ids.MOTIFS_LINE}")).to_contain_text("induction")
     says = "ind: induction, 0.90. It attends to what followed an earlier occurrence of the query's token."
     motifs = {"checkpoint": "tiny-mhsa", "badges": {"0.1": "ind"}, "says": {"0.1": says}, "scores": {}}
     page.evaluate("([id, data]) => dash_clientside.set_props(id, {data})", [ids.MOTIFS, motifs])

@@ -54,9 +54,11 @@ def at(**state: Any) -> str:
 
 
 def drawn(page: Page, n_images: int = 10) -> None:
-    """Waits until the images and all maps are there."""
+    """Waits until the images and all maps are there, and consistency, which follows the maps and takes longer."""
     expect(page.locator(f"#{ids.GALLERY} .gallery-image")).to_have_count(n_images)
     expect(page.locator(f"#{ids.GRID_CELLS} .map-cell[data-image='{n_images - 1}']")).to_have_count(3)
+    settled(page)
+    expect(page.locator(f"#{ids.CONSISTENCY}:not([aria-busy=true])")).to_have_count(1)
     settled(page)
 
 
