@@ -12,6 +12,7 @@ done is kept in DIR; a second call goes on. A run takes some 40 minutes of two c
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -139,6 +140,19 @@ def property_table(studies: Mapping[str, Study]) -> str:
     return markdown(("run", *PROPERTIES, "R²", "drawn"), rows)
 
 
+def agreement_table(studies: Mapping[str, Study]) -> str:
+    """A row a pair of runs on text: whether the same documents help in both, for the loss and for induction."""
+    rows = []
+    on_text = [(name, found) for name, (found, _, _) in studies.items() if found.windows.names]
+    for (name, left), (other_name, right) in itertools.combinations(on_text, 2):
+        cells = []
+        for measure, other_measure in zip(left.measures, right.measures, strict=True):
+            correlation, interval, n_documents = left.agreement(right, measure, other_measure)
+            cells.append(_with(correlation, interval))
+        rows.append((f"{name} and {other_name}", *cells, str(n_documents)))
+    return markdown(("runs", "rank correlation for the loss", "for induction", "documents"), rows)
+
+
 def _with(value: float, interval: Sequence[float]) -> str:
     return f"{value:+.2f} ({_to(interval)})"
 
@@ -175,6 +189,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             name = f"{recipe.name.removeprefix('influence-')}-{recipe.seed}"
             studies[name] = study(run, name, chosen.out)
     parts = [check_table(studies), removal_table(studies), property_table(studies)]
+    if sum(bool(found.windows.names) for found, _, _ in studies.values()) > 1:
+        parts.append(agreement_table(studies))
     print("\n\n".join(parts))
     if chosen.page is not None:
         command = f"python -m analyses.influence {' '.join(chosen.runs)} --corpus dir:PATH --out DIR"

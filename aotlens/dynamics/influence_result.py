@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 #: Classes of tokens by those before them in the window: their bigram stood there, the token did but not the bigram,
 #: neither.
 TOKEN_CLASSES = ("repeated bigram", "repeated token", "new token")
+#: Of fewer documents a rank correlation between runs says nothing.
+_LEAST_DOCUMENTS = 8
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -252,6 +254,39 @@ class Influence(Result):
 
         own = self.per_window[:, self.windows.steps > 0]
         return np.array([[rank_correlation(left, right) for right in own] for left in own])
+
+    def agreement(
+        self, other: Influence, measure: str | None = None, other_measure: str | None = None
+    ) -> tuple[float, tuple[float, float], int]:
+        """Correlate the documents' influences on a measure here with those on a measure of another run, as of another
+        seed: whether the same documents help.
+
+        Returns the rank correlation over the documents in which windows of both runs begin, its 95% interval by a
+        bootstrap of documents, and their number. A document's influence is the mean of its windows', without step 0.
+        A loss counts with its sign changed, so that a positive correlation always says: helps here, helps there. The
+        interval is of these two runs; with other documents, not with other seeds.
+
+        Raises `ValueError` for fewer than 8 documents in common, and for an unknown measure.
+        """
+        from aotlens.statistics import bootstrap_interval, rank_correlation
+
+        own, others = self._document_means(measure), other._document_means(other_measure)
+        common = sorted(own.keys() & others.keys())
+        if len(common) < _LEAST_DOCUMENTS:
+            raise ValueError(
+                f"expected at least {_LEAST_DOCUMENTS} documents in which windows of both runs begin, got {len(common)}."
+            )
+        left, right = (np.array([means[name] for name in common]) for means in (own, others))
+        interval = bootstrap_interval(lambda drawn: rank_correlation(left[drawn], right[drawn]), len(common))
+        return rank_correlation(left, right), interval, len(common)
+
+    def _document_means(self, measure: str | None) -> dict[str, float]:
+        """The mean influence of each document's windows; positive where they help."""
+        name = self.measures[self.place(measure)]
+        frame = self.by_document()
+        frame = frame[frame["document"] != "random tokens"]
+        means = frame[name] / frame["windows"] * (-1 if is_loss(name) else 1)
+        return dict(zip(frame["document"], means, strict=True))
 
     @property
     def headline(self) -> str:

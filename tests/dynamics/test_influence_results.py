@@ -234,3 +234,28 @@ def test_what_is_not_followed_is_refused_by_name(run, tmp_path):
         influence(run, ["loss"], folder=tmp_path, dtype=torch.bfloat16)
     with refused("several windows in a step"):
         influence(recipe_run((recipe(steps=20, rows=1), data)), ["loss"], folder=tmp_path)
+
+
+def test_runs_agree_where_the_same_documents_help():
+    rng = np.random.default_rng(0)
+    names = tuple("abcdefghij")
+    worth = rng.normal(size=10)
+
+    def of_run(order: np.ndarray, sign: float, measure: str) -> Influence:
+        """Windows of all documents in some order, step 0 with a value that must not count."""
+        windows = dataclasses.replace(made(np.arange(120).reshape(40, 3), documents=order), names=names)
+        values = sign * worth[order]
+        values[0] = 1e6
+        return dataclasses.replace(influences(windows, values), measures=(measure,))
+
+    order = rng.permuted(np.repeat(np.arange(10), 4))
+    left = of_run(order, 1, "induction 1.0")
+    other = of_run(order[::-1].copy(), -1, "loss")
+    correlation, (low, high), n = left.agreement(other)
+    assert (correlation, n) == (pytest.approx(1.0), 10) and low > 0.9 and high == pytest.approx(1.0)
+    assert left.agreement(of_run(order, 1, "loss"))[0] == pytest.approx(-1.0)
+    few = of_run(order % 7, 1, "loss")
+    with refused("at least 8 documents", "got 7"):
+        left.agreement(few)
+    with refused("measure 'x'"):
+        left.agreement(other, other_measure="x")
