@@ -274,7 +274,7 @@ class Influence(Result):
         common = sorted(own.keys() & others.keys())
         if len(common) < _LEAST_DOCUMENTS:
             raise ValueError(
-                f"expected at least {_LEAST_DOCUMENTS} documents in which windows of both runs begin, got {len(common)}."
+                f"expected {_LEAST_DOCUMENTS} documents or more in which windows of both runs begin, got {len(common)}."
             )
         left, right = (np.array([means[name] for name in common]) for means in (own, others))
         interval = bootstrap_interval(lambda drawn: rank_correlation(left[drawn], right[drawn]), len(common))
