@@ -27,7 +27,7 @@ from typing import Any
 import joblib
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from aotlens.checkpoints import user_folder
@@ -39,6 +39,9 @@ from aotlens.dynamics.recipe_run import RecipeRun, differentiable_twice, recipe_
 from aotlens.files import load_progress, save_progress
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.train.optimiser import make_optimiser
+
+#: Tokens whose second derivatives are taken at once: more take memory, fewer take time.
+_TOKENS_AT_ONCE = 512
 
 
 def influence(
@@ -66,8 +69,8 @@ def influence(
 
     On the CPU. States are kept in `folder` ($AOTLENS_HOME/influence) until the call is done. `progress(done, total)`
     counts steps of the replay, then those back. Time: a replay, and for each step some 1.5 + 3.5 · measures training
-    steps. Memory: all activations of a step and of its two backward passes, attention patterns among them (some 12
-    times a training step's), and 8 · (9 + 4 · measures) bytes a parameter. Disk: 24 bytes a parameter for each of
+    steps. Memory: all activations of 512 tokens, or of one window that is longer, and of their two backward passes,
+    attention patterns among them, and 8 · (9 + 4 · measures) bytes a parameter. Disk: 24 bytes a parameter for each of
     √steps states.
 
     Raises `ValueError` for training that is not followed (`recipe_run`), for batches of one window, for an unknown
@@ -125,8 +128,7 @@ class _Sweep:
                 adjoint = State(*(tensors[name] for name in State._fields))
                 own = tensors["per_token"].numpy()
             else:
-                with differentiable_twice():
-                    adjoint, before, own = self._back(range(start, stop), adjoint, after)
+                adjoint, before, own = self._back(range(start, stop), adjoint, after)
                 undone = float(np.maximum(undone, _relative(before, self._state(start))))  # a NaN stays
                 kept = {name: part.contiguous() for name, part in zip(State._fields, adjoint, strict=True)}
                 folder.mkdir(exist_ok=True)
@@ -162,8 +164,7 @@ class _Sweep:
             state = self._state(last)
         for step in range(last, self.n_steps):
             self._set(state.weights)
-            loss = self.source.loss(self.model, self.source.rows(step))
-            gradient = self._flat(torch.autograd.grad(loss, self.parameters, allow_unused=True))
+            gradient = self._gradient(self.source.rows(step))
             state = self.adamw.step(state, gradient, step + 1, self.source.rate(step))
             if not state.weights.isfinite().all():
                 raise ValueError(f"step {step}: the weights of the replay are not finite.")
@@ -198,26 +199,11 @@ class _Sweep:
             weights = self.adamw.weights_before(after, t, rate)
             self._set(weights)
             rows = self.source.rows(step)
-            losses = self.source.losses(self.model, rows)
-            by_token = torch.ones_like(losses, requires_grad=True)
-            loss = (by_token * losses).sum() / by_token.sum()
-            gradients = torch.autograd.grad(loss, self.parameters, create_graph=True, allow_unused=True)
-            used = [place for place, each in enumerate(gradients) if each is not None and each.requires_grad]
-            gradient = self._flat(gradients)
+            gradient = self._gradient(rows)
             before, u = self.adamw.back(adjoint, after, gradient, t, rate)
             after = State(weights, *self.adamw.moments_before(after, gradient))
-            own = np.zeros((len(u), *rows.shape))
-            for place, each in enumerate(u):
-                parts = self._parts(each.to(losses.dtype))
-                *seconds, of_tokens = torch.autograd.grad(
-                    [gradients[here] for here in used],
-                    [*self.parameters, by_token],
-                    [parts[here] for here in used],
-                    retain_graph=place + 1 < len(u),
-                    allow_unused=True,
-                )
-                before.weights[place] += self._flat(seconds)
-                own[place, :, 1:] = of_tokens.numpy()
+            seconds, own = self._seconds(rows, u)
+            before.weights.add_(seconds)
             if not before.weights.isfinite().all():
                 raise ValueError(
                     f"step {step}: the derivative is not finite; expected a larger eps_root, such as 1e-7, to mend it."
@@ -225,6 +211,40 @@ class _Sweep:
             adjoint = before
             per_token.append(own.reshape(len(u), -1))
         return adjoint, after, np.concatenate(per_token[::-1], axis=1)
+
+    def _gradient(self, rows: Int64[Tensor, "batch pos"]) -> Float[Tensor, " parameter"]:
+        """The gradient of the mean loss."""
+        loss = self.source.loss(self.model, rows)
+        return self._flat(torch.autograd.grad(loss, self.parameters, allow_unused=True))
+
+    def _seconds(
+        self, rows: Int64[Tensor, "batch pos"], u: Float[Tensor, "measure parameter"]
+    ) -> tuple[Float[Tensor, "measure parameter"], np.ndarray]:
+        """Return ∇²(Σ ℓ ÷ n) u, and dM/dw of the tokens `[measure, window, pos]`: u · (∇ℓ − mean ∇ℓ) ÷ n.
+
+        A few windows at a time: a second backward pass holds every activation of both passes, patterns among them."""
+        seconds, own = torch.zeros_like(u), np.zeros((len(u), *rows.shape))
+        n_tokens, at_once = rows[:, 1:].numel(), max(1, _TOKENS_AT_ONCE // rows.shape[1])
+        for start in range(0, len(rows), at_once):
+            with differentiable_twice():
+                losses = self.source.losses(self.model, rows[start : start + at_once])
+                by_token = torch.ones_like(losses, requires_grad=True)
+                loss = (by_token * losses).sum() / n_tokens
+                gradients = torch.autograd.grad(loss, self.parameters, create_graph=True, allow_unused=True)
+                used = [place for place, each in enumerate(gradients) if each is not None and each.requires_grad]
+                for place, each in enumerate(u):
+                    parts = self._parts(each.to(losses.dtype))
+                    *second, of_tokens = torch.autograd.grad(
+                        [gradients[here] for here in used],
+                        [*self.parameters, by_token],
+                        [parts[here] for here in used],
+                        retain_graph=place + 1 < len(u),
+                        allow_unused=True,
+                    )
+                    seconds[place] += self._flat(second)
+                    own[place, start : start + at_once, 1:] = of_tokens.numpy()
+        own[:, :, 1:] -= own[:, :, 1:].mean((1, 2), keepdims=True)
+        return seconds, own
 
     def _difference(self) -> float | None:
         """‖replayed − snapshot‖ ÷ ‖snapshot‖ of the last state that the run's snapshots have too."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 
 import numpy as np
 import pytest
@@ -108,6 +109,14 @@ def test_sums_are_of_tokens_and_leave_out_the_first_step(found):
     assert classes["induction 1.0"].sum() == pytest.approx(found.of()[later].sum(), abs=1e-9)
     assert found.correlations()[0, 1] == pytest.approx(np.corrcoef(*[np.argsort(np.argsort(each[later])) for each in found.per_window])[0, 1])  # fmt: skip  # noqa: E501
     assert len(found.to_frame()) == 120 and list(found.to_frame().columns[-2:]) == ["induction 1.0", "loss"]
+
+
+def test_a_few_windows_at_a_time_give_what_all_at_once_do(run, found, tmp_path, monkeypatch):
+    module = sys.modules["aotlens.dynamics.influence"]  # whose name in the package is the function's
+    monkeypatch.setattr(module, "_TOKENS_AT_ONCE", 100)  # batches of 6 windows: 4 and 2
+    parts = influence(run, ["induction 1.0", "loss"], folder=tmp_path)
+    np.testing.assert_allclose(parts.per_token, found.per_token, atol=2e-4 * np.abs(found.per_token).max())
+    np.testing.assert_array_equal(parts.values, found.values)
 
 
 def test_helpful_windows_raise_scores_and_lower_losses(found):
