@@ -83,6 +83,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "chromium" in getattr(item, "fixturenames", ()):
             item.add_marker("browser")
+            if os.environ.get("CI"):  # the summary names what failed once
+                item.add_marker(pytest.mark.flaky(reruns=1))
     checked = "types are checked in this run" if config.getoption("check_shapes") else None
     reasons = {"gpu": _no_gpu(items), "network": _no_network(), "unchecked": checked}
     for item in items:
