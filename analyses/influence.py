@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import joblib
+import numpy as np
 import torch
 
 from analyses._claims import markdown, parser
@@ -35,6 +36,7 @@ from aotlens.dynamics import (
     recipe_run,
     remove_windows,
 )
+from aotlens.dynamics.influence_check import require_same_run
 from aotlens.dynamics.influence_properties import PROPERTIES
 from aotlens.heads import motif_scores
 from aotlens.results import Result, load
@@ -72,6 +74,7 @@ def study(run: RecipeRun, name: str, out: Path) -> Study:
 
     found = made(path, Influence, first)
     assert isinstance(found, Influence)
+    require_same_run(run, found)
     print(name, found.headline, flush=True)
     induction = found.measures[1]
     checked = made(out / f"{name}-check.safetensors", InfluenceCheck, lambda: check_influence(run, found, n=40))
@@ -131,13 +134,16 @@ def removal_table(studies: Mapping[str, Study]) -> str:
 
 
 def property_table(studies: Mapping[str, Study]) -> str:
-    """A row a run: what a standard deviation of each property is worth for the induction score."""
+    """A row a run: what a standard deviation of each property alone is worth for the induction score."""
     rows = []
     for name, (found, _, _) in studies.items():
         fit = influence_properties(found, found.measures[1])
-        cells = [_with(value, interval) for value, interval in zip(fit.coefficients[0], fit.intervals[0], strict=True)]
-        rows.append((name, *cells, f"{fit.r_squared[0]:.2f}", f"{fit.n_clusters} {fit.clusters}"))
-    return markdown(("run", *PROPERTIES, "R²", "drawn"), rows)
+        pairs = zip(fit.alone[0], fit.alone_intervals[0], strict=True)
+        cells = [_with(value, interval) for value, interval in pairs]
+        together = f"{fit.correlations[0, 1]:+.3f}"
+        rows.append((name, *cells, f"{fit.r_squared[0]:.2f}", together, f"{fit.n_clusters} {fit.clusters}"))
+    header = ("run", *PROPERTIES, "R² of all", "correlation of repeats and distance", "drawn")
+    return markdown(header, rows)
 
 
 def agreement_table(studies: Mapping[str, Study]) -> str:
@@ -145,6 +151,8 @@ def agreement_table(studies: Mapping[str, Study]) -> str:
     rows = []
     on_text = [(name, found) for name, (found, _, _) in studies.items() if found.windows.names]
     for (name, left), (other_name, right) in itertools.combinations(on_text, 2):
+        if np.array_equal(left.windows.offsets, right.windows.offsets):
+            continue  # the same seed's windows
         cells = []
         for measure, other_measure in zip(left.measures, right.measures, strict=True):
             correlation, interval, n_documents = left.agreement(right, measure, other_measure)

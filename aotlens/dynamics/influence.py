@@ -115,8 +115,9 @@ class _Sweep:
         replayed = self._difference()
         values, adjoint = self._at_the_end(measures, end.weights)
         # What was begun for a function of the user's own is not gone on with: its name does not say what it is.
-        named = {**self.identity, "measures": [name for name, each in measures.items() if hasattr(each, "spec")]}
-        resumes = len(named["measures"]) == len(measures)
+        specs = [(name, getattr(measure, "spec", None)) for name, measure in measures.items()]
+        resumes = all(spec is not None for _, spec in specs)
+        named = {**self.identity, "measures": specs}
         folder = self.folder / joblib.hash(named)[:16]
         per_token: list[np.ndarray] = []
         undone, after = 0.0, end
@@ -130,9 +131,10 @@ class _Sweep:
             else:
                 adjoint, before, own = self._back(range(start, stop), adjoint, after)
                 undone = float(np.maximum(undone, _relative(before, self._state(start))))  # a NaN stays
-                kept = {name: part.contiguous() for name, part in zip(State._fields, adjoint, strict=True)}
-                folder.mkdir(exist_ok=True)
-                save_progress(path, {**kept, "per_token": torch.from_numpy(own)}, {"undone": undone}, named)
+                if resumes:
+                    kept = {name: part.contiguous() for name, part in zip(State._fields, adjoint, strict=True)}
+                    folder.mkdir(exist_ok=True)
+                    save_progress(path, {**kept, "per_token": torch.from_numpy(own)}, {"undone": undone}, named)
             per_token.append(own)
             after = self._state(start)
             self._say(2 * self.n_steps - start)

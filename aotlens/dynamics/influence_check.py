@@ -132,9 +132,10 @@ def check_influence(
     """Retrain without n random subsets of the windows, `drop` of all, and correlate with what influences predict.
 
     Windows of step 0 stay, and no step loses all of its own. TracIn takes `n_snapshots` snapshots evenly spaced in
-    steps, and its products less their mean over each step's windows, since the loss of a step is a mean. `measures` are
-    those of the influence; give functions of your own again. Retrainings have the influence's `eps_root`, and run
-    through `joblib`: on several processes or a cluster inside `with joblib.parallel_config(backend="loky", n_jobs=…)`.
+    steps, and its products less their mean over each step's windows and divided by their number, since the loss of a
+    step is a mean. `measures` are those of the influence; give functions of your own again. Retrainings have the
+    influence's `eps_root`, and run through `joblib`: on several processes or a cluster inside
+    `with joblib.parallel_config(backend="loky", n_jobs=…)`.
     Fewer than some 40 subsets decide little: with 12, where the truth is .85, 95% of rank correlations lie in .50 to
     .97. Fewer than 8 are refused: intervals say nothing there.
 
@@ -330,7 +331,7 @@ def _matched(
 def _tracin(
     run: RecipeRun, measures: Mapping[str, Measure], influence: Influence, n_snapshots: int
 ) -> Float64[np.ndarray, "measure window"]:
-    """−Σ η ∇M · (∇ℓ_i − their mean over the step's windows) over snapshots, of every window."""
+    """−Σ η ∇M · (∇ℓ_i − their mean over the step's windows) ÷ their number, over snapshots, of every window."""
     n_steps = influence.n_steps
     moments = np.linspace(0, n_steps, n_snapshots + 1).round().astype(int)[1:].tolist()
     jobs = []
@@ -369,7 +370,7 @@ def _products(
     with _forward_mode():
         for other in range(n_steps):
             products = _along(run, model, run.rows(other), directions)
-            parts.append(products - products.mean(1, keepdims=True))
+            parts.append((products - products.mean(1, keepdims=True)) / products.shape[1])
     return -run.rate(step) * np.concatenate(parts, axis=1)
 
 

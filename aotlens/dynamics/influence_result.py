@@ -262,14 +262,19 @@ class Influence(Result):
         seed: whether the same documents help.
 
         Returns the rank correlation over the documents in which windows of both runs begin, its 95% interval by a
-        bootstrap of documents, and their number. A document's influence is the mean of its windows', without step 0.
-        A loss counts with its sign changed, so that a positive correlation always says: helps here, helps there. The
-        interval is of these two runs; with other documents, not with other seeds.
+        bootstrap of documents, and their number. A document's influence is the mean of its windows', each divided by
+        the root mean square of its step, so that early steps do not decide, without step 0. A loss counts with its sign
+        changed, so that a positive correlation always says: helps here, helps there. The interval is of these two runs;
+        with other documents, not with other seeds.
 
-        Raises `ValueError` for fewer than 8 documents in common, and for an unknown measure.
+        Raises `ValueError` for fewer than 8 documents in common, for runs with the same windows at the same steps
+        (`correlations` of one sweep compares those, window by window), and for an unknown measure.
         """
         from aotlens.statistics import bootstrap_interval, rank_correlation
 
+        if np.array_equal(self.windows.offsets, other.windows.offsets):
+            raise ValueError("expected runs with other windows, as of another seed; got the same at the same steps, "
+                             "which agree whatever their documents are.")  # fmt: skip
         own, others = self._document_means(measure), other._document_means(other_measure)
         common = sorted(own.keys() & others.keys())
         if len(common) < _LEAST_DOCUMENTS:
@@ -281,12 +286,18 @@ class Influence(Result):
         return rank_correlation(left, right), interval, len(common)
 
     def _document_means(self, measure: str | None) -> dict[str, float]:
-        """The mean influence of each document's windows; positive where they help."""
-        name = self.measures[self.place(measure)]
-        frame = self.by_document()
-        frame = frame[frame["document"] != "random tokens"]
-        means = frame[name] / frame["windows"] * (-1 if is_loss(name) else 1)
-        return dict(zip(frame["document"], means, strict=True))
+        """The mean help of each document's windows."""
+        windows = self.windows
+        counted = (windows.steps > 0) & (windows.documents >= 0)
+        help_, documents = self.help(measure)[counted], windows.documents[counted]
+        return {windows.names[place]: float(help_[documents == place].mean()) for place in np.unique(documents)}
+
+    def help(self, measure: str | None = None) -> Float64[np.ndarray, " window"]:
+        """Each window's influence, positive where it helps, divided by the root mean square of its step's."""
+        place = self.place(measure)
+        own = self.per_window[place] * (-1 if is_loss(self.measures[place]) else 1)
+        size = np.sqrt(step_means(np.square(own), self.windows.steps))
+        return np.divide(own, size, out=np.zeros_like(own), where=size > 0)
 
     @property
     def headline(self) -> str:
@@ -324,3 +335,12 @@ def _sums(
 def _shares(values: Float64[np.ndarray, "measure part"]) -> Float64[np.ndarray, "measure part"]:
     whole = values.sum(1, keepdims=True)
     return values / np.where(whole > 0, whole, 1)
+
+
+def step_means(
+    values: Float64[np.ndarray, " window"], steps: Int64[np.ndarray, " window"]
+) -> Float64[np.ndarray, " window"]:
+    """Return for each window the mean over those of its step that have a value; NaN where none has."""
+    known = np.isfinite(values)
+    sums, counts = np.bincount(steps, np.where(known, values, 0)), np.bincount(steps, known)
+    return np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)[steps]

@@ -281,6 +281,7 @@ def _require_followed(recipe: Recipe) -> None:
         f"objective = {recipe.objective!r}": recipe.objective != "next_token",
         f"optimiser = {recipe.optimiser!r}, whose steps are signs": recipe.optimiser != "adamw",
         "bfloat16 autocast": recipe.cpu_autocast,
+        f"betas = {list(recipe.betas)}, which keep no squares of earlier gradients": recipe.betas[1] <= 0,
     }
     if reasons := [what for what, here in refused.items() if here]:
         raise ValueError(f"recipe {recipe.name!r}: training is followed for next tokens by AdamW without autocast, not "

@@ -17,6 +17,8 @@ from aotlens.heads.without import HeadSwitches
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.models.weights import double
 
+#: Directions below this share of a head's largest are rounding: the head does not write them.
+_LEAST_SINGULAR = 1e-10
 #: Similarities of every two heads of all models.
 Alike = Float64[np.ndarray, "head head"]
 
@@ -34,8 +36,7 @@ def weights_alike(
     factors: list[dict[str, Factors | None]] = []
     for model in models:
         ov = ov_factors(model, p)
-        # The rows of W_O W_U span what a head writes; orthonormal rows, so that ‖P Q‖² is the squared overlap.
-        written = torch.linalg.qr(ov[1].mT).Q.mT
+        written = _written(ov[1])
         qk = qk_factors(model, p) if model.cfg.has_query_key else None
         factors.append({"ov": ov, "qk": qk, "written": (written, written)})
     for a in range(len(models)):
@@ -48,11 +49,22 @@ def weights_alike(
             bases = [factors[place]["written"] for place in (a, b)]
             assert bases[0] is not None and bases[1] is not None
             overlap = torch.einsum("hdv,gev->hgde", bases[0][0], bases[1][0]).square().sum((-1, -2))
-            alike["written"][block] = (overlap / min(bases[0][0].shape[1], bases[1][0].shape[1])).numpy()
+            ranks = [base[0].square().sum((-1, -2)).round() for base in bases]  # of orthonormal rows
+            least = torch.minimum(ranks[0][:, None], ranks[1][None])
+            alike["written"][block] = (overlap / least.clamp(min=1)).numpy()
             alike["written"][block[1].T, block[0].T] = alike["written"][block].T
             if a != b:
                 done()
     return alike
+
+
+def _written(rows: Float64[Tensor, "head d_head d_vocab"]) -> Float64[Tensor, "head d_head d_vocab"]:
+    """Orthonormal rows that span what each head writes, the rows of W_O W_U, so that ‖P Q‖² is the squared overlap; of
+    a head of a lower rank the others are 0."""
+    basis, triangle = torch.linalg.qr(rows.mT)
+    turn, sizes, _ = torch.linalg.svd(triangle)
+    spanned = sizes > _LEAST_SINGULAR * sizes.amax(-1, keepdim=True)
+    return (basis @ (turn * spanned[:, None])).mT
 
 
 @dataclass(frozen=True, kw_only=True)

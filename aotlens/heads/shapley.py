@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 #: Heads of which all sets are tried, 4,096 of them.
 MOST_EXACT = 12
+#: The least orders to draw: simulated, intervals of all heads at once hold in 92% of cases with 16, in 32% with 4 where
+#: heads work in threes.
+LEAST_PERMUTATIONS = 32
 #: Orders that are drawn where there are more heads.
 N_PERMUTATIONS = 128
 _CONFIDENCE = 0.95
@@ -111,7 +114,7 @@ def shapley_heads(
 
     Measured is the loss, on next tokens or `targets`, or `metric(logits, targets)`, as in `ablate`; so are `how` and
     `reference`. Up to 12 heads all sets are tried, and values are exact. Of more heads, or where it is given,
-    `n_permutations` orders are drawn (128, an even number of 4 or more), each with its reverse: as many as were said
+    `n_permutations` orders are drawn (128, an even number of 32 or more), each with its reverse: as many as were said
     beforehand, whatever comes out, and each to its end. `clusters` names the prompt or document of each sequence;
     intervals are then over these.
 
@@ -132,7 +135,7 @@ def shapley_heads(
     if n_permutations is None and n > MOST_EXACT:
         n_permutations = N_PERMUTATIONS
     if n_permutations is not None:
-        require_whole("n_permutations", n_permutations, 4, 10_000)
+        require_whole("n_permutations", n_permutations, LEAST_PERMUTATIONS, 10_000)
         if n_permutations % 2:
             raise ValueError(f"n_permutations={n_permutations}: expected an even number, since each has its reverse.")
     require_seed(seed)

@@ -8,7 +8,7 @@ three more:
     pattern   cosine of the patterns on the same sequences without position 0, each row less as much spread evenly
     content   the same of each pattern less the head's own mean over the sequences at every (query, key): what is left
               depends on the text, and not on how the head attends by distance, nor on how sharply
-    written   overlap of the directions that the heads write to the logits: ‖P Q‖² ÷ d_head of the projections
+    written   overlap of the directions that the heads write to the logits: ‖P Q‖² of the projections ÷ the lower rank
     effect    correlation over tokens of what ablating each head by zero adds to the loss
 
 Two models' heads are assigned to each other so that one evidence sums to the most (Kuhn 1955). The assignment's own
@@ -61,8 +61,8 @@ class HeadGroup:
     """The standard error of `tested`, by the jackknife over models; NaN for fewer than three."""
     q: float
     """False discovery rate (Benjamini and Hochberg over groups) of: permuted heads of the same layers are as alike by
-    the other evidence. A group of m models of which a layer has h heads cannot go below about h^(1−m), times the
-    number of groups."""
+    the other evidence. A group of m models of which a layer has h heads cannot go below h^(−m), nor below
+    1 ÷ (1 + permutations), times the number of groups."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

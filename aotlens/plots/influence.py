@@ -134,11 +134,11 @@ def retrained_lines(result: Retrained, *, theme: Theme = "light") -> go.Figure:
 
 
 def property_points(result: InfluenceProperties, *, theme: Theme = "light") -> go.Figure:
-    """The prediction of windows' help by each of their properties, with its interval, over training."""
+    """The prediction of windows' help by each of their properties alone, with its interval, over training."""
     figure = go.Figure(layout=base_layout(theme))
     for place, name in enumerate(result.properties):
-        values = result.coefficients[:, place]
-        low, high = result.intervals[:, place].T
+        values = result.alone[:, place]
+        low, high = result.alone_intervals[:, place].T
         figure.add_scatter(
             x=[*result.parts], y=values, mode="markers", name=name,
             marker={"size": 8, "color": LINES[theme][place % len(LINES[theme])]},

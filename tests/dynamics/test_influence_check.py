@@ -107,7 +107,7 @@ def test_tracin_is_a_sum_of_gradient_products(run, found):
                     float((a * b).sum()) for a, b in zip(aim, own, strict=True) if a is not None
                 )
         centred = products.reshape(2, 20, 6) - products.reshape(2, 20, 6).mean(2, keepdims=True)
-        expected[:] -= run.rate(min(step, 19)) * centred.reshape(2, 120)
+        expected[:] -= run.rate(min(step, 19)) * centred.reshape(2, 120) / 6
 
     run.train(at=at, eps_root=found.eps_root)
     np.testing.assert_allclose(
