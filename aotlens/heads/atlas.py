@@ -111,15 +111,6 @@ class Atlas(Result):
         """All heads, in order."""
         return tuple(np.ndindex(*self.entropy.shape))  # type: ignore[arg-type]
 
-    @property
-    def ablated_tokens(self) -> Int64[Tensor, "sequence pos"]:
-        """The windows on which heads were left out. Raises `ValueError` where none were."""
-        if not self.ablations:
-            reason = self.missing.get("ablations", "it was made with hows=()")
-            raise ValueError(f"the atlas of {self.model} has no ablations: {reason}.")
-        tokens = torch.as_tensor(self.examples.tokens)
-        return tokens[spread(len(tokens), len(next(iter(self.ablations.values())).clean))]
-
     def reads(self, head: HeadLike, n: int = 3) -> tuple[Partner, ...]:
         """The earlier heads whose output this one reads most beyond chance, by z; from all modes."""
         layer, number = as_head(head)

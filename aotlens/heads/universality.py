@@ -107,7 +107,7 @@ class Universality(Result):
         n = len(self.models)
         return (
             f"matched by {matched}, mean {tested} {self.observed[place]:.3f} ({chance}); "
-            f"{everywhere} groups of heads are in {n} of {n} models"
+            f"{everywhere} groups of heads are in {n} of {n} models with q ≤ .05"
         )
 
     def of(self, evidence: str) -> Float64[np.ndarray, "head head"]:

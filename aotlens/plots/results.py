@@ -13,7 +13,7 @@ from aotlens.plots import circuits, images, patching
 from aotlens.plots.atlas import atlas
 from aotlens.plots.attention import QUANTITIES, attention_map
 from aotlens.plots.circuits import distance_curve, reach_curve
-from aotlens.plots.colours import INK, Theme
+from aotlens.plots.colours import BACKGROUND, INK, Theme
 from aotlens.plots.denoising import (
     audit_curves,
     denoiser_curves,
@@ -179,12 +179,16 @@ def universality(
     values = result.of(evidence)[np.ix_(order, order)]
     figure = matrix_map(values, names, names, quantity=evidence, row_title="head", column_title="head", theme=theme)
     if blocks:
-        one, other = np.array(figure.data[0].x)[np.concatenate([result.pairs, result.pairs[:, ::-1]]).T]
+        ends = np.concatenate([result.pairs, result.pairs[:, ::-1]]).T
+        one, other = np.array(figure.data[0].x)[ends]
         line = {"width": 1.5, "color": INK[theme]}
+        seen = np.where(np.abs(values[*ends]) > np.abs(values).max() / 2, BACKGROUND[theme], INK[theme])
         figure.add_scatter(
             x=one, y=other, mode="markers", name="assigned to each other", hoverinfo="skip", showlegend=False,
-            marker={"symbol": "square-open", "size": 9, "color": INK[theme], "line": line},
+            marker={"symbol": "square-open", "size": 9, "color": seen, "line": {"width": 1.5}},
         )  # fmt: skip
+        edges = [-0.5, len(names) - 0.5]
+        figure.update_layout(xaxis={"range": edges}, yaxis={"range": edges[::-1], "autorange": None})
         for edge in np.flatnonzero(np.diff(result.model)) + 0.5:
             figure.add_hline(y=edge, line=line).add_vline(x=edge, line=line)
     return figure

@@ -89,12 +89,9 @@ def _headline(chosen: Chosen, result: Any) -> str:
 
 
 def _shapley(chosen: Chosen) -> Call:
-    atlas = chosen.atlas
-    clusters = atlas.part("ablations").item(HOWS[0]).part("clusters")
-    return call(
-        "aotlens.heads.shapley_heads", Load(chosen.checkpoint), atlas.part("ablated_tokens"), how=HOWS[0],
-        clusters=clusters,
-    )  # fmt: skip
+    tokens = make("aotlens.heads.ablated_tokens", chosen.atlas).named("tokens")
+    clusters = chosen.atlas.part("ablations").item(HOWS[0]).part("clusters")
+    return call("aotlens.heads.shapley_heads", Load(chosen.checkpoint), tokens, how=HOWS[0], clusters=clusters)
 
 
 def _says_shapley(chosen: Chosen, result: ShapleyValues) -> str:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from aotlens.circuits import all_compositions, copying_rate
-from aotlens.heads import ablate, atlas, attention_to, motif_scores, pattern_constancy, shapley_heads
+from aotlens.heads import ablate, ablated_tokens, atlas, attention_to, motif_scores, pattern_constancy, shapley_heads
 from aotlens.heads.reader import HeadReader
 from tests.distill.heads.test_reading import BRIDGES, D_VOCAB
 from tests.messages import refused
@@ -72,13 +72,13 @@ def test_columns_are_what_their_functions_give(model, tokens, made) -> None:
 
 def test_shapley_values_after_all_other_heads_are_the_losses_without_one(tokens, model, made) -> None:
     """On the windows that the atlas ablated: the others' Shapley sums against the ablation of all heads."""
-    assert made.ablated_tokens.tolist() == tokens[torch.arange(6) * 9 // 6].tolist()
-    found = shapley_heads(model, made.ablated_tokens, how="position_mean")
+    assert ablated_tokens(made).tolist() == tokens[torch.arange(6) * 9 // 6].tolist()
+    found = shapley_heads(model, ablated_tokens(made), how="position_mean")
     np.testing.assert_allclose(found.last.ravel(), -made.ablations["position_mean"].changes, atol=1e-6)
     assert found.values.sum() == pytest.approx(-made.together["position_mean"].change, abs=1e-6)
     none = atlas(model, tokens, hows=(), cache=None, batch_size=4)
     with refused("no ablations", "hows=()"):
-        none.ablated_tokens  # noqa: B018
+        ablated_tokens(none)
 
 
 def test_the_table_and_the_sentences(made) -> None:
