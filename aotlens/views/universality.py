@@ -50,7 +50,7 @@ class Chosen:
 
     def file(self, what: str) -> str:
         """Name a file of `what`."""
-        names = "-".join(info.name for info in self.infos)
+        names = "-".join(info.name for info in self.infos) if len(self.infos) < 4 else f"{len(self.infos)}-models"
         return f"universality-{names}-{self.text}-{self.evidence.replace(', ', '-')}-{what}"
 
 

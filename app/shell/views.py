@@ -91,14 +91,14 @@ def drawn_of(view: View) -> View | Own:
 
     def listed(values: Any, result: Any) -> dict[str, Any]:
         frame = view.frame(result)
-        columns = [
-            number(name, name.replace("_", " "), ".3~f" if frame[name].dtype.kind == "f" else "d")
-            if frame[name].dtype.kind in "fiu"
-            else {"field": name, "headerName": name.replace("_", " ")}
-            for name in frame.columns
-        ]
-        plain = frame.astype(object).where(frame.notna(), None)
-        rows = [{**row, "row": str(place)} for place, row in enumerate(plain.to_dict("records"))]
+        fields = [f"c{place}" for place in range(len(frame.columns))]  # a name may have a dot, which is a path here
+        columns = []
+        for place, (name, column) in zip(fields, frame.items(), strict=True):
+            title, kind = str(name).replace("_", " "), column.dtype.kind
+            form = ".3~f" if kind == "f" else "d"
+            columns.append(number(place, title, form) if kind in "fiu" else {"field": place, "headerName": title})
+        plain = frame.astype(object).where(frame.notna(), None).itertuples(index=False, name=None)
+        rows = [{"row": str(place), **dict(zip(fields, row, strict=True))} for place, row in enumerate(plain)]
         return {"columns": columns, "rows": rows}
 
     return Own(view=view, draw=listed, parts=(*_PARTS, "columns", "rows"))
