@@ -17,7 +17,7 @@ from pathlib import Path
 import aotlens
 from analyses._claims import markdown, parser
 from analyses._outcomes import ROOT, of_run
-from aotlens.commands.compare import windows_for_all
+from aotlens.checkpoints import held_out_windows
 from aotlens.conventions import head_name
 from aotlens.heads import Universality, universality
 
@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     by_kind: dict[str, list[str]] = defaultdict(list)
     for name in models:
         by_kind[name.rpartition("-")[0].removeprefix("formation-")].append(name)
-    tokens = windows_for_all(list(models.values()), chosen.corpus, 32, 64)
+    tokens = held_out_windows(list(models.values()), chosen.corpus, 32, 64)
     found = {kind: universality({name: models[name] for name in names}, tokens) for kind, names in by_kind.items()}
     tests = [row for kind, result in found.items() for row in test_rows(kind, result)]
     groups = [row for kind, result in found.items() for row in group_rows(kind, result)]

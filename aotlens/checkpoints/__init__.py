@@ -5,6 +5,7 @@
     header.py    names, shapes and dtypes in a safetensors file, without reading the weights
     info.py      CheckpointInfo: what config.json says
     card.py      card.md from a CheckpointInfo
+    held_out.py  windows of a corpus that none of several models was trained on
     checks.py    what must agree between config.json and the weights
     writing.py   save_checkpoint
     reading.py   load_folder, verify
@@ -34,6 +35,7 @@ from aotlens.checkpoints.catalog import (
 from aotlens.checkpoints.compressing import CompressedRun, compress_run
 from aotlens.checkpoints.errors import CheckpointError
 from aotlens.checkpoints.external import Imported, import_external, read_check, read_key_map
+from aotlens.checkpoints.held_out import held_out_windows
 from aotlens.checkpoints.info import CheckpointInfo, read_info
 from aotlens.checkpoints.layout import user_folder
 from aotlens.checkpoints.reading import load_folder, verify
@@ -50,6 +52,7 @@ __all__ = [
     "compress_run",
     "export_checkpoint",
     "find_checkpoint",
+    "held_out_windows",
     "home_folder",
     "import_checkpoint",
     "import_external",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,8 +21,6 @@ from aotlens.commands.shared import (
 )
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from aotlens.models import AttentionOnlyTransformer
 
 
@@ -46,11 +43,12 @@ def compare_command(
     Cosines of the OV and QK circuits between tokens, and with --corpus of the patterns on the same windows; the pairs
     have the largest sum. The margin is by how much a pair beats the left head's best other partner.
     """
+    from aotlens.checkpoints import held_out_windows
     from aotlens.heads import match_heads
 
     check_csv(csv, force)
     models = [load_ours("compare", name, device, folders) for name in (left, right)]
-    windows = None if corpus is None else windows_for_all(models, corpus, sequences)
+    windows = None if corpus is None else held_out_windows(models, corpus, sequences)
     matched = match_heads(models[0], models[1], windows)
     if csv is not None:
         write_csv(matched.to_frame(), csv)
@@ -65,20 +63,6 @@ def compare_command(
         cosines = (f"{pair[name]:.3f}" for name in (*matched.measured, "similarity"))
         rows.append((*heads, *cosines, f"{pair['margin']:+.3f}"))
     print_text(f"\n{table(rows)}")
-
-
-def windows_for_all(
-    models: Sequence[AttentionOnlyTransformer], corpus: str, sequences: int, width: int | None = None
-) -> Tensor:
-    """Windows, spread over a corpus, of documents that none of the models was trained on, of at most `width` tokens."""
-    from aotlens.data import Encoding, open_corpus, spread_windows
-
-    source = open_corpus(corpus)
-    held_out = [set(model.card.held_out(source.names())) for model in models if model.card is not None]
-    names = tuple(name for name in source.names() if all(not kept or name in kept for kept in held_out))
-    longest = min(model.cfg.n_ctx for model in models)
-    length = longest if width is None else min(width, longest)
-    return spread_windows(source, names, Encoding.of(models[0].tokenizer), sequences, length)
 
 
 def _summary(model: AttentionOnlyTransformer, windows: Any) -> dict[str, str]:

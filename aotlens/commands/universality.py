@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from aotlens.commands.compare import windows_for_all
 from aotlens.commands.shared import (
     MOST_NUMBER,
     MOST_ROWS,
@@ -48,13 +47,14 @@ def universality_command(
     over matched heads beside that of heads permuted within their layers; then a line a group of heads that are matched
     with each other, with the models that have it. With models of two kinds, how much each kind's heads come again.
     """
+    from aotlens.checkpoints import held_out_windows
     from aotlens.heads import universality
 
     check_csv(csv, force)
     models = {Path(name).name: load_ours("universality", name, device, folders) for name in names}
     if len(models) < len(names):
         raise ValueError(f"expected checkpoints of different names, got {', '.join(names)}.")
-    windows = windows_for_all(list(models.values()), corpus, sequences, tokens)
+    windows = held_out_windows(list(models.values()), corpus, sequences, tokens)
     result = universality(models, windows, grouped_by=(match, test), seed=seed)
     if csv is not None:
         write_csv(result.to_frame(), csv)

@@ -60,7 +60,7 @@ from aotlens.heads.sharpest import SharpestCircuits, sharpest_circuits
 from aotlens.heads.source_code import open_bracket, previous_indentation, previous_use
 from aotlens.heads.subspaces import HeadSubspaces, subspaces
 from aotlens.heads.sufficient import SufficientHeads, sufficient_heads
-from aotlens.heads.summary import FoundHeads, HeadSummary, find_heads, head_summary
+from aotlens.heads.summary import FoundHeads, HeadSummary, ablated_tokens, find_heads, head_summary
 from aotlens.heads.universality import Universality, universality
 from aotlens.heads.values import ValueNorms, value_norms
 from aotlens.heads.without import HeadSwitches, without
@@ -110,6 +110,7 @@ __all__ = [
     "ValueNorms",
     "ablate",
     "ablate_each",
+    "ablated_tokens",
     "atlas",
     "attention_by_place",
     "attention_in_prompts",

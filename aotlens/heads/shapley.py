@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int64
+from jaxtyping import Bool, Float64, Int64
 from scipy.special import comb, stdtrit
 from torch import Tensor
 
@@ -71,6 +71,14 @@ class ShapleyValues(Result):
     """Sets of heads that were tried."""
 
     @property
+    def hidden(self) -> Bool[np.ndarray, "layer head"]:
+        """Whether other heads hide what a head does: its interval does not hold 0, and ablating it alone shows less
+        than half of its Shapley value, |`last`| < |φ| ÷ 2."""
+        low, high = np.moveaxis(self.intervals, -1, 0)
+        hidden: np.ndarray = (low * high > 0) & (np.abs(self.last) < np.abs(self.values) / 2)
+        return hidden
+
+    @property
     def headline(self) -> str:
         order = np.argsort(-np.abs(self.values), axis=None)[:3]
         places = [np.unravel_index(place, self.values.shape) for place in order]
@@ -79,7 +87,7 @@ class ShapleyValues(Result):
         return f"{most} {self.unit} of {self.whole - self.empty:+.3f} by all heads ({how})"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head: layer, head, shapley, its interval (low, high), order_error, first, last."""
+        """One row a head: layer, head, shapley, its interval (low, high), order_error, first, last, hidden."""
         import pandas as pd
 
         places = np.array(list(np.ndindex(*self.values.shape)))
@@ -92,6 +100,7 @@ class ShapleyValues(Result):
             "high": high,
         }
         columns |= {"order_error": self.order_errors.ravel(), "first": self.first.ravel(), "last": self.last.ravel()}
+        columns["hidden"] = self.hidden.ravel()
         return pd.DataFrame(columns)
 
 

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Bool
+import torch
+from jaxtyping import Bool, Int64
+from torch import Tensor
 
 from aotlens.conventions import Head, HeadLike, as_head
+from aotlens.data.windows import spread
 from aotlens.heads.atlas import Atlas
 from aotlens.heads.examples import Example
 from aotlens.heads.head_search import rows_where
@@ -144,3 +147,12 @@ def head_summary(atlas: Atlas, head: HeadLike, bin: int | None = None) -> HeadSu
     if bin is None or not 0 <= bin < n_bins or not counts[bin]:
         bin = max((place for place, count in enumerate(counts) if count), default=0)
     return HeadSummary(atlas=atlas, head=(layer, number), bin=bin)
+
+
+def ablated_tokens(atlas: Atlas) -> Int64[Tensor, "sequence pos"]:
+    """Return the windows of an atlas on which heads were left out. Raises `ValueError` for one without ablations."""
+    if not atlas.ablations:
+        reason = atlas.missing.get("ablations", "it was made with hows=()")
+        raise ValueError(f"the atlas of {atlas.model} has no ablations: {reason}.")
+    tokens = torch.as_tensor(atlas.examples.tokens)
+    return tokens[spread(len(tokens), len(next(iter(atlas.ablations.values())).clean))]

@@ -87,6 +87,8 @@ class Universality(Result):
     """The probability that permuting heads within layers gives as much, one-sided."""
     pair_means: Float64[np.ndarray, "test model model"]
     """`observed` of each two models; NaN on the diagonal."""
+    pair_p: Float64[np.ndarray, "test model model"]
+    """`p` of each two models; NaN on the diagonal."""
     by_layer: Float64[np.ndarray, "test layer"]
     """`observed` of the heads of each layer."""
     grouped_by: tuple[str, str]
@@ -105,7 +107,7 @@ class Universality(Result):
         n = len(self.models)
         return (
             f"matched by {matched}, mean {tested} {self.observed[place]:.3f} ({chance}); "
-            f"{everywhere} groups of heads are in {n} of {n} models"
+            f"{everywhere} groups of heads are in {n} of {n} models with q ≤ .05"
         )
 
     def of(self, evidence: str) -> Float64[np.ndarray, "head head"]:
@@ -124,6 +126,37 @@ class Universality(Result):
             heads = {name: named.get(name, "") for name in self.models}
             rows.append({"models": len(group.heads), **heads, "matched": group.matched, "tested": group.tested,
                          "se": group.se, "q": group.q})  # fmt: skip
+        return pd.DataFrame(rows)
+
+    @property
+    def pairs(self) -> Int64[np.ndarray, "pair 2"]:
+        """The heads that are assigned to each other by the evidence of the groups, of every two models."""
+        tests = _Tests(self.model, self.similarity, np.zeros((0, len(self.heads)), dtype=int))
+        return tests.pairs(self.grouped_by[0])
+
+    def pairs_frame(self) -> pd.DataFrame:
+        """A row for every two assigned heads: `left_model`, `left`, `right_model`, `right`; `matched` and `tested`
+        similarity; `p`, the share of all pairs of heads of these two layers that are as alike by the tested evidence
+        (exact, the smallest is one by their number); `mean` and `p_models`, the mean of `tested` over all heads of the
+        two models and its `pair_p`, where the two kinds of evidence are one of `tests`."""
+        import pandas as pd
+
+        matched, tested = map(self.of, self.grouped_by)
+        layers = np.array([layer for layer, _ in self.heads])
+        test = self.tests.index(self.grouped_by) if self.grouped_by in self.tests else None
+        rows = []
+        for a, b in self.pairs.tolist():
+            first, second = self.model[a], self.model[b]
+            same = [np.flatnonzero((self.model == self.model[head]) & (layers == layers[head])) for head in (a, b)]
+            row: dict[str, object] = {
+                "left_model": self.models[first], "left": head_name(self.heads[a]),
+                "right_model": self.models[second], "right": head_name(self.heads[b]),
+                "matched": matched[a, b], "tested": tested[a, b],
+                "p": float((tested[np.ix_(*same)] >= tested[a, b] - 1e-12).mean()),
+            }  # fmt: skip
+            if test is not None:
+                row |= {"mean": self.pair_means[test, first, second], "p_models": self.pair_p[test, first, second]}
+            rows.append(row)
         return pd.DataFrame(rows)
 
     def tests_frame(self) -> pd.DataFrame:
@@ -230,7 +263,8 @@ def universality(
         null_std=null.std(1, ddof=1),
         p=(1 + (null >= observed[:, None] - 1e-12).sum(1)) / (1 + n_permutations),
         pair_means=np.stack([each[2] for each in measured]),
-        by_layer=np.stack([_by_layer(each[3], layers) for each in measured]),
+        pair_p=np.stack([each[3] for each in measured]),
+        by_layer=np.stack([_by_layer(each[4], layers) for each in measured]),
         grouped_by=grouped_by,
         groups=groups,
         closed=closed,
@@ -277,19 +311,21 @@ class _Tests:
             assigned.append(np.stack([left[rows], right[columns]], 1))
         return np.concatenate(assigned)
 
-    def of(self, matched: str, tested: str) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
-        """The mean of the tested evidence over the pairs, that of every permutation, that of every two models, and
-        that of every head over its pairs."""
+    def of(self, matched: str, tested: str) -> tuple[float, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """The mean of the tested evidence over the pairs, that of every permutation, that of every two models with the
+        probability that permutations give as much, and that of every head over its pairs."""
         pairs, values = self.pairs(matched), self._similarity[tested]
         found = values[pairs[:, 0], pairs[:, 1]]
-        null = values[self._permutations[:, pairs[:, 0]], self._permutations[:, pairs[:, 1]]].mean(1)
-        of_models = np.full((self._n, self._n), np.nan)
+        permuted = values[self._permutations[:, pairs[:, 0]], self._permutations[:, pairs[:, 1]]]
+        of_models, p = np.full((2, self._n, self._n), np.nan)
         owners = self._owner[pairs]
         for a, b in itertools.combinations(range(self._n), 2):
-            of_models[a, b] = of_models[b, a] = found[(owners == [a, b]).all(1)].mean()
+            own = (owners == [a, b]).all(1)
+            of_models[a, b] = of_models[b, a] = mean = found[own].mean()
+            p[a, b] = p[b, a] = (1 + (permuted[:, own].mean(1) >= mean - 1e-12).sum()) / (1 + len(permuted))
         by_head = np.array([found[(pairs == head).any(1)].mean() if (pairs == head).any() else np.nan
                             for head in range(len(self._owner))])  # fmt: skip
-        return float(found.mean()), null, of_models, by_head
+        return float(found.mean()), permuted.mean(1), of_models, p, by_head
 
     def groups(
         self, names: tuple[str, ...], heads: tuple[Head, ...], matched: str, tested: str

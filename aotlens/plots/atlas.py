@@ -47,6 +47,10 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "loss_fixed_pattern": (
         "Δ loss, mean pattern", "Nats that the loss rises by with its pattern the mean over other texts"
     ),
+    "shapley": ("Shapley value", "What it adds to the loss, on average over all orders of heads; nats"),
+    "first": ("first", "What it adds to the loss before all other heads; nats"),
+    "last": ("last", "What it adds to the loss after all other heads: minus the loss without it alone; nats"),
+    "hidden": ("hidden", "Whether ablating it alone shows less than half of its Shapley value"),
     "ffn_error": ("error of its FFN", "Relative error of a feed-forward network of 16 hidden units in its place"),
     "reads": (
         "strongest input composition",

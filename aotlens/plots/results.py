@@ -13,7 +13,7 @@ from aotlens.plots import circuits, images, patching
 from aotlens.plots.atlas import atlas
 from aotlens.plots.attention import QUANTITIES, attention_map
 from aotlens.plots.circuits import distance_curve, reach_curve
-from aotlens.plots.colours import Theme
+from aotlens.plots.colours import BACKGROUND, INK, Theme
 from aotlens.plots.denoising import (
     audit_curves,
     denoiser_curves,
@@ -72,9 +72,9 @@ def plot(result: Any, *, theme: Theme = "light", **options: Any) -> go.Figure:
     """The figure that the app shows of this result; `FIGURES` lists the types of result that have one.
 
     Options are those of the figure's own function below: `head` of attention patterns and of compositions, `z` of one
-    head's compositions, `motif` of motif scores, `x`, `y` and `head` of an atlas, `without_first` of constancy, `by` of
-    matched heads and of universality, `width` of a distillation, `of` of term importance, `target` and `position` of a
-    path expansion, `at` and `log` of a compiled network's error.
+    head's compositions, `motif` of motif scores, `x`, `y` and `head` of an atlas, `without_first` of constancy, `by`
+    of matched heads and of universality, `blocks` of universality, `width` of a distillation, `of` of term
+    importance, `target` and `position` of a path expansion, `at` and `log` of a compiled network's error.
 
     It shows itself in Jupyter and VS Code by plotly's own display, which offers no cloud here (docs/notebooks.md).
     Raises `ValueError` for a result without a figure, and where a figure needs an option that was not given.
@@ -166,15 +166,32 @@ def matching(result: HeadMatching, *, by: str | None = None, theme: Theme = "lig
     )  # fmt: skip
 
 
-def universality(result: Universality, *, by: str | None = None, theme: Theme = "light") -> go.Figure:
-    """The similarity of every two heads of all models by one evidence (that of the groups), groups side by side."""
+def universality(
+    result: Universality, *, by: str | None = None, blocks: bool = False, theme: Theme = "light"
+) -> go.Figure:
+    """The similarity of every two heads of all models by one evidence (that of the groups), groups side by side; with
+    `blocks` model by model, and heads that are assigned to each other have a square."""
     evidence = result.grouped_by[0] if by is None else by
     keys = [(result.models[place], head) for place, head in zip(result.model, result.heads, strict=True)]
-    grouped = [keys.index(key) for group in result.groups for key in group.heads]
+    grouped = [] if blocks else [keys.index(key) for group in result.groups for key in group.heads]
     order = grouped + [place for place in range(len(keys)) if place not in set(grouped)]
     names = [f"{keys[place][0]} {head_name(keys[place][1])}" for place in order]
     values = result.of(evidence)[np.ix_(order, order)]
-    return matrix_map(values, names, names, quantity=evidence, row_title="head", column_title="head", theme=theme)
+    figure = matrix_map(values, names, names, quantity=evidence, row_title="head", column_title="head", theme=theme)
+    if blocks:
+        ends = np.concatenate([result.pairs, result.pairs[:, ::-1]]).T
+        one, other = np.array(figure.data[0].x)[ends]
+        line = {"width": 1.5, "color": INK[theme]}
+        seen = np.where(np.abs(values[*ends]) > np.abs(values).max() / 2, BACKGROUND[theme], INK[theme])
+        figure.add_scatter(
+            x=one, y=other, mode="markers", name="assigned to each other", hoverinfo="skip", showlegend=False,
+            marker={"symbol": "square-open", "size": 9, "color": seen, "line": {"width": 1.5}},
+        )  # fmt: skip
+        edges = [-0.5, len(names) - 0.5]
+        figure.update_layout(xaxis={"range": edges}, yaxis={"range": edges[::-1], "autorange": None})
+        for edge in np.flatnonzero(np.diff(result.model)) + 0.5:
+            figure.add_hline(y=edge, line=line).add_vline(x=edge, line=line)
+    return figure
 
 
 def each_head(result: EachHead, *, theme: Theme = "light") -> go.Figure:

@@ -25,7 +25,9 @@ paths.py        logits as sums over paths
 scores.py       attention scores as sums over pairs of paths
 subspaces.py    subspace denoising
 sufficient.py   heads that do a task by themselves
+training.py     a training run over its snapshots
 trigrams.py     skip-trigrams, checked against text (trigram_choice.py, trigram_captions.py)
+universality.py heads that come again in several models
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ __all__ = [
 #: The modules here that have a `FAMILY`, each by its family's name: to list them costs no import.
 FAMILIES = (
     "circuits", "compare", "denoising", "heads", "images", "lens", "nonlinearity", "patching", "regression",
-    "subspaces", "sufficient", "training",
+    "subspaces", "sufficient", "training", "universality",
 )  # fmt: skip
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aotlens.conventions import Head
 from aotlens.views.calls import Call, Load, Part, call, make
+from aotlens.views.sufficient import says_hidden
 from aotlens.views.view import About, View
+
+if TYPE_CHECKING:
+    from aotlens.heads import ShapleyValues
 
 #: Kinds of replacement that an atlas measures, and on how many windows.
 HOWS, N_ABLATED = ("position_mean", "fixed_pattern"), 32
@@ -82,6 +86,20 @@ def _summary(chosen: Chosen, **bin: int) -> Call:
 
 def _headline(chosen: Chosen, result: Any) -> str:
     return str(result.headline)
+
+
+def _shapley(chosen: Chosen) -> Call:
+    tokens = make("aotlens.heads.ablated_tokens", chosen.atlas).named("tokens")
+    clusters = chosen.atlas.part("ablations").item(HOWS[0]).part("clusters")
+    return call("aotlens.heads.shapley_heads", Load(chosen.checkpoint), tokens, how=HOWS[0], clusters=clusters)
+
+
+def _says_shapley(chosen: Chosen, result: ShapleyValues) -> str:
+    drawn = f"{result.n_permutations} drawn orders" if result.n_permutations else "all orders"
+    return (
+        f"{result.headline}. Measured: the loss, outputs replaced by their means at each position; {drawn}, "
+        f"{result.n_runs:,} sets of heads, {result.n_sequences} windows.{says_hidden(result)}"
+    )
 
 
 def _table(name: str, title: str, about: About, **rest: Any) -> View:
@@ -177,6 +195,26 @@ LOSSES = _table(
         "in attention, §5",
     ),
     table="loss_frame",
+)
+SHAPLEY = View(
+    name="shapley",
+    title="Shapley values",
+    about=About(
+        text="The loss without one head alone misses what other heads do in its place. A Shapley value is what a head "
+        "adds to the loss on average over all orders in which heads could be added to a model without any; the values "
+        "of all heads add up to what all heads do, and a negative one lowers the loss. Beside it: what the head adds "
+        "before all others (first) and after all others (last), which is minus the loss without it. A head is hidden "
+        "where ablating it alone shows less than half of its Shapley value. Measured on the windows on which the atlas "
+        "ablates heads, outputs replaced by their means at each position over the other windows. Of up to 12 heads all "
+        "sets are tried; of more, 128 orders are drawn, each with its reverse, which takes long. Intervals (95% for "
+        "all heads at once) are over documents, and wider by what the drawing adds.",
+        formula="φ_h = Σ_{S ∌ h} |S|! (n − |S| − 1)! ÷ n! · (m(S ∪ h) − m(S))",
+        source="Shapley, A Value for n-Person Games (1953)",
+    ),
+    call=_shapley,
+    caption=_says_shapley,
+    file=lambda chosen: chosen.file("shapley"),
+    slow="sets of heads",
 )
 PARTNERS = _table(
     "partners",

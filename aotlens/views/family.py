@@ -77,6 +77,8 @@ class Family:
     """The advice where there is no such checkpoint."""
     several: bool = False
     """Whether it is of several checkpoints, the first of which is inspected."""
+    most: int = 64
+    """The largest number of these."""
 
     def view(self, name: str) -> View:
         """The view of that name. Raises ValueError where there is none."""
@@ -94,9 +96,9 @@ class Family:
         bounds.
         """
         infos = [self._info(each) for each in checkpoints]
-        least, most = (0, 0) if self.reads is None else (1, 64 if self.several else 1)
+        least, most = (0, 0) if self.reads is None else (1, self.most if self.several else 1)
         if not least <= len(infos) <= most:
-            wanted = ("no checkpoint", "a checkpoint")[least] if least == most else "one checkpoint or several"
+            wanted = ("no checkpoint", "a checkpoint")[least] if least == most else f"one to {most} checkpoints"
             raise ValueError(f"{self.name}: expected {wanted}, got {len(infos)}.")
         for info in infos:
             if self.reads is not None and not self.reads(info):

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from aotlens.conventions import ABLATIONS, head_name
 from aotlens.views.calls import Call, Load, call, make
 from aotlens.views.family import Choice, Family, first_token
@@ -139,12 +141,16 @@ SUFFICIENT = View(
 )
 
 
+def says_hidden(result: ShapleyValues) -> str:
+    """Name the heads of whose Shapley value an ablation of one head shows less than half; nothing for none."""
+    names = ", ".join(
+        head_name((int(layer), int(head))) for layer, head in zip(*np.nonzero(result.hidden), strict=True)
+    )
+    return f" Less than half of that is seen when it alone is ablated: {names}." if names else ""
+
+
 def _says_shapley(chosen: Chosen, result: ShapleyValues) -> str:
-    frame = result.to_frame()
-    hidden = frame[(frame["last"].abs() < frame.shapley.abs() / 2) & (frame.low * frame.high > 0)]
-    names = ", ".join(head_name(head) for head in zip(hidden.layer, hidden["head"], strict=True))
-    said = f" Less than half of that is seen when it alone is ablated: {names}." if names else ""
-    return f"{result.headline} on {TASKS[chosen.task]}; {result.n_runs:,} sets of heads.{said}"
+    return f"{result.headline} on {TASKS[chosen.task]}; {result.n_runs:,} sets of heads.{says_hidden(result)}"
 
 
 SHAPLEY = View(

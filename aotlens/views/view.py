@@ -118,6 +118,10 @@ class View:
     """Whether `aotlens.plot` has a figure of it; a table alone has none."""
     low: bool = False
     """Whether its figure is a strip of two or three lines."""
+    tall: bool = False
+    """Whether its figure is about as high as wide, as a matrix with names along both sides."""
+    listed: bool = False
+    """Whether a page shows its table, too."""
     picks: str = ""
     """`parameter = y.x`: which parameter of the family a click on the figure sets, to the first words of the point's
     labels, as in "1.3" or "5"; `parameter = name`: to the head in the trace's name, where there is one; `parameter +=
@@ -126,8 +130,16 @@ class View:
     slow: str = ""
     """The unit that its call counts (`progress`), where that takes so long that it is started and watched; with a
     `cost`, where that is more than a request may take."""
+    made_by: str = ""
+    """The view of the same family whose start makes this slow view's result, which is the same; nothing where it has a
+    start of its own."""
     slow_part: Callable[[Values], Call] | None = None
     """The part of a slow view's call that takes long, where the rest is quick; None: the whole."""
+
+    @property
+    def starts(self) -> bool:
+        """Whether it is started and watched by itself."""
+        return bool(self.slow) and not self.made_by
 
     def result(self, values: Values, workshop: Workshop | None = None) -> Any:
         """The result. Raises ValueError where there is none, with what is missing, and what the library raises."""

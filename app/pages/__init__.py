@@ -22,7 +22,7 @@ from app.shell.page import Page
 
 #: The pages of the menu by what they are about, in the order of a day's work: the first is what `/?…` shows.
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "Heads": ("heads", "compare", "atlas", "training", "patching", "lens"),
+    "Heads": ("heads", "compare", "universality", "atlas", "training", "patching", "lens"),
     "Circuits": ("circuits", "trigrams", "paths", "sufficient"),
     "MSSA and FFN": ("distillation", "nonlinearity"),
     "Theory": ("subspaces", "denoising", "regression"),

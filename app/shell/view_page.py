@@ -32,7 +32,7 @@ from app.shell.prompt import checkpoint_choice
 from app.shell.props import children, inside, props, stores
 from app.shell.props import values as values_of
 from app.shell.sharing import save_files
-from app.shell.views import FILES, follow_views, python_lines, record, show_views, tables, view_panel
+from app.shell.views import FILES, drawn_of, follow_views, python_lines, record, show_views, tables, view_panel
 
 #: The message where no checkpoint is fit.
 NONE = "There is no checkpoint here that this can be of."
@@ -53,8 +53,9 @@ class Views:
     def values(self, shown: Mapping[str, Any]) -> Values:
         """Return the values that were chosen. Raises RequestError for what the family refuses."""
         given = dict(shown)
-        named = [given.pop("checkpoint")] if self.family.reads is not None else []
-        if None in named:
+        chosen = given.pop(_of(self.family), ())
+        named = [chosen] if isinstance(chosen, str | None) else list(chosen)
+        if None in named or (self.family.several and not named):
             raise RequestError(self.family.none or NONE)
         try:
             return self.family.chosen(*(self.core.catalog.info(name) for name in named), **given)
@@ -76,26 +77,25 @@ def view_page(
     above: Callable[[Core, Views, Mapping[str, Any]], Any] | None = None,
     browser: Sequence[Browser] = (),
 ) -> Page:
-    """The page of a family whose views are of one checkpoint, or of none.
+    """The page of a family whose views are of one checkpoint, of several, or of none.
 
     `above(core, service, what was chosen)` is a panel of the page's own that stands before those of the views, and
     `browser` what its script does; what is chosen is in the store NAME-shown.
     """
     name = family.name
-    ids = {field: f"{name}-{field}" for field in ("page", "shown", "keys", "checkpoint", *family.parameters)}
+    of = _of(family)
+    fields = ([of] if of else []) + list(family.parameters)
+    ids = {field: f"{name}-{field}" for field in ("page", "shown", "keys", *fields)}
     views = {f"{name}-{view.name}": view for view in family.views}
     clicked = {panel: view for panel, view in views.items() if view.picks}
     picked = dict.fromkeys(each for view in clicked.values() for each in _picked(view))
-    fields = (["checkpoint"] if family.reads is not None else []) + list(family.parameters)
     controls = {field: ids[field] for field in fields}
     at = address.Address(name, _state(family))
 
     def layout(core: Core, service: Views, state: Any) -> html.Div:
         there = service.fitting()
         none = family.reads is not None and not there
-        said = dataclasses.asdict(state)
-        if family.reads is not None:
-            said["checkpoint"] = state.checkpoint or _first(core, there)
+        said = _said(core, family, there, state)
         form = [_control(core, there, field, family, ids[field], said[field], field in picked) for field in fields]
         return html.Div(
             [
@@ -111,7 +111,7 @@ def view_page(
                                     view_panel(
                                         id,
                                         view,
-                                        "graph-strip" if view.low else "graph-view",
+                                        "graph-strip" if view.low else "graph-tall" if view.tall else "graph-view",
                                         exports=(*FILES, "json"),
                                         follows=ids["shown"],
                                     )
@@ -129,24 +129,23 @@ def view_page(
     def register(app: App, core: Core, service: Views) -> None:
         sliders = [field for field, each in family.parameters.items() if isinstance(each, Parameter)]
         said = children(**{f"said_{field}": shell_ids.value_of(ids[field]) for field in sliders})
-        collect = Browser("collect", inputs=values_of(**controls), outputs=stores(shown=ids["shown"]) | said)
+        outputs = stores(shown=ids["shown"]) | said
+        collect = Browser("collect", inputs=values_of(**controls), outputs=outputs, listens=True)
         app.wiring.register(app, "shell", collect)
         if clicked:
             clicks = props("clickData", **{panel.replace("-", "_"): shell_ids.graph(panel) for panel in clicked})
             controlled = values_of(**{name: ids[name] for name in picked})
             pick = Browser("pick", inputs=clicks, state=controlled, outputs=controlled | clicks, at_first=False)
             app.wiring.register(app, "shell", pick)
-        show_views(app, service.workshop, views, service.values, shown=ids["shown"], keys=ids["keys"], inputs={})
+        drawn = {id: drawn_of(view) for id, view in views.items()}
+        show_views(app, service.workshop, drawn, service.values, shown=ids["shown"], keys=ids["keys"], inputs={})
         follow_views(app, service.jobs, service.workshop, views, service.values, shown=ids["shown"])
         as_csv = tables(service.workshop, views, service.values)
         as_json = tables(service.workshop, views, service.values, "json", record)
         save_files(app, as_csv | as_json, stores(shown=ids["shown"]))
 
     def python(core: Core, service: Views, state: Any, panel: str) -> list[str]:
-        said = dataclasses.asdict(state)
-        if family.reads is not None:
-            said["checkpoint"] = state.checkpoint or _first(core, service.fitting())
-        return python_lines(views[panel], service.values(said))
+        return python_lines(views[panel], service.values(_said(core, family, service.fitting(), state)))
 
     return Page(
         title=title, address=at, service=lambda core: Views(core, family), layout=layout, register=register,
@@ -160,17 +159,35 @@ def _picked(view: View) -> list[str]:
     return [rule.split("=")[0].strip(" +") for rule in view.picks.split(";")]
 
 
+def _of(family: Family) -> str:
+    """The field that says which checkpoints it is of; nothing where it is of none."""
+    return "" if family.reads is None else "models" if family.several else "checkpoint"
+
+
+def _said(core: Core, family: Family, there: list[str], state: Any) -> dict[str, Any]:
+    """Return the choices that an address says, with the first checkpoints where it says none."""
+    said, of = dataclasses.asdict(state), _of(family)
+    if of == "models":
+        said[of] = list(said[of]) or _first_several(core, there)
+    elif of:
+        said[of] = said[of] or _first(core, there)
+    return said
+
+
 def _state(family: Family) -> type[Any]:
     """The dataclass of the page's address."""
 
-    def check(core: Core, state: Any, name: str) -> None:
+    def check(core: Core, state: Any, value: str | tuple[str, ...]) -> None:
         there = fitting(core, family)
-        if name not in there:
-            raise Unfit(
-                f"a checkpoint that this can be of ({', '.join(there) or 'there are none'})", _first(core, there)
-            )
+        several = not isinstance(value, str)
+        if not {*(value if several else [value])} <= {*there}:
+            taken = tuple(name for name in value if name in there) if several else _first(core, there)
+            kind = "checkpoints" if several else "a checkpoint"
+            raise Unfit(f"{kind} that this can be of ({', '.join(there) or 'there are none'})", taken)
 
-    checkpoint = [("checkpoint", str | None, address.text(check=check))] if family.reads is not None else []
+    one, several = address.text(check=check), address.texts(most=family.most, longest=80, check=check)
+    named = {"checkpoint": (str | None, one), "models": (tuple[str, ...], several)}
+    checkpoint = [(of, *named[of])] if (of := _of(family)) else []
     rest = [(name, Any, _field(each)) for name, each in family.parameters.items()]
     return dataclasses.make_dataclass("State", [*checkpoint, *rest], frozen=True, kw_only=True)
 
@@ -189,6 +206,19 @@ def _first(core: Core, there: list[str]) -> str | None:
     return preferred if preferred in there else next(iter(there), None)
 
 
+def _first_several(core: Core, there: list[str]) -> list[str]:
+    """The first checkpoint, and up to two that have its tokenizer and as many layers."""
+    first = _first(core, there)
+    if first is None:
+        return []
+
+    def form(name: str) -> tuple[Any, Any]:
+        info = core.catalog.info(name)
+        return info.tokenizer_sha256, info.model["n_layers"]
+
+    return [first, *(name for name in there if name != first and form(name) == form(first))][:3]
+
+
 def _control(core: Core, there: list[str], field: str, family: Family, id: str, value: Any, picked: bool) -> Any:
     """Lay out the control that a parameter is chosen with. Text that clicks set, too, is told by Enter or when it is
     left: where it waits for more typing (Mantine's `debounce`), two clicks meanwhile can leave the first one's."""
@@ -196,6 +226,11 @@ def _control(core: Core, there: list[str], field: str, family: Family, id: str, 
         choice = checkpoint_choice(id, core.catalog, value)
         choice.data = [one for one in choice.data if one["value"] in there]
         return choice
+    if field == "models":
+        return dmc.MultiSelect(
+            id=id, label="Models", data=there, value=value, maxValues=family.most, searchable=True,
+            hidePickedOptions=True, size="xs",
+        )  # fmt: skip
     each = family.parameters[field]
     if isinstance(each, Choice):
         data = [{"value": one, "label": words} for one, words in each.options.items()]

@@ -30,10 +30,12 @@ from app.shell.callbacks import emptied, part, spoken
 from app.shell.graph import caption, figure
 from app.shell.props import Props, as_role, stores
 from app.shell.sharing import when_seen
+from app.shell.tables import grid, number
 
 FILES = ("png", "svg", "csv", "python")
 _PARTS = ("figure", "caption")
 _NOT_MADE = "Not computed for this choice yet. Start does it in the background, where it can be stopped."
+_MADE_ABOVE = "Not computed for this choice yet: it comes with the panel above."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,9 +78,30 @@ def view_panel(
     Not `captioned` where the page says the answer elsewhere. With `after`, the page lays out the caption itself.
     """
     said = [] if after else [html.Div(caption(id), hidden=not captioned)]
-    starts = [start_bar(id)] if view.slow else []
-    content = [*before, *starts, *said, figure(id, size), *after]
+    starts = [start_bar(id)] if view.starts else []
+    listed = [grid(ids.table(id), key="row", height=300)] if view.listed else []
+    content = [*before, *starts, *said, figure(id, size), *after, *listed]
     return frames.panel(id, view.title, about_view(view), content, controls=controls, exports=exports, follows=follows)
+
+
+def drawn_of(view: View) -> View | Own:
+    """What `show_views` draws of a view: its figure and caption, and its table where it is listed."""
+    if not view.listed:
+        return view
+
+    def listed(values: Any, result: Any) -> dict[str, Any]:
+        frame = view.frame(result)
+        fields = [f"c{place}" for place in range(len(frame.columns))]  # a name may have a dot, which is a path here
+        columns = []
+        for place, (name, column) in zip(fields, frame.items(), strict=True):
+            title, kind = str(name).replace("_", " "), column.dtype.kind
+            form = ".3~f" if kind == "f" else "d"
+            columns.append(number(place, title, form) if kind in "fiu" else {"field": place, "headerName": title})
+        plain = frame.astype(object).where(frame.notna(), None).itertuples(index=False, name=None)
+        rows = [{"row": str(place), **dict(zip(fields, row, strict=True))} for place, row in enumerate(plain)]
+        return {"columns": columns, "rows": rows}
+
+    return Own(view=view, draw=listed, parts=(*_PARTS, "columns", "rows"))
 
 
 def start_bar(id: str) -> html.Div:
@@ -173,7 +196,7 @@ def show_views(
         output={"panels": outputs, "keys": Output(keys, "data")},
         inputs={
             "seen": {panel: Input(ids.seen(panel), "data") for panel in views},
-            "made": {name: Input(ids.made(name), "data") for name, panel in panels.items() if panel.view.slow},
+            "made": {name: Input(ids.made(name), "data") for name, panel in panels.items() if panel.view.starts},
             "theme": Input(ids.THEME, "data"),
             "given": as_role(Input, inputs),
         },
@@ -221,7 +244,8 @@ def _drawn(
         if missing is not None and panel.quiet:
             return key, {**nothing, "notice": None, **({"caption": missing} if "caption" in nothing else {})}
         if not known and missing is None:
-            return key, {**nothing, "notice": None, **panel.waiting(chosen)}
+            waiting = {"caption": _MADE_ABOVE} if view.made_by else panel.waiting(chosen)
+            return key, {**nothing, "notice": None, **waiting}
         answer = {"notice": None}
         if panel.draw is None or "figure" in panel.parts:
             answer |= picture(workshop, view, chosen, theme)
@@ -245,7 +269,7 @@ def follow_views(
     """The callbacks of views that are slow: each is started by its panel's button, for what the store `shown` holds,
     and drawn by `show_views` once it is made."""
     for panel, view in views.items():
-        if view.slow:
+        if view.starts:
             _follow(app, jobs, workshop, panel, view, values, shown)
 
 

@@ -58,6 +58,7 @@ from tests.app.regression import numbers as regression
 from tests.app.same_numbers import same
 from tests.app.sufficient import numbers as sufficient
 from tests.app.training import numbers as training
+from tests.app.universality import numbers as universality
 
 TEXT = "The captain bowed to the captain."
 #: What skip-trigrams are checked against.
@@ -89,6 +90,7 @@ STATES: dict[str, Any] = {
     "atlas-verdict": atlas.OF_PATH,
     "lens": lens.STATE,
     "training": training.STATE,
+    "universality": universality.STATE,
     "patching": patching.STATE,
     "trigrams": TrigramsState(
         checkpoint="tiny-mhsa", head=(0, 1), k=40, source="captain", destination="·", within="all", row=3, after="the",
@@ -164,6 +166,7 @@ EXPECTED: dict[str, Expected] = {
     **sufficient.EXPECTED,
     **lens.EXPECTED,
     **training.EXPECTED,
+    **universality.EXPECTED,
     **patching.EXPECTED,
 }
 

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from aotlens.circuits import all_compositions, copying_rate
-from aotlens.heads import ablate, atlas, attention_to, motif_scores, pattern_constancy
+from aotlens.heads import ablate, ablated_tokens, atlas, attention_to, motif_scores, pattern_constancy, shapley_heads
 from aotlens.heads.reader import HeadReader
 from tests.distill.heads.test_reading import BRIDGES, D_VOCAB
+from tests.messages import refused
 from tests.small_models import SMALL, maker, small_tokenizer
 
 make = maker({**SMALL, "d_vocab": 270, "n_ctx": 16, "norm": "layernorm"})
@@ -67,6 +68,17 @@ def test_columns_are_what_their_functions_give(model, tokens, made) -> None:
     partner = made.reads("1.2")[0]
     assert (partner.z, partner.mode, partner.head) == (pytest.approx(best[0]), best[1], (0, best[2]))
     assert made.reads("0.1") == () and made.feeds("1.1") == () and made.feeds((0, best[2]), 9)
+
+
+def test_shapley_values_after_all_other_heads_are_the_losses_without_one(tokens, model, made) -> None:
+    """On the windows that the atlas ablated: the others' Shapley sums against the ablation of all heads."""
+    assert ablated_tokens(made).tolist() == tokens[torch.arange(6) * 9 // 6].tolist()
+    found = shapley_heads(model, ablated_tokens(made), how="position_mean")
+    np.testing.assert_allclose(found.last.ravel(), -made.ablations["position_mean"].changes, atol=1e-6)
+    assert found.values.sum() == pytest.approx(-made.together["position_mean"].change, abs=1e-6)
+    none = atlas(model, tokens, hows=(), cache=None, batch_size=4)
+    with refused("no ablations", "hows=()"):
+        ablated_tokens(none)
 
 
 def test_the_table_and_the_sentences(made) -> None:

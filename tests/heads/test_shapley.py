@@ -61,7 +61,12 @@ def test_heads_that_stand_in_for_each_other_share_what_one_ablation_does_not_sho
         assert one == pytest.approx(two, rel=1e-3) and abs(decoy) < 0.05 * abs(one)
     assert found.values[0, 1] < -2 and abs(found.last[0, 1]) < 0.25 * abs(found.values[0, 1])
     frame = found.to_frame()
-    assert frame.columns.tolist() == ["layer", "head", "shapley", "low", "high", "order_error", "first", "last"]
+    columns = ["layer", "head", "shapley", "low", "high", "order_error", "first", "last", "hidden"]
+    assert frame.columns.tolist() == columns
+    hides_more_than_half = abs(frame["last"]) < abs(frame.shapley) / 2
+    apart_from_0 = (frame.low > 0) | (frame.high < 0)
+    assert frame.hidden.tolist() == (hides_more_than_half & apart_from_0).tolist()
+    assert found.hidden[0, 1:].all() and not found.hidden[:, 0].any()  # the twins, and no decoy
     assert (frame.low <= frame.shapley).all() and (frame.shapley <= frame.high).all()
     assert "exact" in found.headline
 

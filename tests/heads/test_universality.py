@@ -120,6 +120,38 @@ def test_pairs_and_layers_sum_up_to_the_whole() -> None:
     assert len(result.to_frame()) == len(result.groups)
 
 
+def test_the_heads_of_every_two_models_are_paired_and_tested_as_by_all_permutations() -> None:
+    models = {str(seed): fresh(seed, n_heads=3) for seed in range(3)}
+    result = universality(models, TOKENS, n_permutations=999, grouped_by=("qk", "ov"))
+    frame, test = result.pairs_frame(), result.tests.index(("qk", "ov"))
+    everyone = list(itertools.product(range(2), range(3)))
+    for a, b in itertools.combinations(range(3), 2):
+        block = np.ix_(result.model == a, result.model == b)
+        qk, ov = result.of("qk")[block], result.of("ov")[block]
+        best = max(itertools.permutations(range(6)), key=lambda order: qk[range(6), order].sum())
+        rows = frame[(frame.left_model == str(a)) & (frame.right_model == str(b))]
+        assert [(row.left, row.right) for row in rows.itertuples()] == [
+            (f"{layer}.{head}", "{}.{}".format(*everyone[other]))
+            for (layer, head), other in zip(everyone, best, strict=True)
+        ]
+        for row, left in zip(rows.itertuples(), range(6), strict=True):
+            assert (row.matched, row.tested) == (qk[left, best[left]], ov[left, best[left]])
+            layers = everyone[left][0], everyone[best[left]][0]
+            alike = [ov[i, j] for i in range(6) for j in range(6) if (everyone[i][0], everyone[j][0]) == layers]
+            assert row.p == sum(value >= row.tested for value in alike) / 9
+        null = []  # every way to permute the heads within both layers of both models
+        for orders in itertools.product(itertools.permutations(range(3)), repeat=4):
+            left, right = ([*order, *(3 + head for head in second)] for order, second in (orders[:2], orders[2:]))
+            null.append(np.mean([ov[left[i], right[best[i]]] for i in range(6)]))
+        observed = ov[range(6), best].mean()
+        p = np.mean(np.array(null) >= observed - 1e-12)
+        assert (rows["mean"] == observed).all()
+        assert rows.p_models.iloc[0] == result.pair_p[test, a, b] == result.pair_p[test, b, a]
+        assert result.pair_p[test, a, b] == pytest.approx(p, abs=0.002 + 4 * np.sqrt(p * (1 - p) / 999))
+    untested = universality(models, TOKENS, n_permutations=19, grouped_by=("pattern", "effect"))
+    assert "p_models" not in untested.pairs_frame()
+
+
 def test_kinds_are_compared_over_models_or_left_undecided() -> None:
     models = {f"mhsa {seed}": fresh(seed) for seed in range(3)}
     twins = {f"mssa {seed}": fresh(seed, attention="mssa") for seed in range(3)}

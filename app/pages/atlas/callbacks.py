@@ -28,7 +28,7 @@ from app.shell.choices import head_buttons
 from app.shell.page import python_of
 from app.shell.props import props, stores, values
 from app.shell.sharing import mark_head, save_files
-from app.shell.views import Own, python_lines, show_views, tables
+from app.shell.views import Own, follow_views, python_lines, show_views, tables
 
 
 def register(app: App, service: Atlases) -> None:
@@ -42,6 +42,9 @@ def register(app: App, service: Atlases) -> None:
     panels = {
         ids.TABLE: _own(ids.TABLE, list_heads, parts=("columns", "rows", "caption"), empty={"columns": no_update}),
         ids.SCATTER: VIEWS[ids.SCATTER],
+        ids.SHAPLEY: _own(
+            ids.SHAPLEY, list_shapley, parts=("figure", "caption", "columns", "rows"), empty={"columns": no_update}
+        ),
         ids.SUMMARY: _own(ids.SUMMARY, summary.sentence, parts=("body", "title"), empty={"title": "One head"}),
         ids.EXAMPLES: _own(ids.EXAMPLES, partial(summary.passages, core), parts=("body", "caption"), **bins),
         ids.MOTIFS: _own(ids.MOTIFS, summary.motifs),
@@ -49,6 +52,7 @@ def register(app: App, service: Atlases) -> None:
         ids.PARTNERS: _own(ids.PARTNERS, partial(summary.partners, core)),
     }
     show_views(app, service.workshop, panels, service.values, shown=ids.CHOSEN, keys=ids.DRAWN, inputs=chosen)
+    follow_views(app, service.jobs, service.workshop, VIEWS, service.values, shown=ids.CHOSEN)
     slow = {ids.WEIGHTS: _own(ids.WEIGHTS, partial(summary.weights, core))}
     show_views(app, service.workshop, slow, service.values, shown=ids.CHOSEN, keys=ids.WEIGHED, inputs={})
     files = {panel: view for panel, view in VIEWS.items() if panel != ids.SUMMARY}
@@ -64,6 +68,14 @@ def list_heads(chosen: Chosen, result: Any) -> dict[str, Any]:
     frame = result.to_frame()
     listed = columns_of(frame, *captions.named(chosen.where, frame))
     return {"columns": head_columns(frame, listed), "rows": head_rows(frame, listed), "caption": result.headline}
+
+
+def list_shapley(chosen: Chosen, result: Any) -> dict[str, Any]:
+    """The Shapley value of each head beside the loss without it alone, under the name that the atlas has for it."""
+    frame = result.to_frame()
+    frame = frame.assign(loss_position_mean=-frame["last"], hidden=frame["hidden"].map({True: "yes", False: ""}))
+    listed = ["loss_position_mean", "shapley", "low", "high", "first", "last", "hidden"]
+    return {"columns": head_columns(frame, listed), "rows": head_rows(frame, listed)}
 
 
 @python_of(*(panel for panel in VIEWS if panel != ids.SUMMARY), *GUIDED)

@@ -7,7 +7,7 @@ from app.shell.ids import Ids
 
 ids = Ids(
     "atlas",
-    "form checkpoint corpus pasted tokens tabs table search scatter x y",
+    "form checkpoint corpus pasted tokens tabs table search scatter x y shapley",
     "summary heads links open-heads open-circuits open-paths examples bin weights partners losses motifs path verdict",
     "asked",  # store: {corpus}, what the address names, until an atlas of it is made
     "made",  # store: the key of the job whose atlas was made last
@@ -19,7 +19,8 @@ ids = Ids(
 
 #: Panels by what they show: of the atlas and the chosen head, and of the guided path.
 VIEWS = {
-    ids.TABLE: views.HEADS, ids.SCATTER: views.SCORES, ids.SUMMARY: views.SUMMARY, ids.EXAMPLES: views.EXAMPLES,
-    ids.MOTIFS: views.MOTIFS, ids.WEIGHTS: views.WEIGHTS, ids.LOSSES: views.LOSSES, ids.PARTNERS: views.PARTNERS,
+    ids.TABLE: views.HEADS, ids.SCATTER: views.SCORES, ids.SHAPLEY: views.SHAPLEY, ids.SUMMARY: views.SUMMARY,
+    ids.EXAMPLES: views.EXAMPLES, ids.MOTIFS: views.MOTIFS, ids.WEIGHTS: views.WEIGHTS, ids.LOSSES: views.LOSSES,
+    ids.PARTNERS: views.PARTNERS,
 }  # fmt: skip
 GUIDED = {ids.VERDICT: views.CIRCUIT}

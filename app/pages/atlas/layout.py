@@ -113,6 +113,10 @@ def _all_heads(state: AtlasState) -> html.Div:
                 ids.SCATTER, VIEWS[ids.SCATTER], "graph-atlas", captioned=False, follows=ids.CHOSEN,
                 controls=[axes[0], html.Span("against"), axes[1]],
             ),
+            view_panel(
+                ids.SHAPLEY, VIEWS[ids.SHAPLEY], "graph-view", follows=ids.CHOSEN, before=[caption(ids.SHAPLEY)],
+                after=[grid(shell.table(ids.SHAPLEY), key="name", height=290)],
+            ),
         ],
         className="atlas-lists",
     )  # fmt: skip

@@ -18,7 +18,10 @@ LISTED = (
     "label", "margin", "induction_random", "copying", "constancy", "constancy_without_first", "loss_position_mean",
     "loss_fixed_pattern", "reads", "feeds", "mean_distance", "entropy", "ffn_error",
 )  # fmt: skip
-_FORMS = {"mean_distance": ".1f", "loss_position_mean": "+.3f", "loss_fixed_pattern": "+.3f"}
+_FORMS = {
+    "mean_distance": ".1f",
+    **dict.fromkeys(("loss_position_mean", "loss_fixed_pattern", "shapley", "low", "high", "first", "last"), "+.3f"),
+}
 
 
 def columns_of(frame: pd.DataFrame, *more: str) -> list[str]:

@@ -220,6 +220,28 @@ def test_a_summary_by_its_address_leads_to_partners_and_other_pages(open_page) -
     fits(page)
 
 
+def test_shapley_values_are_started_and_listed_beside_the_loss_without_a_head(open_page, service: Atlases) -> None:
+    order = order_of(service, "tiny-mhsa", PASTED, 30 * TEXT, "16384")
+    job = wait(service.start(order))
+    page = open_page(f"/atlas?checkpoint=tiny-mhsa&corpus={order.corpus}")
+    panel, caption = page.locator(f"#{ids.SHAPLEY}"), page.locator(f"#{shell.caption(ids.SHAPLEY)}")
+    expect(caption).to_contain_text("Not computed for this choice yet")
+    page.click(f"#{shell.start(ids.SHAPLEY)}")
+    expect(caption).to_contain_text("means at each position; all orders", timeout=120_000)
+    made = service.done(job.key)
+    assert made is not None
+    changes = made.atlas.ablations["position_mean"].changes
+    for place, change in enumerate(changes):
+        cell = panel.locator(f".ag-center-cols-container [row-index='{place}'] [col-id=loss_position_mean]")
+        expect(cell).to_have_text(f"{change:+.3f}".replace("-", "−"))
+    expect(panel.locator(".scatterlayer .trace")).to_have_count(3)
+    page.click(f"#{ids.SHAPLEY}-export")
+    with page.expect_download() as download:
+        page.click(f"#{shell.export(ids.SHAPLEY, 'csv')}")
+    frame = pd.read_csv(download.value.path())
+    assert frame.shapley.sum() == pytest.approx(-made.atlas.together["position_mean"].change, abs=1e-5)
+
+
 def test_the_path_ends_in_a_verdict_and_its_steps_open(open_page, service: Atlases) -> None:
     verdict = service.workshop.result(GUIDED[ids.VERDICT], service.of_address(AtlasState())).verdict
     page = open_page("/atlas")

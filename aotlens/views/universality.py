@@ -1,0 +1,183 @@
+"""Heads that come again in several models, as views."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aotlens.conventions import head_name
+from aotlens.views.calls import Call, Load, call, make
+from aotlens.views.family import Choice, Family, first_token
+from aotlens.views.view import About, Parameter, View
+
+if TYPE_CHECKING:
+    from aotlens.checkpoints import CheckpointInfo
+    from aotlens.heads import Universality
+
+#: Models that are compared at once, at most; windows of the text, and tokens of each.
+MOST_MODELS, N_WINDOWS, LENGTH = 8, 32, 64
+#: Groups that a caption names.
+_N_NAMED = 4
+
+TEXTS = {
+    "novels": "English novels, held out",
+    "stdlib": "Python’s standard library",
+    "repeats": "repeated random tokens",
+}
+EVIDENCE = {
+    "pattern, ov": "patterns, tested by OV circuits",
+    "qk, ov": "QK circuits, tested by OV circuits",
+    "ov, content": "OV circuits, tested by content of patterns",
+    "ov, qk": "OV circuits, tested by QK circuits",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """Models, the sequences that they read, and what their heads are matched and tested by."""
+
+    infos: tuple[CheckpointInfo, ...]
+    text: str
+    evidence: str
+    seed: int
+
+    @property
+    def models(self) -> Mapping[str, Load]:
+        """The models by their names, each with a variable of its own in Python."""
+        return {info.name: Load(info.name, f"model_{place}") for place, info in enumerate(self.infos, start=1)}
+
+    def file(self, what: str) -> str:
+        """Name a file of `what`."""
+        names = "-".join(info.name for info in self.infos) if len(self.infos) < 4 else f"{len(self.infos)}-models"
+        return f"universality-{names}-{self.text}-{self.evidence.replace(', ', '-')}-{what}"
+
+
+def _values(*infos: CheckpointInfo, **chosen: Any) -> Chosen:
+    twice = [name for name, count in Counter(info.name for info in infos).items() if count > 1]
+    if twice:
+        raise ValueError(f"universality: expected different checkpoints, got {twice[0]} twice; take another one.")
+    return Chosen(infos=infos, **chosen)
+
+
+def _missing(chosen: Chosen) -> str | None:
+    first, *others = chosen.infos
+    if not others:
+        return f"Only {first.name} is chosen, and heads come again in another model. Choose two to eight."
+    for other in others:
+        if (other.model["d_vocab"], other.tokenizer_sha256) != (first.model["d_vocab"], first.tokenizer_sha256):
+            return (
+                f"{first.name} and {other.name} have different vocabularies, and heads are compared by what they do to "
+                "each token. Choose models with one tokenizer."
+            )
+    return None
+
+
+def _call(chosen: Chosen) -> Call:
+    models = chosen.models
+    if chosen.text == "repeats":
+        half = min(LENGTH // 2, *((int(info.model["n_ctx"]) - 1) // 2 for info in chosen.infos))
+        first = chosen.infos[0]
+        sizes = int(first.model["d_vocab"]), N_WINDOWS, half
+        tokens = make("aotlens.data.repeated_random_tokens", *sizes, chosen.seed, eot_id=first_token(first))
+    else:
+        tokens = make("aotlens.checkpoints.held_out_windows", list(models.values()), chosen.text, N_WINDOWS, LENGTH)
+    matched, tested = chosen.evidence.split(", ")
+    return call(
+        "aotlens.heads.universality", models, tokens.named("tokens"), grouped_by=(matched, tested), seed=chosen.seed
+    ).running()
+
+
+def _says_groups(chosen: Chosen, result: Universality) -> str:
+    n, tested = len(result.models), result.grouped_by[1]
+    sizes = Counter(len(group.heads) for group in result.groups)
+    counted = ", ".join(f"{sizes[size]} in {size} of {n} models" for size in sorted(sizes, reverse=True))
+    named = "; ".join(
+        f"{' = '.join(f'{name} {head_name(head)}' for name, head in group.heads)} ({tested} {group.tested:.2f}, "
+        f"q = {group.q:.2g})"
+        for group in result.groups[:_N_NAMED]
+    )
+    closed = f" Of chains through three models {result.closed:.0%} close." if n > 2 else ""
+    return (
+        f"{result.headline[0].upper()}{result.headline[1:]}. Groups of heads assigned to each other: {counted}."
+        f"{closed} {'The largest: ' if len(result.groups) > _N_NAMED else ''}{named}."
+    )
+
+
+def _says_pairs(chosen: Chosen, result: Universality) -> str:
+    frame = result.pairs_frame()
+    (matched, tested), n = result.grouped_by, len(frame)
+    pairs = frame.drop_duplicates(["left_model", "right_model"]).sort_values("p_models")
+    told = "; ".join(
+        f"{row.left_model} and {row.right_model}: {row.mean:.3f} (p = {row.p_models:.2g})"
+        for row in pairs.head(_N_NAMED).itertuples()
+    )
+    return (
+        f"{n} pairs of heads are assigned to each other by {matched}. Mean {tested} of the pairs of two models, beside "
+        f"permuted heads of the same layers{', smallest p first' if len(pairs) > _N_NAMED else ''}: {told}."
+    )
+
+
+GROUPS = View(
+    name="groups",
+    title="Heads that come again",
+    about=About(
+        text="The heads of every two models are assigned to each other so that one evidence, as how alike their "
+        "patterns are, sums to the most. How alike assigned heads are by that says nothing, since the best assignment "
+        "of unrelated heads is above the mean too: they are tested by other evidence, made from other weights, beside "
+        "heads permuted within the layers of each model (999 times). A group is a clique: heads of different models, "
+        "each two of which are assigned to each other. q is a false discovery rate over groups, se the jackknife over "
+        "models. The picture has the similarity by the first evidence, groups side by side.",
+        formula="q: Benjamini and Hochberg over groups;  p = (1 + permutations with a mean as large) ÷ 1,000",
+        source="docs/universality.md; Olah et al., Zoom In (2020): universality",
+    ),
+    call=_call,
+    caption=_says_groups,
+    file=lambda chosen: chosen.file("groups"),
+    missing=_missing,
+    slow="models and pairs of models",
+    tall=True,
+    listed=True,
+)
+PAIRS = View(
+    name="pairs",
+    title="Heads of every two models",
+    about=About(
+        text="All heads by all heads, model by model: the similarity by the evidence that heads are assigned by, and a "
+        "square where two heads are assigned to each other. The table has every such pair with the similarity by the "
+        "other evidence. Its p is the share of all pairs of heads of the same two layers that are as alike, so that "
+        "with four heads a layer it cannot go below 1/16; p_models is of the mean over all heads of the two models, "
+        "beside permuted heads.",
+        source="docs/universality.md",
+    ),
+    call=_call,
+    caption=_says_pairs,
+    file=lambda chosen: chosen.file("pairs"),
+    missing=_missing,
+    drawn=lambda chosen: {"blocks": True},
+    table="pairs_frame",
+    slow="models and pairs of models",
+    made_by="groups",
+    tall=True,
+    listed=True,
+)
+
+FAMILY = Family(
+    name="universality",
+    about="Which heads of one model are heads of others, trained apart?",
+    views=(GROUPS, PAIRS),
+    values=_values,
+    parameters={
+        "text": Choice("Text", TEXTS),
+        "evidence": Choice("Heads matched by", EVIDENCE),
+        "seed": Parameter("Permutations (seed)", 0, least=0, most=99),
+    },
+    reads=lambda info: (
+        (info.model.get("read_in", "tokens"), info.model.get("read_out", "tokens")) == ("tokens", "tokens")
+        and bool(info.model.get("causal", True))
+    ),
+    none="There is no model of text here whose heads could be compared.",
+    several=True,
+    most=MOST_MODELS,
+)
