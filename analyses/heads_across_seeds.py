@@ -4,7 +4,7 @@
     python -m analyses.heads_across_seeds CHECKPOINT ... --corpus dir:PATH [--page docs/universality.md]
 
 Models of one kind are matched with each other, on 32 held-out windows of 64 tokens, with 999 permutations; each two
-kinds are compared by permuting which models are of which. Checkpoints are named KIND-SEED. Half a minute of one core.
+kinds are compared by Welch's t over models. Checkpoints are named KIND-SEED. Half a minute of one core.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from aotlens.checkpoints import held_out_windows
 from aotlens.conventions import head_name
 from aotlens.heads import Universality, universality
 
-HEADER = ("kind", "matched", "tested", "mean", "permuted: mean ± sd", "p", "layer 0", "layer 1")
+HEADER = ("kind", "matched", "tested", "mean", "permuted: mean ± sd", "p", "layer 0 (permuted)", "layer 1 (permuted)")
 
 
 def test_rows(kind: str, result: Universality) -> list[tuple[object, ...]]:
     """A row a test."""
     rows: list[tuple[object, ...]] = []
     for place, row in enumerate(result.tests_frame().to_dict("records")):
-        layers = (f"{value:.3f}" for value in result.by_layer[place][:2])
+        both = zip(result.by_layer[place][:2], result.by_layer_null[place][:2], strict=True)
+        layers = (f"{value:.3f} ({permuted:.3f})" for value, permuted in both)
         chance = f"{row['null_mean']:.3f} ± {row['null_std']:.3f}"
         rows.append((kind, row["matched"], row["tested"], f"{row['observed']:.3f}", chance, f"{row['p']:.3f}", *layers))
     return rows
@@ -70,10 +71,10 @@ def main(argv: list[str] | None = None) -> int:
     kinds = list(dict.fromkeys(together.kinds))
     rows: list[tuple[object, ...]] = []
     for first, second in combinations(kinds, 2):
-        for row in together.compare_kinds(first, second).to_frame().to_dict("records"):
-            means = (f"{row[kind]:.3f}" for kind in (first, second))
-            rows.append((first, second, row["matched"], row["tested"], *means, f"{row['p']:.3f}"))
-    parts.append(markdown(("kind", "other kind", "matched", "tested", "mean", "mean of the other", "p"), rows))
+        compared = together.compare_kinds(first, second)
+        for test, left, right, p in zip(compared.tests, compared.first, compared.second, compared.p, strict=True):
+            rows.append((first, second, *test, f"{left.mean():+.3f}", f"{right.mean():+.3f}", f"{p:.3f}"))
+    parts.append(markdown(("kind", "other kind", "matched", "tested", "above permuted", "of the other", "p"), rows))
     print("\n\n".join(parts))
     if chosen.page is not None:
         command = "python -m analyses.heads_across_seeds CHECKPOINT ... --corpus dir:PATH"

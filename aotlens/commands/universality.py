@@ -72,5 +72,5 @@ def universality_command(
         lines.append((str(len(group.heads)), *(heads.get(name, "") for name in result.models), *alike))
     print_text(f"\n{table(lines)}")
     counted = [kind for kind in dict.fromkeys(result.kinds) if result.kinds.count(kind) > 1]
-    for first, second in itertools.pairwise(counted):
+    for first, second in itertools.combinations(counted, 2):
         print_text(f"\n{result.compare_kinds(first, second).headline}")

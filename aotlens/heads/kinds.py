@@ -1,10 +1,10 @@
-"""Whether heads come again more in models of one kind than of another, by permuting which models are of which kind."""
+"""Whether heads come again more in models of one kind than of another."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float64
@@ -14,6 +14,9 @@ from aotlens.results import Result
 if TYPE_CHECKING:
     import pandas as pd
 
+#: Models of a kind below which their spread is not known.
+LEAST_MODELS = 3
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class KindComparison(Result):
@@ -22,53 +25,53 @@ class KindComparison(Result):
     kinds: tuple[str, str]
     tests: tuple[tuple[str, str], ...]
     first: Float64[np.ndarray, "test first"]
-    """The mean of each model of the first kind over the others of its kind."""
+    """The mean of each model of the first kind over the others of its kind, less that of permuted heads."""
     second: Float64[np.ndarray, "test second"]
+    means: Float64[np.ndarray, "test 2"]
+    """The means of both kinds as they are. Kinds differ in what permuted heads give, so that these say little."""
     p: Float64[np.ndarray, " test"]
-    """Two-sided, by permuting the models' kinds (`Universality.compare_kinds`), each test by itself; with 3 + 3 models
-    it cannot go below .1, with 5 + 5 it reaches .008."""
+    """Two-sided, of `first` and `second` (`Universality.compare_kinds`), each test by itself."""
 
     @property
     def headline(self) -> str:
-        means = f"{self.first[0].mean():.3f} and {self.second[0].mean():.3f}"
+        excess = f"{self.first[0].mean():+.3f} and {self.second[0].mean():+.3f} above permuted heads"
         p = f"p = {self.p[0]:.2g}"
-        verdict = "not tested: pairs lack the evidence" if math.isnan(self.p[0]) else p
+        verdict = "not tested: too few models, or pairs lack the evidence" if math.isnan(self.p[0]) else p
         verdict = f"undecided ({p})" if self.p[0] > 0.05 else verdict
         matched, tested = self.tests[0]
-        return f"{self.kinds[0]} and {self.kinds[1]}, matched by {matched}, {tested}: {means}, {verdict}"
+        return f"{self.kinds[0]} and {self.kinds[1]}, matched by {matched}, {tested}: {excess}, {verdict}"
 
     def to_frame(self) -> pd.DataFrame:
-        """A row a test: `matched`, `tested`, the mean of each kind, `p`."""
+        """A row a test and kind: `matched`, `tested`, `kind`, the `observed` mean, its `excess` over permuted heads,
+        and the test's `p`."""
         import pandas as pd
 
-        matched, tested = zip(*self.tests, strict=True)
-        means = {kind: each.mean(1) for kind, each in zip(self.kinds, (self.first, self.second), strict=True)}
-        return pd.DataFrame({"matched": matched, "tested": tested, **means, "p": self.p})
+        rows = [
+            (*test, kind, self.means[i, j], models[i].mean(), self.p[i])
+            for i, test in enumerate(self.tests)
+            for j, (kind, models) in enumerate(zip(self.kinds, (self.first, self.second), strict=True))
+        ]
+        return pd.DataFrame(rows, columns=["matched", "tested", "kind", "observed", "excess", "p"])
 
 
-def kinds_differ(means: Float64[np.ndarray, "model model"], n_first: int) -> float:
-    """Return the two-sided p of the difference of both kinds' means over pairs, by permuting which models are of the
-    first kind (`scipy.stats.permutation_test`); NaN where a pair is."""
-    from scipy.stats import permutation_test
+def kinds_differ(pairs: Float64[np.ndarray, "model model"], n_first: int) -> float:
+    """Return the two-sided p of the difference of both kinds' means over their own pairs of models; NaN where one is
+    not finite, and for kinds of fewer than three models.
 
-    means = means.copy()
-    np.fill_diagonal(means, 0)
-    if not np.isfinite(means).all():
-        return math.nan
+    Welch's t of pseudo-values: with U the mean over a kind's pairs and U₋ᵢ that without model i, n U − (n − 1) U₋ᵢ are
+    nearly independent and have the mean U. Pairs across the kinds do not count, so that unlike kinds may be less alike
+    in whatever way. Source: Arvesen (1969), the jackknife of U-statistics.
+    """
+    from scipy.stats import ttest_ind
 
-    def within(models: np.ndarray) -> Any:
-        """Average over the pairs of some models, `[..., model]`."""
-        n = models.shape[-1]
-        return means[models[..., :, None], models[..., None, :]].sum((-2, -1)) / (n * (n - 1))
-
-    kinds = np.split(np.arange(len(means)), [n_first])
-    # Less likeness between the kinds than within them is no difference of the kinds.
-    across = np.ix_(*kinds)
-    more = (within(kinds[0]) + within(kinds[1])) / 2 - means[across].mean()
-    means[across] += more
-    means.T[across] += more
-    test = permutation_test(
-        kinds, lambda a, b, axis: within(a) - within(b), vectorized=True, n_resamples=9_999,
-        rng=np.random.default_rng(0),
-    )  # fmt: skip
-    return float(test.pvalue)
+    values = []
+    for own in np.split(np.arange(len(pairs)), [n_first]):
+        n, within = len(own), pairs[np.ix_(own, own)].copy()
+        np.fill_diagonal(within, 0)
+        if n < LEAST_MODELS or not np.isfinite(within).all():
+            return math.nan
+        without = (within.sum() - 2 * within.sum(1)) / ((n - 1) * (n - 2))
+        values.append(within.sum() / (n - 1) - (n - 1) * without)
+    if all(np.ptp(each) < 1e-12 for each in values):
+        return math.nan  # no spread to compare with
+    return float(ttest_ind(*values, equal_var=False).pvalue)

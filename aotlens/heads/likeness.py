@@ -17,8 +17,8 @@ from aotlens.heads.without import HeadSwitches
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.models.weights import double
 
-#: Directions below this share of a head's largest are rounding: the head does not write them.
-_LEAST_SINGULAR = 1e-10
+#: Directions below this share of a head's largest are rounding in float32: the head does not write them.
+_LEAST_SINGULAR = 1e-6
 #: Similarities of every two heads of all models.
 Alike = Float64[np.ndarray, "head head"]
 
@@ -34,11 +34,12 @@ def weights_alike(
     p = torch.stack(shares).mean(0)
     alike = {name: np.full((len(owner), len(owner)), np.nan) for name in ("ov", "qk", "written")}
     factors: list[dict[str, Factors | None]] = []
+    bases: list[Tensor] = []
     for model in models:
         ov = ov_factors(model, p)
-        written = _written(ov[1])
+        bases.append(_written(ov[1]))
         qk = qk_factors(model, p) if model.cfg.has_query_key else None
-        factors.append({"ov": ov, "qk": qk, "written": (written, written)})
+        factors.append({"ov": ov, "qk": qk})
     for a in range(len(models)):
         for b in range(a, len(models)):
             block = np.ix_(owner == a, owner == b)
@@ -46,10 +47,9 @@ def weights_alike(
                 if (first := factors[a][name]) is not None and (second := factors[b][name]) is not None:
                     alike[name][block] = cosines(first, second)
                     alike[name][block[1].T, block[0].T] = alike[name][block].T
-            bases = [factors[place]["written"] for place in (a, b)]
-            assert bases[0] is not None and bases[1] is not None
-            overlap = torch.einsum("hdv,gev->hgde", bases[0][0], bases[1][0]).square().sum((-1, -2))
-            ranks = [base[0].square().sum((-1, -2)).round() for base in bases]  # of orthonormal rows
+            first_basis, second_basis = bases[a], bases[b]
+            overlap = torch.einsum("hdv,gev->hgde", first_basis, second_basis).square().sum((-1, -2))
+            ranks = [basis.square().sum((-1, -2)).round() for basis in (first_basis, second_basis)]  # orthonormal rows
             least = torch.minimum(ranks[0][:, None], ranks[1][None])
             alike["written"][block] = (overlap / least.clamp(min=1)).numpy()
             alike["written"][block[1].T, block[0].T] = alike["written"][block].T

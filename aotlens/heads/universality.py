@@ -31,6 +31,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from aotlens.conventions import Head, Progress, head_name, require_seed, require_whole
+from aotlens.heads.assignments import EVIDENCE, Assignments, HeadGroup
 from aotlens.heads.kinds import KindComparison, kinds_differ
 from aotlens.heads.likeness import on_text, texts_alike, weights_alike
 from aotlens.heads.matching import require_same_tokens
@@ -41,28 +42,8 @@ from aotlens.results import Result
 if TYPE_CHECKING:
     import pandas as pd
 
-#: The evidence that heads are compared by, in the order of `Universality.similarity`.
-EVIDENCE = ("ov", "qk", "pattern", "content", "written", "effect")
 #: Matched on the first, tested on the second.
 TESTS = (("pattern", "ov"), ("qk", "ov"), ("ov", "content"), ("ov", "qk"))
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeadGroup:
-    """Heads of different models, each two of which are assigned to each other."""
-
-    heads: tuple[tuple[str, Head], ...]
-    """The model's name and its head, in the order of the models."""
-    matched: float
-    """Mean similarity of its pairs by the evidence that they were matched on."""
-    tested: float
-    """The mean similarity of its pairs by the other one."""
-    se: float
-    """The standard error of `tested`, by the jackknife over models; NaN for fewer than three."""
-    q: float
-    """False discovery rate (Benjamini and Hochberg over groups) of: permuted heads of the same layers are as alike by
-    the other evidence. A group of m models of which a layer has h heads cannot go below h^(−m), nor below
-    1 ÷ (1 + permutations), times the number of groups."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,8 +70,13 @@ class Universality(Result):
     """`observed` of each two models; NaN on the diagonal."""
     pair_p: Float64[np.ndarray, "test model model"]
     """`p` of each two models; NaN on the diagonal."""
+    pair_excess: Float64[np.ndarray, "test model model"]
+    """`pair_means` less what permuted heads give on average: for each pair of heads the mean over all of their two
+    layers."""
     by_layer: Float64[np.ndarray, "test layer"]
     """`observed` of the heads of each layer."""
+    by_layer_null: Float64[np.ndarray, "test layer"]
+    """What permuted heads give there on average."""
     grouped_by: tuple[str, str]
     groups: tuple[HeadGroup, ...]
     """The largest first: maximal cliques of assigned heads, each head in one of them."""
@@ -131,7 +117,8 @@ class Universality(Result):
     @property
     def pairs(self) -> Int64[np.ndarray, "pair 2"]:
         """The heads that are assigned to each other by the evidence of the groups, of every two models."""
-        tests = _Tests(self.model, self.similarity, np.zeros((0, len(self.heads)), dtype=int))
+        layers = np.array([layer for layer, _ in self.heads])
+        tests = Assignments(self.model, layers, self.similarity, np.zeros((0, len(self.heads)), dtype=int))
         return tests.pairs(self.grouped_by[0])
 
     def pairs_frame(self) -> pd.DataFrame:
@@ -169,27 +156,31 @@ class Universality(Result):
 
     def compare_kinds(self, first: str, second: str) -> KindComparison:
         """Test whether heads come again more in models of one kind than of another: the difference of the kinds' means
-        over pairs of models, by permuting which models are of which kind.
+        of `pair_excess` over pairs of models, by Welch's t of the jackknife's pseudo-values (`kinds.kinds_differ`).
 
-        The null: models are exchangeable, but for a constant that models of different kinds are less alike by. All ways
-        to divide the models are tried, or 9,999 random ones. Simulated without any difference of kinds,
-        p ≤ .05 comes in 4 to 7% of 5 + 5 models, in 1% where all of a kind are much alike; a rank-sum test of the
-        models' means, which share their pairs, has 14 to 35%.
+        The null: a kind's models are drawn independently, and both kinds have the same excess over permuted heads; how
+        alike heads of a kind are whether they are matched or not does not count, nor do models of different kinds.
+        Simulated, p ≤ .05 comes in .3 to 7% of 5 + 5, 3 + 7 and 4 + 4 models. A permutation of the models' kinds has up
+        to 37% where models differ and unlike kinds are not alike, a rank-sum test 14 to 35%.
 
         Raises `ValueError` for one kind, and for kinds of which there are fewer than two models each.
         """
         if first == second:
             raise ValueError(f"{first!r}: expected two kinds, got one twice.")
-        values, members = [], []
+        values, means, members = [], [], []
         for kind in (first, second):
             own = [place for place, each in enumerate(self.kinds) if each == kind]
             if len(own) < 2:
                 raise ValueError(f"{kind!r}: expected a kind of at least two of {', '.join(sorted({*self.kinds}))}.")
             members.append(own)
-            values.append(np.stack([np.nanmean(self.pair_means[:, a, [b for b in own if b != a]], 1) for a in own], 1))
+            values.append(np.stack([np.nanmean(self.pair_excess[:, a, [b for b in own if b != a]], 1) for a in own], 1))
+            means.append(np.nanmean(self.pair_means[:, own][:, :, own], (1, 2)))
         both = [*members[0], *members[1]]
-        p = [kinds_differ(each[np.ix_(both, both)], len(members[0])) for each in self.pair_means]
-        return KindComparison(kinds=(first, second), tests=self.tests, first=values[0], second=values[1], p=np.array(p))
+        p = [kinds_differ(each[np.ix_(both, both)], len(members[0])) for each in self.pair_excess]
+        return KindComparison(
+            kinds=(first, second), tests=self.tests, first=values[0], second=values[1], means=np.stack(means, 1),
+            p=np.array(p),
+        )  # fmt: skip
 
 
 def universality(
@@ -247,10 +238,10 @@ def universality(
     random = np.random.default_rng(require_seed(seed))
     layers = np.array([layer for layer, _ in heads])
     permutations = np.stack([_within(owner, layers, random) for _ in range(n_permutations)])
-    tests = _Tests(owner, similarity, permutations)
+    tests = Assignments(owner, layers, similarity, permutations)
     measured = [tests.of(*test) for test in TESTS if tests.has(*test)]
     groups, closed = tests.groups(names, heads, *grouped_by)
-    observed, null = (np.array([each[place] for each in measured]) for place in (0, 1))
+    observed, null = np.array([each.mean for each in measured]), np.array([each.null for each in measured])
     return Universality(
         models=names,
         kinds=tuple(map(_kind, members)),
@@ -262,9 +253,11 @@ def universality(
         null_mean=null.mean(1),
         null_std=null.std(1, ddof=1),
         p=(1 + (null >= observed[:, None] - 1e-12).sum(1)) / (1 + n_permutations),
-        pair_means=np.stack([each[2] for each in measured]),
-        pair_p=np.stack([each[3] for each in measured]),
-        by_layer=np.stack([_by_layer(each[4], layers) for each in measured]),
+        pair_means=np.stack([each.of_models for each in measured]),
+        pair_p=np.stack([each.p for each in measured]),
+        pair_excess=np.stack([each.excess for each in measured]),
+        by_layer=np.stack([_by_layer(each.by_head, layers) for each in measured]),
+        by_layer_null=np.stack([_by_layer(each.expected_by_head, layers) for each in measured]),
         grouped_by=grouped_by,
         groups=groups,
         closed=closed,
@@ -286,96 +279,3 @@ def _within(owner: np.ndarray, layers: np.ndarray, random: np.random.Generator) 
 
 def _by_layer(by_head: np.ndarray, layers: np.ndarray) -> np.ndarray:
     return np.array([np.nanmean(by_head[layers == layer]) for layer in range(layers.max() + 1)])
-
-
-class _Tests:
-    """Assignments by one evidence, read by another."""
-
-    def __init__(self, owner: np.ndarray, similarity: np.ndarray, permutations: np.ndarray) -> None:
-        self._owner, self._permutations = owner, permutations
-        self._similarity = dict(zip(EVIDENCE, similarity, strict=True))
-        self._n = int(owner.max()) + 1
-
-    def has(self, matched: str, tested: str) -> bool:
-        """Whether every model has both kinds of evidence."""
-        return all(np.isfinite(self._similarity[name]).all() for name in (matched, tested))
-
-    def pairs(self, matched: str) -> np.ndarray:
-        """`[pair, 2]`: the heads that are assigned to each other, of every two models."""
-        from scipy.optimize import linear_sum_assignment
-
-        assigned = []
-        for a, b in itertools.combinations(range(self._n), 2):
-            left, right = (np.flatnonzero(self._owner == place) for place in (a, b))
-            rows, columns = linear_sum_assignment(self._similarity[matched][np.ix_(left, right)], maximize=True)
-            assigned.append(np.stack([left[rows], right[columns]], 1))
-        return np.concatenate(assigned)
-
-    def of(self, matched: str, tested: str) -> tuple[float, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """The mean of the tested evidence over the pairs, that of every permutation, that of every two models with the
-        probability that permutations give as much, and that of every head over its pairs."""
-        pairs, values = self.pairs(matched), self._similarity[tested]
-        found = values[pairs[:, 0], pairs[:, 1]]
-        permuted = values[self._permutations[:, pairs[:, 0]], self._permutations[:, pairs[:, 1]]]
-        of_models, p = np.full((2, self._n, self._n), np.nan)
-        owners = self._owner[pairs]
-        for a, b in itertools.combinations(range(self._n), 2):
-            own = (owners == [a, b]).all(1)
-            of_models[a, b] = of_models[b, a] = mean = found[own].mean()
-            p[a, b] = p[b, a] = (1 + (permuted[:, own].mean(1) >= mean - 1e-12).sum()) / (1 + len(permuted))
-        by_head = np.array([found[(pairs == head).any(1)].mean() if (pairs == head).any() else np.nan
-                            for head in range(len(self._owner))])  # fmt: skip
-        return float(found.mean()), permuted.mean(1), of_models, p, by_head
-
-    def groups(
-        self, names: tuple[str, ...], heads: tuple[Head, ...], matched: str, tested: str
-    ) -> tuple[tuple[HeadGroup, ...], float]:
-        """Find disjoint cliques of assigned heads, the largest and then the most alike first, and the share of triples
-        that close."""
-        import networkx
-        from scipy.stats import false_discovery_control
-
-        if not self.has(matched, tested):
-            raise ValueError(f"grouped_by: a model has no {matched} or {tested}, having no queries and keys.")
-        pairs = self.pairs(matched)
-        graph = networkx.Graph(pairs.tolist())
-        paths = sum(d * (d - 1) // 2 for _, d in graph.degree())
-        triangles = sum(networkx.triangles(graph).values())
-        closed = triangles / paths if self._n > 2 else float("nan")
-        alike, values = self._similarity[matched], self._similarity[tested]
-        left, members = set(graph), []
-        cliques = sorted(map(sorted, networkx.find_cliques(graph)), key=lambda each: (-len(each), -_mean(alike, each)))
-        for clique in cliques:
-            if len(clique) > 1 and left.issuperset(clique):
-                members.append(clique)
-                left -= set(clique)
-        p = []
-        for clique in members:
-            ends = np.array(list(itertools.combinations(clique, 2)))
-            null = values[self._permutations[:, ends[:, 0]], self._permutations[:, ends[:, 1]]].mean(1)
-            p.append((1 + (null >= _mean(values, clique) - 1e-12).sum()) / (1 + len(null)))
-        q = false_discovery_control(p) if p else np.zeros(0)
-        return tuple(
-            HeadGroup(
-                heads=tuple((names[self._owner[head]], heads[head]) for head in clique),
-                matched=_mean(alike, clique),
-                tested=_mean(values, clique),
-                se=_jackknife(values, clique),
-                q=float(each),
-            )
-            for clique, each in zip(members, q, strict=True)
-        ), closed
-
-
-def _mean(values: np.ndarray, clique: list[int]) -> float:
-    """Return the mean over the pairs of a clique."""
-    return float(np.mean([values[a, b] for a, b in itertools.combinations(clique, 2)]))
-
-
-def _jackknife(values: np.ndarray, clique: list[int]) -> float:
-    """The standard error of `_mean` by leaving out one model, and with it its head, at a time."""
-    n = len(clique)
-    if n < 3:
-        return float("nan")
-    without = np.array([_mean(values, [other for other in clique if other != head]) for head in clique])
-    return float(np.sqrt((n - 1) / n * ((without - without.mean()) ** 2).sum()))
