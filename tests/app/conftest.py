@@ -387,6 +387,8 @@ def seen(page: Page, panel: str) -> None:
 
 
 def fits(page: Page) -> None:
-    """Nothing sticks out of the window, once all is there."""
-    settled(page)
-    assert page.evaluate("document.documentElement.scrollWidth") <= page.evaluate("innerWidth")
+    """Check that nothing sticks out of the window once all is there, nor of one that is 390 pixels wide."""
+    for width in (page.evaluate("innerWidth"), 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        settled(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
