@@ -262,7 +262,7 @@
                 const group = name.parentElement, link = group.querySelector("[aria-current='page']");
                 name.toggleAttribute("data-page", Boolean(link));
                 if (link && link.textContent !== name.textContent) {
-                    navigation.dataset.page = `${name.textContent} · ${link.textContent}`;
+                    navigation.dataset.page = link.textContent;
                 }
                 if (!group.matches(":hover")) continue;
                 group.dataset.shut = "";
