@@ -388,7 +388,10 @@ def seen(page: Page, panel: str) -> None:
 
 def fits(page: Page) -> None:
     """Check that nothing sticks out of the window once all is there, nor of one that is 390 pixels wide."""
-    for width in (page.evaluate("innerWidth"), 390):
-        page.set_viewport_size({"width": width, "height": 900})
+    size = page.viewport_size
+    assert size is not None
+    for width in (size["width"], 390):
+        page.set_viewport_size({"width": width, "height": size["height"]})
         settled(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.set_viewport_size(size)
