@@ -72,7 +72,7 @@ TASKS = (
          ".python-dialog .code"),
     Task("A confirmed skip-trigram in its text", menu("Circuits", "Skip-trigrams"), "#trigrams-one .panel-content"),
     Task("The largest path to the predicted token, and what it does",
-         (*menu("Circuits", "Paths"), f"#paths-text={_SENTENCE}", "#paths-top button:text-is('without') >> nth=0"),
+         (*menu("Circuits", "Paths"), f"#paths-text={_SENTENCE}", "role=button[name='without']"),
          "#paths-without"),
     Task("Does an MSSA head need a wider network than an MHSA head",
          (*menu("MSSA and FFN", "Distillation"), "role=tab[name='Error by width']"), "#distillation-meaning"),
