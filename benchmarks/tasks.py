@@ -77,7 +77,7 @@ TASKS = (
     Task("Does an MSSA head need a wider network than an MHSA head",
          (*menu("MSSA and FFN", "Distillation"), "role=tab[name='Error by width']"), "#distillation-meaning"),
     Task("Open a GPT-2 of your own (after `aotlens checkpoints import FOLDER --name mine`)",
-         (".nav-link:text-is('Checkpoints')", ".ag-cell:text-is('mine')", "text=Open in Heads",
+         (".nav-link:text-is('Checkpoints')", "role=gridcell[name='mine']", "text=Open in Heads",
           "#heads-text=5 9 2 5 9 2 5 9"),
          "#heads-map"),
 )
