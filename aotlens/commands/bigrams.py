@@ -41,7 +41,8 @@ def bigrams_command(
     token: Annotated[
         list[str],
         typer.Option(
-            metavar="TEXT", help="What follows this token (' the'), or its id (#262). Several times for more."
+            metavar="TEXT",
+            help="Predicted tokens after this one (' the'), or its id (#262). Several times for more.",
         ),
     ] = [],  # noqa: B006 (Typer copies it)
     head: Annotated[

@@ -107,7 +107,7 @@ def import_command(
         list[str],
         typer.Option(
             metavar="NAME=VALUE",
-            help="What the source does not say of itself (n_head=12), as its error asks. May be given several times.",
+            help="A setting that the source lacks (n_head=12), as its error names it. May be given several times.",
         ),
     ] = [],  # noqa: B006 (Typer copies it)
     key_map: Annotated[
@@ -122,7 +122,7 @@ def import_command(
         ),
     ] = None,
     symbols: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="What the token ids are, from 0: '0 1 2 3 + ='.")
+        str | None, typer.Option(metavar="NAMES", help="The names of the token ids, from 0: '0 1 2 3 + ='.")
     ] = None,
     start: Annotated[
         str | None, typer.Option(metavar="NAME", help="Which of --symbols every prompt begins with. Default: none.")

@@ -159,11 +159,11 @@ def _of_token(circuit: Circuit, token: int, top: int, largest: bool) -> list[tup
         raise ValueError(f"--token-id {token}: expected an id from 0 to {n_tokens - 1}.")
     (name,) = names(circuit, left if left.index == "token" else right, [token])
     if circuit.kind == "qk":
-        looks = "looks for" if largest else "avoids"
-        titles = (f"What {name} {looks}", f"Who {looks} {name}")
+        end = "Highest" if largest else "Lowest"
+        titles = (f"{end} attention scores of destination {name}", f"{end} attention scores of source {name}")
     else:
         promotes = "promotes" if largest else "suppresses"
-        titles = (f"What attending to {name} {promotes}", f"What {promotes} {name}")
+        titles = (f"Outputs that source {name} {promotes}", f"Sources that {promotes[:-1]} {name}")
     tables = []
     if left.index == "token":
         tables.append((titles[0], _entries(circuit, circuit[token : token + 1], top, largest)))

@@ -25,7 +25,8 @@ from aotlens.commands.shared import (
 def composition_command(
     checkpoint: Checkpoint,
     mode: Annotated[
-        str, typer.Option(metavar="q|k|v", help="What the later head reads with: its queries, keys or values.")
+        str,
+        typer.Option(metavar="q|k|v", help="The later head's side that reads: queries, keys or values."),
     ] = "q",
     top: Annotated[
         int, typer.Option(min=1, max=MOST_ROWS, metavar="N", help="How many pairs; --csv has them all.")

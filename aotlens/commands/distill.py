@@ -52,7 +52,7 @@ def distill_command(
         ),
     ] = None,
     target: Annotated[
-        str, typer.Option(metavar="result|z", help="What to imitate: what the head writes, or its z before W_O.")
+        str, typer.Option(metavar="result|z", help="The target: the head's output, or its z before W_O.")
     ] = "result",
     seeds: Annotated[int, typer.Option(min=1, max=MOST_ROWS, metavar="N", help="Networks of each head and width.")] = 3,
     tokens: Annotated[int, typer.Option(min=1, max=MOST_TOKENS, metavar="N", help="Training tokens.")] = 400_000,

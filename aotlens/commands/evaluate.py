@@ -31,7 +31,7 @@ Source = Annotated[str | None, typer.Option(metavar="SOURCE", help="A file as pu
 
 def evaluate_command(
     checkpoints: Annotated[list[str], typer.Argument(metavar="CHECKPOINT...", help="One or several, side by side.")],
-    suite: Annotated[Literal["zero-shot"], typer.Option(help="What is evaluated.")] = "zero-shot",
+    suite: Annotated[Literal["zero-shot"], typer.Option(help="The suite of data sets.")] = "zero-shot",
     data: Annotated[
         str | None,
         typer.Option(metavar="SPEC", help="Models of images: digits, npz:PATH, folder:PATH, openml:NAME or hf:NAME."),

@@ -54,7 +54,7 @@ def film_command(
         typer.Option(metavar="FILE", help="Write all heads' maps over training as NAME.gif, or NAME.mp4 by ffmpeg."),
     ] = None,
     text: Annotated[
-        str | None, typer.Option(help="What the maps of --movie are of; default: the first window's first 48 tokens.")
+        str | None, typer.Option(help="Text of the maps of --movie; default: the first window's first 48 tokens.")
     ] = None,
     csv: Csv = None,
     force: Force = False,

@@ -31,7 +31,7 @@ _WINDOWS = 32
 def generate_command(
     checkpoint: Checkpoint,
     text: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="What to continue; <|mask|> in it is filled.")
+        str | None, typer.Option(metavar="TEXT", help="The text to continue; <|mask|> in it is filled.")
     ] = None,
     ids: Ids = None,
     tokens: Annotated[
@@ -52,7 +52,7 @@ def generate_command(
         str | None, typer.Option(metavar="L.H,…", help="Also without these heads, all at once, as 1.0,1.3.")
     ] = None,
     how: Annotated[
-        str, typer.Option(metavar="HOW", help="What takes the heads' place, as in `aotlens ablate`.")
+        str, typer.Option(metavar="HOW", help="Replace head output with this, as in `aotlens ablate`.")
     ] = "zero",
     corpus: Annotated[
         str | None, typer.Option(metavar="SPEC", help="Text of which means and resampling are taken.")

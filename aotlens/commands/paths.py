@@ -69,7 +69,10 @@ def paths_command(
     ] = None,
     against: Annotated[
         str,
-        typer.Option(metavar="mean|none|KEY", help="What a score is compared with. Default: what suits the model's φ."),
+        typer.Option(
+            metavar="mean|none|KEY",
+            help="The key whose score is subtracted. Default: by the model's φ.",
+        ),
     ] = "default",
     out: Annotated[
         FilePath | None, typer.Option(metavar="FILE", help="Write the trace here: .json, .svg or .html.")

@@ -31,7 +31,7 @@ app = typer.Typer(
     **PLAIN,
 )
 
-File = Annotated[Path, typer.Argument(metavar="SWEEP.toml", help="What to run; docs/sweeps.md shows one.")]
+File = Annotated[Path, typer.Argument(metavar="SWEEP.toml", help="The sweep's file; docs/sweeps.md shows one.")]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="The sweep's folder, not SWEEP beside SWEEP.toml.")]
 
 

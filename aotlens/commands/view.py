@@ -37,12 +37,12 @@ def command_of(name: str, called: str | None = None) -> Any:
     return typer.main.get_command(alone)
 
 
-app = typer.Typer(cls=_OfFamilies, help="What a page shows: its answer, its table and the Python for it.", **PLAIN)
+app = typer.Typer(cls=_OfFamilies, help="Print a view of a page: its answer, its table and the Python for it.", **PLAIN)
 
 
 @app.callback()
 def _views() -> None:
-    """What a page shows: its answer, its table and the Python for it."""
+    """Print a view of a page: its answer, its table and the Python for it."""
 
 
 def _help(of: Family) -> str:

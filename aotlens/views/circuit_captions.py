@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 #: The titles of panels about a row (or column), by what is at its ends, with {it} for its name.
 LINE_TITLES = {
-    ("qk", "row"): "What {it} attends to",
-    ("qk", "column"): "What attends to {it}",
-    ("ov", "row"): "What attending to {it} promotes and suppresses",
-    ("ov", "column"): "Which sources promote and suppress {it}",
+    ("qk", "row"): "Attention scores of destination {it}",
+    ("qk", "column"): "Attention scores of source {it}",
+    ("ov", "row"): "Outputs that source {it} promotes and suppresses",
+    ("ov", "column"): "Sources that promote and suppress {it}",
 }
 LINE_ENDS = {
     ("qk", "row"): ("highest scores", "lowest scores"),
@@ -69,10 +69,9 @@ def meaning(chosen: Chosen, circuit: Circuit) -> str:
     biases = " Biases are in every entry." if chosen.biases else ""
     if chosen.distance is not None:
         biases += f" The source stands {chosen.distance} positions before the destination."
-    does = "attends to (QK)" if kind == "qk" else "writes when it attends (OV)"
     return (
-        f"What head {chosen.name} {does}: row = {circuit.role('left')} ({rows:,}), column = {circuit.role('right')} "
-        f"({columns:,}). {entry}{biases}"
+        f"{kind.upper()} circuit of head {chosen.name}: row = {circuit.role('left')} ({rows:,}), "
+        f"column = {circuit.role('right')} ({columns:,}). {entry}{biases}"
     )
 
 

@@ -192,8 +192,8 @@ PREDICTIONS = View(
     name="predictions",
     title="Predicted token",
     about=About(
-        text="What the model expects after the locked token, or after the last one; a masked language model, which "
-        "sees both sides: at it. Probabilities are over the whole vocabulary.",
+        text="The next token’s distribution after the locked token, or after the last one; of a masked language "
+        "model, which sees both sides, the distribution at that token. Probabilities are over the whole vocabulary.",
         formula="p = softmax(logits)",
     ),
     call=lambda chosen: chosen.predictions(),

@@ -136,10 +136,10 @@ LENS = View(
 )
 HEADS = View(
     name="heads",
-    title="What heads promote",
+    title="Direct logit attribution of heads",
     about=About(
-        text="What each head adds to the logits at one position by itself, above its mean over outputs, which softmax "
-        "does not see: the outputs that it adds most to, and those that it takes most from. Exact: all heads, the "
+        text="The logits that each head adds at one position by itself, above their mean over outputs, which softmax "
+        "ignores: the outputs that it promotes most, and those that it suppresses most. Exact: all heads, the "
         "embeddings, MLPs and biases add up to the logits.",
         formula="out_h / s_final · C w_final W_U",
         source="A Mathematical Framework for Transformer Circuits (Elhage et al. 2021), direct logit attribution",
@@ -153,7 +153,7 @@ HEADS = View(
 )
 JACOBIAN = View(
     name="jacobian",
-    title="What a step in the stream does",
+    title="Gradient of a logit in the stream",
     about=About(
         text="The gradient of one logit (the model’s first choice unless told; with a wrong answer the difference of "
         "two) with respect to the stream before a layer, at every position, with patterns and norm scales as they are "

@@ -88,7 +88,7 @@ HEADS = _view(
     "heads",
     "Heads",
     About(
-        text="What each head reads and writes, from its weights. Click one to look at it closely. Heads that are all "
+        text="The inputs and outputs of each head, from its weights. Click a head for its details. Heads that are all "
         "zeros and only fill up the model's shape are left out."
     ),
     _headline,

@@ -250,11 +250,11 @@ OF_HEADS = View(
 )
 ESTIMATE = View(
     name="estimate",
-    title="What a gradient would say",
+    title="Attribution patching",
     about=About(
         text="Attribution patching estimates all cells of the panel above it at once, from one gradient of the metric. "
-        "It is no more than the slope where the run is: here its largest cells are patched too, so that it can be seen "
-        "where it lies. On the dotted line both are equal.",
+        "It is no more than the slope where the run is: here its largest cells are patched too, which shows where it "
+        "is wrong. On the dotted line both are equal.",
         formula="m(a′) − m(a) ≈ ⟨a′ − a, ∂m/∂a⟩",
         source="Nanda (2023), attribution patching",
     ),

@@ -252,8 +252,8 @@ WITHOUT = View(
     name="without",
     title="Without each head",
     about=About(
-        text="What the mean squared error over all queries of a prompt grows by when one head gives way, on "
-        f"{N_HEADS} prompts; labels are not asked for and do not count. Means are those of the head over the same "
+        text="The rise of the mean squared error over all queries of a prompt when one head is ablated, on "
+        f"{N_HEADS} prompts; the positions of labels do not count. Means are those of the head over the same "
         "prompts. Intervals are Student's t of the paired differences, the prompt being the unit.",
         formula="change = mean over prompts of (error without the head − error)",
     ),

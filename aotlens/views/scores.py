@@ -67,14 +67,17 @@ def cell_says(score: ScoreExpansion, reason: str) -> list[str]:
 def _compared(score: ScoreExpansion) -> str:
     value, normalised = signed(score.value, 2), score.log_probability is not None
     if score.against is None:
-        return "Explained is the score itself."
+        return "The pairs sum to the score itself."
     if score.against == "mean":
         if not normalised:
-            return f"Explained is how far it is above the mean over all keys that the query sees: {value} nats."
-        text, softmax = f"Explained is how far it is above the average key's: {value} nats", "log P(key) + H(P)"
+            return f"The pairs sum to its difference from the mean over all keys that the query sees: {value} nats."
+        text, softmax = f"The pairs sum to its difference from the average key's: {value} nats", "log P(key) + H(P)"
     else:
         other = "the first token" if score.against == 0 else score.words.at(int(score.against))
-        text, softmax = f"Explained is how far it is above that of {other}: {value} nats", "log P(key) − log P(other)"
+        text, softmax = (
+            f"The pairs sum to its difference from that of {other}: {value} nats",
+            "log P(key) − log P(other)",
+        )
         if not normalised:
             return f"{text}."
     end = " with P the softmax before the threshold: the pattern itself may be 0 there."

@@ -213,7 +213,7 @@ MEMBERSHIP = View(
 )
 CONDITIONS = View(
     name="conditions",
-    title="What the theorem assumes",
+    title="Conditions of the theorem",
     about=About(
         text="The explicit constants of the theorem’s proof; N is the number of all tokens, logarithms are natural. No"
         " sizes that can be drawn here meet them all (p ≥ 698 is the least for N = 200). The rate can be exact "

@@ -155,7 +155,7 @@ def _says_shapley(chosen: Chosen, result: ShapleyValues) -> str:
 
 SHAPLEY = View(
     name="shapley",
-    title="What each head adds, in whatever company",
+    title="Shapley value of each head",
     about=About(
         text="A head whose work others do as well is worth nothing when it alone is ablated. Its Shapley value is what "
         "it adds to the measure on average over all orders in which heads could be added, the others giving way to "

@@ -177,7 +177,7 @@ FILM = View(
     name="measures",
     title="Measures over training",
     about=About(
-        text="What is measured of the model at each snapshot of its training: the loss on the text, how much less the "
+        text="Measures of the model at each snapshot of its training: the loss on the text, how much less the "
         "loss is at the end of the context than at its beginning, and on random tokens when they come again; of every "
         "head its motif scores, composition, copying score, and the norms of its circuits. A change point is the first "
         "snapshot after which a curve stays outside the band of its first tenth, and is named only where a flat curve "
@@ -193,7 +193,7 @@ FILM = View(
 )
 LEDGER = View(
     name="ledger",
-    title="What each circuit took off the loss",
+    title="Change of the loss by circuit",
     about=About(
         text="The change of the loss on random tokens that come twice, from the first snapshot to the last, as a sum "
         "of parts: QK and OV of every head, embedding, positions, read-out, MLPs. Each part is the integral of the "

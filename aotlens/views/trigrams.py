@@ -110,8 +110,8 @@ ONE = View(
     name="row",
     title="One row",
     about=About(
-        text="What the row says in numbers and, once the rows are checked against text, how often it is so and where "
-        "it happens. A place opens in Heads.",
+        text="The row in numbers and, once the rows are checked against text, how often it is true and in which "
+        "places. A place opens in Heads.",
     ),
     call=lambda chosen: chosen.rows.method("row", *([] if chosen.row is None else [chosen.row])),
     caption=lambda chosen, row: f"{row.headline}.",
@@ -122,7 +122,7 @@ ONE = View(
 KINDS = View(
     name="kinds",
     title="Kinds",
-    about=About(text="What sort of thing the rows are, by rules that read their strings; the first that holds counts."),
+    about=About(text="The kind of each row, by rules that read its strings; the first rule that holds counts."),
     call=_rows_call,
     caption=says_verdicts,
     file=lambda chosen: chosen.file("kinds"),
@@ -195,7 +195,7 @@ PATH = View(
     name="path",
     title="Direct path",
     about=About(
-        text="What the last token alone predicts, through no head: bigrams. Heads that attend to the token itself "
+        text="Predictions from the last token alone, through no head: bigrams. Heads that attend to the token itself "
         "write bigrams too, and can be added. Beside them, how often the text chosen at the right has them. Search by "
         "part of the last token, or = and all of it.",
         formula="W_E W_U + Σ W_E W_V W_O W_U over these heads  [last, next], each row less its mean, in logits",

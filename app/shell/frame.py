@@ -88,7 +88,7 @@ def _group(name: str, pages: Sequence[tuple[str, str]]) -> Any:
     links = [html.A(title, href=address, className="nav-link", **{"data-in-app": ""}) for title, address in pages]
     if len(links) == 1:
         return links[0]
-    # markPage (static/shell.js) writes the page that is shown behind the name.
+    # markPage (static/shell.js) marks the name whose page is shown.
     opens = html.Button(html.Span(name), type="button", className="nav-name")
     return html.Div([opens, html.Div(links, className="nav-menu")], className="nav-group")
 

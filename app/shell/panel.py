@@ -117,7 +117,7 @@ def _about(id: str, title: str, explanation: Any) -> list[Any]:
     if not explanation:
         return []
     # The mark is drawn by shell.css: visible text would have to be part of the name.
-    mark = html.Summary(className="about-mark", title="What this shows", **{"aria-label": f"About: {title}"})
+    mark = html.Summary(className="about-mark", title="About this panel", **{"aria-label": f"About: {title}"})
     return [
         html.Details([mark, html.Div(explanation, id=ids.explanation(id), className="about-text")], className="about")
     ]

@@ -102,7 +102,7 @@ def view_page(
                 *(dcc.Store(id=ids[store], data=None) for store in ("shown", "keys")),
                 html.Div(
                     [
-                        html.Section(form, className="panel view-parameters", **{"aria-label": "What is asked"}),
+                        html.Section(form, className="panel view-parameters", **{"aria-label": "Parameters"}),
                         html.Div(
                             [
                                 *([empty(family.none or NONE)] if none else []),

@@ -387,6 +387,11 @@ def seen(page: Page, panel: str) -> None:
 
 
 def fits(page: Page) -> None:
-    """Nothing sticks out of the window, once all is there."""
-    settled(page)
-    assert page.evaluate("document.documentElement.scrollWidth") <= page.evaluate("innerWidth")
+    """Check that nothing sticks out of the window once all is there, nor of one that is 390 pixels wide."""
+    size = page.viewport_size
+    assert size is not None
+    for width in (size["width"], 390):
+        page.set_viewport_size({"width": width, "height": size["height"]})
+        settled(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.set_viewport_size(size)

@@ -100,7 +100,9 @@ def test_what_is_typed_amid_a_text_stays_where_it_is_typed(open_page):
 def test_pages_are_in_groups_that_open_by_pointer_and_keyboard(open_page):
     page = open_page("/circuits")
     circuits = page.locator(".nav-name", has_text="Circuits")
-    expect(circuits).to_have_attribute("data-page", "")  # the group's own name is said once
+    navigation = page.locator(".navigation[data-page]")
+    expect(circuits).to_have_attribute("data-page", "")
+    expect(navigation).to_have_count(0)  # the group's own name is said once
     trigrams = page.locator(".nav-link", has_text="Skip-trigrams")
     expect(trigrams).to_be_hidden()
     circuits.hover()
@@ -117,5 +119,20 @@ def test_pages_are_in_groups_that_open_by_pointer_and_keyboard(open_page):
     page.keyboard.press("Enter")
     page.wait_for_function("() => location.pathname === '/trigrams'")
     expect(trigrams).to_have_attribute("aria-current", "page")
-    expect(circuits).to_have_attribute("data-page", " · Skip-trigrams")
+    expect(navigation).to_have_attribute("data-page", "Skip-trigrams")
     expect(trigrams).to_be_hidden()
+
+
+def test_a_chosen_page_shuts_its_menu_and_moves_no_other(open_page):
+    page = open_page("/checkpoints")
+    places = "[...document.querySelectorAll('.nav-name, .nav-group + .nav-link')].map(e => e.getBoundingClientRect().x)"
+    before = page.evaluate(places)
+    page.locator(".nav-name", has_text="Circuits").hover()
+    trigrams = page.locator(".nav-link", has_text="Skip-trigrams")
+    trigrams.click()
+    expect(page.locator(".navigation")).to_have_attribute("data-page", "Skip-trigrams")
+    expect(trigrams).to_be_hidden()  # though the pointer is where it was
+    assert page.evaluate(places) == before
+    page.mouse.move(700, 600)
+    page.locator(".nav-name", has_text="Circuits").hover()
+    expect(trigrams).to_be_visible()

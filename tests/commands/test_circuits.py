@@ -57,27 +57,26 @@ def test_one_token_both_ways_as_csv(run: Run, stored: AttentionOnlyTransformer, 
     np.testing.assert_allclose(row.logits, dense[the].sort().values[:4], atol=1e-4)
     np.testing.assert_allclose(column.logits, dense[:, the].sort().values[:4], atol=1e-4)
     of_row, of_column = frame.list.unique()
-    says(of_row, "attending", '" the"', "suppresses")
-    says(of_column, "suppresses", '" the"')
-    assert "attending" not in of_column
+    says(of_row, "Outputs that source", '" the"', "suppresses")
+    says(of_column, "Sources that suppress", '" the"')
     for line in frame.itertuples():
         assert line.logits == pytest.approx(float(dense[line.source_id, line.output_id]), abs=1e-4)
     by_id = run("circuits", "small", "--head", "0.1", "--kind", "ov", "--token-id", str(the))
     assert by_id == run("circuits", "small", "--head", "0.1", "--kind", "ov", "--token", " the")
-    says(by_id[1], "attending", 'promotes " the"', '" the" promotes')
+    says(by_id[1], 'Outputs that source " the" promotes', 'Sources that promote " the"')
 
 
 def test_other_sides(run: Run, stored: AttentionOnlyTransformer) -> None:
     _, out, _ = run("circuits", "small", "--head", "1.1", "--left", "positions", "--right", "bias", "--top", "99")
     assert out.count("position ") == 6 and out.count("bias") > 6  # fewer than were asked for
     _, out, _ = run("circuits", "small", "--head", "1.1", "--left", "0.1", "--token", " the", "--top", "1")
-    assert "destinations (tokens through 0.1, 265)" in out and 'What " the" looks for' in out
+    assert "destinations (tokens through 0.1, 265)" in out and 'Highest attention scores of destination " the"' in out
     _, out, _ = run("circuits", "small", "--head", "1.1", "--left", "bias", "--right", "positions:0.1", "--top", "2")
     assert "sources (positions through 0.1" in out and out.count("position ") == 2
     _, out, _ = run("circuits", "small", "--head", "0.1", "--kind", "ov", "--right", "1.0", "--top", "1")
     assert "outputs (tokens through 1.0, 265)" in out
     _, out, _ = run("circuits", "small", "--head", "1.1", "--left", "positions", "--token", " the", "--top", "1")
-    assert "What" not in out and 'Who looks for " the"' in out
+    assert "of destination" not in out and 'Highest attention scores of source " the"' in out
 
 
 def test_spectrum(run: Run, stored: AttentionOnlyTransformer, tmp_path: Path) -> None:

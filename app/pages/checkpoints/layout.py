@@ -23,7 +23,7 @@ _EXPLAIN_CATALOG = about(
     "Choose a row.",
     formula="loss = −(1/n) Σ log p(token i | tokens before i)",
 )
-_EXPLAIN_CARD = "What the model was trained on, how, and what it is for."
+_EXPLAIN_CARD = "The model card: what the model was trained on, how, and what it is for."
 _EXPLAIN_CURVE = (
     "Losses over training in nats per token, and, where they were logged, the best score of any head for a motif."
 )

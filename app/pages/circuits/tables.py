@@ -96,8 +96,8 @@ def pairs(result: HeadComposition) -> list[dict[str, Any]]:
     columns = [
         ("this head", "", "text"),
         ("head", "Click to go there", "mono"),
-        ("by its", "What the later head computes from what the earlier one wrote; click to see that circuit through "
-                   "the earlier head", "text"),
+        ("by its", "The later head's queries, keys or values, which read the earlier head's output; click to see that "
+                   "circuit through the earlier head", "text"),
         ("composition", "‖W_first W_second‖ / (‖W_first‖ ‖W_second‖), 0 to 1", "number"),
         ("rank", "Of the earlier head among all heads that the later one can read, by composition", "number"),
         ("above null", "Whether the pair lies above its null: z of 3 or more", "text"),

@@ -114,7 +114,7 @@ def _choice_panel(service: Distillations, state: DistillationState) -> html.Sect
         ),
         html.P(id=ids.MEANING, className="meaning"),
         html.Details(
-            [html.Summary("What was measured, and on what"), html.Ul(id=ids.DATA, className="distillation-data")],
+            [html.Summary("Data and settings"), html.Ul(id=ids.DATA, className="distillation-data")],
             className="caption",
         ),
     ]  # fmt: skip

@@ -57,7 +57,7 @@ def continue_panel(state: HeadsState) -> html.Section:
         html.Div(form, className="continue-form"),
         job_bar(ids.CONTINUE, every=_EVERY),
         html.Div(
-            empty("Nothing yet: Continue goes on from the end of the text."),
+            empty("There is no continuation yet: press Continue."),
             id=shell.body(ids.CONTINUE), className="continued", tabIndex=0,
         ),
     ]  # fmt: skip

@@ -155,7 +155,7 @@ def _off_line(core: Core, state: HeadsState) -> html.Div:
 def _grid_panel(core: Core, state: HeadsState) -> html.Section:
     views = {"attention": "Attention", "weighted": "Value-weighted", "scores": "Scores"}
     controls = [
-        switch_of(ids.VIEW, "What the maps show", state.view, views),
+        switch_of(ids.VIEW, "Quantity shown in the maps", state.view, views),
         dmc.Switch(
             id=ids.HIDE_FIRST,
             label="Hide position 0",

@@ -133,7 +133,7 @@ def _grid_panel(core: Core, state: ImagesState, checkpoint: str | None) -> html.
     views = {"attention": "Attention", "weighted": "Value-weighted"}
     orders = {"consistent": "Most consistent first", "number": "By number"}
     controls = [
-        switch_of(ids.VIEW, "What the maps show", state.view, views),
+        switch_of(ids.VIEW, "Quantity shown in the maps", state.view, views),
         switch_of(ids.ORDER, "Order of the heads", state.order, orders),
     ]
     how = dmc.Select(

@@ -52,7 +52,7 @@ def layout(core: Core, paths: Paths, state: PathsState) -> html.Div:
                 ids.OF,
                 state.of,
                 {"logit": ("A logit", _logit(state)), "score": ("An attention score", _score(state))},
-                label="What is explained",
+                label="Quantity that is decomposed",
                 when_open=("score",),
             ),
         ],

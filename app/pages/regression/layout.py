@@ -147,6 +147,6 @@ def _map_panel(state: RegressionState) -> html.Section:
         id=ids.QUERY, data=[], value=None if state.query is None else str(state.query), clearable=True,
         placeholder="no row locked", size="xs", w=130, **{"aria-label": "Locked query"},
     )  # fmt: skip
-    controls = [switch_of(ids.VIEW, "What the maps show", state.view, QUANTITIES), query]
+    controls = [switch_of(ids.VIEW, "Quantity shown in the maps", state.view, QUANTITIES), query]
     content = [caption(ids.MAP), *head_map(ids.MAP, "graph-prompt")]
     return panel(ids.MAP, "One head", MAP_ABOUT, content, controls=controls, exports=FILES, follows=ids.SHOWN)

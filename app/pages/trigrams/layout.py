@@ -207,7 +207,7 @@ def _evidence_panel(core: Core, state: TrigramsState, checkpoint: str | None) ->
         caption(ids.EVIDENCE),
         _started(ids.EVIDENCE, "Check the rows"),
         html.Details(
-            [html.Summary("What the verdicts mean"), html.P(id=ids.RULE, className="caption")],
+            [html.Summary("Meaning of the verdicts"), html.P(id=ids.RULE, className="caption")],
             className="caption",
         ),
     ]  # fmt: skip

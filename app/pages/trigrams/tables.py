@@ -38,7 +38,7 @@ def row_columns() -> list[dict[str, Any]]:
         {"field": "destination_shown", "headerName": "… destination", "headerTooltip": "The current token", **token},
         {"field": "out_shown", "headerName": "→ predicted token", "headerTooltip": "The token whose logit moves",
          **token},
-        number("score", "score", ".3f", "What the rows are ranked by: z + ov, or z × ov"),
+        number("score", "score", ".3f", "The score by which the rows are ranked: z + ov, or z × ov"),
         number("effect", "effect (logits)", "+.3f", "attention × ov: what the source adds to the predicted token's "
                "logit"),
         {"field": "verdict", "headerName": "verdict",
@@ -49,14 +49,14 @@ def row_columns() -> list[dict[str, Any]]:
         number("occurrences", "places", ",d", "Where source … destination occurs in the text"),
         {"field": "kind", "headerName": "kind", "headerTooltip": "By rules that read the strings; Kinds has them"},
         number("attention", "attention", ".2%", "The source's share against tokens of background"),
-        number("qk", "z (nats)", ".2f", "What the destination scores the source, above the background"),
-        number("ov", "ov (logits)", "+.2f", "What all attention on the source would add to the predicted token's "
-               "logit, above the mean over all tokens"),
+        number("qk", "z (nats)", ".2f", "The destination's attention score for the source, above the background"),
+        number("ov", "ov (logits)", "+.2f", "The change of the predicted token's logit by all attention on the "
+               "source, above the mean over all tokens"),
         number("followed", "followed", ",d", "Occurrences that the predicted token follows"),
         number("measured_attention", "attention in text", ".2%", "The head's mean attention from destination to source "
                "where they occur"),
-        number("measured_effect", "effect in text", "+.3f", "What this attention adds to the predicted token's logit, "
-               "mean, in logits"),
+        number("measured_effect", "effect in text", "+.3f", "The change of the predicted token's logit by this "
+               "attention, mean, in logits"),
         number("ablation_change", "without the head", "+.3f", "Mean change of the predicted token's log-probability "
                "when the head writes nothing, nats; below 0 the head helps"),
         number("q_value", "q", ".2g", "p-value adjusted for the false discovery rate"),

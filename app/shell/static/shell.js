@@ -256,10 +256,17 @@
                     link.removeAttribute("aria-current");
                 }
             }
+            const navigation = document.querySelector(".navigation");
+            delete navigation.dataset.page;
             for (const name of document.querySelectorAll(".nav-name")) {
-                const link = name.parentElement.querySelector("[aria-current='page']");
-                if (!link) delete name.dataset.page;
-                else name.dataset.page = link.textContent === name.textContent ? "" : " · " + link.textContent;
+                const group = name.parentElement, link = group.querySelector("[aria-current='page']");
+                name.toggleAttribute("data-page", Boolean(link));
+                if (link && link.textContent !== name.textContent) {
+                    navigation.dataset.page = link.textContent;
+                }
+                if (!group.matches(":hover")) continue;
+                group.dataset.shut = "";
+                group.addEventListener("pointerleave", () => delete group.dataset.shut, { once: true });
             }
             shutMenu();
         },
