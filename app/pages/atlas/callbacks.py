@@ -75,7 +75,9 @@ def list_shapley(chosen: Chosen, result: Any) -> dict[str, Any]:
     frame = result.to_frame()
     frame = frame.assign(loss_position_mean=-frame["last"], hidden=frame["hidden"].map({True: "yes", False: ""}))
     listed = ["loss_position_mean", "shapley", "low", "high", "first", "last", "hidden"]
-    return {"columns": head_columns(frame, listed), "rows": head_rows(frame, listed)}
+    first, *columns = head_columns(frame, listed)
+    first = {**first, "cellClass": "", "headerTooltip": "Layer and head"}  # a click on it opens nothing here
+    return {"columns": [first, *columns], "rows": head_rows(frame, listed)}
 
 
 @python_of(*(panel for panel in VIEWS if panel != ids.SUMMARY), *GUIDED)
