@@ -11,7 +11,7 @@
     let heads = null, Maps = null;
 
     const ready = customElements.whenDefined("aotlens-heads").then(function ({ parts }) {
-        Maps = parts.Maps;
+        Maps = parts.LongMaps;
         heads = new parts.Heads({ ask: askLine });
         heads.places = [["direction", Direction], ["strip", parts.Strip], ["grid-cells", parts.Grid], ["ranking", parts.Ranking], ["map-canvas", parts.LargeMap],
             ["map-off-canvas", class extends parts.LargeMap { of = () => heads.without; }]];
@@ -26,7 +26,7 @@
 
     // ── maps, by a route of their own ───────────────────────────────────────────────────────────────────────
 
-    const fetchMaps = aotlens.maps("/maps", (bytes, question) => Object.assign(Maps.of(bytes), { question }), KEPT);
+    const fetchMaps = aotlens.maps("/maps", (bytes, question) => Object.assign(Maps.of(bytes), { question, askTile: askTile(question) }), KEPT);
     let asked = 0, asking = null, noticed = false, page = null;
 
     async function askMaps(chosen) {
@@ -58,11 +58,22 @@
         }
     }
 
+    async function askPart(path) {
+        const response = await fetch(`/maps/${path}`);
+        return response.ok && response.headers.get("Content-Type").includes("maps") ? response.arrayBuffer() : null;
+    }
+
+    // A part of a head's map, of a text whose maps do not come whole.
+    const askTile = (question) => async function (head, block, row, column) {
+        const content = await askPart(`tile?${question}&head=${head.join(".")}&block=${block}&row=${row}&column=${column}`);
+        return content && new Uint8Array(content);
+    };
+
     // A token's row and column, to the last bit.
     async function askLine({ question }, head, position) {
-        const response = await fetch(`/maps/line?${question}&head=${head.join(".")}&position=${position}`);
-        if (!response.ok || !response.headers.get("Content-Type").includes("maps")) return null;
-        const numbers = new Float32Array(await response.arrayBuffer()), n = numbers.length / 2;
+        const content = await askPart(`line?${question}&head=${head.join(".")}&position=${position}`);
+        if (!content) return null;
+        const numbers = new Float32Array(content), n = numbers.length / 2;
         return { row: numbers.subarray(0, n), column: numbers.subarray(n) };
     }
 
@@ -179,7 +190,7 @@
 
     function mark() {
         const columns = at("columns"), { maps, without, motifs, off } = heads, head = heads.head.join(".");
-        const reason = maps && String(maps.head) === String(heads.head) ? maps.reason : "";
+        const reason = maps && (maps.block || String(maps.head) === String(heads.head)) ? maps.reason : "";
         if (!columns) {
             const map = early()?.querySelector(".first-map");
             if (map) [map.querySelector(".panel-title").textContent, map.querySelector(".motifs").textContent] = [`Head ${head}`, reason];
