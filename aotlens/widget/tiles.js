@@ -78,7 +78,7 @@ class LongMaps extends Maps {
     draw(this.picture(...head, hidesFirst, theme), 0, 0, this.block);
     const block = 2 ** Math.max(0, Math.ceil(Math.log2(span / width))), across = this.tile * block;
     this.wanted = [];
-    if (block >= this.block) return canvas;
+    if (1.5 * block > this.block) return canvas; // the grid's are as fine
     for (let row = Math.floor(query / across); row * across < Math.min(this.n, query + span); row++)
       for (let column = Math.floor(key / across); column * across < Math.min(this.n, key + span); column++) {
         if (this.causal && column > row) continue;

@@ -5,6 +5,7 @@
     "use strict";
     const OPENING = 60; // frames that a tab may take to open
     const KEPT = 6; // maps of texts, views and runs
+    const LONG = 4000; // characters of a text that is asked for by its key, since a request's head has a limit
     const { setProps } = aotlens;
     const at = (id) => document.getElementById("heads-" + id);
     const state = { analysis: null, against: null };
@@ -36,6 +37,10 @@
         await ready;
         opened();
         busy(true);
+        if (readable && prompt.text.length > LONG) {
+            await aotlens.address.keyed("heads", prompt);
+            if (number !== asked) return;
+        }
         const lesser = readable && off && off.length ? fetchMaps(question({ off, how, corpus })) : null;
         const whole = readable ? await fetchMaps(question({})) : null;
         if (number !== asked) return; // something else by now
