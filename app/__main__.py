@@ -70,8 +70,13 @@ def _parse(argv: Sequence[str] | None) -> Settings:
     access.add_argument("--no-token", action="store_true", help="let whoever can reach the app use it, without a token")
     parser.add_argument("--device", default="auto", help="auto, cuda, mps or cpu (default: %(default)s)")
     parser.add_argument(
-        "--max-tokens", type=_positive, default=defaults.max_tokens, help="longest prompt (default: %(default)s)"
-    )
+        "--max-tokens", type=_positive, default=defaults.max_tokens,
+        help="longest prompt of which all patterns are held (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-long-tokens", type=_positive, default=defaults.max_long_tokens,
+        help="longest prompt of the page Heads, whose maps are then drawn in parts (default: %(default)s)",
+    )  # fmt: skip
     parser.add_argument(
         "--corpus", metavar="SPEC", action="append", default=[],
         help="text that the Skip-trigrams page may check its rows against, and heads may be distilled on: file:PATH or "
@@ -101,6 +106,7 @@ def _parse(argv: Sequence[str] | None) -> Settings:
         trusted_hosts=tuple(given.trusted_host),
         device=given.device,
         max_tokens=given.max_tokens,
+        max_long_tokens=given.max_long_tokens,
     )
 
 

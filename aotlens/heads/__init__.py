@@ -1,6 +1,7 @@
 """Heads: where they look, what they are for, and what the model loses without them.
 
 patterns.py   attention patterns, scores and value norms on one prompt
+long_prompts.py   the same of thousands of tokens: rows when they are asked for, the largest entry of each block
 runs.py       a prompt's run, whole or with heads ablated, and two runs compared
 motifs.py     what a head may attend to: previous token, first token, induction, … (a new one is one entry)
     image_motifs.py   neighbours, border and foreground of images
@@ -49,6 +50,7 @@ from aotlens.heads.induction import InductionCircuit, induction_circuit, inducti
 from aotlens.heads.inputs import Inputs, Targets
 from aotlens.heads.kinds import KindComparison
 from aotlens.heads.labels import HeadLabels, head_labels, label_words
+from aotlens.heads.long_prompts import BlockMaxima, LongPatterns, long_patterns
 from aotlens.heads.masks import MaskSimilarity, mask_similarity
 from aotlens.heads.matching import HeadMatching, match_heads
 from aotlens.heads.motifs import MOTIFS, PLACES, Motif, motifs_of
@@ -73,6 +75,7 @@ __all__ = [
     "Atlas",
     "AtlasRecord",
     "AttentionPatterns",
+    "BlockMaxima",
     "ClassPredictions",
     "ComparedLosses",
     "ComparedMaps",
@@ -94,6 +97,7 @@ __all__ = [
     "Inputs",
     "KindComparison",
     "LayerOnImages",
+    "LongPatterns",
     "MaskSimilarity",
     "Metric",
     "Motif",
@@ -126,6 +130,7 @@ __all__ = [
     "induction_circuit",
     "induction_pairs",
     "label_words",
+    "long_patterns",
     "mask_similarity",
     "match_heads",
     "motif_scores",

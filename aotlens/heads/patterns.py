@@ -141,7 +141,7 @@ def patterns_and_logits(
         ids = tokens.cpu() if cfg.read_in == "tokens" else torch.empty(0, dtype=torch.long)
         patterns = AttentionPatterns(
             tokens=ids.numpy().astype(np.int64),
-            str_tokens=_names(model, ids, n_pos),
+            str_tokens=input_names(model, ids, n_pos),
             pattern=_float32(stack(hook_names.PATTERN)),
             scores=_float32(stack(hook_names.SCORES)) if cfg.has_query_key else None,
             value_norms=_float32(stack(hook_names.V).float().norm(dim=-1).transpose(1, 2)),
@@ -150,7 +150,7 @@ def patterns_and_logits(
         return patterns, logits[0]
 
 
-def _names(model: AttentionOnlyTransformer, ids: Tensor, n_pos: int) -> tuple[str, ...]:
+def input_names(model: AttentionOnlyTransformer, ids: Tensor, n_pos: int) -> tuple[str, ...]:
     """Name the input at each position."""
     cfg = model.cfg
     if cfg.read_in == "tokens":

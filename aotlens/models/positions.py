@@ -254,6 +254,13 @@ def alibi_slopes(cfg: PositionSettings) -> tuple[float, ...]:
     return tuple(slopes + more[: cfg.n_heads - power])
 
 
+def alibi_bias(cfg: PositionSettings, queries: Tensor, keys: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return −m_h (i − j) `[batch or 1, head, query, key]` of positions numbered `[batch or 1, pos]`."""
+    slopes = torch.tensor(alibi_slopes(cfg), dtype=dtype, device=keys.device)
+    distance = (queries[:, None, :, None] - keys[:, None, None, :]).to(dtype)
+    return -slopes[:, None, None] * distance
+
+
 @dataclass(frozen=True, eq=False)
 class PositionTerms:
     """The action of positions in the attention layers of one run; nothing where they are in the stream or nowhere."""
@@ -272,9 +279,7 @@ class PositionTerms:
         if kind.rotates:
             return cls(rotation=rotation(cfg, ids[..., None], ids.shape[-1]))
         if kind.biases:
-            slopes = torch.tensor(alibi_slopes(cfg), dtype=dtype, device=ids.device)
-            distance = (ids[:, None, :, None] - ids[:, None, None, :]).to(dtype)
-            return cls(bias=-slopes[:, None, None] * distance)
+            return cls(bias=alibi_bias(cfg, ids, ids, dtype))
         return cls()
 
     def at(self, position: int) -> Rotation:

@@ -117,24 +117,35 @@ class HeadMaps:
     @cached_property
     def header(self) -> dict[str, Any]:
         """The facts about the entries, and the colours of both themes."""
-        n_layers, n_heads, n_pos = self.values.shape[:3]
-        ids = [f" · id {number}" for number in self.token_ids] or [""] * n_pos
-        return {
-            "layers": n_layers, "heads": n_heads, "positions": n_pos, "signed": self._scale == "diverging",
-            "quantity": self.quantity,
-            "tops": [float(top) for top in self._tops.ravel()],
-            "tokens": [glyphs(token) for token in self.str_tokens],
-            "titles": [
-                f"{describe(token)}{said} · position {position}"
-                for position, (token, said) in enumerate(zip(self.str_tokens, ids, strict=True))
-            ],
-            "spaces": [position for position, token in enumerate(self.str_tokens) if is_whitespace(token)],
-            "masks": len(self.visible),
-            "head": list(self.head),
-            "name": self.name,
-            "strip": None if self.strip is None else vars(self.strip),
-            "themes": looks(self._scale),
-        }  # fmt: skip
+        return facts(
+            self.values.shape[:2], self._tops, self._scale, self.quantity, self.str_tokens, self.token_ids,
+            masks=len(self.visible), head=self.head, name=self.name, strip=self.strip,
+        )  # fmt: skip
+
+
+def facts(
+    shape: tuple[int, ...], tops: Float[np.ndarray, "layer head two"], scale: Scale, quantity: str,
+    str_tokens: Sequence[str], token_ids: Sequence[int], *, masks: int, head: tuple[int, int], name: str,
+    strip: Strip | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Return what headers of maps of `shape` [layers, heads] say: tokens, scales, colours."""
+    ids = [f" · id {number}" for number in token_ids] or [""] * len(str_tokens)
+    return {
+        "layers": shape[0], "heads": shape[1], "positions": len(str_tokens), "signed": scale == "diverging",
+        "quantity": quantity,
+        "tops": [float(top) for top in tops.ravel()],
+        "tokens": [glyphs(token) for token in str_tokens],
+        "titles": [
+            f"{describe(token)}{said} · position {position}"
+            for position, (token, said) in enumerate(zip(str_tokens, ids, strict=True))
+        ],
+        "spaces": [position for position, token in enumerate(str_tokens) if is_whitespace(token)],
+        "masks": masks,
+        "head": list(head),
+        "name": name,
+        "strip": None if strip is None else vars(strip),
+        "themes": looks(scale),
+    }  # fmt: skip
 
 
 def looks(scale: Scale) -> dict[str, Any]:

@@ -39,10 +39,10 @@ def compressed(data: bytes) -> str:
     return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode("ascii")
 
 
-def module(*, images: bool = False) -> str:
+def module(*, images: bool = False, tiles: bool = False) -> str:
     """The ES module, with its style inside: it defines the element `<aotlens-heads>`. With `images`, it also has the
-    parts that draw maps over images."""
-    names = ["widget.js", *(["patches.js"] if images else [])]
+    parts that draw maps over images; with `tiles`, those that draw maps of long prompts."""
+    names = ["widget.js", *(["patches.js"] if images else []), *(["tiles.js"] if tiles else [])]
     return f"const CSS = {json.dumps(style())};\n" + "\n".join((_HERE / name).read_text("utf-8") for name in names)
 
 

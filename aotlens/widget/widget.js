@@ -141,6 +141,7 @@ class Heads extends EventTarget {
       if (!box.isConnected) this.parts.delete(box);
       else part.draw();
     }
+    for (const each of [maps, this.without]) each?.drawn?.(this);
     this.dispatchEvent(new Event("drawn"));
   }
 
@@ -230,8 +231,8 @@ class Heads extends EventTarget {
 
   // The number of an entry as text.
   said(maps, [layer, head], query, key) {
-    const line = this.line(maps, [layer, head], query);
-    return line ? line.row[key].toFixed(4) : maps.value(layer, head, query, key).toFixed(maps.decimals(layer, head, key));
+    const line = this.line(maps, [layer, head], query), value = line ? line.row[key] : maps.value(layer, head, query, key);
+    return Number.isNaN(value) ? "…" : value.toFixed(line ? 4 : maps.decimals(layer, head, key));
   }
 
   // The numbers that belong to a token: the attention from it, or to it; NaN where nothing is shown.
@@ -394,7 +395,9 @@ class Strip {
     const { heads } = this, { maps } = heads;
     if (this.maps !== maps) this.fill();
     if (!maps) return;
-    const here = heads.shownPosition, [layer, head] = heads.shownHead, to = heads.direction === "to";
+    const here = heads.shownPosition, [layer, head] = heads.shownHead, to = heads.direction === "to", blank = here === null && maps;
+    if (blank && this.blank === blank) return; // of thousands of tokens, to look at each takes longer than all else
+    this.blank = blank;
     const values = here === null || here >= maps.n ? [] : heads.slice(here);
     const top = values.reduce((most, value) => Math.max(most, Math.abs(value) || 0), 0);
     this.chips.forEach((chip, position) => {
@@ -672,10 +675,10 @@ class LargeMap {
     let side = Math.max(40, Math.min(width - left - right, height - top - margin));
     if (4 * span <= side) side = Math.floor(side / span) * span; // entries of whole pixels, where that costs little room
     const unit = side / span, dense = unit * (window.devicePixelRatio || 1) < 1;
-    const picture = maps.picture(layer, head, heads.hidesFirst, heads.theme, dense ? Math.floor(side) : Infinity);
+    const picture = maps.view?.(heads, this.shown, side) ?? maps.picture(layer, head, heads.hidesFirst, heads.theme, dense ? Math.floor(side) : Infinity);
     const scale = picture.width / n, entry = (position, from) => Math.max(0, Math.min(span, position - from)) * unit;
     if (title) pen.text(title, left, 18, { size: 14, fill: colours.css.ink });
-    pen.image(picture, [firstKey * scale, firstQuery * scale, span * scale], left, top, side);
+    pen.image(picture, maps.view ? [0, 0, picture.width] : [firstKey * scale, firstQuery * scale, span * scale], left, top, side);
     pen.rect(left - 0.5, top - 0.5, side + 1, side + 1, { stroke: colours.css.line });
     this.labels(pen, { left, top, side, unit, names, colours, span: [firstQuery, firstKey, span] });
     if (!small) pen.text("query (destination)", 8, top + side / 2, { fill: colours.css.quiet, align: "center", turned: true });

@@ -9,9 +9,9 @@ import numpy as np
 
 from aotlens.plots import Theme, all_heads_maps, attention_map, sprite
 from aotlens.plots.attention import QUANTITIES
-from aotlens.widget import HeadMaps, pack
+from aotlens.widget import TILE, HeadMaps, LongMaps, pack
 from app.core.errors import RequestError
-from app.core.inference import PromptResult
+from app.core.inference import Inference, PromptResult
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -32,7 +32,8 @@ def values(result: PromptResult, view: View) -> np.ndarray:
 
 
 def _check_view(result: PromptResult, view: View) -> None:
-    if view == "scores" and result.patterns.scores is None:
+    patterns = result.patterns
+    if view == "scores" and (not patterns.queries if is_long(result) else patterns.scores is None):
         raise RequestError(
             f"{result.checkpoint} has a fixed pattern: no queries, no keys, and so no scores. Choose another view."
         )
@@ -84,9 +85,13 @@ def head_line(
     return {**map_of(result, layer, head, view, hide_first), "position": position, "row": row, "column": column}
 
 
+def _check_position(n_pos: int, position: int) -> None:
+    if not 0 <= position < n_pos:
+        raise RequestError(f"Position {position} isn't in this text of {n_pos} tokens; choose one of the tokens.")
+
+
 def _row_and_column(shown: np.ndarray, position: int) -> tuple[np.ndarray, np.ndarray]:
-    if not 0 <= position < len(shown):
-        raise RequestError(f"Position {position} isn't in this text of {len(shown)} tokens; choose one of the tokens.")
+    _check_position(len(shown), position)
     return shown[position], shown[:, position]
 
 
@@ -105,8 +110,59 @@ def packed_maps(result: PromptResult, view: View, off: str, clearest: ClearestHe
 
 def line_bytes(result: PromptResult, layer: int, head: int, view: View, position: int) -> bytes:
     """A token's row and column of a head's map, to the last bit: float32, NaN where a query sees nothing."""
-    shown = head_values(result, layer, head, view, hide_first=False)
-    return b"".join(part.astype("<f4").tobytes() for part in _row_and_column(shown, position))
+    if is_long(result):
+        check_head(result, layer, head)
+        _check_view(result, view)
+        _check_position(result.patterns.n_pos, position)
+        patterns, of_head = result.patterns, (layer, head)
+        line = patterns.rows(of_head, position, position + 1, view)[0], patterns.column(of_head, position, view)
+    else:
+        line = _row_and_column(head_values(result, layer, head, view, hide_first=False), position)
+    return b"".join(part.astype("<f4").tobytes() for part in line)
+
+
+def is_long(result: PromptResult) -> bool:
+    """Whether patterns of a result are computed row by row."""
+    return result.logits is None
+
+
+def _long_maps(inference: Inference, result: PromptResult, view: View, off: str) -> LongMaps:
+    _check_view(result, view)
+    patterns = result.patterns
+    return LongMaps(
+        maxima=inference.maxima(result, view), str_tokens=patterns.str_tokens, causal=patterns.cfg.causal,
+        window=patterns.window, quantity=QUANTITIES[view], token_ids=patterns.tokens.tolist(),
+        name=f"{result.checkpoint} · {off}" if off else result.checkpoint,
+    )  # fmt: skip
+
+
+def packed_long_maps(inference: Inference, result: PromptResult, view: View, off: str) -> bytes:
+    """All heads' maps of a long prompt, a byte a block of entries, as `packed_maps`."""
+    maps = _long_maps(inference, result, view, off)
+    reason = (
+        f"On {result.patterns.n_pos:,} tokens a pixel is the largest of a block of entries. Zoom in for single entries "
+        "(wheel, or + and −); Why, predictions, losses and files take shorter texts."
+    )
+    return pack({**maps.header, "key": result.key, "off": off, "reason": reason}, maps.arrays)
+
+
+def tile_bytes(
+    inference: Inference, result: PromptResult, view: View, head: tuple[int, int], block: int, row: int, column: int
+) -> bytes:
+    """A tile of one head's map on a long prompt: `TILE` blocks of `block` entries a side, the tile's number down and
+    across. Raises RequestError for a tile that there is not."""
+    check_head(result, *head)
+    n_pos, side = result.patterns.n_pos, TILE * block
+    is_there = min(row, column) >= 0 and max(row, column) * side < n_pos
+    if block < 1 or block & (block - 1) or block > n_pos or not is_there:
+        raise RequestError(
+            f"There is no tile {row}, {column} in blocks of {block} entries: blocks are 1, 2, 4, … entries a side, and "
+            f"this text has {n_pos:,} tokens."
+        )
+    maps = _long_maps(inference, result, view, "")
+    queries, keys = ((place * side, min(n_pos, (place + 1) * side)) for place in (row, column))
+    part = result.patterns.maxima(block, view, head=head, queries=queries, keys=keys)
+    return pack({"rows": part.rest.shape[0], "columns": part.rest.shape[1]}, maps.tile(head, part))
 
 
 def grid_picture(result: PromptResult, view: View, hide_first: bool, theme: Theme) -> bytes:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-    from aotlens.heads import AttentionPatterns, HeadLabels, MotifScores
+    from aotlens.heads import AttentionPatterns, BlockMaxima, HeadLabels, LongPatterns, MotifScores
     from aotlens.heads.clearest import ClearestHead
     from aotlens.models import AttentionOnlyTransformer
     from app.core.corpora import Text
@@ -46,9 +46,9 @@ class PromptResult:
     key: str
     """The name of this result: same model, same weights, same tokens, same heads."""
     checkpoint: str
-    patterns: AttentionPatterns
-    logits: Tensor
-    """`[pos, d_vocab]`, of the same run."""
+    patterns: AttentionPatterns | LongPatterns
+    logits: Tensor | None
+    """`[pos, d_vocab]`, of the same run; None of a long prompt, whose patterns are computed row by row."""
     off: Heads = ()
     """The heads that were switched off in it."""
     how: How = "zero"
@@ -66,6 +66,7 @@ class Inference:
         self._results: Cache[str, PromptResult] = memory.cache()
         self._motifs: Cache[str, MotifScores] = memory.cache(64)
         self._losses: Cache[str, np.ndarray] = memory.cache(1024)
+        self._maxima: Cache[tuple[str, str], BlockMaxima] = memory.cache()
 
     def analyse(
         self,
@@ -76,16 +77,22 @@ class Inference:
         how: How = "zero",
         corpus: str | None = None,
         length: int | None = None,
+        long: bool = False,
     ) -> PromptResult:
         """Return patterns of all heads on `text`, the start token before it, and the logits; of the full model, or with
         the heads `off` switched off: `how` says what takes their place, and `corpus` from which text it is taken.
 
-        `length` is the text's true length in characters where the browser held a text back for being too long.
+        `length` is the text's true length in characters where the browser held a text back for being too long. With
+        `long`, a text beyond `token_limit` has `LongPatterns`, up to the limit of those.
         Raises RequestError, with counts and limits, for text that can't be read or is too long: nothing is cut; for
         heads that the model doesn't have, and where a way to switch off needs a corpus.
         """
-        loaded, tokens = self.tokens(checkpoint, text, length=length)
+        loaded, tokens = self.tokens(checkpoint, text, length=length, long=long)
         assert checkpoint is not None
+        whole = self.token_limit(loaded)
+        is_long = len(tokens) > whole
+        if is_long and off and how != "zero":
+            raise RequestError(f"In texts of more than {whole} tokens heads are ablated by zero only. Choose zero.")
         off = tuple(sorted(set(off)))
         self._check_heads(checkpoint, loaded, off)
         read = self._switches.text(checkpoint, how, corpus) if off else None
@@ -94,7 +101,7 @@ class Inference:
 
         def run() -> PromptResult:
             with self.switched(loaded, off, how, read, len(tokens)):
-                patterns, logits = self._run(loaded, tokens)
+                patterns, logits = self._run(loaded, tokens, is_long)
             return PromptResult(
                 key=key, checkpoint=checkpoint, patterns=patterns, logits=logits, off=off,
                 how=how if off else "zero", corpus=corpus if read else None,
@@ -114,10 +121,23 @@ class Inference:
             with self._switches.of(loaded, how, read, length).off(off):
                 yield loaded.model
 
+    def maxima(self, result: PromptResult, view: str) -> BlockMaxima:
+        """The largest entries of blocks of all heads on a long prompt. Raises RequestError after `request_seconds`."""
+        from aotlens.widget import grid_block
+
+        def compute() -> BlockMaxima:
+            patterns, progress = result.patterns, deadline(self._settings.request_seconds)
+            block = grid_block(patterns.n_layers, patterns.n_heads, patterns.n_pos)
+            return patterns.maxima(block, view, progress=progress)
+
+        return self._maxima.get((result.key, view), compute)
+
     def clearest(self, result: PromptResult) -> ClearestHead | None:
-        """The head whose behaviour on the prompt is clearest; None where no head shows a motif."""
+        """The head whose behaviour on the prompt is clearest; None where no head shows a motif, and of long ones."""
         from aotlens.heads.clearest import clearest_head
 
+        if result.logits is None:
+            return None
         return clearest_head(result.patterns)
 
     def losses(self, result: PromptResult) -> np.ndarray:
@@ -128,12 +148,14 @@ class Inference:
         """
         return self._losses.get(result.key, lambda: self._measure(result))
 
-    def tokens(self, checkpoint: str | None, text: str, *, length: int | None = None) -> tuple[LoadedModel, list[int]]:
+    def tokens(
+        self, checkpoint: str | None, text: str, *, length: int | None = None, long: bool = False
+    ) -> tuple[LoadedModel, list[int]]:
         """A model and its tokens for `text`, refused as `analyse` says where it can't be read or is too long."""
         self._check_length(length if length is not None else len(text))
         loaded = self._catalog.load(checkpoint)
         assert checkpoint is not None
-        return loaded, self._tokenise(checkpoint, loaded, text)
+        return loaded, self._tokenise(checkpoint, loaded, text, long)
 
     def n_tokens(self, checkpoint: str | None, text: str) -> int | None:
         """Count the tokens that a model makes of `text`, the start token included; None where it can't be read."""
@@ -173,11 +195,20 @@ class Inference:
             return record.atlas.labels
         return head_labels(self.motifs(checkpoint))
 
-    def token_limit(self, loaded: LoadedModel) -> int:
-        """The longest prompt for a model: its context, the app's limit, and what patterns fit in memory."""
-        cfg = loaded.model.cfg
-        per_pair = 8 * cfg.n_layers * cfg.n_heads  # pattern and scores, float32
-        return min(cfg.n_ctx, self._settings.max_tokens, math.isqrt(self._settings.max_result_bytes // per_pair))
+    def token_limit(self, loaded: LoadedModel, *, long: bool = False) -> int:
+        """The longest prompt for a model: its context, the app's limit, and what patterns fit in memory; with `long`,
+        where no pattern is kept, what queries and keys do."""
+        cfg, settings = loaded.model.cfg, self._settings
+        n_heads = cfg.n_layers * cfg.n_heads
+        whole = min(cfg.n_ctx, settings.max_tokens, math.isqrt(settings.max_result_bytes // (8 * n_heads)))
+        if not long or cfg.attn_mask is not None:
+            return whole  # 8 bytes: pattern and scores, float32
+        from aotlens.models.attention import uses_sdpa
+
+        fitting = min(cfg.n_ctx, settings.max_long_tokens, settings.max_result_bytes // (8 * n_heads * cfg.d_head))
+        if not uses_sdpa(cfg) or cfg.position_kind.biases:  # a pass makes scores, biases and patterns of a whole layer
+            fitting = min(fitting, math.isqrt(settings.max_held_bytes // (12 * cfg.n_heads)))
+        return max(whole, fitting)
 
     def _check_length(self, characters: int) -> None:
         most = self._settings.max_characters
@@ -187,16 +218,18 @@ class Inference:
                 "and nothing was run: shorten the text."
             )
 
-    def _tokenise(self, checkpoint: str, loaded: LoadedModel, text: str) -> list[int]:
+    def _tokenise(self, checkpoint: str, loaded: LoadedModel, text: str, long: bool) -> list[int]:
         self._catalog.need_text(checkpoint)
         try:
             tokens: list[int] = loaded.model.to_tokens(text)[0].tolist()
         except ValueError as error:
             raise RequestError(f"This text can't be tokenised: {error}.") from error
-        limit = self.token_limit(loaded)
+        limit = self.token_limit(loaded, long=long)
         if len(tokens) > limit:
             cfg = loaded.model.cfg
             why = "its context" if limit == cfg.n_ctx else "the limit of this app for a model of its size"
+            if len(tokens) <= (most := self.token_limit(loaded, long=True)):
+                why = f"the limit where all patterns are held at once; the maps of Heads take {most:,}"
             raise RequestError(
                 f"This text is {len(tokens):,} tokens, the start token included, and {checkpoint} takes at most "
                 f"{limit:,} ({why}). Nothing was cut and nothing was run: shorten the text by at least "
@@ -215,11 +248,16 @@ class Inference:
                 )
 
     @staticmethod
-    def _run(loaded: LoadedModel, tokens: Sequence[int]) -> tuple[AttentionPatterns, Tensor]:
+    def _run(
+        loaded: LoadedModel, tokens: Sequence[int], is_long: bool
+    ) -> tuple[AttentionPatterns | LongPatterns, Tensor | None]:
         import torch
 
+        from aotlens.heads import long_patterns
         from aotlens.heads.patterns import patterns_and_logits
 
+        if is_long:
+            return long_patterns(loaded.model, torch.tensor(tokens)), None
         patterns, logits = patterns_and_logits(loaded.model, torch.tensor(tokens))
         return patterns, logits.cpu()
 

@@ -35,7 +35,11 @@ class Settings:
     """The device of the models: auto, cuda, mps or cpu."""
 
     max_tokens: int = 512
-    """Longest prompt in tokens, the start token included, whatever the model could take."""
+    """Longest prompt in tokens, the start token included, of which all patterns are held, whatever the model could
+    take."""
+    max_long_tokens: int = 4096
+    """Longest prompt of the Heads page: beyond `max_tokens` its maps are drawn from the largest entries of blocks, and
+    from tiles of one head."""
     max_characters: int = 50_000
     """Longest text that is tokenised at all, to count it."""
     max_result_bytes: int = 256 * 2**20

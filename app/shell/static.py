@@ -69,7 +69,8 @@ def scripts(pages: Sequence[Page], wiring: str) -> list[StaticFile]:
 
 def early() -> list[StaticFile]:
     """Return the files that run before anything is drawn: the theme, and the widget that draws maps of heads."""
-    return [*(read(HERE / name) for name in EARLY), StaticFile(name="widget.mjs", content=module(images=True).encode())]
+    widget = module(images=True, tiles=True).encode()
+    return [*(read(HERE / name) for name in EARLY), StaticFile(name="widget.mjs", content=widget)]
 
 
 def styles(pages: Sequence[Page]) -> list[StaticFile]:

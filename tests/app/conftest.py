@@ -47,7 +47,7 @@ def save_tiny(folder: Path, name: str, *, n_layers: int = 2, n_heads: int = 3, h
 
     tokenizer = Tokenizer.train([TEXT * 3], 300)
     cfg = ModelConfig(
-        n_layers=n_layers, d_model=24, n_heads=n_heads, d_head=8, d_vocab=300, n_ctx=48, **{"seed": 1, **rest}
+        n_layers=n_layers, d_model=24, n_heads=n_heads, d_head=8, d_vocab=300, **{"n_ctx": 48, "seed": 1, **rest}
     )
     rows = [{"step": step, "tokens": 64 * step, "loss": 5.0 - step, "induction": 0.1 * step} for step in range(4)]
     save_checkpoint(

@@ -11,18 +11,20 @@ from app.core.inference import PromptResult
 from app.core.switches import HOWS, How
 
 
-def ask(core: Core, prompt: dict[str, Any]) -> PromptResult:
-    """The result for a submitted prompt, from memory unless it is new."""
-    return core.inference.analyse(prompt.get("checkpoint"), prompt.get("text") or "", length=prompt.get("length"))
+def ask(core: Core, prompt: dict[str, Any], *, long: bool = False) -> PromptResult:
+    """The result for a submitted prompt, from memory unless it is new; `long` as `Inference.analyse` has it."""
+    return core.inference.analyse(
+        prompt.get("checkpoint"), prompt.get("text") or "", length=prompt.get("length"), long=long
+    )  # fmt: skip
 
 
 def ask_without(
-    core: Core, prompt: dict[str, Any], off: Sequence[Any] | None, how: How, corpus: str | None
+    core: Core, prompt: dict[str, Any], off: Sequence[Any] | None, how: How, corpus: str | None, *, long: bool = False
 ) -> PromptResult:
     """The same without those of the heads `off` that the checkpoint has; of the full model where there is none."""
     return core.inference.analyse(
         prompt.get("checkpoint"), prompt.get("text") or "", length=prompt.get("length"),
-        off=there(off, core.catalog.shape(prompt.get("checkpoint"))), how=how, corpus=corpus,
+        off=there(off, core.catalog.shape(prompt.get("checkpoint"))), how=how, corpus=corpus, long=long,
     )  # fmt: skip
 
 

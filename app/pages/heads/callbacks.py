@@ -56,11 +56,11 @@ def _register_prompt(app: App, core: Core) -> None:
     def analyse(
         prompt: dict[str, Any], shown: dict[str, Any] | None, head: Any, position: Any, off: Any, locked: Any
     ) -> Answer:
-        result = ask(core, prompt)
+        result = ask(core, prompt, long=True)
         patterns = result.patterns
         shape, tokens = [patterns.n_layers, patterns.n_heads], patterns.tokens.tolist()
         same_text = shown is None or shown["tokens"] == tokens
-        limit = core.inference.token_limit(core.catalog.load(result.checkpoint))
+        limit = core.inference.token_limit(core.catalog.load(result.checkpoint), long=True)
         of = {"checkpoint": result.checkpoint, "text": prompt.get("text") or ""}
         return {
             "analysis": {"key": result.key, "prompt": of, "layers": shape[0], "heads": shape[1], "tokens": tokens},

@@ -5,13 +5,14 @@
     "use strict";
     const OPENING = 60; // frames that a tab may take to open
     const KEPT = 6; // maps of texts, views and runs
+    const LONG = 4000; // characters of a text that is asked for by its key, since a request's head has a limit
     const { setProps } = aotlens;
     const at = (id) => document.getElementById("heads-" + id);
     const state = { analysis: null, against: null };
     let heads = null, Maps = null;
 
     const ready = customElements.whenDefined("aotlens-heads").then(function ({ parts }) {
-        Maps = parts.Maps;
+        Maps = parts.LongMaps;
         heads = new parts.Heads({ ask: askLine });
         heads.places = [["direction", Direction], ["strip", parts.Strip], ["grid-cells", parts.Grid], ["ranking", parts.Ranking], ["map-canvas", parts.LargeMap],
             ["map-off-canvas", class extends parts.LargeMap { of = () => heads.without; }]];
@@ -26,7 +27,7 @@
 
     // ── maps, by a route of their own ───────────────────────────────────────────────────────────────────────
 
-    const fetchMaps = aotlens.maps("/maps", (bytes, question) => Object.assign(Maps.of(bytes), { question }), KEPT);
+    const fetchMaps = aotlens.maps("/maps", (bytes, question) => Object.assign(Maps.of(bytes), { question, askTile: askTile(question) }), KEPT);
     let asked = 0, asking = null, noticed = false, page = null;
 
     async function askMaps(chosen) {
@@ -36,6 +37,10 @@
         await ready;
         opened();
         busy(true);
+        if (readable && prompt.text.length > LONG) {
+            await aotlens.address.keyed("heads", prompt);
+            if (number !== asked) return;
+        }
         const lesser = readable && off && off.length ? fetchMaps(question({ off, how, corpus })) : null;
         const whole = readable ? await fetchMaps(question({})) : null;
         if (number !== asked) return; // something else by now
@@ -58,11 +63,22 @@
         }
     }
 
+    async function askPart(path) {
+        const response = await fetch(`/maps/${path}`);
+        return response.ok && response.headers.get("Content-Type").includes("maps") ? response.arrayBuffer() : null;
+    }
+
+    // A part of a head's map, of a text whose maps do not come whole.
+    const askTile = (question) => async function (head, block, row, column) {
+        const content = await askPart(`tile?${question}&head=${head.join(".")}&block=${block}&row=${row}&column=${column}`);
+        return content && new Uint8Array(content);
+    };
+
     // A token's row and column, to the last bit.
     async function askLine({ question }, head, position) {
-        const response = await fetch(`/maps/line?${question}&head=${head.join(".")}&position=${position}`);
-        if (!response.ok || !response.headers.get("Content-Type").includes("maps")) return null;
-        const numbers = new Float32Array(await response.arrayBuffer()), n = numbers.length / 2;
+        const content = await askPart(`line?${question}&head=${head.join(".")}&position=${position}`);
+        if (!content) return null;
+        const numbers = new Float32Array(content), n = numbers.length / 2;
         return { row: numbers.subarray(0, n), column: numbers.subarray(n) };
     }
 
@@ -179,7 +195,7 @@
 
     function mark() {
         const columns = at("columns"), { maps, without, motifs, off } = heads, head = heads.head.join(".");
-        const reason = maps && String(maps.head) === String(heads.head) ? maps.reason : "";
+        const reason = maps && (maps.block || String(maps.head) === String(heads.head)) ? maps.reason : "";
         if (!columns) {
             const map = early()?.querySelector(".first-map");
             if (map) [map.querySelector(".panel-title").textContent, map.querySelector(".motifs").textContent] = [`Head ${head}`, reason];

@@ -33,6 +33,7 @@ _EXPLAIN_TOKENS = (
 _EXPLAIN_GRID = about(
     "Row = layer, column = head; in each map, queries go down and keys across. A vertical stripe is one token that "
     "many attend to, a diagonal is a fixed distance back. Each map has its own colour scale, up to its largest value. "
+    "Where entries are smaller than pixels, a pixel is the largest of them. "
     "Click one, or move with the arrow keys. Badges name a head's strongest motif, and heads are ranked by the motif "
     "that you choose: mean attention to its keys on repeated random tokens. The best five are numbered, where they are "
     "at least 0.1. The corner beside a map's name (or the key x) ablates its head: the maps are then those of a run "

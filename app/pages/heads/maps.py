@@ -2,9 +2,11 @@
 
     GET /maps?checkpoint=…&text=…&view=…&off=…        every head's map, a byte an entry
     GET /maps/line?…&head=1.0&position=5              a token's row and column, float32
+    GET /maps/tile?…&head=1.0&block=4&row=0&column=1  a part of one head's map, where all of it is too large
 
-The query is that of the page's address. Where a text can't be read, which the page says beside the text, there is no
-content; what else can't be shown, the answer says as JSON, the notice of a panel.
+Of a long text every head's map is a byte a block of entries, so that no answer is over 4 MB. The query is that of the
+page's address. Where a text can't be read, which the page says beside the text, there is no content; what else can't be
+shown, the answer says as JSON, the notice of a panel.
 """
 
 from __future__ import annotations
@@ -35,11 +37,12 @@ def register(app: App, core: Core) -> None:
         text = None if state.text is None else core.corpora.prompt(state.text)
         prompt = {"checkpoint": checkpoint, "text": core.inference.opening(checkpoint, text)}
         try:
-            ask(core, prompt)
+            ask(core, prompt, long=True)
         except (RequestError, CheckpointError):
             return Response(status=204)
         content, said = spoken(
-            lambda: make(ask_without(core, prompt, state.off, state.how, state.corpus), state), "packing maps"
+            lambda: make(ask_without(core, prompt, state.off, state.how, state.corpus, long=True), state),
+            "packing maps",
         )
         if content is None:
             return Response(json.dumps(said, cls=PlotlyJSONEncoder), mimetype="application/json")
@@ -48,6 +51,9 @@ def register(app: App, core: Core) -> None:
     @app.server.get("/maps")
     def maps() -> Response:
         def packed(result: PromptResult, state: HeadsState) -> bytes:
+            if head_maps.is_long(result):
+                off = says_ablated(result) if result.off else ""
+                return head_maps.packed_long_maps(core.inference, result, state.view, off)
             if result.off:
                 return head_maps.packed_maps(result, state.view, says_ablated(result))
             return head_maps.packed_maps(result, state.view, "", core.inference.clearest(result))
@@ -60,3 +66,13 @@ def register(app: App, core: Core) -> None:
             return head_maps.line_bytes(result, *(state.head or (0, 0)), state.view, state.position or 0)
 
         return answered(numbers)
+
+    @app.server.get("/maps/tile")
+    def tile() -> Response:
+        def blocks(result: PromptResult, state: HeadsState) -> bytes:
+            if not head_maps.is_long(result):
+                raise RequestError("The maps of this text come whole, and have no tiles.")
+            place = [request.args.get(name, -1, type=int) for name in ("block", "row", "column")]
+            return head_maps.tile_bytes(core.inference, result, state.view, state.head or (0, 0), *place)
+
+        return answered(blocks)

@@ -114,6 +114,9 @@
         declare: function (told) { addresses = told; },
         format: format,
 
+        // Until what an address of these values says is known.
+        keyed: (page, values) => Promise.all(awaited(page, values)),
+
         // Not while something that it says isn't known yet, nor when the page has been left meanwhile.
         write: function (page, values) {
             const path = location.pathname.replace(/(.)\/+$/, "$1");
