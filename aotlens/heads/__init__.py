@@ -6,6 +6,9 @@ motifs.py     what a head may attend to: previous token, first token, induction,
     image_motifs.py   neighbours, border and foreground of images
 inputs.py     what a motif may know of the sequences, or images
 attention_to.py   the attention of every head to motifs, beside chance (tally.py: the sums)
+head_scores.py  scores of what heads do with what they attend to, beside chance (a new one is one entry)
+    key_logits.py     what heads add to logits through single keys: anti-induction, copy suppression
+    score_inputs.py   what a score may read
 labels.py     one label a head, from random tokens and text together
 scores.py     motif scores on repeated random tokens, attention by place, attention to chosen keys
 prompts.py    attention in prompts of in-context regression: label to input, input to labels
@@ -23,7 +26,8 @@ subspaces.py  the subspaces that heads read, and the angles between them
 ablation.py    a loss, or any measure of logits, with some heads replaced (replacement.py: by what)
 without.py    a model without some heads, for whatever it is asked
 each_head.py   the same for each head alone, without computing earlier layers again
-atlas.py       a row a head of all of it (examples.py: where it attends; atlas_file.py: kept on disk)
+atlas.py       a row a head of all of it (examples.py: where it attends)
+    atlas_stages.py, atlas_file.py   measured in stages, kept on disk
     head_search.py          "induction > 0.4 and layer = 1" among its columns
     atlas_records.py        atlases in files, and those of the bundled checkpoints
     summary.py              the heads that it finds, and one closely (sharpest.py: what its circuits are sharpest about)
@@ -42,6 +46,7 @@ from aotlens.heads.consistency import SemanticConsistency, semantic_consistency
 from aotlens.heads.constancy import PatternConstancy, RepeatedPatterns, pattern_constancy, repeated_patterns
 from aotlens.heads.each_head import EachHead, ablate_each
 from aotlens.heads.examples import Example, HeadExamples
+from aotlens.heads.head_scores import HEAD_SCORES, HeadScore, HeadScores, head_scores
 from aotlens.heads.image_maps import ImageMaps, image_maps
 from aotlens.heads.image_run import ClassPredictions, HeadOnImage, ImageRun, LayerOnImages, image_run
 from aotlens.heads.induction import InductionCircuit, induction_circuit, induction_pairs
@@ -66,6 +71,7 @@ from aotlens.heads.values import ValueNorms, value_norms
 from aotlens.heads.without import HeadSwitches, without
 
 __all__ = [
+    "HEAD_SCORES",
     "MOTIFS",
     "PLACES",
     "Ablation",
@@ -84,6 +90,8 @@ __all__ = [
     "HeadMap",
     "HeadMatching",
     "HeadOnImage",
+    "HeadScore",
+    "HeadScores",
     "HeadSubspaces",
     "HeadSummary",
     "HeadSwitches",
@@ -118,6 +126,7 @@ __all__ = [
     "compare_runs",
     "find_heads",
     "head_labels",
+    "head_scores",
     "head_summary",
     "image_maps",
     "image_run",

@@ -79,6 +79,7 @@ _TYPES = {
     "heads.summary": "FoundHeads HeadSummary",
     "heads.each_head": "EachHead",
     "heads.examples": "HeadExamples",
+    "heads.head_scores": "HeadScores",
     "heads.image_maps": "ImageMaps",
     "heads.image_run": "ClassPredictions HeadOnImage ImageRun LayerOnImages",
     "heads.induction": "InductionCircuit",
