@@ -8,6 +8,9 @@ inputs.py     what a motif may know of the sequences, or images
 attention_to.py   the attention of every head to motifs, beside chance (tally.py: the sums)
 head_scores.py  scores of what heads do with what they attend to, beside chance (a new one is one entry)
     key_logits.py     what heads add to logits through single keys: anti-induction, copy suppression
+    inactive.py       heads that write next to nothing, and those that a first-token score misses
+    name_movers.py    name movers and negative name movers on pairs of prompts
+    vocabulary_scores.py, score_variance.py   copy suppression and successors in OV circuits; positions and content
     score_inputs.py   what a score may read
 labels.py     one label a head, from random tokens and text together
 scores.py     motif scores on repeated random tokens, attention by place, attention to chosen keys
@@ -49,6 +52,7 @@ from aotlens.heads.examples import Example, HeadExamples
 from aotlens.heads.head_scores import HEAD_SCORES, HeadScore, HeadScores, head_scores
 from aotlens.heads.image_maps import ImageMaps, image_maps
 from aotlens.heads.image_run import ClassPredictions, HeadOnImage, ImageRun, LayerOnImages, image_run
+from aotlens.heads.inactive import InactiveHeads, inactive_heads
 from aotlens.heads.induction import InductionCircuit, induction_circuit, induction_pairs
 from aotlens.heads.inputs import Inputs, Targets
 from aotlens.heads.kinds import KindComparison
@@ -97,6 +101,7 @@ __all__ = [
     "HeadSwitches",
     "ImageMaps",
     "ImageRun",
+    "InactiveHeads",
     "InductionCircuit",
     "Inputs",
     "KindComparison",
@@ -130,6 +135,7 @@ __all__ = [
     "head_summary",
     "image_maps",
     "image_run",
+    "inactive_heads",
     "induction_circuit",
     "induction_pairs",
     "label_words",

@@ -1,6 +1,10 @@
 """The scores of heads that are more than attention to keys: one declaration each, with source, null and threshold.
 
-    anti_induction       lowers what followed earlier occurrences of the query's token (`aotlens.heads.key_logits`)
+    anti_induction, copy_suppression   lower what they attend to (`aotlens.heads.key_logits`)
+    output_norm, first_value_norm      inactive heads (`aotlens.heads.inactive`)
+    name_mover                         raises or lowers the answer of a prompt (`aotlens.heads.name_movers`)
+    copy_suppression_ov, successor     from the weights alone (`aotlens.heads.vocabulary_scores`)
+    positional_share                   what scores vary with (`aotlens.heads.score_variance`)
 
 A motif (`aotlens.heads.motifs`) says where a head looks; a score says what comes of it. A new score is one more entry
 of `HEAD_SCORES`: `head_scores`, `aotlens head-scores`, the atlas, its search and the sentence about a head take it from
@@ -15,13 +19,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Float64, Int64
 
 from aotlens.conventions import HeadLike, Progress, as_head, require_seed
+from aotlens.heads.inactive import INACTIVE, first_value_norm, output_norm
 from aotlens.heads.inputs import Missing
-from aotlens.heads.key_logits import anti_induction
+from aotlens.heads.key_logits import anti_induction, copy_suppression
+from aotlens.heads.name_movers import name_mover
 from aotlens.heads.reader import HeadReader, Model, TokenSequences
 from aotlens.heads.score_inputs import MeasuredScore, ScoreInputs
+from aotlens.heads.score_variance import positional_share
+from aotlens.heads.vocabulary_scores import successor, suppressed_share
 from aotlens.results import Result, top_head
 
 if TYPE_CHECKING:
@@ -44,22 +52,26 @@ class HeadScore:
     """The null that chance is of, in words."""
     unit: str
     measure: Callable[[ScoreInputs], MeasuredScore]
-    threshold: float
-    """The score from which a head has it."""
+    threshold: float | None = None
+    """The score from which a head has it; None for a number of which nothing is said in a sentence."""
     low: bool = False
     """Whether a head has it whose score is at most the threshold."""
+    opposite: str = ""
+    """The behaviour of a head whose score is at most −threshold, in a sentence, where that has a name."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
             raise ValueError(f"name={self.name!r}: expected lower-case letters, digits and underscores.")
 
-    def holds(
-        self, values: Float64[np.ndarray, "layer head"], chance: Float64[np.ndarray, "layer head"]
-    ) -> Bool[np.ndarray, "layer head"]:
-        """Mark the heads that have it: those that reach the threshold, on that side of chance."""
+    def sentence_of(self, value: float, chance: float) -> str:
+        """Describe a head whose score reaches the threshold, on that side of chance; nothing of another head."""
+        if self.threshold is None:
+            return ""
         if self.low:
-            return (values <= self.threshold) & (values < chance)
-        return (values >= self.threshold) & (values > chance)
+            return self.sentence if value <= self.threshold and value < chance else ""
+        if value >= self.threshold and value > chance:
+            return self.sentence
+        return self.opposite if value <= -self.threshold and value < chance else ""
 
 
 #: Every score by its name.
@@ -71,6 +83,49 @@ HEAD_SCORES: dict[str, HeadScore] = {
             sentence="It attends to what followed an earlier occurrence of the query's token, and lowers its logit.",
             source="Olsson et al. 2022 (anti-copying prefix-matching heads); McDougall et al. 2023",
             null="the logits of the other tokens of the sequence, by the same attention and values",
+        ),
+        HeadScore(
+            name="output_norm", unit="of its layer's mean", measure=output_norm, threshold=INACTIVE, low=True,
+            sentence="It is inactive, since what it writes is short beside what the heads of its layer write.",
+            source="Sandoval-Segura et al. 2504.03889 (average head output norm, normalised by layer)",
+            null="heads of a layer that write alike",
+        ),
+        HeadScore(
+            name="first_value_norm", unit="of the others' mean", measure=first_value_norm,
+            sentence="Length of the first position's value vector: where it is short, attention there writes little.",
+            source="Sandoval-Segura et al. 2504.03889; Guo et al. 2410.13835 (value-state drains)",
+            null="a first token whose value is read as any other's",
+        ),
+        HeadScore(
+            name="copy_suppression", unit="logits", measure=copy_suppression, threshold=0.5,
+            sentence="It attends to a token of the context that is predicted in front of it, and lowers its logit.",
+            source="McDougall et al. 2310.04625",
+            null="the logits of the other tokens of the sequence, by the same attention and values",
+        ),
+        HeadScore(
+            name="copy_suppression_ov", unit="of tokens", measure=suppressed_share, threshold=0.5,
+            sentence="By its OV circuit a token that it attends to is among the ten that it lowers most.",
+            source="McDougall et al. 2310.04625, §3.1",
+            null="logits in any other order, each as likely (tokens permuted)",
+        ),
+        HeadScore(
+            name="name_mover", unit="logits", measure=name_mover, threshold=0.5,
+            sentence="From the end of the prompts it attends to the answer and raises it over the wrong answer.",
+            opposite="From the end of the prompts it attends to the answer and lowers it: a negative name mover.",
+            source="Wang et al. 2211.00593, §3.2 and §3.4",
+            null="the answers of other pairs, by the same attention and output",
+        ),
+        HeadScore(
+            name="successor", unit="of ordinal words", measure=successor, threshold=0.5,
+            sentence="By its OV circuit attention to an ordinal word raises its successor most.",
+            source="Gould et al. 2312.09230",
+            null="logits in any other order, each as likely (tokens permuted)",
+        ),
+        HeadScore(
+            name="positional_share", unit="of the variance of its scores", measure=positional_share,
+            sentence="Its attention scores depend on positions, not on what stands there.",
+            source="aotlens, after Elhage et al. 2021",
+            null="scores of which positions say nothing",
         ),
     )
 }  # fmt: skip
@@ -118,10 +173,10 @@ class HeadScores(Result):
         said = []
         for name in self.measured:
             score, place = HEAD_SCORES.get(name), self.scores.index(name)
-            if score is None or not score.holds(self.values[place], self.chance[place])[layer, number]:
-                continue
             value, chance = self.values[place, layer, number], self.chance[place, layer, number]
-            said.append(f"{score.sentence[:-1]}: {value:.2f} {score.unit} (chance {chance:.2f}).")
+            sentence = "" if score is None else score.sentence_of(value, chance)
+            if sentence and score is not None:
+                said.append(f"{sentence[:-1]} ({value:.2f} {score.unit}; {chance:.2f} by chance).")
         return said
 
     def to_frame(self) -> pd.DataFrame:

@@ -50,6 +50,10 @@ class ScoreInputs:
             raise Missing("it needs a text, and none was given")
         return self.tokens
 
+    def batches(self, tokens: Tensor) -> tuple[Tensor, ...]:
+        """Split sequences into batches of eight."""
+        return tokens.split(8)
+
     @torch.no_grad()
     def activations(self, ids: Int64[Tensor, " pos"], names: Iterable[str]) -> dict[str, Tensor]:
         """Run one sequence, and return the activations of these hook points, without the batch dimension."""
@@ -61,8 +65,8 @@ class ScoreInputs:
         self.reader.run(ids[None], [(name, keep) for name in names])
         return found
 
-    def by_head(self, v: Float[Tensor, "pos kv d_head"]) -> Float[Tensor, "pos head d_head"]:
-        """Return the values of every head; grouped keys serve heads in turn."""
+    def by_head(self, v: Float[Tensor, "pos kv *rest"]) -> Float[Tensor, "pos head *rest"]:
+        """Return the values of every head, or their norms; grouped keys serve heads in turn."""
         return v.repeat_interleave(self.reader.n_heads // v.shape[1], 1)
 
     def model_with_circuits(self) -> AttentionOnlyTransformer:

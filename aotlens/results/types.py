@@ -82,6 +82,7 @@ _TYPES = {
     "heads.head_scores": "HeadScores",
     "heads.image_maps": "ImageMaps",
     "heads.image_run": "ClassPredictions HeadOnImage ImageRun LayerOnImages",
+    "heads.inactive": "InactiveHeads",
     "heads.induction": "InductionCircuit",
     "heads.labels": "HeadLabels",
     "heads.masks": "MaskSimilarity",
