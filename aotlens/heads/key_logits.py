@@ -101,7 +101,7 @@ def final_scale(
 
 def lowered(inputs: ScoreInputs, tokens: Int64[Tensor, "batch pos"], keys_of: KeysOf) -> MeasuredScore:
     """Measure −(1/n) Σ c(i, j, t_j) over the keys that `keys_of` gives and the n queries that have one, beside the same
-    of the sequence's other tokens. Raises `Missing` where no query of a layer has a key."""
+    of the sequence's other tokens; 0 for a layer of which no query has a key. Raises `Missing` where none has one."""
     model = inputs.model_with_circuits()
     norm, unembedding = folded_norm(model, None), centred_unembedding(model)
     layers = range(inputs.shape[0])
@@ -125,7 +125,7 @@ def lowered(inputs: ScoreInputs, tokens: Int64[Tensor, "batch pos"], keys_of: Ke
             added = torch.einsum("hqk,qk,rkh->rhq", run[patterns[layer]], keys.to(moved), moved)
             sums[:, layer] -= (added.cpu().double() / scale).sum(-1)
             counts[layer] += int(keys.any(-1).sum())
-    if not counts.all():
+    if not counts.any():
         raise Missing("no query of these sequences has such a key; take longer or other text")
-    means = sums / counts[:, None]
+    means = sums / counts.clamp(min=1)[:, None]
     return MeasuredScore(values=means[0].numpy(), chance=means[1].numpy(), n=int(counts.min()))

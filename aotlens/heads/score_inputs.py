@@ -74,7 +74,7 @@ class ScoreInputs:
         if self.reader.is_bridge:
             raise Missing("it reads weights of a model of aotlens; this one is of TransformerLens")
         if self.reader.no_circuits:
-            raise Missing(self.reader.no_circuits)
+            raise Missing(self.reader.no_circuits.rstrip("."))
         model: Any = self.reader.model
         if model.cfg.read_out != "tokens":
             raise Missing(f"the model writes {model.cfg.read_out}, not tokens")
