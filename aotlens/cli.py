@@ -10,6 +10,7 @@
     aotlens subspaces CHECKPOINT
     aotlens audit CHECKPOINT --corpus SPEC [--out FILE]
     aotlens motifs CHECKPOINT [--motif NAME] [--half-length N]
+    aotlens head-scores CHECKPOINT [--corpus SPEC] [--score NAME]
     aotlens atlas CHECKPOINT --corpus SPEC [--head L.H]
     aotlens compare LEFT RIGHT [--corpus SPEC]
     aotlens universality NAME NAME ... [--corpus SPEC]
@@ -53,6 +54,7 @@ from aotlens.commands import (
     evaluate,
     film,
     generate,
+    head_scores,
     influence,
     motifs,
     paths,
@@ -89,6 +91,7 @@ app.command("composition")(composition.composition_command)
 app.command("subspaces")(subspaces.subspaces_command)
 app.command("audit")(audit.audit_command)
 app.command("motifs")(motifs.motifs_command)
+app.command("head-scores")(head_scores.head_scores_command)
 app.command("atlas")(atlas.atlas_command)
 app.command("compare")(compare.compare_command)
 app.command("universality")(universality.universality_command)

@@ -93,6 +93,8 @@ def _of_heads(model: AttentionOnlyTransformer, tokens: torch.Tensor) -> Iterator
     targets = torch.zeros(1, tokens.shape[1], tokens.shape[1], dtype=torch.bool)
     targets[:, 2:, 1] = True
     yield heads.targeted_attention(model, tokens, targets)
+    yield heads.head_scores(model, tokens.repeat(2, 1))
+    yield heads.inactive_heads(model, tokens)
     yield heads.ablate(model, tokens, [(1, 0)])
     several = torch.randint(279, (6, 12), generator=torch.Generator().manual_seed(0))
     yield heads.ablate_each(model, several)

@@ -104,6 +104,7 @@ CALLS: dict[str, Callable[[Model, Tensor], Any]] = {
     "evaluate.score_continuations": lambda m, ids: evaluate.score_continuations(m, ["the cat"], [" sat"]),
     "heads.attention_patterns": lambda m, ids: heads.attention_patterns(m, ids),
     "heads.motif_scores": lambda m, ids: heads.motif_scores(m, n_sequences=2, half_length=4),
+    "heads.head_scores": lambda m, ids: heads.head_scores(m, ids[:, :9].expand(2, -1), pairs=_pairs(m)),
     "heads.ablate": lambda m, ids: heads.ablate(m, ids, [(1, 0)], "zero"),
     "heads.ablate_each": lambda m, ids: heads.ablate_each(m, ids),
     "heads.atlas": _atlas,

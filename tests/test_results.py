@@ -23,6 +23,7 @@ NOT_RESULTS = {
     "CircuitFamily",
     "Inputs",
     "Metric",
+    "HeadScore",
     "Motif",
     "Settings",
     "Path",

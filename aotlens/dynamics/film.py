@@ -16,7 +16,7 @@ from aotlens.circuits import all_compositions, ov_circuit, spectrum
 from aotlens.conventions import Progress
 from aotlens.dynamics.events import LEAST_SNAPSHOTS, ChangePoint, change_point
 from aotlens.dynamics.over_training import OverTraining, over_training
-from aotlens.evaluate import repeat_losses
+from aotlens.evaluate import in_context_learning_score, repeat_losses
 from aotlens.heads import motif_scores
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.models.folding import folded_norm
@@ -38,8 +38,7 @@ class Measures(Result):
     loss: float
     """The loss on the text, nats a token."""
     in_context: float
-    """Mean loss of the first quarter of positions minus that of the last: how much more context is worth (Olsson et al.
-    2022 take positions 50 and 500)."""
+    """The in-context-learning score of the first and last quarter of positions (`in_context_learning_score`)."""
     repeated_gain: float
     """Loss of random tokens minus loss when they come again, nats a token."""
     loss_by_position: Float64[np.ndarray, " pos"]
@@ -156,7 +155,6 @@ def measure_model(
     tokens = tokens.to(model.device)
     by_token = torch.cat([model.loss_per_token(rows).double() for rows in tokens.split(8)])
     by_position = by_token.mean(0).cpu().numpy()
-    quarter = max(1, len(by_position) // 4)
     repeated = repeat_losses(model, n_sequences=16)
     scores = motif_scores(model)
     composition, p = _best_compositions(model, n_random)
@@ -173,7 +171,7 @@ def measure_model(
     ]
     return Measures(
         loss=float(by_position.mean()),
-        in_context=float(by_position[:quarter].mean() - by_position[-quarter:].mean()),
+        in_context=in_context_learning_score(by_position),
         repeated_gain=repeated.gain,
         loss_by_position=by_position,
         motifs=scores.motifs,

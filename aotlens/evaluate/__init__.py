@@ -5,6 +5,7 @@ predictions.py   the likeliest next tokens after one position, or at one, for a 
 continuations.py log-probabilities of continuations after contexts
 token_losses.py  the loss of each token of a prompt
 language.py      validation loss, losses on repeated tokens, and the bigram model to compare with
+in_context.py    how much more context is worth
 images.py        accuracy, table by class and calibration of a model of images
 regression.py    errors of in-context regression by the number of examples
 masked.py        loss of a masked language model on hidden tokens, and the unigram model to compare with
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from aotlens.evaluate.continuations import ContinuationScores, score_continuations
 from aotlens.evaluate.images import ImageEvaluation, class_share_loss, evaluate_images, images_of
+from aotlens.evaluate.in_context import in_context_learning_score
 from aotlens.evaluate.language import BigramModel, RepeatLosses, repeat_losses, validation_loss
 from aotlens.evaluate.masked import MaskedLoss, mask_id_of, masked_loss, unigram_loss
 from aotlens.evaluate.predictions import (
@@ -49,6 +51,7 @@ __all__ = [
     "evaluate_images",
     "evaluate_zero_shot",
     "images_of",
+    "in_context_learning_score",
     "mask_id_of",
     "masked_loss",
     "masked_predictions",

@@ -7,6 +7,12 @@ motifs.py     what a head may attend to: previous token, first token, induction,
     image_motifs.py   neighbours, border and foreground of images
 inputs.py     what a motif may know of the sequences, or images
 attention_to.py   the attention of every head to motifs, beside chance (tally.py: the sums)
+head_scores.py  scores of what heads do with what they attend to, beside chance (a new one is one entry)
+    key_logits.py     what heads add to logits through single keys: anti-induction, copy suppression
+    inactive.py       heads that write next to nothing, and those that a first-token score misses
+    name_movers.py    name movers and negative name movers on pairs of prompts
+    vocabulary_scores.py, score_variance.py   copy suppression and successors in OV circuits; positions and content
+    score_inputs.py   what a score may read
 labels.py     one label a head, from random tokens and text together
 scores.py     motif scores on repeated random tokens, attention by place, attention to chosen keys
 prompts.py    attention in prompts of in-context regression: label to input, input to labels
@@ -25,7 +31,8 @@ subspaces.py  the subspaces that heads read, and the angles between them
 ablation.py    a loss, or any measure of logits, with some heads replaced (replacement.py: by what)
 without.py    a model without some heads, for whatever it is asked
 each_head.py   the same for each head alone, without computing earlier layers again
-atlas.py       a row a head of all of it (examples.py: where it attends; atlas_file.py: kept on disk)
+atlas.py       a row a head of all of it (examples.py: where it attends)
+    atlas_stages.py, atlas_file.py   measured in stages, kept on disk
     head_search.py          "induction > 0.4 and layer = 1" among its columns
     atlas_records.py        atlases in files, and those of the bundled checkpoints
     summary.py              the heads that it finds, and one closely (sharpest.py: what its circuits are sharpest about)
@@ -44,8 +51,10 @@ from aotlens.heads.consistency import SemanticConsistency, semantic_consistency
 from aotlens.heads.constancy import PatternConstancy, RepeatedPatterns, pattern_constancy, repeated_patterns
 from aotlens.heads.each_head import EachHead, ablate_each
 from aotlens.heads.examples import Example, HeadExamples
+from aotlens.heads.head_scores import HEAD_SCORES, HeadScore, HeadScores, head_scores
 from aotlens.heads.image_maps import ImageMaps, image_maps
 from aotlens.heads.image_run import ClassPredictions, HeadOnImage, ImageRun, LayerOnImages, image_run
+from aotlens.heads.inactive import InactiveHeads, inactive_heads
 from aotlens.heads.induction import InductionCircuit, induction_circuit, induction_pairs
 from aotlens.heads.inputs import Inputs, Targets
 from aotlens.heads.kinds import KindComparison
@@ -69,6 +78,7 @@ from aotlens.heads.values import ValueNorms, value_norms
 from aotlens.heads.without import HeadSwitches, without
 
 __all__ = [
+    "HEAD_SCORES",
     "MOTIFS",
     "PLACES",
     "Ablation",
@@ -88,11 +98,14 @@ __all__ = [
     "HeadMap",
     "HeadMatching",
     "HeadOnImage",
+    "HeadScore",
+    "HeadScores",
     "HeadSubspaces",
     "HeadSummary",
     "HeadSwitches",
     "ImageMaps",
     "ImageRun",
+    "InactiveHeads",
     "InductionCircuit",
     "Inputs",
     "KindComparison",
@@ -124,9 +137,11 @@ __all__ = [
     "compare_runs",
     "find_heads",
     "head_labels",
+    "head_scores",
     "head_summary",
     "image_maps",
     "image_run",
+    "inactive_heads",
     "induction_circuit",
     "induction_pairs",
     "label_words",

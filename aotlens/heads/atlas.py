@@ -3,6 +3,7 @@
     patterns     motifs beside chance, constancy, distance and entropy, examples: one pass over all windows
     random       motifs on random tokens that come twice: the usual induction score
     circuits     how much each head copies, and with whom it composes, from the weights
+    scores       the declared scores that need more than a pattern (`aotlens.heads.head_scores`)
     ablations    the loss without each head alone, and without all of them, for every kind of replacement
 
 Each is a stage that is kept on disk once it is done (`aotlens.heads.atlas_file`). A model of TransformerLens gives what
@@ -18,28 +19,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from aotlens.checkpoints import user_folder
-from aotlens.circuits import all_compositions, copying_rate, ov_circuit, spectrum
 from aotlens.conventions import Head, HeadLike, Progress, as_head
 from aotlens.data import Corpus, Encoding, open_corpus, windows_with_documents
 from aotlens.data.windows import spread
 from aotlens.heads.ablation import Ablation, ablate
 from aotlens.heads.atlas_file import Stage, Stages, Steps, identity
-from aotlens.heads.attention_to import MotifScores, scores_of
-from aotlens.heads.constancy import ConstancyTally, PatternConstancy
+from aotlens.heads.atlas_stages import circuits_stage, patterns_stage
+from aotlens.heads.attention_to import MotifScores
+from aotlens.heads.constancy import PatternConstancy
 from aotlens.heads.each_head import EachHead, ablate_each
-from aotlens.heads.examples import ExampleTally, HeadExamples
+from aotlens.heads.examples import HeadExamples
+from aotlens.heads.head_scores import HEAD_SCORES, HeadScores, head_scores
 from aotlens.heads.head_search import rows_where
-from aotlens.heads.inputs import Inputs
 from aotlens.heads.labels import HeadLabels, head_labels
-from aotlens.heads.motifs import MOTIFS, as_motifs, motifs_of, row_entropy
+from aotlens.heads.motifs import MOTIFS, motifs_of
 from aotlens.heads.reader import HeadReader, Model
 from aotlens.heads.replacement import HOWS
 from aotlens.heads.scores import motif_scores
-from aotlens.heads.tally import MotifTally
 from aotlens.results import Result
 from aotlens.statistics import as_clusters
 
@@ -96,6 +96,8 @@ class Atlas(Result):
     """The distillation as it was given: the heads' errors as feed-forward networks."""
     skip_trigrams: Any = None
     """The skip-trigrams as they were given: tables by head."""
+    scores: HeadScores | None = None
+    """The declared scores, on the ablated windows; None in an atlas that was made before there were any."""
 
     @property
     def headline(self) -> str:
@@ -145,6 +147,7 @@ class Atlas(Result):
                 place = result.heads.index(at)
                 low, high = result.intervals()[place]
                 said.append(f"Without it the loss changes by {result.changes[place]:+.3f} ({low:+.3f} to {high:+.3f}).")
+        said += [] if self.scores is None else self.scores.sentences(at)
         return " ".join(said)
 
     def where(self, search: str) -> tuple[Head, ...]:
@@ -157,9 +160,9 @@ class Atlas(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """One row a head: label, whether it rests on the first token otherwise, and the margin on text, scores and
-        their excess (`x_…`), shape, copying, its first partner in each direction, the change of the loss by each
-        replacement with its interval, and the error of a feed-forward network of 16 hidden units (or of the most that
-        were distilled) in its place."""
+        their excess (`x_…`), shape, copying, declared scores and their excess, its first partner in each direction, the
+        change of the loss by each replacement with its interval, and the error of a feed-forward network of 16 hidden
+        units (or of the most that were distilled) in its place."""
         import pandas as pd
 
         scores = self.motifs
@@ -177,6 +180,10 @@ class Atlas(Result):
         for name in ("copying", "copying_score"):
             values = getattr(self, name)
             columns |= {} if values is None else {name: values.ravel()}
+        for name in () if self.scores is None else self.scores.measured:
+            place = self.scores.scores.index(name)  # type: ignore[union-attr]
+            excess = self.scores.excess[place]  # type: ignore[union-attr]
+            columns |= {name: self.scores[name].ravel(), f"x_{name}": excess.ravel()}  # type: ignore[index]
         if self.composition:
             for name, of in (("reads", self.reads), ("feeds", self.feeds)):
                 columns[name] = [" ".join(map(_named, of(head, 1))) for head in self.heads]
@@ -241,6 +248,7 @@ def atlas(
     tokens, about, documents = _windows(reader, corpus, n_tokens, length, clusters)
     motifs = list(motifs_of("tokens"))
     settings = {"motifs": motifs, "hows": None, "n_ablated": n_ablated, "examples": n_examples, "seed": seed}
+    settings["scores"] = list(HEAD_SCORES)
     settings["clusters"] = None if documents is None else documents.tolist()
     folder = None if cache is None else user_folder("atlases") if cache == "home" else Path(cache)
     stages = Stages(None if folder is None else folder / f"{identity(model, tokens, settings)}.safetensors")
@@ -253,12 +261,13 @@ def atlas(
 
     patterns = stages.get(
         "patterns",
-        lambda: _patterns(reader, tokens, documents, n_examples, seed, batch_size, steps.within(len(tokens))),
+        lambda: patterns_stage(reader, tokens, documents, n_examples, seed, batch_size, steps.within(len(tokens))),
     )
     steps.done(len(tokens))
     random = stages.get("random", lambda: {"scores": motif_scores(model, seed=seed, batch_size=batch_size)})
     own: Any = model  # of aotlens, where there are circuits and anything to ablate
-    circuits: Stage = {} if "circuits" in missing else stages.get("circuits", lambda: _circuits(own, ablated))
+    circuits: Stage = {} if "circuits" in missing else stages.get("circuits", lambda: circuits_stage(own, ablated))
+    scores = stages.get("scores", lambda: {"scores": head_scores(model, tokens[places], seed=seed)})
     ablations: dict[str, EachHead] = {}
     together: dict[str, Ablation] = {}
     for how in chosen:
@@ -288,6 +297,7 @@ def atlas(
         missing=missing,
         distillation=distillation,
         skip_trigrams=skip_trigrams,
+        scores=scores["scores"],
     )
 
 
@@ -337,63 +347,3 @@ def _without_tokens(result: Ablation) -> Ablation:
         heads=result.heads, how=result.how, unit=result.unit, clean=result.clean, ablated=result.ablated,
         clean_loss_per_token=None, ablated_loss_per_token=None, clusters=result.clusters,
     )  # fmt: skip
-
-
-def _patterns(
-    reader: HeadReader,
-    tokens: Tensor,
-    clusters: Int64[np.ndarray, " sequence"] | None,
-    n_examples: int,
-    seed: int,
-    batch_size: int,
-    progress: Progress | None,
-) -> Stage:
-    """Measure everything that patterns show, in one pass."""
-    inputs = Inputs.of(reader, tokens)
-    motifs = MotifTally(reader, inputs, as_motifs(None), others=True, by_distance=True, clusters=clusters)
-    constancy = ConstancyTally(reader, inputs.n_pos)
-    examples = ExampleTally(reader, tokens, n_examples, seed)
-    entropy = torch.zeros(reader.n_layers, reader.n_heads, dtype=torch.float64)
-    first_rows = torch.zeros(reader.n_layers, reader.n_heads, dtype=torch.float64)
-    position = torch.arange(inputs.n_pos)
-    for start in range(0, len(inputs), batch_size):
-        batch = inputs[start : start + batch_size]
-        add_motifs = motifs.batch(batch, start)
-
-        def add(
-            layer: int,
-            pattern: Float[Tensor, "batch head query key"],
-            start: int = start,
-            add_motifs: Callable[[int, Tensor], None] = add_motifs,
-        ) -> None:
-            add_motifs(layer, pattern)
-            constancy.add(layer, pattern)
-            examples.add(layer, pattern, start)
-            entropy[layer] += row_entropy(pattern[:, :, 1:]).sum((0, 2)).double().cpu()
-            first_rows[layer] += (pattern[:, :, 0] * position.to(pattern)).sum((0, 2)).double().cpu()
-
-        reader.listen_to_patterns(batch.tokens, add)
-        if progress is not None:
-            progress(start + len(batch), len(inputs))
-    motifs.finish(batch_size)
-    n_queries = len(inputs) * (inputs.n_pos - 1)
-    away = torch.arange(1 - inputs.n_pos, inputs.n_pos).abs().double()
-    return {
-        "motifs": scores_of(motifs, others=len(inputs) > 1, intervals=True),
-        "constancy": constancy.result(),
-        "examples": examples.result(),
-        "entropy": (entropy / n_queries).numpy(),
-        "mean_distance": ((motifs.at_distance @ away - first_rows) / n_queries).numpy(),
-    }
-
-
-def _circuits(model: Any, tokens: Tensor) -> Stage:
-    shape = (model.cfg.n_layers, model.cfg.n_heads)
-    rates, scores = np.zeros(shape), np.zeros(shape)
-    for head in np.ndindex(*shape):
-        rates[head] = copying_rate(model, head).top1
-        score = spectrum(ov_circuit(model, head), k=1, n_vectors=1).copying_score
-        scores[head] = np.nan if score is None else score
-    made = all_compositions(model, data=tokens)
-    parts = {f"composition {mode}": each.values for mode, each in made.items()}
-    return {"copying": rates, "copying_score": scores, **parts, **{f"z {mode}": e.z_signs for mode, e in made.items()}}

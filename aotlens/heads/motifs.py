@@ -14,6 +14,7 @@
     open_bracket      the innermost bracket still open, in code
     same_indentation  the last line that begins as far in as the query's, in code
     same_word         the last earlier use of the query's word, whatever its case and the spaces around it
+    retrieval         every j ≤ i with t_j = t_{i+1}, j ≥ 1: what comes next, where it stood before (Wu et al. 2024)
 
 for a query at position i of n tokens t. Of an image, whose positions are [CLS], where there is one, and its patches in
 reading order, current_token, first_token ([CLS]) and broadcast mean the same, and there are
@@ -160,6 +161,18 @@ def by_token(inputs: Inputs) -> KeyClasses:
     return KeyClasses(keys=keys, queries=inputs.tokens, own=False)
 
 
+def by_next_token(inputs: Inputs) -> KeyClasses:
+    """Keys by their token, the start token aside; a query asks for those of the token that comes next.
+
+    The retrieval score of Wu et al. (2404.15574) counts how often a head's largest attention, while a needle from the
+    context is being written, is on the token that is written; this is the mean attention there, on any text.
+    """
+    keys, queries = inputs.tokens.clone(), torch.full_like(inputs.tokens, -2)
+    keys[:, 0] = -1
+    queries[:, :-1] = inputs.tokens[:, 1:]
+    return KeyClasses(keys=keys, queries=queries, own=True)
+
+
 def of_strings(keys: Callable[[Sequence[str]], Bool[Tensor, "query key"]]) -> Mask:
     """The (query, key) pairs that `keys` gives of a sequence's strings, position 0 aside; special tokens are ""."""
 
@@ -278,6 +291,10 @@ MOTIFS: dict[str, Motif] = {
         Motif(
             name="same_word", badge="word", mask=of_strings(last_same_word), on_text=True,
             sentence="It attends to the last earlier use of the query's word.",
+        ),
+        Motif(
+            name="retrieval", badge="find", classes=by_next_token, on_text=True,
+            sentence="It attends to earlier occurrences of the token that comes next.",
         ),
         Motif(
             name="patch_above", badge="↑", sentence="It attends to the patch above.", mask=neighbour(-1, 0),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float64
+from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from aotlens.conventions import Progress, require_whole
@@ -22,6 +22,33 @@ from aotlens.results import Result, top_head
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+class RandomRepeats(NamedTuple):
+    """Random tokens of which some come again, as `motif_scores` describes them."""
+
+    tokens: Int64[Tensor, "batch pos"]
+    start: int | None
+    about: str
+
+
+def random_repeats(
+    reader: HeadReader,
+    n_sequences: int = 16,
+    half_length: int = 50,
+    start: int | Literal["own"] | None = "own",
+    seed: int = 0,
+) -> RandomRepeats:
+    """Draw the sequences that `motif_scores` reads without a text."""
+    chosen = probe_start(reader.model.tokenizer) if start == "own" else start
+    half_length = min(half_length, (reader.n_alike - (chosen is not None)) // 2)
+    tokens = repeated_random_tokens(reader.d_vocab, n_sequences, half_length, seed, eot_id=chosen, distances=True)
+    begin = "without a start token" if chosen is None else f"the start token {chosen}, then"
+    about = (
+        f"{n_sequences} sequences: {begin} {2 * half_length} random tokens, of which some come again after "
+        f"{half_length} on average (seed {seed})"
+    )
+    return RandomRepeats(tokens, chosen, about)
 
 
 def motif_scores(
@@ -71,14 +98,7 @@ def motif_scores(
         others = False
         if motifs is None:
             motifs = [motif for motif in as_motifs(None) if not motif.on_text]
-        chosen = probe_start(reader.model.tokenizer) if start == "own" else start
-        half_length = min(half_length, (reader.n_alike - (chosen is not None)) // 2)
-        tokens = repeated_random_tokens(reader.d_vocab, n_sequences, half_length, seed, eot_id=chosen, distances=True)
-        begin = "without a start token" if chosen is None else f"the start token {chosen}, then"
-        about = (
-            f"{n_sequences} sequences: {begin} {2 * half_length} random tokens, of which some come again after "
-            f"{half_length} on average (seed {seed})"
-        )
+        tokens, chosen, about = random_repeats(reader, n_sequences, half_length, start, seed)
     if tokens.shape[-1] < 3:
         raise ValueError(f"expected sequences of at least 3 tokens, got {tokens.shape[-1]}.")
     scores = attention_to(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,10 +71,13 @@ def column_title(column: str) -> str:
     return column.replace("_", " ")
 
 
-def column_help(column: str) -> str:
-    """Describe a column of the atlas."""
+def column_help(column: str, sentences: Mapping[str, str] = {}) -> str:
+    """Describe a column of the atlas; `sentences` describe its declared scores, by name."""
     if column in COLUMNS:
         return COLUMNS[column][1]
+    declared = sentences.get(column.removeprefix("x_"))
+    if declared is not None:
+        return f"{declared} Less its chance" if column.startswith("x_") else declared
     if column.startswith("x_"):
         return f"Attention to {column[2:].replace('_', ' ')} less what chance gives"
     return f"Mean attention to {column.replace('_', ' ')} on the text"

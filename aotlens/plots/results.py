@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         EachHead,
         HeadMap,
         HeadMatching,
+        HeadScores,
         MotifScores,
         PatternConstancy,
         RepeatedPatterns,
@@ -72,9 +73,10 @@ def plot(result: Any, *, theme: Theme = "light", **options: Any) -> go.Figure:
     """The figure that the app shows of this result; `FIGURES` lists the types of result that have one.
 
     Options are those of the figure's own function below: `head` of attention patterns and of compositions, `z` of one
-    head's compositions, `motif` of motif scores, `x`, `y` and `head` of an atlas, `without_first` of constancy, `by`
-    of matched heads and of universality, `blocks` of universality, `width` of a distillation, `of` of term
-    importance, `target` and `position` of a path expansion, `at` and `log` of a compiled network's error.
+    head's compositions, `motif` of motif scores, `score` of head scores, `x`, `y` and `head` of an atlas,
+    `without_first` of constancy, `by` of matched heads and of universality, `blocks` of universality, `width` of a
+    distillation, `of` of term importance, `target` and `position` of a path expansion, `at` and `log` of a compiled
+    network's error.
 
     It shows itself in Jupyter and VS Code by plotly's own display, which offers no cloud here (docs/notebooks.md).
     Raises `ValueError` for a result without a figure, and where a figure needs an option that was not given.
@@ -130,6 +132,15 @@ def motifs(scores: MotifScores, *, motif: str | None = None, excess: bool = Fals
         )
     motif = motif or ("induction" if "induction" in scores.motifs else scores.motifs[0])
     return _by_head(np.asarray(scores[motif]), f"attention: {motif.replace('_', ' ')}", theme, shares=True)
+
+
+def head_scores(result: HeadScores, *, score: str | None = None, theme: Theme = "light") -> go.Figure:
+    """One score of every head less its chance, layers down and heads across; without a name the first measured one."""
+    name = score or next(iter(result.measured), result.scores[0])
+    if name not in result.scores:
+        raise ValueError(f"plot: score={name!r}: expected one of {', '.join(result.scores)}.")
+    values = result.excess[result.scores.index(name)]
+    return _by_head(np.asarray(values), f"{name.replace('_', ' ')} − chance", theme)
 
 
 def constancy(result: PatternConstancy, *, without_first: bool = False, theme: Theme = "light") -> go.Figure:
@@ -298,6 +309,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.evaluate.regression.RegressionErrors": regression_curves,
     "aotlens.heads.atlas.Atlas": atlas,
     "aotlens.heads.attention_to.MotifScores": motifs,
+    "aotlens.heads.head_scores.HeadScores": head_scores,
     "aotlens.heads.consistency.SemanticConsistency": images.consistency,
     "aotlens.heads.constancy.PatternConstancy": constancy,
     "aotlens.heads.constancy.RepeatedPatterns": repeated,

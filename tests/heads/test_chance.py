@@ -90,7 +90,7 @@ WRITTEN = {
     **{
         name: to_targets(name)
         for name in ("induction", "duplicate_token", "separator", "punctuation", "open_bracket", "same_indentation",
-                     "same_word")
+                     "same_word", "retrieval")
     },
 }  # fmt: skip
 
@@ -105,7 +105,7 @@ def test_a_pattern_written_by_hand_has_its_label(name: str) -> None:
     if MOTIFS[name].by_position:  # and none of content is above its chance
         content = [place for place, motif in enumerate(scores.motifs) if not MOTIFS[motif].by_position]
         measured = [place for place in content if scores.motifs[place] not in scores.reasons]
-        assert len(measured) == 7 and scores.intervals is not None
+        assert len(measured) == 8 and scores.intervals is not None
         np.testing.assert_allclose(scores.excess[measured], 0, atol=1e-6)
         low, high = scores.intervals[measured, 0, 0].T
         assert (low <= 1e-6).all() and (high >= -1e-6).all()

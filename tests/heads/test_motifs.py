@@ -18,7 +18,7 @@ from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from tests.messages import refused
 
 #: Those whose keys tokens and positions decide.
-WITH_KEYS = (*PLACES, "induction", "duplicate_token", "separator")
+WITH_KEYS = (*PLACES, "induction", "duplicate_token", "separator", "retrieval")
 OF_WORDS = ("punctuation", "open_bracket", "same_indentation", "same_word")
 SEEN = ("previous_token", "current_token", "first_token", "induction")  # by a causal model, without a tokenizer
 
@@ -43,6 +43,7 @@ def _naive(pattern: Tensor, tokens: Tensor, special: int | None, causal: bool) -
                 "last_token": [] if causal else [n - 1],
                 "induction": [j + 1 for j in range(1, i) if row[j] == row[i]],
                 "duplicate_token": [j for j in range(1, i) if row[j] == row[i]],
+                "retrieval": [j for j in range(1, i + 1) if i + 1 < n and row[j] == row[i + 1]],
                 "separator": [j for j in range(1, i + 1 if causal else n) if row[j] == special],
             }
             for motif, keys in targets.items():
@@ -126,7 +127,8 @@ def test_a_bridge_scores_as_the_model_that_it_was_made_from() -> None:
 def test_what_the_inputs_lack_is_nan_with_the_reason() -> None:
     scores = motif_scores(_model(), torch.tensor([[0, 1, 2, 3, 4]]))
     assert np.isnan(scores["induction"]).all() and np.isfinite(scores["previous_token"]).all()
-    unseen, of_words = ("next_token", "last_token", "induction", "duplicate_token"), ("separator", *OF_WORDS)
+    unseen = ("next_token", "last_token", "induction", "duplicate_token", "retrieval")
+    of_words = ("separator", *OF_WORDS)
     assert scores.reasons.keys() == {*unseen, *of_words}
     assert all("strings" in scores.reasons[name] for name in OF_WORDS)
     assert "ids of special tokens" in scores.reasons["separator"] and "tokenizer" in scores.reasons["separator"]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from aotlens.heads import label_words
+from aotlens.heads import HEAD_SCORES, label_words
 from aotlens.plots.atlas import column_help, column_title
 from app.shell.tables import number
 
@@ -36,11 +36,13 @@ def head_columns(frame: pd.DataFrame, listed: Sequence[str]) -> list[dict[str, A
         {"field": "order", "headerName": "head", "headerTooltip": "Layer and head; click one for its summary",
          "cellClass": "pick", "pinned": "left", "valueFormatter": {"function": "params.data.name"}}
     ]  # fmt: skip
+    sentences = {name: score.sentence for name, score in HEAD_SCORES.items()}
     for column in listed:
+        said = column_help(column, sentences)
         if frame[column].dtype.kind in "fiu":
-            defs.append(number(column, column_title(column), _FORMS.get(column, ".2f"), column_help(column)))
+            defs.append(number(column, column_title(column), _FORMS.get(column, ".2f"), said))
         else:
-            defs.append({"field": column, "headerName": column_title(column), "headerTooltip": column_help(column)})
+            defs.append({"field": column, "headerName": column_title(column), "headerTooltip": said})
     return defs
 
 

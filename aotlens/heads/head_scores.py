@@ -1,0 +1,228 @@
+"""The scores of heads that are more than attention to keys: one declaration each, with source, null and threshold.
+
+    anti_induction, copy_suppression   lower what they attend to (`aotlens.heads.key_logits`)
+    output_norm, first_value_norm      inactive heads (`aotlens.heads.inactive`)
+    name_mover                         raises or lowers the answer of a prompt (`aotlens.heads.name_movers`)
+    copy_suppression_ov, successor     from the weights alone (`aotlens.heads.vocabulary_scores`)
+    positional_share                   what scores vary with (`aotlens.heads.score_variance`)
+
+A motif (`aotlens.heads.motifs`) says where a head looks; a score says what comes of it. A new score is one more entry
+of `HEAD_SCORES`: `head_scores`, `aotlens head-scores`, the atlas, its search and the sentence about a head take it from
+there. Each reads what it needs (`ScoreInputs`), in at most two forward passes over the sequences.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from aotlens.conventions import HeadLike, Progress, as_head, require_seed
+from aotlens.heads.inactive import INACTIVE, first_value_norm, output_norm
+from aotlens.heads.inputs import Missing
+from aotlens.heads.key_logits import anti_induction, copy_suppression
+from aotlens.heads.name_movers import name_mover
+from aotlens.heads.reader import HeadReader, Model, TokenSequences
+from aotlens.heads.score_inputs import MeasuredScore, ScoreInputs
+from aotlens.heads.score_variance import positional_share
+from aotlens.heads.vocabulary_scores import successor, suppressed_share
+from aotlens.results import Result, top_head
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from aotlens.data import PromptPairs
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadScore:
+    """Something that a head may do, as a number beside its chance."""
+
+    name: str
+    """The name in code, files and tables: lower-case letters, digits and underscores."""
+    sentence: str
+    """The behaviour of a head that has it, in a sentence."""
+    source: str
+    """The paper that the score is from."""
+    null: str
+    """The null that chance is of, in words."""
+    unit: str
+    measure: Callable[[ScoreInputs], MeasuredScore]
+    threshold: float | None = None
+    """The score from which a head has it; None for a number of which nothing is said in a sentence."""
+    low: bool = False
+    """Whether a head has it whose score is at most the threshold."""
+    opposite: str = ""
+    """The behaviour of a head whose score is at most −threshold, in a sentence, where that has a name."""
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
+            raise ValueError(f"name={self.name!r}: expected lower-case letters, digits and underscores.")
+
+    def sentence_of(self, value: float, chance: float) -> str:
+        """Describe a head whose score reaches the threshold, on that side of chance; nothing of another head."""
+        if self.threshold is None:
+            return ""
+        if self.low:
+            return self.sentence if value <= self.threshold and value < chance else ""
+        if value >= self.threshold and value > chance:
+            return self.sentence
+        return self.opposite if value <= -self.threshold and value < chance else ""
+
+
+#: Every score by its name.
+HEAD_SCORES: dict[str, HeadScore] = {
+    score.name: score
+    for score in (
+        HeadScore(
+            name="anti_induction", unit="logits", measure=anti_induction, threshold=0.5,
+            sentence="It attends to what followed an earlier occurrence of the query's token, and lowers its logit.",
+            source="Olsson et al. 2022 (anti-copying prefix-matching heads); McDougall et al. 2023",
+            null="the logits of the other tokens of the sequence, by the same attention and values",
+        ),
+        HeadScore(
+            name="output_norm", unit="of its layer's mean", measure=output_norm, threshold=INACTIVE, low=True,
+            sentence="It is inactive, since what it writes is short beside what the heads of its layer write.",
+            source="Sandoval-Segura et al. 2504.03889 (average head output norm, normalised by layer)",
+            null="heads of a layer that write alike",
+        ),
+        HeadScore(
+            name="first_value_norm", unit="of the others' mean", measure=first_value_norm,
+            sentence="Length of the first position's value vector: where it is short, attention there writes little.",
+            source="Sandoval-Segura et al. 2504.03889; Guo et al. 2410.13835 (value-state drains)",
+            null="a first token whose value is read as any other's",
+        ),
+        HeadScore(
+            name="copy_suppression", unit="logits", measure=copy_suppression, threshold=0.5,
+            sentence="It attends to a token of the context that is predicted in front of it, and lowers its logit.",
+            source="McDougall et al. 2310.04625",
+            null="the logits of the other tokens of the sequence, by the same attention and values",
+        ),
+        HeadScore(
+            name="copy_suppression_ov", unit="of tokens", measure=suppressed_share, threshold=0.5,
+            sentence="By its OV circuit a token that it attends to is among the ten that it lowers most.",
+            source="McDougall et al. 2310.04625, §3.1",
+            null="logits in any other order, each as likely (tokens permuted)",
+        ),
+        HeadScore(
+            name="name_mover", unit="logits", measure=name_mover, threshold=0.5,
+            sentence="From the end of the prompts it attends to the answer and raises it over the wrong answer.",
+            opposite="From the end of the prompts it attends to the answer and lowers it: a negative name mover.",
+            source="Wang et al. 2211.00593, §3.2 and §3.4",
+            null="the answers of other pairs, by the same attention and output",
+        ),
+        HeadScore(
+            name="successor", unit="of ordinal words", measure=successor, threshold=0.5,
+            sentence="By its OV circuit attention to an ordinal word raises its successor most.",
+            source="Gould et al. 2312.09230",
+            null="logits in any other order, each as likely (tokens permuted)",
+        ),
+        HeadScore(
+            name="positional_share", unit="of the variance of its scores", measure=positional_share,
+            sentence="Its attention scores depend on positions, not on what stands there.",
+            source="aotlens, after Elhage et al. 2021",
+            null="scores of which positions say nothing",
+        ),
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HeadScores(Result):
+    """The scores of every head, each beside its chance."""
+
+    scores: tuple[str, ...]
+    """Names."""
+    values: Float64[np.ndarray, "score layer head"]
+    """NaN for a score that could not be measured."""
+    chance: Float64[np.ndarray, "score layer head"]
+    counts: Int64[np.ndarray, " score"]
+    """The number of queries, tokens or pairs that each score is a mean over."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """The reason why a score is NaN, by its name."""
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """The names of the scores that could be measured."""
+        return tuple(name for name in self.scores if name not in self.reasons)
+
+    @property
+    def headline(self) -> str:
+        if not self.measured:
+            return "no score was measured"
+        first = self.measured[0]
+        return f"{first.replace('_', ' ')} is highest in {top_head(self[first])}"
+
+    def __getitem__(self, score: str) -> Float64[np.ndarray, "layer head"]:
+        if score not in self.scores:
+            raise KeyError(f"{score!r}: expected one of {', '.join(self.scores)}")
+        return self.values[self.scores.index(score)]
+
+    @property
+    def excess(self) -> Float64[np.ndarray, "score layer head"]:
+        """Return the scores less their chance."""
+        return self.values - self.chance
+
+    def sentences(self, head: HeadLike) -> list[str]:
+        """Describe a head by the declared scores that it has, each with its value and chance."""
+        layer, number = as_head(head)
+        said = []
+        for name in self.measured:
+            score, place = HEAD_SCORES.get(name), self.scores.index(name)
+            value, chance = self.values[place, layer, number], self.chance[place, layer, number]
+            sentence = "" if score is None else score.sentence_of(value, chance)
+            if sentence and score is not None:
+                said.append(f"{sentence[:-1]} ({value:.2f} {score.unit}; {chance:.2f} by chance).")
+        return said
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a head and score: layer, head, score, value, chance, excess, n."""
+        import pandas as pd
+
+        scores, layers, heads = (each.ravel() for each in np.indices(self.values.shape))
+        columns = {"layer": layers, "head": heads, "score": np.array(self.scores)[scores]}
+        columns |= {"value": self.values.ravel(), "chance": self.chance.ravel(), "excess": self.excess.ravel()}
+        return pd.DataFrame(columns | {"n": self.counts[scores]})
+
+
+def head_scores(
+    model: Model,
+    tokens: TokenSequences | None = None,
+    scores: Iterable[str | HeadScore] | str | HeadScore | None = None,
+    *,
+    pairs: PromptPairs | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> HeadScores:
+    """Score every head for each of `scores`, declared names or `HeadScore`s of one's own (None: all of `HEAD_SCORES`).
+
+    `tokens` are sequences of a text, as in `attention_to`, and `pairs` prompts for the scores that read some. A score
+    whose inputs are not given, or which is not defined for this model, is NaN, and `HeadScores.reasons` says why.
+    Definitions and costs are in the modules of the scores; `progress(done, total)` counts scores.
+
+    Raises `ValueError` for a name that is not declared, and as `HeadReader.require_ids`.
+    """
+    reader = HeadReader.of(model, "head scores")
+    listed = [scores] if isinstance(scores, str | HeadScore) else list(HEAD_SCORES if scores is None else scores)
+    unknown = [score for score in listed if not isinstance(score, HeadScore) and score not in HEAD_SCORES]
+    if unknown or not listed:
+        what = f"no score {unknown[0]!r}" if unknown else "expected at least one score"
+        raise ValueError(f"{what}; there are {', '.join(HEAD_SCORES)}.")
+    chosen = [score if isinstance(score, HeadScore) else HEAD_SCORES[score] for score in listed]
+    text = None if tokens is None else reader.require_ids(tokens)
+    inputs = ScoreInputs(reader=reader, tokens=text, pairs=pairs, seed=require_seed(seed))
+    values, chance = (np.full((len(chosen), *inputs.shape), np.nan) for _ in range(2))
+    counts, reasons = np.zeros(len(chosen), dtype=np.int64), {}
+    for place, score in enumerate(chosen):
+        try:
+            values[place], chance[place], counts[place] = score.measure(inputs)
+        except Missing as missing:
+            reasons[score.name] = str(missing)
+        if progress is not None:
+            progress(place + 1, len(chosen))
+    names = tuple(score.name for score in chosen)
+    return HeadScores(scores=names, values=values, chance=chance, counts=counts, reasons=reasons)

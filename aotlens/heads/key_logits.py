@@ -1,0 +1,131 @@
+"""The logits that heads add through single keys: anti-induction, copy suppression.
+
+With frozen patterns and norms, a head of layer l at query i adds to the logit of token t, through key j,
+
+    c(i, j, t) = A(i, j) · v_j W_O Ũ_t ÷ s_i        logits;  v_j = x_j W_V + b_V,  s_i the final norm's scale
+
+where Ũ is the unembedding with the final norm's gain and centring folded in, less its mean over the vocabulary, so that
+a change of all logits alike is none. This is the direct path alone; what later layers make of it is not in it.
+
+    anti-induction     −(1/n) Σ_i Σ_{j ∈ T(i)} c(i, j, t_j)      on random tokens that come again; T: `induction`'s keys
+    copy suppression   −(1/n) Σ_i Σ_{j: t_j = u_i} c(i, j, t_j)  on a text
+
+Olsson et al. (2022) call a head that attends as an induction head does and lowers what it attends to an anti-copying
+prefix-matching head; McDougall et al. (2023) anti-induction, which copy suppression explains. u_i is the token of the
+context (position 1 to i, no special one) that the stream in front of the head's layer predicts most, by the logit lens;
+queries count where it is among the `MOST_LIKELY` likeliest of the vocabulary: "if components in earlier layers predict
+a certain token, and this token appears earlier in the context, the head suppresses it".
+
+Chance is the same sum with the logit of another token of the sequence in place of t_j, the mean over all of them: what
+the same attention and the same values do to tokens that they are not about. Cost: one forward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+
+from aotlens.heads.inputs import Inputs, Missing
+from aotlens.heads.motifs import MOTIFS
+from aotlens.heads.score_inputs import MeasuredScore, ScoreInputs
+from aotlens.heads.scores import random_repeats
+from aotlens.models import AttentionOnlyTransformer, folded_norm, hook_names
+
+#: The rank in the vocabulary to which a token counts as predicted.
+MOST_LIKELY = 10
+#: From ids `[pos]`, a layer and the stream `[pos, d_model]` in front of it, the keys `[query, key]` of each query.
+KeysOf: TypeAlias = Callable[[Tensor, int, Tensor], Tensor]
+
+
+def anti_induction(inputs: ScoreInputs) -> MeasuredScore:
+    """Measure by how many logits a query lowers what followed earlier occurrences of its token, on random tokens."""
+    inputs.model_with_circuits()
+    tokens = random_repeats(inputs.reader, seed=inputs.seed).tokens
+
+    def keys(ids: Tensor, layer: int, stream: Tensor) -> Bool[Tensor, "query key"]:
+        targets = MOTIFS["induction"].targets(Inputs.of(inputs.reader, ids))
+        assert targets is not None
+        return (targets.keys & targets.queries[..., None])[0]
+
+    return lowered(inputs, tokens, keys)
+
+
+def copy_suppression(inputs: ScoreInputs) -> MeasuredScore:
+    """Measure by how many logits a query lowers the token of its context that is predicted in front of the layer."""
+    model, tokens = inputs.model_with_circuits(), inputs.text()
+    if model.sees_later_keys:
+        raise Missing("the model sees later tokens, so that none is a prediction of the next one")
+    special = torch.tensor(inputs.special_ids(), dtype=torch.long)
+
+    def keys(ids: Tensor, layer: int, stream: Tensor) -> Bool[Tensor, "query key"]:
+        usable = ~torch.isin(ids, special)
+        usable[0] = False
+        return _predicted(model, stream, ids.to(stream.device), usable.to(stream.device))
+
+    return lowered(inputs, tokens, keys)
+
+
+def _predicted(
+    model: AttentionOnlyTransformer,
+    stream: Float[Tensor, "query d_model"],
+    ids: Int64[Tensor, " key"],
+    usable: Bool[Tensor, " key"],
+) -> Bool[Tensor, "query key"]:
+    """The keys of the token of the context that the stream predicts most, of queries where it is a likely one."""
+    norm = folded_norm(model, None)
+    logits = (norm.read(stream, norm.scale(stream)) + norm.bias.to(stream)) @ model.W_U.detach() + model.b_U.detach()
+    visible = usable & torch.ones(len(ids), len(ids), dtype=torch.bool, device=ids.device).tril()
+    best, place = logits[:, ids].masked_fill(~visible, -torch.inf).max(1)
+    likely = (logits > best[:, None]).sum(1) < MOST_LIKELY
+    likely[:2] = False  # as for motifs: the first queries see next to nothing
+    return visible & (ids == ids[place][:, None]) & likely[:, None]
+
+
+def centred_unembedding(model: AttentionOnlyTransformer) -> Float[Tensor, "token d_model"]:
+    """Return Ũ: what a row of the stream adds to each logit, but for the final norm's scale, less the mean logit."""
+    unembedding = folded_norm(model, None).into(model.W_U.detach())
+    return (unembedding - unembedding.mean(1, keepdim=True)).T
+
+
+def final_scale(
+    model: AttentionOnlyTransformer, activations: Mapping[str, Tensor], n_pos: int
+) -> Float[Tensor, " pos"]:
+    """Return the final norm's scale at each position, from the activations of a run; ones without a norm."""
+    norm = folded_norm(model, None)
+    return torch.ones(n_pos) if norm.eps is None else activations[norm.scale_hook].squeeze(-1).cpu()
+
+
+def lowered(inputs: ScoreInputs, tokens: Int64[Tensor, "batch pos"], keys_of: KeysOf) -> MeasuredScore:
+    """Measure −(1/n) Σ c(i, j, t_j) over the keys that `keys_of` gives and the n queries that have one, beside the same
+    of the sequence's other tokens; 0 for a layer of which no query has a key. Raises `Missing` where none has one."""
+    model = inputs.model_with_circuits()
+    norm, unembedding = folded_norm(model, None), centred_unembedding(model)
+    layers = range(inputs.shape[0])
+    streams, values, patterns = (
+        [hook_names.resid_pre(layer) for layer in layers],
+        [hook_names.attn(layer, hook_names.V) for layer in layers],
+        [hook_names.attn(layer, hook_names.PATTERN) for layer in layers],
+    )
+    wanted = [*streams, *values, *patterns, *([] if norm.eps is None else [norm.scale_hook])]
+    sums = torch.zeros(2, *inputs.shape, dtype=torch.float64)
+    counts = torch.zeros(inputs.shape[0], dtype=torch.long)
+    for ids in tokens:
+        run = inputs.activations(ids, wanted)
+        own = unembedding[ids.to(unembedding.device)]  # [key, d_model]
+        logits_of = torch.stack([own, own[1:].mean(0, keepdim=True).expand_as(own)])
+        scale = final_scale(model, run, len(ids))
+        for layer in layers:
+            keys = keys_of(ids, layer, run[streams[layer]]).to(own.device)
+            read = torch.einsum("rkm,hdm->rkhd", logits_of, inputs.reader.W_O(layer))
+            moved = (inputs.by_head(run[values[layer]]) * read).sum(-1)  # [own or other, key, head]
+            added = torch.einsum("hqk,qk,rkh->rhq", run[patterns[layer]], keys.to(moved), moved)
+            sums[:, layer] -= (added.cpu().double() / scale).sum(-1)
+            counts[layer] += int(keys.any(-1).sum())
+    if not counts.any():
+        raise Missing("no query of these sequences has such a key; take longer or other text")
+    means = sums / counts.clamp(min=1)[:, None]
+    return MeasuredScore(values=means[0].numpy(), chance=means[1].numpy(), n=int(counts.min()))

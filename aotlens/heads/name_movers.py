@@ -1,0 +1,61 @@
+"""Name movers and negative name movers on pairs of prompts (Wang et al. 2211.00593, §3.2 and §3.4).
+
+A name mover attends from the end of a prompt to the answer's name and copies it; a negative name mover attends there
+and lowers it. For head h and pair p, whose clean prompt holds the answer a at positions K and ends at position n, with
+the wrong answer w,
+
+    attention_p   Σ_{k ∈ K} A(n, k)
+    direct_p      z_n W_O (Ũ_a − Ũ_w) ÷ s_n          logits, the final norm's scale frozen
+    name mover    mean_p attention_p · direct_p      above 0 a name mover, below 0 a negative one
+
+Ũ is the unembedding with the final norm's gain and centring folded in. Chance is the same with the answers of the other
+pairs in place of a and w, the mean over them: the head's attention is as it was, and what it writes is about another
+name. Cost: one forward pass over the clean prompts.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from aotlens.heads.inputs import Missing
+from aotlens.heads.key_logits import centred_unembedding, final_scale
+from aotlens.heads.score_inputs import MeasuredScore, ScoreInputs
+from aotlens.models import folded_norm, hook_names
+
+
+@torch.no_grad()
+def name_mover(inputs: ScoreInputs) -> MeasuredScore:
+    """Measure attention from the end to the answer times the direct contribution to the logit difference, in logits."""
+    model = inputs.model_with_circuits()
+    if inputs.pairs is None:
+        raise Missing("it needs pairs of prompts, and none were given")
+    pairs = list(inputs.pairs)
+    answers = {(pair.answer, pair.wrong) for pair in pairs}
+    if len(answers) < 2:
+        raise Missing("it needs pairs with different answers, since its chance is of the others' answers")
+    if absent := [n for n, pair in enumerate(pairs, start=1) if not bool((pair.clean == pair.answer).any())]:
+        raise Missing(
+            f"the clean prompt of pair {absent[0]} does not hold its answer, so that no head can attend to it"
+        )
+    norm, unembedding = folded_norm(model, None), centred_unembedding(model)
+    layers = range(inputs.shape[0])
+    outputs = [hook_names.attn(layer, hook_names.Z) for layer in layers]
+    patterns = [hook_names.attn(layer, hook_names.PATTERN) for layer in layers]
+    wanted = [*outputs, *patterns, *([] if norm.eps is None else [norm.scale_hook])]
+    differences = torch.stack([unembedding[pair.answer] - unembedding[pair.wrong] for pair in pairs])  # [pair, d_model]
+    attention = torch.zeros(len(pairs), *inputs.shape, dtype=torch.float64)
+    direct = torch.zeros(len(pairs), *inputs.shape, len(pairs), dtype=torch.float64)
+    for place, pair in enumerate(pairs):
+        run = inputs.activations(pair.clean, wanted)
+        scale = float(final_scale(model, run, len(pair.clean))[-1])
+        keys = (pair.clean == pair.answer).to(unembedding.device)
+        for layer in layers:
+            written = torch.einsum("hd,hdm->hm", run[outputs[layer]][-1], inputs.reader.W_O(layer))
+            direct[place, layer] = (written @ differences.T).double().cpu() / scale
+            attention[place, layer] = run[patterns[layer]][:, -1, keys].sum(-1).double().cpu()
+    same = torch.tensor([[(p.answer, p.wrong) == (q.answer, q.wrong) for q in pairs] for p in pairs])
+    others = (~same).double() / (~same).sum(1, keepdim=True).clamp(min=1)  # [pair, other]
+    own = torch.einsum("plhp->plh", direct)
+    by_chance = torch.einsum("plhq,pq->plh", direct, others)
+    values, chance = ((attention * each).mean(0).numpy() for each in (own, by_chance))
+    return MeasuredScore(values=values, chance=chance, n=len(pairs))
