@@ -2,13 +2,15 @@
 // that is shown large, finer blocks in tiles, which are asked for as they come in sight. A number is known once the token's
 // row and column have been asked for.
 
-const TILES_KEPT = 48; // of a quarter of a megabyte, and a canvas of one
+const TILES_KEPT = 48; // of a quarter of a megabyte, and a canvas of one; of all texts together, the newest last
+const tiles = new Map(); // by the maps' number, head, block, row and column
+let made = 0;
 const AT_ONCE = 4; // tiles that are asked for at the same time
 
 class LongMaps extends Maps {
   constructor(header, rest, first) {
     super(header, null, null);
-    Object.assign(this, { rest, first, side: Math.ceil(this.n / this.block), tiles: new Map(), flying: new Set(), wanted: null });
+    Object.assign(this, { rest, first, side: Math.ceil(this.n / this.block), number: made++, flying: new Set(), wanted: null });
   }
 
   // Maps of whichever length, of the bytes of one answer.
@@ -82,11 +84,11 @@ class LongMaps extends Maps {
     for (let row = Math.floor(query / across); row * across < Math.min(this.n, query + span); row++)
       for (let column = Math.floor(key / across); column * across < Math.min(this.n, key + span); column++) {
         if (this.causal && column > row) continue;
-        const name = [...head, block, row, column].join(), tile = this.tiles.get(name);
-        if (!this.tiles.has(name)) this.wanted.push({ name, head, block, row, column });
+        const name = [this.number, ...head, block, row, column].join(), tile = tiles.get(name);
+        if (!tiles.has(name)) this.wanted.push({ name, head, block, row, column });
         if (!tile) continue;
-        this.tiles.delete(name);
-        this.tiles.set(name, tile); // the newest last
+        tiles.delete(name);
+        tiles.set(name, tile);
         const [firstQuery, firstKey] = [row * across, column * across], look = [hidesFirst, theme].join();
         if (tile.look !== look) Object.assign(tile, { look, picture: this.blocks(tile, head, hidesFirst, theme) });
         pen.clearRect((firstKey - key) * unit, (firstQuery - query) * unit, tile.columns * block * unit, tile.rows * block * unit);
@@ -99,12 +101,13 @@ class LongMaps extends Maps {
   drawn(heads) {
     for (const tile of this.wanted ?? []) if (this.flying.size < AT_ONCE && !this.flying.has(tile.name)) this.fetch(tile, heads);
     if (this !== heads.maps) return;
-    const { position, cell, head } = heads, line = cell ? cell[0] : position;
-    if (!heads.ask || line === null || line >= this.n || heads.pointed !== NOTHING || heads.line(this, head, line)) return;
+    const { position, cell, head } = heads, line = cell ? cell[0] : position, points = Object.values(heads.pointed).some((place) => place !== null);
+    if (!heads.ask || line === null || line >= this.n || points || heads.line(this, head, line)) return;
     const name = [...head, line].join();
     if (this.flying.has(name)) return;
     this.flying.add(name);
-    Promise.all([this, heads.without].filter(Boolean).map(async (maps) => maps.lines.set(name, (await heads.ask(maps, head, line)) ?? undefined))).finally(() => {
+    const asked = [this, heads.without].filter(Boolean).map(async (maps) => maps.lines.set(name, await heads.ask(maps, head, line)));
+    Promise.allSettled(asked).then(() => {
       this.flying.delete(name);
       if (heads.line(this, head, line)) heads.later();
     });
@@ -115,8 +118,8 @@ class LongMaps extends Maps {
     const bytes = await this.askTile?.(head, block, row, column).catch(() => null), { header, arrays } = bytes ? unpack(bytes) : {};
     this.flying.delete(name);
     const [rest, first] = arrays ?? [];
-    this.tiles.set(name, header ? { ...header, rest, first, row: row * this.tile, column: column * this.tile, block } : null);
-    if (this.tiles.size > TILES_KEPT) this.tiles.delete(this.tiles.keys().next().value);
+    tiles.set(name, header ? { ...header, rest, first, row: row * this.tile, column: column * this.tile, block } : null);
+    if (tiles.size > TILES_KEPT) tiles.delete(tiles.keys().next().value);
     heads.later();
   }
 }
