@@ -245,7 +245,7 @@ def long_patterns(model: AttentionOnlyTransformer, tokens: Shaped[Tensor, ...] |
         )
     ids = model.to_prompt(tokens, "long_patterns")[0]
     rotated = cfg.position_kind.rotates
-    names = (hook_names.ROT_Q, hook_names.ROT_K) if rotated else (hook_names.Q, hook_names.K)
+    names: tuple[str, ...] = (hook_names.ROT_Q, hook_names.ROT_K) if rotated else (hook_names.Q, hook_names.K)
     names = names if cfg.has_query_key else ()
     wanted = {hook_names.attn(layer, name) for layer in range(cfg.n_layers) for name in (*names, hook_names.V)}
     with torch.inference_mode():
