@@ -29,6 +29,8 @@ NOT_RESULTS = {
     "Path",
     "Side",
     "Kronecker",
+    "LongPatterns",
+    "BlockMaxima",
     "KroneckerSum",
     "Wires",
     "Task",
