@@ -116,7 +116,7 @@ def test_what_has_no_score_is_refused_in_a_sentence(services: Core, tmp_path: Pa
     linear = core.scores.explain(asked("tiny-linear"))
     assert linear.against == "plain" and "no softmax" in linear.reason and linear.score.words.unit == "nats"
     mean = core.scores.explain(asked("tiny-linear", against="mean"))
-    assert "above the mean over all keys" in cell_says(mean.score, mean.reason)[1]
+    assert "from the mean over all keys" in cell_says(mean.score, mean.reason)[1]
     threshold = core.scores.explain(asked("tiny-threshold"))
     said = cell_says(threshold.score, threshold.reason)[1]
     assert "the softmax before the threshold" in said

@@ -105,6 +105,8 @@ def working_calls(bridge: Any, texts: str) -> dict[str, Callable[[], Any]]:
         "held_out_windows": lambda: distill.held_out_windows(bridge, open_corpus(f"dir:{texts}"), 16),
         "mask_similarity": lambda: heads.mask_similarity(bridge, _same_at_2(tokens), _same_at_2(other), 2),
         "motif_scores": lambda: heads.motif_scores(bridge, half_length=3),
+        "head_scores": lambda: heads.head_scores(bridge, tokens),
+        "inactive_heads": lambda: heads.inactive_heads(bridge, tokens),
         "pattern_constancy": lambda: heads.pattern_constancy(bridge, tokens),
         "repeated_patterns": lambda: heads.repeated_patterns([bridge, bridge], tokens),
         "substitute": lambda: distill.substitute(bridge, distilled, one),
