@@ -112,7 +112,7 @@ CALLS: dict[str, Callable[[Model, Tensor], Any]] = {
     "heads.sufficient_heads": lambda m, ids: heads.sufficient_heads(
         m, ids.expand(6, -1), m(ids.expand(6, -1)).argmax(-1), how="zero"
     ),
-    "heads.shapley_heads": lambda m, ids: heads.shapley_heads(m, ids.expand(2, -1), how="zero", n_permutations=4),
+    "heads.shapley_heads": lambda m, ids: heads.shapley_heads(m, ids.expand(2, -1), how="zero", n_permutations=32),
     "heads.universality": lambda m, ids: heads.universality({"a": m, "b": m}, ids[:, :9], n_permutations=19),
     "heads.match_heads": lambda m, ids: heads.match_heads(m, m, ids[:, :9]),
     "heads.subspaces": lambda m, ids: heads.subspaces(m, n_random=20),

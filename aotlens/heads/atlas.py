@@ -261,7 +261,9 @@ def atlas(
 
     patterns = stages.get(
         "patterns",
-        lambda: patterns_stage(reader, tokens, documents, n_examples, seed, batch_size, steps.within(len(tokens))),
+        lambda: patterns_stage(
+            reader, tokens, documents, n_examples, seed, batch_size, progress=steps.within(len(tokens))
+        ),
     )
     steps.done(len(tokens))
     random = stages.get("random", lambda: {"scores": motif_scores(model, seed=seed, batch_size=batch_size)})

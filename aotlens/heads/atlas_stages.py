@@ -29,7 +29,8 @@ def patterns_stage(
     n_examples: int,
     seed: int,
     batch_size: int,
-    progress: Progress | None,
+    *,
+    progress: Progress | None = None,
 ) -> Stage:
     """Measure everything that patterns show, in one pass."""
     inputs = Inputs.of(reader, tokens)
