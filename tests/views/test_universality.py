@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import aotlens
-from aotlens.data import repeated_random_tokens
+from aotlens.checkpoints import CheckpointInfo, save_checkpoint
+from aotlens.data import Tokenizer, repeated_random_tokens
 from aotlens.heads import Universality, universality
+from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from aotlens.views.universality import FAMILY, GROUPS, LENGTH, N_WINDOWS, PAIRS, Chosen
 from tests.app.conftest import save_tiny
 from tests.messages import refused, says
@@ -58,12 +62,15 @@ def test_its_python_gives_its_table_and_its_matrix_block_by_block(found: tuple[C
     assert len(figure.layout.shapes) == 4  # two edges between three models, across and down
 
 
-def test_what_cannot_be_compared_is_refused(names: list[str]) -> None:
+def test_what_cannot_be_compared_is_refused(names: list[str], tmp_path: Path) -> None:
     with refused("Only", "Choose two to eight"):
         GROUPS.result(FAMILY.chosen(names[0]))
     with refused("different checkpoints", "seed0 twice"):
         FAMILY.chosen(names[0], names[0])
     with refused("one to 8 checkpoints", "got 9"):
         FAMILY.chosen(*3 * names)
+    cfg = ModelConfig(n_layers=1, d_model=24, n_heads=3, d_head=8, d_vocab=300, n_ctx=48)
+    other = AttentionOnlyTransformer(cfg, Tokenizer.train(["another text than that of the others " * 9], 300))
+    save_checkpoint(tmp_path / "other", other, CheckpointInfo(name="other"))
     with refused("different vocabularies", "one tokenizer"):
-        GROUPS.result(FAMILY.chosen("novels-2l-mhsa", "code-2l-mhsa"))
+        GROUPS.result(FAMILY.chosen(names[0], str(tmp_path / "other")))
