@@ -69,8 +69,8 @@ def test_what_cannot_be_compared_is_refused(names: list[str], tmp_path: Path) ->
         FAMILY.chosen(names[0], names[0])
     with refused("one to 8 checkpoints", "got 9"):
         FAMILY.chosen(*3 * names)
-    cfg = ModelConfig(n_layers=1, d_model=24, n_heads=3, d_head=8, d_vocab=300, n_ctx=48)
-    other = AttentionOnlyTransformer(cfg, Tokenizer.train(["another text than that of the others " * 9], 300))
+    cfg = ModelConfig(n_layers=1, d_model=24, n_heads=3, d_head=8, d_vocab=262, n_ctx=48)
+    other = AttentionOnlyTransformer(cfg, Tokenizer.train(["another text than that of the others " * 9], 262))
     save_checkpoint(tmp_path / "other", other, CheckpointInfo(name="other"))
     with refused("different vocabularies", "one tokenizer"):
         GROUPS.result(FAMILY.chosen(names[0], str(tmp_path / "other")))
