@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 import joblib
-import numpy as np
 import torch
 
 from analyses._claims import markdown, parser
@@ -151,8 +150,8 @@ def agreement_table(studies: Mapping[str, Study]) -> str:
     rows = []
     on_text = [(name, found) for name, (found, _, _) in studies.items() if found.windows.names]
     for (name, left), (other_name, right) in itertools.combinations(on_text, 2):
-        if np.array_equal(left.windows.offsets, right.windows.offsets):
-            continue  # the same seed's windows
+        if left.windows.are_those_of(right.windows):
+            continue  # of the same seed
         cells = []
         for measure, other_measure in zip(left.measures, right.measures, strict=True):
             correlation, interval, n_documents = left.agreement(right, measure, other_measure)

@@ -60,6 +60,10 @@ class TrainingWindows(Result):
     def __len__(self) -> int:
         return len(self.steps)
 
+    def are_those_of(self, other: TrainingWindows) -> bool:
+        """Return whether another run has the same windows in the same order, as one of the same seed."""
+        return np.array_equal(self.lengths, other.lengths) and np.array_equal(self.tokens, other.tokens)
+
     @functools.cached_property
     def quarters(self) -> Int64[np.ndarray, " window"]:
         """The quarter of the steps after the first to which each window belongs, from 0; −1 for step 0."""
@@ -272,7 +276,7 @@ class Influence(Result):
         """
         from aotlens.statistics import bootstrap_interval, rank_correlation
 
-        if np.array_equal(self.windows.offsets, other.windows.offsets):
+        if self.windows.are_those_of(other.windows):
             raise ValueError("expected runs with other windows, as of another seed; got the same at the same steps, "
                              "which agree whatever their documents are.")  # fmt: skip
         own, others = self._document_means(measure), other._document_means(other_measure)

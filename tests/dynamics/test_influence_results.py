@@ -286,8 +286,8 @@ def test_runs_agree_where_the_same_documents_help(rng):
     worth, steps = rng.normal(size=10), np.arange(60) // 10
 
     def of_run(documents: np.ndarray, measure: str, sign: float = 1, first: int = 0) -> Influence:
-        tokens = np.arange(180).reshape(60, 3)
-        windows = made(tokens, steps=steps, documents=documents, offsets=np.arange(60) + first)
+        tokens = np.arange(180).reshape(60, 3) + first
+        windows = made(tokens, steps=steps, documents=documents)
         windows = dataclasses.replace(windows, names=tuple("abcdefghij"))
         values = sign * worth[documents] * 10.0**-steps
         values[:10] = 1e6  # step 0 must not count
