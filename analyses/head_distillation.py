@@ -96,7 +96,7 @@ class Heads:
         rests = found.attending.scores.rests()[tuple(np.array(found.attending.heads).T)]
         self.label = np.where(rests, FIRST, np.array(found.attending.attends, dtype=object))
         self.special = _special(found.attending)
-        self.constancy = found.attending.constancy
+        self.pattern_consistency = found.attending.pattern_consistency
         self.error = found.error[:, index].mean(1)
         self.error_after_first = found.error_after_first[:, index].mean(1)
 
@@ -147,7 +147,7 @@ def findings(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]
             claim="Rank correlation of error with the pattern consistency over texts, by checkpoint",
             expected="below 0 (Figure 2's worse heads attend to data tokens)",
             bounds=below,
-            measured=there(heads.correlation("constancy") for heads in models),
+            measured=there(heads.correlation("pattern_consistency") for heads in models),
         ),
         Finding(
             claim="16 units do what the best of all does: mean of 1 − error at 16, ÷ mean of 1 − least error",
@@ -211,19 +211,20 @@ def tables(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) 
         row += [_interval(d.over_heads(width)) for width in WIDTHS]
         by_model.append([*row, float(d.position_error.mean()), float(d.neighbour_error.mean()), float(d.floor.mean())])
     models = {name: Heads(d) for name, d in found.items()}
-    label, constancy, error = (
-        np.concatenate([getattr(heads, part) for heads in models.values()]) for part in ("label", "constancy", "error")
+    label, consistency, error = (
+        np.concatenate([getattr(heads, part) for heads in models.values()])
+        for part in ("label", "pattern_consistency", "error")
     )
     by_label = [
         [kind, int((label == kind).sum()), float(error[label == kind].mean()), _spread(error[label == kind]),
-         float(np.nanmean(constancy[label == kind]))]
+         float(np.nanmean(consistency[label == kind]))]
         for kind in sorted(set(label.tolist()), key=lambda kind: float(error[label == kind].mean()))
     ]  # fmt: skip
     by_checkpoint = [
         [name, len(heads.label), _estimate(heads, partial(heads.difference, FIRST)),
          _estimate(heads, partial(heads.correlation, "special", "error")),
          _estimate(heads, partial(heads.correlation, "special", "error_after_first")),
-         _estimate(heads, partial(heads.correlation, "constancy", "error"))]
+         _estimate(heads, partial(heads.correlation, "pattern_consistency", "error"))]
         for name, heads in models.items()
     ]  # fmt: skip
     best = []
@@ -237,7 +238,7 @@ def tables(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) 
             best.append(
                 [name, f"{head[0]}.{head[1]}", d.attending.attends[place],
                  _interval((float(d.mean_error(WIDTH)[place]), float(low), float(high))),
-                 float(linear[place]), float(d.floor[place]), float(d.attending.constancy[place])]
+                 float(linear[place]), float(d.floor[place]), float(d.attending.pattern_consistency[place])]
             )  # fmt: skip
     made = {
         "Error on held-out documents, mean over heads (95% interval over heads)": (
@@ -290,7 +291,10 @@ def _spread(values: np.ndarray) -> str:
 def plots(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) -> dict[str, Any]:
     records = {name: Record(distillation=d, checkpoint=name, costs=costs.get(name)) for name, d in found.items()}
     compared = compare_distillations(records, WIDTH)
-    x = {name: (heads.special, heads.constancy) for name, heads in ((name, Heads(d)) for name, d in found.items())}
+    x = {
+        name: (heads.special, heads.pattern_consistency)
+        for name, heads in ((name, Heads(d)) for name, d in found.items())
+    }
     titles = ("attention to the first token and separators", "pattern consistency over texts")
     made = {
         "head_distillation": head_clouds(found, WIDTH, x, titles, kinds=compared.kinds),

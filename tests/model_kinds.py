@@ -108,7 +108,7 @@ CALLS: dict[str, Callable[[Model, Tensor], Any]] = {
     "heads.ablate": lambda m, ids: heads.ablate(m, ids, [(1, 0)], "zero"),
     "heads.ablate_each": lambda m, ids: heads.ablate_each(m, ids),
     "heads.atlas": _atlas,
-    "heads.pattern_constancy": lambda m, ids: heads.pattern_constancy(m, ids[:, :9].expand(2, -1)),
+    "heads.pattern_consistency": lambda m, ids: heads.pattern_consistency(m, ids[:, :9].expand(2, -1)),
     "heads.sufficient_heads": lambda m, ids: heads.sufficient_heads(
         m, ids.expand(6, -1), m(ids.expand(6, -1)).argmax(-1), how="zero"
     ),

@@ -29,7 +29,7 @@ from aotlens.heads import (
     long_patterns,
     match_heads,
     motif_scores,
-    pattern_constancy,
+    pattern_consistency,
     repeated_patterns,
     targeted_attention,
 )
@@ -103,7 +103,7 @@ OF_A_BATCH: dict[str, Callable[[Any, Any], Any]] = {
     "head_scores": lambda x, _: head_scores(MODEL, x, ["output_norm", "positional_share"]).values,
     "inactive_heads": lambda x, _: inactive_heads(MODEL, x).output_norm,
     "attention_by_place": lambda x, _: attention_by_place(MODEL, x).values,
-    "pattern_constancy": lambda x, _: pattern_constancy(MODEL, x).values,
+    "pattern_consistency": lambda x, _: pattern_consistency(MODEL, x).values,
     "repeated_patterns": lambda x, _: repeated_patterns([MODEL], x).distances,
     "match_heads": lambda x, _: match_heads(MODEL, ONE_LAYER, x).pattern,
     "term_importance": lambda x, _: term_importance(MODEL, x).heads_alone,
@@ -114,7 +114,7 @@ OF_A_BATCH: dict[str, Callable[[Any, Any], Any]] = {
     "attention_to, a bridge": lambda x, _: attention_to(BRIDGE, x).values,
     "motif_scores, a bridge": lambda x, _: motif_scores(BRIDGE, x).values,
     "attention_by_place, a bridge": lambda x, _: attention_by_place(BRIDGE, x).values,
-    "pattern_constancy, a bridge": lambda x, _: pattern_constancy(BRIDGE, x).values,
+    "pattern_consistency, a bridge": lambda x, _: pattern_consistency(BRIDGE, x).values,
     "token_errors, a bridge": lambda x, d: token_errors(BRIDGE, d, x, "1.0")[0],
 }
 #: Everything that takes sequences of several lengths, of which shorter ones are padded.
@@ -153,7 +153,7 @@ def test_texts_of_one_length_are_a_batch(name: str, distillation: Any) -> None:
     take = OF_A_BATCH[name]
     assert ids(TEXTS).shape == (2, 10)
     np.testing.assert_array_equal(take(TEXTS, distillation), take(ids(TEXTS), distillation))
-    if "constancy" not in name:
+    if "pattern_consistency" not in name:
         expected = take(ids(TEXTS[:1]), distillation)
         np.testing.assert_array_equal(take(TEXTS[0], distillation), expected)
         np.testing.assert_array_equal(take(ids(TEXTS[0])[0], distillation), expected)

@@ -154,8 +154,8 @@ def _print_table(made: Atlas, frame: pd.DataFrame) -> None:
         )
         lines.append(
             (f"{row['layer']}.{row['head']}", label_words(row["label"], row["resting"]), _number(row["margin"], ".2f"),
-             _number(row.get("induction_random"), ".2f"), _number(row["constancy"], ".2f"),
-             _number(row["constancy_without_first"], ".2f"), _number(row["mean_distance"], ".0f"),
+             _number(row.get("induction_random"), ".2f"), _number(row["pattern_consistency"], ".2f"),
+             _number(row["pattern_consistency_without_first"], ".2f"), _number(row["mean_distance"], ".0f"),
              _number(row.get("copying"), ".2f"), str(row.get("reads", "")), *losses,
              *((_number(row["ffn_error"], ".2f"),) if "ffn_error" in frame else ()))
         )  # fmt: skip

@@ -67,6 +67,24 @@ class ComparedDistillations(Result):
             parts.append(mean)
         return f"mean error, {units(self.width)} (95% over heads): {'; '.join(parts)}"
 
+    @property
+    def answer(self) -> str:
+        """Whether FFNs of this width do what the heads do, in sentences; beside the narrowest FFNs of all records."""
+        common = set.intersection(*(set(record.distillation.hidden) for record in self.records.values()))
+        narrow = min((width for width in common if 0 < width < self.width), default=None)
+        sentences = [f"With {units(self.width)} {self._explained(self.width)}."]
+        if narrow is not None:
+            sentences.append(f"With {narrow} {self._explained(narrow)}.")
+        return " ".join(sentences)
+
+    def _explained(self, width: int) -> str:
+        found = {name: record.distillation for name, record in self.records.items()}
+        parts = [
+            f"{1 - each.mean_error(width).mean():.0%} in {name} ({each.share_of_best(width):.0%} of the best predictor)"
+            for name, each in found.items()
+        ]
+        return f"an FFN of a token’s own vector explains of what heads write {', '.join(parts)}"
+
     def to_frame(self) -> pd.DataFrame:
         """One row a head of every record: result, layer, head, its error at the width with its interval (low, high),
         its baselines, what it attends to, attention to every motif, and what it costs to replace it alone."""
@@ -88,7 +106,7 @@ class ComparedDistillations(Result):
                 "neighbours": None if found.neighbour_error is None else found.neighbour_error[place],
                 "wide": None if found.wide_error is None else found.wide_error[place],
                 "floor": found.floor[place], "attends": found.attending.attends[place].replace("_", " "),
-                "constancy": found.attending.constancy[place],
+                "pattern_consistency": found.attending.pattern_consistency[place],
             }  # fmt: skip
             row |= {motif: scores[motif][layer, head] for motif in scores.motifs}
             if record.costs is not None:
@@ -101,7 +119,7 @@ class ComparedDistillations(Result):
         return self._joined({name: record.distillation.to_frame() for name, record in self.records.items()})
 
     def attention_frame(self) -> pd.DataFrame:
-        """One row a head of every record: its error, the attention to the motif `across`, its pattern's constancy."""
+        """One row a head of every record: its error, the attention to the motif `across`, its pattern consistency."""
         import pandas as pd
 
         frames = {}
@@ -110,7 +128,8 @@ class ComparedDistillations(Result):
             layers, heads = zip(*found.heads, strict=True)
             frames[name] = pd.DataFrame(
                 {"layer": layers, "head": heads, "error": found.mean_error(self.width),
-                 self.across: found.attending.to(self.across), "constancy": found.attending.constancy}
+                 self.across: found.attending.to(self.across),
+                 "pattern_consistency": found.attending.pattern_consistency}
             )  # fmt: skip
         return self._joined(frames)
 

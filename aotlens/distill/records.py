@@ -29,7 +29,7 @@ class Record(OfCheckpoint):
 
     distillation: Distillation
     costs: SubstitutionCosts | None = None
-    schema_version: ClassVar[int] = 3
+    schema_version: ClassVar[int] = 4
 
     @property
     def headline(self) -> str:

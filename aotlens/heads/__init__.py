@@ -17,7 +17,7 @@ labels.py     one label a head, from random tokens and text together
 scores.py     motif scores on repeated random tokens, attention by place, attention to chosen keys
 prompts.py    attention in prompts of in-context regression: label to input, input to labels
 source_code.py   keys that words decide: punctuation, open brackets, indentation, earlier uses of a word
-constancy.py  how far a pattern is the same on every text, and which heads share one
+same_patterns.py  how far a pattern is the same on every text, and which heads share one
 matching.py   the heads of one model paired with those of another
 universality.py   which heads of many models come again: matched on one evidence, tested on another (likeness.py,
     assignments.py, kinds.py)
@@ -48,7 +48,6 @@ from aotlens.heads.atlas import Atlas, atlas
 from aotlens.heads.atlas_records import AtlasRecord, stored_atlas
 from aotlens.heads.attention_to import MotifScores, attention_to
 from aotlens.heads.consistency import SemanticConsistency, semantic_consistency
-from aotlens.heads.constancy import PatternConstancy, RepeatedPatterns, pattern_constancy, repeated_patterns
 from aotlens.heads.each_head import EachHead, ablate_each
 from aotlens.heads.examples import Example, HeadExamples
 from aotlens.heads.head_scores import HEAD_SCORES, HeadScore, HeadScores, head_scores
@@ -66,6 +65,7 @@ from aotlens.heads.motifs import MOTIFS, PLACES, Motif, motifs_of
 from aotlens.heads.patterns import AttentionPatterns, attention_patterns
 from aotlens.heads.prompts import attention_in_prompts
 from aotlens.heads.runs import ComparedLosses, ComparedMaps, ComparedRuns, HeadMap, PromptRun, compare_runs, run_prompt
+from aotlens.heads.same_patterns import PatternConsistency, RepeatedPatterns, pattern_consistency, repeated_patterns
 from aotlens.heads.scores import TargetedAttention, attention_by_place, motif_scores, targeted_attention
 from aotlens.heads.shapley import ShapleyValues, shapley_heads
 from aotlens.heads.sharpest import SharpestCircuits, sharpest_circuits
@@ -115,7 +115,7 @@ __all__ = [
     "Metric",
     "Motif",
     "MotifScores",
-    "PatternConstancy",
+    "PatternConsistency",
     "PromptRun",
     "RepeatedPatterns",
     "SemanticConsistency",
@@ -151,7 +151,7 @@ __all__ = [
     "motif_scores",
     "motifs_of",
     "open_bracket",
-    "pattern_constancy",
+    "pattern_consistency",
     "previous_indentation",
     "previous_use",
     "repeated_patterns",

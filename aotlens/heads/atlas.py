@@ -1,6 +1,6 @@
 """The atlas: a row a head with everything that is measured of it, from one pass over a text and some ablations.
 
-    patterns     motifs beside chance, constancy, distance and entropy, examples: one pass over all windows
+    patterns     motifs beside chance, pattern consistency, distance and entropy, examples: one pass over all windows
     random       motifs on random tokens that come twice: the usual induction score
     circuits     how much each head copies, and with whom it composes, from the weights
     scores       the declared scores that need more than a pattern (`aotlens.heads.head_scores`)
@@ -30,7 +30,6 @@ from aotlens.heads.ablation import Ablation, ablate
 from aotlens.heads.atlas_file import Stage, Stages, Steps, identity
 from aotlens.heads.atlas_stages import circuits_stage, patterns_stage
 from aotlens.heads.attention_to import MotifScores
-from aotlens.heads.constancy import PatternConstancy
 from aotlens.heads.each_head import EachHead, ablate_each
 from aotlens.heads.examples import HeadExamples
 from aotlens.heads.head_scores import HEAD_SCORES, HeadScores, head_scores
@@ -39,6 +38,7 @@ from aotlens.heads.labels import HeadLabels, head_labels
 from aotlens.heads.motifs import MOTIFS, motifs_of
 from aotlens.heads.reader import HeadReader, Model
 from aotlens.heads.replacement import HOWS
+from aotlens.heads.same_patterns import PatternConsistency
 from aotlens.heads.scores import motif_scores
 from aotlens.results import Result
 from aotlens.statistics import as_clusters
@@ -73,7 +73,7 @@ class Atlas(Result):
     motifs: MotifScores
     random: MotifScores
     """Motifs on random tokens that come twice."""
-    constancy: PatternConstancy
+    pattern_consistency: PatternConsistency
     mean_distance: Float64[np.ndarray, "layer head"]
     """Tokens between query and key, weighted by attention, over all queries but the first."""
     entropy: Float64[np.ndarray, "layer head"]
@@ -133,15 +133,15 @@ class Atlas(Result):
         return tuple(sorted(partners, key=lambda partner: -partner.z)[:n])
 
     def sentence(self, head: HeadLike) -> str:
-        """Describe a head from its scores: its label or strongest motif, chance, constancy, and its cost."""
+        """Describe a head from its scores: its label or strongest motif, chance, pattern consistency, and its cost."""
         layer, number = as_head(head)
         at, labels = (layer, number), self.labels
         said = [labels.sentence(at)]
         induction = self.random["induction"][at] if "induction" in self.random.motifs else np.nan
         if induction >= MOTIFS["induction"].threshold and labels.names[layer][number] != "induction":
             said.append(f"On random tokens that come twice it does induction ({induction:.2f}).")
-        constancy = self.constancy.values[at]
-        said.append("Its pattern is uniform." if np.isnan(constancy) else f"Pattern consistency {constancy:.2f}.")
+        consistency = self.pattern_consistency.values[at]
+        said.append("Its pattern is uniform." if np.isnan(consistency) else f"Pattern consistency {consistency:.2f}.")
         for how, result in self.ablations.items():
             if how == "position_mean":
                 place = result.heads.index(at)
@@ -174,8 +174,11 @@ class Atlas(Result):
             columns["offset"] = scores.best_offsets.ravel()
         if "induction" in self.random.motifs:
             columns["induction_random"] = self.random["induction"].ravel()
-        columns |= {"class": np.ravel(scores.kovaleva()), "constancy": self.constancy.values.ravel()}
-        columns |= {"constancy_without_first": self.constancy.without_first.ravel()}
+        columns |= {
+            "class": np.ravel(scores.kovaleva()),
+            "pattern_consistency": self.pattern_consistency.values.ravel(),
+        }
+        columns |= {"pattern_consistency_without_first": self.pattern_consistency.without_first.ravel()}
         columns |= {"mean_distance": self.mean_distance.ravel(), "entropy": self.entropy.ravel()}
         for name in ("copying", "copying_score"):
             values = getattr(self, name)
@@ -286,7 +289,7 @@ def atlas(
         about=about,
         motifs=patterns["motifs"],
         random=random["scores"],
-        constancy=patterns["constancy"],
+        pattern_consistency=patterns["pattern_consistency"],
         mean_distance=patterns["mean_distance"],
         entropy=patterns["entropy"],
         examples=patterns["examples"],

@@ -20,7 +20,7 @@ from aotlens.conventions import Progress
 from aotlens.files import contents_hash, read_metadata, read_tensors, write_tensors
 from aotlens.results.saved import from_plain, to_plain
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 Stage = Mapping[str, Any]
 
 

@@ -24,7 +24,7 @@ class AtlasRecord(OfCheckpoint):
     """An atlas and what it was made of."""
 
     atlas: Atlas
-    schema_version: ClassVar[int] = 4
+    schema_version: ClassVar[int] = 5
 
     @property
     def headline(self) -> str:

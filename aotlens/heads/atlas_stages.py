@@ -14,11 +14,11 @@ from aotlens.circuits import all_compositions, copying_rate, ov_circuit, spectru
 from aotlens.conventions import Progress
 from aotlens.heads.atlas_file import Stage
 from aotlens.heads.attention_to import scores_of
-from aotlens.heads.constancy import ConstancyTally
 from aotlens.heads.examples import ExampleTally
 from aotlens.heads.inputs import Inputs
 from aotlens.heads.motifs import as_motifs, row_entropy
 from aotlens.heads.reader import HeadReader
+from aotlens.heads.same_patterns import ConsistencyTally
 from aotlens.heads.tally import MotifTally
 
 
@@ -35,7 +35,7 @@ def patterns_stage(
     """Measure everything that patterns show, in one pass."""
     inputs = Inputs.of(reader, tokens)
     motifs = MotifTally(reader, inputs, as_motifs(None), others=True, by_distance=True, clusters=clusters)
-    constancy = ConstancyTally(reader, inputs.n_pos)
+    consistency = ConsistencyTally(reader, inputs.n_pos)
     examples = ExampleTally(reader, tokens, n_examples, seed)
     entropy = torch.zeros(reader.n_layers, reader.n_heads, dtype=torch.float64)
     first_rows = torch.zeros(reader.n_layers, reader.n_heads, dtype=torch.float64)
@@ -51,7 +51,7 @@ def patterns_stage(
             add_motifs: Callable[[int, Tensor], None] = add_motifs,
         ) -> None:
             add_motifs(layer, pattern)
-            constancy.add(layer, pattern)
+            consistency.add(layer, pattern)
             examples.add(layer, pattern, start)
             entropy[layer] += row_entropy(pattern[:, :, 1:]).sum((0, 2)).double().cpu()
             first_rows[layer] += (pattern[:, :, 0] * position.to(pattern)).sum((0, 2)).double().cpu()
@@ -64,7 +64,7 @@ def patterns_stage(
     away = torch.arange(1 - inputs.n_pos, inputs.n_pos).abs().double()
     return {
         "motifs": scores_of(motifs, others=len(inputs) > 1, intervals=True),
-        "constancy": constancy.result(),
+        "pattern_consistency": consistency.result(),
         "examples": examples.result(),
         "entropy": (entropy / n_queries).numpy(),
         "mean_distance": ((motifs.at_distance @ away - first_rows) / n_queries).numpy(),

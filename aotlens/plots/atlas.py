@@ -32,10 +32,10 @@ COLUMNS: dict[str, tuple[str, str]] = {
         "induction, random tokens",
         "On random tokens that come twice: attention to what followed the first occurrence",
     ),
-    "constancy": (
+    "pattern_consistency": (
         "pattern consistency", "1: the same pattern on every text; 0: the mean over other texts predicts nothing of it"
     ),
-    "constancy_without_first": (
+    "pattern_consistency_without_first": (
         "pattern consistency without key 0", "The same with attention to the start token left out and the rest rescaled"
     ),
     "mean_distance": ("mean distance", "Tokens between query and key, weighted by attention"),

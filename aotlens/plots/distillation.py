@@ -191,7 +191,9 @@ def _widths(result: ComparedDistillations, theme: Theme) -> go.Figure:
 def _clouds(result: ComparedDistillations, theme: Theme) -> go.Figure:
     titles = (f"mean attention: {result.across.replace('_', ' ')}", "pattern consistency over texts")
     every = {name: record.distillation for name, record in result.records.items()}
-    x = {name: (found.attending.to(result.across), found.attending.constancy) for name, found in every.items()}
+    x = {
+        name: (found.attending.to(result.across), found.attending.pattern_consistency) for name, found in every.items()
+    }
     return head_clouds(every, result.width, x, titles, (result.of, *result.head), kinds=result.kinds, theme=theme)
 
 

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
         HeadMatching,
         HeadScores,
         MotifScores,
-        PatternConstancy,
+        PatternConsistency,
         RepeatedPatterns,
         Universality,
     )
@@ -74,9 +74,9 @@ def plot(result: Any, *, theme: Theme = "light", **options: Any) -> go.Figure:
 
     Options are those of the figure's own function below: `head` of attention patterns and of compositions, `z` of one
     head's compositions, `motif` of motif scores, `score` of head scores, `x`, `y` and `head` of an atlas,
-    `without_first` of constancy, `by` of matched heads and of universality, `blocks` of universality, `width` of a
-    distillation, `of` of term importance, `target` and `position` of a path expansion, `at` and `log` of a compiled
-    network's error.
+    `without_first` of pattern consistency, `by` of matched heads and of universality, `blocks` of universality, `width`
+    of a distillation, `of` of term importance, `target` and `position` of a path expansion, `at` and `log` of a
+    compiled network's error.
 
     It shows itself in Jupyter and VS Code by plotly's own display, which offers no cloud here (docs/notebooks.md).
     Raises `ValueError` for a result without a figure, and where a figure needs an option that was not given.
@@ -143,10 +143,12 @@ def head_scores(result: HeadScores, *, score: str | None = None, theme: Theme = 
     return _by_head(np.asarray(values), f"{name.replace('_', ' ')} − chance", theme)
 
 
-def constancy(result: PatternConstancy, *, without_first: bool = False, theme: Theme = "light") -> go.Figure:
-    """The constancy of every head's pattern over texts, layers down and heads across; with key 0 or without it."""
+def pattern_consistency(
+    result: PatternConsistency, *, without_first: bool = False, theme: Theme = "light"
+) -> go.Figure:
+    """Draw every head's pattern consistency, layers down and heads across; with key 0 or without it."""
     values = result.without_first if without_first else result.values
-    return _by_head(np.asarray(values), "constancy" + (" without key 0" if without_first else ""), theme)
+    return _by_head(np.asarray(values), "pattern consistency" + (" without key 0" if without_first else ""), theme)
 
 
 def repeated(result: RepeatedPatterns, *, theme: Theme = "light") -> go.Figure:
@@ -311,8 +313,8 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.heads.attention_to.MotifScores": motifs,
     "aotlens.heads.head_scores.HeadScores": head_scores,
     "aotlens.heads.consistency.SemanticConsistency": images.consistency,
-    "aotlens.heads.constancy.PatternConstancy": constancy,
-    "aotlens.heads.constancy.RepeatedPatterns": repeated,
+    "aotlens.heads.same_patterns.PatternConsistency": pattern_consistency,
+    "aotlens.heads.same_patterns.RepeatedPatterns": repeated,
     "aotlens.heads.summary.FoundHeads": atlas,
     "aotlens.heads.each_head.EachHead": each_head,
     "aotlens.heads.image_run.ClassPredictions": images.class_predictions,

@@ -76,7 +76,7 @@ _TYPES = {
     "heads.atlas_records": "AtlasRecord",
     "heads.attention_to": "MotifScores",
     "heads.consistency": "SemanticConsistency",
-    "heads.constancy": "PatternConstancy RepeatedPatterns",
+    "heads.same_patterns": "PatternConsistency RepeatedPatterns",
     "heads.summary": "FoundHeads HeadSummary",
     "heads.each_head": "EachHead",
     "heads.examples": "HeadExamples",

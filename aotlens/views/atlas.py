@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 HOWS, N_ABLATED = ("position_mean", "fixed_pattern"), 32
 #: The scores that are shown first: what a head does wherever texts repeat, against how much its pattern depends on the
 #: text.
-FIRST_X, FIRST_Y = "induction_random", "constancy_without_first"
+FIRST_X, FIRST_Y = "induction_random", "pattern_consistency_without_first"
 
 _FRAMEWORK = "A Mathematical Framework for Transformer Circuits (Elhage et al. 2021)"
 
@@ -140,7 +140,7 @@ SUMMARY = _table(
     "One head",
     About(
         text="What the head does, in a sentence made from its scores: the motif, its share of the attention beside "
-        "chance, how constant the pattern is over texts, and what the loss rises by without it, with the 95% interval "
+        "chance, the pattern consistency over texts, and what the loss rises by without it, with the 95% interval "
         "over documents.",
     ),
 )

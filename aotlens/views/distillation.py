@@ -87,8 +87,8 @@ def of_head(chosen: Chosen, result: ComparedDistillations) -> str:
     rank = found.order(result.width).index(result.head) + 1
     label = found.attending.attends[place]
     attends = "attends to no one target" if label == "mixed" else f"attends most to: {label.replace('_', ' ')}"
-    constancy = found.attending.constancy[place]
-    same = "attends uniformly" if constancy != constancy else f"has a pattern consistency of {constancy:.2f}"
+    consistency = found.attending.pattern_consistency[place]
+    same = "attends uniformly" if consistency != consistency else f"has a pattern consistency of {consistency:.2f}"
     said = [
         f"With {units(result.width)}: error {error:.3f} (95% over {found.text_unit} and seeds: {low:.3f} to "
         f"{high:.3f}), number {rank} of {len(found.heads)} in FFN-likeness.",
@@ -168,8 +168,8 @@ ATTENTION = View(
     title="Error against attention",
     about=About(
         text="A point is a head: colour says where it attends most, shape its model, bars the 95% interval. Left: "
-        "against its mean attention to one target. Right: 0 is the same pattern on every text. Click a point to see "
-        "the head closely.",
+        "against its mean attention to one target. Right: against its pattern consistency, 1 for the same pattern on "
+        "every text. Click a point to see the head closely.",
     ),
     call=_compared,
     caption=_headline,

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from app.core import address_checks as checks
@@ -90,11 +91,16 @@ def text(
     expected: str = "",
     blank: bool = False,
     key: str | None = None,
+    renamed: Mapping[str, str] = MappingProxyType({}),
     **rest: Any,
 ) -> Any:
-    """Declare any text; of at most so many characters, or of a form (`expected` says which)."""
+    """Declare any text; of at most so many characters, or of a form (`expected` says which).
+
+    Words of older links that were `renamed` (old: new) are read as the new ones.
+    """
 
     def read(value: str) -> str:
+        value = re.sub(r"\w+", lambda word: renamed.get(word[0], word[0]), value)
         if pattern is not None and not pattern.fullmatch(value):
             raise Unfit(expected)
         if most is not None and len(value) > most:
@@ -294,12 +300,7 @@ def corpus() -> Any:
 def motif(default: str) -> Any:
     """The name of a motif (`aotlens.heads.MOTIFS`); links made before one was renamed open it."""
 
-    def read(value: str) -> str:
-        if len(value) > 60:
-            raise Unfit("a text of at most 60 characters", value[:60])
-        return {"broadcast": "uniform_attention"}.get(value, value)
-
-    return _field(default, read=read, check=checks.motif)
+    return text(default, most=60, renamed={"broadcast": "uniform_attention"}, check=checks.motif)
 
 
 def _read_real(value: str) -> float:

@@ -15,7 +15,7 @@ from benchmarks._scale.shapes import Shape
 ATLAS_WINDOWS, ABLATED_WINDOWS, DISTILLED_WINDOWS = 8, 2, 32
 #: Hidden units of the distilled networks.
 UNITS = 16
-#: Some ten operations an attention entry for each of the atlas's motifs, constancy and examples.
+#: Some ten operations an attention entry for each of the atlas's motifs, pattern consistency and examples.
 ATLAS_PER_ENTRY = 200
 #: Nodes that the search of the largest paths may expand; how many it does is a matter of weights, and noted.
 NODES = 1000

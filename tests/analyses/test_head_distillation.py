@@ -78,7 +78,7 @@ def test_heads_are_compared_within_a_checkpoint() -> None:
     attending = SimpleNamespace(
         attends=tuple(np.where(label == "first_token", "previous_token", label)), to=shares.__getitem__,
         heads=tuple((0, head) for head in range(16)),
-        scores=scores, constancy=1 - error**2,
+        scores=scores, pattern_consistency=1 - error**2,
     )  # fmt: skip
     found = SimpleNamespace(
         attending=attending,
@@ -91,7 +91,7 @@ def test_heads_are_compared_within_a_checkpoint() -> None:
     low, high = heads.interval(lambda drawn: heads.difference("first_token", drawn))
     assert -0.33 < low < heads.difference("first_token") < high < -0.27
     np.testing.assert_allclose(heads.special, shares["first_token"] + shares["separator"] / 4)
-    assert heads.correlation("constancy") == pytest.approx(-1.0)
-    assert heads.correlation("constancy", "error_after_first") == pytest.approx(1.0)
+    assert heads.correlation("pattern_consistency") == pytest.approx(-1.0)
+    assert heads.correlation("pattern_consistency", "error_after_first") == pytest.approx(1.0)
     assert np.isnan(heads.difference("previous_token"))
     assert head_distillation._estimate(heads, partial(heads.difference, "previous_token")) == "no such heads"

@@ -33,7 +33,7 @@ def test_the_table_and_a_summary(run: Run, text: str, home: Path) -> None:
     assert first == f"small on {made.about}." and empty == "" and head.startswith("head  label")
     frame = made.to_frame()
     change = f"{frame['loss_position_mean'][3]:+.4f}"
-    assert rows[3].startswith("1.1") and change in rows[3] and f"{frame['constancy'][3]:.2f}" in rows[3]
+    assert rows[3].startswith("1.1") and change in rows[3] and f"{frame['pattern_consistency'][3]:.2f}" in rows[3]
     assert rows[-1].startswith(f"all heads at once, position mean: {made.together['position_mean'].change:+.3f} nats")
     assert len(list((home.parent / "atlases").iterdir())) == 1
     code, out, err = run(*options, "--head", "1.0")

@@ -57,7 +57,7 @@ def test_the_other_tables_are_the_records_own(records, compared):
         assert set(costs["width"]) == {16}
         around = compared.attention_frame()
         np.testing.assert_array_equal(
-            around["constancy"][around["result"] == name], record.distillation.attending.constancy
+            around["pattern_consistency"][around["result"] == name], record.distillation.attending.pattern_consistency
         )
     curve = compared.curve_frame()
     np.testing.assert_array_equal(curve["tokens"], compared.found.curve_tokens)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from aotlens.circuits import all_compositions, copying_rate
-from aotlens.heads import ablate, ablated_tokens, atlas, attention_to, motif_scores, pattern_constancy, shapley_heads
+from aotlens.heads import ablate, ablated_tokens, atlas, attention_to, motif_scores, pattern_consistency, shapley_heads
 from aotlens.heads.reader import HeadReader
 from tests.distill.heads.test_reading import BRIDGES, D_VOCAB
 from tests.messages import refused
@@ -45,8 +45,8 @@ def test_columns_are_what_their_functions_give(model, tokens, made) -> None:
     np.testing.assert_allclose(made.motifs.chance, alone.chance, atol=1e-6)
     np.testing.assert_allclose(made.motifs.intervals, alone.intervals, atol=1e-6)
     np.testing.assert_allclose(made.random["induction"], motif_scores(model)["induction"], atol=1e-6)
-    constancy = pattern_constancy(model, tokens)
-    np.testing.assert_allclose(made.constancy.values, constancy.values, atol=1e-6)
+    consistency = pattern_consistency(model, tokens)
+    np.testing.assert_allclose(made.pattern_consistency.values, consistency.values, atol=1e-6)
     _, cache = model.run_with_cache(tokens)
     for layer, head in made.heads:
         A = cache["pattern", layer][:, head, 1:].double()
@@ -88,7 +88,15 @@ def test_the_table_and_the_sentences(made) -> None:
     frame = given.to_frame()
     assert len(frame) == 6 and list(frame["skip_trigrams"]) == [0, 0, 0, 2, 0, 0]
     assert frame["ffn_error"][1] == 0.25 and frame["ffn_error"].isna().sum() == 5
-    for name in ("label", "x_punctuation", "constancy", "loss_zero", "loss_fixed_pattern_low", "reads", "offset"):
+    for name in (
+        "label",
+        "x_punctuation",
+        "pattern_consistency",
+        "loss_zero",
+        "loss_fixed_pattern_low",
+        "reads",
+        "offset",
+    ):
         assert name in frame
     assert (frame["loss_zero_low"] <= frame["loss_zero"]).all() and "6 heads" in made.headline
     assert all(label in made.headline for row in made.motifs.labels() for label in row)
@@ -178,7 +186,7 @@ def test_a_bridge_gives_what_patterns_show_and_the_reason_for_the_rest(kind: str
     assert found.copying is None and found.ablations == {} and found.reads("1.0") == ()
     frame = found.to_frame()
     assert len(frame) == 4 and not {"copying", "loss_zero", "reads"} & set(frame)
-    assert np.isfinite(frame[["previous_token", "constancy", "entropy", "mean_distance"]].to_numpy()).all()
+    assert np.isfinite(frame[["previous_token", "pattern_consistency", "entropy", "mean_distance"]].to_numpy()).all()
     assert ("next_token" in frame) == (kind == "bert")
     assert "onsistency" in found.sentence("1.1")
 

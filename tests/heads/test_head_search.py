@@ -15,7 +15,7 @@ FRAME = pd.DataFrame(
         "label": ["previous_token", "mixed", "first_token", "mixed"],
         "induction_random": [0.0, 0.5, 0.9, np.nan],
         "previous_token": [0.9, 0.1, 0.0, 0.2],
-        "constancy": [1.0, 0.5, -0.25, 0.25],
+        "pattern_consistency": [1.0, 0.5, -0.25, 0.25],
         "reads": ["", "", "0.1 k z=9", "0.0 q z=2"],
     }
 )
@@ -29,8 +29,8 @@ FRAME = pd.DataFrame(
         ("induction random>=.5 AND layer=1", [2]),
         ("induction_random <= 0", [0]),
         ("induction_random != 0.9", [0, 1]),  # a head without the number is not found
-        ("constancy < -1e-1", [2]),
-        ("layer = 0 and head = 0 or layer == 1 and constancy > 0", [0, 3]),
+        ("pattern_consistency < -1e-1", [2]),
+        ("layer = 0 and head = 0 or layer == 1 and pattern_consistency > 0", [0, 3]),
         ("mixed", [1, 3]),
         ("Previous Token", [0]),
         ("token and layer = 1", [2]),
@@ -55,11 +55,11 @@ def test_what_is_found(search: str, found: list[int] | None) -> None:
     [
         ("induktion > 0.4", r"no column 'induktion'\. Did you mean induction random\?"),
         ("zzz = 1", r"no column 'zzz'\. There are layer, head, label"),
-        ("constancy > high", "constancy is a number, so expected one after >, got 'high'"),
+        ("pattern_consistency > high", "pattern_consistency is a number, so expected one after >, got 'high'"),
         ("label > 3", "label is a text, so expected = or !=, got >"),
-        ("constancy", "is a column: compare it with something, as constancy > 0.4"),
+        ("pattern_consistency", "is a column: compare it with something, as pattern_consistency > 0.4"),
         ("bracket", "no head has such a label; there are first token, mixed, previous token"),
-        ("constancy > 0.1 > 0", "expected a column, one of"),
+        ("pattern_consistency > 0.1 > 0", "expected a column, one of"),
         ("x" * 301, "at most 300 characters, got 301"),
         ("__import__('os') = 1", "there is no column"),
     ],

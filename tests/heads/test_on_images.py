@@ -63,7 +63,7 @@ def test_subspaces_need_no_input_and_tables_of_text_are_refused_by_name() -> Non
     assert made.matrix == "U" and made.overlap.shape == (3, 2, 3, 2)
     for name, call in {
         "an atlas": lambda: heads.atlas(model, torch.zeros(2, 10, dtype=torch.long), cache=None),
-        "pattern consistency": lambda: heads.pattern_constancy(model, torch.zeros(2, 10, dtype=torch.long)),
+        "pattern consistency": lambda: heads.pattern_consistency(model, torch.zeros(2, 10, dtype=torch.long)),
     }.items():
         with pytest.raises(ValueError, match=f"{name}: expected a model of tokens; this one reads patches"):
             call()

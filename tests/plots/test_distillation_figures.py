@@ -76,10 +76,10 @@ def test_points_are_told_apart_by_kind_and_model(compared: ComparedDistillations
     figure = aotlens.plot(compared, what="attention")
     found = compared.found
     points = [trace for trace in figure.data if trace.customdata is not None and trace.customdata[0][0] == NAMES[0]]
-    assert len(points) == 2, "one picture of the motif, one of constancy"
+    assert len(points) == 2, "one picture of the motif, one of pattern consistency"
     np.testing.assert_allclose(points[0].y, found.mean_error(16), rtol=1e-6)
     np.testing.assert_allclose(points[0].x, found.attending.to("first_token"), rtol=1e-6)
-    np.testing.assert_allclose(points[1].x, found.attending.constancy, rtol=1e-6)
+    np.testing.assert_allclose(points[1].x, found.attending.pattern_consistency, rtol=1e-6)
     np.testing.assert_allclose(points[0].error_y.array, found.interval(16)[:, 1] - found.mean_error(16), rtol=1e-6)
     colours = dict(zip(found.attending.attends, points[0].marker.color, strict=True))
     assert [colours[label] for label in found.attending.attends] == list(points[0].marker.color)

@@ -10,7 +10,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from aotlens.conventions import Head
-from aotlens.heads import MotifScores, attention_to, pattern_constancy
+from aotlens.heads import MotifScores, attention_to, pattern_consistency
 from aotlens.heads.reader import HeadReader
 from aotlens.results import Result
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Attending(Result):
-    """The motifs and the constancy of the heads of a distillation, in the order of `heads`."""
+    """The motifs and the pattern consistency of the heads of a distillation, in the order of `heads`."""
 
     heads: tuple[Head, ...]
     scores: MotifScores
     """The scores of all heads of the model, for every motif that was known when they were measured."""
-    constancy: Float64[np.ndarray, " head"]
-    """The constancy of the pattern over texts, 1 where it is the same (`aotlens.heads.pattern_constancy`, key 0 with
-    the others); NaN for uniform attention."""
+    pattern_consistency: Float64[np.ndarray, " head"]
+    """1 where the pattern is the same on every text (`aotlens.heads.pattern_consistency`, key 0 with the others); NaN for
+    uniform attention."""
 
     def to(self, motif: str) -> Float64[np.ndarray, " head"]:
         """Mean attention to a motif's keys; NaN for a motif that was not measured."""
@@ -52,11 +52,11 @@ class Attending(Result):
         return tuple(labels[layer][head] for layer, head in self.heads)
 
     def to_frame(self) -> pd.DataFrame:
-        """layer, head, a column a motif, constancy, attends."""
+        """layer, head, a column a motif, pattern_consistency, attends."""
         import pandas as pd
 
         frame = pd.DataFrame(self.heads, columns=["layer", "head"]).merge(self.scores.to_frame(), how="left")
-        return frame.assign(constancy=self.constancy, attends=self.attends)
+        return frame.assign(pattern_consistency=self.pattern_consistency, attends=self.attends)
 
 
 def attending(
@@ -68,6 +68,6 @@ def attending(
     Raises `ValueError` for fewer than two windows, and for a bridge whose attention computes no patterns.
     """
     layers, numbers = np.array(heads).T
-    constancy = pattern_constancy(reader.model, windows, batch_size=batch_size).values[layers, numbers]
+    consistency = pattern_consistency(reader.model, windows, batch_size=batch_size).values[layers, numbers]
     scores = attention_to(reader.model, windows, others=True, batch_size=batch_size)
-    return Attending(heads=heads, scores=scores, constancy=constancy)
+    return Attending(heads=heads, scores=scores, pattern_consistency=consistency)

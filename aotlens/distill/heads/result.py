@@ -132,6 +132,14 @@ class Distillation(Result):
         least += [errors for errors in (self.neighbour_error, self.wide_error) if errors is not None]
         return np.min(least, axis=0)
 
+    def share_of_best(self, width: int | None = None) -> float:
+        """Return what FFNs of this width explain, as a share of what the best predictors found do, over all heads.
+
+        Σ (1 − error) ÷ Σ (1 − `floor`), sums over heads; NaN where nothing that was tried beats the mean.
+        """
+        best = float((1 - self.floor).sum())
+        return float((1 - self.mean_error(width)).sum()) / best if best > 0 else float("nan")
+
     def place(self, head: HeadLike) -> int:
         """Return the index of a head in `heads`. Raises `ValueError` for one that was not distilled."""
         layer, number = as_head(head)

@@ -1,4 +1,4 @@
-"""A row a head: label, motifs, constancy, copying, what the model loses without it."""
+"""A row a head: label, motifs, pattern consistency, copying, what the model loses without it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aotlens.views.atlas import SCORES, Chosen
 
 _AXES = ("previous_token", "induction_random", "induction", "current_token", "first_token")
 _COLUMNS = (
-    "label", "margin", "induction_random", "constancy", "entropy", "mean_distance", "copying", "reads",
+    "label", "margin", "induction_random", "pattern_consistency", "entropy", "mean_distance", "copying", "reads",
     "loss_position_mean",
 )  # fmt: skip
 

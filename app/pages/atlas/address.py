@@ -13,6 +13,10 @@ Tab = Literal["heads", "head", "path"]
 
 _COLUMN = re.compile(r"[a-z0-9_]{1,60}")
 _EXPECTED = "a column of the atlas, as induction_random"
+_RENAMED = {
+    "constancy": "pattern_consistency",
+    "constancy_without_first": "pattern_consistency_without_first",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,10 +26,10 @@ class AtlasState:
     checkpoint: str | None = address.checkpoint()
     corpus: str | None = address.corpus()
     """The text of the atlas; None: that of the stored one."""
-    x: str = address.text(FIRST_X, pattern=_COLUMN, expected=_EXPECTED)
+    x: str = address.text(FIRST_X, pattern=_COLUMN, expected=_EXPECTED, renamed=_RENAMED)
     """The column of the scatter's horizontal axis."""
-    y: str = address.text(FIRST_Y, pattern=_COLUMN, expected=_EXPECTED)
-    where: str | None = address.text(most=300)
+    y: str = address.text(FIRST_Y, pattern=_COLUMN, expected=_EXPECTED, renamed=_RENAMED)
+    where: str | None = address.text(most=300, renamed=_RENAMED)
     """The condition on the heads that are listed, as `induction_random > 0.4`; None: all."""
     head: tuple[int, int] | None = address.head()
     """The head whose summary is open; None: the first."""

@@ -75,7 +75,7 @@ def _register_choice(app: App, service: Distillations) -> None:
             "widths": [{"value": str(n), "label": "linear" if n == 0 else str(n)} for n in service.widths(shown)],
             "width": str(shown.width),
             "targets": captions.across_options(),
-            "meaning": captions.ONE_OF_EACH if len(shown.results) > 1 else None,
+            "meaning": captions.answer(service, shown),
             "data": [html.Li([html.B(key), captions.data(service, key, shown.width)]) for key in shown.results],
             "heads": no_update if same_model else head_buttons(*service.shape(shown.of)),
             "notice": notice,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aotlens.views.distillation import Chosen
+from aotlens.views.distillation import HEADS, Chosen
 from app.pages.distillation.service import Distillations
 
 if TYPE_CHECKING:
@@ -59,6 +59,12 @@ def units(width: int) -> str:
     from aotlens.distill.compared import units  # takes seconds, once
 
     return units(width)
+
+
+def answer(page: Distillations, shown: Chosen) -> str:
+    """Say what share of the heads' outputs FFNs of this width explain; and what a comparison of models does not say."""
+    compared = page.workshop.result(HEADS, shown)
+    return " ".join([compared.answer, *([ONE_OF_EACH] if len(shown.results) > 1 else [])])
 
 
 def data(page: Distillations, key: str, width: int) -> str:

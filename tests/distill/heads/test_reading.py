@@ -234,12 +234,12 @@ def test_attention_as_motif_scores_have_it(model):
     assert np.isnan(found.to("next_token")).all() and np.isnan(found.to("no such motif")).all()
 
 
-def test_constancy_of_patterns():
+def test_pattern_consistency():
     tokens = random_windows(8)
     fixed = build(phi="fixed", fixed_pattern="given", pattern=torch.eye(12).expand(2, 2, 12, 12))
     reader = HeadReader.of(fixed)
     found = attending(reader, reader.require_heads([(0, 1), (1, 0)]), tokens)
-    np.testing.assert_allclose(found.constancy, 1, atol=1e-6)
+    np.testing.assert_allclose(found.pattern_consistency, 1, atol=1e-6)
     assert found.attends == ("current_token", "current_token") and list(found.to_frame()["layer"]) == [0, 1]
     model = build(bias=True)
     reader = HeadReader.of(model)
@@ -249,7 +249,7 @@ def test_constancy_of_patterns():
     others = (A.sum(0) - A) / 7  # the mean of the other seven
     even = torch.ones(12, 12).tril() / torch.arange(1, 13)[:, None]
     spread = (A - others).square()[:, :, 1:].sum((0, 2, 3)) / (A - even).square()[:, :, 1:].sum((0, 2, 3))
-    np.testing.assert_allclose(found.constancy, 1 - spread.detach().numpy(), atol=1e-5)
+    np.testing.assert_allclose(found.pattern_consistency, 1 - spread.detach().numpy(), atol=1e-5)
     with pytest.raises(ValueError, match="at least 2 windows"):
         attending(reader, reader.require_heads(None), tokens[:1])
 

@@ -107,7 +107,7 @@ def working_calls(bridge: Any, texts: str) -> dict[str, Callable[[], Any]]:
         "motif_scores": lambda: heads.motif_scores(bridge, half_length=3),
         "head_scores": lambda: heads.head_scores(bridge, tokens),
         "inactive_heads": lambda: heads.inactive_heads(bridge, tokens),
-        "pattern_constancy": lambda: heads.pattern_constancy(bridge, tokens),
+        "pattern_consistency": lambda: heads.pattern_consistency(bridge, tokens),
         "repeated_patterns": lambda: heads.repeated_patterns([bridge, bridge], tokens),
         "substitute": lambda: distill.substitute(bridge, distilled, one),
         "substitution_costs": lambda: distill.substitution_costs(bridge, distilled, tokens, n_random=1),

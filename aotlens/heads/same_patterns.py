@@ -1,12 +1,12 @@
-"""The constancy of a head's pattern over texts, and the heads that have the same pattern.
+"""The consistency of a head's pattern over texts, and the heads that have the same pattern.
 
 With A_s `[query, key]` the pattern on sequence s, Ā_s its mean over the *other* sequences, and v_q the keys that query
 q sees,
 
-    constancy = 1 − Σ (A_s − Ā_s)² ÷ Σ (A_s − 1/v_q)²        over sequences, queries with v_q ≥ 2, and keys
+    consistency = 1 − Σ (A_s − Ā_s)² ÷ Σ (A_s − 1/v_q)²        over sequences, queries with v_q ≥ 2, and keys
 
 1: the same on every text; 0: the texts' mean says no more of a pattern than uniform attention does; it may lie a little
-below. A sink decides it otherwise: a head that mostly attends to position 0 is constant in that. So it is also taken
+below. A sink decides it otherwise: a head that mostly attends to position 0 is consistent in that. So it is also taken
 without key 0: the other keys' attention divided by its sum, v_q − 1 for v_q, queries with v_q ≥ 3. Rows with less than
 1e-3 of their attention off key 0 have no such pattern: they are left out of sums and means, and their share is told.
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 #: Attention off key 0 from which a row has a pattern without it.
 LEAST_OFF_SINK = 1e-3
-#: (A − 1/v)² a row below which a pattern is even, and has no constancy.
-LEAST_UNEVEN = 1e-6
+#: (A − 1/v)² a row below which a pattern is uniform, and has no consistency.
+LEAST_NON_UNIFORM = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class PatternConstancy(Result):
-    """The constancy of every head's pattern, 1 where it is the same on every text; NaN for an even one."""
+class PatternConsistency(Result):
+    """The consistency of every head's pattern, 1 where it is the same on every text; NaN for a uniform one."""
 
     values: Float64[np.ndarray, "layer head"]
     without_first: Float64[np.ndarray, "layer head"]
@@ -51,22 +51,22 @@ class PatternConstancy(Result):
 
     @property
     def headline(self) -> str:
-        constant = "" if not np.isfinite(self.values).any() else f"most constant {top_head(self.values)}"
+        constant = "" if not np.isfinite(self.values).any() else f"most consistent {top_head(self.values)}"
         left_out = np.nanmax(self.left_out) if np.isfinite(self.left_out).any() else 0.0
-        return f"{constant or 'even patterns'}; without key 0 up to {left_out:.1%} of rows are left out"
+        return f"{constant or 'uniform patterns'}; without key 0 up to {left_out:.1%} of rows are left out"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head: layer, head, constancy, without_first, left_out."""
+        """One row a head: layer, head, pattern_consistency, without_first, left_out."""
         import pandas as pd
 
         layers, heads = np.indices(self.values.shape)
-        columns = {"constancy": self.values, "without_first": self.without_first, "left_out": self.left_out}
+        columns = {"pattern_consistency": self.values, "without_first": self.without_first, "left_out": self.left_out}
         return pd.DataFrame(
             {"layer": layers.ravel(), "head": heads.ravel(), **{name: each.ravel() for name, each in columns.items()}}
         )
 
 
-class ConstancyTally:
+class ConsistencyTally:
     """Sums over sequences, from patterns batch by batch: two patterns of every head in memory."""
 
     def __init__(self, reader: HeadReader, n_pos: int) -> None:
@@ -88,14 +88,14 @@ class ConstancyTally:
         kept = (off_sink >= LEAST_OFF_SINK).to(pattern)
         self.rest.add(layer, rest * (kept / off_sink.clamp(min=LEAST_OFF_SINK))[..., None], kept)
 
-    def result(self) -> PatternConstancy:
+    def result(self) -> PatternConsistency:
         others = self.visible.clone()
         others[..., 0] = False
         rows = (others.sum(-1) >= 2).expand_as(self.rest.counts[0])  # [head, query]: the queries that it counts
         kept = (self.rest.counts * rows).sum(-1) / (self.n_sequences * rows.sum(-1))
-        return PatternConstancy(
-            values=self.whole.constancy(self.visible).numpy(),
-            without_first=self.rest.constancy(others).numpy(),
+        return PatternConsistency(
+            values=self.whole.consistency(self.visible).numpy(),
+            without_first=self.rest.consistency(others).numpy(),
             left_out=(1 - kept).cpu().double().numpy(),
             n_sequences=self.n_sequences,
         )
@@ -114,23 +114,23 @@ class _Rows:
         self.squares[layer] += pattern.square().sum((0, 3)).to(self.sums)
         self.counts[layer] += kept.sum(0).to(self.sums)
 
-    def constancy(self, visible: Tensor) -> Float64[Tensor, "layer head"]:
+    def consistency(self, visible: Tensor) -> Float64[Tensor, "layer head"]:
         sums, squares, n = (each.cpu().double() for each in (self.sums, self.squares, self.counts))
         visible = visible.cpu()
         v = visible.sum(-1).double()  # [mask, query]
         counted = (v >= 2) & (n >= 2)
         seen = sums * visible  # attention to hidden keys is 0
         others = (n.square() * squares - n * sums.square().sum(-1)) / (n - 1).clamp(min=1).square()
-        even = squares - 2 * seen.sum(-1) / v.clamp(min=1) + n / v.clamp(min=1)
+        uniform = squares - 2 * seen.sum(-1) / v.clamp(min=1) + n / v.clamp(min=1)
         rows = (n * counted).sum(-1)
-        numerator, denominator = (torch.where(counted, each, 0.0).sum(-1) for each in (others, even))
-        return torch.where(denominator > LEAST_UNEVEN * rows, 1 - numerator / denominator, torch.nan)
+        numerator, denominator = (torch.where(counted, each, 0.0).sum(-1) for each in (others, uniform))
+        return torch.where(denominator > LEAST_NON_UNIFORM * rows, 1 - numerator / denominator, torch.nan)
 
 
-def pattern_constancy(
+def pattern_consistency(
     model: Model, tokens: TokenSequences, *, batch_size: int = 4, progress: Progress | None = None
-) -> PatternConstancy:
-    """The constancy of every head's pattern over sequences of one length (as in `attention_to`).
+) -> PatternConsistency:
+    """Return how far every head's pattern is the same on all sequences of one length (as in `attention_to`).
 
     Definition at the head of this module. Memory: two patterns `[layer, head, pos, pos]` in float64, and a batch of one
     layer's. Raises `ValueError` for fewer than two sequences and for a model whose patterns cannot be read.
@@ -138,8 +138,8 @@ def pattern_constancy(
     reader = HeadReader.of(model, "pattern consistency")
     tokens = reader.require_ids(tokens)
     if len(tokens) < 2:
-        raise ValueError("how constant a pattern is needs at least 2 windows of text, got 1; give more tokens.")
-    tally = ConstancyTally(reader, tokens.shape[1])
+        raise ValueError("pattern consistency needs at least 2 windows of text, got 1; give more tokens.")
+    tally = ConsistencyTally(reader, tokens.shape[1])
     for start in range(0, len(tokens), batch_size):
         reader.listen_to_patterns(tokens[start : start + batch_size], tally.add)
         if progress is not None:

@@ -1,4 +1,4 @@
-"""Constancy against sums over every sequence and the others' mean, and heads that share a pattern."""
+"""Pattern consistency against sums over every sequence and the others' mean, and heads that share a pattern."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import scipy.spatial.distance
 import torch
 from torch import Tensor
 
-from aotlens.heads import pattern_constancy, repeated_patterns
+from aotlens.heads import pattern_consistency, repeated_patterns
 from aotlens.interop import to_transformer_lens
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 
@@ -46,7 +46,7 @@ def by_loops(patterns: Tensor, causal: bool, first: int) -> float:
 @pytest.mark.parametrize("changes", [{}, {"causal": False}, {"attention": "mssa"}], ids=["mhsa", "both sides", "mssa"])
 def test_against_loops_over_sequences_and_queries(changes: dict[str, object]) -> None:
     model = small(sharp=25.0, **changes)
-    found = pattern_constancy(model, TOKENS, batch_size=2)
+    found = pattern_consistency(model, TOKENS, batch_size=2)
     _, cache = model.run_with_cache(TOKENS)
     causal = not model.sees_later_keys
     for layer, head in np.ndindex(2, 3):
@@ -56,13 +56,13 @@ def test_against_loops_over_sequences_and_queries(changes: dict[str, object]) ->
         off_sink = pattern[:, 2 if causal else 0 :, 1:].sum(-1)  # the queries that see two keys beside key 0
         assert found.left_out[layer, head] == pytest.approx(float((off_sink < 1e-3).double().mean()))
     frame = found.to_frame()
-    assert list(frame) == ["layer", "head", "constancy", "without_first", "left_out"] and len(frame) == 6
+    assert list(frame) == ["layer", "head", "pattern_consistency", "without_first", "left_out"] and len(frame) == 6
 
 
-def test_a_pattern_of_positions_is_constant_and_an_even_one_has_no_constancy() -> None:
+def test_a_pattern_of_positions_is_consistent_and_an_uniform_one_has_no_consistency() -> None:
     patterns = torch.softmax(torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(0)), -1).tril()
     patterns[0, 2] = torch.ones(16, 16).tril() / torch.arange(1, 17)[:, None]
-    found = pattern_constancy(small(n_layers=1, phi="fixed", fixed_pattern="given", pattern=patterns), TOKENS)
+    found = pattern_consistency(small(n_layers=1, phi="fixed", fixed_pattern="given", pattern=patterns), TOKENS)
     np.testing.assert_allclose(found.values[0, :2], 1, atol=1e-9)
     np.testing.assert_allclose(found.without_first[0, :2], 1, atol=1e-9)
     assert np.isnan(found.values[0, 2]) and np.isnan(found.without_first[0, 2]) and "nan" not in found.headline
@@ -81,19 +81,19 @@ def test_a_sink_hides_a_pattern_that_varies() -> None:
         return pattern
 
     model.add_hook("blocks.0.attn.hook_pattern", sink)
-    found = pattern_constancy(model, TOKENS, batch_size=5)
+    found = pattern_consistency(model, TOKENS, batch_size=5)
     assert found.values[0, 0] > 0.99 and found.without_first[0, 0] < 0.6
     assert found.left_out[0, 0] == pytest.approx(1 / 7)
     model.reset_hooks(including_permanent=True)
 
 
-def test_a_bridge_has_the_constancy_of_its_model() -> None:
+def test_a_bridge_has_the_pattern_consistency_of_its_model() -> None:
     model = small(sharp=9.0).float()
-    ours, theirs = (pattern_constancy(each, TOKENS) for each in (model, to_transformer_lens(model)))
+    ours, theirs = (pattern_consistency(each, TOKENS) for each in (model, to_transformer_lens(model)))
     np.testing.assert_allclose(theirs.values, ours.values, atol=1e-4)
     np.testing.assert_allclose(theirs.without_first, ours.without_first, atol=1e-4)
     with pytest.raises(ValueError, match="at least 2 windows"):
-        pattern_constancy(model, TOKENS[:1])
+        pattern_consistency(model, TOKENS[:1])
 
 
 def test_heads_with_one_pattern_are_one_group_across_models() -> None:
