@@ -6,8 +6,8 @@
 Pass: everything that patterns show (motifs beside chance, pattern consistency, distance and entropy, examples) ÷ a
 forward pass with a cache of every activation over the same tokens, with the chance that is added up at the end and
 without intervals. One by one: `ablate_each` ÷ runs of only the layers from each head on, from streams made beforehand,
-and ÷ as many whole forward passes. Paired, in one process; memory is the largest resident size before and after. In the end
-the numbers of `ablate_each` are held against `ablate`.
+and ÷ as many whole forward passes. Paired, in one process; memory is the largest resident size before and after. In
+the end the numbers of `ablate_each` are held against `ablate`.
 
 Expected: pass at most 3, one by one at most 1.2 of the suffixes. Some 3 minutes; `--quick` takes seconds, and its
 ratios mean little.

@@ -40,15 +40,15 @@ class ClearestHead:
 
     @property
     def sentence(self) -> str:
-        """`1.0 attends to what followed an earlier occurrence, as of " Pend": induction, 0.55 of its attention on
-        average over 16 repeated tokens.`"""
+        """`1.0 attends to what followed an earlier occurrence of the query's token, such as " Pend": induction, 0.55 of
+        its attention on this text, on average over 16 repeated tokens.`"""
         motif = MOTIFS[self.motif]
         does = motif.sentence.removeprefix("It ").removesuffix(".")
         if self.token is not None:
-            does = does.replace(" of the query's token", f", as of {describe(self.token)}")
-        where = f" on average over {self.n_queries} repeated tokens" if self.token is not None else ""
+            does += f", such as {describe(self.token)}"
+        where = f", on average over {self.n_queries} repeated tokens" if self.token is not None else ""
         name = ".".join(map(str, self.head))
-        return f"{name} {does}: {motif.title}, {self.score:.2f} of its attention{where}."
+        return f"{name} {does}: {motif.title}, {self.score:.2f} of its attention on this text{where}."
 
 
 def clearest_head(patterns: AttentionPatterns) -> ClearestHead | None:

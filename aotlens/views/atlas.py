@@ -139,7 +139,7 @@ SUMMARY = _table(
     "summary",
     "One head",
     About(
-        text="What the head does, in a sentence made from its scores: the motif, its share of the attention beside "
+        text="Its behaviour in a sentence made from its scores: the motif, its share of the attention beside "
         "chance, the pattern consistency over texts, and what the loss rises by without it, with the 95% interval "
         "over documents.",
     ),
@@ -188,7 +188,7 @@ LOSSES = _table(
     "losses",
     "Without it",
     About(
-        text="What the loss rises by, in nats a token, with this head’s output or pattern replaced, all other heads "
+        text="Δ loss, in nats a token, with this head’s output or pattern replaced, all other heads "
         "as they are; 95% interval over documents (CR2; over windows where they are not known). Beside it: all heads "
         "at once. A head whose mean pattern costs nothing does the same on every text.",
         source="aotlens.heads.ablate_each; the practical test of where contextual patterns are needed: Non-linearity "

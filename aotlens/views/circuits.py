@@ -258,7 +258,7 @@ def _values(info: CheckpointInfo, head: str, biases: str, block: str, **chosen: 
 
 FAMILY = Family(
     name="circuits",
-    about="What does a head attend to, and what does it write when it attends, by its weights?",
+    about="Tokens that a head attends to and writes when it attends, by its weights.",
     views=(MAP, TOP, ROW, COLUMN, OVERVIEW, BLOCK, EIGENVALUES, SINGULAR, COMPOSITION, COPYING),
     values=_values,
     parameters={

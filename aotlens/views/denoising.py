@@ -159,7 +159,7 @@ ERRORS = View(
 
 FAMILY = Family(
     name="denoising",
-    about="What does a query of a prompt in the plane do in the energy of its context, and is one step of attention "
+    about="The descent of a query of a prompt in the plane in the energy of its context: is one step of attention "
     "enough?",
     views=(ERRORS, PLANE),
     values=InPlane,

@@ -241,7 +241,7 @@ def _values(info: CheckpointInfo, **given: Any) -> Chosen:
 
 FAMILY = Family(
     name="heads",
-    about="What does a head attend to on a text, and what do the model's predictions lose without some heads?",
+    about="Attention of heads on a text, and the model's predictions with some heads ablated.",
     views=(MAP, ABLATED_MAP, PREDICTIONS, ABLATED_PREDICTIONS, LOSSES),
     values=_values,
     parameters={

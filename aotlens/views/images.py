@@ -293,7 +293,7 @@ def _values(info: CheckpointInfo, **chosen: Any) -> Chosen:
 
 FAMILY = Family(
     name="images",
-    about="What do heads attend to in an image, and which patches promote a class?",
+    about="Attention of heads in an image, and the patches that promote a class.",
     views=(HEAD, LAYER, PATCHES, PREDICTIONS, CONSISTENCY),
     values=_values,
     parameters={

@@ -176,7 +176,7 @@ JACOBIAN = View(
 
 FAMILY = Family(
     name="lens",
-    about="What does the residual stream say at each layer, and what does a step in it do?",
+    about="Predictions of the residual stream at each layer, and the effect of a step in it.",
     views=(LENS, HEADS, JACOBIAN),
     values=_values,
     parameters={

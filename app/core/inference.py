@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 #: The number and the length of the random token sequences on which motifs are scored, as `motif_scores` has them; and
 #: its operations for each pair of positions of each head.
 _RANDOM_SEQUENCES, _RANDOM_TOKENS, _PAIR_COST = 16, 101, 50.0
+#: Tokens of a vocabulary up to which it may be one of symbols.
+_MOST_SYMBOLS = 1_000
 
 #: (layer, head) of some heads.
 Heads = tuple[tuple[int, int], ...]
@@ -165,16 +167,37 @@ class Inference:
             return None
 
     def opening(self, checkpoint: str | None, text: str | None) -> str:
-        """The text that a page opens on: what its address says, and for None the first example, of which a model with a
-        short context takes the words that fit."""
+        """Return the text that a page opens on: its address's, and for None the first example, of which a model with a
+        short context takes the words that fit, and a model that reads no words some of its own tokens, twice."""
         if text is not None:
             return text
+        if (own := self._own_tokens(checkpoint)) is not None:
+            return own
         n_ctx = self._catalog.config(checkpoint).get("n_ctx") if checkpoint else None
         if not n_ctx or n_ctx > len(FIRST):  # a token has a character or more, and a start token is before them
             return FIRST
         words = FIRST.split(" ")
         fitting = (" ".join(words[:n]) for n in range(len(words), 0, -1))
         return next((each for each in fitting if self.n_tokens(checkpoint, each) is not None), FIRST)
+
+    def _own_tokens(self, checkpoint: str | None) -> str | None:
+        """Some names of a model's tokens, in one order twice, where it reads symbols or ids; else None."""
+        try:
+            info = self._catalog.info(checkpoint)
+            reads_words = info.tokenizer_sha256 is not None and info.model.get("d_vocab", 0) > _MOST_SYMBOLS
+            loaded = None if reads_words or info.problem else self._catalog.load(checkpoint)
+        except (RequestError, CheckpointError):
+            return None  # which the page says where it runs the text
+        import numpy as np
+
+        from aotlens.data import SymbolTokenizer
+
+        if loaded is None or not isinstance(tokenizer := loaded.model.tokenizer, SymbolTokenizer):
+            return None
+        ids = [index for index in range(tokenizer.d_vocab) if index != tokenizer.eot_id]
+        n_kept = max(1, min(len(ids), 12, (self.token_limit(loaded) - 1) // 2))
+        drawn = np.random.default_rng(0).choice(ids, n_kept, replace=False).tolist()
+        return tokenizer.decode([*drawn, *drawn])
 
     def motifs(self, checkpoint: str | None) -> MotifScores:
         """Measure how much each head behaves like a named motif, on repeated random tokens; once per model."""

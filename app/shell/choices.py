@@ -21,6 +21,7 @@ def one_of(id: str, label: str, placeholder: str) -> dmc.Select:
     return dmc.Select(
         id=id, label=label, placeholder=placeholder, data=[], value=None, searchable=True, clearable=True,
         filter=_FILTER, nothingFoundMessage="Nothing like that", size="xs", className="choose-one",
+        selectFirstOptionOnChange=True,  # which Enter takes
     )  # fmt: skip
 
 
@@ -29,7 +30,7 @@ def some_of(id: str, label: str, most: int) -> dmc.MultiSelect:
     return dmc.MultiSelect(
         id=id, label=label, placeholder="largest entries; type to choose", data=[], value=[], searchable=True,
         clearable=True, maxValues=most, filter=_FILTER, nothingFoundMessage="Nothing like that", size="xs",
-        hidePickedOptions=True, className="choose-some",
+        hidePickedOptions=True, className="choose-some", selectFirstOptionOnChange=True,
     )  # fmt: skip
 
 

@@ -47,8 +47,8 @@ def test_induction_comes_before_what_depends_on_positions():
     assert (found.head, found.motif, found.n_queries) == ((0, 2), "induction", 4)
     assert found.score == pytest.approx(0.75)
     assert found.sentence == (
-        '0.2 attends to what followed an earlier occurrence, as of " a": induction, 0.75 of its attention on average '
-        "over 4 repeated tokens."
+        '0.2 attends to what followed an earlier occurrence of the query\'s token, such as " a": induction, 0.75 of '
+        "its attention on this text, on average over 4 repeated tokens."
     )
 
 

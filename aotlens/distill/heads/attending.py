@@ -26,8 +26,8 @@ class Attending(Result):
     scores: MotifScores
     """The scores of all heads of the model, for every motif that was known when they were measured."""
     pattern_consistency: Float64[np.ndarray, " head"]
-    """1 where the pattern is the same on every text (`aotlens.heads.pattern_consistency`, key 0 with the others); NaN for
-    uniform attention."""
+    """1 where the pattern is the same on every text (`aotlens.heads.pattern_consistency`, key 0 with the others); NaN
+    for uniform attention."""
 
     def to(self, motif: str) -> Float64[np.ndarray, " head"]:
         """Mean attention to a motif's keys; NaN for a motif that was not measured."""

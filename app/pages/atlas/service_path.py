@@ -81,7 +81,7 @@ def steps(service: Atlases, made: AtlasResult, circuit: InductionCircuit) -> lis
             links=(("Open the text", links.to("heads", **at, text=_TEXT, head=head, position=query)),),
         ),
         Step(
-            title="What does it write?",
+            title="What it writes",
             look=f"Head {name} in the table: how many tokens raise their own logit most.",
             means=f"Through {name}, {circuit.copying[best]:.1%} of all {n_tokens:,} tokens make themselves the "
             "likeliest next token: it copies what it attends to. Attending to what came next and copying it "

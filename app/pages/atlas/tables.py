@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 #: The columns that are listed of every head, where they were measured.
 LISTED = (
-    "label", "margin", "induction_random", "copying", "pattern_consistency",
-    "pattern_consistency_without_first", "loss_position_mean", "loss_fixed_pattern", "reads", "feeds", "mean_distance", "entropy", "ffn_error",
+    "label", "margin", "induction_random", "copying", "pattern_consistency", "pattern_consistency_without_first",
+    "loss_position_mean", "loss_fixed_pattern", "reads", "feeds", "mean_distance", "entropy", "ffn_error",
 )  # fmt: skip
 _FORMS = {
     "mean_distance": ".1f",

@@ -160,7 +160,7 @@ def _maps(core: Core, state: CompareState) -> html.Div:
     views = {"attention": "Attention", "weighted": "Value-weighted", "scores": "Scores"}
     bar = html.Div(
         [
-            switch_of(ids.VIEW, "What the maps show", state.view, views),
+            switch_of(ids.VIEW, "Quantity on the maps", state.view, views),
             dmc.Switch(
                 id=ids.HIDE_FIRST, label="Hide position 0", checked=state.hide_first, size="sm",
                 **{"data-tip": "Attention to the first token drowns the rest of a colour scale."},

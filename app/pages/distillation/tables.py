@@ -32,7 +32,7 @@ def head_columns(motifs: Sequence[tuple[str, str, str]]) -> list[dict[str, Any]]
         number("high", "to", ".3f", "Over text and seeds"),
         {"field": "attends", "headerName": "attends to",
          "headerTooltip": "The target with the most attention, mixed where none has 0.4"},
-        share("pattern_consistency", "consistency", "1: the same pattern on every text; 0: no nearer than uniform attention"),
+        share("pattern_consistency", "consistency", "1: the same pattern on every text; 0: no nearer than uniform"),
         share("linear", "linear map", "Error of the best linear map of the token's input"),
         share("position", "position’s mean", "Error of the mean at the token's position"),
         share("neighbours", "neighbours", "Error of the mean over the nearest training inputs"),

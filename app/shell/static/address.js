@@ -61,7 +61,9 @@
         const link = [...document.querySelectorAll(".nav-link")].find(({ href }) => addresses[page].paths.includes(new URL(href).pathname));
         const here = new URLSearchParams(location.search);
         for (const field of ALONG.map((name) => addresses[page].fields[name]).filter(Boolean)) {
-            carried[field.key] = here.get(field.key);
+            const said = here.get(field.key);
+            // A page that opens on a head of its own choice keeps the one that was chosen elsewhere.
+            if (said !== null || field.key !== "head") carried[field.key] = said;
         }
         try {
             localStorage.setItem(LAST, JSON.stringify({ href: location.pathname + location.search, title: link?.textContent ?? document.title }));

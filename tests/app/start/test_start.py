@@ -85,6 +85,17 @@ def test_a_sentence_typed_at_the_start_is_run_and_goes_along_the_menu(open_page)
     assert page.locator(".taken-instead").count() == 0
 
 
+def test_a_head_is_kept_by_a_page_that_has_none_of_it(open_page):
+    page = open_page(HEADS.format(HeadsState(checkpoint="tiny-mhsa", text="The captain bowed.", head=(1, 1))))
+    page.wait_for_function("() => new URLSearchParams(location.search).get('head') === '1.1'")
+    for group, link in (("Circuits", "Paths"), ("Circuits", "Skip-trigrams")):
+        page.locator("button.nav-name", has_text=group).focus()
+        page.locator(".nav-link", has_text=link).click()
+        settled(page)
+    page.wait_for_function("() => location.pathname === '/trigrams'")
+    page.wait_for_function("() => new URLSearchParams(location.search).get('head') === '1.1'")
+
+
 def test_what_another_page_cannot_show_is_left_out_without_a_word(open_page):
     page = open_page("/heads?checkpoint=nowhere&along=1")
     expect(page.locator("#heads-text")).to_be_visible()
