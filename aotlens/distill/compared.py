@@ -72,18 +72,16 @@ class ComparedDistillations(Result):
         """Whether FFNs of this width do what the heads do, in sentences; beside the narrowest FFNs of all records."""
         common = set.intersection(*(set(record.distillation.hidden) for record in self.records.values()))
         narrow = min((width for width in common if 0 < width < self.width), default=None)
-        sentences = [f"With {units(self.width)} {self._explained(self.width)}."]
+        shares = {width: self._explained(width) for width in (self.width, narrow) if width is not None}
+        wide = ", ".join(f"{share} of {name}" for share, name in zip(shares[self.width], self.records, strict=True))
+        said = f"On a token’s own vector {_ffn(self.width)} explains of what heads write {wide}"
         if narrow is not None:
-            sentences.append(f"With {narrow} {self._explained(narrow)}.")
-        return " ".join(sentences)
+            said += f"; {_ffn(narrow)} {', '.join(shares[narrow])}"
+        return f"{said} (in brackets, of what the best predictor found explains)."
 
-    def _explained(self, width: int) -> str:
-        found = {name: record.distillation for name, record in self.records.items()}
-        parts = [
-            f"{1 - each.mean_error(width).mean():.0%} in {name} ({each.share_of_best(width):.0%} of the best predictor)"
-            for name, each in found.items()
-        ]
-        return f"an FFN of a token’s own vector explains of what heads write {', '.join(parts)}"
+    def _explained(self, width: int) -> list[str]:
+        found = [record.distillation for record in self.records.values()]
+        return [f"{1 - each.mean_error(width).mean():.0%} ({each.share_of_best(width):.0%})" for each in found]
 
     def to_frame(self) -> pd.DataFrame:
         """One row a head of every record: result, layer, head, its error at the width with its interval (low, high),
@@ -202,6 +200,10 @@ def compare_distillations(
     chosen = found.order(width)[0] if head is None else as_head(head)
     found.place(chosen)
     return ComparedDistillations(records=dict(records), width=width, of=of, head=chosen, across=across)
+
+
+def _ffn(width: int) -> str:
+    return "a linear map" if width == 0 else f"an FFN of {units(width)}"
 
 
 def units(width: int) -> str:

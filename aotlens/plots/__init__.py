@@ -6,6 +6,7 @@ attention.py    one head's map
 atlas.py        one score of every head against another
 thumbnails.py   all heads in one small picture
 all_heads.py    all heads in one large figure, for a paper
+cells.py        texts in the cells of heat maps
 images.py       maps of patches over their images, insertion and deletion, consistency
 training.py     the training curve, the ledger of the loss, and what an analysis gave of each snapshot
 film.py         a run as a figure that plays

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from plotly.subplots import make_subplots
 
 from aotlens.conventions import head_name
+from aotlens.plots.cells import cell_texts
 from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET_INK, Theme, base_layout, colorscale
 from aotlens.plots.labels import plotly_text
 
@@ -70,6 +71,7 @@ def _error_grids(
     figure = make_subplots(
         1, len(shapes), column_widths=[n_heads for _, n_heads in shapes], horizontal_spacing=0.12 / len(shapes)
     )
+    said: list[go.Scatter] = []
     for place, (name, found) in enumerate(records.items(), 1):
         n_layers, n_heads = shapes[place - 1]
         errors = np.full((n_layers, n_heads), np.nan)
@@ -81,10 +83,12 @@ def _error_grids(
         figure.add_heatmap(
             z=errors.astype(np.float32), x=[str(j) for j in range(n_heads)],
             y=[str(i) for i in range(n_layers)], customdata=custom, coloraxis="coloraxis", xgap=2, ygap=2,
-            text=[["" if np.isnan(value) else f"{value:.2f}" for value in row] for row in errors],
-            texttemplate="%{text}", hovertemplate=f"{plotly_text(name)} %{{y}}.%{{x}}<br>error <b>%{{z:.3f}}</b>"
+            hovertemplate=f"{plotly_text(name)} %{{y}}.%{{x}}<br>error <b>%{{z:.3f}}</b>"
             "<br>%{customdata[3]}<extra></extra>", row=1, col=place, hoverongaps=False,
         )  # fmt: skip
+        texts = [["" if np.isnan(value) else f"{value:.2f}" for value in row] for row in errors]
+        cells = figure.data[-1]
+        said.append(cell_texts(errors, texts, theme, x=cells.x, y=cells.y, low=0.0, high=1.0))
         low = 1 - n_layers / deepest
         figure.update_yaxes(
             autorange="reversed", type="category", domain=[low, 1], showgrid=False, zeroline=False, col=place, row=1
@@ -101,6 +105,8 @@ def _error_grids(
                 type="rect", x0=chosen[2] - 0.47, x1=chosen[2] + 0.47, y0=chosen[1] - 0.45, y1=chosen[1] + 0.45,
                 line={"color": LINES[theme][1], "width": 3}, row=1, col=place,
             )  # fmt: skip
+    for place, texts in enumerate(said, 1):  # behind all grids, which a click knows by their numbers
+        figure.add_trace(texts, row=1, col=place)
     _lay_out(figure, theme)
     figure.update_layout(
         coloraxis={

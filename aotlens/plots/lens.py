@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import plotly.graph_objects as go
 
+from aotlens.plots.cells import cell_texts
 from aotlens.plots.colours import Theme, base_layout, colorscale
 from aotlens.plots.labels import axis_labels, glyphs, plotly_text
 from aotlens.plots.matrix import matrix_map
@@ -28,7 +29,6 @@ def lens_map(result: LogitLens, *, theme: Theme = "light") -> go.Figure:
     heatmap = go.Heatmap(
         z=result.probabilities[..., 0].astype(np.float32), x=columns, y=rows, zmin=0, zmax=1, text=said,
         customdata=np.stack([result.kl, result.rank], -1), colorscale=colorscale("sequential", theme),
-        texttemplate="%{text}" if n_pos <= _WORDS else None, textfont={"size": 11},
         hovertemplate="%{y}, at %{x}<br><b>%{text}</b>  %{z:.3f}<br>KL %{customdata[0]:.3f} nats; the model’s first "
         "choice has rank %{customdata[1]}<extra></extra>",
         colorbar={"thickness": 10, "outlinewidth": 0, "title": {"text": "probability", "side": "right"}, "len": 1.0},
@@ -36,7 +36,10 @@ def lens_map(result: LogitLens, *, theme: Theme = "light") -> go.Figure:
     axis = {"type": "category", "showgrid": False, "ticks": "", "zeroline": False}
     across = {**axis, "tickangle": -60, "title": {"text": "position"}}
     layout = base_layout(theme, height=160 + 26 * n_layers, xaxis=across, yaxis=axis)
-    return go.Figure(heatmap, layout=layout)
+    traces = [heatmap]
+    if n_pos <= _WORDS:
+        traces.append(cell_texts(heatmap.z, said, theme, x=columns, y=rows, low=0.0, high=1.0, size=11))
+    return go.Figure(traces, layout=layout)
 
 
 def head_lens_map(result: HeadLens, *, theme: Theme = "light") -> go.Figure:
@@ -50,15 +53,18 @@ def head_lens_map(result: HeadLens, *, theme: Theme = "light") -> go.Figure:
         z=result.added[..., 0].astype(np.float32), x=[str(head) for head in range(n_heads)],
         y=[str(layer) for layer in range(n_layers)], zmin=0, zmax=float(result.added.max()), text=tops,
         customdata=bottoms,
-        texttemplate="%{text}" if n_heads <= _HEADS else None, textfont={"size": 11},
         colorscale=colorscale("sequential", theme),
         hovertemplate="head %{y}.%{x}<br>promotes<br>%{text}<br>suppresses<br>%{customdata}<br><b>%{z:+.3f} logits</b> "
         "to the first<extra></extra>",
         colorbar={"thickness": 10, "outlinewidth": 0, "title": {"text": "logits above the mean", "side": "right"}},
     )  # fmt: skip
     axis = {"type": "category", "showgrid": False, "ticks": "", "zeroline": False}
+    traces = [heatmap]
+    if n_heads <= _HEADS:
+        high = float(result.added.max())
+        traces.append(cell_texts(heatmap.z, tops, theme, x=heatmap.x, y=heatmap.y, low=0.0, high=high, size=11))
     return go.Figure(
-        heatmap,
+        traces,
         layout=base_layout(
             theme, height=140 + 56 * n_layers, xaxis={**axis, "title": {"text": "head"}},
             yaxis={**axis, "autorange": "reversed", "title": {"text": "layer"}},

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from plotly.subplots import make_subplots
 
 from aotlens.plots.attention import attention_map
+from aotlens.plots.cells import cell_texts
 from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET, QUIET_INK, Theme, base_layout, colorscale
 
 if TYPE_CHECKING:
@@ -175,7 +176,9 @@ def _gate_traces(
 def head_pattern(result: HeadAtInput, *, theme: Theme = "light") -> go.Figure:
     """The head's attention pattern on its sequence, with its numbers."""
     figure = attention_map(result.pattern, result.str_tokens, visible=result.visible, theme=theme)
-    figure.update_traces(texttemplate="%{z:.3f}", textfont={"size": 11})
+    cells = figure.data[0]
+    texts = [["" if np.isnan(value) else f"{value:.3f}" for value in row] for row in np.asarray(cells.z)]
+    figure.add_trace(cell_texts(cells.z, texts, theme, x=cells.x, y=cells.y, low=0.0, high=1.0, size=11))
     figure.update_xaxes(tickangle=0, title_text="key")
     return figure.update_yaxes(title_text="query", scaleanchor="x", constrain="domain")
 

@@ -46,6 +46,16 @@ def test_a_row_is_a_head_with_its_records_numbers(records, compared):
     assert f"{found.mean_error(16).mean():.3f}" in compared.headline
 
 
+def test_the_answer_has_each_models_shares(records):
+    compared = compare_distillations(records, 16)
+    for name, record in records.items():
+        found = record.distillation
+        explained = {width: 1 - found.error[:, found.hidden.index(width)].mean(1) for width in (4, 16)}
+        share = {width: each.sum() / (1 - found.floor).sum() for width, each in explained.items()}
+        assert f"{explained[16].mean():.0%} ({share[16]:.0%}) of {name}" in compared.answer
+        assert f"{explained[4].mean():.0%} ({share[4]:.0%})" in compared.answer.partition(";")[2]
+
+
 def test_the_other_tables_are_the_records_own(records, compared):
     for name, record in records.items():
         of_it = compared.width_frame()

@@ -167,7 +167,8 @@ def _grid_panel(core: Core, state: HeadsState) -> html.Section:
     ]
     # The other motifs come with the scores: the library's take seconds to import.
     rank = dmc.Select(
-        id=ids.RANK, label="Heads ranked by", data=[state.rank], value=state.rank, allowDeselect=False, size="xs",
+        id=ids.RANK, label="Ranked by, on synthetic tokens", data=[state.rank], value=state.rank, allowDeselect=False,
+        size="xs",
     )  # fmt: skip
     ranking = html.Div(
         id=ids.RANKING, className="ranking", role="group", **{"aria-label": "Heads, best first", **QUIET}

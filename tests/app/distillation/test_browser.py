@@ -54,8 +54,8 @@ def test_models_stand_side_by_side(open_page, distilled: Distillations):
     expect(page.locator("#distillation-grid-graph .heatmaplayer image")).to_have_count(2)
     page.wait_for_function(
         """errors => {
-            const shown = [...document.querySelectorAll("#distillation-grid-graph .heatmap-label text, "
-                + "#distillation-grid-graph .heatmap-label")].map(one => one.textContent);
+            const texts = document.querySelectorAll("#distillation-grid-graph .textpoint");
+            const shown = [...texts].map(one => one.textContent);
             return errors.every(error => shown.some(text => text.includes(error)));
         }""",
         arg=[f"{error:.2f}" for error in found.mean_error(4)],
