@@ -100,17 +100,11 @@ class LongMaps extends Maps {
   // Asks for what is in sight and not there: some tiles at a time, and the numbers of a token that is locked.
   drawn(heads) {
     for (const tile of this.wanted ?? []) if (this.flying.size < AT_ONCE && !this.flying.has(tile.name)) this.fetch(tile, heads);
-    if (this !== heads.maps) return;
-    const { position, cell, head } = heads, line = cell ? cell[0] : position, points = Object.values(heads.pointed).some((place) => place !== null);
-    if (!heads.ask || line === null || line >= this.n || points || heads.line(this, head, line)) return;
-    const name = [...head, line].join();
-    if (this.flying.has(name)) return;
-    this.flying.add(name);
-    const asked = [this, heads.without].filter(Boolean).map(async (maps) => maps.lines.set(name, await heads.ask(maps, head, line)));
-    Promise.allSettled(asked).then(() => {
-      this.flying.delete(name);
-      if (heads.line(this, head, line)) heads.later();
-    });
+    const { position, cell, head, pointed, asks } = heads, points = Object.values(pointed).some((place) => place !== null);
+    const asked = String([head, position, cell]);
+    if (this !== heads.maps || !heads.ask || asks || points || position === null || asked === this.asked) return;
+    this.asked = asked; // once, though there be no answer
+    heads.exact();
   }
 
   async fetch({ name, head, block, row, column }, heads) {

@@ -111,7 +111,8 @@ class Heads extends EventTarget {
     super();
     Object.assign(this, {
       maps: null, without: null, head: [0, 0], position: null, cell: null, direction: "to", hidesFirst: false, off: [], motifs: null,
-      rank: null, theme: themeOfPage(), pointed: NOTHING, holds: false, ask: null, parts: new Map(), frame: 0, rests: 0, ...values,
+      rank: null, theme: themeOfPage(), pointed: NOTHING, holds: false, ask: null, asks: false, waits: false,
+      parts: new Map(), frame: 0, rests: 0, ...values,
     });
     whenThemeChanges((theme) => this.set({ theme }));
   }
@@ -219,14 +220,19 @@ class Heads extends EventTarget {
     return maps.lines.get([layer, head, position].join());
   }
 
+  // Asks for the rows and columns that are shown, of one token at a time: whoever points at one after another meanwhile gets
+  // those of the last.
   async exact() {
-    const { maps, shownHead: head, shownPosition, pointed } = this, position = pointed.cell ? pointed.cell[0] : shownPosition;
-    if (!maps || position === null || position >= maps.n || this.line(maps, head, position)) return;
-    for (const each of [maps, this.without]) {
-      const line = each && (await this.ask(each, head, position));
-      if (line) each.lines.set([...head, position].join(), line);
-    }
+    const { maps, shownHead: head } = this, lacks = (position) => position < maps.n && !this.line(maps, head, position);
+    const position = maps && [this.shownCell?.[0], this.shownPosition].find((each) => Number.isInteger(each) && lacks(each));
+    this.waits = this.asks;
+    if (this.asks || !Number.isInteger(position)) return;
+    this.asks = true;
+    const all = [maps, this.without].filter(Boolean), lines = await Promise.allSettled(all.map((each) => this.ask(each, head, position)));
+    this.asks = false;
+    lines.forEach(({ value }, place) => value && all[place].lines.set([...head, position].join(), value));
     this.later();
+    if (this.waits || lines[0].value) this.exact();
   }
 
   // The number of an entry as text.

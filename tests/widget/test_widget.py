@@ -171,6 +171,22 @@ def test_tokens_are_shaded_by_the_row_or_by_the_column(show):
         np.testing.assert_allclose(heat, 100 * line / line.max(), atol=0.8)
 
 
+def test_exact_numbers_are_asked_of_one_token_at_a_time_and_of_the_last(show):
+    page = show(maps_of())
+    asked = page.evaluate(
+        """async () => {
+            const { heads } = document.querySelector("aotlens-heads"), asked = [], answers = [];
+            const line = () => ({ row: new Float32Array(64), column: new Float32Array(64) });
+            heads.ask = (maps, head, position) => new Promise(done => { asked.push(position); answers.push(() => done(line())); });
+            for (const position of [5, 6, 7, 8]) { heads.point({ position }); heads.exact(); } // the pointer rests on each
+            const before = [...asked];
+            while (answers.length) { answers.shift()(); await new Promise(done => setTimeout(done)); }
+            return [before, asked];
+        }"""
+    )
+    assert asked == [[5], [5, 8]]
+
+
 def test_keys_walk_lock_and_let_go(show):
     page = show(maps_of())
     host = page.locator("aotlens-heads")

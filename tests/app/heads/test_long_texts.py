@@ -26,6 +26,9 @@ CONTEXT, HOST = 2050, {"Host": "localhost"}
 _STATE = """() => { const { map } = document.querySelector("#heads-map-canvas"), maps = map.of();
     return { shown: map.shown, ...map.place, waiting: maps.wanted.length + maps.flying.size }; }"""
 _DRAWN = f"() => {{ const {{ shown, waiting }} = ({_STATE})(); return shown[2] === 40 && !waiting; }}"
+_ZOOM = """() => new Promise((drawn) => { const { map } = document.querySelector("#heads-map-canvas");
+    map.heads.addEventListener("drawn", drawn, { once: true });
+    map.zoom([1500, 1300, 40]); })"""
 _PIXELS = """([left, top, unit, span]) => {
     const pen = document.querySelector("#heads-map-canvas").map.canvas.getContext("2d");
     const all = Array.from({ length: span }, (_, place) => (place + .5) * unit);
@@ -151,7 +154,7 @@ def test_zoom_brings_tiles_and_the_numbers_are_the_patterns(open_page: Any, app:
     head_drawn(page, "Head 1.2")
     expect(page.locator(f"#{ids.COUNT}")).to_have_text("2050 of at most 2050 tokens")
     expect(page.locator("#heads-motifs-line")).to_contain_text("the largest of a block")
-    page.evaluate("""() => document.querySelector("#heads-map-canvas").map.zoom([1500, 1300, 40])""")
+    page.evaluate(_ZOOM)
     page.wait_for_function(_DRAWN)
     state = page.evaluate(_STATE)
     (query, key, span), unit = state["shown"], state["side"] / 40
