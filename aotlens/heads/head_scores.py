@@ -81,13 +81,13 @@ HEAD_SCORES: dict[str, HeadScore] = {
         HeadScore(
             name="anti_induction", unit="logits", measure=anti_induction, threshold=0.5,
             sentence="It attends to what followed an earlier occurrence of the query's token, and lowers its logit.",
-            source="Olsson et al. 2022 (anti-copying prefix-matching heads); McDougall et al. 2023",
+            source="Olsson et al. 2022 (anti-copying prefix-search heads); McDougall et al. 2310.04625",
             null="the logits of the other tokens of the sequence, by the same attention and values",
         ),
         HeadScore(
             name="output_norm", unit="of its layer's mean", measure=output_norm, threshold=INACTIVE, low=True,
             sentence="It is inactive, since what it writes is short beside what the heads of its layer write.",
-            source="Sandoval-Segura et al. 2504.03889 (average head output norm, normalised by layer)",
+            source="Sandoval-Segura et al. 2504.03889 (Avg Head Output Norm, layer-normalised)",
             null="heads of a layer that write alike",
         ),
         HeadScore(
@@ -105,20 +105,20 @@ HEAD_SCORES: dict[str, HeadScore] = {
         HeadScore(
             name="copy_suppression_ov", unit="of tokens", measure=suppressed_share, threshold=0.5,
             sentence="By its OV circuit a token that it attends to is among the ten that it lowers most.",
-            source="McDougall et al. 2310.04625, §3.1",
+            source="McDougall et al. 2310.04625",
             null="logits in any other order, each as likely (tokens permuted)",
         ),
         HeadScore(
             name="name_mover", unit="logits", measure=name_mover, threshold=0.5,
             sentence="From the end of the prompts it attends to the answer and raises it over the wrong answer.",
             opposite="From the end of the prompts it attends to the answer and lowers it: a negative name mover.",
-            source="Wang et al. 2211.00593, §3.2 and §3.4",
+            source="Wang et al. 2211.00593, §3.1",
             null="the answers of other pairs, by the same attention and output",
         ),
         HeadScore(
             name="successor", unit="of ordinal words", measure=successor, threshold=0.5,
             sentence="By its OV circuit attention to an ordinal word raises its successor most.",
-            source="Gould et al. 2312.09230",
+            source="Gould et al. 2312.09230, Figure 2",
             null="logits in any other order, each as likely (tokens permuted)",
         ),
         HeadScore(
