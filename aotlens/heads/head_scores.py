@@ -3,12 +3,15 @@
     anti_induction, copy_suppression   lower what they attend to (`aotlens.heads.key_logits`)
     output_norm, first_value_norm      inactive heads (`aotlens.heads.inactive`)
     name_mover                         raises or lowers the answer of a prompt (`aotlens.heads.name_movers`)
+    function_vector                    carries a task from prompt to prompt (`aotlens.heads.function_vectors`)
+    fuzzy_induction, delimiter         shares of attention (`aotlens.heads.attention_shares`)
     copy_suppression_ov, successor     from the weights alone (`aotlens.heads.vocabulary_scores`)
     positional_share                   what scores vary with (`aotlens.heads.score_variance`)
 
 A motif (`aotlens.heads.motifs`) says where a head looks; a score says what comes of it. A new score is one more entry
 of `HEAD_SCORES`: `head_scores`, `aotlens head-scores`, the atlas, its search and the sentence about a head take it from
-there. Each reads what it needs (`ScoreInputs`), in at most two forward passes over the sequences.
+there. Each reads what it needs (`ScoreInputs`), in at most two forward passes over the sequences, but for
+`function_vector`, which takes a pass a head over its prompts.
 """
 
 from __future__ import annotations
@@ -22,6 +25,9 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from aotlens.conventions import HeadLike, Progress, as_head, require_seed
+from aotlens.heads.attention_shares import delimiter, fuzzy_induction
+from aotlens.heads.attention_to import LEAST_EXCESS
+from aotlens.heads.function_vectors import function_vector
 from aotlens.heads.inactive import INACTIVE, first_value_norm, output_norm
 from aotlens.heads.inputs import Missing
 from aotlens.heads.key_logits import anti_induction, copy_suppression
@@ -56,6 +62,8 @@ class HeadScore:
     """The score from which a head has it; None for a number of which nothing is said in a sentence."""
     low: bool = False
     """Whether a head has it whose score is at most the threshold."""
+    margin: float = 0.0
+    """The least by which it has to exceed chance, where chance itself may reach the threshold."""
     opposite: str = ""
     """The behaviour of a head whose score is at most −threshold, in a sentence, where that has a name."""
 
@@ -69,7 +77,7 @@ class HeadScore:
             return ""
         if self.low:
             return self.sentence if value <= self.threshold and value < chance else ""
-        if value >= self.threshold and value > chance:
+        if value >= self.threshold and value > chance + self.margin:
             return self.sentence
         return self.opposite if value <= -self.threshold and value < chance else ""
 
@@ -81,13 +89,13 @@ HEAD_SCORES: dict[str, HeadScore] = {
         HeadScore(
             name="anti_induction", unit="logits", measure=anti_induction, threshold=0.5,
             sentence="It attends to what followed an earlier occurrence of the query's token, and lowers its logit.",
-            source="Olsson et al. 2022 (anti-copying prefix-matching heads); McDougall et al. 2023",
+            source="Olsson et al. 2022 (anti-copying prefix-search heads); McDougall et al. 2310.04625",
             null="the logits of the other tokens of the sequence, by the same attention and values",
         ),
         HeadScore(
             name="output_norm", unit="of its layer's mean", measure=output_norm, threshold=INACTIVE, low=True,
             sentence="It is inactive, since what it writes is short beside what the heads of its layer write.",
-            source="Sandoval-Segura et al. 2504.03889 (average head output norm, normalised by layer)",
+            source="Sandoval-Segura et al. 2504.03889 (Avg Head Output Norm, layer-normalised)",
             null="heads of a layer that write alike",
         ),
         HeadScore(
@@ -105,20 +113,39 @@ HEAD_SCORES: dict[str, HeadScore] = {
         HeadScore(
             name="copy_suppression_ov", unit="of tokens", measure=suppressed_share, threshold=0.5,
             sentence="By its OV circuit a token that it attends to is among the ten that it lowers most.",
-            source="McDougall et al. 2310.04625, §3.1",
+            source="McDougall et al. 2310.04625",
             null="logits in any other order, each as likely (tokens permuted)",
         ),
         HeadScore(
             name="name_mover", unit="logits", measure=name_mover, threshold=0.5,
             sentence="From the end of the prompts it attends to the answer and raises it over the wrong answer.",
             opposite="From the end of the prompts it attends to the answer and lowers it: a negative name mover.",
-            source="Wang et al. 2211.00593, §3.2 and §3.4",
+            source="Wang et al. 2211.00593, §3.1",
             null="the answers of other pairs, by the same attention and output",
+        ),
+        HeadScore(
+            name="function_vector", unit="of the answer's probability", measure=function_vector, threshold=0.05,
+            sentence="Its mean output on prompts that show a task raises the answer on prompts that do not.",
+            source="Todd et al. 2310.15213 (average indirect effect)",
+            null="the head's mean output on the prompts that do not show the task, put there alike",
+        ),
+        HeadScore(
+            name="fuzzy_induction", unit="of attention", measure=fuzzy_induction, threshold=0.4,
+            margin=LEAST_EXCESS,
+            sentence="It attends to what followed a token similar to the query's, where the same one did not come.",
+            source="Olsson et al. 2022 (completion of patterns of similar tokens, [A*][B*] … [A] → [B])",
+            null="the head's mean pattern over other sequences",
+        ),
+        HeadScore(
+            name="delimiter", unit="of attention", measure=delimiter, threshold=0.4, margin=LEAST_EXCESS,
+            sentence="It attends to delimiters: punctuation, brackets, quotes, line breaks.",
+            source="Clark et al. 1906.04341 (attention to punctuation and separators)",
+            null="equal attention to all visible keys",
         ),
         HeadScore(
             name="successor", unit="of ordinal words", measure=successor, threshold=0.5,
             sentence="By its OV circuit attention to an ordinal word raises its successor most.",
-            source="Gould et al. 2312.09230",
+            source="Gould et al. 2312.09230, Figure 2",
             null="logits in any other order, each as likely (tokens permuted)",
         ),
         HeadScore(

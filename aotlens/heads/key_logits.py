@@ -10,11 +10,13 @@ a change of all logits alike is none. This is the direct path alone; what later 
     anti-induction     −(1/n) Σ_i Σ_{j ∈ T(i)} c(i, j, t_j)      on random tokens that come again; T: `induction`'s keys
     copy suppression   −(1/n) Σ_i Σ_{j: t_j = u_i} c(i, j, t_j)  on a text
 
-Olsson et al. (2022) call a head that attends as an induction head does and lowers what it attends to an anti-copying
-prefix-matching head; McDougall et al. (2023) anti-induction, which copy suppression explains. u_i is the token of the
-context (position 1 to i, no special one) that the stream in front of the head's layer predicts most, by the logit lens;
-queries count where it is among the `MOST_LIKELY` likeliest of the vocabulary: "if components in earlier layers predict
-a certain token, and this token appears earlier in the context, the head suppresses it".
+Olsson et al. (2022, appendix) call heads that attend as induction heads do and lower what they attend to anti-copying
+prefix-search heads, elsewhere anti-induction heads; McDougall et al. (2310.04625) take them for a case of copy
+suppression, in which a head lowers a token of the context that is predicted in front of it. u_i is that token: the one
+of the context (position 1 to i, no special one) that the stream in front of the head's layer predicts most, by the
+logit lens. Queries count where it is among the `MOST_LIKELY` likeliest of the vocabulary. McDougall et al. instead
+ablate all else of one head, keeping at each query the 5% of its context's tokens that are predicted most, and score the
+KL divergence that is left (§3.3); here one pass scores all heads, in logits.
 
 Chance is the same sum with the logit of another token of the sequence in place of t_j, the mean over all of them: what
 the same attention and the same values do to tokens that they are not about. Cost: one forward pass.

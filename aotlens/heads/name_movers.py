@@ -1,4 +1,4 @@
-"""Name movers and negative name movers on pairs of prompts (Wang et al. 2211.00593, §3.2 and §3.4).
+"""Name movers and negative name movers on pairs of prompts (Wang et al. 2211.00593, §3.1).
 
 A name mover attends from the end of a prompt to the answer's name and copies it; a negative name mover attends there
 and lowers it. For head h and pair p, whose clean prompt holds the answer a at positions K and ends at position n, with
@@ -8,9 +8,12 @@ the wrong answer w,
     direct_p      z_n W_O (Ũ_a − Ũ_w) ÷ s_n          logits, the final norm's scale frozen
     name mover    mean_p attention_p · direct_p      above 0 a name mover, below 0 a negative one
 
-Ũ is the unembedding with the final norm's gain and centring folded in. Chance is the same with the answers of the other
-pairs in place of a and w, the mean over them: the head's attention is as it was, and what it writes is about another
-name. Cost: one forward pass over the clean prompts.
+Ũ is the unembedding with the final norm's gain and centring folded in. The mean of direct_p is λ of their Eq. (1), from
+which they find both kinds of heads; they then look at the attention, which the product here has in one number: a head
+that raises the answer while it attends elsewhere does not move it. Their copy score, how often a name is among the five
+largest logits of its row of the OV circuit, is of weights, and not in it. Chance is the same with the answers of the
+other pairs in place of a and w, the mean over them: the head's attention is as it was, and what it writes is about
+another name. Cost: one forward pass over the clean prompts.
 """
 
 from __future__ import annotations

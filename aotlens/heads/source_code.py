@@ -1,4 +1,4 @@
-"""Targets of a head that reads words: punctuation, earlier uses of a word; in code brackets and indentation.
+"""Targets of a head that reads words: punctuation, delimiters, earlier uses of a word; in code brackets, indentation.
 
 Each function takes the tokens of one sequence as strings and gives the (query, key) pairs as bool `[query, key]`, for
 `aotlens.heads.targeted_attention`. Strings and comments are not parsed: a bracket in one counts.
@@ -67,6 +67,14 @@ def punctuation(str_tokens: Sequence[str]) -> Bool[Tensor, "query key"]:
     """Pair every query with each token that holds marks alone (Unicode's punctuation and symbols), spaces aside."""
     marks = torch.tensor([bool(token.strip()) and all(_is_mark(c) for c in token.strip()) for token in str_tokens])
     return marks.expand(len(str_tokens), -1).clone()
+
+
+def delimiters(str_tokens: Sequence[str]) -> Bool[Tensor, "query key"]:
+    """Pair every query with each token of Unicode's punctuation alone, as brackets and quotes are, spaces aside, and
+    with each blank one that holds a line break."""
+    categories = [{unicodedata.category(character)[0] for character in token.strip()} for token in str_tokens]
+    found = [each == {"P"} or (not each and "\n" in token) for each, token in zip(categories, str_tokens, strict=True)]
+    return torch.tensor(found).expand(len(str_tokens), -1).clone()
 
 
 def _is_mark(character: str) -> bool:

@@ -4,9 +4,14 @@ Of the circuit tokens × logits, M = W_E W_V W_O W_U with norms folded in (`aotl
 what attending to token t adds to each logit.
 
     copy suppression, OV   share of tokens t with M[t, t] among the `LOWEST` lowest logits of row t; by chance
-                           `LOWEST` ÷ vocabulary (McDougall et al. 2310.04625 find 84.7% for head 10.7 of GPT-2)
+                           `LOWEST` ÷ vocabulary (McDougall et al. 2310.04625)
     successor              share of members t of ordinal sequences whose successor is the largest logit of row t; by
-                           chance 1 ÷ vocabulary (Gould et al. 2312.09230)
+                           chance 1 ÷ vocabulary (Gould et al. 2312.09230, Figure 2)
+
+Both papers take the first MLP's output for the embedding, as befits GPT-2 and Pythia; here it is the embedding itself,
+since an attention-only model has no MLP. The largest logit is that of all tokens; Tigges et al. (2024), who score
+successors after Gould et al., take that of the sequence's own words, and so find a head that knows weekdays but does
+not raise them over other words.
 
 Chance is of logits in any other order, each as likely: tokens permuted. Successors are those of numbers, weekdays,
 months and letters, as far as both words are one token for the tokenizer, in one spelling: with or without a space
@@ -28,7 +33,7 @@ from aotlens.circuits.factored import FactoredMatrix
 from aotlens.heads.inputs import Missing
 from aotlens.heads.score_inputs import MeasuredScore, ScoreInputs
 
-#: The number of lowest logits of a row, in which McDougall et al. (2023) look for its own token.
+#: The number of lowest logits of a row, among which McDougall et al. (2023) look for its own token.
 LOWEST = 10
 #: The least number of words whose successor is one token, too.
 LEAST_SUCCESSORS = 10
