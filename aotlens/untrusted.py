@@ -197,15 +197,15 @@ def check_plain(value: Any, where: str) -> None:
 
 def check_name(name: str, where: str) -> None:
     """Raises `ValueError` for control characters, which would write into a terminal or turn a line around."""
-    if (found := _CONTROL.search(name)) is not None:
+    if (control := _CONTROL.search(name)) is not None:
         raise ValueError(
-            f"{where}: expected text without control characters, found {shown(name)} with U+{ord(found[0]):04X}."
+            f"{where}: expected text without control characters, found {shown(name)} with U+{ord(control[0]):04X}."
         )
 
 
 def without_control(name: str) -> str:
     """`name` with its control characters written out, so that it can be shown."""
-    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], name)
+    return _CONTROL.sub(lambda control: ascii(control[0])[1:-1], name)
 
 
 def shown(value: Any, most: int = 80) -> str:

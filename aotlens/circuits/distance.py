@@ -71,10 +71,10 @@ def mean_gram(cfg: ModelConfig, weight: Float[Tensor, "*heads d_model d_head"], 
     turn = rotation(cfg, -sign * distances)
     # x R = x ∘ C + x J ∘ S for rows x, with C and S a coordinate's cosine and sine (1 and 0 where nothing is rotated)
     # and J a quarter turn of each pair: RᵀGR is four products with G, GJ, JᵀG and JᵀGJ, entry by entry.
-    one, no = torch.ones(len(distances), cfg.d_head, dtype=torch.float64), torch.zeros_like(turn.cos)
+    ones, no = torch.ones(len(distances), cfg.d_head, dtype=torch.float64), torch.zeros_like(turn.cos)
     rotated = torch.arange(cfg.d_head) < 2 * turn.cos.shape[-1]
-    C = Rotation(turn.cos, no, turn.interleaved)(one)
-    S = Rotation(turn.sin, no, turn.interleaved)(one) * rotated
+    C = Rotation(turn.cos, no, turn.interleaved)(ones)
+    S = Rotation(turn.sin, no, turn.interleaved)(ones) * rotated
     J = Rotation(no[0], no[0] + 1, turn.interleaved)(torch.eye(cfg.d_head, dtype=torch.float64)) * rotated
     gram, (weighted_C, weighted_S) = weight.mT @ weight, (shares[:, None] * part for part in (C, S))
     total = gram * (C.T @ weighted_C) + (gram @ J) * (C.T @ weighted_S)

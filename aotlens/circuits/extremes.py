@@ -120,8 +120,11 @@ def extremes_within(
     k = min(k, len(at_rows) * len(at_columns))
     largest, smallest = (top_entries(part, k, largest=largest) for largest in (True, False))
     found_rows, found_columns = (
-        at[torch.cat(pair)]
-        for at, pair in ((at_rows, (largest.rows, smallest.rows)), (at_columns, (largest.columns, smallest.columns)))
+        places[torch.cat(pair)]
+        for places, pair in (
+            (at_rows, (largest.rows, smallest.rows)),
+            (at_columns, (largest.columns, smallest.columns)),
+        )
     )
     values = torch.cat([largest.values, smallest.values])
     return ExtremeEntries(

@@ -85,8 +85,8 @@ class FactoredMatrix:
     def __getitem__(self, index: Any) -> Any:
         items = list(index) if isinstance(index, tuple) else [index]
         if any(each is Ellipsis for each in items):
-            at = next(i for i, each in enumerate(items) if each is Ellipsis)
-            items[at : at + 1] = [slice(None)] * (self.ndim - len(items) + 1)
+            ellipsis = next(i for i, each in enumerate(items) if each is Ellipsis)
+            items[ellipsis : ellipsis + 1] = [slice(None)] * (self.ndim - len(items) + 1)
         n_leading = self.ndim - 2
         if len(items) > self.ndim or any(each is None or isinstance(each, bool) for each in items):
             raise IndexError(f"expected at most {self.ndim} indices and no new axes, got {index!r}.")

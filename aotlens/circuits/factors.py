@@ -51,9 +51,9 @@ class Factors:
     @property
     def copied_bytes(self) -> int:
         """The bytes held here, and worked with, beyond the circuit's own factors (at most: views count as copies)."""
-        kept = {t.data_ptr(): t for t in (self.rows, self.columns, self.rows32, self.columns32)}
+        by_address = {t.data_ptr(): t for t in (self.rows, self.columns, self.rows32, self.columns32)}
         vectors = (self.row_scales, self.row_norms, self.column_norms, self.floors)
-        return sum(t.nbytes for t in (*kept.values(), *vectors)) + 3 * self.chunk_bytes
+        return sum(t.nbytes for t in (*by_address.values(), *vectors)) + 3 * self.chunk_bytes
 
     def entries(self, i: Tensor, j: Tensor) -> Tensor:
         """Return entries, float64, times the sign: larger is always better."""

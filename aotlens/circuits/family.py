@@ -94,9 +94,9 @@ class CircuitFamily:
         content, sign = self.content, 1.0 if largest else -1.0
         k = min(k, content.ldim * content.rdim * len(self.distances))
         if self.cfg.position_kind.rotates:
-            found = best_scores(self.cfg, sign * content.A, content.B.T, self.distances, k)
-            rows, columns, places, share = found.rows, found.columns, found.places, found.share_of_pairs
-            values = sign * found.values
+            scores = best_scores(self.cfg, sign * content.A, content.B.T, self.distances, k)
+            rows, columns, places, share = scores.rows, scores.columns, scores.places, scores.share_of_pairs
+            values = sign * scores.values
         else:  # every pair has the same bias at a distance: pairs beyond the k best are not among the k best anywhere
             best = top_entries(content, min(k, content.ldim * content.rdim), largest)
             bias = torch.tensor([alibi_bias(self.cfg, self.head[1], each) for each in self.distances]).double()
@@ -230,7 +230,7 @@ def at_distance(circuit: Circuit, cfg: ModelConfig, distance: int) -> Circuit:
 
 def checked_distances(cfg: ModelConfig, distances: Sequence[int]) -> tuple[int, ...]:
     """Distances in rising order, each once. Raises `ValueError` for none and for one outside the context."""
-    found = sorted({require_whole("distance", each, 0, cfg.shortest_window - 1) for each in distances})
-    if not found:
+    rising = sorted({require_whole("distance", each, 0, cfg.shortest_window - 1) for each in distances})
+    if not rising:
         raise ValueError("distance: expected at least one distance, as range(64), got none.")
-    return tuple(found)
+    return tuple(rising)

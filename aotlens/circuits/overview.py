@@ -71,8 +71,8 @@ class Overview(Result):
         i, j = np.indices(self.values.shape).reshape(2, -1)
         columns: dict[str, np.ndarray] = {}
         rows, columns_of = (i, self.row_size, self.n_rows), (j, self.column_size, self.n_columns)
-        for name, (at, size, n) in {"row": rows, "column": columns_of}.items():
-            columns |= {f"first_{name}": at * size, f"last_{name}": np.minimum((at + 1) * size, n) - 1}
+        for name, (number, size, n) in {"row": rows, "column": columns_of}.items():
+            columns |= {f"first_{name}": number * size, f"last_{name}": np.minimum((number + 1) * size, n) - 1}
         return pd.DataFrame({**columns, self.statistic: self.values.ravel().astype(np.float64)})
 
 

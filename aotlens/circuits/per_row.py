@@ -77,16 +77,16 @@ def best_per_row(factors: Factors, k: int, max_bytes: int) -> tuple[Tensor, Tens
     """
     n_rows = factors.shape[0]
     device = factors.rows32.device
-    kept = factors.copied_bytes + 16 * n_rows * k
-    small_strip = plain.strip_rows(factors, k, max_bytes - kept)
+    held_bytes = factors.copied_bytes + 16 * n_rows * k
+    small_strip = plain.strip_rows(factors, k, max_bytes - held_bytes)
     if small_strip:
         return plain.best_per_row(factors, k, small_strip)
     n = n_workers(device, factors.shape[0] * factors.shape[1])
     try:
-        sizes = plan(factors.shape, factors.inner, k, kept + (max_bytes - kept) // n, kept, device)
+        sizes = plan(factors.shape, factors.inner, k, held_bytes + (max_bytes - held_bytes) // n, held_bytes, device)
     except ValueError:  # not enough for each, but perhaps for one
         n = 1
-        sizes = plan(factors.shape, factors.inner, k, max_bytes, kept, device)
+        sizes = plan(factors.shape, factors.inner, k, max_bytes, held_bytes, device)
     values = torch.empty(n_rows, k, dtype=torch.float64)
     columns = torch.empty(n_rows, k, dtype=torch.int64)
     strip = min(sizes.strip, -(-n_rows // n))

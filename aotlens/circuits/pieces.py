@@ -108,9 +108,9 @@ def circuit_map(
     elif at_columns and not at_rows:
         at_rows = _largest_of(circuit, at_columns, n, "rows")
     elif not at_rows:
-        found = extreme_entries(circuit, N_ENTRIES) if entries is None else entries
-        order = found.by_size()
-        at_rows, at_columns = _in_order(found.rows, order, n), _in_order(found.columns, order, n)
+        largest = extreme_entries(circuit, N_ENTRIES) if entries is None else entries
+        order = largest.by_size()
+        at_rows, at_columns = _in_order(largest.rows, order, n), _in_order(largest.columns, order, n)
     return _map(circuit, at_rows, at_columns)
 
 
@@ -129,17 +129,19 @@ def circuit_block(
     the overview does not have.
     """
     require_whole("n", n, 1)
-    if block is not None and not all(0 <= at < size for at, size in zip(block, overview.values.shape, strict=True)):
+    if block is not None and not all(
+        0 <= index < size for index, size in zip(block, overview.values.shape, strict=True)
+    ):
         height, width = overview.values.shape
         raise ValueError(f"block={tuple(block)}: expected one of {height} × {width} blocks.")
     here = overview.extreme_block() if block is None else (int(block[0]), int(block[1]))
     exactly = overview.rows(here[0]), overview.columns(here[1])
     rows, columns = (_around(span, n, size) for span, size in zip(exactly, circuit.shape, strict=True))
-    found = extremes_within(circuit, rows, columns, k)
-    order = found.by_size()
+    largest = extremes_within(circuit, rows, columns, k)
+    order = largest.by_size()
     at_rows, at_columns = (
         list(span) if len(span) <= n else sorted(_distinct(side.places[order].tolist(), n))
-        for span, side in ((rows, found.rows), (columns, found.columns))
+        for span, side in ((rows, largest.rows), (columns, largest.columns))
     )
     return CircuitBlock(
         block=here,
@@ -147,7 +149,7 @@ def circuit_block(
         around=exactly != (rows, columns),
         spans=((rows[0], rows[-1]), (columns[0], columns[-1])),
         map=_map(circuit, at_rows, at_columns),
-        entries=found,
+        entries=largest,
     )
 
 
@@ -167,16 +169,16 @@ def _largest_of(circuit: Circuit, given: Sequence[int], n: int, of: Literal["row
     places: list[int] = []
     for line in given:
         rows, columns = ([line], None) if of == "columns" else (None, [line])
-        found = extremes_within(circuit, rows, columns, each)
-        side = found.columns if of == "columns" else found.rows
-        places += side.places[found.by_size()][:each].tolist()
+        largest = extremes_within(circuit, rows, columns, each)
+        side = largest.columns if of == "columns" else largest.rows
+        places += side.places[largest.by_size()][:each].tolist()
     return _distinct(places, max(n, len(given)))
 
 
-def _in_order(found: Lines, order: np.ndarray, n: int) -> list[int]:
+def _in_order(lines: Lines, order: np.ndarray, n: int) -> list[int]:
     """The first n; tokens in the order of their entries, positions and the like in their own."""
-    places = _distinct(found.places[order].tolist(), n)
-    return places if found.of == "token" else sorted(places)
+    places = _distinct(lines.places[order].tolist(), n)
+    return places if lines.of == "token" else sorted(places)
 
 
 def _around(span: range, n: int, size: int) -> range:

@@ -60,8 +60,8 @@ def best_per_row(factors: Factors, k: int, strip: int) -> tuple[Tensor, Tensor]:
             row, column = (products.index_select(0, missing) >= least[missing, None]).nonzero().unbind(1)
             best = Best(k=k, device=products.device, ordered_keys=True)
             best.merge(row, column, factors.entries(missing[row] + start, column))
-            at = missing.cpu() + start
-            values[at], indices[at] = best.value.view(-1, k).cpu(), best.key.view(-1, k).cpu()
+            places = missing.cpu() + start
+            values[places], indices[places] = best.value.view(-1, k).cpu(), best.key.view(-1, k).cpu()
     return values, indices
 
 

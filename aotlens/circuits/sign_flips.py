@@ -72,11 +72,11 @@ def sign_moments(
     sums = [torch.zeros(3, n, len(heads.Y), dtype=torch.float64) for n, heads in later]
     for start in range(0, earlier.Y.shape[-1], _ROWS):
         G = earlier.rows(start)
-        at = torch.arange(G.shape[1])
-        g, G2 = G[:, at, start + at], G.square().flatten(1)
+        diagonal = torch.arange(G.shape[1])
+        g, G2 = G[:, diagonal, start + diagonal], G.square().flatten(1)
         for (n, heads), (mean, squares, of_diagonals) in zip(later, sums, strict=True):
             H = heads.rows(start)
-            h = H[:, at, start + at]
+            h = H[:, diagonal, start + diagonal]
             mean += g[:n] @ h.T
             squares += G2[:n] @ H.square().flatten(1).T
             of_diagonals += g[:n].square() @ h.square().T

@@ -138,18 +138,20 @@ class Via:
 def bounds_via(bounds: Bounds, head: Head) -> Via:
     """The bounds of paths through `head`, from what it writes on: exact next to it where it is their first head."""
     n_heads, n_layers = bounds.n_heads, len(bounds.patterns) // bounds.n_heads
-    at, above = head[0] * n_heads + head[1], (head[0] + 1) * n_heads
+    place, above = head[0] * n_heads + head[1], (head[0] + 1) * n_heads
     reach, moved = torch.zeros_like(bounds.moved), torch.zeros_like(bounds.moved)
     if head[0] == n_layers - 1:
         return Via(reach[None], moved)
-    P, virtual = bounds.patterns[at], bounds.W_O[at] @ bounds.W_V[above:]
-    brought = bounds.values[:, at] if bounds.split else P @ bounds.values[:, at]
+    P, virtual = bounds.patterns[place], bounds.W_O[place] @ bounds.W_V[above:]
+    brought = bounds.values[:, place] if bounds.split else P @ bounds.values[:, place]
     scale, patterns = bounds.inverse_scale[above:], bounds.patterns[above:]
     reach[above:], moved[above:] = _read(brought[:, None] @ virtual, P, patterns, scale, bounds.split)
     # Paths with heads below it as well: as in `prepare`, from its largest output.
     sizes, scale = bounds.patterns.abs().cpu().double(), bounds.inverse_scale.cpu().double()
     longer = torch.zeros_like(moved)
-    longer[at] = torch.stack([bounds.moved[at], *(sizes[at] @ below[at] for below in bounds.reach[1:])]).amax(0)
+    longer[place] = torch.stack(
+        [bounds.moved[place], *(sizes[place] @ below[place] for below in bounds.reach[1:])]
+    ).amax(0)
     longer = _reach(bounds.sigma, longer, n_layers, n_heads) * scale
     reaches = [torch.maximum(reach, longer)]
     first = torch.maximum(moved, _moved(sizes, longer))

@@ -118,8 +118,8 @@ def patch_edges(
     for layer, numbers in by_layer.items():
         for start in range(0, len(numbers), batch_size):
             part = numbers[start : start + batch_size]
-            found = clean.without(layer, [pairs[i] for i in part], side, norm)
-            patches.update(zip(part, (EdgePatch(how=how, **fields) for fields in found), strict=True))
+            results = clean.without(layer, [pairs[i] for i in part], side, norm)
+            patches.update(zip(part, (EdgePatch(how=how, **fields) for fields in results), strict=True))
             if progress is not None:
                 progress(len(patches), len(pairs))
     return tuple(patches[i] for i in range(len(pairs)))

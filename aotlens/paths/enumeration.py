@@ -111,13 +111,13 @@ def all_paths(frozen: Frozen, position: int, target: int | tuple[int, int], max_
     upper, entering, entering_mlps = _upper(frozen, middle, root_gradient(frozen, position, to.column))
     rows = [torch.einsum("upd,spd->su", upper, _lower(frozen, 0, middle, x)).flatten() for x in frozen.sources.values()]
     for layer in range(frozen.n_mlps):
-        found = entering_mlps.get(layer)
-        if found is None:
+        through_mlp = entering_mlps.get(layer)
+        if through_mlp is None:
             assert frozen.mlps is not None
             streams = _lower(frozen, layer + 1, middle, frozen.mlps[layer])
-            found = torch.einsum("upd,spd->su", upper, streams).flatten()
+            through_mlp = torch.einsum("upd,spd->su", upper, streams).flatten()
         # Heads above the MLP are the last digits, so its paths are the first numbers.
-        rows.append(torch.cat([found, found.new_zeros(n_sequences - len(found))]))
+        rows.append(torch.cat([through_mlp, through_mlp.new_zeros(n_sequences - len(through_mlp))]))
     if frozen.has_bias:
         below = torch.einsum("upd,spd->su", upper, _lower_bias(frozen, middle))
         below[0] += entering  # biases that enter above the middle

@@ -172,9 +172,9 @@ class Expanded(Result):
     @torch.no_grad()
     def by_source_position(self, position: int, target: int | tuple[int, int]) -> Float[Tensor, "source pos"]:
         """All paths to one logit, by source and the position where it stands; rows as `source_names`."""
-        at, to = checked_position(self.frozen, position), direction(self.frozen, target)
-        root = root_gradient(self.frozen, at, to.column)
-        return groups.by_source_position(self.frozen, root, self.frozen.pool[at] * to.bias)
+        place, to = checked_position(self.frozen, position), direction(self.frozen, target)
+        root = root_gradient(self.frozen, place, to.column)
+        return groups.by_source_position(self.frozen, root, self.frozen.pool[place] * to.bias)
 
     @torch.no_grad()
     def by_virtual_head(self, target: Target = None) -> Float[Tensor, "layer head layer head pos *out"]:
@@ -219,15 +219,15 @@ class Expanded(Result):
 
         Raises `ValueError` for k or budget below 1, another `by`, and a position, output or head that there is not.
         """
-        at = checked_position(self.frozen, position)
-        target = int(self.frozen.logits[at].argmax()) if target is None else target
+        place = checked_position(self.frozen, position)
+        target = int(self.frozen.logits[place].argmax()) if target is None else target
         passing = None
         if through is not None:
             through = as_head(through, self)
-            passing = (through, float(groups.through(self.frozen, through, target)[at]))
-        found = top_paths(self.frozen, self._bounds, k, at, target, by, budget, passing)
-        sentences = tuple(self.describe(path, found.target) for path in found.paths)
-        return replace(found, sentences=sentences, end=words.end_words(self.model, found.target))
+            passing = (through, float(groups.through(self.frozen, through, target)[place]))
+        paths = top_paths(self.frozen, self._bounds, k, place, target, by, budget, passing)
+        sentences = tuple(self.describe(path, paths.target) for path in paths.paths)
+        return replace(paths, sentences=sentences, end=words.end_words(self.model, paths.target))
 
     @torch.no_grad()
     def all_paths(self, position: int, target: int | tuple[int, int], *, max_paths: int = 2_000_000) -> AllPaths:
@@ -237,41 +237,43 @@ class Expanded(Result):
     @torch.no_grad()
     def sankey(self, position: int, target: int | tuple[int, int], *, max_links: int = 60) -> Sankey:
         """The flow of a logit back through heads to the source tokens; see `Sankey`."""
-        found = sankey(self.frozen, checked_position(self.frozen, position), target, max_links)
+        flow = sankey(self.frozen, checked_position(self.frozen, position), target, max_links)
         end = words.end_words(self.model, target)
-        return replace(found, str_tokens=self.str_tokens, end=end, unit=unit_of(target))
+        return replace(flow, str_tokens=self.str_tokens, end=end, unit=unit_of(target))
 
     @torch.no_grad()
     def logit_by_order(self, position: int, target: int | tuple[int, int]) -> LogitByOrder:
         """One logit by the number of heads of its paths; see `LogitByOrder`."""
-        at = checked_position(self.frozen, position)
-        values = self.by_order(target)[:, at].cpu().double().numpy()
-        said = self._of_logit(at, target)
+        place = checked_position(self.frozen, position)
+        values = self.by_order(target)[:, place].cpu().double().numpy()
+        fields = self._of_logit(place, target)
         return LogitByOrder(
-            **said, values=values, counts=self.n_paths_by_order, sources=self.source_names, n_pos=self.n_pos,
-            n_heads=self.n_heads, error=float(values.sum()) - said["logit"],
+            **fields, values=values, counts=self.n_paths_by_order, sources=self.source_names, n_pos=self.n_pos,
+            n_heads=self.n_heads, error=float(values.sum()) - fields["logit"],
         )  # fmt: skip
 
     @torch.no_grad()
     def logit_by_head(self, position: int, target: int | tuple[int, int]) -> LogitByHead:
         """One logit by head; see `LogitByHead`."""
-        at = checked_position(self.frozen, position)
-        direct, through = self.by_head(target).heads[:, :, at], self.through_each(at, target)
+        place = checked_position(self.frozen, position)
+        direct, through = self.by_head(target).heads[:, :, place], self.through_each(place, target)
         return LogitByHead(
-            **self._of_logit(at, target), direct=direct.cpu().double().numpy(), through=through.cpu().double().numpy()
+            **self._of_logit(place, target),
+            direct=direct.cpu().double().numpy(),
+            through=through.cpu().double().numpy(),
         )
 
     @torch.no_grad()
     def logit_by_source(self, position: int, target: int | tuple[int, int]) -> LogitBySource:
         """One logit by where its paths start; see `LogitBySource`."""
-        at = checked_position(self.frozen, position)
-        values = self.by_source_position(at, target).cpu().double().numpy()
+        place = checked_position(self.frozen, position)
+        values = self.by_source_position(place, target).cpu().double().numpy()
         first = target[0] if isinstance(target, tuple) else target
-        shown = self.frozen.logits[at].double().softmax(-1)
+        probabilities = self.frozen.logits[place].double().softmax(-1)
         return LogitBySource(
-            **self._of_logit(at, target), names=self.source_names, values=values, str_tokens=self.str_tokens,
-            probability=float(shown[first]), first=self.token_name(first), residual=self.residual(),
-            by_order=self.logit_by_order(at, target),
+            **self._of_logit(place, target), names=self.source_names, values=values, str_tokens=self.str_tokens,
+            probability=float(probabilities[first]), first=self.token_name(first), residual=self.residual(),
+            by_order=self.logit_by_order(place, target),
         )  # fmt: skip
 
     def _of_logit(self, position: int, target: int | tuple[int, int]) -> dict[str, Any]:
@@ -281,8 +283,8 @@ class Expanded(Result):
     @torch.no_grad()
     def logit(self, position: int, target: int | tuple[int, int]) -> float:
         """The model's own logit, or difference of two, at `position`."""
-        at = checked_position(self.frozen, position)
-        return float(direction(self.frozen, target).of(self.frozen.logits[at]))
+        place = checked_position(self.frozen, position)
+        return float(direction(self.frozen, target).of(self.frozen.logits[place]))
 
     def token_name(self, token: int) -> str:
         """A token in quotes, or its number without a tokenizer."""

@@ -52,10 +52,10 @@ class Probes(dict[str, Tensor | None]):
         if not total.requires_grad:
             raise ValueError("attribution: the metric has no gradient, so it cannot be estimated; patch instead.")
         held = [zeros for zeros in self.values() if zeros is not None]
-        found = torch.autograd.grad(total, held, allow_unused=True)
+        gradients = torch.autograd.grad(total, held, allow_unused=True)
         return [
             torch.zeros_like(zeros) if each is None else each.detach()
-            for zeros, each in zip(held, found, strict=True)
+            for zeros, each in zip(held, gradients, strict=True)
         ]  # fmt: skip
 
 
@@ -75,18 +75,18 @@ class Run:
     ) -> Run:
         """The run of a batch; streams, keys and values are kept, and `names` of each layer; recorded for gradients with
         respect to `probes`."""
-        kept: set[str] = set()
+        hooks: set[str] = set()
         for layer in range(model.cfg.n_layers):
-            kept |= {
+            hooks |= {
                 hook_names.resid_pre(layer),
                 hook_names.block(layer, "hook_attn_out"),
                 hook_names.resid_post(layer),
             }
-            kept |= {hook_names.attn(layer, name) for name in (hook_names.K, hook_names.V, *names)}
-            kept |= set() if model.cfg.attn_only else {hook_names.resid_mid(layer), hook_names.mlp_out(layer)}
+            hooks |= {hook_names.attn(layer, name) for name in (hook_names.K, hook_names.V, *names)}
+            hooks |= set() if model.cfg.attn_only else {hook_names.resid_mid(layer), hook_names.mlp_out(layer)}
         with torch.set_grad_enabled(bool(probes)), model.hooks(fwd_hooks=probes.hooks() if probes else []):
             final, cache = model.run_with_cache(
-                x, stop_at_layer=model.cfg.n_layers, names_filter=lambda name: name in kept, return_cache_object=False
+                x, stop_at_layer=model.cfg.n_layers, names_filter=lambda name: name in hooks, return_cache_object=False
             )
         return cls(model=model, x=x, cache=cache, final=final)
 

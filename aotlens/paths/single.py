@@ -52,9 +52,9 @@ def source_of(frozen: Frozen, name: SourceName, position: int | None = None) -> 
         raise ValueError(f"source {name!r}: expected one of {', '.join([*frozen.entering, 'bias'])}.")
     if position is None:
         return x
-    kept = torch.zeros_like(x)
-    kept[position] = x[position]
-    return kept
+    alone = torch.zeros_like(x)
+    alone[position] = x[position]
+    return alone
 
 
 def stream_of(frozen: Frozen, path: Path) -> Float[Tensor, "pos d_model"]:

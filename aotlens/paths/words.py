@@ -33,12 +33,12 @@ def place_words(str_tokens: Sequence[str], position: int) -> str:
 
 def source_words(path: Path, tokens: Sequence[int], str_tokens: Sequence[str]) -> str:
     """`" Mr"@3` for a token of the prompt whose position is told, `mlp_0@3` or `mlp_0` for other sources."""
-    at = path.source_position
-    if at is None:
+    position = path.source_position
+    if position is None:
         return path.start
     if path.source == "token":
-        return place_words(str_tokens, at) if str_tokens else f"token {tokens[at]}@{at}"
-    return f"{path.start}@{at}"
+        return place_words(str_tokens, position) if str_tokens else f"token {tokens[position]}@{position}"
+    return f"{path.start}@{position}"
 
 
 def end_words(model: AttentionOnlyTransformer, target: int | tuple[int, int] | None) -> str:

@@ -128,7 +128,7 @@ class ScoreExpansion(Result):
         below = self.layer.below
         if "position" in self.source_names and "position" not in below.source_names:
             positions: list[int | None] = [*range(below.n_pos)] if below.split_sources else [None]
-            yield from (Path("position", (), at) for at in positions)
+            yield from (Path("position", (), position) for position in positions)
         yield from below.paths()
 
     @torch.no_grad()
@@ -151,10 +151,10 @@ class ScoreExpansion(Result):
         """
         names = []
         for path, end in zip(pair, (self.query, self.key if self.against is None else None), strict=True):
-            at = path.source_position
-            if at is None and not path.heads and path.source != "bias":
-                at = end
-            start, *heads, _ = self.layer.below.steps(Path(path.start, path.heads, at))
+            position = path.source_position
+            if position is None and not path.heads and path.source != "bias":
+                position = end
+            start, *heads, _ = self.layer.below.steps(Path(path.start, path.heads, position))
             names.append(" → ".join([start, *heads]))
         return " × ".join(names)
 
@@ -213,10 +213,10 @@ class ScoreExpansion(Result):
         `by="abs"` ranks by size, "pos" by the largest, "neg" by the smallest term. `budget` is how many nodes may be
         expanded, of both sides together. Raises `ValueError` for k or budget below 1 and for another `by`.
         """
-        found = top_pairs(self.sides, k, by, budget, self.value, self.n_pairs)
-        sentences, formulas = (tuple(map(say, found.pairs)) for say in (self.words.line, self.describe))
+        best = top_pairs(self.sides, k, by, budget, self.value, self.n_pairs)
+        sentences, formulas = (tuple(map(say, best.pairs)) for say in (self.words.line, self.describe))
         return replace(
-            found, sentences=sentences, formulas=formulas, score=self.score, log_probability=self.log_probability
+            best, sentences=sentences, formulas=formulas, score=self.score, log_probability=self.log_probability
         )
 
     @torch.no_grad()

@@ -125,7 +125,10 @@ def _groups(layer: ScoredLayer, head: int) -> tuple[list[str], Tensor, Tensor]:
         parts["bias"] = frozen.bias_before[-1].expand(frozen.n_pos, -1)
     results = head_results(frozen)
     sources = source_names(layer)
-    names = [*sources, *(f"{at}.{index}" for at in range(frozen.n_layers) for index in range(frozen.n_heads))]
+    names = [
+        *sources,
+        *(f"{each}.{index}" for each in range(frozen.n_layers) for index in range(frozen.n_heads)),
+    ]
     sides: list[Any] = [
         (layer.W_Q[head], layer.q_bias[head], None if layer.q_positions is None else layer.q_positions[head]),
         (layer.W_K[head], layer.k_bias[head], None if layer.k_positions is None else layer.k_positions[head]),

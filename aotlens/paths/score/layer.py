@@ -64,8 +64,8 @@ def scored_layer(expansion: Expanded, layer: int) -> ScoredLayer:
     """
     if layer not in expansion.scored_layers:
         expansion.scored_layers[layer] = _scored(expansion, layer)
-    found: ScoredLayer = expansion.scored_layers[layer]
-    return found
+    scored: ScoredLayer = expansion.scored_layers[layer]
+    return scored
 
 
 @torch.no_grad()

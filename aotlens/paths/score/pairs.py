@@ -100,11 +100,11 @@ class PairSums(Result):
     def headline(self) -> str:
         query, key = divmod(int(self.values.abs().argmax()), len(self.names))
         largest, total = float(self.values[query, key]), float(self.values.sum())
-        said = f"largest: {self.names[query]} × {self.names[key]}, {largest:+.3f} of {total:+.3f} nats in all"
+        sentence = f"largest: {self.names[query]} × {self.names[key]}, {largest:+.3f} of {total:+.3f} nats in all"
         if abs(largest) <= abs(total):
-            return said
+            return sentence
         n, sizes = int((self.values != 0).sum()), float(self.values.abs().sum())
-        return f"{said}; {n} terms cancel, whose sizes add up to {sizes:.3f}"
+        return f"{sentence}; {n} terms cancel, whose sizes add up to {sizes:.3f}"
 
     def to_frame(self) -> pd.DataFrame:
         """One row a pair of groups, largest first: query, key, nats."""

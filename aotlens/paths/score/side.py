@@ -82,18 +82,20 @@ class ScoreSide:
 
     def path(self, path: Path) -> Float[Tensor, " d_head"]:
         """Return the contribution of one path. Raises `ValueError` for a path that the layers below do not have."""
-        at = path.source_position
+        position = path.source_position
         if self.positions is not None and path.source == "position":
             if path.heads:
                 raise ValueError(
                     f'path {path}: positions of kind "qk" are added to queries and keys, behind every head.'
                 )
-            if at is not None and not 0 <= at < len(self.weights):
+            if position is not None and not 0 <= position < len(self.weights):
                 raise ValueError(f"path {path}: expected a source position 0 to {len(self.weights) - 1}.")
-            return self.weights @ self.positions if at is None else self.weights[at] * self.positions[at]
+            return (
+                self.weights @ self.positions if position is None else self.weights[position] * self.positions[position]
+            )
         part = self.read(self.layer.below.stream(path))
         if path.source == "bias" and not path.heads:
-            part = part + (self.own_bias if at is None else self.weights[at] * self.own)
+            part = part + (self.own_bias if position is None else self.weights[position] * self.own)
         return part
 
     def arrivals(self, path: Path) -> Float[Tensor, " pos"]:
@@ -134,7 +136,7 @@ def sides_of(layer: ScoredLayer, head: int, contrast: Contrast) -> tuple[ScoreSi
     maps = [(layer.W_Q[head], layer.q_bias[head]), (layer.W_K[head], layer.k_bias[head])]
     if layer.placing is not None:
         places = zip(maps, layer.placing, (contrast.query, contrast.key), strict=True)
-        maps = [(place(W, head, at), place(own[None], head, at)[0]) for (W, own), place, at in places]
+        maps = [(place(W, head, position), place(own[None], head, position)[0]) for (W, own), place, position in places]
     return (
         ScoreSide(layer, at_query, *maps[0], positions[0]),
         ScoreSide(layer, contrast.coefficients, *maps[1], positions[1]),
