@@ -177,8 +177,8 @@ def require_whole(name: str, value: Any, least: int = 0, most: int = MOST_DRAWS)
     except (TypeError, ValueError):
         number = None
     if number is None or not least <= number <= most:
-        written = f"{value!r}" if len(repr(value)) <= 60 else type(value).__name__
-        raise ValueError(f"{name}={written}: expected a whole number from {least:,} to {most:,}.")
+        text = f"{value!r}" if len(repr(value)) <= 60 else type(value).__name__
+        raise ValueError(f"{name}={text}: expected a whole number from {least:,} to {most:,}.")
     return number
 
 

@@ -31,8 +31,8 @@ def read_text(folder: Path, name: str) -> str:
     try:
         return read_part(folder, name).decode("utf-8")
     except UnicodeDecodeError as error:
-        found = f"{error.object[error.start]:#04x} at byte {error.start}"
-        raise CheckpointError(f"{locate(folder, name)}: expected UTF-8 text, found {found}.") from None
+        byte = f"{error.object[error.start]:#04x} at byte {error.start}"
+        raise CheckpointError(f"{locate(folder, name)}: expected UTF-8 text, found {byte}.") from None
 
 
 @contextmanager

@@ -259,17 +259,17 @@ def _read_or_problem(path: Path) -> CheckpointInfo:
     try:
         return read_info(path)
     except (CheckpointError, OSError) as error:
-        return _damaged(path.resolve(), str(error), at=path)
+        return _damaged(path.resolve(), str(error), named_path=path)
 
 
-def _damaged(path: Path, problem: str, at: Path | None = None) -> CheckpointInfo:
+def _damaged(path: Path, problem: str, named_path: Path | None = None) -> CheckpointInfo:
     """A place or a checkpoint of which nothing can be told but its name and what is wrong."""
-    return CheckpointInfo(name=without_control(path.absolute().name), path=at or path, problem=problem)
+    return CheckpointInfo(name=without_control(path.absolute().name), path=named_path or path, problem=problem)
 
 
-def _same(one: Path, other: Path) -> bool:
+def _same(path: Path, other: Path) -> bool:
     """Whether two paths lead to one folder. Links are not followed for it: a drive that is gone would not answer."""
-    return os.path.abspath(one) == os.path.abspath(other)
+    return os.path.abspath(path) == os.path.abspath(other)
 
 
 def _advice(known: dict[str, CheckpointInfo]) -> str:

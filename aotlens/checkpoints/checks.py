@@ -161,9 +161,9 @@ def _small_input(cfg: ModelConfig) -> Tensor:
     return flat.view(shape)
 
 
-def _same(one: object, other: object) -> bool:
+def _same(value: object, other: object) -> bool:
     """Return whether both are equal in value and kind of value: bias=1 or bias="no" is not bias=True."""
-    return one == other and isinstance(one, bool) == isinstance(other, bool)
+    return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
 def _tuples(value: Any) -> Any:

@@ -105,5 +105,5 @@ def _entry(path: Path, name: str, entry: Any) -> tuple[TensorEntry, tuple[int, i
 _REMEDY = "Copy the checkpoint again from where it came from, or train it again."
 
 
-def _damaged(path: Path, found: str) -> CheckpointError:
-    return CheckpointError(f"{path}: expected a whole safetensors file, found {found}. {_REMEDY}")
+def _damaged(path: Path, problem: str) -> CheckpointError:
+    return CheckpointError(f"{path}: expected a whole safetensors file, found {problem}. {_REMEDY}")

@@ -196,8 +196,8 @@ def _save_error(folder: Path, error: OSError) -> CheckpointError:
         free = f" ({shutil.disk_usage(where).free / 1e6:.1f} MB free there)"
     except (OSError, StopIteration):
         free = ""
-    kept = "The checkpoint that was there is whole. " if is_checkpoint(folder) else ""
+    remark = "The checkpoint that was there is whole. " if is_checkpoint(folder) else ""
     return CheckpointError(
-        f"{folder}: the checkpoint could not be written: {reason}{free}. {kept}"
+        f"{folder}: the checkpoint could not be written: {reason}{free}. {remark}"
         "Free some space, or choose another folder that you may write to, and try again."
     )

@@ -122,5 +122,5 @@ def _of_hub(name: str, device: str | torch.device) -> Run:
 
 
 def _step_folders(folder: Path) -> dict[int, Path]:
-    found = {path: _STEP_FOLDER.fullmatch(path.name) for path in folder.iterdir() if path.is_dir()}
-    return {int(match[1]): path for path, match in found.items() if match}
+    matches = {path: _STEP_FOLDER.fullmatch(path.name) for path in folder.iterdir() if path.is_dir()}
+    return {int(match[1]): path for path, match in matches.items() if match}

@@ -113,9 +113,9 @@ class SnapshotWriter:
         folder = snapshots_folder(checkpoint)
         for unfinished in folder.glob(".step-*.tmp") if folder.is_dir() else ():
             unfinished.unlink()
-        kept = snapshot_steps(checkpoint)
-        self._last = read_snapshot(checkpoint, kept[-1]) if kept else None
-        self._since_whole = _length_of_chain(checkpoint, kept[-1]) if kept else 0
+        steps = snapshot_steps(checkpoint)
+        self._last = read_snapshot(checkpoint, steps[-1]) if steps else None
+        self._since_whole = _length_of_chain(checkpoint, steps[-1]) if steps else 0
 
     def add(self, step: int, tokens: int, state: Mapping[str, Tensor]) -> None:
         """Store the weights `state` of a later step. Raises CheckpointError for a disk that does not take them."""
@@ -235,13 +235,13 @@ def _read(checkpoint: Path, step: int, *, weights: bool = True) -> tuple[dict[st
     match about:
         case {
             "schema_version": int(version),
-            "step": int(found),
+            "step": int(saved_step),
             "tokens": int(),
             "base": int() | None,
             "sha256": str(),
         }:
             rounding = about.get("rounding_error", 0.0)
-            if (version, found) == (_VERSION, step) and isinstance(rounding, int | float) and 0 <= rounding <= 1:
+            if (version, saved_step) == (_VERSION, step) and isinstance(rounding, int | float) and 0 <= rounding <= 1:
                 return tensors, about
     raise _damaged(path, "a file of something else, or of another version")
 
@@ -320,7 +320,7 @@ def _added(stored: Tensor, before: Tensor) -> Tensor:
     return (before.reshape(-1).view(kind) + difference).view(before.dtype).reshape(before.shape)
 
 
-def _damaged(path: Path, found: str) -> CheckpointError:
+def _damaged(path: Path, problem: str) -> CheckpointError:
     return CheckpointError(
-        f"{path}: expected a snapshot of a run, found {found}. Copy the run again, or train it again."
+        f"{path}: expected a snapshot of a run, found {problem}. Copy the run again, or train it again."
     )

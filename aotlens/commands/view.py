@@ -86,7 +86,9 @@ def _option(each: AnyParameter) -> tuple[Any, Any]:
     from aotlens.views import Choice, TextParameter
 
     if isinstance(each, Choice):
-        words = "; ".join(f"{value}: {said}" if said != value else value for value, said in each.options.items())
+        words = "; ".join(
+            f"{value}: {meaning}" if meaning != value else value for value, meaning in each.options.items()
+        )
         return Annotated[str, typer.Option(metavar="NAME", help=f"{each.label}. {words}.")], each.first
     if isinstance(each, TextParameter):
         blank = f" Unless told, {each.blank}." if each.blank else ""

@@ -63,9 +63,9 @@ def print_trace(trace: Trace, csv: Path | None, out: Path | None) -> None:
         write_csv(trace.to_frame(), csv)
         return
     if out is not None:
-        made = {".json": trace.to_json, ".svg": trace.to_svg, ".html": trace.to_html}[out.suffix]()
+        content = {".json": trace.to_json, ".svg": trace.to_svg, ".html": trace.to_html}[out.suffix]()
         with replacing_file(out) as unfinished:
-            unfinished.write_text(made, encoding="utf-8")
+            unfinished.write_text(content, encoding="utf-8")
         print_text(f"{out}: {several(len(trace.nodes), 'cell')}")
         return
     print_text(f"{trace.headline[0].upper()}{trace.headline[1:]}. Terms in nats; shares are within one side of a cell.")

@@ -167,8 +167,8 @@ def windows_with_documents(
             row.append(encoding.separator)
             row.extend(_first_tokens(encoding, text, 0, width - len(row)))
         while following * stride < offset + len(text) and following < n_windows:
-            at = _next_space(text, max(0, int(following * stride) - offset))
-            open_rows.append((place, _first_tokens(encoding, text, at, width)))
+            beginning = _next_space(text, max(0, int(following * stride) - offset))
+            open_rows.append((place, _first_tokens(encoding, text, beginning, width)))
             following += 1
         rows += [(begun, row[:width]) for begun, row in open_rows if len(row) >= width]
         open_rows = [(begun, row) for begun, row in open_rows if len(row) < width]
@@ -194,19 +194,19 @@ def _characters_a_token(corpus: Corpus, names: tuple[str, ...], encoding: Encodi
     return 1.0
 
 
-def _next_space(text: str, at: int) -> int:
-    if at == 0:
+def _next_space(text: str, start: int) -> int:
+    if start == 0:
         return 0
-    breaks = [position for position in (text.find(" ", at), text.find("\n", at)) if position >= 0]
+    breaks = [position for position in (text.find(" ", start), text.find("\n", start)) if position >= 0]
     return min(breaks, default=len(text))
 
 
-def _first_tokens(encoding: Encoding, text: str, at: int, n: int) -> list[int]:
+def _first_tokens(encoding: Encoding, text: str, start: int, n: int) -> list[int]:
     """The first `n` tokens of `text[at:]`, or all; encodes no more of it than it must."""
     characters = _CHARACTERS_A_TOKEN * n + 64
     while True:
-        end = min(len(text), at + characters)
-        ids = encoding.encode(text[at:end])
+        end = min(len(text), start + characters)
+        ids = encoding.encode(text[start:end])
         if end == len(text):
             return ids[:n]
         if len(ids) > n:  # the last token may be half a word

@@ -153,7 +153,7 @@ def open_cbt(source: str, kind: QuestionKind, split: HeldOutSplit, *, quotes: Qu
     hold the answer, naming its line.
     """
     if source.startswith("hf:"):
-        found = [_from_hub(row, source) for row in _hub_rows(source, split)]
+        questions = [_from_hub(row, source) for row in _hub_rows(source, split)]
     else:
         path = Path(source).expanduser()
         if path.is_dir():
@@ -162,10 +162,10 @@ def open_cbt(source: str, kind: QuestionKind, split: HeldOutSplit, *, quotes: Qu
             if len(files) != 1:
                 raise ValueError(f"{source}: expected one file cbtest_{kind}_{short}_*.txt below it, got {len(files)}.")
             path = files[0]
-        found = list(_from_file(path))
-    if not found:
+        questions = list(_from_file(path))
+    if not questions:
         raise ValueError(f"{source}: expected questions, got none.")
-    return tuple(_cloze(*each, quotes) for each in found)
+    return tuple(_cloze(*each, quotes) for each in questions)
 
 
 _Question = tuple[list[str], str, str, list[str], str]  # sentences, question, answer, options, where

@@ -68,9 +68,9 @@ def check_targets(targets: Tensor, logits: Tensor) -> None:
     """Raise `ValueError` for targets that are not ids among the logits' columns, one for each row."""
     if targets.shape != logits.shape[:-1]:
         raise ValueError(f"targets: expected {list(logits.shape[:-1])}, got {list(targets.shape)}.")
-    kept = targets[targets != IGNORED] if not targets.is_meta else targets[:0]
-    if kept.numel() and (kept.min() < 0 or kept.max() >= logits.shape[-1]):
+    ids = targets[targets != IGNORED] if not targets.is_meta else targets[:0]
+    if ids.numel() and (ids.min() < 0 or ids.max() >= logits.shape[-1]):
         raise ValueError(
-            f"targets run from {int(kept.min())} to {int(kept.max())}, expected 0 to {logits.shape[-1] - 1} "
+            f"targets run from {int(ids.min())} to {int(ids.max())}, expected 0 to {logits.shape[-1] - 1} "
             "(or -100 to ignore one)."
         )

@@ -229,8 +229,8 @@ def frequencies(cfg: PositionSettings, n_pos: int | None = None) -> Tensor:
         return theta / factor
     if rotary.scaling == "llama3":
         low, high = rotary.low_freq_factor or 0.0, rotary.high_freq_factor or 0.0
-        kept = ((original * theta / (2 * math.pi) - low) / (high - low)).clamp(0, 1)
-        return kept * theta + (1 - kept) * theta / factor
+        share = ((original * theta / (2 * math.pi) - low) / (high - low)).clamp(0, 1)
+        return share * theta + (1 - share) * theta / factor
     return theta
 
 

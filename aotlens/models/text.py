@@ -117,9 +117,10 @@ class TextInterface:
         batch, _ = self.to_batch(inputs)
         n_dims = _N_DIMS[self.cfg.read_in]
         if batch.ndim != n_dims or len(batch) != 1 or batch.numel() == 0:
-            one = "a text, or token ids [pos] or [1, pos]" if n_dims == 2 else f"one input of {self.cfg.read_in}"
+            expected = "a text, or token ids [pos] or [1, pos]" if n_dims == 2 else f"one input of {self.cfg.read_in}"
             raise ValueError(
-                f"{purpose}: expected one prompt, {one}, got {list(batch.shape)}; give one row of a batch at a time."
+                f"{purpose}: expected one prompt, {expected}, got {list(batch.shape)}; give one row of a batch at a "
+                "time."
             )
         return batch
 

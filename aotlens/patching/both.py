@@ -68,8 +68,8 @@ class BothRuns:
 
 def numbers(values: Tensor) -> np.ndarray:
     """The values in float64, without gradients."""
-    found: np.ndarray = values.detach().cpu().double().numpy()
-    return found
+    array: np.ndarray = values.detach().cpu().double().numpy()
+    return array
 
 
 def require_difference(ends: Float64[np.ndarray, "pair 2"], metric: str | PairMetric) -> None:

@@ -74,9 +74,9 @@ class PatchedEdges(Result):
         if self.together:
             share = f"restored share {self.restored[0]:.2f} of {self.metric}"
             return f"{self.direction} {len(self.edges)} edges at once: {share}"
-        at = int(np.abs(self.restored - base).argmax())
-        share = f"restored share {self.restored[at]:.2f} of {self.metric}"
-        return f"{self.direction} edges: {self.edges[at]} {verb} ({share})"
+        largest = int(np.abs(self.restored - base).argmax())
+        share = f"restored share {self.restored[largest]:.2f} of {self.metric}"
+        return f"{self.direction} edges: {self.edges[largest]} {verb} ({share})"
 
     def to_frame(self) -> pd.DataFrame:
         """One row an edge (one for all where they were patched together): source, destination, mean, restored, and its
@@ -114,10 +114,10 @@ class EdgeAttribution(Result):
     @property
     def headline(self) -> str:
         miss = self.estimate[self.checked] - self.exact
-        at = int(np.abs(miss).argmax())
+        worst = int(np.abs(miss).argmax())
         return (
             f"of {len(self.exact)} patched edges the estimate ranks with {self.rank_correlation:.2f}; it is farthest "
-            f"off at {self.edges[self.checked[at]]}, by {miss[at]:+.3f} {self.unit}"
+            f"off at {self.edges[self.checked[worst]]}, by {miss[worst]:+.3f} {self.unit}"
         )
 
     def to_frame(self) -> pd.DataFrame:
@@ -213,22 +213,22 @@ def attribute_edges(
         require_whole(name, count, 1)
     wires = Wires.of(model)
     with torch.no_grad():
-        made = [batch for batch, _ in edge_batches(model, pairs, measure, direction, batch_size)]
-    weights = [len(batch.pairs) / len(pairs) for batch in made]
+        all_batches = [batch for batch, _ in edge_batches(model, pairs, measure, direction, batch_size)]
+    weights = [len(batch.pairs) / len(pairs) for batch in all_batches]
     whole = np.zeros(tuple(wires.exists.shape))
-    for number, (weight, batch) in enumerate(zip(weights, made, strict=True), start=1):
+    for number, (weight, batch) in enumerate(zip(weights, all_batches, strict=True), start=1):
         whole += weight * batch.estimates(steps)
         if progress is not None:
-            progress(number, 2 * len(made))
+            progress(number, 2 * len(all_batches))
     estimate = whole[wires.exists.numpy()]
     chosen = np.argsort(-np.abs(estimate), kind="stable")[:check]
-    kept = ~torch.stack([wires.mask([wires.edges[place]]) for place in chosen])
+    masks = ~torch.stack([wires.mask([wires.edges[place]]) for place in chosen])
     exact = np.zeros(len(chosen))
-    for number, (weight, batch) in enumerate(zip(weights, made, strict=True), start=1):
+    for number, (weight, batch) in enumerate(zip(weights, all_batches, strict=True), start=1):
         with torch.no_grad():
-            exact += weight * (batch.values(kept) - batch.measured(batch.base)).mean(1)
+            exact += weight * (batch.values(masks) - batch.measured(batch.base)).mean(1)
         if progress is not None:
-            progress(len(made) + number, 2 * len(made))
+            progress(len(all_batches) + number, 2 * len(all_batches))
     return EdgeAttribution(
         edges=wires.edges, direction=direction, metric=name_of(measure),
         unit=Measure(metric=measure, pairs=pairs).unit, steps=steps, estimate=estimate, checked=chosen, exact=exact,
@@ -289,7 +289,7 @@ class EdgeBatch(BothRuns):
         """The mean over pairs of ⟨source's − base's, gradient of what the receiver reads⟩."""
         wired = self.wired
         differences = -wired.differences.flatten(1)  # [sender, pair · pos · d_model]
-        found = torch.zeros(len(wired.wires.receivers), len(differences), dtype=torch.float64)
+        estimates = torch.zeros(len(wired.wires.receivers), len(differences), dtype=torch.float64)
         for step in range(steps):
             reads: list[Tensor] = []
             share = 1.0 if steps == 1 else 1 - (step + 0.5) / steps
@@ -303,5 +303,5 @@ class EdgeBatch(BothRuns):
                 for read, gradient in zip(reads, gradients, strict=True)
             ]
             gradient = torch.cat([each[0].detach().flatten(1) for each in rows])  # [receiver, pair · pos · d_model]
-            found += (gradient @ differences.T).cpu().double() / steps
-        return np.where(wired.wires.exists.numpy(), found.numpy() / len(self.pairs), 0.0)
+            estimates += (gradient @ differences.T).cpu().double() / steps
+        return np.where(wired.wires.exists.numpy(), estimates.numpy() / len(self.pairs), 0.0)

@@ -60,12 +60,12 @@ class Measure:
     def _own(self, logits: Tensor) -> Tensor:
         assert callable(self.metric)
         values: Any = self.metric(logits, self.pairs)
-        found = torch.as_tensor(values)
-        if found.shape != logits.shape[:1]:
+        numbers = torch.as_tensor(values)
+        if numbers.shape != logits.shape[:1]:
             raise ValueError(
-                f"metric: expected {len(logits)} numbers, one for each pair, got shape {list(found.shape)}."
+                f"metric: expected {len(logits)} numbers, one for each pair, got shape {list(numbers.shape)}."
             )
-        return found
+        return numbers
 
     def _known(self, logits: Tensor) -> Tensor:
         answers, wrong = self.pairs.answers.to(logits.device), self.pairs.wrong.to(logits.device)

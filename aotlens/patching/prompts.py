@@ -20,7 +20,7 @@ def pair_of(
     """
     require_ours(model, "pair_of")
     ends = [model(model.to_tokens(text))[0, -1] for text in (clean, corrupted)]
-    given: list[str | int] = [said or int(end.argmax()) for said, end in zip((answer, wrong), ends, strict=True)]
+    given: list[str | int] = [text or int(end.argmax()) for text, end in zip((answer, wrong), ends, strict=True)]
     if given[0] == given[1] and not (answer and wrong):
         change = ends[0] - ends[1]
         given = [answer or int(change.argmax()), wrong or int(change.argmin())]

@@ -107,19 +107,19 @@ def make_report(
         checkpoint, corpus=corpus, text=text, images=images, heads=heads, n_tokens=n_tokens, device=device,
         folders=folders, progress=progress,
     )  # fmt: skip
-    made = [_section(name, *SECTIONS[name], subject) for name in chosen]
+    all_sections = [_section(name, *SECTIONS[name], subject) for name in chosen]
     for number, (of, view, given) in enumerate(more, start=1):
         parts = partial(asked_parts, of=of, view=view, given=given)
-        made.append(_section(f"view-{number}-{of.name}.{view.name}", view.title, parts, subject))
-    return Report(name=subject.info.name, sections=tuple(made))
+        all_sections.append(_section(f"view-{number}-{of.name}.{view.name}", view.title, parts, subject))
+    return Report(name=subject.info.name, sections=tuple(all_sections))
 
 
 def _section(name: str, title: str, parts: Callable[[Subject], list[Part]], subject: Subject) -> Section:
     try:
-        made = tuple(parts(subject))
+        contents = tuple(parts(subject))
     except ValueError as error:  # what this model cannot show, in a sentence
-        made = (Text(text=str(error), note=True),)
-    return Section(name=name, title=title, parts=tuple(_without_folder(part, subject) for part in made))
+        contents = (Text(text=str(error), note=True),)
+    return Section(name=name, title=title, parts=tuple(_without_folder(part, subject) for part in contents))
 
 
 def _without_folder(part: Part, subject: Subject) -> Part:

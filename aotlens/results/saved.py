@@ -58,12 +58,12 @@ def load(path: str | Path, kind: type[Kind] | None = None, *, what: str = "") ->
     what = what or ("a result" if kind is None else f"a result of type {kind.__name__}")
     tensors, about = read_record(path, _KIND, what, SCHEMA_VERSION, "make it")
     try:
-        found = from_plain(about["value"], tensors)
+        result = from_plain(about["value"], tensors)
     except (AttributeError, KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
         raise ValueError(f"{path}: expected {what}, found what is none ({error}); make it again.") from error
-    if not isinstance(found, object if kind is None else kind):
-        raise ValueError(f"{path}: expected {what}, found one of type {type(found).__name__}.")
-    return found
+    if not isinstance(result, object if kind is None else kind):
+        raise ValueError(f"{path}: expected {what}, found one of type {type(result).__name__}.")
+    return result
 
 
 # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────

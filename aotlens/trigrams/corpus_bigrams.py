@@ -54,8 +54,8 @@ class CorpusBigrams(Result):
     def of(self, first: Int64[np.ndarray, " n"], second: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
         """Return the count of each of these pairs."""
         wanted = first * self.d_vocab + second
-        at = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
-        return np.where(self.keys[at] == wanted, self.count[at], 0)
+        places = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
+        return np.where(self.keys[places] == wanted, self.count[places], 0)
 
     @property
     def totals_or_nan(self) -> Float64[np.ndarray, " d_vocab"]:

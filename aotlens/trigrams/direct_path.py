@@ -136,8 +136,8 @@ def bigrams(
     counts = None
     if corpus is not None:
         counts = count_bigrams(model, corpus, max_tokens=max_tokens, documents=documents)
-    distinct, at = np.unique(first, return_inverse=True)
-    log_p = logits_of(whole, constant, first, second) - log_normalisers(whole, constant, distinct)[at]
+    distinct, places = np.unique(first, return_inverse=True)
+    log_p = logits_of(whole, constant, first, second) - log_normalisers(whole, constant, distinct)[places]
 
     def strings(ids: np.ndarray) -> tuple[str, ...]:
         return ("",) * len(ids) if model.tokenizer is None else tuple(model.tokenizer.str_tokens(ids.tolist()))
@@ -224,8 +224,8 @@ def relative_because(model: AttentionOnlyTransformer) -> str:
 
 def _whole_attention(model: AttentionOnlyTransformer) -> float:
     """Return the factor of the only token's value in a head: φ of a pattern that is 1."""
-    one = torch.zeros(1, 1, 1, 1, dtype=torch.float64)  # [batch, head, query, key]
-    return float(apply_phi(model.cfg, one, None))
+    whole = torch.zeros(1, 1, 1, 1, dtype=torch.float64)  # [batch, head, query, key]
+    return float(apply_phi(model.cfg, whole, None))
 
 
 def _checked(model: AttentionOnlyTransformer, heads: HeadLike | Iterable[HeadLike]) -> tuple[Head, ...]:

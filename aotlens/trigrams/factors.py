@@ -123,15 +123,17 @@ def head_circuits(
             "with aotlens.circuits."
         )
     n_background = max(cfg.n_ctx // 2, 1)
-    at = None
+    rotation_distance = None
     if distance is not None and cfg.position_kind.rotates:
-        at = whole_distance(distance, farthest(cfg, n_background))
+        rotation_distance = whole_distance(distance, farthest(cfg, n_background))
     return HeadCircuits(
         head=as_head(head, cfg),
-        qk=qk_circuit(model, head, biases=True) if at is None else qk_circuit(model, head, biases=True, distance=at),
+        qk=qk_circuit(model, head, biases=True)
+        if rotation_distance is None
+        else qk_circuit(model, head, biases=True, distance=rotation_distance),
         ov=ov_circuit(model, head),
         n_background=n_background,
-        distance=at,
+        distance=rotation_distance,
         masked=model.attn_mask is not None,
     )
 

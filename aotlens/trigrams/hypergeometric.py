@@ -84,8 +84,8 @@ def _trimmed(
     matters = pmf >= _NEGLIGIBLE
     starts, ends = matters.argmax(1), pmf.shape[1] - matters[:, ::-1].argmax(1)
     columns = starts[:, None] + np.arange((ends - starts).max())
-    kept = np.take_along_axis(pmf, np.minimum(columns, pmf.shape[1] - 1), axis=1)
-    return np.where(columns < ends[:, None], kept, 0.0), starts
+    probabilities = np.take_along_axis(pmf, np.minimum(columns, pmf.shape[1] - 1), axis=1)
+    return np.where(columns < ends[:, None], probabilities, 0.0), starts
 
 
 def _tilted_to(

@@ -283,7 +283,7 @@ class StoredRows(OfCheckpoint):
 
     @property
     def headline(self) -> str:
-        return "; ".join(f"head {one.table.layer}.{one.table.head}: {one.headline}" for one in self.rows)
+        return "; ".join(f"head {each.table.layer}.{each.table.head}: {each.headline}" for each in self.rows)
 
     @classmethod
     def keep(cls, rows: Iterable[TrigramRows], **origin: Any) -> StoredRows:
@@ -293,19 +293,21 @@ class StoredRows(OfCheckpoint):
 
     def of(self, rows: TrigramRows) -> TrigramRows | None:
         """The same rows as they were checked, with the groups that these have; None where they are not among them."""
-        for one in self.rows:
-            if _names(one.table) == _names(rows.table):
-                return replace(one, groups=rows.groups)
+        for each in self.rows:
+            if _names(each.table) == _names(rows.table):
+                return replace(each, groups=rows.groups)
         return None
 
 
 def _lightened(rows: TrigramRows) -> TrigramRows:
     held, forced = rows.evidence, rows.forced
     assert held is not None and forced is not None
-    first = {one.row: one for one in reversed(held.examples) if held.verdict[one.row] != TOO_RARE}
-    confirmed = [held.verdict[one.row] == VERDICTS[0] for one in held.examples]
+    first = {example.row: example for example in reversed(held.examples) if held.verdict[example.row] != TOO_RARE}
+    confirmed = [held.verdict[example.row] == VERDICTS[0] for example in held.examples]
     examples = tuple(
-        one for one, all_of_it in zip(held.examples, confirmed, strict=True) if all_of_it or first.get(one.row) is one
+        example
+        for example, all_of_it in zip(held.examples, confirmed, strict=True)
+        if all_of_it or first.get(example.row) is example
     )
     return TrigramRows(
         table=rows.table,

@@ -117,7 +117,7 @@ class ImageData:
                 f"{self.spec}: expected names of its {len(self.classes)} classes, got {len(classes)}: "
                 f"{', '.join(classes)}."
             )
-        train, test = (dataclasses.replace(one, classes=tuple(classes)) for one in (self.train, self.test))
+        train, test = (dataclasses.replace(each, classes=tuple(classes)) for each in (self.train, self.test))
         return ImageData(spec=self.spec, train=train, test=test)
 
     def split(self, validation: float, seed: int = 0) -> tuple[ImageSet, ImageSet]:
@@ -156,8 +156,8 @@ def held_out_images(labels: Int64[Tensor, " image"], n_classes: int, share: floa
 
 
 def _parts(data: ImageData) -> Iterator[bytes]:
-    yield repr((data.classes, *(list(one.images.shape) for one in (data.train, data.test)))).encode()
-    for one in (data.train, data.test):
-        yield one.labels.numpy().tobytes()
-        for part in one.images.split(4096):
+    yield repr((data.classes, *(list(side.images.shape) for side in (data.train, data.test)))).encode()
+    for side in (data.train, data.test):
+        yield side.labels.numpy().tobytes()
+        for part in side.images.split(4096):
             yield part.contiguous().numpy().tobytes()

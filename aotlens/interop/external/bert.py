@@ -55,8 +55,8 @@ def as_bridge(folder: Path, device: str) -> TransformerBridge:
                 folder, local_files_only=True, trust_remote_code=False
             )
     except Exception as error:  # of many kinds, such as KeyError for a tokenizer without its added tokens
-        found = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{folder}: expected a whole {name} of Hugging Face's, found: {found}") from error
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{folder}: expected a whole {name} of Hugging Face's, found: {reason}") from error
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # of the library of tokenizers, which is no Exception
             raise

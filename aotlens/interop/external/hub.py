@@ -43,12 +43,12 @@ def fetch(repo: str, weights: str | None = None) -> Path:
         folder = _snapshot(repo, [*_BESIDE, *kind])
         if any(path.is_file() for pattern in kind for path in folder.rglob(pattern)):
             return folder
-    found = sorted(path.name for path in folder.rglob("*") if path.is_file())
+    names = sorted(path.name for path in folder.rglob("*") if path.is_file())
     unfinished = [*folder.parents[1].glob("blobs/*.incomplete")] if len(folder.parents) > 1 else []
     state = f" and {len(unfinished)} unfinished download(s)" if unfinished else ""
     raise ValueError(
         f"hf:{repo}: looked for weights ({weights or ', '.join(WEIGHT_FILES)}), found "
-        f"{', '.join(found) or 'nothing'}{state} "
+        f"{', '.join(names) or 'nothing'}{state} "
         f"in {folder}. If it was downloaded in part, fetch the rest with a network (unset HF_HUB_OFFLINE), or with "
         f"`hf download {repo}`."
     )

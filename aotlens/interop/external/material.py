@@ -218,7 +218,7 @@ def _configs(candidates: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _tensors(state: Mapping[Any, Tensor], path: Path) -> dict[str, Tensor]:
     """The tensors without what wrappers put before their names. Raises `ValueError` for what is more than its bytes."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     n_bytes = 0
     for name, tensor in state.items():
         if not isinstance(name, str) or len(name) > MAX_NAME:
@@ -226,7 +226,7 @@ def _tensors(state: Mapping[Any, Tensor], path: Path) -> dict[str, Tensor]:
         key = name
         for prefix in ("_orig_mod.", "module."):
             key = key.removeprefix(prefix)
-        if key in found:
+        if key in tensors:
             raise ValueError(f"{path}: {key} is given twice, the second time as {name}.")
         if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
             raise ValueError(f"{path}: {key}: expected a plain tensor, found one that is sparse, quantised or empty.")
@@ -236,10 +236,10 @@ def _tensors(state: Mapping[Any, Tensor], path: Path) -> dict[str, Tensor]:
                 "file could fill the memory. Nothing was read."
             )
         n_bytes += tensor.numel() * tensor.element_size()
-        found[key] = tensor.detach()
+        tensors[key] = tensor.detach()
     if n_bytes > _MAX_SHARING * path.stat().st_size:
         raise ValueError(
             f"{path}: its tensors share so much that they amount to {n_bytes:,} bytes, more than {_MAX_SHARING} times "
             "the file; a small file could fill the memory. Nothing was read."
         )
-    return found
+    return tensors

@@ -20,7 +20,7 @@ def distillation_parts(subject: Subject) -> list[Part]:
             f"The heads of {subject.info.name} were not distilled: `aotlens distill CHECKPOINT --corpus SPEC` does it, "
             "of a checkpoint."
         )
-    made = record.distillation
+    distillation = record.distillation
     corpus, command = (
         (f" on {record.corpus}" if record.corpus else ""),
         (record.command and f" Command: {record.command}."),
@@ -28,23 +28,23 @@ def distillation_parts(subject: Subject) -> list[Part]:
     parts: list[Part] = [
         Text(
             text=f"Every head was distilled{corpus} into feed-forward networks of its input, "
-            f"{made.train_tokens:,} training "
+            f"{distillation.train_tokens:,} training "
             f"tokens each. An error of 0 is a head that the network is, 1 is its mean output.{command}"
         )
     ]
-    widths = [width for width in made.hidden if width] or list(made.hidden)
+    widths = [width for width in distillation.hidden if width] or list(distillation.hidden)
     compared = compare_distillations({subject.info.name: record}, widths[len(widths) // 2])
     (layer, head), name = compared.head, subject.info.name
     values = Chosen(
         results=(name,), width=compared.width, across=compared.across, of=name, layer=layer, head=head
     )  # fmt: skip
     parts += view_parts(HEADS, values, compared)
-    errors = [made.mean_error(each) for each in made.hidden]
+    errors = [distillation.mean_error(each) for each in distillation.hidden]
     rows = [
         (f"{layer}.{head}", *(f"{error[place]:.3f}" for error in errors))
-        for place, (layer, head) in enumerate(made.heads)
+        for place, (layer, head) in enumerate(distillation.heads)
     ]
-    columns = ("head", *(f"{each} hidden units" if each else "linear" for each in made.hidden))
+    columns = ("head", *(f"{each} hidden units" if each else "linear" for each in distillation.hidden))
     parts.append(Table(caption="Errors by width", columns=columns, rows=rows))
     if record.costs is not None:
         parts += view_parts(COSTS, values, compared)

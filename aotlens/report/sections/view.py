@@ -29,14 +29,14 @@ def asked(text: str) -> tuple[Family, View, dict[str, Any]]:
     except ValueError:
         raise ValueError(f"{text!r}: expected FAMILY.VIEW NAME=VALUE …, as circuits.map head=1.0.") from None
     of, _, name = name.partition(".")
-    found = family(of)
-    if found.reads is None:
+    view_family = family(of)
+    if view_family.reads is None:
         raise ValueError(f"{text!r}: {of} is of no model; `aotlens view {of} --html FILE` writes its figure.")
-    if unknown := sorted(set(given) - set(found.parameters)):
-        known = ", ".join(found.parameters)
+    if unknown := sorted(set(given) - set(view_family.parameters)):
+        known = ", ".join(view_family.parameters)
         raise ValueError(f"{of}: there is no parameter {', '.join(unknown)}; there are {known}.")
-    return found, found.view(name) if name else found.views[0], {
-        name: _number(value) if isinstance(found.parameters[name], Parameter) else value
+    return view_family, view_family.view(name) if name else view_family.views[0], {
+        name: _number(value) if isinstance(view_family.parameters[name], Parameter) else value
         for name, value in given.items()
     }  # fmt: skip
 
