@@ -41,12 +41,12 @@ _asked: dict[Path, threading.Thread] = {}
 
 
 def bundled_folder() -> Path:
-    """The checkpoints that come with aotlens."""
+    """Return the folder of the checkpoints that come with aotlens."""
     return Path(__file__).parent / "bundled"
 
 
 def list_checkpoints(folders: Iterable[str | Path] = (), *, vanished: bool = False) -> list[CheckpointInfo]:
-    """Every checkpoint by name, in the order of the places above and alphabetically within one.
+    """Return every checkpoint by name, in the order of the places above and alphabetically within one.
 
     Each of `folders` is a checkpoint or a folder of checkpoints. No weights are read and torch is not
     imported. One that can't be read has `.problem` set, and so has a place that does not answer, such as a drive that
@@ -64,8 +64,8 @@ def list_checkpoints(folders: Iterable[str | Path] = (), *, vanished: bool = Fal
 
 
 def find_checkpoint(name_or_path: str | Path, folders: Iterable[str | Path] = ()) -> CheckpointInfo:
-    """The checkpoint of that name, or else at that path; ./NAME is always a path. NAME@STEP is a snapshot of the run
-    that trained NAME.
+    """Return the checkpoint of that name, or else at that path; ./NAME is always a path. NAME@STEP is a snapshot of the
+    run that trained NAME.
 
     Raises CheckpointError, listing the names there are, if there is none.
     """
@@ -104,8 +104,8 @@ def load(
     key_map: Mapping[str, str | None] | None = None,
     check: Check | None = None,
 ) -> AttentionOnlyTransformer:
-    """The model of that name or at that path (see `find_checkpoint`; `NAME@STEP` is one of a run's snapshots), or one
-    that somebody else saved.
+    """Return the model of that name or at that path (see `find_checkpoint`; `NAME@STEP` is one of a run's snapshots),
+    or one that somebody else saved.
 
     It is float32, in eval mode, and has `.tokenizer`, `.cfg`, `.card` and `.unigram_counts`.
 
@@ -143,7 +143,8 @@ def load(
 
 
 def is_external(source: str | Path, folders: Iterable[str | Path] = ()) -> bool:
-    """Whether `source` is of the hub, or a file or folder that another program wrote, and no name of a checkpoint."""
+    """Return whether `source` is of the hub, or a file or folder that another program wrote, and no name of a
+    checkpoint."""
     name, path = str(source), Path(source).expanduser()
     if name.startswith("hf:"):
         return True

@@ -70,7 +70,8 @@ class Run:
         return about_snapshot(self.folder, step)[0]
 
     def at(self, tokens_seen: int) -> AttentionOnlyTransformer:
-        """The last model that had seen at most so many training tokens. Raises CheckpointError where there is none."""
+        """Return the last model that had seen at most so many training tokens. Raises CheckpointError where there is
+        none."""
         place = bisect_right(self.steps, tokens_seen, key=self.tokens)
         if place == 0:
             raise CheckpointError(
@@ -81,7 +82,7 @@ class Run:
 
 
 def load_run(folder: str | Path, device: str | torch.device = "auto") -> Run:
-    """The run that trained a checkpoint, by its name or folder, or a folder that others filled by step.
+    """Return the run that trained a checkpoint, by its name or folder, or a folder that others filled by step.
 
     The latter holds a folder a step (`step1000/`, `checkpoint-1000/`), each of which `aotlens.load` opens.
     `hf:OWNER/NAME` is a repository whose branches or tags are steps, as Pythia's; each is downloaded when it is loaded.

@@ -60,7 +60,7 @@ def snapshots_folder(checkpoint: Path) -> Path:
 
 
 def snapshot_steps(checkpoint: Path) -> list[int]:
-    """The steps of which there are snapshots, in order; none where the run kept none."""
+    """Return the steps of which there are snapshots, in order; none where the run kept none."""
     try:
         names = [path.name for path in snapshots_folder(checkpoint).iterdir()]
     except OSError:
@@ -69,7 +69,8 @@ def snapshot_steps(checkpoint: Path) -> list[int]:
 
 
 def split_step(path: Path) -> tuple[Path, int | None]:
-    """The checkpoint and the step that NAME@STEP names; None for a path without a step, or a folder of that name."""
+    """Return the checkpoint and the step that NAME@STEP names; None for a path without a step, or a folder of that
+    name."""
     name, _, step = path.name.rpartition("@")
     if not name or not re.fullmatch(r"[0-9]{1,9}", step, re.ASCII) or path.exists():
         return path, None
@@ -77,7 +78,7 @@ def split_step(path: Path) -> tuple[Path, int | None]:
 
 
 def snapshot_file(checkpoint: Path, step: int) -> Path:
-    """The file of that step's snapshot."""
+    """Return the file of that step's snapshot."""
     return snapshots_folder(checkpoint) / f"step-{step:09d}.safetensors"
 
 
@@ -150,7 +151,7 @@ def require_step(checkpoint: Path, step: int) -> None:
 
 
 def read_snapshot(checkpoint: Path, step: int) -> Snapshot:
-    """The snapshot of that step, bit for bit. Raises CheckpointError for one that is missing or damaged."""
+    """Return the snapshot of that step, bit for bit. Raises CheckpointError for one that is missing or damaged."""
     require_step(checkpoint, step)
     chain: list[tuple[dict[str, Tensor], dict[str, Any]]] = []
     wanted: int | None = step
@@ -216,8 +217,8 @@ def _keep(identity: tuple[str, int, int], tensors: Mapping[str, Tensor]) -> None
 
 
 def about_snapshot(checkpoint: Path, step: int) -> tuple[int, str]:
-    """The tokens that the run had seen at that snapshot and the SHA-256 of its weights, which are not restored. Raises
-    CheckpointError."""
+    """Return the tokens that the run had seen at that snapshot and the SHA-256 of its weights, which are not restored.
+    Raises CheckpointError."""
     require_step(checkpoint, step)
     about = _read(checkpoint, step, weights=False)[1]
     return about["tokens"], about["sha256"]

@@ -54,7 +54,7 @@ def save_checkpoint(
     history: Iterable[Mapping[str, Any]] = (),
     weights_dtype: torch.dtype | None = None,
 ) -> CheckpointInfo:
-    """Writes `model` to `folder`, replacing a checkpoint there at once or not at all (see `layout`).
+    """Write `model` to `folder`, replacing a checkpoint there at once or not at all (see `layout`).
 
     `info` needs its first group of fields; the rest is filled in. `history` becomes metrics.jsonl. Figures
     that are NaN or infinite are stored as null. `weights_dtype` is float32 (None), bfloat16 or float16.

@@ -60,7 +60,7 @@ class HeadComposition(Result):
         return np.flatnonzero(self.above_null & (np.nan_to_num(self.z, nan=-np.inf) >= z))
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a pair: relation, head (the other one), mode, value, rank, above_null, z, z_rotated, norm,
+        """Return one row a pair: relation, head (the other one), mode, value, rank, above_null, z, z_rotated, norm,
         random_mean, random_std (of the squared norm)."""
         import pandas as pd
 
@@ -82,7 +82,7 @@ class HeadComposition(Result):
 def head_composition(
     model: AttentionOnlyTransformer, head: HeadLike, compositions: Mapping[Mode, Composition] | None = None
 ) -> HeadComposition:
-    """The composition of a head with every head of other layers, in every mode that the model has.
+    """Return the composition of a head with every head of other layers, in every mode that the model has.
 
     `compositions` are those of the same model; without them, `all_compositions(model, folded=True)`, which takes the
     time. Raises `ValueError` for a head that the model does not have.

@@ -43,7 +43,7 @@ class Best:
         self.group, self.key, self.value = group[is_best], key[is_best], value[is_best]
 
     def last_of_full(self) -> tuple[Tensor, Tensor]:
-        """The groups that have k candidates, and the k-th best value of each."""
+        """Return the groups that have k candidates, and the k-th best value of each."""
         last = self._rank(self.group) == self.k - 1
         return self.group[last], self.value[last]
 

@@ -67,7 +67,7 @@ def best_scores(
     distances: Sequence[int],
     k: int,
 ) -> BestScores:
-    """The `k` largest of queries R_δ keysᵀ over rows, columns and distances.
+    """Return the `k` largest of queries R_δ keysᵀ over rows, columns and distances.
 
     Values are float64; equal ones come in the order of row, column, distance. Time on trained heads: about that of the
     product of norms, of half the inner dimension, whatever the number of distances; at worst (rows of one length) that

@@ -45,7 +45,7 @@ class Plan:
 
 
 def plan(shape: tuple[int, int], inner: int, k: int, max_bytes: int, kept_bytes: int, device: torch.device) -> Plan:
-    """Sizes for a matrix of `shape`, where `kept_bytes` are taken by copies and results."""
+    """Return the sizes for a matrix of `shape`, where `kept_bytes` are taken by copies and results."""
     n_rows, n_columns = shape
     left = max_bytes - kept_bytes
     tile_rows, tile_columns = tile_sizes(n_rows, n_columns, left // 8, device=device)
@@ -71,7 +71,7 @@ def plan(shape: tuple[int, int], inner: int, k: int, max_bytes: int, kept_bytes:
 
 
 def best_per_row(factors: Factors, k: int, max_bytes: int) -> tuple[Tensor, Tensor]:
-    """Values (float64, times the sign) and columns (int64) of every row's k best, `[rows, k]`, on the CPU.
+    """Return values (float64, times the sign) and columns (int64) of every row's k best, `[rows, k]`, on the CPU.
 
     `factors` from `prepare(…, by_row=True)`.
     """

@@ -40,7 +40,7 @@ class CircuitMap(Result):
         return f"{height} of {self.rows.n:,} rows, {width} of {self.columns.n:,} columns, in {self.unit}"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an entry: row, row_label, column, column_label, and the value by its unit."""
+        """Return one row an entry: row, row_label, column, column_label, and the value by its unit."""
         import pandas as pd
 
         i, j = np.indices(self.values.shape).reshape(2, -1)
@@ -80,7 +80,7 @@ class CircuitBlock(Result):
         return self.map.values.shape == tuple(sizes)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an entry, the largest in size first, as `ExtremeEntries.size_frame`."""
+        """Return one row an entry, the largest in size first, as `ExtremeEntries.size_frame`."""
         return self.entries.size_frame()
 
 
@@ -92,7 +92,7 @@ def circuit_map(
     n: int = N_LINES,
     entries: ExtremeEntries | None = None,
 ) -> CircuitMap:
-    """The entries of these rows and columns, each the text of a token or an id.
+    """Return the entries of these rows and columns, each the text of a token or an id.
 
     Without columns, the n where these rows have their largest entries in size, some of each row; and the other way
     round. Without either, the n rows and columns of the largest entries of all, taken from `entries` where
@@ -122,8 +122,8 @@ def circuit_block(
     n: int = N_LINES,
     k: int = N_ENTRIES,
 ) -> CircuitBlock:
-    """A block of an overview of the same circuit, the one of the largest entry in size unless told: its k largest and k
-    smallest entries, and a map of at most n rows and columns.
+    """Return a block of an overview of the same circuit, the one of the largest entry in size unless told: its k
+    largest and k smallest entries, and a map of at most n rows and columns.
 
     A block of fewer than n ÷ 2 rows or columns is shown with what is around it. Raises `ValueError` for a block that
     the overview does not have.

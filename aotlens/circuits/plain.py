@@ -31,7 +31,7 @@ LEAST_STRIP = 64
 
 
 def strip_rows(factors: Factors, k: int, left_bytes: int) -> int:
-    """Rows of a strip that fits `left_bytes` whatever the ties; 0 where few do, or the matrix is too large."""
+    """Return rows of a strip that fits `left_bytes` whatever the ties; 0 where few do, or the matrix is too large."""
     n_rows, n_columns = factors.shape
     if n_rows * n_columns > MOST_ENTRIES or k + SPARE > n_columns:
         return 0

@@ -66,7 +66,7 @@ def read_side(
     spec: ReadSpec,
     frozen: Frozen,
 ) -> Reading:
-    """The rows of `spec` through norm and W_Q, W_K or W_V of a head: `[row, d_head]`."""
+    """Return the rows of `spec` through norm and W_Q, W_K or W_V of a head: `[row, d_head]`."""
     layer, weight = head[0], widened(model.of_head(f"W_{matrix}", head))
     norm = folded_norm(model, layer)
     if isinstance(spec, tuple):
@@ -243,7 +243,7 @@ def _normalised(
 
 
 def as_side(model: AttentionOnlyTransformer, spec: SideSpec, words: Sequence[str] = _READABLE) -> ReadSpec:
-    """A side's word, the head that it names, or positions with the head that moves them.
+    """Return a side's word, the head that it names, or positions with the head that moves them.
 
     Raises `ValueError` for another word and as `as_head` does.
     """

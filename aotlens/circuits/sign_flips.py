@@ -32,7 +32,8 @@ _TIED = 1e-20
 
 
 def eigenbasis(covariance: Float64[Tensor, "D D"]) -> Float64[Tensor, "D D"]:
-    """Orthonormal eigenvectors, as columns; those of equal eigenvalues are randomly rotated, from a fixed seed."""
+    """Return orthonormal eigenvectors, as columns; those of equal eigenvalues are randomly rotated, from a
+    fixed seed."""
     values, vectors = torch.linalg.eigh(covariance)
     new = torch.ones(len(values), dtype=torch.bool)
     new[1:] = values.diff() > 1e-10 * values.abs().max()
@@ -57,15 +58,15 @@ class Heads(NamedTuple):
         return cls(Y.flatten(0, -3), (K @ Y).flatten(0, -3))
 
     def rows(self, start: int) -> Float64[Tensor, "head rows D"]:
-        """`_ROWS` rows of every Gram matrix."""
+        """Return `_ROWS` rows of every Gram matrix."""
         return self.Y[..., start : start + _ROWS].mT @ self.KY
 
 
 def sign_moments(
     earlier: Heads, later: Sequence[tuple[int, Heads]]
 ) -> list[tuple[Float64[Tensor, "earlier later"], Float64[Tensor, "earlier later"]]]:
-    """E T and the standard deviation of T of each pair, for every set of later heads with the first so many of the
-    earlier ones; the deviation is NaN where T is constant.
+    """Return E T and the standard deviation of T of each pair, for every set of later heads with the first so many of
+    the earlier ones; the deviation is NaN where T is constant.
 
     Time: O(heads · k D²) to form the Gram matrices of either side once, and O(pairs · D²). Memory: 64 of their rows.
     """

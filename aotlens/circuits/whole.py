@@ -52,7 +52,7 @@ class EntrySearch(Result):
 
 
 def best_of_all(factors: Factors, k: int, max_bytes: int) -> EntrySearch:
-    """The k best entries, `[k]`: values (float64, times the sign), rows and columns (int64).
+    """Return the k best entries, `[k]`: values (float64, times the sign), rows and columns (int64).
 
     `factors` from `prepare(…)` with one scale for all rows.
     """

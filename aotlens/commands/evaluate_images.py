@@ -20,7 +20,7 @@ def evaluate_on_images(
     device: str,
     folders: list[Path],
 ) -> None:
-    """Accuracy, loss, a table by class and calibration of each checkpoint on the images that `spec` names."""
+    """Print accuracy, loss, a table by class and calibration of each checkpoint on the images that `spec` names."""
     import pandas as pd
 
     from aotlens.data.images import open_images

@@ -199,12 +199,12 @@ def trigrams_command(
 
 
 def token_or_id(text: str) -> int | str:
-    """`#262` as the id 262; anything else is a token's text."""
+    """Read `#262` as the id 262; anything else is a token's text."""
     return int(text[1:]) if text[:1] == "#" and text[1:].isdecimal() else text
 
 
 def quoted(text: str, number: int) -> str:
-    """A token as it can be typed again: quoted, or its id where it has no string."""
+    """Return a token as it can be typed again: quoted, or its id where it has no string."""
     from aotlens.conventions import describe
 
     return describe(text) if text else f"#{number}"

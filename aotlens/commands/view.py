@@ -31,7 +31,7 @@ class _OfFamilies(typer.core.TyperGroup):
 
 
 def command_of(name: str, called: str | None = None) -> Any:
-    """The command of a family of views, by the family's name unless it is `called` otherwise."""
+    """Return the command of a family of views, by the family's name unless it is `called` otherwise."""
     of, alone = family(name), typer.Typer(add_completion=False, **PLAIN)
     alone.command(called or name, help=_help(of))(_command(of))
     return typer.main.get_command(alone)

@@ -35,7 +35,7 @@ def given_positions(positions: Any, n_clean: int, n_corrupted: int) -> Alignment
 
 
 def aligned(clean: Tensor, corrupted: Tensor) -> Alignment:
-    """The same positions of prompts of one length; of others, a longest common subsequence of their tokens."""
+    """Return the same positions of prompts of one length; of others, a longest common subsequence of their tokens."""
     if len(clean) == len(corrupted):
         return tuple((position, position) for position in range(len(clean)))
     if clean.ndim != 1 or corrupted.ndim != 1:
@@ -44,7 +44,7 @@ def aligned(clean: Tensor, corrupted: Tensor) -> Alignment:
 
 
 def common_positions(a: Sequence[Any], b: Sequence[Any]) -> Alignment:
-    """The positions of a longest common subsequence of two sequences of tokens, (in a, in b)."""
+    """Return the positions of a longest common subsequence of two sequences of tokens, (in a, in b)."""
     longest = np.zeros((len(a) + 1, len(b) + 1), dtype=np.int64)  # of what follows from (i, j) on
     for i in reversed(range(len(a))):
         for j in reversed(range(len(b))):

@@ -22,7 +22,7 @@ _HEADERS: dict[tuple[int, int], Callable[..., Any]] = {
 
 
 def read_npz(path: Path, names: Sequence[str], most: int, optional: Sequence[str] = ()) -> dict[str, np.ndarray]:
-    """The arrays `names` of an archive, and those of `optional` that it has; `most` bytes in all, unpacked.
+    """Return the arrays `names` of an archive, and those of `optional` that it has; `most` bytes in all, unpacked.
 
     Raises `ValueError` for what is no regular file, no whole archive, or lacks an array, and for arrays of Python
     objects, of more than `most` bytes, or of more than the archive holds; `OSError` as `open` does.

@@ -112,7 +112,7 @@ class PromptPairs(Result):
         return None if None in named else named  # type: ignore[return-value]
 
     def differences(self, row: int) -> tuple[tuple[int, int], ...]:
-        """The positions of a pair that correspond and hold something else."""
+        """Return the positions of a pair that correspond and hold something else."""
         pair = self.pairs[row]
         return tuple((a, b) for a, b in pair.positions if not torch.equal(pair.clean[a], pair.corrupted[b]))
 
@@ -130,7 +130,8 @@ class PromptPairs(Result):
                 )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a pair: clean, corrupted, answer, wrong, length (of the clean prompt), differences (positions)."""
+        """Return one row a pair: clean, corrupted, answer, wrong, length (of the clean prompt), differences
+        (positions)."""
         import pandas as pd
 
         rows = []
@@ -146,7 +147,7 @@ class PromptPairs(Result):
 
     @classmethod
     def from_texts(cls, model: Any, rows: Iterable[Mapping[str, Any] | Sequence[Any]]) -> PromptPairs:
-        """Pairs of texts: (clean, corrupted, answer, wrong), or dictionaries with these keys and, where wanted,
+        """Return pairs of texts: (clean, corrupted, answer, wrong), or dictionaries with these keys and, where wanted,
         `positions`, pairs of positions (clean, corrupted) that correspond, and `cluster`.
 
         Answers are texts that are one token each for the model's tokenizer, or ids. Raises `ValueError`, naming the
@@ -164,7 +165,8 @@ class PromptPairs(Result):
 
     @classmethod
     def from_jsonl(cls, model: Any, path: str | Path) -> PromptPairs:
-        """The same from a file with an object of JSON a line. Raises `ValueError`, with the line, for what is none."""
+        """Return pairs of texts from a file with an object of JSON a line. Raises `ValueError`, with the line, for what
+        is none."""
         require_ours(model, "PromptPairs.from_jsonl")
         pairs = []
         for number, line in enumerate(read_lines(Path(path), "held-out text"), start=1):
@@ -181,7 +183,7 @@ class PromptPairs(Result):
     def from_template(
         cls, model: Any, template: str, *, answer: str, wrong: str, words: Iterable[str], n: int = 32, seed: int = 0
     ) -> PromptPairs:
-        """`n` pairs of a template with two names in braces: in each, two other words stand in their place.
+        """Return `n` pairs of a template with two names in braces: in each, two other words stand in their place.
 
         The corrupted prompt is the clean one with its two words exchanged. Words are used whose answers are one token
         each and whose prompts have one length, the one that most of them have. Pairs are drawn without repetition, and
@@ -233,9 +235,9 @@ class PromptPairs(Result):
     def induction(
         cls, model: Any, *, differs: str = "value", n: int = 32, length: int = 16, seed: int = 0
     ) -> PromptPairs:
-        """Random tokens: `… a b … a` leads to b. All tokens are the same in the corrupted prompt but one: with
-        "value" `… a c … a`, which leads to c; with "key" `… c b … a`, in which a has not come before, and the wrong
-        answer is c.
+        """Return pairs of random tokens: `… a b … a` leads to b. All tokens are the same in the corrupted prompt but
+        one: with "value" `… a c … a`, which leads to c; with "key" `… c b … a`, in which a has not come before, and the
+        wrong answer is c.
 
         "value" asks what is moved, "key" how it is found: by what stands before b (K-composition). `length` different
         tokens stand before the last a, after the start token where there is one; a and b stand in the first half of
@@ -266,7 +268,8 @@ class PromptPairs(Result):
         cls, model: Any, clean: Sequence[Tensor] | Tensor, corrupted: Sequence[Tensor] | Tensor,
         answers: Sequence[int] | Tensor, wrong: Sequence[int] | Tensor, *, clusters: Sequence[str] | None = None,
     ) -> PromptPairs:  # fmt: skip
-        """Pairs of what a model reads: ids, images or vectors, of one shape in a pair, so that positions correspond.
+        """Return pairs of what a model reads: ids, images or vectors, of one shape in a pair, so that positions
+        correspond.
 
         Raises `ValueError` for numbers or shapes that differ, and as `from_texts`.
         """

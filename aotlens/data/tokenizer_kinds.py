@@ -40,7 +40,7 @@ _KEYS = ("version", "truncation", "padding", "added_tokens", "normalizer", "pre_
 
 
 def check_byte_level(saved: Any, ordinary: tuple[str, ...]) -> None:
-    """Raises `ValueError` for a ``tokenizer.json`` (as JSON) that is not byte-level BPE of one of the known kinds.
+    """Raise `ValueError` for a ``tokenizer.json`` (as JSON) that is not byte-level BPE of one of the known kinds.
 
     `ordinary` are tokens beside the vocabulary that users may type, such as the mask; so may runs of spaces.
     """

@@ -33,7 +33,7 @@ _CHARACTERS_A_TOKEN = 6  # read per token at first; English has some 4
 
 
 def start_id(tokenizer: Any) -> int | None:
-    """The token that a text begins with; None where there is no such token, or no tokenizer.
+    """Return the token that a text begins with; None where there is no such token, or no tokenizer.
 
     Ours has one token that begins and separates texts, symbols may have none.
     """
@@ -92,7 +92,7 @@ def spread(n: int, wanted: int) -> Int64[Tensor, " places"]:
 def windows_of_documents(
     blocks: Iterable[Int64[np.ndarray, " tokens"]], separator: int | None, width: int
 ) -> Iterator[tuple[Int64[np.ndarray, " tokens"], int, int]]:
-    """Every token of a text once: windows of `width` ids, with the running numbers of their stratum and document.
+    """Yield every token of a text once: windows of `width` ids, with the running numbers of their stratum and document.
 
     The text comes in blocks of ids of any size; each separator begins a document (None: it is one). Windows begin anew
     at each document, so its last may be shorter. No window holds a start token or a separator. A stratum is
@@ -139,7 +139,7 @@ class Windows(NamedTuple):
 def spread_windows(
     corpus: Corpus, names: tuple[str, ...], encoding: Encoding, n_windows: int, length: int
 ) -> Int64[Tensor, "windows pos"]:
-    """The windows of `windows_with_documents`, without their documents."""
+    """Return the windows of `windows_with_documents`, without their documents."""
     return windows_with_documents(corpus, names, encoding, n_windows, length).ids
 
 

@@ -63,7 +63,8 @@ class Phi:
 
 
 def apply_phi(cfg: PhiSettings, scores: Tensor, visible: Tensor | None) -> Tensor:
-    """The pattern that `cfg`'s φ makes of `scores [batch, head, query, key]`, −∞ where hidden. Hidden keys get 0.
+    """Return the pattern that `cfg`'s φ makes of `scores [batch, head, query, key]`, −∞ where hidden. Hidden keys get
+    0.
 
     Raises `ValueError` for a φ whose pattern is not made of scores.
     """

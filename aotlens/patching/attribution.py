@@ -68,7 +68,7 @@ class Attribution(Result):
         return rank_correlation(self.estimated, self.exact)
 
     def cell(self, place: Iterable[Any]) -> dict[str, int]:
-        """The layer, head and position of an index of `estimate`."""
+        """Return the layer, head and position of an index of `estimate`."""
         return {axis: int(index) for axis, index in zip(self.axes, place, strict=True)}
 
     @property
@@ -88,7 +88,8 @@ class Attribution(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a cell, the largest estimate first: the axes, estimate, exact (missing where it was not patched)."""
+        """Return one row a cell, the largest estimate first: the axes, estimate, exact (missing where it was not
+        patched)."""
         import pandas as pd
 
         index = np.stack(np.unravel_index(np.arange(self.estimate.size), self.estimate.shape), 1)

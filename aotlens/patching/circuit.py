@@ -101,7 +101,7 @@ class EdgeCircuit(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an edge: source, destination, without (the faithfulness without it), its interval (low, high),
+        """Return one row an edge: source, destination, without (the faithfulness without it), its interval (low, high),
         necessary, estimate."""
         import pandas as pd
 
@@ -111,7 +111,8 @@ class EdgeCircuit(Result):
         )
 
     def to_graph(self, name: str = "circuit") -> dict[str, Any]:
-        """The circuit as nodes and links in circuit-tracer's graph format (metadata, qParams, nodes, links), for JSON.
+        """Return the circuit as nodes and links in circuit-tracer's graph format (metadata, qParams, nodes, links), for
+        JSON.
 
         A link's weight is the faithfulness that is lost without the edge. Nodes are heads and MLPs, not features, at no
         position: `ctx_idx` is 0, `feature` a head's number. Edges into one head's queries, keys and values are one link

@@ -42,7 +42,7 @@ class Sets:
         return len(self._known)
 
     def numbers(self, sets: list[Bool[Tensor, "receiver sender"]]) -> Float64[np.ndarray, "set pair"]:
-        """The metric of each pair with each set of edges."""
+        """Return the metric of each pair with each set of edges."""
         keys = [mask.numpy().tobytes() for mask in sets]
         new = {key: mask for key, mask in zip(keys, sets, strict=True) if key not in self._known}
         if new:
@@ -103,7 +103,7 @@ class Search:
         """The edges, the largest attribution first."""
 
     def enough(self, kept: Bool[Tensor, "receiver sender"]) -> bool:
-        """Whether a set is as faithful as is asked."""
+        """Return whether a set is as faithful as is asked."""
         return bool(self._enough([kept])[0])
 
     def _enough(self, sets: list[Bool[Tensor, "receiver sender"]]) -> Bool[np.ndarray, " set"]:
@@ -112,7 +112,7 @@ class Search:
         return (self.sets.sure(sets) >= self.keep) & ~beyond
 
     def first(self, n: int) -> Bool[Tensor, "receiver sender"]:
-        """The n edges with the largest attribution, those of them that are connected."""
+        """Return the n edges with the largest attribution, those of them that are connected."""
         mask = torch.zeros_like(self.wires.exists)
         mask[tuple(self.places[:n].T)] = True
         return self.wires.connected(mask)
@@ -129,8 +129,8 @@ class Search:
         return self.first(high)
 
     def backward(self) -> Bool[Tensor, "receiver sender"]:
-        """All edges less those with the smallest attribution: half of them are removed at a time, where that is too
-        much half of that, and so on."""
+        """Return all edges less those with the smallest attribution: half of them are removed at a time, where that is
+        too much half of that, and so on."""
         mask = self.wires.exists.clone()
         left = self.places.flip(0)
         size = max(1, len(left) // 2)
@@ -146,8 +146,8 @@ class Search:
         return mask
 
     def least(self, kept: Bool[Tensor, "receiver sender"]) -> Bool[Tensor, "receiver sender"]:
-        """The set without the edges whose removal costs least, as many at a time as possible, until every remaining
-        edge is needed."""
+        """Return the set without the edges whose removal costs least, as many at a time as possible, until every
+        remaining edge is needed."""
         while kept.any():
             places = kept.nonzero()
             fewer_sets = [self._less(kept, place[None]) for place in places]

@@ -79,8 +79,8 @@ class PatchedEdges(Result):
         return f"{self.direction} edges: {self.edges[largest]} {verb} ({share})"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an edge (one for all where they were patched together): source, destination, mean, restored, and its
-        interval, low and high, where there is more than one pair."""
+        """Return one row an edge (one for all where they were patched together): source, destination, mean, restored,
+        and its interval, low and high, where there is more than one pair."""
         import pandas as pd
 
         ends = [("all", "all")] if self.together else list(self.edges)
@@ -121,8 +121,8 @@ class EdgeAttribution(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an edge, the largest estimate first: source, destination, estimate, exact (missing where it was not
-        patched)."""
+        """Return one row an edge, the largest estimate first: source, destination, estimate, exact (missing where it
+        was not patched)."""
         import pandas as pd
 
         frame = pd.DataFrame(list(self.edges), columns=["source", "destination"]).assign(estimate=self.estimate)
@@ -147,7 +147,8 @@ def path_patch(
     batch_size: int = 32,
     progress: Progress | None = None,
 ) -> PatchedEdges:
-    """Path patching: put what one edge carries on the other prompt into the run, one edge at a time, or all `together`.
+    """Put what one edge carries on the other prompt into the run (path patching), one edge at a time, or all
+    `together`.
 
     `edges` are such as "0.1 → 1.0.k", "embed → 0.0.v", "mlp 0 → logits" (None: all of the model's); with `head` only
     those from it and to it. `positions` are those of the receiver's stream at which they are patched (None: all). The
@@ -238,8 +239,8 @@ def attribute_edges(
 def edge_batches(
     model: AttentionOnlyTransformer, pairs: PromptPairs, metric: str | PairMetric, direction: str, batch_size: int
 ) -> Iterator[tuple[EdgeBatch, list[int]]]:
-    """Batches of pairs of one length, and which pairs they are. Raises `ValueError` for pairs whose two prompts have
-    different lengths."""
+    """Yield batches of pairs of one length, and which pairs they are. Raises `ValueError` for pairs whose two prompts
+    have different lengths."""
     for number, pair in enumerate(pairs, start=1):
         if len(pair.clean) != len(pair.corrupted):
             raise ValueError(
@@ -251,7 +252,8 @@ def edge_batches(
 
 
 def checked_for_edges(model: AttentionOnlyTransformer, metric: str | PairMetric, direction: str) -> str | PairMetric:
-    """The metric. Raises `ValueError` for models, metrics and directions that edges cannot be patched with."""
+    """Return the metric as `checked_metric` does. Raises `ValueError` for models, metrics and directions that edges
+    cannot be patched with."""
     require_ours(model, "path_patch", without=("norm_after", "norm_output"))
     require_bare(model, "path_patch")
     if direction not in ("denoising", "noising"):
@@ -272,7 +274,7 @@ class EdgeBatch(BothRuns):
     def values(
         self, kept: Bool[Tensor, "set receiver sender"], positions: tuple[int, ...] | None = None
     ) -> Float64[np.ndarray, "set pair"]:
-        """The metric with each set of edges kept; with `positions`, all edges are kept at all others."""
+        """Return the metric with each set of edges kept; with `positions`, all edges are kept at all others."""
         wired, cfg = self.wired, self.model.cfg
         n_pos, start = self.base.final.shape[1], wired.start
         if positions is not None:
@@ -286,7 +288,7 @@ class EdgeBatch(BothRuns):
 
     @torch.no_grad()
     def estimates(self, steps: int) -> Float64[np.ndarray, "receiver sender"]:
-        """The mean over pairs of ⟨source's − base's, gradient of what the receiver reads⟩."""
+        """Return the mean over pairs of ⟨source's − base's, gradient of what the receiver reads⟩."""
         wired = self.wired
         differences = -wired.differences.flatten(1)  # [sender, pair · pos · d_model]
         estimates = torch.zeros(len(wired.wires.receivers), len(differences), dtype=torch.float64)

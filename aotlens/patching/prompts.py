@@ -12,9 +12,9 @@ from aotlens.models import AttentionOnlyTransformer, require_ours
 def pair_of(
     model: AttentionOnlyTransformer, clean: str, corrupted: str, answer: str = "", wrong: str = ""
 ) -> PromptPairs:
-    """One pair of texts. Without an answer it is what the model says first after the clean prompt, without a wrong
-    answer what it says first after the corrupted one; where that is the same, the output whose logit the prompt raises
-    most over the other prompt.
+    """Return one pair of texts. Without an answer it is what the model says first after the clean prompt, without a
+    wrong answer what it says first after the corrupted one; where that is the same, the output whose logit the prompt
+    raises most over the other prompt.
 
     Raises `ValueError` as `PromptPairs.from_texts`.
     """

@@ -88,7 +88,7 @@ class Patched(Result):
         return values.reshape(-1, *[1] * len(self.axes))
 
     def cell(self, place: Iterable[Any]) -> dict[str, int]:
-        """The layer, head and position of an index of `values`."""
+        """Return the layer, head and position of an index of `values`."""
         named = {axis: int(index) for axis, index in zip(self.axes, place, strict=True)}
         if self.positions is not None:
             named["position"] = self.positions[named["position"]]
@@ -103,8 +103,8 @@ class Patched(Result):
         return f"{self.direction} {self.what}: {where} {aim} ({share})"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a cell: the axes, the token (of single positions), mean, restored, and its interval, low and high,
-        where there is more than one pair."""
+        """Return one row a cell: the axes, the token (of single positions), mean, restored, and its interval, low and
+        high, where there is more than one pair."""
         import pandas as pd
 
         index = np.stack(np.unravel_index(np.arange(self.values.size), self.values.shape), 1)
@@ -180,14 +180,14 @@ def patch(
 
 
 def axes_of(what: str, by_position: bool) -> tuple[str, ...]:
-    """The axes of the cells."""
+    """Return the axes of the cells."""
     return ("layer", *(("head",) if what in HEADS else ()), *(("position",) if by_position else ()))
 
 
 def checked(
     model: AttentionOnlyTransformer, what: str, metric: str | PairMetric, direction: str, by_position: bool | None
 ) -> tuple[str | PairMetric, bool]:
-    """The metric, and whether cells are positions. Raises `ValueError` as `patch` says."""
+    """Return the metric, and whether cells are positions. Raises `ValueError` as `patch` says."""
     require_ours(model, "patch", without=("norm_after", "norm_output"))
     require_bare(model, "patch")
     if what not in (*STREAMS, *HEADS):
@@ -216,7 +216,8 @@ def require_one_length(pairs: PromptPairs, direction: str) -> None:
 
 
 def checked_positions(positions: Iterable[int] | np.ndarray, pairs: PromptPairs, direction: str) -> tuple[int, ...]:
-    """Some positions of the prompts that are run, in order. Raises `ValueError` for what is none, and for none."""
+    """Return some positions of the prompts that are run, in order. Raises `ValueError` for what is none, and
+    for none."""
     n_pos = min(len(pair.corrupted if direction == "denoising" else pair.clean) for pair in pairs)
     given = list(positions)
     wrong = [
@@ -230,7 +231,8 @@ def checked_positions(positions: Iterable[int] | np.ndarray, pairs: PromptPairs,
 
 
 def batches(pairs: PromptPairs, batch_size: int) -> Iterator[list[int]]:
-    """The numbers of pairs, at most `batch_size` at a time, those together whose two prompts have the same lengths."""
+    """Yield the numbers of pairs, at most `batch_size` at a time, those together whose two prompts have the same
+    lengths."""
     by_length: dict[tuple[int, int], list[int]] = {}
     for row, pair in enumerate(pairs):
         by_length.setdefault((len(pair.clean), len(pair.corrupted)), []).append(row)
@@ -269,13 +271,13 @@ class Batch(BothRuns):
             raise ValueError("patch: patterns are of keys, so both prompts need equally many tokens.")
 
     def hook(self, layer: int) -> str:
-        """The hook of a layer whose cells are patched."""
+        """Return the hook of a layer whose cells are patched."""
         if self.what in HEADS:
             return hook_names.attn(layer, _OF_HEADS[self.what])
         return hook_names.block(layer, f"hook_{self.what}")
 
     def cells(self, by_position: bool, positions: tuple[int, ...] | None = None) -> Float64[np.ndarray, " pair *cell"]:
-        """The metric with each cell patched; with positions, at these alone."""
+        """Return the metric with each cell patched; with positions, at these alone."""
         cfg = self.model.cfg
         shape = (cfg.n_layers, cfg.n_heads, -1) if self.what in HEADS else (cfg.n_layers, -1)
         places: list[int | None] = [*(positions or range(self.n_pos))] if by_position else [None]
@@ -283,7 +285,8 @@ class Batch(BothRuns):
         return np.moveaxis(np.stack(cells, -1) if by_position else cells[0], len(shape) - 1, 0)
 
     def some(self, cells: Sequence[tuple[int, ...]]) -> Float64[np.ndarray, "cell pair"]:
-        """The metric with each of some cells patched, (layer, position), (layer, head) or (layer, head, position)."""
+        """Return the metric with each of some cells patched, (layer, position), (layer, head) or (layer, head,
+        position)."""
         of_heads, alone = self.what in HEADS, len(cells[0]) == 2 and self.what in HEADS
         values = np.zeros((len(cells), len(self.pairs)))
         for place in dict.fromkeys(None if alone else cell[-1] for cell in cells):
@@ -366,7 +369,8 @@ class Batch(BothRuns):
     def mixed(
         self, own: Float[Tensor, "pair pos *more"], theirs: Float[Tensor, "pair pos2 *more"], place: int | None
     ) -> Float[Tensor, "pair pos *more"]:
-        """The base's values, with the source's in their place at one position, or (None) at all that correspond."""
+        """Return the base's values, with the source's in their place at one position, or (None) at all that
+        correspond."""
         taken = self.paired if place is None else self.paired & (torch.arange(self.n_pos, device=own.device) == place)
         rows = torch.arange(len(own), device=own.device)[:, None]
         return torch.where(taken.reshape(*taken.shape, *[1] * (own.ndim - 2)), theirs[rows, self.partner], own)

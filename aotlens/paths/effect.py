@@ -67,7 +67,7 @@ class RemovalEffect(Result):
         return f"{logits}, {self.linear[0]:+.3f} by the linear estimate"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a quantity: quantity, name, unit, clean, forward, linear."""
+        """Return one row a quantity: quantity, name, unit, clean, forward, linear."""
         import pandas as pd
 
         columns = ("clean", "forward", "linear")

@@ -51,7 +51,7 @@ class AllPaths(Result):
         return (torch.arange(self.values.shape[1]) < n_starting[:, None]).to(self.values.device)
 
     def heads(self, sequence: int) -> tuple[Head, ...]:
-        """The heads of sequence i."""
+        """Return the heads of sequence i."""
         heads: list[Head] = []
         for layer in reversed(range(self.n_layers)):
             sequence, digit = divmod(sequence, self.n_heads + 1)
@@ -60,7 +60,7 @@ class AllPaths(Result):
         return tuple(reversed(heads))
 
     def index(self, heads: tuple[Head, ...]) -> int:
-        """The number of a head sequence."""
+        """Return the number of a head sequence."""
         digits = {layer: head + 1 for layer, head in heads}
         number = 0
         for layer in range(self.n_layers):
@@ -68,14 +68,14 @@ class AllPaths(Result):
         return number
 
     def path(self, source: int, sequence: int) -> Path:
-        """The path of an entry of `values`."""
+        """Return the path of an entry of `values`."""
         return Path(self.names[source], self.heads(sequence))
 
     def _table(self) -> pd.DataFrame:
         return self.to_frame(12)  # there may be millions
 
     def to_frame(self, k: int | None = None) -> pd.DataFrame:
-        """The k largest in size (or all): source, heads, order, logits. Raises `ValueError` for k below 1."""
+        """Return the k largest in size (or all): source, heads, order, logits. Raises `ValueError` for k below 1."""
         import pandas as pd
 
         if k is not None and k < 1:

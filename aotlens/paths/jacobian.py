@@ -83,8 +83,9 @@ class LogitJacobian(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a position: position, token (where there are words), frozen and moving (lengths of the gradients,
-        logits a unit), cosine (between them), direct (the length of that part), and the head whose part is largest."""
+        """Return one row a position: position, token (where there are words), frozen and moving (lengths of the
+        gradients, logits a unit), cosine (between them), direct (the length of that part), and the head whose part is
+        largest."""
         import pandas as pd
 
         length, own = np.linalg.norm(self.frozen, axis=1), np.linalg.norm(self.moving, axis=1)
@@ -111,8 +112,9 @@ def logit_jacobian(
     layer: int = 0,
     at: int = -1,
 ) -> LogitJacobian:
-    """The gradient of one logit at position `at`, or of a difference (token, versus), with respect to the stream before
-    `layer` at every position of a prompt; n_layers is the stream that is read out. None: the model's own first choice.
+    """Return the gradient of one logit at position `at`, or of a difference (token, versus), with respect to the stream
+    before `layer` at every position of a prompt; n_layers is the stream that is read out. None: the model's own first
+    choice.
 
     One forward pass, a backward one for all paths and one for each number of heads, and the model's own. Raises
     `ValueError` for a layer or position that there is not, and as `expand` does.

@@ -59,7 +59,7 @@ class LogitLens(Result):
         return np.where(other.any(0), len(other) - other[::-1].argmax(0), 0)
 
     def says(self, layer: int, position: int, place: int = 0) -> str:
-        """An output in words."""
+        """Return an output in words."""
         token = int(self.tokens[layer, position, place])
         return self.words.get(token, str(token))
 
@@ -72,8 +72,8 @@ class LogitLens(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a layer and position: layer, position, token (where there are words), says, probability (of its first
-        choice), kl, loss, rank."""
+        """Return one row a layer and position: layer, position, token (where there are words), says, probability (of
+        its first choice), kl, loss, rank."""
         import pandas as pd
 
         layers, positions = (each.ravel() for each in np.indices(self.kl.shape))
@@ -115,7 +115,7 @@ class HeadLens(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head: layer, head, promotes and added (its first output, logits), suppresses and taken."""
+        """Return one row a head: layer, head, promotes and added (its first output, logits), suppresses and taken."""
         import pandas as pd
 
         layers, heads = (each.ravel() for each in np.indices(self.added.shape[:2]))
@@ -185,8 +185,8 @@ def logit_lens(model: AttentionOnlyTransformer, tokens: Tensor | str | list[str]
 def head_lens(
     model: AttentionOnlyTransformer, tokens: Tensor | str | list[str], position: int = -1, *, k: int | None = None
 ) -> HeadLens:
-    """The `k` outputs (5, or as many as there are) whose logits each head adds most to, and takes most from, at one
-    position of a prompt, above its mean over outputs, which softmax does not see.
+    """Return the `k` outputs (5, or as many as there are) whose logits each head adds most to, and takes most from, at
+    one position of a prompt, above its mean over outputs, which softmax does not see.
 
     One forward pass and one read-out of every head. Raises `ValueError` for a position that the prompt has not, for `k`
     outside 1 to the number of outputs, and as `expand` does.

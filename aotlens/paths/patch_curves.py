@@ -73,8 +73,8 @@ class PatchCurves(Result):
         return np.trapezoid(self.insertion, self.shares, axis=-1)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a method: its two areas, and how far they are from the last method's, with 95% intervals over images
-        of the paired difference (deletion_low, …)."""
+        """Return one row a method: its two areas, and how far they are from the last method's, with 95% intervals over
+        images of the paired difference (deletion_low, …)."""
         import pandas as pd
 
         columns: dict[str, object] = {"method": self.methods}
@@ -101,7 +101,7 @@ def patch_curves(
     batch_size: int = 64,
     progress: Progress | None = None,
 ) -> PatchCurves:
-    """Insertion and deletion curves of `images` by `methods`, as defined above (None: all, without rollout where
+    """Return insertion and deletion curves of `images` by `methods`, as defined above (None: all, without rollout where
     some attention is negative).
 
     `classes` is one for each image (None: what the model chooses). `baseline` is "mean", the mean over `reference`

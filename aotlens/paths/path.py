@@ -62,7 +62,7 @@ class Path:
 
     @classmethod
     def named(cls, key: str) -> Path:
-        """The path that has this `key`. Raises `ValueError` for anything else."""
+        """Return the path that has this `key`. Raises `ValueError` for anything else."""
         match = _KEY.fullmatch(key)
         if match is None:
             raise ValueError(f"path {key!r:.60}: expected where it starts and its heads, as token@4-0.2-1.3.")
@@ -84,7 +84,7 @@ def mlp_name(layer: int) -> str:
 
 
 def mlp_layer(name: str) -> int | None:
-    """The layer of a source that is an MLP's output; None for any other source."""
+    """Return the layer of a source that is an MLP's output; None for any other source."""
     match = _MLP.fullmatch(name)
     return None if match is None else int(match.group(1))
 

@@ -84,7 +84,8 @@ class TopPaths(Result):
         return self.n_proven == len(self.paths)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a path: rank (from 1), path (its sentence), source, source_position, heads, order, logits, proven."""
+        """Return one row a path: rank (from 1), path (its sentence), source, source_position, heads, order, logits,
+        proven."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -215,7 +216,7 @@ def _children(
 
 
 def child_path(bounds: Bounds, starts: Int[Tensor, "start 2"], heads: tuple[Head, ...]) -> Callable[[int], Path]:
-    """Entry i of `[start]`, or `[start, pos]` where sources are split, as the path that it is of.
+    """Return entry i of `[start]`, or `[start, pos]` where sources are split, as the path that it is of.
 
     Each extends `heads` by one head, and starts at one source.
     """

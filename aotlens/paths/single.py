@@ -17,7 +17,8 @@ from aotlens.paths.path import Path, SourceName, check_heads, mlp_layer
 
 
 def every_path(frozen: Frozen, split: bool, max_order: int | None = None) -> Iterator[Path]:
-    """Every path with at most `max_order` heads, shortest first; with `split`, from each position of its source."""
+    """Yield every path with at most `max_order` heads, shortest first; with `split`, from each position of
+    its source."""
     last = frozen.n_layers if max_order is None else min(max_order, frozen.n_layers)
     positions: list[int | None] = [*range(frozen.n_pos)] if split else [None]
     for order in range(last + 1):

@@ -90,7 +90,7 @@ class Wires:
         return tuple(Edge(self.senders[s], self.receivers[r]) for r, s in self.exists.nonzero().tolist())
 
     def edge(self, written: EdgeLike) -> Edge:
-        """An edge as it is called here. Raises `ValueError` for what is none."""
+        """Return an edge as it is called here. Raises `ValueError` for what is none."""
         parts = written.replace("->", "→").split("→") if isinstance(written, str) else written
         names = [" ".join(str(part).split()) for part in parts] if isinstance(parts, list | tuple) else []
         if len(names) == 2 and names[0] in self.senders and names[1] in self.receivers:
@@ -111,11 +111,12 @@ class Wires:
         return mask
 
     def named(self, mask: Bool[Tensor, "receiver sender"]) -> tuple[Edge, ...]:
-        """The edges of a mask, by receiver."""
+        """Return the edges of a mask, by receiver."""
         return tuple(Edge(self.senders[s], self.receivers[r]) for r, s in (mask & self.exists).nonzero().tolist())
 
     def connected(self, mask: Bool[Tensor, "receiver sender"]) -> Bool[Tensor, "receiver sender"]:
-        """The edges of a mask that lie on a way from `embed` to `logits` within it: all others change nothing."""
+        """Return the edges of a mask that lie on a way from `embed` to `logits` within it: all others change
+        nothing."""
         remaining = mask & self.exists
         while True:
             reached = {"embed"} | {edge.receiver[0] for edge in self.named(remaining)}

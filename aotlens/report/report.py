@@ -44,7 +44,7 @@ class Report:
     sections: tuple[Section, ...]
 
     def to_html(self) -> str:
-        """The whole file. Raises `ValueError` for one of more than `MAX_BYTES`."""
+        """Return the whole file as HTML. Raises `ValueError` for one of more than `MAX_BYTES`."""
         html = _render(self)
         size = len(html.encode())
         if size > MAX_BYTES:
@@ -76,8 +76,8 @@ def make_report(
     folders: Iterable[str | Path] = (),
     progress: Progress | None = None,
 ) -> Report:
-    """Everything that one file shows of a checkpoint (its name or path) or of a model, `sections` in the order given
-    (None: all, or with `views` none), and then `views`.
+    """Collect everything that one file shows of a checkpoint (its name or path) or of a model, `sections` in the order
+    given (None: all, or with `views` none), and then `views`.
 
     maps           every head's attention on `text` (else on text that the atlas read, or random tokens that come
                    twice); for a model of images on each of `images`, which are files (else on one of aotlens)

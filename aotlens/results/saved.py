@@ -50,7 +50,7 @@ def save(result: Any, path: str | Path, *, compact: bool = False) -> None:
 
 
 def load(path: str | Path, kind: type[Kind] | None = None, *, what: str = "") -> Any:
-    """The result that `save` wrote; with `kind`, one of that type. Errors call `what` was expected.
+    """Return the result that `save` wrote; with `kind`, one of that type. Errors call `what` was expected.
 
     Raises `ValueError` for a file that is missing, damaged, made by another version, or something else.
     """
@@ -147,8 +147,8 @@ def _smaller(tensor: Tensor) -> Tensor:
 
 
 def from_plain(plain: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """The value of which `to_plain` gave `plain` and put arrays among the `tensors`, each of which it has once. Raises
-    `ValueError` and what is usual for data of another form."""
+    """Return the value of which `to_plain` gave `plain` and put arrays among the `tensors`, each of which it has once.
+    Raises `ValueError` and what is usual for data of another form."""
     return _value(plain, dict(tensors))
 
 

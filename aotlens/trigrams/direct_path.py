@@ -68,7 +68,7 @@ class Bigrams(Result):
         return f"[{self.first_token[0]}] → [{self.second_token[0]}] first, {self.logit[0]:+.2f} logits"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a bigram."""
+        """Return one row a bigram."""
         import pandas as pd
 
         columns: dict[str, Any] = {"first": self.first_token, "second": self.second_token, "first_id": self.first}
@@ -79,7 +79,7 @@ class Bigrams(Result):
 
 
 def direct_path(model: AttentionOnlyTransformer, heads: HeadLike | Iterable[HeadLike] = ()) -> FactoredMatrix:
-    """The path as a factored `[first, second]` matrix, formula at the head of this module, logits.
+    """Return the path as a factored `[first, second]` matrix, formula at the head of this module, logits.
 
     Raises `ValueError` for a model that does not read and write tokens, and for heads that read or are read through
     more than tokens and W_U: those after the first layer, and those of a model with norms.
@@ -110,7 +110,7 @@ def bigrams(
     max_tokens: int | None = None,
     documents: Collection[str] | None = None,
 ) -> Bigrams:
-    """The `k` largest entries of the direct path, exact; with `per_token` the k largest of every first token.
+    """Return the `k` largest entries of the direct path, exact; with `per_token` the k largest of every first token.
 
     `tokens` (ids, or strings of one token) takes these first tokens only, in this order, k rows each. `corpus` puts
     counts beside the entries: text, of which `documents` and `max_tokens` choose some, or bigrams that are counted
@@ -182,7 +182,7 @@ def log_normalisers(
     *,
     progress: Progress | None = None,
 ) -> Float64[np.ndarray, " rows"]:
-    """log Σ_o e^{path[t, o] + constant[o]} of the rows `first` (None: of all), nats; some rows at a time.
+    """Return log Σ_o e^{path[t, o] + constant[o]} of the rows `first` (None: of all), nats; some rows at a time.
 
     `progress(rows, all)`.
     """
@@ -203,7 +203,7 @@ def logits_of(
     first: Int64[np.ndarray, " rows"],
     second: Int64[np.ndarray, " rows"],
 ) -> Float64[np.ndarray, " rows"]:
-    """path[first, second] + constant[second], pair by pair, logits."""
+    """Return path[first, second] + constant[second], pair by pair, logits."""
     values = np.empty(len(first))
     columns = path.B.T
     for start in range(0, len(first), _PAIRS):

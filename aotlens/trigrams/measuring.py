@@ -47,8 +47,8 @@ class HeadInText:
     def measure(
         self, tokens: Int64[np.ndarray, "windows pos"], source: Int64[np.ndarray, " rows"], found: Occurrences
     ) -> Measured:
-        """Two forward passes of the windows that hold an occurrence, with logits only at the destinations, and as many
-        steps as there are pairs of a destination and a copy of its source."""
+        """Run two forward passes of the windows that hold an occurrence, with logits only at the destinations, and as
+        many steps as there are pairs of a destination and a copy of its source."""
         model = self.model
         held, among = np.unique(found.window, return_inverse=True)
         tokens, found = tokens[held], found._replace(window=among)

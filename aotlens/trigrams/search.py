@@ -67,7 +67,7 @@ class Problem:
     last number of every key."""
 
     def combine(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """The score; −∞ where z or y is."""
+        """Return the score; −∞ where z or y is."""
         x = self.x(z)
         with np.errstate(invalid="ignore"):
             total = x * y if self.product else x + y
@@ -76,7 +76,7 @@ class Problem:
 
 @torch.no_grad()
 def best_triples(problem: Problem, k: int) -> Triples:
-    """The k best triples (fewer if there are not so many), ties by source, destination, out.
+    """Return the k best triples (fewer if there are not so many), ties by source, destination, out.
 
     Time: the two products, less what bounds spare, and k / n_sources of each again in float64. Memory: the factors in
     float64 and tiles. Triples whose scores differ by less than float64 rounding may change places.

@@ -149,7 +149,7 @@ def facts(
 
 
 def looks(scale: Scale) -> dict[str, Any]:
-    """The colours of both themes: those of the entries, and those of widget.css by their names there."""
+    """Return the colours of both themes: those of the entries, and those of widget.css by their names there."""
     return {theme: _look(scale, theme) for theme in ("light", "dark")}
 
 

@@ -49,11 +49,11 @@ class Settings:
     problems: list[str]
 
     def get(self, *names: str, default: Any = None) -> Any:
-        """The first of some settings that is there."""
+        """Return the first of some settings that is there."""
         return next((self.values[name] for name in names if self.values.get(name) is not None), default)
 
     def positive(self, *names: str, default: float | int) -> float | int:
-        """A positive number, or the default beside a problem."""
+        """Return a positive number, or the default beside a problem."""
         number = self.get(*names, default=default)
         if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < math.inf:
             self.problems.append(f"{names[0]}={number!r}")
@@ -85,8 +85,8 @@ class Settings:
         return ACTIVATIONS.get(name, "gelu")
 
     def rotary(self, share: float = 1.0) -> dict[str, Any]:
-        """The `Rotary` that `rope_theta` and `rope_scaling`, or `rope_parameters`, describe; where layers with a window
-        have their own, both."""
+        """Return the `Rotary` that `rope_theta` and `rope_scaling`, or `rope_parameters`, describe; where layers with a
+        window have their own, both."""
         parameters = dict(self.get("rope_parameters", "rope_scaling", default={}))
         if "full_attention" in parameters:
             each = [self._rotary(dict(parameters.get(kind) or {}), share) for kind in ("full_attention", _SLIDING)]
@@ -116,8 +116,8 @@ class Settings:
         return int(self.get(*names, default=2048))
 
     def windows(self, window: Any, layers: Sequence[bool] | None = None, *, kept: bool = False) -> dict[str, Any]:
-        """The windows of layers: of those that `layer_types` calls sliding, or else of those that `layers` says (None:
-        of all). One as long as the context is none, unless it is `kept` since its layers rotate otherwise."""
+        """Return the windows of layers: of those that `layer_types` calls sliding, or else of those that `layers` says
+        (None: of all). One as long as the context is none, unless it is `kept` since its layers rotate otherwise."""
         kinds = self.get("layer_types")
         if kinds is not None:
             strange = sorted(set(map(str, kinds)) - {_SLIDING, "full_attention"})

@@ -22,7 +22,7 @@ _TEXT = re.compile(r"^(model\.language_model|language_model\.model)\.")
 
 
 def matches(material: Material) -> bool:
-    """Whether config.json names a family of the table."""
+    """Return whether config.json names a family of the table."""
     kind = material.configs.get("config.json", {}).get("model_type")
     return isinstance(kind, str) and (kind in FAMILIES or kind in _WITH_IMAGES)
 

@@ -15,12 +15,12 @@ MAX_NAME = 1_000
 
 
 def is_module(value: Any) -> bool:
-    """Whether a stand-in is one of a `torch.nn.Module`."""
+    """Return whether a stand-in is one of a `torch.nn.Module`."""
     return {"_parameters", "_buffers", "_modules"} <= attributes(value).keys()
 
 
 def module_state(module: StandIn) -> dict[str, Tensor]:
-    """The state dict of a module's stand-in: parameters and the buffers that are saved, by their full names.
+    """Return the state dict of a module's stand-in: parameters and the buffers that are saved, by their full names.
 
     Raises `ValueError` for modules that contain themselves, or each other so often that their names fill the memory.
     """

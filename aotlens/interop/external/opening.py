@@ -85,7 +85,8 @@ def open_external(
     check: Check | None = None,
     device: str | torch.device = "auto",
 ) -> Opened:
-    """The model in a folder, in a file, in a repository of the hub (`hf:OWNER/NAME`), or in memory; see `aotlens.load`.
+    """Return the model in a folder, in a file, in a repository of the hub (`hf:OWNER/NAME`), or in memory; see
+    `aotlens.load`.
 
     `weights` names the file in a folder of several. `config` says what the source does not, in the source's own words
     ({"n_head": 4}), or describes the model in ours (a `ModelConfig` or its fields); with the latter, `key_map` may say

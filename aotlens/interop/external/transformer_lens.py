@@ -40,7 +40,7 @@ _POSITIONS = {"standard": "learned", "shortformer": "qk"}
 
 
 def matches(material: Material) -> bool:
-    """Whether tensors have the names of a `HookedTransformer`."""
+    """Return whether tensors have the names of a `HookedTransformer`."""
     return material.before(*_NAMES) is not None
 
 

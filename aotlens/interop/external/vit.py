@@ -41,7 +41,7 @@ _MATRICES = {
 
 
 def matches(material: Material) -> bool:
-    """Whether tensors have the names of a ViT."""
+    """Return whether tensors have the names of a ViT."""
     return material.before(*_NAMES) is not None
 
 

@@ -48,7 +48,7 @@ class Contrast:
 
 
 def contrast(cfg: ModelConfig, scores: Float[Tensor, "query key"], query: Any, key: Any, against: Any) -> Contrast:
-    """The contrast of one cell of a head, given its scores (−∞ where the key is hidden).
+    """Return the contrast of one cell of a head, given its scores (−∞ where the key is hidden).
 
     Raises `ValueError` for a position that there is not, for a key hidden from the query, and for another `against`.
     """

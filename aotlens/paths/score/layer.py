@@ -58,7 +58,7 @@ class ScoredLayer:
 
 
 def scored_layer(expansion: Expanded, layer: int) -> ScoredLayer:
-    """The scores of a layer: one forward pass the first time, which leaves no hook behind.
+    """Return the scores of a layer: one forward pass the first time, which leaves no hook behind.
 
     Raises `ValueError` for a φ whose pattern is not made of scores.
     """

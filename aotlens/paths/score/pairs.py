@@ -60,8 +60,8 @@ class TopPairs(Result):
         return self.n_proven == len(self.pairs)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a pair: rank (from 1), pair (its sentence), formula, then source, source_position and heads of either
-        side, nats, proven."""
+        """Return one row a pair: rank (from 1), pair (its sentence), formula, then source, source_position and heads of
+        either side, nats, proven."""
         import pandas as pd
 
         columns: dict[str, object] = {"rank": range(1, len(self.pairs) + 1)}
@@ -107,7 +107,7 @@ class PairSums(Result):
         return f"{sentence}; {n} terms cancel, whose sizes add up to {sizes:.3f}"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a pair of groups, largest first: query, key, nats."""
+        """Return one row a pair of groups, largest first: query, key, nats."""
         import pandas as pd
 
         n = len(self.names)

@@ -72,7 +72,7 @@ class ScoreSide:
         return torch.cat([self._with_own(parts), self.read(head_results(frozen)).flatten(0, 1)])
 
     def by_source_position(self, other: Float[Tensor, " d_head"]) -> Float[Tensor, "source pos"]:
-        """All paths of this side times the whole other side, by source and where it stands, nats."""
+        """Return all paths of this side times the whole other side, by source and where it stands, nats."""
         root = torch.outer(self.rows, self.W @ other)
         own = self.weights * (self.own @ other)
         parts = dict(zip(self._stream_names, by_source_position(self.layer.below.frozen, root, own), strict=True))
@@ -119,7 +119,8 @@ class ScoreSide:
 
 
 def source_names(layer: ScoredLayer) -> tuple[SourceName, ...]:
-    """The sources of either side: as of the expansion, and "position" also where queries and keys alone have it."""
+    """Return the sources of either side: as of the expansion, and "position" also where queries and keys alone have
+    it."""
     names = layer.below.source_names
     if layer.q_positions is None:
         return names
@@ -127,7 +128,7 @@ def source_names(layer: ScoredLayer) -> tuple[SourceName, ...]:
 
 
 def sides_of(layer: ScoredLayer, head: int, contrast: Contrast) -> tuple[ScoreSide, ScoreSide]:
-    """The query side and the key side of a cell."""
+    """Return the query side and the key side of a cell."""
     at_query = torch.zeros_like(contrast.coefficients)
     at_query[contrast.query] = 1
     positions: tuple[Tensor, Tensor] | tuple[None, None] = (None, None)

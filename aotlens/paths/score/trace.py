@@ -51,11 +51,11 @@ class Trace(Traced):
         return trace_json(self)
 
     def to_svg(self) -> str:
-        """The layered graph as an SVG drawing."""
+        """Return the layered graph as an SVG drawing."""
         return trace_svg(self)
 
     def to_html(self) -> str:
-        """One HTML file: the drawing, a table of all edges, and the JSON."""
+        """Return one HTML file: the drawing, a table of all edges, and the JSON."""
         return trace_html(self)
 
 

@@ -108,7 +108,7 @@ def _of_node(node: TraceNode) -> list[str]:
 
 
 def cancelling(value: float) -> str:
-    """Σ|term| ÷ |Σ term| of a side in words."""
+    """Say Σ|term| ÷ |Σ term| of a side in words."""
     if not math.isfinite(value):
         return "its terms cancel altogether"
     return f"its terms are {value:.1f} times in size what they add up to"

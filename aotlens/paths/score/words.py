@@ -40,7 +40,7 @@ class ScoreWords:
     """The tokens of the prompt; () without a tokenizer."""
 
     def at(self, position: int) -> str:
-        """A token and where it stands: `" Pend"@18`."""
+        """Return a token and where it stands: `" Pend"@18`."""
         return place_words(self.str_tokens, position)
 
     @property
@@ -60,12 +60,12 @@ class ScoreWords:
         return f"nats above {'the first token' if against == 0 else self.at(int(against))}"
 
     def sentence(self, pair: PathPair) -> list[Piece]:
-        """`0.3 moved " Pend"@3 into the key; the query is " Pend"@18 itself`."""
+        """Return the sentence in pieces: `0.3 moved " Pend"@3 into the key; the query is " Pend"@18 itself`."""
         query, key = pair
         return [*self._side(key, "key"), Piece(text="; "), *self._side(query, "query")]
 
     def line(self, pair: PathPair) -> str:
-        """The sentence alone."""
+        """Return the sentence alone."""
         return "".join(piece.text for piece in self.sentence(pair))
 
     def _side(self, path: Path, side: Side) -> list[Piece]:

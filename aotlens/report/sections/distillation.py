@@ -11,7 +11,8 @@ from aotlens.views.distillation import COSTS, HEADS, Chosen
 
 
 def distillation_parts(subject: Subject) -> list[Part]:
-    """Errors by head and width, and the costs of substitution, of the distillation that is bundled or was made here."""
+    """Return errors by head and width, and the costs of substitution, of the distillation that is bundled or was made
+    here."""
     if subject.reads != "tokens":
         raise ValueError("Heads are distilled on text, and this model reads none.")
     record = _record(subject)

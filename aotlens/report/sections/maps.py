@@ -25,7 +25,7 @@ _HOW = (
 
 
 def map_parts(subject: Subject) -> list[Part]:
-    """The grid of all heads, the map of one, and the prompt; of a model of images, over each picture."""
+    """Return the grid of all heads, the map of one, and the prompt; of a model of images, over each picture."""
     prompts = {"tokens": _of_tokens, "patches": image_prompts, "vectors": _of_vectors}[subject.reads](subject)
     parts: list[Part] = []
     for prompt in prompts:

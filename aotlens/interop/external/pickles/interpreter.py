@@ -84,17 +84,17 @@ class StandIn(metaclass=_Inert):
 
 
 def stand_in_class(module: str, name: str) -> _Inert:
-    """The class of stand-ins for objects of that class."""
+    """Return the class of stand-ins for objects of that class."""
     return _Inert(name, (StandIn,), {"__module__": module, "__qualname__": name})
 
 
 def full_name(stand_in: StandIn) -> str:
-    """The name by which the file calls an object's class."""
+    """Return the name by which the file calls an object's class."""
     return f"{type(stand_in).__module__}.{type(stand_in).__qualname__}"
 
 
 def attributes(value: Any) -> dict[str, Any]:
-    """The attributes of a stand-in, where the file gives any."""
+    """Return the attributes of a stand-in, where the file gives any."""
     state = value.state if isinstance(value, StandIn) else None
     if isinstance(state, tuple) and len(state) == 2 and isinstance(state[0], dict):
         state = state[0]  # (attributes, slots)

@@ -29,7 +29,8 @@ _KINDS: dict[type, str] = {list: "l", tuple: "t", set: "s", frozenset: "z"}
 
 
 def encode(root: Any, place: Places) -> dict[str, Any]:
-    """A value and all that it holds. Raises `Refused` for too many objects, and for a tensor of sizes that are none."""
+    """Return a value and all that it holds. Raises `Refused` for too many objects, and for a tensor of sizes that are
+    none."""
     table: list[Any] = []
     places: dict[int, int] = {}
     objects: list[Any] = []  # so that no two objects have one id
@@ -98,7 +99,8 @@ def _naturals(values: Any) -> tuple[int, ...]:
 
 
 def decode(answer: dict[str, Any], tensor: Callable[..., Any]) -> Any:
-    """The value that was encoded; `tensor(kind, numel, offset, sizes, strides, start, n_bytes)` makes each tensor."""
+    """Return the value that was encoded; `tensor(kind, numel, offset, sizes, strides, start, n_bytes)` makes each
+    tensor."""
     table: list[Any] = answer["table"]
     objects: dict[int, Any] = {}
     classes: dict[tuple[str, str], Any] = {}
