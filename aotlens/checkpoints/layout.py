@@ -168,13 +168,13 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write `data` and returns once the disk has it."""
+    """Write `data` and return once the disk has it."""
     path.write_bytes(data)
     force_to_disk(path)
 
 
 def finish_interrupted(folder: Path) -> None:
-    """End what a killed save left: moves what was committed, deletes what was not."""
+    """End what a killed save left: move what was committed, delete what was not."""
     if (folder / _COMMIT).is_dir():
         _move_into_place(folder)
     if (folder / _INCOMING).exists():

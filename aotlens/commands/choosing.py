@@ -93,7 +93,7 @@ def names(circuit: Circuit, side: Side, ids: Iterable[Any]) -> list[str]:
 
 
 def describe_circuit(circuit: Circuit) -> str:
-    """Return a line about what it is, and one about what its numbers leave out."""
+    """Say in a line what a circuit is, and in another what its numbers leave out."""
     from aotlens.conventions import head_name
 
     rows, columns = ("destinations", "sources") if circuit.kind == "qk" else ("sources", "outputs")

@@ -51,7 +51,7 @@ def read_npz(path: Path, names: Sequence[str], most: int, optional: Sequence[str
 
 
 def _require_room(file: Any, name: str, held: int, most: int) -> None:
-    """Raises `ValueError` unless the array that begins here is plain numbers or text, of at most `most` bytes, all of
+    """Raise `ValueError` unless the array that begins here is plain numbers or text, of at most `most` bytes, all of
     which are among the `held` bytes of its entry."""
     try:
         version = np.lib.format.read_magic(file)  # type: ignore[no-untyped-call]

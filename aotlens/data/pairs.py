@@ -97,12 +97,12 @@ class PromptPairs(Result):
 
     @property
     def answers(self) -> Tensor:
-        """`[pair]`"""
+        """The ids of the answers, `[pair]`."""
         return torch.tensor([pair.answer for pair in self])
 
     @property
     def wrong(self) -> Tensor:
-        """`[pair]`"""
+        """The ids of the wrong answers, `[pair]`."""
         return torch.tensor([pair.wrong for pair in self])
 
     @property

@@ -138,7 +138,7 @@ def _lower(frozen: Frozen, first: int, middle: int, x: Tensor) -> Tensor:
 
 
 def _lower_bias(frozen: Frozen, middle: int) -> Tensor:
-    """The same for biases that enter below the middle."""
+    """Return the streams at the middle of biases that enter below it, as `_lower` does of a source."""
     streams = torch.zeros(1, frozen.n_pos, frozen.R.shape[0], dtype=frozen.R.dtype, device=frozen.R.device)
     for layer in range(middle):
         v = frozen.values(layer, streams)

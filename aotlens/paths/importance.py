@@ -114,7 +114,7 @@ def term_importance(
     heads: bool = True,
     progress: Progress | None = None,
 ) -> TermImportance:
-    """Return Elhage et al.'s ablation algorithm on `tokens`, one prompt (a text, ids) or several; see the head of this
+    """Run Elhage et al.'s ablation algorithm on `tokens`, one prompt (a text, ids) or several; see the head of this
     module.
 
     `heads=False` leaves out layers and heads (their arrays are NaN), which cost 2·(L + L·H) frozen passes a sequence;

@@ -53,7 +53,7 @@ class LogitJacobian(Result):
 
     @property
     def frozen(self) -> Float64[np.ndarray, "pos d_model"]:
-        """The whole: over all paths."""
+        """The gradient over all paths, patterns and scales frozen."""
         return self.direct + self.by_head.sum((0, 1))
 
     def effect(self, step: Float64[np.ndarray, " d_model"]) -> pd.DataFrame:

@@ -69,7 +69,7 @@ class PatchCurves(Result):
 
     @property
     def area_insertion(self) -> Float64[np.ndarray, "method image"]:
-        """The same while patches come: large for an order that knows."""
+        """The same mean while patches are inserted, in order: large for an order that knows."""
         return np.trapezoid(self.insertion, self.shares, axis=-1)
 
     def to_frame(self) -> pd.DataFrame:

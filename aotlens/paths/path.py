@@ -47,7 +47,7 @@ class Path:
 
     @property
     def order(self) -> int:
-        """The number of heads that it passes."""
+        """The number of heads that the path passes."""
         return len(self.heads)
 
     @property

@@ -108,7 +108,7 @@ class OfCheckpoint(Result):
     """The version of the aotlens that made it."""
 
     def belongs_to(self, info: Any) -> bool:
-        """Return whether it is of the checkpoint of this `CheckpointInfo`: by its weights, or where they are not known
+        """Return whether this is of the checkpoint of a `CheckpointInfo`: by its weights, or where they are not known
         by its name."""
         if self.weights_sha256:
             return self.weights_sha256 == info.weights_sha256

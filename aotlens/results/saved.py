@@ -130,7 +130,7 @@ def _array(value: Any, where: str, key: str, tensors: dict[str, Tensor], compact
 
 
 def _smaller(tensor: Tensor) -> Tensor:
-    """The same numbers in the smallest type of integers that holds them; float64 as float32."""
+    """Return the same numbers in the smallest type of integers that holds them; float64 as float32."""
     import torch
 
     if tensor.dtype == torch.float64:
@@ -197,7 +197,7 @@ def _read(plain: Mapping[str, Any], tensors: dict[str, Tensor]) -> Any:
 
 
 def _check_arrays(kind: type, fields: Mapping[str, Any]) -> None:
-    """Raises ValueError for an array that has not the numbers, or the shape, that its field declares; axes of one name
+    """Raise ValueError for an array that has not the numbers, or the shape, that its field declares; axes of one name
     are equally long throughout a result."""
     from jaxtyping import AbstractArray, jaxtyped
 

@@ -88,7 +88,7 @@ def pixels_of(
 
 
 def _plain(image: Image.Image, name: str) -> Image.Image:
-    """The same picture in the mode L (grey) or RGB."""
+    """Return the same picture in the mode L (grey) or RGB."""
     from PIL import Image
 
     if image.mode.startswith("I;16"):

@@ -32,7 +32,7 @@ class Partition:
 
     @property
     def total(self) -> float:
-        """The contrast."""
+        """The contrast, the sum of all terms."""
         return float(sum(x.sum() for x in self.sources.values())) + self.bias + float(self.cells.sum())
 
     @property

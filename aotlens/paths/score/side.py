@@ -38,7 +38,7 @@ class ScoreSide:
 
     @property
     def rows(self) -> Float[Tensor, " pos"]:
-        """c / s."""
+        """The weights of the positions behind the norm, c / s."""
         return self.weights * self.layer.inverse_scale
 
     @property

@@ -53,7 +53,8 @@ def distillation_parts(subject: Subject) -> list[Part]:
 
 
 def _record(subject: Subject) -> Record | None:
-    """The one of these weights; those made here first. A file that is damaged or something else is passed over."""
+    """Return the distillation of these weights, first of those made here. A file that is damaged or something else is
+    passed over."""
     own = sorted(distillations_folder().glob("*.safetensors")) if distillations_folder().is_dir() else []
     for path in (*own, bundled_distillations_folder() / f"{subject.info.name}.safetensors"):
         try:

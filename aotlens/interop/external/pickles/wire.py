@@ -29,7 +29,7 @@ _KINDS: dict[type, str] = {list: "l", tuple: "t", set: "s", frozenset: "z"}
 
 
 def encode(root: Any, place: Places) -> dict[str, Any]:
-    """Return a value and all that it holds. Raises `Refused` for too many objects, and for a tensor of sizes that are
+    """Encode a value and all that it holds. Raises `Refused` for too many objects, and for a tensor of sizes that are
     none."""
     table: list[Any] = []
     places: dict[int, int] = {}
