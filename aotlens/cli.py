@@ -108,7 +108,7 @@ app.add_typer(sweep.app, name="sweep")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs the command and exits. Errors a user can act on are ValueErrors and OSErrors here."""
+    """Run the command and exit. Errors a user can act on are ValueErrors and OSErrors here."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal without φ must not end a listing
             stream.reconfigure(errors="backslashreplace")

@@ -130,7 +130,7 @@ class HasHeads(Protocol):
 
 
 def as_head(head: HeadLike, sizes: HasHeads | None = None) -> Head:
-    """The head that `(1, 0)`, `[1, 0]` or `"1.0"` names. Every function that takes a head takes these.
+    """Return the head that `(1, 0)`, `[1, 0]` or `"1.0"` names. Every function that takes a head takes these.
 
     Raises `ValueError` for anything else, and for a head that is not among the model's, of `sizes`.
     """
@@ -155,8 +155,8 @@ def head_name(head: Sequence[int]) -> str:
 
 
 def as_heads(heads: HeadLike | Iterable[HeadLike], sizes: HasHeads, *, at_least: int = 1) -> tuple[Head, ...]:
-    """One head, or several, each once and in the order given: `(1, 0)` and `[1, 0]` are head 1.0, not two of something;
-    `[(1, 0)]` and `["1.0"]` are lists of one.
+    """Return one head, or several, each once and in the order given: `(1, 0)` and `[1, 0]` are head 1.0, not two of
+    something; `[(1, 0)]` and `["1.0"]` are lists of one.
 
     Raises `ValueError` as `as_head` does, and for fewer than `at_least`.
     """
@@ -171,19 +171,20 @@ def as_heads(heads: HeadLike | Iterable[HeadLike], sizes: HasHeads, *, at_least:
 
 
 def require_whole(name: str, value: Any, least: int = 0, most: int = MOST_DRAWS) -> int:
-    """A whole number from `least` to `most`, of any kind that Python counts with. Raises `ValueError` for another."""
+    """Return a whole number from `least` to `most`, of any kind that Python counts with. Raises `ValueError` for
+    another."""
     try:
         number = _whole(value)
     except (TypeError, ValueError):
         number = None
     if number is None or not least <= number <= most:
-        said = f"{value!r}" if len(repr(value)) <= 60 else type(value).__name__
-        raise ValueError(f"{name}={said}: expected a whole number from {least:,} to {most:,}.")
+        text = f"{value!r}" if len(repr(value)) <= 60 else type(value).__name__
+        raise ValueError(f"{name}={text}: expected a whole number from {least:,} to {most:,}.")
     return number
 
 
 def require_seed(seed: Any) -> int:
-    """A seed of random numbers. Raises `ValueError` for what is none."""
+    """Return a seed of random numbers. Raises `ValueError` for what is none."""
     return require_whole("seed", seed, 0, 2**64 - 1)
 
 
@@ -201,7 +202,8 @@ _GLYPHS = {" ": "·", "\n": "⏎", "\t": "→"}
 
 
 def glyphs(token: str) -> str:
-    """A token with every character visible, for people: `" the"` is `"·the"`, a newline ⏎, a tab →, the empty token ∅.
+    """Write a token with every character visible, for people: `" the"` is `"·the"`, a newline ⏎, a tab →, the empty
+    token ∅.
 
     Other invisible characters are their codes, since few fonts have the pictures that Unicode gives control characters.
     It isn't reversible (a real middle dot looks the same); `describe` is the unambiguous form.
@@ -219,7 +221,7 @@ def _glyph(char: str) -> str:
 
 
 def describe(token: str) -> str:
-    """A token as a quoted literal in which nothing is ambiguous: `" the"`, `"\\n"`, `"\\u200b"`."""
+    """Write a token as a quoted literal in which nothing is ambiguous: `" the"`, `"\\n"`, `"\\u200b"`."""
     body = "".join(char if _plain(char) else _escape(char) for char in token)
     return f'"{body}"'
 

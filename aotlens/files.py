@@ -126,7 +126,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 
 
 def read_metadata(path: Path, what: str, most: int = _MOST_BYTES) -> dict[str, Any]:
-    """The JSON metadata of a safetensors file, from its header alone; `what` says in errors what was expected.
+    """Return the JSON metadata of a safetensors file, from its header alone; `what` says in errors what was expected.
 
     Raises `ValueError` for a file that is missing, of more than `most` bytes, damaged or something else.
     """
@@ -146,7 +146,7 @@ def read_metadata(path: Path, what: str, most: int = _MOST_BYTES) -> dict[str, A
 
 
 def read_tensors(path: Path, what: str, sha256: object, about: Mapping[str, Any], remedy: str) -> dict[str, Tensor]:
-    """The tensors of a file whose metadata has been read, if they and what they are `about` have this hash.
+    """Return the tensors of a file whose metadata has been read, if they and what they are `about` have this hash.
 
     The file is mapped until that is known, so that one that is refused fills no memory. Raises `ValueError`, with the
     `remedy`, for other contents, and for what is damaged otherwise.
@@ -165,7 +165,8 @@ def read_tensors(path: Path, what: str, sha256: object, about: Mapping[str, Any]
 
 
 def contents_hash(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> str:
-    """SHA-256 over the metadata as JSON and over every tensor's name, type, shape and bytes, in the order of names."""
+    """Return the SHA-256 over the metadata as JSON and over every tensor's name, type, shape and bytes, in the order of
+    names."""
     return _hash(metadata, sorted(tensors.items()))
 
 
@@ -187,7 +188,7 @@ def write_record(path: Path, kind: str, tensors: Mapping[str, Tensor], about: Ma
 
 
 def read_record(path: Path, kind: str, what: str, version: int, again: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the `about` that `write_record` wrote as `kind`, of this `schema_version`.
+    """Return the tensors and the `about` that `write_record` wrote as `kind`, of this `schema_version`.
 
     `what` names the result in errors, and `again` says how it is made anew ("train it"). Raises `ValueError` for a file
     that is missing, damaged, something else or of another version.
@@ -211,7 +212,7 @@ def save_progress(
 
 
 def load_progress(path: Path, identity: Mapping[str, Any], run: str, remedy: str) -> tuple[dict[str, Tensor], Any]:
-    """The tensors and the counters of a run that was started with this `identity`.
+    """Return the tensors and the counters of a run that was started with this `identity`.
 
     `run` names the run in errors ("the training run") and `remedy` says what to do about a run of another identity.
     Raises `ValueError` for a file that is damaged or no such state, and for another run's, naming what differs.

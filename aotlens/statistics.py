@@ -22,7 +22,7 @@ class Line(NamedTuple):
 
 
 def rank_correlation(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> float:
-    """Spearman's rank correlation; NaN for fewer than two points, or where one of the two is constant."""
+    """Return Spearman's rank correlation; NaN for fewer than two points, or where one of the two is constant."""
     import scipy.stats
 
     if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
@@ -31,7 +31,7 @@ def rank_correlation(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> 
 
 
 def fit_line(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> Line:
-    """The least-squares line through the points whose y is a number; NaN for fewer than three of them.
+    """Return the least-squares line through the points whose y is a number; NaN for fewer than three of them.
 
     R² is NaN where all of these y are the same.
     """
@@ -46,7 +46,7 @@ def fit_line(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> Line:
 
 
 def wilson_interval(successes: int, n: int, *, confidence: float = 0.95) -> tuple[float, float]:
-    """Wilson's score interval of a share of n independent trials; NaN for none.
+    """Return Wilson's score interval of a share of n independent trials; NaN for none.
 
     Unlike share ± z standard errors it stays within 0 to 1 and is right near both: 0 of 5,153 gives 0 to 0.07%.
     Raises `ValueError` for more successes than trials.
@@ -62,7 +62,7 @@ def wilson_interval(successes: int, n: int, *, confidence: float = 0.95) -> tupl
 
 
 def mcnemar_p(left: Bool[np.ndarray, " n"], right: Bool[np.ndarray, " n"]) -> float:
-    """McNemar's exact p-value of two answerers who got the same n questions, right (True) or wrong.
+    """Return McNemar's exact p-value of two answerers who got the same n questions, right (True) or wrong.
 
     Of the questions that one of both alone got right, under the null each is as likely to be the one's as the other's:
     two-sided binomial. 1 where there are none. Questions are what varies, and are taken as independent.
@@ -83,7 +83,8 @@ def bootstrap_interval(
     n_resamples: int = 2000,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """The percentile bootstrap interval of a statistic of n independent units, which gets the drawn units' indices.
+    """Return the percentile bootstrap interval of a statistic of n independent units, which gets the drawn units'
+    indices.
 
     Draws for which it is NaN (a mean over units of a kind, where none was drawn) are left out; both ends are NaN where
     it is for all. The units are what varies: heads, sequences or seeds, as the caller has them.
@@ -115,7 +116,7 @@ def ratio_intervals(
     *,
     confidence: float = 0.95,
 ) -> Float[np.ndarray, "row 2"]:
-    """Intervals of r = Σ sums ÷ Σ counts, one a row, over the same n units: a mean where all counts are 1.
+    """Return intervals of r = Σ sums ÷ Σ counts, one a row, over the same n units: a mean where all counts are 1.
 
     `clusters` gives the cluster of each unit, such as the document of a window: units of one cluster may depend on each
     other in any way, clusters do not. None: units are independent. With S_g, C_g the sums over cluster g, C = Σ C_g:
@@ -147,7 +148,7 @@ def ratio_variances(
     counts: Float[np.ndarray, "row n"] | Float[np.ndarray, " n"],
     clusters: Int[np.ndarray, " n"] | None = None,
 ) -> tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"]]:
-    """V and its degrees of freedom, by `ratio_intervals`' formulas; both NaN where that has no interval."""
+    """Return V and its degrees of freedom, by `ratio_intervals`' formulas; both NaN where that has no interval."""
     each = np.broadcast_to(counts, sums.shape)
     least = 2
     if clusters is not None:
@@ -170,7 +171,7 @@ def ratio_variances(
 def mean_interval(
     values: Float[np.ndarray, " n"], clusters: Int[np.ndarray, " n"] | None = None, *, confidence: float = 0.95
 ) -> tuple[float, float]:
-    """`ratio_intervals` of the mean of independent or clustered values."""
+    """Return `ratio_intervals` of the mean of independent or clustered values."""
     low, high = ratio_intervals(values[None], np.ones(len(values)), clusters, confidence=confidence)[0]
     return float(low), float(high)
 
@@ -194,8 +195,8 @@ Verdict: TypeAlias = Literal["necessary", "not necessary", "undecided"]
 
 
 def necessity(intervals: Float[np.ndarray, "member 2"], keep: float) -> tuple[Verdict, ...]:
-    """Whether a set falls below `keep` without each of its members, by the interval of what it keeps then: "undecided"
-    where that is not wholly on one side, or NaN."""
+    """Return whether a set falls below `keep` without each of its members, by the interval of what it keeps then:
+    "undecided" where that is not wholly on one side, or NaN."""
     return tuple(
         "necessary" if high < keep else "not necessary" if low >= keep else "undecided" for low, high in intervals
     )

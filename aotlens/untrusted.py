@@ -58,7 +58,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066
 
 @contextmanager
 def open_regular(path: Path, inside: Path | None = None) -> Iterator[tuple[BinaryIO, int]]:
-    """The regular file at `path`, open for reading, and its size in bytes.
+    """Open the regular file at `path` for reading, and yield it with its size in bytes.
 
     With `inside`, a link may lead to a file below this folder or in the cache of the Hugging Face hub; the folder may
     be a link itself. Raises `ValueError` for a folder, a pipe, a device or another link, and `OSError` as `open` does.
@@ -78,23 +78,24 @@ def open_regular(path: Path, inside: Path | None = None) -> Iterator[tuple[Binar
 
 
 def read_regular(path: Path, inside: Path | None = None, kind: str | None = None) -> bytes:
-    """The bytes of the regular file at `path`, as `open_regular` allows it; a `ValueError` beyond `MOST_BYTES` of its
-    kind, which is its name if None."""
+    """Return the bytes of the regular file at `path`, as `open_regular` allows it; a `ValueError` beyond `MOST_BYTES`
+    of its kind, which is its name if None."""
     with open_regular(path, inside) as (file, size):
         _require_size(path, size, MOST_BYTES[kind or path.name])
         return file.read(size)
 
 
 def require_regular(path: Path, kind: str, inside: Path | None = None) -> int:
-    """The size of the regular file at `path`, for libraries that open it by its path; raises as `read_regular`."""
+    """Return the size of the regular file at `path`, for libraries that open it by its path; raises as
+    `read_regular`."""
     with open_regular(path, inside) as (_, size):
         _require_size(path, size, MOST_BYTES[kind])
         return size
 
 
 def read_lines(path: Path, kind: str) -> Iterator[str]:
-    """The lines of a text without their ends, one in memory at a time. Raises `ValueError` for what `read_regular`
-    refuses, for more than `MAX_LINES`, a longer one than `MAX_LINE`, and for what is not UTF-8."""
+    """Yield the lines of a text without their ends, one in memory at a time. Raises `ValueError` for what
+    `read_regular` refuses, for more than `MAX_LINES`, a longer one than `MAX_LINE`, and for what is not UTF-8."""
     with open_regular(path) as (file, size):
         _require_size(path, size, MOST_BYTES[kind])
         reader = io.TextIOWrapper(file, encoding="utf-8")
@@ -122,7 +123,7 @@ class ShortReads:
         self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes. Raises `ValueError` for a longer piece."""
+        """Return the next bytes. Raises `ValueError` for a longer piece."""
         if size > MAX_READ:
             raise ValueError(f"expected names and lists of names that are short, found {size:,} bytes")
         return self._file.read(size if size >= 0 else MAX_READ)
@@ -137,8 +138,8 @@ def _require_size(path: Path, size: int, most: int) -> None:
 
 
 def strict_json(text: str | bytes) -> Any:
-    """The value of JSON text. Raises `ValueError` for NaN and infinity, for a key given twice, of which one would be
-    lost, for what nests deeper than `MAX_DEPTH`, and for more than `MAX_VALUES`."""
+    """Return the value of JSON text. Raises `ValueError` for NaN and infinity, for a key given twice, of which one
+    would be lost, for what nests deeper than `MAX_DEPTH`, and for more than `MAX_VALUES`."""
     require_few_values(text)
 
     def constant(name: str) -> None:
@@ -169,14 +170,14 @@ def strict_json(text: str | bytes) -> Any:
 
 
 def require_few_values(text: str | bytes) -> None:
-    """Raises `ValueError` for JSON text that may hold more than `MAX_VALUES` values: 16 MB of `{"":0},` take 700 MB."""
+    """Raise `ValueError` for JSON text that may hold more than `MAX_VALUES` values: 16 MB of `{"":0},` take 700 MB."""
     marks: Any = (b",", b"[", b"{") if isinstance(text, bytes) else (",", "[", "{")
     if len(text) > MAX_VALUES and (count := sum(map(text.count, marks))) > MAX_VALUES:
         raise ValueError(f"expected at most {MAX_VALUES:,} values, found some {count:,}")
 
 
 def check_plain(value: Any, where: str) -> None:
-    """Raises `ValueError`, with the place in a value of JSON, for a number that is not finite or beyond 64 bits, for a
+    """Raise `ValueError`, with the place in a value of JSON, for a number that is not finite or beyond 64 bits, for a
     key with control characters, and for text with half a character, which has no UTF-8 form."""
     rest = [(where, value)]
     while rest:
@@ -196,20 +197,20 @@ def check_plain(value: Any, where: str) -> None:
 
 
 def check_name(name: str, where: str) -> None:
-    """Raises `ValueError` for control characters, which would write into a terminal or turn a line around."""
-    if (found := _CONTROL.search(name)) is not None:
+    """Raise `ValueError` for control characters, which would write into a terminal or turn a line around."""
+    if (control := _CONTROL.search(name)) is not None:
         raise ValueError(
-            f"{where}: expected text without control characters, found {shown(name)} with U+{ord(found[0]):04X}."
+            f"{where}: expected text without control characters, found {shown(name)} with U+{ord(control[0]):04X}."
         )
 
 
 def without_control(name: str) -> str:
-    """`name` with its control characters written out, so that it can be shown."""
-    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], name)
+    """Return `name` with its control characters written out, so that it can be shown."""
+    return _CONTROL.sub(lambda control: ascii(control[0])[1:-1], name)
 
 
 def shown(value: Any, most: int = 80) -> str:
-    """`repr` in ASCII, cut short: what a message may say of an untrusted value."""
+    """Return `repr` in ASCII, cut short: what a message may say of an untrusted value."""
     text = ascii(value)
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
@@ -223,7 +224,7 @@ def _require_regular(path: Path, mode: int) -> None:
 
 
 def _require_bytes(path: Path, status: os.stat_result) -> None:
-    """Raises `ValueError` for a large file of holes, which costs whoever wrote it nothing. Windows, and file systems
+    """Raise `ValueError` for a large file of holes, which costs whoever wrote it nothing. Windows, and file systems
     that keep files elsewhere, do not say."""
     on_disk = 512 * int(getattr(status, "st_blocks", 0))
     if status.st_size > _LARGE and 0 < on_disk < status.st_size // _PART:

@@ -39,7 +39,7 @@ from aotlens.untrusted import MOST_BYTES, shown
 
 
 def export_checkpoint(folder: str | Path, destination: str | Path) -> Path:
-    """Writes the checkpoint in `folder` to a .tar, .tar.gz, .tgz, .tar.xz or .zip, or else to a new folder.
+    """Write the checkpoint in `folder` to a .tar, .tar.gz, .tgz, .tar.xz or .zip, or else to a new folder.
 
     NAME@STEP, a run's snapshot, becomes a checkpoint NAME-STEP of its own.
 
@@ -79,7 +79,7 @@ def export_checkpoint(folder: str | Path, destination: str | Path) -> Path:
 
 
 def import_checkpoint(source: str | Path, *, name: str | None = None, into: str | Path | None = None) -> CheckpointInfo:
-    """Brings the checkpoint in archive or folder `source` to ``into/name`` (the home folder, its own name).
+    """Bring the checkpoint in archive or folder `source` to ``into/name`` (the home folder, its own name).
 
     Returns what was imported. Raises CheckpointError for a damaged or unsafe archive, a checkpoint that
     doesn't load, and a name that is taken; then nothing is left behind.

@@ -14,25 +14,26 @@ from aotlens.untrusted import open_regular, read_regular
 
 @contextmanager
 def opened(path: Path, folder: Path) -> Iterator[tuple[BinaryIO, int]]:
-    """The regular file at `path` of a checkpoint's `folder`, open, and its size. Raises CheckpointError."""
+    """Open the regular file at `path` of a checkpoint's `folder`, and yield it with its size. Raises
+    CheckpointError."""
     with _refusals(path), open_regular(path, inside=folder) as (file, size):
         yield file, size
 
 
 def read_part(folder: Path, name: str) -> bytes:
-    """The bytes of the file `name` of the checkpoint in `folder`. Raises CheckpointError."""
+    """Return the bytes of the file `name` of the checkpoint in `folder`. Raises CheckpointError."""
     path = locate(folder, name)
     with _refusals(path):
         return read_regular(path, inside=folder)
 
 
 def read_text(folder: Path, name: str) -> str:
-    """The same as UTF-8 text."""
+    """Return the text, UTF-8, of the file `name` of the checkpoint in `folder`."""
     try:
         return read_part(folder, name).decode("utf-8")
     except UnicodeDecodeError as error:
-        found = f"{error.object[error.start]:#04x} at byte {error.start}"
-        raise CheckpointError(f"{locate(folder, name)}: expected UTF-8 text, found {found}.") from None
+        byte = f"{error.object[error.start]:#04x} at byte {error.start}"
+        raise CheckpointError(f"{locate(folder, name)}: expected UTF-8 text, found {byte}.") from None
 
 
 @contextmanager

@@ -9,7 +9,8 @@ from aotlens.checkpoints.info import CheckpointInfo
 
 
 def render_card(info: CheckpointInfo) -> str:
-    """Markdown: what the model is, how well it does beside a bigram (or unigram) model, and how it was trained."""
+    """Write the card in Markdown: what the model is, how well it does beside a bigram (or unigram) model, and how it
+    was trained."""
     parts = [f"# {info.name}", info.description.strip(), _shape(info), _figures(info)]
     parts += [_corpus(info), _training(info), _recipe(info.recipe)]
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -41,12 +41,12 @@ _asked: dict[Path, threading.Thread] = {}
 
 
 def bundled_folder() -> Path:
-    """The checkpoints that come with aotlens."""
+    """Return the folder of the checkpoints that come with aotlens."""
     return Path(__file__).parent / "bundled"
 
 
 def list_checkpoints(folders: Iterable[str | Path] = (), *, vanished: bool = False) -> list[CheckpointInfo]:
-    """Every checkpoint by name, in the order of the places above and alphabetically within one.
+    """Return every checkpoint by name, in the order of the places above and alphabetically within one.
 
     Each of `folders` is a checkpoint or a folder of checkpoints. No weights are read and torch is not
     imported. One that can't be read has `.problem` set, and so has a place that does not answer, such as a drive that
@@ -64,8 +64,8 @@ def list_checkpoints(folders: Iterable[str | Path] = (), *, vanished: bool = Fal
 
 
 def find_checkpoint(name_or_path: str | Path, folders: Iterable[str | Path] = ()) -> CheckpointInfo:
-    """The checkpoint of that name, or else at that path; ./NAME is always a path. NAME@STEP is a snapshot of the run
-    that trained NAME.
+    """Return the checkpoint of that name, or else at that path; ./NAME is always a path. NAME@STEP is a snapshot of the
+    run that trained NAME.
 
     Raises CheckpointError, listing the names there are, if there is none.
     """
@@ -104,8 +104,8 @@ def load(
     key_map: Mapping[str, str | None] | None = None,
     check: Check | None = None,
 ) -> AttentionOnlyTransformer:
-    """The model of that name or at that path (see `find_checkpoint`; `NAME@STEP` is one of a run's snapshots), or one
-    that somebody else saved.
+    """Return the model of that name or at that path (see `find_checkpoint`; `NAME@STEP` is one of a run's snapshots),
+    or one that somebody else saved.
 
     It is float32, in eval mode, and has `.tokenizer`, `.cfg`, `.card` and `.unigram_counts`.
 
@@ -143,7 +143,8 @@ def load(
 
 
 def is_external(source: str | Path, folders: Iterable[str | Path] = ()) -> bool:
-    """Whether `source` is of the hub, or a file or folder that another program wrote, and no name of a checkpoint."""
+    """Return whether `source` is of the hub, or a file or folder that another program wrote, and no name of a
+    checkpoint."""
     name, path = str(source), Path(source).expanduser()
     if name.startswith("hf:"):
         return True
@@ -259,17 +260,17 @@ def _read_or_problem(path: Path) -> CheckpointInfo:
     try:
         return read_info(path)
     except (CheckpointError, OSError) as error:
-        return _damaged(path.resolve(), str(error), at=path)
+        return _damaged(path.resolve(), str(error), named_path=path)
 
 
-def _damaged(path: Path, problem: str, at: Path | None = None) -> CheckpointInfo:
+def _damaged(path: Path, problem: str, named_path: Path | None = None) -> CheckpointInfo:
     """A place or a checkpoint of which nothing can be told but its name and what is wrong."""
-    return CheckpointInfo(name=without_control(path.absolute().name), path=at or path, problem=problem)
+    return CheckpointInfo(name=without_control(path.absolute().name), path=named_path or path, problem=problem)
 
 
-def _same(one: Path, other: Path) -> bool:
+def _same(path: Path, other: Path) -> bool:
     """Whether two paths lead to one folder. Links are not followed for it: a drive that is gone would not answer."""
-    return os.path.abspath(one) == os.path.abspath(other)
+    return os.path.abspath(path) == os.path.abspath(other)
 
 
 def _advice(known: dict[str, CheckpointInfo]) -> str:

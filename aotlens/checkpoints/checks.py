@@ -28,7 +28,7 @@ COPY_AGAIN = "Copy the checkpoint again from where it came from, or train it aga
 
 
 def model_config(where: str, values: Any) -> ModelConfig:
-    """The model that `values` describe, or a CheckpointError that starts with `where`."""
+    """Return the model that `values` describe, or a CheckpointError that starts with `where`."""
     from aotlens.models import ModelConfig
 
     if not isinstance(values, dict):
@@ -78,7 +78,7 @@ def check_header(
 
 
 def check_hash(path: Path, data: bytes, expected: str) -> None:
-    """The file is the one that config.json was written with."""
+    """Check that the file is the one that config.json was written with."""
     checksum = hashlib.sha256(data).hexdigest()
     if checksum != expected:
         raise CheckpointError(
@@ -89,7 +89,7 @@ def check_hash(path: Path, data: bytes, expected: str) -> None:
 
 
 def check_same_model(path: Path, header: Header, cfg: ModelConfig) -> None:
-    """A changed step size or threshold fits the same shapes: compare with what the weights were saved for."""
+    """Compare with the model that the weights were saved for: a changed step size or threshold fits the same shapes."""
     if "model" not in header.metadata:
         return
     try:
@@ -119,7 +119,7 @@ def check_finite(path: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def check_size(path: Path, size: int) -> None:
-    """The weights fit into this machine's memory, as they are stored and as float32."""
+    """Check that the weights fit into this machine's memory, as they are stored and as float32."""
     import torch
 
     from aotlens.models.device import memory_bytes
@@ -133,7 +133,8 @@ def check_size(path: Path, size: int) -> None:
 
 
 def check_runs(path: Path, model: AttentionOnlyTransformer) -> None:
-    """A small forward pass gives numbers: finite weights and scales can still be so large that every output is NaN."""
+    """Check that a small forward pass gives numbers: finite weights and scales can still be so large that every output
+    is NaN."""
     import torch
 
     with torch.no_grad():
@@ -161,9 +162,9 @@ def _small_input(cfg: ModelConfig) -> Tensor:
     return flat.view(shape)
 
 
-def _same(one: object, other: object) -> bool:
+def _same(value: object, other: object) -> bool:
     """Return whether both are equal in value and kind of value: bias=1 or bias="no" is not bias=True."""
-    return one == other and isinstance(one, bool) == isinstance(other, bool)
+    return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
 def _tuples(value: Any) -> Any:

@@ -51,7 +51,7 @@ def load_external(
     key_map: Mapping[str, str | None] | None = None,
     check: Check | None = None,
 ) -> Any:
-    """The model that `aotlens.load` describes, with a card that says where it is from, and how it was checked.
+    """Return the model that `aotlens.load` describes, with a card that says where it is from, and how it was checked.
 
     Raises CheckpointError.
     """
@@ -69,7 +69,7 @@ _CHECK_BYTES = 1_000_000_000
 
 
 def read_check(path: Path) -> Check:
-    """Tokens (or images) and the source's logits of them, from an .npz file. Raises CheckpointError."""
+    """Return tokens (or images) and the source's logits of them, from an .npz file. Raises CheckpointError."""
     from aotlens.data.npz import read_npz
 
     try:
@@ -83,7 +83,7 @@ def read_check(path: Path) -> Check:
 
 
 def read_key_map(path: Path) -> dict[str, str | None]:
-    """A `key_map` from a JSON file: an object of text, or null to leave a tensor out. Raises CheckpointError."""
+    """Return a `key_map` from a JSON file: an object of text, or null to leave a tensor out. Raises CheckpointError."""
     try:
         value = strict_json(read_regular(path, kind="key map"))
     except (OSError, ValueError) as error:
@@ -104,7 +104,7 @@ def import_external(
     tokenizer: TextTokenizer | None = None,
     check: Check | None = None,
 ) -> Imported:
-    """Makes the checkpoint ``into/name`` (the home folder, the source's name) of a model that somebody else saved.
+    """Make the checkpoint ``into/name`` (the home folder, the source's name) of a model that somebody else saved.
 
     `tokenizer` takes the place of the one that the source has. Its logits are compared with those of `check`, or else
     with those of the source's own code, where that is installed; where neither is there, the card says UNCHECKED.

@@ -40,7 +40,7 @@ class Header:
 
 
 def read_header(path: Path, folder: Path | None = None) -> Header:
-    """The header of a safetensors file, checked against the size of the file. Raises CheckpointError.
+    """Return the header of a safetensors file, checked against the size of the file. Raises CheckpointError.
 
     `folder` is the checkpoint's, which a link may not leave; the file's own if None.
     """
@@ -49,7 +49,7 @@ def read_header(path: Path, folder: Path | None = None) -> Header:
 
 
 def parse_header(path: Path, file: BinaryIO, size: int) -> tuple[Header, bytes]:
-    """The header of an open file of `size` bytes, and the bytes read so far; what follows are the weights."""
+    """Return the header of an open file of `size` bytes, and the bytes read so far; what follows are the weights."""
     beginning = file.read(8)
     length = int.from_bytes(beginning, "little")
     if size < 8 or length > size - 8:
@@ -105,5 +105,5 @@ def _entry(path: Path, name: str, entry: Any) -> tuple[TensorEntry, tuple[int, i
 _REMEDY = "Copy the checkpoint again from where it came from, or train it again."
 
 
-def _damaged(path: Path, found: str) -> CheckpointError:
-    return CheckpointError(f"{path}: expected a whole safetensors file, found {found}. {_REMEDY}")
+def _damaged(path: Path, problem: str) -> CheckpointError:
+    return CheckpointError(f"{path}: expected a whole safetensors file, found {problem}. {_REMEDY}")

@@ -26,7 +26,7 @@ def held_out_windows(
     source = open_corpus(corpus)
     names = source.names()
     held_out = [set(model.card.held_out(names)) for model in models if model.card is not None]
-    left = tuple(name for name in names if all(not kept or name in kept for kept in held_out))
+    left = tuple(name for name in names if all(not documents or name in documents for documents in held_out))
     if not left:
         raise ValueError(f"{corpus}: expected a document that none of the models was trained on, found none.")
     longest = min(model.cfg.n_ctx for model in models)

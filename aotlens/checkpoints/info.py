@@ -124,12 +124,13 @@ class CheckpointInfo:
         return tuple(name for name in names if name in held_out)
 
     def to_config(self) -> dict[str, Any]:
-        """The content of config.json."""
+        """Return the content of config.json."""
         return {name: getattr(self, name) for name in _TYPES}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> CheckpointInfo:
-        """The inverse of `to_config`. Raises CheckpointError for another schema, unknown or missing keys."""
+        """Return the info that `to_config` wrote. Raises CheckpointError for another schema, unknown or
+        missing keys."""
         version = config.get("schema_version")
         if type(version) is int and version > SCHEMA_VERSION:
             raise CheckpointError(
@@ -155,7 +156,7 @@ class CheckpointInfo:
         return cls(**config | {"seconds": float(config["seconds"]), "lacks": lacks})
 
     def history(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl, oldest first; [] if there are none. Raises CheckpointError."""
+        """Return the lines of metrics.jsonl, oldest first; [] if there are none. Raises CheckpointError."""
         if self.path is None:
             return []
         path = locate(self.path, METRICS)
@@ -249,7 +250,7 @@ def read_config(folder: Path) -> CheckpointInfo:
 
 
 def described(folder: Path, info: CheckpointInfo, header: Header) -> CheckpointInfo:
-    """`info`, of config.json alone, with the folder's name, its card, and the number of weights."""
+    """Return `info`, of config.json alone, with the folder's name, its card, and the number of weights."""
     if info.tokenizer_sha256 is not None and not os.path.lexists(locate(folder, TOKENIZER)):
         raise CheckpointError(
             f"{folder / TOKENIZER}: expected the tokenizer that {CONFIG} names, found no such file. "

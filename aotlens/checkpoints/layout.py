@@ -61,12 +61,13 @@ def user_folder(kind: str) -> Path:
 
 
 def home_folder() -> Path:
-    """A user's own checkpoints."""
+    """Return the folder of a user's own checkpoints."""
     return user_folder("checkpoints")
 
 
 def place(name: str, into: str | Path | None) -> Path:
-    """The folder of a checkpoint `name` in `into` (None: the home folder). Raises CheckpointError for a bad name."""
+    """Return the folder of a checkpoint `name` in `into` (None: the home folder). Raises CheckpointError for a bad
+    name."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name) or name.endswith(ARCHIVES):
         raise CheckpointError(
             f"name {name!r}: expected up to 100 letters, digits, dots, dashes and underscores, starting "
@@ -76,12 +77,12 @@ def place(name: str, into: str | Path | None) -> Path:
 
 
 def is_checkpoint(folder: Path) -> bool:
-    """Whether `folder` has a config.json; that it's a good one is for `read_info` to say."""
+    """Return whether `folder` has a config.json; that it's a good one is for `read_info` to say."""
     return locate(folder, CONFIG).is_file()
 
 
 def is_taken(target: Path) -> bool:
-    """Whether something is at `target` that a save, an import or an export would replace.
+    """Return whether something is at `target` that a save, an import or an export would replace.
 
     What a killed one left behind is nothing: files that were still on their way. Those that had arrived are moved into
     place first.
@@ -98,7 +99,7 @@ def is_taken(target: Path) -> bool:
 
 
 def is_of_another_program(folder: Path) -> bool:
-    """Whether `folder` has a config.json that is whole and says nothing of what ours say."""
+    """Return whether `folder` has a config.json that is whole and says nothing of what ours say."""
     try:
         stored = strict_json(read_regular(locate(folder, CONFIG), inside=folder))
     except (OSError, ValueError):
@@ -122,7 +123,7 @@ def fingerprint(folder: Path) -> tuple[tuple[str, int, int, int] | None, ...]:
 
 @contextmanager
 def replacing(folder: Path) -> Iterator[Path]:
-    """Yields an empty folder for new files (`write_file`); on leaving, they replace the old ones at once.
+    """Yield an empty folder for new files (`write_file`); on leaving, they replace the old ones at once.
 
     If the body or a write fails, the old files stay as they were. Raises CheckpointError for what the
     operating system refuses. One process at a time may save to a folder.
@@ -167,13 +168,13 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Writes `data` and returns once the disk has it."""
+    """Write `data` and return once the disk has it."""
     path.write_bytes(data)
     force_to_disk(path)
 
 
 def finish_interrupted(folder: Path) -> None:
-    """Ends what a killed save left: moves what was committed, deletes what was not."""
+    """End what a killed save left: move what was committed, delete what was not."""
     if (folder / _COMMIT).is_dir():
         _move_into_place(folder)
     if (folder / _INCOMING).exists():
@@ -196,8 +197,8 @@ def _save_error(folder: Path, error: OSError) -> CheckpointError:
         free = f" ({shutil.disk_usage(where).free / 1e6:.1f} MB free there)"
     except (OSError, StopIteration):
         free = ""
-    kept = "The checkpoint that was there is whole. " if is_checkpoint(folder) else ""
+    remark = "The checkpoint that was there is whole. " if is_checkpoint(folder) else ""
     return CheckpointError(
-        f"{folder}: the checkpoint could not be written: {reason}{free}. {kept}"
+        f"{folder}: the checkpoint could not be written: {reason}{free}. {remark}"
         "Free some space, or choose another folder that you may write to, and try again."
     )

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def load_folder(folder: str | Path, device: str | torch.device = "auto") -> AttentionOnlyTransformer:
-    """The model saved in `folder`: float32, in eval mode, without gradients, on `device`.
+    """Return the model saved in `folder`: float32, in eval mode, without gradients, on `device`.
 
     `NAME@STEP` is the model at that step of the run that trained NAME, where it kept a snapshot.
     It carries `.tokenizer`, `.image_processor`, `.card` (a CheckpointInfo) and `.unigram_counts`. Raises
@@ -94,7 +94,7 @@ def _load_snapshot(checkpoint: Path, step: int) -> AttentionOnlyTransformer:
 
 
 def verify(folder: str | Path) -> list[str]:
-    """Everything wrong with the checkpoint in `folder`, as messages; [] for a good one. Reads it whole."""
+    """Return everything wrong with the checkpoint in `folder`, as messages; [] for a good one. Reads it whole."""
     folder = Path(folder)
     problems = []
     try:

@@ -69,8 +69,8 @@ def _packed(tensor: Tensor, base: Tensor | None, error: float) -> Tensor | None:
 
 
 def unpacked(packed: Tensor, base: Tensor | None) -> Tensor:
-    """The float32 tensor of which `rounded` stored this. Raises ValueError, struct.error or lzma.LZMAError for what
-    is none, and reads no more than its shape says."""
+    """Return the float32 tensor of which `rounded` stored this. Raises ValueError, struct.error or lzma.LZMAError for
+    what is none, and reads no more than its shape says."""
     import numpy as np
     import torch
 

@@ -70,7 +70,8 @@ class Run:
         return about_snapshot(self.folder, step)[0]
 
     def at(self, tokens_seen: int) -> AttentionOnlyTransformer:
-        """The last model that had seen at most so many training tokens. Raises CheckpointError where there is none."""
+        """Return the last model that had seen at most so many training tokens. Raises CheckpointError where there is
+        none."""
         place = bisect_right(self.steps, tokens_seen, key=self.tokens)
         if place == 0:
             raise CheckpointError(
@@ -81,7 +82,7 @@ class Run:
 
 
 def load_run(folder: str | Path, device: str | torch.device = "auto") -> Run:
-    """The run that trained a checkpoint, by its name or folder, or a folder that others filled by step.
+    """Return the run that trained a checkpoint, by its name or folder, or a folder that others filled by step.
 
     The latter holds a folder a step (`step1000/`, `checkpoint-1000/`), each of which `aotlens.load` opens.
     `hf:OWNER/NAME` is a repository whose branches or tags are steps, as Pythia's; each is downloaded when it is loaded.
@@ -122,5 +123,5 @@ def _of_hub(name: str, device: str | torch.device) -> Run:
 
 
 def _step_folders(folder: Path) -> dict[int, Path]:
-    found = {path: _STEP_FOLDER.fullmatch(path.name) for path in folder.iterdir() if path.is_dir()}
-    return {int(match[1]): path for path, match in found.items() if match}
+    matches = {path: _STEP_FOLDER.fullmatch(path.name) for path in folder.iterdir() if path.is_dir()}
+    return {int(match[1]): path for path, match in matches.items() if match}

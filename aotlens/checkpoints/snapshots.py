@@ -60,7 +60,7 @@ def snapshots_folder(checkpoint: Path) -> Path:
 
 
 def snapshot_steps(checkpoint: Path) -> list[int]:
-    """The steps of which there are snapshots, in order; none where the run kept none."""
+    """Return the steps of which there are snapshots, in order; none where the run kept none."""
     try:
         names = [path.name for path in snapshots_folder(checkpoint).iterdir()]
     except OSError:
@@ -69,7 +69,8 @@ def snapshot_steps(checkpoint: Path) -> list[int]:
 
 
 def split_step(path: Path) -> tuple[Path, int | None]:
-    """The checkpoint and the step that NAME@STEP names; None for a path without a step, or a folder of that name."""
+    """Return the checkpoint and the step that NAME@STEP names; None for a path without a step, or a folder of that
+    name."""
     name, _, step = path.name.rpartition("@")
     if not name or not re.fullmatch(r"[0-9]{1,9}", step, re.ASCII) or path.exists():
         return path, None
@@ -77,7 +78,7 @@ def split_step(path: Path) -> tuple[Path, int | None]:
 
 
 def snapshot_file(checkpoint: Path, step: int) -> Path:
-    """The file of that step's snapshot."""
+    """Return the file of that step's snapshot."""
     return snapshots_folder(checkpoint) / f"step-{step:09d}.safetensors"
 
 
@@ -113,9 +114,9 @@ class SnapshotWriter:
         folder = snapshots_folder(checkpoint)
         for unfinished in folder.glob(".step-*.tmp") if folder.is_dir() else ():
             unfinished.unlink()
-        kept = snapshot_steps(checkpoint)
-        self._last = read_snapshot(checkpoint, kept[-1]) if kept else None
-        self._since_whole = _length_of_chain(checkpoint, kept[-1]) if kept else 0
+        steps = snapshot_steps(checkpoint)
+        self._last = read_snapshot(checkpoint, steps[-1]) if steps else None
+        self._since_whole = _length_of_chain(checkpoint, steps[-1]) if steps else 0
 
     def add(self, step: int, tokens: int, state: Mapping[str, Tensor]) -> None:
         """Store the weights `state` of a later step. Raises CheckpointError for a disk that does not take them."""
@@ -150,7 +151,7 @@ def require_step(checkpoint: Path, step: int) -> None:
 
 
 def read_snapshot(checkpoint: Path, step: int) -> Snapshot:
-    """The snapshot of that step, bit for bit. Raises CheckpointError for one that is missing or damaged."""
+    """Return the snapshot of that step, bit for bit. Raises CheckpointError for one that is missing or damaged."""
     require_step(checkpoint, step)
     chain: list[tuple[dict[str, Tensor], dict[str, Any]]] = []
     wanted: int | None = step
@@ -216,8 +217,8 @@ def _keep(identity: tuple[str, int, int], tensors: Mapping[str, Tensor]) -> None
 
 
 def about_snapshot(checkpoint: Path, step: int) -> tuple[int, str]:
-    """The tokens that the run had seen at that snapshot and the SHA-256 of its weights, which are not restored. Raises
-    CheckpointError."""
+    """Return the tokens that the run had seen at that snapshot and the SHA-256 of its weights, which are not restored.
+    Raises CheckpointError."""
     require_step(checkpoint, step)
     about = _read(checkpoint, step, weights=False)[1]
     return about["tokens"], about["sha256"]
@@ -235,13 +236,13 @@ def _read(checkpoint: Path, step: int, *, weights: bool = True) -> tuple[dict[st
     match about:
         case {
             "schema_version": int(version),
-            "step": int(found),
+            "step": int(saved_step),
             "tokens": int(),
             "base": int() | None,
             "sha256": str(),
         }:
             rounding = about.get("rounding_error", 0.0)
-            if (version, found) == (_VERSION, step) and isinstance(rounding, int | float) and 0 <= rounding <= 1:
+            if (version, saved_step) == (_VERSION, step) and isinstance(rounding, int | float) and 0 <= rounding <= 1:
                 return tensors, about
     raise _damaged(path, "a file of something else, or of another version")
 
@@ -320,7 +321,7 @@ def _added(stored: Tensor, before: Tensor) -> Tensor:
     return (before.reshape(-1).view(kind) + difference).view(before.dtype).reshape(before.shape)
 
 
-def _damaged(path: Path, found: str) -> CheckpointError:
+def _damaged(path: Path, problem: str) -> CheckpointError:
     return CheckpointError(
-        f"{path}: expected a snapshot of a run, found {found}. Copy the run again, or train it again."
+        f"{path}: expected a snapshot of a run, found {problem}. Copy the run again, or train it again."
     )

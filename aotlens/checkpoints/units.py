@@ -65,7 +65,8 @@ OBJECTIVE_WORDS: dict[str, ObjectiveWords] = {
 
 
 def objective_of(recipe: Mapping[str, Any], model: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
-    """The objective that a card's recipe names; without a recipe the one that the model's ends and figures tell."""
+    """Return the objective that a card's recipe names; without a recipe the one that the model's ends and figures
+    tell."""
     named = recipe.get("objective")
     if named in OBJECTIVE_WORDS:
         return str(named)

@@ -58,7 +58,7 @@ class Entry:
 
 
 def entries(source: Path) -> Iterator[Entry]:
-    """Everything in the archive `source`, in its order. Raises CheckpointError for a damaged or oversized one."""
+    """Yield everything in the archive `source`, in its order. Raises CheckpointError for a damaged or oversized one."""
     try:
         with open_regular(source) as (file, size):
             most = MOST_TIMES * size + MOST_SPARE_BYTES

@@ -54,7 +54,7 @@ def save_checkpoint(
     history: Iterable[Mapping[str, Any]] = (),
     weights_dtype: torch.dtype | None = None,
 ) -> CheckpointInfo:
-    """Writes `model` to `folder`, replacing a checkpoint there at once or not at all (see `layout`).
+    """Write `model` to `folder`, replacing a checkpoint there at once or not at all (see `layout`).
 
     `info` needs its first group of fields; the rest is filled in. `history` becomes metrics.jsonl. Figures
     that are NaN or infinite are stored as null. `weights_dtype` is float32 (None), bfloat16 or float16.
@@ -103,7 +103,7 @@ def save_checkpoint(
 
 
 def _check_target(folder: Path) -> None:
-    """Refuses a folder with files of these names that are not a checkpoint of ours: they would be lost."""
+    """Refuse a folder with files of these names that are not a checkpoint of ours: they would be lost."""
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"{folder}: expected a folder to save to, found a file. Choose another name.")
     config, weights = folder / CONFIG, folder / WEIGHTS
@@ -205,7 +205,7 @@ def _image_processor(model: AttentionOnlyTransformer) -> dict[str, Any] | None:
 
 
 def _without_nan(values: Any) -> Any:
-    """The same with None for figures that JSON can't hold: a lost figure must not cost the checkpoint."""
+    """Put None in the place of figures that JSON can't hold: a lost figure must not cost the checkpoint."""
     if isinstance(values, Mapping):
         return {key: _without_nan(value) for key, value in values.items()}
     if isinstance(values, list | tuple):

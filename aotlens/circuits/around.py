@@ -60,7 +60,7 @@ class HeadComposition(Result):
         return np.flatnonzero(self.above_null & (np.nan_to_num(self.z, nan=-np.inf) >= z))
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a pair: relation, head (the other one), mode, value, rank, above_null, z, z_rotated, norm,
+        """Return one row a pair: relation, head (the other one), mode, value, rank, above_null, z, z_rotated, norm,
         random_mean, random_std (of the squared norm)."""
         import pandas as pd
 
@@ -82,24 +82,24 @@ class HeadComposition(Result):
 def head_composition(
     model: AttentionOnlyTransformer, head: HeadLike, compositions: Mapping[Mode, Composition] | None = None
 ) -> HeadComposition:
-    """The composition of a head with every head of other layers, in every mode that the model has.
+    """Return the composition of a head with every head of other layers, in every mode that the model has.
 
     `compositions` are those of the same model; without them, `all_compositions(model, folded=True)`, which takes the
     time. Raises `ValueError` for a head that the model does not have.
     """
     require_ours(model, "head_composition", without=("norm_after", "clip_qkv"))
     chosen, cfg = as_head(head, model.cfg), model.cfg
-    found = all_compositions(model, folded=True) if compositions is None else compositions
+    by_mode = all_compositions(model, folded=True) if compositions is None else compositions
     one_matrix = cfg.attention == "mssa" and not cfg.position_kind.rotates
     pairs = [
         (mode, pair)
-        for mode in found
+        for mode in by_mode
         if not (one_matrix and mode == "k")
         for pair in _pairs(chosen, cfg.n_layers, cfg.n_heads)
     ]
-    pairs.sort(key=lambda each: -found[each[0]].values[each[1]])
+    pairs.sort(key=lambda each: -by_mode[each[0]].values[each[1]])
     numbers = {
-        name: np.array([getattr(found[mode], name)[pair] for mode, pair in pairs])
+        name: np.array([getattr(by_mode[mode], name)[pair] for mode, pair in pairs])
         for name in ("values", "rank", "edges", "z_signs", "z", "norms", "random_mean", "random_std")
     }
     ends = np.array([pair for _, pair in pairs], dtype=np.int64).reshape(-1, 2, 2)
@@ -118,7 +118,7 @@ def head_composition(
         norms=numbers["norms"],
         random_mean=numbers["random_mean"],
         random_std=numbers["random_std"],
-        random_rms=next(iter(found.values())).random_rms,
+        random_rms=next(iter(by_mode.values())).random_rms,
     )
 
 

@@ -39,11 +39,11 @@ class Best:
         # Stable sorts, the last the most important.
         group, key, value = _take(value.sort(descending=True, stable=True).indices, group, key, value)
         group, key, value = _take(group.sort(stable=True).indices, group, key, value)
-        kept = self._rank(group) < self.k
-        self.group, self.key, self.value = group[kept], key[kept], value[kept]
+        is_best = self._rank(group) < self.k
+        self.group, self.key, self.value = group[is_best], key[is_best], value[is_best]
 
     def last_of_full(self) -> tuple[Tensor, Tensor]:
-        """The groups that have k candidates, and the k-th best value of each."""
+        """Return the groups that have k candidates, and the k-th best value of each."""
         last = self._rank(self.group) == self.k - 1
         return self.group[last], self.value[last]
 

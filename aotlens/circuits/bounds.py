@@ -37,7 +37,7 @@ TENSOR_CORE_UNIT = 2.0**-22
 
 
 def coefficient(inner: int, input_unit: float = 0.0) -> float:
-    """γ of the claim for dot products of length `inner`; `ValueError` where it means nothing (inner > 2²⁰)."""
+    """Return γ of the claim for dot products of length `inner`; `ValueError` where it means nothing (inner > 2²⁰)."""
     if inner > 2**20:
         raise ValueError(f"expected factors with at most {2**20} inner dimensions, got {inner}.")
     units = (inner + SPARE_UNITS) * (TENSOR_CORE_UNIT if input_unit else UNIT)
@@ -45,7 +45,8 @@ def coefficient(inner: int, input_unit: float = 0.0) -> float:
 
 
 def input_unit(device: torch.device) -> float:
-    """The roundoff v of a float32 product's inputs on `device`, from PyTorch's settings; the coarsest if unknown.
+    """Return the roundoff v of a float32 product's inputs on `device`, from PyTorch's settings; the coarsest if
+    unknown.
 
     Read, not changed: the settings belong to the whole process, and other threads may be at work.
     """

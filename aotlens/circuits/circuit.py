@@ -72,7 +72,7 @@ class Circuit(FactoredMatrix):
         return not self.reasons
 
     def with_factors(self, A: Tensor, B: Tensor, reasons: Iterable[str] = ()) -> Circuit:
-        """A circuit with the same sides and other factors, and further reasons why it is not exact."""
+        """Return a circuit with the same sides and other factors, and further reasons why it is not exact."""
         return Circuit(
             A,
             B,
@@ -143,7 +143,7 @@ class Circuit(FactoredMatrix):
         return labels(chosen, chosen.ids_of(range(n)), self.tokenizer)
 
     def lines(self, side: Literal["left", "right"], places: Sequence[int]) -> Lines:
-        """The rows (left) or columns (right) at these places, by name."""
+        """Return the rows (left) or columns (right) at these places, by name."""
         chosen, n = (self.left, self.ldim) if side == "left" else (self.right, self.rdim)
         ids = chosen.ids_of(places)
         return Lines(
@@ -157,24 +157,24 @@ class Circuit(FactoredMatrix):
         )
 
     def top(self, k: int = 20, *, largest: bool = True) -> CircuitTable:
-        """The k largest (or smallest) entries of the whole circuit, as `top_entries` finds them, with their names; all
-        of them where there are no more than k."""
+        """Return the k largest (or smallest) entries of the whole circuit, as `top_entries` finds them, with their
+        names; all of them where there are no more than k."""
         from aotlens.circuits.topk import top_entries
 
         best = top_entries(self, min(k, self.ldim * self.rdim), largest)
         return entries_table(self, best.rows.tolist(), best.columns.tolist(), best.values.numpy())
 
     def row(self, which: int | str, k: int | None = 20, *, largest: bool = True) -> CircuitTable:
-        """The k largest (or smallest) entries of one row, or all of them; `which` is a token's text or id, a position,
-        a direction or a class. Raises `ValueError` for one that the circuit does not have."""
+        """Return the k largest (or smallest) entries of one row, or all of them; `which` is a token's text or id, a
+        position, a direction or a class. Raises `ValueError` for one that the circuit does not have."""
         return line_table(self, which, k, largest, column=False)
 
     def column(self, which: int | str, k: int | None = 20, *, largest: bool = True) -> CircuitTable:
-        """A column as a labelled table, as `row` gives a row."""
+        """Return a column as a labelled table, as `row` gives a row."""
         return line_table(self, which, k, largest, column=True)
 
     def entries(self, rows: Int[Tensor, " n"], columns: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
-        """Single entries, (rows[i], columns[i]) each, as float64 dot products on the CPU."""
+        """Return single entries, (rows[i], columns[i]) each, as float64 dot products on the CPU."""
         left = self.A.detach()[rows.to(self.A.device)].cpu().double()
         right = self.B.detach()[:, columns.to(self.B.device)].cpu().double()
         return (left * right.T).sum(-1)
@@ -190,7 +190,7 @@ def _as_numpy(index: Any) -> Any:
 
 
 def sum_of_circuits(circuits: Sequence[Circuit]) -> Circuit:
-    """Σ of circuits with the same kind and sides, factored along the joined inner dimension.
+    """Return the sum of circuits with the same kind and sides, factored along the joined inner dimension.
 
     Two heads that copy together are one circuit of inner dimension 2·d_head. Raises `ValueError` for none, or for
     circuits whose kind, sides or shapes differ.
@@ -223,7 +223,7 @@ def sum_of_circuits(circuits: Sequence[Circuit]) -> Circuit:
 def entries_table(
     circuit: Circuit, rows: Sequence[int], columns: Sequence[int], values: Float64[np.ndarray, " entry"]
 ) -> CircuitTable:
-    """The entries at these places of the circuit, with the names of what stands there."""
+    """Return the entries at these places of the circuit, with the names of what stands there."""
     ids = [side.ids_of(places) for side, places in ((circuit.left, rows), (circuit.right, columns))]
     return CircuitTable(
         circuit=repr(circuit),
@@ -239,7 +239,7 @@ def entries_table(
 
 
 def line_table(circuit: Circuit, which: int | str, k: int | None, largest: bool, *, column: bool) -> CircuitTable:
-    """The k largest (or smallest) entries of one row or column, or all of them; float64 dot products."""
+    """Return the k largest (or smallest) entries of one row or column, or all of them; float64 dot products."""
     side, n = (circuit.right, circuit.shape[1]) if column else (circuit.left, circuit.shape[0])
     place = place_of(side, which, n, circuit.tokenizer)
     A, B = (double(factor) for factor in (circuit.A, circuit.B))

@@ -127,7 +127,7 @@ class Composition(Result):
         return f"{int(self.edges.sum())} of {n_pairs} pairs of heads have z ≥ {EDGE_Z:g} against flipped signs"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a pair, the highest score first; no rows for a model of one layer."""
+        """Return one row a pair, the highest score first; no rows for a model of one layer."""
         import pandas as pd
 
         pair = _is_pair(*self.values.shape[:2])
@@ -152,7 +152,7 @@ def composition(
     distance: int | None = None,
     progress: Progress | None = None,
 ) -> Composition:
-    """The q, k or v composition of every pair of heads in different layers, and how far it is from chance.
+    """Return the q, k or v composition of every pair of heads in different layers, and how far it is from chance.
 
     Formulas, the null and what it does not say stand at the head of this module. The weights are the model's own, as
     TransformerLens's `all_composition_scores` takes them: without the gain of a layer's norm, centring or biases,
@@ -197,7 +197,7 @@ def all_compositions(
     distance: int | None = None,
     progress: Progress | None = None,
 ) -> dict[Mode, Composition]:
-    """`composition` in every mode that the model has (v alone where `phi="fixed"`), by mode.
+    """Return `composition` in every mode that the model has (v alone where `phi="fixed"`), by mode.
 
     The rotations are drawn once for all modes, which takes about a third of the time of three calls, and gives the same
     numbers. Arguments and errors are those of `composition`.

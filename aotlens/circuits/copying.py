@@ -51,7 +51,8 @@ class CopyingRate(Result):
 
 
 def copying_rate(model: AttentionOnlyTransformer, heads: HeadLike | Iterable[HeadLike]) -> CopyingRate:
-    """The share of tokens t with argmax_u M[t, u] = t, for the OV circuit M `[d_vocab, d_vocab]` of a sum of heads.
+    """Return the share of tokens t with argmax_u M[t, u] = t, for the OV circuit M `[d_vocab, d_vocab]` of a sum of
+    heads.
 
     `copying_rate(model, "1.4")` is of one head, `copying_rate(model, ["1.4", (1, 6)])` of the sum of two, as if both
     attended to the same token. Two heads can copy together what neither copies alone. A head named twice counts once.
@@ -110,7 +111,7 @@ class CopyingScores(Result):
         return f"{layer}.{head} copies most: {self.top1[best]:.1%} of {self.n_tokens:,} tokens promote themselves most"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head: head, score, by_construction, top1, top5."""
+        """Return one row a head: head, score, by_construction, top1, top5."""
         import pandas as pd
 
         columns = {"head": list(map(head_name, self.heads)), "score": self.scores}
@@ -121,7 +122,7 @@ class CopyingScores(Result):
 def copying_scores(
     model: AttentionOnlyTransformer, heads: Iterable[HeadLike] | None = None, *, progress: Progress | None = None
 ) -> CopyingScores:
-    """The copying score and the copying rate of each of these heads, of all heads unless told, alone.
+    """Return the copying score and the copying rate of each of these heads, of all heads unless told, alone.
 
     `progress(done, total)` counts heads. Cost and errors are those of `copying_rate`, for each head.
     """

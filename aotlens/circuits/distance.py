@@ -27,7 +27,7 @@ DYNAMIC = "rotary positions: with dynamic scaling, frequencies depend on the len
 
 
 def weighted_distances(cfg: ModelConfig) -> tuple[Tensor, Float[Tensor, " distance"]]:
-    """Every distance from a query to a key that it may see, and the share of pairs of positions that have it."""
+    """Return every distance from a query to a key that it may see, and the share of pairs of positions that have it."""
     n = cfg.n_ctx
     distances = torch.arange(1 - n if cfg.sees_later_keys else 0, cfg.shortest_window, device="cpu")
     weights = (n - distances.abs()).double()
@@ -35,7 +35,7 @@ def weighted_distances(cfg: ModelConfig) -> tuple[Tensor, Float[Tensor, " distan
 
 
 def rotation_at(cfg: ModelConfig, distance: int | None) -> Rotation | None:
-    """R_δ, or R̄ for None, as what turns queries; None for a model that rotates nothing. Float64 on the CPU."""
+    """Return R_δ, or R̄ for None, as what turns queries; None for a model that rotates nothing. Float64 on the CPU."""
     if not cfg.position_kind.rotates:
         return None
     if distance is not None:
@@ -46,14 +46,15 @@ def rotation_at(cfg: ModelConfig, distance: int | None) -> Rotation | None:
 
 
 def turned(rows: Float[Tensor, "*rows d_head"], turn: Rotation | None) -> Float[Tensor, "*rows d_head"]:
-    """Rows R_δ, in their own dtype and on their own device."""
+    """Return rows R_δ, in their own dtype and on their own device."""
     if turn is None:
         return rows
     return Rotation(turn.cos.to(rows), turn.sin.to(rows), turn.interleaved)(rows)
 
 
 def in_pairs(cfg: ModelConfig, rows: Float[Tensor, "*rows d_head"]) -> tuple[Tensor, Tensor, Tensor]:
-    """The first and the second coordinate of each pair `[*rows, pair]`, and the coordinates that are not rotated."""
+    """Return the first and the second coordinate of each pair `[*rows, pair]`, and the coordinates that are not
+    rotated."""
     assert cfg.rotary is not None
     n = cfg.d_head if cfg.rotary.dim is None else cfg.rotary.dim
     if cfg.rotary.pairs == "interleaved":
@@ -62,8 +63,8 @@ def in_pairs(cfg: ModelConfig, rows: Float[Tensor, "*rows d_head"]) -> tuple[Ten
 
 
 def mean_gram(cfg: ModelConfig, weight: Float[Tensor, "*heads d_model d_head"], sign: int) -> Tensor:
-    """Σ_δ w(δ) R_{±δ} Wᵀ W R_{±δ}ᵀ `[*heads, d_head, d_head]`, float64: the Gram matrix of W R_{±δ}ᵀ averaged over
-    distances, and that of W itself for a model that rotates nothing."""
+    """Return Σ_δ w(δ) R_{±δ} Wᵀ W R_{±δ}ᵀ `[*heads, d_head, d_head]`, float64: the Gram matrix of W R_{±δ}ᵀ averaged
+    over distances, and that of W itself for a model that rotates nothing."""
     weight = double(weight)
     if not cfg.position_kind.rotates:
         return weight.mT @ weight
@@ -71,10 +72,10 @@ def mean_gram(cfg: ModelConfig, weight: Float[Tensor, "*heads d_model d_head"], 
     turn = rotation(cfg, -sign * distances)
     # x R = x ∘ C + x J ∘ S for rows x, with C and S a coordinate's cosine and sine (1 and 0 where nothing is rotated)
     # and J a quarter turn of each pair: RᵀGR is four products with G, GJ, JᵀG and JᵀGJ, entry by entry.
-    one, no = torch.ones(len(distances), cfg.d_head, dtype=torch.float64), torch.zeros_like(turn.cos)
+    ones, no = torch.ones(len(distances), cfg.d_head, dtype=torch.float64), torch.zeros_like(turn.cos)
     rotated = torch.arange(cfg.d_head) < 2 * turn.cos.shape[-1]
-    C = Rotation(turn.cos, no, turn.interleaved)(one)
-    S = Rotation(turn.sin, no, turn.interleaved)(one) * rotated
+    C = Rotation(turn.cos, no, turn.interleaved)(ones)
+    S = Rotation(turn.sin, no, turn.interleaved)(ones) * rotated
     J = Rotation(no[0], no[0] + 1, turn.interleaved)(torch.eye(cfg.d_head, dtype=torch.float64)) * rotated
     gram, (weighted_C, weighted_S) = weight.mT @ weight, (shares[:, None] * part for part in (C, S))
     total = gram * (C.T @ weighted_C) + (gram @ J) * (C.T @ weighted_S)
@@ -82,8 +83,8 @@ def mean_gram(cfg: ModelConfig, weight: Float[Tensor, "*heads d_model d_head"], 
 
 
 def checked_distance(cfg: ModelConfig, distance: object, *, biases: bool = True) -> int | None:
-    """A distance that scores depend on, by a rotation or (where `biases` count) by ALiBi. Raises `ValueError` for one
-    outside the context or the layer's window, and for a model whose scores of tokens do not depend on it."""
+    """Return a distance that scores depend on, by a rotation or (where `biases` count) by ALiBi. Raises `ValueError`
+    for one outside the context or the layer's window, and for a model whose scores of tokens do not depend on it."""
     if distance is None:
         return None
     kind = cfg.position_kind

@@ -65,7 +65,8 @@ class ExtremeEntries(Result):
         return order[np.sort(first)]
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an entry: end, rank, row, row_label, column, column_label, the value by its unit, above_its_row."""
+        """Return one row an entry: end, rank, row, row_label, column, column_label, the value by its unit,
+        above_its_row."""
         frame = self._frame(np.arange(len(self.values)))
         n_smallest = len(self.values) - self.n_largest
         frame.insert(0, "end", ["largest"] * self.n_largest + ["smallest"] * n_smallest)
@@ -73,7 +74,7 @@ class ExtremeEntries(Result):
         return frame
 
     def size_frame(self) -> pd.DataFrame:
-        """The same of the entries by size, without `end`."""
+        """Return the frame of the entries by size, without `end`."""
         frame = self._frame(self.by_size())
         frame.insert(0, "rank", range(1, len(frame) + 1))
         return frame
@@ -92,7 +93,8 @@ class ExtremeEntries(Result):
 def extreme_entries(
     circuit: Circuit, k: int = 20, *, row: int | str | None = None, column: int | str | None = None
 ) -> ExtremeEntries:
-    """The k largest and the k smallest entries of the whole circuit, or of one row or one column, or all there are.
+    """Return the k largest and the k smallest entries of the whole circuit, or of one row or one column, or all there
+    are.
 
     A row or column is the text of a token, or the id of a token, position, direction or class. Exact, as `top_entries`.
     Raises `ValueError` for k below 1 and for a row or column that the circuit does not have.
@@ -108,7 +110,7 @@ def extreme_entries(
 def extremes_within(
     circuit: Circuit, rows: Sequence[int] | None, columns: Sequence[int] | None, k: int
 ) -> ExtremeEntries:
-    """The same of the rows and columns at some places of the circuit; None for all of them."""
+    """Return the extreme entries of the rows and columns at some places of the circuit; None for all of them."""
     require_whole("k", k, 1)
     at_rows, at_columns = (
         torch.arange(n) if places is None else torch.tensor(list(places))
@@ -120,8 +122,11 @@ def extremes_within(
     k = min(k, len(at_rows) * len(at_columns))
     largest, smallest = (top_entries(part, k, largest=largest) for largest in (True, False))
     found_rows, found_columns = (
-        at[torch.cat(pair)]
-        for at, pair in ((at_rows, (largest.rows, smallest.rows)), (at_columns, (largest.columns, smallest.columns)))
+        places[torch.cat(pair)]
+        for places, pair in (
+            (at_rows, (largest.rows, smallest.rows)),
+            (at_columns, (largest.columns, smallest.columns)),
+        )
     )
     values = torch.cat([largest.values, smallest.values])
     return ExtremeEntries(

@@ -85,8 +85,8 @@ class FactoredMatrix:
     def __getitem__(self, index: Any) -> Any:
         items = list(index) if isinstance(index, tuple) else [index]
         if any(each is Ellipsis for each in items):
-            at = next(i for i, each in enumerate(items) if each is Ellipsis)
-            items[at : at + 1] = [slice(None)] * (self.ndim - len(items) + 1)
+            ellipsis = next(i for i, each in enumerate(items) if each is Ellipsis)
+            items[ellipsis : ellipsis + 1] = [slice(None)] * (self.ndim - len(items) + 1)
         n_leading = self.ndim - 2
         if len(items) > self.ndim or any(each is None or isinstance(each, bool) for each in items):
             raise IndexError(f"expected at most {self.ndim} indices and no new axes, got {index!r}.")
@@ -95,7 +95,8 @@ class FactoredMatrix:
         return FactoredMatrix(A[..., _kept(rows, self.ldim), :], B[..., _kept(columns, self.rdim)])
 
     def svd(self) -> tuple[Float[Tensor, "... rows k"], Float[Tensor, "... k"], Float[Tensor, "... columns k"]]:
-        """U, S and V with A B = U diag(S) Vᵀ, k the smallest of the three sizes, from the triangles of both factors.
+        """Return U, S and V with A B = U diag(S) Vᵀ, k the smallest of the three sizes, from the triangles of both
+        factors.
 
         Half precision is computed in float32. Time: O((rows + columns) · inner²).
         """
@@ -115,12 +116,12 @@ class FactoredMatrix:
         return torch.linalg.eigvals(_single(small))
 
     def norm(self) -> Float[Tensor, ...]:
-        """The Frobenius norm, from the triangles of both factors."""
+        """Return the Frobenius norm, from the triangles of both factors."""
         left, right = (torch.linalg.qr(_single(factor), mode="r").R for factor in (self.A, self.B.mT))
         return torch.linalg.matrix_norm(left @ right.mT)
 
     def to_transformer_lens(self) -> Any:
-        """The same factors as TransformerLens's class."""
+        """Return the same factors as TransformerLens's class."""
         from transformer_lens import FactoredMatrix as Theirs
 
         return Theirs(self.A, self.B)

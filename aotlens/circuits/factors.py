@@ -51,9 +51,9 @@ class Factors:
     @property
     def copied_bytes(self) -> int:
         """The bytes held here, and worked with, beyond the circuit's own factors (at most: views count as copies)."""
-        kept = {t.data_ptr(): t for t in (self.rows, self.columns, self.rows32, self.columns32)}
+        by_address = {t.data_ptr(): t for t in (self.rows, self.columns, self.rows32, self.columns32)}
         vectors = (self.row_scales, self.row_norms, self.column_norms, self.floors)
-        return sum(t.nbytes for t in (*kept.values(), *vectors)) + 3 * self.chunk_bytes
+        return sum(t.nbytes for t in (*by_address.values(), *vectors)) + 3 * self.chunk_bytes
 
     def entries(self, i: Tensor, j: Tensor) -> Tensor:
         """Return entries, float64, times the sign: larger is always better."""
@@ -61,12 +61,12 @@ class Factors:
         return entries if self.sign > 0 else entries.neg_().add_(0.0)
 
     def scaled(self, entries: Tensor, i: Tensor | int) -> Tensor:
-        """Entries of rows `i` in the units of the float32 products (exactly, being powers of two)."""
+        """Return entries of rows `i` in the units of the float32 products (exactly, being powers of two)."""
         return entries * self.row_scales[i] * self.column_scale
 
 
 def check(circuit: FactoredMatrix) -> None:
-    """`ValueError` unless the circuit is a real, finite matrix with entries."""
+    """Raise `ValueError` unless the circuit is a real, finite matrix with entries."""
     if circuit.A.ndim != 2 or circuit.B.ndim != 2:
         raise ValueError(
             f"expected a circuit of one matrix, [rows, columns]; got shape {list(circuit.shape)}. Index it first: "
@@ -183,7 +183,7 @@ CHUNK_BYTES = 2**20
 
 
 def dot_products(left: Tensor, right: Tensor, i: Tensor, j: Tensor, *, chunk_bytes: int = CHUNK_BYTES) -> Tensor:
-    """`left[i] · right[j]` in float64 for each pair of `i` and `j`, summed in an order that is written here.
+    """Return `left[i] · right[j]` in float64 for each pair of `i` and `j`, summed in an order that is written here.
 
     `left` `[rows, inner]` and `right` `[columns, inner]` are real and of any dtype; `i` and `j` are int64 `[pairs]`.
     Terms are multiplied in float64, where products of float32 numbers are exact. Then the second half of the terms
@@ -201,7 +201,8 @@ def dot_products(left: Tensor, right: Tensor, i: Tensor, j: Tensor, *, chunk_byt
 
 
 def sum_of_terms(terms: Tensor) -> Tensor:
-    """Σ over the last dimension of float64 `[..., inner]`, in the order of `dot_products`; overwrites `terms`."""
+    """Return Σ over the last dimension of float64 `[..., inner]`, in the order of `dot_products`; overwrites
+    `terms`."""
     width = terms.shape[-1]
     while width > 1:
         half = (width + 1) // 2

@@ -54,7 +54,8 @@ class EntriesAtDistances(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an entry: row, column, distance, row_id, column_id, and the value under the name of its unit."""
+        """Return one row an entry: row, column, distance, row_id, column_id, and the value under the name of
+        its unit."""
         import pandas as pd
 
         columns = {"row": self.row_labels, "column": self.column_labels, "distance": self.distances}
@@ -79,13 +80,13 @@ class CircuitFamily:
         return self.content.heads[0]
 
     def at(self, distance: int) -> Circuit:
-        """The circuit at one of the distances. Raises `ValueError` for another."""
+        """Return the circuit at one of the distances. Raises `ValueError` for another."""
         if distance not in self.distances:
             raise ValueError(f"distance={distance!r}: expected one of the family's, {self._span}.")
         return at_distance(self.content, self.cfg, distance)
 
     def top(self, k: int = 20, *, largest: bool = True) -> EntriesAtDistances:
-        """The k largest (or smallest) entries over (destination, source, distance), exactly: float64 values.
+        """Return the k largest (or smallest) entries over (destination, source, distance), exactly: float64 values.
 
         Memory: some tiles and copies of the factors. Raises `ValueError` for k below 1; where there are fewer entries,
         all of them come.
@@ -94,9 +95,9 @@ class CircuitFamily:
         content, sign = self.content, 1.0 if largest else -1.0
         k = min(k, content.ldim * content.rdim * len(self.distances))
         if self.cfg.position_kind.rotates:
-            found = best_scores(self.cfg, sign * content.A, content.B.T, self.distances, k)
-            rows, columns, places, share = found.rows, found.columns, found.places, found.share_of_pairs
-            values = sign * found.values
+            scores = best_scores(self.cfg, sign * content.A, content.B.T, self.distances, k)
+            rows, columns, places, share = scores.rows, scores.columns, scores.places, scores.share_of_pairs
+            values = sign * scores.values
         else:  # every pair has the same bias at a distance: pairs beyond the k best are not among the k best anywhere
             best = top_entries(content, min(k, content.ldim * content.rdim), largest)
             bias = torch.tensor([alibi_bias(self.cfg, self.head[1], each) for each in self.distances]).double()
@@ -123,7 +124,7 @@ class CircuitFamily:
         )
 
     def profile(self, destination: int | str, source: int | str) -> DistanceProfile:
-        """The curve of one entry over the distances, with its split by frequency."""
+        """Return the curve of one entry over the distances, with its split by frequency."""
         content = self.content
         places = [
             place_of(side, which, n, content.tokenizer)
@@ -206,7 +207,7 @@ class DistanceProfile(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a distance: distance, score, and what each frequency adds, by its wavelength in positions."""
+        """Return one row a distance: distance, score, and what each frequency adds, by its wavelength in positions."""
         import pandas as pd
 
         frame = pd.DataFrame({"distance": self.distances, "score": self.scores})
@@ -218,7 +219,8 @@ class DistanceProfile(Result):
 
 
 def at_distance(circuit: Circuit, cfg: ModelConfig, distance: int) -> Circuit:
-    """The circuit of unrotated queries and keys at a distance: queries turned, or ALiBi's bias as a dimension more."""
+    """Return the circuit of unrotated queries and keys at a distance: queries turned, or ALiBi's bias as a dimension
+    more."""
     A, B = circuit.A, circuit.B
     if cfg.position_kind.rotates:
         A = turned(A, rotation_at(cfg, distance))
@@ -229,8 +231,8 @@ def at_distance(circuit: Circuit, cfg: ModelConfig, distance: int) -> Circuit:
 
 
 def checked_distances(cfg: ModelConfig, distances: Sequence[int]) -> tuple[int, ...]:
-    """Distances in rising order, each once. Raises `ValueError` for none and for one outside the context."""
-    found = sorted({require_whole("distance", each, 0, cfg.shortest_window - 1) for each in distances})
-    if not found:
+    """Return distances in rising order, each once. Raises `ValueError` for none and for one outside the context."""
+    rising = sorted({require_whole("distance", each, 0, cfg.shortest_window - 1) for each in distances})
+    if not rising:
         raise ValueError("distance: expected at least one distance, as range(64), got none.")
-    return tuple(found)
+    return tuple(rising)

@@ -44,7 +44,7 @@ class CircuitTable(Result):
         return len(self.values)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an entry: row, column, row_id, column_id, and the value under the name of its unit."""
+        """Return one row an entry: row, column, row_id, column_id, and the value under the name of its unit."""
         import pandas as pd
 
         columns = {"row": self.row_labels, "column": self.column_labels, "row_id": self.rows, "column_id": self.columns}
@@ -77,8 +77,8 @@ class Lines(Result):
 
 
 def labels(side: Side, ids: Sequence[int], tokenizer: Any) -> tuple[str, ...]:
-    """Tokens as their strings, where there is a tokenizer, `<unused 4097>` for ids beyond its vocabulary, with which a
-    model's may be padded; other things as `position 3`."""
+    """Return tokens as their strings, where there is a tokenizer, `<unused 4097>` for ids beyond its vocabulary, with
+    which a model's may be padded; other things as `position 3`."""
     if side.index == "token" and tokenizer is not None:
         known = [number for number in ids if number < tokenizer.d_vocab]
         texts = iter(tokenizer.str_tokens(known))

@@ -67,22 +67,22 @@ def best_scores(
     distances: Sequence[int],
     k: int,
 ) -> BestScores:
-    """The `k` largest of queries R_δ keysᵀ over rows, columns and distances.
+    """Return the `k` largest of queries R_δ keysᵀ over rows, columns and distances.
 
     Values are float64; equal ones come in the order of row, column, distance. Time on trained heads: about that of the
     product of norms, of half the inner dimension, whatever the number of distances; at worst (rows of one length) that
     of one product for every `BLOCK` distances. Memory: some tiles, and twice the factors.
     """
     # Of rows that are the same only the first k can be among the best: a head of zeros is no harder than another.
-    kept = [_first_of_same(rows, k) for rows in (queries, keys)]
+    distinct = [_first_of_same(rows, k) for rows in (queries, keys)]
     units = [_unit(rows) for rows in (queries, keys)]
-    left, right = queries[kept[0]] / units[0], keys[kept[1]] / units[1]
+    left, right = queries[distinct[0]] / units[0], keys[distinct[1]] / units[1]
     best = _Search(cfg, left, right, distances, k).run()
     share = len(left) * len(right) / (len(queries) * len(keys))
     return BestScores(
         values=best.values * (units[0] * units[1]),
-        rows=kept[0].cpu()[best.rows],
-        columns=kept[1].cpu()[best.columns],
+        rows=distinct[0].cpu()[best.rows],
+        columns=distinct[1].cpu()[best.columns],
         places=best.places,
         share_of_pairs=best.share_of_pairs * share,
         share_computed=best.share_computed * share,
@@ -101,9 +101,9 @@ def _first_of_same(rows: Tensor, k: int) -> Tensor:
     first[group[order][rank == 0]] = order[rank == 0]  # by group: its first row
     late = order[rank >= k]
     late = late[(rows[late] == rows[first[group[late]]]).all(1)]
-    kept = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
-    kept[late] = False
-    return kept.nonzero()[:, 0]
+    is_among_first = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
+    is_among_first[late] = False
+    return is_among_first.nonzero()[:, 0]
 
 
 def _unit(rows: Tensor) -> float:
@@ -215,11 +215,11 @@ class _Search:
         places = bound.flatten().topk(min(bound.numel(), max(4 * self.k, 4096))).indices
         i, j = places // bound.shape[1], places % bound.shape[1]
         step = max(1, _AT_ONCE // len(self.distances))
-        found = torch.cat([self._scores(a, b).flatten() for a, b in zip(i.split(step), j.split(step), strict=True)])
-        if len(found) >= self.k:
+        sample = torch.cat([self._scores(a, b).flatten() for a, b in zip(i.split(step), j.split(step), strict=True)])
+        if len(sample) >= self.k:
             # Rounding may differ by how many are computed at once.
             longest = float(self.lengths[0].max() * self.lengths[1].max())
-            self.cut = float(found.topk(self.k).values[-1]) - 1e-12 * longest
+            self.cut = float(sample.topk(self.k).values[-1]) - 1e-12 * longest
 
     def _visit(self, r: slice, c: slice) -> None:
         longest = float(self.lengths[0][r].max() * self.lengths[1][c].max())
@@ -249,13 +249,13 @@ class _Search:
         for i, j in zip(rows.split(step), columns.split(step), strict=True):
             scores = self._scores(i, j, places)
             self.n_computed += scores.numel()
-            at, which = (scores >= self.cut).nonzero().unbind(1)
-            if len(at) > self.k:  # ties at the k-th stay
-                kept = scores[at, which] >= scores[at, which].topk(self.k).values[-1]
-                at, which = at[kept], which[kept]
-            row, column = self.row_order[i[at]].cpu(), self.column_order[j[at]].cpu()
+            pair, which = (scores >= self.cut).nonzero().unbind(1)
+            if len(pair) > self.k:  # ties at the k-th stay
+                is_best = scores[pair, which] >= scores[pair, which].topk(self.k).values[-1]
+                pair, which = pair[is_best], which[is_best]
+            row, column = self.row_order[i[pair]].cpu(), self.column_order[j[pair]].cpu()
             key = (row * self.n_columns + column) * len(self.distances) + of[which]
-            self.best.merge(torch.zeros_like(key), key, scores[at, which])
+            self.best.merge(torch.zeros_like(key), key, scores[pair, which])
             if len(self.best.value) == self.k:
                 self.cut = max(self.cut, float(self.best.value[-1]))
 

@@ -52,27 +52,27 @@ class Overview(Result):
         return f"{self.n_rows:,} × {self.n_columns:,}, largest in block {block}: {self.values[block]:.3g}"
 
     def rows(self, block: int) -> range:
-        """The matrix's rows in a row block."""
+        """Return the matrix's rows in a row block."""
         return range(block * self.row_size, min((block + 1) * self.row_size, self.n_rows))
 
     def columns(self, block: int) -> range:
-        """The matrix's columns in a column block."""
+        """Return the matrix's columns in a column block."""
         return range(block * self.column_size, min((block + 1) * self.column_size, self.n_columns))
 
     def extreme_block(self) -> tuple[int, int]:
-        """The block whose number is largest in magnitude, the first of equals."""
+        """Return the block whose number is largest in magnitude, the first of equals."""
         row, column = np.unravel_index(np.abs(self.values).argmax(), self.values.shape)
         return int(row), int(column)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a block: its first and last row and column, and its number by the name of the statistic."""
+        """Return one row a block: its first and last row and column, and its number by the name of the statistic."""
         import pandas as pd
 
         i, j = np.indices(self.values.shape).reshape(2, -1)
         columns: dict[str, np.ndarray] = {}
         rows, columns_of = (i, self.row_size, self.n_rows), (j, self.column_size, self.n_columns)
-        for name, (at, size, n) in {"row": rows, "column": columns_of}.items():
-            columns |= {f"first_{name}": at * size, f"last_{name}": np.minimum((at + 1) * size, n) - 1}
+        for name, (number, size, n) in {"row": rows, "column": columns_of}.items():
+            columns |= {f"first_{name}": number * size, f"last_{name}": np.minimum((number + 1) * size, n) - 1}
         return pd.DataFrame({**columns, self.statistic: self.values.ravel().astype(np.float64)})
 
 
@@ -126,7 +126,7 @@ def block_overview(
 def exact_block(
     circuit: FactoredMatrix, rows: Int[Tensor, " row"], columns: Int[Tensor, " column"]
 ) -> Float64[np.ndarray, "row column"]:
-    """The entries of the given rows and columns, each a float64 dot product, on the CPU."""
+    """Return the entries of the given rows and columns, each a float64 dot product, on the CPU."""
     A = circuit.A.detach()[rows.to(circuit.A.device)].cpu().double()
     B = circuit.B.detach()[:, columns.to(circuit.B.device)].cpu().double()
     return (A @ B).numpy()

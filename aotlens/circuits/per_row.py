@@ -45,7 +45,7 @@ class Plan:
 
 
 def plan(shape: tuple[int, int], inner: int, k: int, max_bytes: int, kept_bytes: int, device: torch.device) -> Plan:
-    """Sizes for a matrix of `shape`, where `kept_bytes` are taken by copies and results."""
+    """Return the sizes for a matrix of `shape`, where `kept_bytes` are taken by copies and results."""
     n_rows, n_columns = shape
     left = max_bytes - kept_bytes
     tile_rows, tile_columns = tile_sizes(n_rows, n_columns, left // 8, device=device)
@@ -71,22 +71,22 @@ def plan(shape: tuple[int, int], inner: int, k: int, max_bytes: int, kept_bytes:
 
 
 def best_per_row(factors: Factors, k: int, max_bytes: int) -> tuple[Tensor, Tensor]:
-    """Values (float64, times the sign) and columns (int64) of every row's k best, `[rows, k]`, on the CPU.
+    """Return values (float64, times the sign) and columns (int64) of every row's k best, `[rows, k]`, on the CPU.
 
     `factors` from `prepare(…, by_row=True)`.
     """
     n_rows = factors.shape[0]
     device = factors.rows32.device
-    kept = factors.copied_bytes + 16 * n_rows * k
-    small_strip = plain.strip_rows(factors, k, max_bytes - kept)
+    held_bytes = factors.copied_bytes + 16 * n_rows * k
+    small_strip = plain.strip_rows(factors, k, max_bytes - held_bytes)
     if small_strip:
         return plain.best_per_row(factors, k, small_strip)
     n = n_workers(device, factors.shape[0] * factors.shape[1])
     try:
-        sizes = plan(factors.shape, factors.inner, k, kept + (max_bytes - kept) // n, kept, device)
+        sizes = plan(factors.shape, factors.inner, k, held_bytes + (max_bytes - held_bytes) // n, held_bytes, device)
     except ValueError:  # not enough for each, but perhaps for one
         n = 1
-        sizes = plan(factors.shape, factors.inner, k, max_bytes, kept, device)
+        sizes = plan(factors.shape, factors.inner, k, max_bytes, held_bytes, device)
     values = torch.empty(n_rows, k, dtype=torch.float64)
     columns = torch.empty(n_rows, k, dtype=torch.int64)
     strip = min(sizes.strip, -(-n_rows // n))

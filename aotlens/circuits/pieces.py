@@ -40,7 +40,7 @@ class CircuitMap(Result):
         return f"{height} of {self.rows.n:,} rows, {width} of {self.columns.n:,} columns, in {self.unit}"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an entry: row, row_label, column, column_label, and the value by its unit."""
+        """Return one row an entry: row, row_label, column, column_label, and the value by its unit."""
         import pandas as pd
 
         i, j = np.indices(self.values.shape).reshape(2, -1)
@@ -80,7 +80,7 @@ class CircuitBlock(Result):
         return self.map.values.shape == tuple(sizes)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an entry, the largest in size first, as `ExtremeEntries.size_frame`."""
+        """Return one row an entry, the largest in size first, as `ExtremeEntries.size_frame`."""
         return self.entries.size_frame()
 
 
@@ -92,7 +92,7 @@ def circuit_map(
     n: int = N_LINES,
     entries: ExtremeEntries | None = None,
 ) -> CircuitMap:
-    """The entries of these rows and columns, each the text of a token or an id.
+    """Return the entries of these rows and columns, each the text of a token or an id.
 
     Without columns, the n where these rows have their largest entries in size, some of each row; and the other way
     round. Without either, the n rows and columns of the largest entries of all, taken from `entries` where
@@ -108,9 +108,9 @@ def circuit_map(
     elif at_columns and not at_rows:
         at_rows = _largest_of(circuit, at_columns, n, "rows")
     elif not at_rows:
-        found = extreme_entries(circuit, N_ENTRIES) if entries is None else entries
-        order = found.by_size()
-        at_rows, at_columns = _in_order(found.rows, order, n), _in_order(found.columns, order, n)
+        largest = extreme_entries(circuit, N_ENTRIES) if entries is None else entries
+        order = largest.by_size()
+        at_rows, at_columns = _in_order(largest.rows, order, n), _in_order(largest.columns, order, n)
     return _map(circuit, at_rows, at_columns)
 
 
@@ -122,24 +122,26 @@ def circuit_block(
     n: int = N_LINES,
     k: int = N_ENTRIES,
 ) -> CircuitBlock:
-    """A block of an overview of the same circuit, the one of the largest entry in size unless told: its k largest and k
-    smallest entries, and a map of at most n rows and columns.
+    """Return a block of an overview of the same circuit, the one of the largest entry in size unless told: its k
+    largest and k smallest entries, and a map of at most n rows and columns.
 
     A block of fewer than n ÷ 2 rows or columns is shown with what is around it. Raises `ValueError` for a block that
     the overview does not have.
     """
     require_whole("n", n, 1)
-    if block is not None and not all(0 <= at < size for at, size in zip(block, overview.values.shape, strict=True)):
+    if block is not None and not all(
+        0 <= index < size for index, size in zip(block, overview.values.shape, strict=True)
+    ):
         height, width = overview.values.shape
         raise ValueError(f"block={tuple(block)}: expected one of {height} × {width} blocks.")
     here = overview.extreme_block() if block is None else (int(block[0]), int(block[1]))
     exactly = overview.rows(here[0]), overview.columns(here[1])
     rows, columns = (_around(span, n, size) for span, size in zip(exactly, circuit.shape, strict=True))
-    found = extremes_within(circuit, rows, columns, k)
-    order = found.by_size()
+    largest = extremes_within(circuit, rows, columns, k)
+    order = largest.by_size()
     at_rows, at_columns = (
         list(span) if len(span) <= n else sorted(_distinct(side.places[order].tolist(), n))
-        for span, side in ((rows, found.rows), (columns, found.columns))
+        for span, side in ((rows, largest.rows), (columns, largest.columns))
     )
     return CircuitBlock(
         block=here,
@@ -147,7 +149,7 @@ def circuit_block(
         around=exactly != (rows, columns),
         spans=((rows[0], rows[-1]), (columns[0], columns[-1])),
         map=_map(circuit, at_rows, at_columns),
-        entries=found,
+        entries=largest,
     )
 
 
@@ -167,16 +169,16 @@ def _largest_of(circuit: Circuit, given: Sequence[int], n: int, of: Literal["row
     places: list[int] = []
     for line in given:
         rows, columns = ([line], None) if of == "columns" else (None, [line])
-        found = extremes_within(circuit, rows, columns, each)
-        side = found.columns if of == "columns" else found.rows
-        places += side.places[found.by_size()][:each].tolist()
+        largest = extremes_within(circuit, rows, columns, each)
+        side = largest.columns if of == "columns" else largest.rows
+        places += side.places[largest.by_size()][:each].tolist()
     return _distinct(places, max(n, len(given)))
 
 
-def _in_order(found: Lines, order: np.ndarray, n: int) -> list[int]:
+def _in_order(lines: Lines, order: np.ndarray, n: int) -> list[int]:
     """The first n; tokens in the order of their entries, positions and the like in their own."""
-    places = _distinct(found.places[order].tolist(), n)
-    return places if found.of == "token" else sorted(places)
+    places = _distinct(lines.places[order].tolist(), n)
+    return places if lines.of == "token" else sorted(places)
 
 
 def _around(span: range, n: int, size: int) -> range:

@@ -31,7 +31,7 @@ LEAST_STRIP = 64
 
 
 def strip_rows(factors: Factors, k: int, left_bytes: int) -> int:
-    """Rows of a strip that fits `left_bytes` whatever the ties; 0 where few do, or the matrix is too large."""
+    """Return rows of a strip that fits `left_bytes` whatever the ties; 0 where few do, or the matrix is too large."""
     n_rows, n_columns = factors.shape
     if n_rows * n_columns > MOST_ENTRIES or k + SPARE > n_columns:
         return 0
@@ -60,8 +60,8 @@ def best_per_row(factors: Factors, k: int, strip: int) -> tuple[Tensor, Tensor]:
             row, column = (products.index_select(0, missing) >= least[missing, None]).nonzero().unbind(1)
             best = Best(k=k, device=products.device, ordered_keys=True)
             best.merge(row, column, factors.entries(missing[row] + start, column))
-            at = missing.cpu() + start
-            values[at], indices[at] = best.value.view(-1, k).cpu(), best.key.view(-1, k).cpu()
+            places = missing.cpu() + start
+            values[places], indices[places] = best.value.view(-1, k).cpu(), best.key.view(-1, k).cpu()
     return values, indices
 
 

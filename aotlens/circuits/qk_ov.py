@@ -48,7 +48,8 @@ def qk_circuit(
     biases: bool = False,
     distance: int | Sequence[int] | None = None,
 ) -> Circuit | CircuitFamily:
-    """s · left W_Q (right W_K)ᵀ of `head`, (1, 0) or "1.0", as a factored `[destination, source]` matrix in nats.
+    """Return s · left W_Q (right W_K)ᵀ of `head`, (1, 0) or "1.0", as a factored `[destination, source]` matrix in
+    nats.
 
     `left` (destinations) and `right` (sources) each are one of
 
@@ -133,7 +134,7 @@ def ov_circuit(
     *,
     frozen: Frozen = None,
 ) -> Circuit:
-    """left W_V W_O right of `head` as a factored `[source, out]` matrix, in logits.
+    """Return left W_V W_O right of `head` as a factored `[source, out]` matrix, in logits.
 
     `left` (sources) is as in `qk_circuit`: tokens, positions, bias, residual, prompt, or an earlier head (its output
     moved once more, the virtual head of the two). `right` is

@@ -38,12 +38,12 @@ TIED = 1e-5
 
 
 def rotation_mean(s: Float[Tensor, "*left k"], t: Float[Tensor, "*right k"], width: int) -> Float[Tensor, ...]:
-    """E T for every A (singular values `s`) and every B (`t`) in `width` dimensions: `[*left, *right]`."""
+    """Return E T for every A (singular values `s`) and every B (`t`) in `width` dimensions: `[*left, *right]`."""
     return torch.tensordot(s.square().sum(-1), t.square().sum(-1), dims=0) / width
 
 
 def rotation_std(s: Float[Tensor, "*left k"], t: Float[Tensor, "*right k"], width: int) -> Float[Tensor, ...]:
-    """The standard deviation of T, `[*left, *right]`; NaN where T is constant.
+    """Return the standard deviation of T, `[*left, *right]`; NaN where T is constant.
 
     T is constant in one dimension, and where A or B is a multiple of a rotation or zero.
     """
@@ -55,7 +55,8 @@ def rotation_std(s: Float[Tensor, "*left k"], t: Float[Tensor, "*right k"], widt
 
 
 def corners(width: int, size: int, n: int, seed: int) -> Iterator[Float[Tensor, "batch size size"]]:
-    """The upper-left `size` × `size` blocks of `n` random rotations, up to the signs of columns, float32, in batches.
+    """Yield the upper-left `size` × `size` blocks of `n` random rotations, up to the signs of columns, float32, in
+    batches.
 
     The singular values of such a block, or of its first p rows and q columns, are the cosines between two random
     subspaces of p and q dimensions in `width` dimensions.
@@ -83,7 +84,7 @@ def corners(width: int, size: int, n: int, seed: int) -> Iterator[Float[Tensor, 
 
 
 def squared_corners(width: int, size: int, n: int, seed: int) -> Iterator[Float[Tensor, "batch size size"]]:
-    """The squared entries of `corners`."""
+    """Yield the squared entries of `corners`."""
     for batch in corners(width, size, n, seed):
         yield batch.square()
 

@@ -81,7 +81,7 @@ class Reach(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a term: term, variance (nats²)."""
+        """Return one row a term: term, variance (nats²)."""
         import pandas as pd
 
         return pd.DataFrame({"term": self.terms, "variance": self.variances})
@@ -91,8 +91,8 @@ class Reach(Result):
 def distance_profile(
     model: AttentionOnlyTransformer, head: HeadLike, destination: int | str, source: int | str
 ) -> DistanceProfile:
-    """The score of one destination token for one source token at every distance of the context, biases included, and
-    what each frequency adds to it.
+    """Return the score of one destination token for one source token at every distance of the context, biases included,
+    and what each frequency adds to it.
 
     Raises `ValueError` for a model whose scores of tokens do not depend on the distance, and for a token that the model
     does not have.
@@ -103,7 +103,7 @@ def distance_profile(
 
 @torch.no_grad()
 def reach(model: AttentionOnlyTransformer, head: HeadLike) -> Reach:
-    """The analysis of variance of a rotary head's scores of tokens; formulas at the head of this module.
+    """Return the analysis of variance of a rotary head's scores of tokens; formulas at the head of this module.
 
     p are the shares of the training tokens that are stored with the checkpoint, or the same for every token. Time:
     O(V · d_head² + n_ctx · d_head³) in float64 on the CPU. Raises `ValueError` for a model without rotary positions.

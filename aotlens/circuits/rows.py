@@ -32,7 +32,7 @@ class RowStatistics(Result):
     """The population's standard deviation: divided by the number of columns (or by the sum of weights, which is 1)."""
 
     def to_frame(self) -> pd.DataFrame:
-        """One line a row: mean, log_mean_exp, std."""
+        """Return one line a row: mean, log_mean_exp, std."""
         import pandas as pd
 
         return pd.DataFrame({name: getattr(self, name).numpy() for name in ("mean", "log_mean_exp", "std")})
@@ -42,7 +42,7 @@ class RowStatistics(Result):
 def row_statistics(
     circuit: FactoredMatrix, *, weights: Float64[Tensor, " column"] | None = None, max_bytes: int = MAX_BYTES
 ) -> RowStatistics:
-    """Mean, log-mean-exp and standard deviation of every row of M = A B, in float64.
+    """Return mean, log-mean-exp and standard deviation of every row of M = A B, in float64.
 
     With weights w `[columns]` (a distribution, such as tokens' frequencies; default 1 / columns):
 

@@ -66,13 +66,13 @@ def read_side(
     spec: ReadSpec,
     frozen: Frozen,
 ) -> Reading:
-    """The rows of `spec` through norm and W_Q, W_K or W_V of a head: `[row, d_head]`."""
+    """Return the rows of `spec` through norm and W_Q, W_K or W_V of a head: `[row, d_head]`."""
     layer, weight = head[0], widened(model.of_head(f"W_{matrix}", head))
     norm = folded_norm(model, layer)
     if isinstance(spec, tuple):
         what, earlier = ("tokens", spec) if isinstance(spec[0], int) else spec
-        found = _through(model, layer, norm.into(weight), str(what), earlier, frozen)
-        return _normalised(model, head, matrix, found)
+        reading = _through(model, layer, norm.into(weight), str(what), earlier, frozen)
+        return _normalised(model, head, matrix, reading)
     if spec == "prompt" and frozen is None:
         raise ValueError("side 'prompt': give frozen=cache, from `_, cache = model.run_with_cache(tokens)`.")
     if spec == "bias":
@@ -91,8 +91,8 @@ def read_side(
         index=index.get(spec, "position"),
         undivided=spec == "positions" and model.cfg.positions == "learned" and norm.eps is not None and frozen is None,
     )
-    found = Reading(rows=read.to(weight) @ weight, side=side, reasons=reasons)
-    return _normalised(model, head, matrix, found, read, frozen)
+    reading = Reading(rows=read.to(weight) @ weight, side=side, reasons=reasons)
+    return _normalised(model, head, matrix, reading, read, frozen)
 
 
 def _tokens(model: AttentionOnlyTransformer, layer: int, norm: FoldedNorm) -> tuple[Tensor, list[str]]:
@@ -208,19 +208,19 @@ def _normalised(
     model: AttentionOnlyTransformer,
     head: Head,
     matrix: Literal["Q", "K", "V"],
-    found: Reading,
+    reading: Reading,
     read: Tensor | None = None,
     frozen: Frozen = None,
 ) -> Reading:
     """Queries or keys behind their own norm, where the model has one. A token's is divided by its own scale and a
     prompt's by the scale there; that of other rows is not known: 1."""
     if matrix == "V" or model.cfg.qk_norm is None:
-        return found
-    layer, cfg, which, kind = head[0], model.cfg, matrix.lower(), found.side.name
+        return reading
+    layer, cfg, which, kind = head[0], model.cfg, matrix.lower(), reading.side.name
     attn: Any = model.blocks[layer].attn
     norm = attn.q_norm if which == "q" else attn.k_norm
     place = 0 if cfg.qk_norm == "layer" else head[1]
-    scale, reasons = torch.ones_like(found.rows[:, :1]), [*found.reasons]
+    scale, reasons = torch.ones_like(reading.rows[:, :1]), [*reading.reasons]
     if kind == "tokens" and read is not None:
         if cfg.qk_norm == "layer":
             weights = widened(getattr(attn, f"W_{matrix}"))
@@ -229,7 +229,7 @@ def _normalised(
             ]
             scale = torch.cat(parts)[:, 0]
         else:
-            scale = norm.scale(found.rows[:, None])[:, 0]
+            scale = norm.scale(reading.rows[:, None])[:, 0]
         if layer > 0 or cfg.positions == "learned":
             reasons.append(
                 f"tokens: {which} is divided by the scale of the whole stream's {which}; here of the token's."
@@ -239,11 +239,11 @@ def _normalised(
     elif kind != "bias":
         reasons.append(f"{kind}: {which} is divided by the scale of the whole stream's {which}; here by 1.")
     gain = widened(norm.gain(cfg.n_heads))[head[1] if cfg.qk_norm == "layer" else 0]
-    return replace(found, rows=found.rows / scale * gain, reasons=reasons)
+    return replace(reading, rows=reading.rows / scale * gain, reasons=reasons)
 
 
 def as_side(model: AttentionOnlyTransformer, spec: SideSpec, words: Sequence[str] = _READABLE) -> ReadSpec:
-    """A side's word, the head that it names, or positions with the head that moves them.
+    """Return a side's word, the head that it names, or positions with the head that moves them.
 
     Raises `ValueError` for another word and as `as_head` does.
     """

@@ -32,7 +32,8 @@ _TIED = 1e-20
 
 
 def eigenbasis(covariance: Float64[Tensor, "D D"]) -> Float64[Tensor, "D D"]:
-    """Orthonormal eigenvectors, as columns; those of equal eigenvalues are randomly rotated, from a fixed seed."""
+    """Return orthonormal eigenvectors, as columns; those of equal eigenvalues are randomly rotated, from a
+    fixed seed."""
     values, vectors = torch.linalg.eigh(covariance)
     new = torch.ones(len(values), dtype=torch.bool)
     new[1:] = values.diff() > 1e-10 * values.abs().max()
@@ -57,26 +58,26 @@ class Heads(NamedTuple):
         return cls(Y.flatten(0, -3), (K @ Y).flatten(0, -3))
 
     def rows(self, start: int) -> Float64[Tensor, "head rows D"]:
-        """`_ROWS` rows of every Gram matrix."""
+        """Return `_ROWS` rows of every Gram matrix."""
         return self.Y[..., start : start + _ROWS].mT @ self.KY
 
 
 def sign_moments(
     earlier: Heads, later: Sequence[tuple[int, Heads]]
 ) -> list[tuple[Float64[Tensor, "earlier later"], Float64[Tensor, "earlier later"]]]:
-    """E T and the standard deviation of T of each pair, for every set of later heads with the first so many of the
-    earlier ones; the deviation is NaN where T is constant.
+    """Return E T and the standard deviation of T of each pair, for every set of later heads with the first so many of
+    the earlier ones; the deviation is NaN where T is constant.
 
     Time: O(heads · k D²) to form the Gram matrices of either side once, and O(pairs · D²). Memory: 64 of their rows.
     """
     sums = [torch.zeros(3, n, len(heads.Y), dtype=torch.float64) for n, heads in later]
     for start in range(0, earlier.Y.shape[-1], _ROWS):
         G = earlier.rows(start)
-        at = torch.arange(G.shape[1])
-        g, G2 = G[:, at, start + at], G.square().flatten(1)
+        diagonal = torch.arange(G.shape[1])
+        g, G2 = G[:, diagonal, start + diagonal], G.square().flatten(1)
         for (n, heads), (mean, squares, of_diagonals) in zip(later, sums, strict=True):
             H = heads.rows(start)
-            h = H[:, at, start + at]
+            h = H[:, diagonal, start + diagonal]
             mean += g[:n] @ h.T
             squares += G2[:n] @ H.square().flatten(1).T
             of_diagonals += g[:n].square() @ h.square().T

@@ -77,8 +77,8 @@ class Spectrum(Result):
         return f"{score}, largest singular value {self.singular_values.max(initial=0.0):.3g}"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an entry of the `left` and `right` ends: vector, singular_value, side, end, rank, id, of a circuit
-        its label, and value."""
+        """Return one row an entry of the `left` and `right` ends: vector, singular_value, side, end, rank, id, of a
+        circuit its label, and value."""
         import pandas as pd
 
         frames = []
@@ -104,7 +104,8 @@ class Spectrum(Result):
         return frame.sort_values(["vector", "side", "end", "rank"], kind="stable", ignore_index=True)
 
     def eigenvalue_frame(self) -> pd.DataFrame:
-        """One row an eigenvalue, the largest in size first: real, imaginary. Raises `ValueError` if there is none."""
+        """Return one row an eigenvalue, the largest in size first: real, imaginary. Raises `ValueError` if there is
+        none."""
         import pandas as pd
 
         if self.eigenvalues is None:
@@ -114,7 +115,8 @@ class Spectrum(Result):
 
 @torch.no_grad()
 def spectrum(circuit: FactoredMatrix, k: int = 10, *, n_vectors: int = 10) -> Spectrum:
-    """Eigenvalues, copying score, singular values, and the first `n_vectors` singular pairs with their top `k` ids.
+    """Return eigenvalues, copying score, singular values, and the first `n_vectors` singular pairs with their top `k`
+    ids.
 
     Definitions at the head of this module. Eigenvalues exist where the matrix is square and, for a `Circuit`, its rows
     are what its columns are: tokens × tokens, tokens × logits, positions × positions, residual × residual; not

@@ -34,22 +34,22 @@ class Tiles:
         self._buffer = torch.empty(self.rows * self.columns, dtype=torch.float32, device=self.device)
 
     def product(self, left: Tensor, right: Tensor) -> Tensor:
-        """`left @ right.T` `[rows, columns]`, float32, until the next call."""
+        """Return `left @ right.T` `[rows, columns]`, float32, until the next call."""
         shape = (len(left), len(right))
         return torch.mm(left, right.T, out=self._buffer[: shape[0] * shape[1]].view(shape))
 
     def maxima(self, left: Tensor, right: Tensor, block: int) -> Tensor:
-        """The largest of every `block` consecutive entries of each row of `left @ right.T`: `[rows, blocks]`."""
+        """Return the largest of every `block` consecutive entries of each row of `left @ right.T`: `[rows, blocks]`."""
         self._last = self.product(left, right)
         return block_maxima(self._last, block)
 
     def some_rows(self, rows: Tensor) -> Tensor:
-        """These rows of the product that `maxima` was last asked about."""
+        """Return these rows of the product that `maxima` was last asked about."""
         return self._last.index_select(0, rows)
 
 
 def block_maxima(values: Tensor, block: int) -> Tensor:
-    """The largest of every `block` consecutive entries of each row; the last block may be shorter."""
+    """Return the largest of every `block` consecutive entries of each row; the last block may be shorter."""
     n_rows, n_columns = values.shape
     whole = n_columns // block * block
     result = torch.empty(n_rows, -(-n_columns // block), dtype=values.dtype, device=values.device)
@@ -63,7 +63,8 @@ def block_maxima(values: Tensor, block: int) -> Tensor:
 def tile_sizes(
     n_rows: int, n_columns: int, max_bytes: int, *, device: torch.device, on_cpu: tuple[int, int] = CPU_TILE
 ) -> tuple[int, int]:
-    """Rows and columns of a tile whose product, and maxima of it, fit `max_bytes`; columns are a power of two."""
+    """Return rows and columns of a tile whose product, and maxima of it, fit `max_bytes`; columns are a power
+    of two."""
     rows, columns = on_cpu if device.type == "cpu" else CUDA_TILE
     rows, columns = min(rows, n_rows), min(columns, 1 << (n_columns - 1).bit_length())
     while 8 * rows * columns > max_bytes and rows * columns > 1:  # 4 bytes an entry, and maxima

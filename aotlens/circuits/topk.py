@@ -32,7 +32,7 @@ class TopPerLine(NamedTuple):
 
 @torch.no_grad()
 def top_entries(circuit: FactoredMatrix, k: int, largest: bool = True, *, max_bytes: int = MAX_BYTES) -> TopEntries:
-    """The `k` largest (or smallest) entries of M = A B, exactly, ordered by value, then row, then column.
+    """Return the `k` largest (or smallest) entries of M = A B, exactly, ordered by value, then row, then column.
 
     `circuit` holds A `[rows, inner]` and B `[inner, columns]`: float32, float64 or shorter floats, which count as
     float32. A value is the float64 dot product of a row of A with a column of B, summed in the fixed order of
@@ -53,7 +53,7 @@ def top_entries(circuit: FactoredMatrix, k: int, largest: bool = True, *, max_by
 
 @torch.no_grad()
 def search_entries(circuit: FactoredMatrix, k: int, largest: bool = True, *, max_bytes: int = MAX_BYTES) -> EntrySearch:
-    """`top_entries`, with the share of the matrix that was skipped."""
+    """Return `top_entries`, with the share of the matrix that was skipped."""
     size = circuit.shape[-2] * circuit.shape[-1]
     factors = prepare(circuit, max_bytes, largest=largest)
     _check_k(k, size, f"entries of a {circuit.shape[-2]} × {circuit.shape[-1]} matrix")
@@ -65,7 +65,7 @@ def search_entries(circuit: FactoredMatrix, k: int, largest: bool = True, *, max
 
 @torch.no_grad()
 def top_per_row(circuit: FactoredMatrix, k: int, largest: bool = True, *, max_bytes: int = MAX_BYTES) -> TopPerLine:
-    """The `k` largest (or smallest) entries of every row of M = A B, exactly, ordered by value, then column.
+    """Return the `k` largest (or smallest) entries of every row of M = A B, exactly, ordered by value, then column.
 
     As `top_entries`, row by row: `values` float64 and `indices` (columns) int64, `[rows, k]`. Time: the float32 product
     and some 15%, if k is small beside the number of columns and few entries are equal. `k` may be at most the number of
@@ -78,7 +78,8 @@ def top_per_row(circuit: FactoredMatrix, k: int, largest: bool = True, *, max_by
 
 
 def top_per_column(circuit: FactoredMatrix, k: int, largest: bool = True, *, max_bytes: int = MAX_BYTES) -> TopPerLine:
-    """`top_per_row` of the transpose: `values` and `indices` (rows), `[columns, k]`; equal values in order of rows."""
+    """Return `top_per_row` of the transpose: `values` and `indices` (rows), `[columns, k]`; equal values in order of
+    rows."""
     check(circuit)  # before the factors change places
     _check_k(k, circuit.shape[-2], f"entries of a column of a {circuit.shape[-2]} × {circuit.shape[-1]} matrix")
     return top_per_row(FactoredMatrix(circuit.B.T, circuit.A.T), k, largest, max_bytes=max_bytes)

@@ -52,7 +52,7 @@ class EntrySearch(Result):
 
 
 def best_of_all(factors: Factors, k: int, max_bytes: int) -> EntrySearch:
-    """The k best entries, `[k]`: values (float64, times the sign), rows and columns (int64).
+    """Return the k best entries, `[k]`: values (float64, times the sign), rows and columns (int64).
 
     `factors` from `prepare(…)` with one scale for all rows.
     """
@@ -156,8 +156,8 @@ class _WholeSearch:
             if len(row) > self.k:
                 # The k largest products here reach their least less the bound: so does the k-th best of all.
                 near = product[row, column]
-                kept = near >= float(near.topk(self.k, sorted=False).values.amin()) - 2 * error
-                row, column = row[kept], column[kept]
+                is_candidate = near >= float(near.topk(self.k, sorted=False).values.amin()) - 2 * error
+                row, column = row[is_candidate], column[is_candidate]
             if not len(row):
                 continue
             with self.lock:

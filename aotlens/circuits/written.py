@@ -32,7 +32,7 @@ class Written(NamedTuple):
 
 @torch.no_grad()
 def written_moments(model: AttentionOnlyTransformer, data: Tensor | str | list[str], about_mean: bool) -> Written:
-    """Σ of every head for every later layer, the streams' covariances, and over how many positions.
+    """Return Σ of every head for every later layer, the streams' covariances, and over how many positions.
 
     `about_mean` takes off the mean over positions: a covariance (divided by n) in place of a second moment. Padding
     does not count. One forward pass; memory of the result and of z of 8 sequences. Raises `ValueError` for no

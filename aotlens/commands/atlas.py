@@ -88,26 +88,26 @@ def atlas_command(
     distilled = _distillation(checkpoint) if distillation else None
     hows = how or ["position_mean"]
     with TokenBar() as bar:
-        made = atlas(
+        heads_atlas = atlas(
             model, corpus, distillation=distilled, n_tokens=tokens, hows=hows,
             n_ablated=sequences, cache=None if fresh else "home", progress=bar,
         )  # fmt: skip
     if out is not None:
         sizes = f"--tokens {tokens} {' '.join(f'--how {each}' for each in hows)} --sequences {sequences}"
-        _save(out, made, card_of(model, checkpoint, folders), corpus, sizes)
-    frame = made.to_frame()
+        _save(out, heads_atlas, card_of(model, checkpoint, folders), corpus, sizes)
+    frame = heads_atlas.to_frame()
     frame = frame[rows_where(frame, where)]
     if csv is not None:
         write_csv(frame, csv)
         return
-    print_text(f"{made.model} on {made.about}.")
-    for what, why in made.missing.items():
+    print_text(f"{heads_atlas.model} on {heads_atlas.about}.")
+    for what, why in heads_atlas.missing.items():
         print_text(f"{what}: not measured, {why}.")
     print_text("")
     if wanted is not None:
-        _print_summary(made, wanted, model.tokenizer)
+        _print_summary(heads_atlas, wanted, model.tokenizer)
         return
-    _print_table(made, frame)
+    _print_table(heads_atlas, frame)
 
 
 def _distillation(checkpoint: str) -> object:
@@ -119,14 +119,14 @@ def _distillation(checkpoint: str) -> object:
     return bundled[checkpoint].distillation
 
 
-def _save(out: Path, made: Atlas, info: CheckpointInfo, corpus: str, sizes: str) -> None:
+def _save(out: Path, heads_atlas: Atlas, info: CheckpointInfo, corpus: str, sizes: str) -> None:
     from aotlens.data import open_corpus
     from aotlens.data.sources import portable_spec
     from aotlens.heads import AtlasRecord
 
     text = open_corpus(corpus)
     record = AtlasRecord(
-        atlas=made,
+        atlas=heads_atlas,
         checkpoint=info.name,
         weights_sha256=info.weights_sha256,
         corpus=corpus_name(info, text),
@@ -137,10 +137,10 @@ def _save(out: Path, made: Atlas, info: CheckpointInfo, corpus: str, sizes: str)
     print_text(f"{out}: saved")
 
 
-def _print_table(made: Atlas, frame: pd.DataFrame) -> None:
+def _print_table(heads_atlas: Atlas, frame: pd.DataFrame) -> None:
     from aotlens.heads import label_words
 
-    hows = list(made.ablations)
+    hows = list(heads_atlas.ablations)
     lines: list[tuple[str, ...]] = [
         ("head", "label", "margin", "induction*", "consistency", "without 0", "distance", "copying",
          "input composition",
@@ -161,7 +161,7 @@ def _print_table(made: Atlas, frame: pd.DataFrame) -> None:
         )  # fmt: skip
     print_text(table(lines))
     print_text("\n* on random tokens that come twice")
-    for how, result in made.together.items():
+    for how, result in heads_atlas.together.items():
         low, high = result.interval()
         print_text(
             f"all heads at once, {how.replace('_', ' ')}: {result.change:+.3f} nats ({low:+.3f} to {high:+.3f}), from "
@@ -173,17 +173,17 @@ def _number(value: float | None, digits: str) -> str:
     return "" if value is None or value != value else format(value, digits)
 
 
-def _print_summary(made: Atlas, head: tuple[int, int], tokenizer: object) -> None:
+def _print_summary(heads_atlas: Atlas, head: tuple[int, int], tokenizer: object) -> None:
     from aotlens.conventions import describe
 
-    print_text(f"Head {head[0]}.{head[1]}. {made.sentence(head)}")
-    for name, partners in (("reads", made.reads(head)), ("feeds", made.feeds(head))):
+    print_text(f"Head {head[0]}.{head[1]}. {heads_atlas.sentence(head)}")
+    for name, partners in (("reads", heads_atlas.reads(head)), ("feeds", heads_atlas.feeds(head))):
         if partners:
-            said = ", ".join(f"{p.head[0]}.{p.head[1]} ({p.mode}, z = {p.z:.1f})" for p in partners)
-            print_text(f"It {name} {said}.")
+            names = ", ".join(f"{p.head[0]}.{p.head[1]} ({p.mode}, z = {p.z:.1f})" for p in partners)
+            print_text(f"It {name} {names}.")
     lines: list[tuple[str, ...]] = [("off key 0", "query", "attends to", "attention")]
-    for example in made.examples.of(head):
-        ids = made.examples.tokens[example.sequence]
+    for example in heads_atlas.examples.of(head):
+        ids = heads_atlas.examples.tokens[example.sequence]
         strings = tokenizer.str_tokens(ids.tolist()) if tokenizer is not None else [str(i) for i in ids]  # type: ignore[attr-defined]
         key = example.keys[0] if example.keys else 0
         passage = "".join(strings[max(1, example.query - 6) : example.query + 1])

@@ -144,7 +144,7 @@ def import_command(
         print_text(f"{info.name}: imported to {info.path}")
         return
     names = None if key_map is None else read_key_map(key_map)
-    made = import_external(
+    model = import_external(
         source,
         name=name,
         into=into,
@@ -154,9 +154,12 @@ def import_command(
         tokenizer=None if symbols is None else SymbolTokenizer(symbols.split(), start),
         check=None if check is None else read_check(check),
     )
-    print_text(f"{made.info.name}: imported to {made.info.path} ({made.format}), {made.n_parameters:,} parameters.")
-    print_text(made.comparison.sentence)
-    for what, tensors in (("Left out", made.dropped), ("Not in the source, read as zero (gains as 1)", made.absent)):
+    print_text(f"{model.info.name}: imported to {model.info.path} ({model.format}), {model.n_parameters:,} parameters.")
+    print_text(model.comparison.sentence)
+    for what, tensors in (
+        ("Left out", model.dropped),
+        ("Not in the source, read as zero (gains as 1)", model.absent),
+    ):
         if tensors:
             print_text(f"{what}: {', '.join(tensors)}.")
 

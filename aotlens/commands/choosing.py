@@ -61,7 +61,7 @@ Documents = Annotated[
 def choose_circuit(
     model: AttentionOnlyTransformer, head: str, kind: str, left: str, right: str | None, distance: int | None
 ) -> Circuit:
-    """The circuit of the options' words. Raises ValueError, in those words, for what does not exist."""
+    """Return the circuit of the options' words. Raises ValueError, in those words, for what does not exist."""
     from aotlens.circuits import ov_circuit, qk_circuit
 
     if kind not in ("qk", "ov"):
@@ -93,7 +93,7 @@ def names(circuit: Circuit, side: Side, ids: Iterable[Any]) -> list[str]:
 
 
 def describe_circuit(circuit: Circuit) -> str:
-    """A line about what it is, and one about what its numbers leave out."""
+    """Say in a line what a circuit is, and in another what its numbers leave out."""
     from aotlens.conventions import head_name
 
     rows, columns = ("destinations", "sources") if circuit.kind == "qk" else ("sources", "outputs")
@@ -114,7 +114,8 @@ def _lower(text: str) -> str:
 def documents_to_read(
     model: AttentionOnlyTransformer, corpus: Corpus, spec: str, named: Sequence[str], everything: bool
 ) -> tuple[tuple[str, ...] | None, str]:
-    """The documents (None: all), and which they are in words: of text that the model was trained on, those held out."""
+    """Return the documents (None: all), and which they are in words: of text that the model was trained on, those held
+    out."""
     if named and everything:
         raise ValueError("--document and --all-documents: choose one of the two.")
     if named:

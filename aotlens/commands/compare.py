@@ -78,9 +78,9 @@ def _summary(model: AttentionOnlyTransformer, windows: Any) -> dict[str, str]:
     names = head_labels(motif_scores(model), motif_scores(model, windows)).names
     labels = Counter(label for row in names for label in row)
     lines["labels"] = ", ".join(f"{n} {label.replace('_', ' ')}" for label, n in labels.most_common())
-    found = subspaces(model, n_random=100)
-    if found.bases.shape[1] > 1:
-        of_random, of_weights = found.layer_ratios
+    spans = subspaces(model, n_random=100)
+    if spans.bases.shape[1] > 1:
+        of_random, of_weights = spans.layer_ratios
         lines["overlap of subspaces ÷ random subspaces"] = f"{of_random:.2f}"
         lines["overlap of subspaces ÷ random weights behind the norms"] = f"{of_weights:.2f}"
     return lines

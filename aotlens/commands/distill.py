@@ -193,19 +193,19 @@ def _widths(hidden: str) -> list[int]:
     return widths
 
 
-def _as_text(found: Distillation, costs: SubstitutionCosts | None) -> str:
+def _as_text(distillation: Distillation, costs: SubstitutionCosts | None) -> str:
     """One line a head, the most like an FFN (of the largest width) first."""
-    intervals: dict[int, Any] = {width: found.interval(width) for width in found.hidden}
-    titles = ("linear" if width == 0 else f"{width} units" for width in found.hidden)
+    intervals: dict[int, Any] = {width: distillation.interval(width) for width in distillation.hidden}
+    titles = ("linear" if width == 0 else f"{width} units" for width in distillation.hidden)
     lines: list[tuple[str, ...]] = [("head", "attends to", *titles, "position", "floor", *(["cost"] if costs else []))]
-    for head in found.order(found.hidden[-1]):
-        place = found.place(head)
+    for head in distillation.order(distillation.hidden[-1]):
+        place = distillation.place(head)
         errors = []
-        for width in found.hidden:
+        for width in distillation.hidden:
             low, high = intervals[width][place]
-            errors.append(f"{found.mean_error(width)[place]:.3f} ({low:.3f}-{high:.3f})")
-        rest = [f"{value:.3f}" for value in (found.position_error[place], found.floor[place])]
+            errors.append(f"{distillation.mean_error(width)[place]:.3f} ({low:.3f}-{high:.3f})")
+        rest = [f"{value:.3f}" for value in (distillation.position_error[place], distillation.floor[place])]
         if costs is not None:
             rest.append(f"{costs.alone[costs.heads.index(head), 0]:.4f}")
-        lines.append((f"{head[0]}.{head[1]}", found.attending.attends[place], *errors, *rest))
+        lines.append((f"{head[0]}.{head[1]}", distillation.attending.attends[place], *errors, *rest))
     return table(lines)

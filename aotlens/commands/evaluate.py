@@ -68,7 +68,8 @@ def evaluate_command(
     device: Device = "auto",
     folders: Folders = [],  # noqa: B006 (Typer copies it)
 ) -> None:
-    """Losses and accuracies without training: LAMBADA, WikiText, PTB and CBT, with 95% intervals; or classes of images.
+    """Measure losses and accuracies without training: LAMBADA, WikiText, PTB and CBT, with 95% intervals; or classes of
+    images.
 
     Without a data set all five are read from the Hugging Face hub. Several checkpoints are compared in pairs on the
     same passages and questions: accuracies by McNemar's test, losses per word or byte with an interval.

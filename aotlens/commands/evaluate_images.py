@@ -20,7 +20,7 @@ def evaluate_on_images(
     device: str,
     folders: list[Path],
 ) -> None:
-    """Accuracy, loss, a table by class and calibration of each checkpoint on the images that `spec` names."""
+    """Print accuracy, loss, a table by class and calibration of each checkpoint on the images that `spec` names."""
     import pandas as pd
 
     from aotlens.data.images import open_images
@@ -38,26 +38,26 @@ def evaluate_on_images(
     for number, (name, model) in enumerate(models.items()):
         images = images_of(model, opened[model.cfg.image_size], split)
         with TokenBar("images") as bar:
-            found = evaluate_images(model, images, progress=bar)
-        frames.append(found.to_frame().assign(checkpoint=name))
+            evaluation = evaluate_images(model, images, progress=bar)
+        frames.append(evaluation.to_frame().assign(checkpoint=name))
         if csv is None:
             print_text(
                 f"{'' if number == 0 else chr(10)}{name} on {portable_spec(spec)}, {split} images: {len(images):,}"
             )
-            print_text(_figures(found))
+            print_text(_figures(evaluation))
     if csv is not None:
         write_csv(pd.concat(frames, ignore_index=True), csv)
 
 
-def _figures(found: ImageEvaluation) -> str:
+def _figures(evaluation: ImageEvaluation) -> str:
     """The headline, a row a class and a row a bin of confidence."""
     rows: list[tuple[str, ...]] = [("class", "images", "right", "95% interval", "of those taken for it", "most often")]
-    for name, images, recall, low, high, precision, worst in found.to_frame().itertuples(index=False, name=None):
+    for name, images, recall, low, high, precision, worst in evaluation.to_frame().itertuples(index=False, name=None):
         rows.append(
             (str(name), f"{images:,}", f"{recall:.1%}", f"{low:.1%} to {high:.1%}", f"{precision:.1%}", str(worst))
         )
     bins: list[tuple[str, ...]] = [("confidence", "images", "mean", "right", "95% interval")]
-    for each in found.calibration().to_dict("records"):
+    for each in evaluation.calibration().to_dict("records"):
         bins.append(
             (
                 f"{each['from']:.1f} to {each['to']:.1f}",
@@ -67,5 +67,5 @@ def _figures(found: ImageEvaluation) -> str:
                 f"{each['low']:.1%} to {each['high']:.1%}",
             )
         )
-    calibration = f"Expected calibration error, over these bins: {found.calibration_error:.2%}"
-    return "\n".join([found.headline, "", table(rows), "", table(bins), calibration])
+    calibration = f"Expected calibration error, over these bins: {evaluation.calibration_error:.2%}"
+    return "\n".join([evaluation.headline, "", table(rows), "", table(bins), calibration])

@@ -99,11 +99,11 @@ def generate_command(
             print_text(f"{title}:\n{went_on()}\n")
 
 
-def _shown(model: AttentionOnlyTransformer, made: str | Tensor) -> str:
+def _shown(model: AttentionOnlyTransformer, output: str | Tensor) -> str:
     """A text as it is, and ids as text, or as `[12 7 7 3]` where the model has no tokenizer."""
-    if isinstance(made, str):
-        return made
-    ids = made.flatten().tolist()
+    if isinstance(output, str):
+        return output
+    ids = output.flatten().tolist()
     return f"[{' '.join(map(str, ids))}]" if model.tokenizer is None else str(model.to_string(ids))
 
 

@@ -85,26 +85,26 @@ def influence_command(
     info = find_checkpoint(run)
     followed = recipe_run(info, corpus)
     assert info.path is not None
-    found = _found(followed, info.path, measure, steps, eps_root, again)
+    influences = _found(followed, info.path, measure, steps, eps_root, again)
     if csv is not None:
-        write_csv(found.to_frame(), csv)
-    print_text(_about(found))
-    for name in found.measures:
+        write_csv(influences.to_frame(), csv)
+    print_text(_about(influences))
+    for name in influences.measures:
         print_text(f"\n{name}\n")
-        print_text(f"{influence_properties(found, name).headline}.\n")
-        print_text(_documents(found, name))
+        print_text(f"{influence_properties(influences, name).headline}.\n")
+        print_text(_documents(influences, name))
         if top:
-            print_text(f"\n{_windows(influential_windows(found, followed.objective.data.tokenizer, top, name))}")
-    print_text(f"\n{_frame(found.by_class())}")
+            print_text(f"\n{_windows(influential_windows(influences, followed.objective.data.tokenizer, top, name))}")
+    print_text(f"\n{_frame(influences.by_class())}")
     if check is not None:
         with TokenBar("retrainings", lines=True) as bar:
-            checked = check_influence(followed, found, n=check, progress=bar)
+            checked = check_influence(followed, influences, n=check, progress=bar)
         checked.save(check_path(info.path))
         print_text(f"\n{_checked(checked)}")
     if remove:
-        for name in found.measures:
+        for name in influences.measures:
             with TokenBar("retrainings", lines=True) as bar:
-                removed = remove_windows(followed, found, name, top=remove, progress=bar)
+                removed = remove_windows(followed, influences, name, top=remove, progress=bar)
             print_text(f"\n{removed.headline}.")
 
 
@@ -119,47 +119,49 @@ def _found(
 
     path = influence_path(checkpoint)
     if path.is_file() and not again:
-        kept = stored_influence(checkpoint)
-        require_same_run(run, kept)
+        influences = stored_influence(checkpoint)
+        require_same_run(run, influences)
         asked = (tuple(as_measures(measures, run)), steps or run.n_steps, eps_root)
-        if (kept.measures, kept.n_steps, kept.eps_root) != asked:
+        if (influences.measures, influences.n_steps, influences.eps_root) != asked:
             raise ValueError(
-                f"{path}: there are influences on {', '.join(kept.measures)} of {kept.n_steps:,} steps with --eps-root "
-                f"{kept.eps_root:g}; give these, or --again to replace them."
+                f"{path}: there are influences on {', '.join(influences.measures)} of {influences.n_steps:,} steps "
+                f"with --eps-root {influences.eps_root:g}; give these, or --again to replace them."
             )
-        return kept
+        return influences
     with TokenBar("steps", lines=True) as bar:
-        found = influence(run, measures, steps=steps, eps_root=eps_root, progress=bar)
-    found.save(path)
+        influences = influence(run, measures, steps=steps, eps_root=eps_root, progress=bar)
+    influences.save(path)
     check_path(checkpoint).unlink(missing_ok=True)  # of other influences
-    return found
+    return influences
 
 
-def _about(found: Influence) -> str:
+def _about(influences: Influence) -> str:
     rows: list[tuple[str, ...]] = [("measure", "at the end", "influence of step 0", "of the first quarter after it")]
-    for place, name in enumerate(found.measures):
-        shares = (found.first_step_share[place], found.first_quarter_share[place])
-        rows.append((name, f"{found.values[place]:.4g}", *(f"{share:.1%}" for share in shares)))
-    replayed = "" if found.replayed is None else f"; ‖replay − snapshot‖ ÷ ‖snapshot‖ {found.replayed:.1e}"
+    for place, name in enumerate(influences.measures):
+        shares = (influences.first_step_share[place], influences.first_quarter_share[place])
+        rows.append((name, f"{influences.values[place]:.4g}", *(f"{share:.1%}" for share in shares)))
+    replayed = "" if influences.replayed is None else f"; ‖replay − snapshot‖ ÷ ‖snapshot‖ {influences.replayed:.1e}"
     about = (
-        f"{several(len(found.windows), 'window')} of {several(found.n_steps, 'step')}. Checks: Σ over a batch "
-        f"{found.batch_residual:.1e} of its norm; undone to {found.undone:.1e} of each state{replayed}."
+        f"{several(len(influences.windows), 'window')} of {several(influences.n_steps, 'step')}. Checks: Σ over a "
+        f"batch {influences.batch_residual:.1e} of its norm; undone to {influences.undone:.1e} of each state{replayed}."
     )
     lines = [about, "", table(rows)]
-    if len(found.measures) > 1:
-        correlations = found.correlations()
+    if len(influences.measures) > 1:
+        correlations = influences.correlations()
         pairs = [
-            f"{found.measures[i]} and {found.measures[j]} {correlations[i, j]:+.2f}"
-            for i in range(len(found.measures))
+            f"{influences.measures[i]} and {influences.measures[j]} {correlations[i, j]:+.2f}"
+            for i in range(len(influences.measures))
             for j in range(i)
         ]
         lines += ["", f"Rank correlations of influences over windows: {', '.join(pairs)}."]
     return "\n".join(lines)
 
 
-def _documents(found: Influence, measure: str) -> str:
+def _documents(influences: Influence, measure: str) -> str:
     """The documents with the largest and the smallest sum."""
-    frame = found.by_document()[["document", "windows", measure]].sort_values(measure, ascending=False, kind="stable")
+    frame = influences.by_document()[["document", "windows", measure]].sort_values(
+        measure, ascending=False, kind="stable"
+    )
     if len(frame) > 2 * _N_DOCUMENTS:
         import pandas as pd
 

@@ -132,10 +132,10 @@ def paths_command(
         return
     name = expansion.token_name(token)
     name = name if other is None else f"{name} − {expansion.token_name(other)}"
-    at = position % expansion.n_pos
-    here = repr(expansion.str_tokens[at]) if expansion.str_tokens else f"token {expansion.tokens[at]}"
-    print_text(f"Logit {name} after position {at} ({here}): {paths.logit:.3f}\n")
-    print_text(_orders(expansion, at, chosen))
+    place = position % expansion.n_pos
+    here = repr(expansion.str_tokens[place]) if expansion.str_tokens else f"token {expansion.tokens[place]}"
+    print_text(f"Logit {name} after position {place} ({here}): {paths.logit:.3f}\n")
+    print_text(_orders(expansion, place, chosen))
     print_text("")
     print_text(_largest(paths, sentences))
     print_text("")
@@ -160,21 +160,21 @@ def _orders(expansion: PathExpansion, position: int, target: int | tuple[int, in
     return table([*lines, ("all", f"{sum(values):+.4f}")])
 
 
-def _largest(found: TopPaths, sentences: list[str]) -> str:
+def _largest(paths: TopPaths, sentences: list[str]) -> str:
     lines: list[tuple[str, ...]] = [("rank", "logits", "", "path")]
-    for i, (value, sentence) in enumerate(zip(found.values, sentences, strict=True)):
-        lines.append((str(i + 1), f"{value:+.4f}", "" if i < found.n_proven else "not proven", sentence))
+    for i, (value, sentence) in enumerate(zip(paths.values, sentences, strict=True)):
+        lines.append((str(i + 1), f"{value:+.4f}", "" if i < paths.n_proven else "not proven", sentence))
     return table(lines)
 
 
-def _proof(found: TopPaths) -> str:
-    several = f"{found.n_proven} of {len(found.paths)} ranks proven"
-    order = {"abs": "in size", "pos": "for it", "neg": "against it"}[found.by]
+def _proof(paths: TopPaths) -> str:
+    several = f"{paths.n_proven} of {len(paths.paths)} ranks proven"
+    order = {"abs": "in size", "pos": "for it", "neg": "against it"}[paths.by]
     which = ""
-    if found.through is not None:
-        layer, head = found.through
-        which = f" through {layer}.{head}, which add {found.total:+.4f} together"
+    if paths.through is not None:
+        layer, head = paths.through
+        which = f" through {layer}.{head}, which add {paths.total:+.4f} together"
     return (
-        f"{several} among {found.n_paths:,} paths{which} ({found.n_evaluated:,} evaluated); no other is above "
-        f"{found.bound:.4f} {order}.\nThe others together: {found.remainder:+.4f}."
+        f"{several} among {paths.n_paths:,} paths{which} ({paths.n_evaluated:,} evaluated); no other is above "
+        f"{paths.bound:.4f} {order}.\nThe others together: {paths.remainder:+.4f}."
     )

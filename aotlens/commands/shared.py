@@ -60,7 +60,7 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 
 
 def check_heads(given: str | list[str] | None) -> str | list[str] | None:
-    """The callback of --head: raises ValueError for what names no head, before any other work."""
+    """Raise ValueError, as the callback of --head, for what names no head, before any other work."""
     from aotlens.conventions import HEAD_NAME
 
     for name in [given] if isinstance(given, str) else given or ():
@@ -86,7 +86,8 @@ class TextCommand(typer.core.TyperCommand):
 
 
 def prompt(model: AttentionOnlyTransformer, text: str | None, ids: str | None) -> Tensor | None:
-    """The prompt of --text or of --ids, `[1, pos]`; None for neither. Ids are taken as they are, without a start token.
+    """Return the prompt of --text or of --ids, `[1, pos]`; None for neither. Ids are taken as they are, without a start
+    token.
 
     Raises ValueError for both, and for ids that are none.
     """
@@ -105,7 +106,7 @@ def prompt(model: AttentionOnlyTransformer, text: str | None, ids: str | None) -
 
 
 def load_ours(command: str, checkpoint: str, device: str, folders: list[Path]) -> AttentionOnlyTransformer:
-    """The model of a command that takes no bridge. Raises ValueError, by the command's name, for a bridge."""
+    """Return the model of a command that takes no bridge. Raises ValueError, by the command's name, for a bridge."""
     from aotlens.checkpoints import load
     from aotlens.models import require_ours
 
@@ -144,7 +145,7 @@ class TokenBar:
         self._done = done
 
     def say(self, message: str) -> None:
-        """A line on stderr, above the bar where there is one."""
+        """Print a line on stderr, above the bar where there is one."""
         self._bar.write(printable(message), file=sys.stderr)
         sys.stderr.flush()
 
@@ -156,17 +157,18 @@ class TokenBar:
 
 
 def print_text(text: str) -> None:
-    """The text on stdout, as `printable` lets it through."""
+    """Print the text on stdout, as `printable` lets it through."""
     typer.echo(printable(text))
 
 
 def printable(text: str) -> str:
-    """Names and cards come from files that others wrote: no control characters reach the terminal."""
+    """Remove control characters, which must not reach the terminal: names and cards come from files that
+    others wrote."""
     return "".join(c for c in text if c in "\n\t" or (c.isprintable() or c == "\u00a0"))
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> str:
-    """Rows of cells as aligned columns."""
+    """Return rows of cells as aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
@@ -189,7 +191,8 @@ def check_out(out: Path, force: bool) -> None:
 
 
 def corpus_name(info: CheckpointInfo, text: Corpus) -> str:
-    """The name that the checkpoint's card has for its own text; of another file or folder the beginning of its hash."""
+    """Return the name that the checkpoint's card has for its own text; of another file or folder the beginning of its
+    hash."""
     from aotlens.data.sources import portable_spec
 
     if info.held_out(text.names()) and info.corpus.get("name"):
@@ -199,16 +202,16 @@ def corpus_name(info: CheckpointInfo, text: Corpus) -> str:
 
 
 def write_csv(frame: pd.DataFrame, csv: Path) -> None:
-    """The table as it is, and a line that says so."""
+    """Write the table as it is, and print a line that says so."""
     frame.to_csv(csv, index=False, encoding="utf-8")
     print_text(f"{csv}: {several(len(frame), 'row')}")
 
 
 def several(number: Any, noun: str) -> str:
-    """`1 layer`, `2 layers`."""
+    """Say how many there are: `1 layer`, `2 layers`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def one_line(text: str) -> str:
-    """An error's message as one line."""
+    """Return an error's message as one line."""
     return " ".join(line.strip() for line in text.splitlines() if line.strip())

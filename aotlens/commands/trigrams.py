@@ -190,21 +190,21 @@ def trigrams_command(
         print_text("No two of these rows have one source, and different destinations and outs: nothing is forced.")
     else:
         print_text(f"Head {head}" + (f". Relative, since {triples.relative}" if triples.relative else "") + "\n")
-        shown = frame if bugs is None else frame.head(k)
-        print_text(_as_text(shown, columns))
-        if len(shown) < len(frame):
-            print_text(f"... and {len(frame) - len(shown):,} more: --k N for more of them, --csv FILE for all.")
+        listing = frame if bugs is None else frame.head(k)
+        print_text(_as_text(listing, columns))
+        if len(listing) < len(frame):
+            print_text(f"... and {len(frame) - len(listing):,} more: --k N for more of them, --csv FILE for all.")
     if summary:
         print_text(summary if csv is not None else f"\n{summary}")
 
 
 def token_or_id(text: str) -> int | str:
-    """`#262` as the id 262; anything else is a token's text."""
+    """Read `#262` as the id 262; anything else is a token's text."""
     return int(text[1:]) if text[:1] == "#" and text[1:].isdecimal() else text
 
 
 def quoted(text: str, number: int) -> str:
-    """A token as it can be typed again: quoted, or its id where it has no string."""
+    """Return a token as it can be typed again: quoted, or its id where it has no string."""
     from aotlens.conventions import describe
 
     return describe(text) if text else f"#{number}"

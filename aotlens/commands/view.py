@@ -31,7 +31,7 @@ class _OfFamilies(typer.core.TyperGroup):
 
 
 def command_of(name: str, called: str | None = None) -> Any:
-    """The command of a family of views, by the family's name unless it is `called` otherwise."""
+    """Return the command of a family of views, by the family's name unless it is `called` otherwise."""
     of, alone = family(name), typer.Typer(add_completion=False, **PLAIN)
     alone.command(called or name, help=_help(of))(_command(of))
     return typer.main.get_command(alone)
@@ -86,7 +86,9 @@ def _option(each: AnyParameter) -> tuple[Any, Any]:
     from aotlens.views import Choice, TextParameter
 
     if isinstance(each, Choice):
-        words = "; ".join(f"{value}: {said}" if said != value else value for value, said in each.options.items())
+        words = "; ".join(
+            f"{value}: {meaning}" if meaning != value else value for value, meaning in each.options.items()
+        )
         return Annotated[str, typer.Option(metavar="NAME", help=f"{each.label}. {words}.")], each.first
     if isinstance(each, TextParameter):
         blank = f" Unless told, {each.blank}." if each.blank else ""

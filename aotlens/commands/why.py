@@ -15,7 +15,7 @@ _ENDINGS = (".json", ".svg", ".html")
 
 
 def compared_with(text: str) -> int | str | None:
-    """A key's position, None for "none", or the word itself."""
+    """Return a key's position, None for "none", or the word itself."""
     if text == "none":
         return None
     try:
@@ -25,7 +25,7 @@ def compared_with(text: str) -> int | str | None:
 
 
 def print_score(score: ScoreExpansion, k: int, by: str, budget: int, csv: Path | None) -> None:
-    """The products by order, the largest pairs of paths and what is proven of them; or the pairs as a file."""
+    """Print the products by order, the largest pairs of paths and what is proven of them; or the pairs as a file."""
     best = score.top(k, by, budget=budget)
     if csv is not None:
         write_csv(best.to_frame(), csv)
@@ -58,14 +58,14 @@ def check_trace_file(out: Path | None, force: bool, *, wanted: bool) -> None:
 
 
 def print_trace(trace: Trace, csv: Path | None, out: Path | None) -> None:
-    """Every cell with the largest terms of its query side and of its key side; or the trace as a file."""
+    """Print every cell with the largest terms of its query side and of its key side; or the trace as a file."""
     if csv is not None:
         write_csv(trace.to_frame(), csv)
         return
     if out is not None:
-        made = {".json": trace.to_json, ".svg": trace.to_svg, ".html": trace.to_html}[out.suffix]()
+        content = {".json": trace.to_json, ".svg": trace.to_svg, ".html": trace.to_html}[out.suffix]()
         with replacing_file(out) as unfinished:
-            unfinished.write_text(made, encoding="utf-8")
+            unfinished.write_text(content, encoding="utf-8")
         print_text(f"{out}: {several(len(trace.nodes), 'cell')}")
         return
     print_text(f"{trace.headline[0].upper()}{trace.headline[1:]}. Terms in nats; shares are within one side of a cell.")

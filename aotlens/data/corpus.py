@@ -31,14 +31,14 @@ class Corpus(ABC):
 
     @abstractmethod
     def names(self) -> tuple[str, ...]:
-        """The names of all documents, in order."""
+        """Return the names of all documents, in order."""
 
     @abstractmethod
     def documents(self, names: Collection[str] | None = None) -> Iterator[Document]:
         """Yield the documents (or those of the given names only) in order, one in memory at a time."""
 
     def sha256(self) -> str:
-        """`documents_sha256` of the whole corpus; reads all of it."""
+        """Return `documents_sha256` of the whole corpus; reads all of it."""
         return documents_sha256(self.documents())
 
     def split(self, validation: Collection[str] | float) -> Split:
@@ -79,7 +79,7 @@ class Corpus(ABC):
 
 
 def is_held_out(name: str, validation: Collection[str] | float) -> bool:
-    """Whether a document is among the held-out ones: by its name, or by a hash of it for a fraction of all.
+    """Return whether a document is among the held-out ones: by its name, or by a hash of it for a fraction of all.
 
     Raises ValueError for a fraction outside (0, 1).
     """
@@ -127,7 +127,8 @@ class TailHeldOut(Corpus):
 
 
 def hold_out(corpus: Corpus, held_out: Collection[str] | float) -> tuple[Corpus, Split]:
-    """The corpus with its split: whole documents, by name or a fraction of them, or of a single document its end.
+    """Return the corpus with its split: whole documents, by name or a fraction of them, or of a single document its
+    end.
 
     Raises ValueError as `Corpus.split` does.
     """
@@ -153,7 +154,7 @@ class DocumentHash:
 
 
 def documents_sha256(documents: Iterable[Document]) -> str:
-    """SHA-256 over the names and texts of documents in order, in hexadecimal (see `DocumentHash`)."""
+    """Return SHA-256 over the names and texts of documents in order, in hexadecimal (see `DocumentHash`)."""
     digest = DocumentHash()
     for document in documents:
         digest.update(document)

@@ -60,7 +60,7 @@ def parse_spec(spec: str) -> tuple[str, str | None, str | None]:
 
 
 def dataset_rows(spec: str, name: str, config: str | None, split: str) -> Iterator[dict[str, Any]]:
-    """The rows of one split of a dataset, streamed; `spec` is what errors call it."""
+    """Yield the rows of one split of a dataset, streamed; `spec` is what errors call it."""
     try:
         import datasets
     except ImportError as error:
@@ -74,7 +74,7 @@ def dataset_rows(spec: str, name: str, config: str | None, split: str) -> Iterat
 
 
 def dataset_classes(spec: str, name: str, config: str | None, split: str, field: str) -> tuple[str, ...] | None:
-    """The names of the classes whose numbers a field holds; None where the dataset names none."""
+    """Return the names of the classes whose numbers a field holds; None where the dataset names none."""
     try:
         import datasets
 

@@ -28,7 +28,7 @@ def mask_tokens(
     shown: float = 0.8,
     random: float = 0.1,
 ) -> tuple[Int64[Tensor, "batch pos"], Int64[Tensor, "batch pos"]]:
-    """`tokens` with some hidden, and the hidden tokens as targets (`IGNORED` elsewhere).
+    """Return `tokens` with some hidden, and the hidden tokens as targets (`IGNORED` elsewhere).
 
     In each row round(`fraction` · (pos − 1)) positions are chosen, at least one, never the first (the start token). Of
     those each shows the mask with probability `shown`, a uniformly random id below `mask_id` with probability

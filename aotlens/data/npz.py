@@ -22,7 +22,7 @@ _HEADERS: dict[tuple[int, int], Callable[..., Any]] = {
 
 
 def read_npz(path: Path, names: Sequence[str], most: int, optional: Sequence[str] = ()) -> dict[str, np.ndarray]:
-    """The arrays `names` of an archive, and those of `optional` that it has; `most` bytes in all, unpacked.
+    """Return the arrays `names` of an archive, and those of `optional` that it has; `most` bytes in all, unpacked.
 
     Raises `ValueError` for what is no regular file, no whole archive, or lacks an array, and for arrays of Python
     objects, of more than `most` bytes, or of more than the archive holds; `OSError` as `open` does.
@@ -51,7 +51,7 @@ def read_npz(path: Path, names: Sequence[str], most: int, optional: Sequence[str
 
 
 def _require_room(file: Any, name: str, held: int, most: int) -> None:
-    """Raises `ValueError` unless the array that begins here is plain numbers or text, of at most `most` bytes, all of
+    """Raise `ValueError` unless the array that begins here is plain numbers or text, of at most `most` bytes, all of
     which are among the `held` bytes of its entry."""
     try:
         version = np.lib.format.read_magic(file)  # type: ignore[no-untyped-call]

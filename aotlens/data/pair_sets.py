@@ -43,10 +43,10 @@ _STEP = 4
 
 
 def repeated_names(model: Any, *, n: int = 32, seed: int = 0) -> PromptPairs:
-    """"Mr. {A} was there with {B}. Then Mr." → A, not B; corrupted, A and B are exchanged.
+    """Return pairs such as "Mr. {A} was there with {B}. Then Mr." → A, not B; corrupted, A and B are exchanged.
 
     Of 82 names those that are one token each. Raises `ValueError` where fewer than `n` pairs can be made.
-    """  # fmt: skip
+    """
     require_ours(model, "repeated_names")
     return PromptPairs.from_template(
         model, "Mr. {A} was there with {B}. Then Mr.", answer=" {A}", wrong=" {B}", words=_NAMES, n=n, seed=seed
@@ -54,7 +54,7 @@ def repeated_names(model: Any, *, n: int = 32, seed: int = 0) -> PromptPairs:
 
 
 def matching_brackets(model: Any, *, n: int = 32, seed: int = 0) -> PromptPairs:
-    """`name = function(argument` → `)`, not `]`; corrupted, `name = function[argument`.
+    """Return pairs such as `name = function(argument` → `)`, not `]`; corrupted, `name = function[argument`.
 
     Words are one token each; pairs with one argument, which matters most, are a cluster. Raises `ValueError` where
     fewer than `n` pairs can be made.
@@ -64,7 +64,8 @@ def matching_brackets(model: Any, *, n: int = 32, seed: int = 0) -> PromptPairs:
 
 
 def deeper_indentation(model: Any, *, n: int = 32, seed: int = 0) -> PromptPairs:
-    """After a colon at 8 spaces a line begins with 12; corrupted, all lines stand 4 spaces to the left.
+    """Return pairs in which a line after a colon at 8 spaces begins with 12; corrupted, all lines stand 4 spaces to the
+    left.
 
     Words are one token each; pairs with one condition, which matters most, are a cluster. Raises `ValueError` where
     fewer than `n` pairs can be made, and for a tokenizer in which the beginnings of a line are not one token each.
@@ -91,7 +92,8 @@ def image_pairs(
     n: int = 32,
     seed: int = 0,
 ) -> PromptPairs:
-    """An image of the first class, beside one of the second: positions are patches, the answers the classes.
+    """Return pairs of an image of the first class and one of the second: positions are patches, the answers the
+    classes.
 
     Drawn without repetition. Raises `ValueError` for one class twice, and where a class has fewer than `n` images.
     """
@@ -108,8 +110,8 @@ def image_pairs(
 
 
 def negated_labels(model: Any, prompts: RegressionPrompts) -> PromptPairs:
-    """Prompts of in-context regression up to the last input, and the same with all labels negated, which turns the
-    sign of every linear function: clean is the one whose last label is positive. To be measured by the metric
+    """Return prompts of in-context regression up to the last input, and the same with all labels negated, which turns
+    the sign of every linear function: clean is the one whose last label is positive. To be measured by the metric
     "output", the estimate of that label.
 
     Raises `ValueError` for a model that reads or writes something else.

@@ -30,8 +30,8 @@ def template_names(template: Any) -> set[str]:
 def grouped_pairs(
     pairs: Collection[tuple[str, ...]], n: int, rng: np.random.Generator
 ) -> list[tuple[tuple[str, ...], str | None]]:
-    """`n` pairs of words, each with its group, None where no two pairs share a word: words are split into the smallest
-    groups that have n pairs, of which none is another one exchanged unless all pairs are needed."""
+    """Return `n` pairs of words, each with its group, None where no two pairs share a word: words are split into the
+    smallest groups that have n pairs, of which none is another one exchanged unless all pairs are needed."""
     words = rng.permutation(sorted({word for pair in pairs for word in pair})).tolist()
     drawn: list[tuple[tuple[str, ...], str | None]] = []
     for size in range(2, len(words) + 1):

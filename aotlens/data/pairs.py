@@ -97,12 +97,12 @@ class PromptPairs(Result):
 
     @property
     def answers(self) -> Tensor:
-        """`[pair]`"""
+        """The ids of the answers, `[pair]`."""
         return torch.tensor([pair.answer for pair in self])
 
     @property
     def wrong(self) -> Tensor:
-        """`[pair]`"""
+        """The ids of the wrong answers, `[pair]`."""
         return torch.tensor([pair.wrong for pair in self])
 
     @property
@@ -112,7 +112,7 @@ class PromptPairs(Result):
         return None if None in named else named  # type: ignore[return-value]
 
     def differences(self, row: int) -> tuple[tuple[int, int], ...]:
-        """The positions of a pair that correspond and hold something else."""
+        """Return the positions of a pair that correspond and hold something else."""
         pair = self.pairs[row]
         return tuple((a, b) for a, b in pair.positions if not torch.equal(pair.clean[a], pair.corrupted[b]))
 
@@ -130,7 +130,8 @@ class PromptPairs(Result):
                 )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a pair: clean, corrupted, answer, wrong, length (of the clean prompt), differences (positions)."""
+        """Return one row a pair: clean, corrupted, answer, wrong, length (of the clean prompt), differences
+        (positions)."""
         import pandas as pd
 
         rows = []
@@ -146,7 +147,7 @@ class PromptPairs(Result):
 
     @classmethod
     def from_texts(cls, model: Any, rows: Iterable[Mapping[str, Any] | Sequence[Any]]) -> PromptPairs:
-        """Pairs of texts: (clean, corrupted, answer, wrong), or dictionaries with these keys and, where wanted,
+        """Return pairs of texts: (clean, corrupted, answer, wrong), or dictionaries with these keys and, where wanted,
         `positions`, pairs of positions (clean, corrupted) that correspond, and `cluster`.
 
         Answers are texts that are one token each for the model's tokenizer, or ids. Raises `ValueError`, naming the
@@ -154,34 +155,35 @@ class PromptPairs(Result):
         do not correspond, and for no pairs at all.
         """
         require_ours(model, "PromptPairs.from_texts")
-        made = []
+        pairs = []
         for number, row in enumerate(rows, start=1):
             try:
-                made.append(_pair_of_texts(model, _fields(row)))
+                pairs.append(_pair_of_texts(model, _fields(row)))
             except ValueError as error:
                 raise ValueError(f"pair {number}: {error}") from error
-        return _of(made, model)
+        return _of(pairs, model)
 
     @classmethod
     def from_jsonl(cls, model: Any, path: str | Path) -> PromptPairs:
-        """The same from a file with an object of JSON a line. Raises `ValueError`, with the line, for what is none."""
+        """Return pairs of texts from a file with an object of JSON a line. Raises `ValueError`, with the line, for what
+        is none."""
         require_ours(model, "PromptPairs.from_jsonl")
-        made = []
+        pairs = []
         for number, line in enumerate(read_lines(Path(path), "held-out text"), start=1):
             if line.strip():
                 try:
-                    made.append(_pair_of_texts(model, _fields(strict_json(line))))
+                    pairs.append(_pair_of_texts(model, _fields(strict_json(line))))
                 except ValueError as error:
                     raise ValueError(f"{path}, line {number}: expected a pair as an object of JSON: {error}") from error
-        if not made:
+        if not pairs:
             raise ValueError(f"{path}: expected at least one pair, got none.")
-        return _of(made, model)
+        return _of(pairs, model)
 
     @classmethod
     def from_template(
         cls, model: Any, template: str, *, answer: str, wrong: str, words: Iterable[str], n: int = 32, seed: int = 0
     ) -> PromptPairs:
-        """`n` pairs of a template with two names in braces: in each, two other words stand in their place.
+        """Return `n` pairs of a template with two names in braces: in each, two other words stand in their place.
 
         The corrupted prompt is the clean one with its two words exchanged. Words are used whose answers are one token
         each and whose prompts have one length, the one that most of them have. Pairs are drawn without repetition, and
@@ -204,7 +206,7 @@ class PromptPairs(Result):
                     f"answer {text!r}: expected the template's names, {' and '.join(names)}, got {unknown}."
                 )
         count = cache(lambda text: len(model.tokenizer.encode(text)))
-        found: dict[int, dict[tuple[str, ...], tuple[str, ...]]] = {}
+        by_length: dict[int, dict[tuple[str, ...], tuple[str, ...]]] = {}
         chosen = list(dict.fromkeys(words))
         if len(chosen) > MAX_WORDS or not all(isinstance(word, str) for word in chosen):
             raise ValueError(
@@ -216,8 +218,8 @@ class PromptPairs(Result):
                         ((template, given), (template, exchanged), (answer, given), (wrong, given)))  # fmt: skip
             length, other, *answers = map(count, row)
             if length == other and answers == [1, 1]:
-                found.setdefault(length, {})[both] = row
-        rows: dict[tuple[str, ...], tuple[str, ...]] = max(found.values(), key=len, default={})
+                by_length.setdefault(length, {})[both] = row
+        rows: dict[tuple[str, ...], tuple[str, ...]] = max(by_length.values(), key=len, default={})
         if len(rows) < n:
             raise ValueError(
                 f"template {template!r}: of {len(chosen)} words {len(rows)} pairs can be made with answers of one "
@@ -233,9 +235,9 @@ class PromptPairs(Result):
     def induction(
         cls, model: Any, *, differs: str = "value", n: int = 32, length: int = 16, seed: int = 0
     ) -> PromptPairs:
-        """Random tokens: `… a b … a` leads to b. All tokens are the same in the corrupted prompt but one: with
-        "value" `… a c … a`, which leads to c; with "key" `… c b … a`, in which a has not come before, and the wrong
-        answer is c.
+        """Return pairs of random tokens: `… a b … a` leads to b. All tokens are the same in the corrupted prompt but
+        one: with "value" `… a c … a`, which leads to c; with "key" `… c b … a`, in which a has not come before, and the
+        wrong answer is c.
 
         "value" asks what is moved, "key" how it is found: by what stands before b (K-composition). `length` different
         tokens stand before the last a, after the start token where there is one; a and b stand in the first half of
@@ -251,22 +253,23 @@ class PromptPairs(Result):
         if not 4 <= length <= most:
             raise ValueError(f"length={length}: expected 4 to {most} tokens before the last one.")
         rng = np.random.default_rng(require_seed(seed))
-        made = []
+        pairs = []
         for _ in range(n):
             drawn = rng.choice(np.setdiff1d(np.arange(model.cfg.d_vocab), begin), length + 1, replace=False).tolist()
-            at = int(rng.integers(0, length // 2))
-            changed = at + (differs == "value")
+            place = int(rng.integers(0, length // 2))
+            changed = place + (differs == "value")
             other = [*drawn[:changed], drawn[-1], *drawn[changed + 1 : -1]]
-            clean, corrupted = (torch.tensor([*begin, *row, drawn[at]]) for row in (drawn[:-1], other))
-            made.append(_checked(clean, corrupted, drawn[at + 1], drawn[-1]))
-        return _of(made, model)
+            clean, corrupted = (torch.tensor([*begin, *row, drawn[place]]) for row in (drawn[:-1], other))
+            pairs.append(_checked(clean, corrupted, drawn[place + 1], drawn[-1]))
+        return _of(pairs, model)
 
     @classmethod
     def of_inputs(
         cls, model: Any, clean: Sequence[Tensor] | Tensor, corrupted: Sequence[Tensor] | Tensor,
         answers: Sequence[int] | Tensor, wrong: Sequence[int] | Tensor, *, clusters: Sequence[str] | None = None,
     ) -> PromptPairs:  # fmt: skip
-        """Pairs of what a model reads: ids, images or vectors, of one shape in a pair, so that positions correspond.
+        """Return pairs of what a model reads: ids, images or vectors, of one shape in a pair, so that positions
+        correspond.
 
         Raises `ValueError` for numbers or shapes that differ, and as `from_texts`.
         """
@@ -274,34 +277,34 @@ class PromptPairs(Result):
         counts = [len(clean), len(corrupted), len(answers), len(wrong), len(clean if clusters is None else clusters)]
         if len({*counts}) != 1:
             raise ValueError(f"pairs: expected equally many of each, got {counts}.")
-        made = [
+        pairs = [
             _checked(
                 a,
                 b,
-                *(_output(model, "answer", int(one)) for one in (x, y)),
+                *(_output(model, "answer", int(output)) for output in (x, y)),
                 positions=_same(model, a, b),
                 alike=model.cfg.read_out == "vectors",
                 cluster=None if clusters is None else clusters[row],
             )
             for row, (a, b, x, y) in enumerate(zip(clean, corrupted, answers, wrong, strict=True))
         ]
-        return _of(made, model if model.cfg.read_in == "tokens" else None)
+        return _of(pairs, model if model.cfg.read_in == "tokens" else None)
 
 
-def _of(made: Sequence[Pair], model: Any) -> PromptPairs:
-    if not made:
+def _of(pairs: Sequence[Pair], model: Any) -> PromptPairs:
+    if not pairs:
         raise ValueError("pairs: expected at least one pair, got none.")
     tokenizer = None if model is None else model.tokenizer
     if tokenizer is None:
-        return PromptPairs(pairs=tuple(made))
+        return PromptPairs(pairs=tuple(pairs))
 
     def words(ids: Sequence[int]) -> tuple[str, ...]:
         return tuple(tokenizer.str_tokens(list(ids)))
 
     return PromptPairs(
-        pairs=tuple(made),
-        str_tokens=tuple((words(pair.clean.tolist()), words(pair.corrupted.tolist())) for pair in made),
-        answer_words=tuple((words([pair.answer])[0], words([pair.wrong])[0]) for pair in made),
+        pairs=tuple(pairs),
+        str_tokens=tuple((words(pair.clean.tolist()), words(pair.corrupted.tolist())) for pair in pairs),
+        answer_words=tuple((words([pair.answer])[0], words([pair.wrong])[0]) for pair in pairs),
     )
 
 
@@ -377,4 +380,4 @@ def _same(model: Any, clean: Tensor, corrupted: Tensor) -> Alignment:
     if clean.shape != corrupted.shape:
         raise ValueError(f"expected inputs of one shape, got {list(clean.shape)} and {list(corrupted.shape)}.")
     n_pos = model(clean[None].to(model.device), stop_at_layer=0).shape[1]
-    return tuple((at, at) for at in range(n_pos))
+    return tuple((position, position) for position in range(n_pos))

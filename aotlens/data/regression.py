@@ -166,7 +166,7 @@ class Curriculum:
             )
 
     def at(self, step: int) -> tuple[int, int]:
-        """(dims, points) of a training step, from 0."""
+        """Return (dims, points) of a training step, from 0."""
         grown = step // self.every
         return (
             min(self.dims_end, self.dims_start + grown * self.dims_step),
@@ -177,7 +177,8 @@ class Curriculum:
 def interleave(
     inputs: Float[Tensor, "prompt point d"], labels: Float[Tensor, "prompt label"]
 ) -> Float[Tensor, "prompt pos d"]:
-    """Tokens x_1, y_1, …, x_N of N inputs and their labels, of which the last, or more, may be missing or is left out.
+    """Return tokens x_1, y_1, …, x_N of N inputs and their labels, of which the last, or more, may be missing or is
+    left out.
 
     Raises `ValueError` for fewer than N − 1 labels.
     """
@@ -204,7 +205,7 @@ def _skewed(
 
 
 def standard_normal(seed: int, stream: int, step: int, shape: tuple[int, int]) -> Float[np.ndarray, "row column"]:
-    """Normal numbers from the words of (seed, stream, step), by the inverse of the distribution function."""
+    """Return normal numbers from the words of (seed, stream, step), by the inverse of the distribution function."""
     from scipy.special import ndtri
 
     words = uniform_words(seed, stream, step, shape)

@@ -80,7 +80,7 @@ class BatchSampler:
             require_length(self.tokens, self.sequence_length)
 
     def batch(self, step: int) -> Int64[Tensor, "batch pos"]:
-        """The rows of one step, [batch_size, sequence_length]; some 0.3 ms for 32 × 256."""
+        """Return the rows of one step, [batch_size, sequence_length]; some 0.3 ms for 32 × 256."""
         lengths, repeated, offsets = self._draws(step)
         n_fill, longest = self.sequence_length - 1, (self.sequence_length - 1) // 2
         within = np.arange(n_fill)[None, :] % lengths[:, None]  # [batch, n_fill]: position within the segment
@@ -131,7 +131,7 @@ class BatchSampler:
 def repeated_random_tokens(
     d_vocab: int, batch_size: int, half_length: int, seed: int, *, eot_id: int | None = 0, distances: bool = False
 ) -> Int64[Tensor, "batch pos"]:
-    """Rows of the separator, then ``half_length`` uniformly random other tokens, then the same ones again.
+    """Return rows of the separator, then ``half_length`` uniformly random other tokens, then the same ones again.
 
     The standard probe for induction: in the second half every token is known from the first. With ``distances`` the
     rows, as long, differ in how far apart the two are, evenly from a half to one and a half of ``half_length``: then no
@@ -158,7 +158,8 @@ def repeated_random_tokens(
 
 
 def repeated_targets(tokens: Int64[Tensor, "batch pos"], half_length: int) -> Int64[Tensor, "batch pos"]:
-    """The next tokens of `repeated_random_tokens` that are known from the first half; all others are ignored (−100).
+    """Return the next tokens of `repeated_random_tokens` that are known from the first half; all others are ignored
+    (−100).
 
     `[batch, pos]`, as `tokens`: of a row of a separator (or none) and ``half_length`` tokens twice, the targets are the
     second half but for its first token, which nothing foretells. Raises `ValueError` for rows of another length.
@@ -174,7 +175,7 @@ def repeated_targets(tokens: Int64[Tensor, "batch pos"], half_length: int) -> In
 
 
 def uniform_words(seed: int, stream: int, step: int, shape: tuple[int, int]) -> np.ndarray:
-    """Uniform 64-bit words. The counter's low words count within a step, so steps never overlap."""
+    """Return uniform 64-bit words. The counter's low words count within a step, so steps never overlap."""
     key = np.array([require_seed(seed), stream], dtype=np.uint64)
     counter = np.array([0, 0, step, 0], dtype=np.uint64)
     return np.random.Philox(key=key, counter=counter).random_raw(shape[0] * shape[1]).reshape(shape)
@@ -194,7 +195,7 @@ def _random_tokens(words: np.ndarray, d_vocab: int, eot_id: int | None) -> np.nd
 
 
 def with_start(filled: np.ndarray, eot_id: int | None) -> np.ndarray:
-    """`filled` `[rows, tokens]` with the start token before each row, or as they are where there is none."""
+    """Return `filled` `[rows, tokens]` with the start token before each row, or as they are where there is none."""
     if eot_id is None:
         return filled
     return np.concatenate([np.full((len(filled), 1), eot_id, dtype=np.int64), filled], axis=1)

@@ -54,13 +54,13 @@ _LOCAL = ("dir", "file", "npz", "folder")
 
 
 def portable_spec(spec: str) -> str:
-    """The name of data as it means something elsewhere: of a local file or folder only its kind, `dir:PATH`."""
+    """Return the name of data as it means something elsewhere: of a local file or folder only its kind, `dir:PATH`."""
     kind, _, path = spec.partition(":")
     return f"{kind}:PATH" if kind in _LOCAL and path else spec
 
 
 def absolute_spec(spec: str) -> str:
-    """The same data from any working directory: the path of a local file or folder in full."""
+    """Return the spec of the same data from any working directory: the path of a local file or folder in full."""
     kind, _, path = spec.partition(":")
     return f"{kind}:{Path(path).expanduser().resolve()}" if kind in _LOCAL and path else spec
 
@@ -125,7 +125,7 @@ class BundledNovels(Corpus):
 
 
 def standard_library() -> TextFiles:
-    """The source of Python's standard library, without tests and what is generated for this machine.
+    """Return the source of Python's standard library, without tests and what is generated for this machine.
 
     What is not UTF-8 is left out (`TextFiles.skipped`). The text, and so its hash, differs between versions
     of Python.

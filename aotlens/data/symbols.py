@@ -51,7 +51,7 @@ class SymbolTokenizer:
 
     @classmethod
     def numbers(cls, n: int) -> SymbolTokenizer:
-        """Ids as their own names: what a model without a tokenizer can be asked in."""
+        """Return a tokenizer of ids as their own names: what a model without a tokenizer can be asked in."""
         return cls([str(index) for index in range(n)])
 
     @property
@@ -60,11 +60,11 @@ class SymbolTokenizer:
         return len(self.names)
 
     def begins(self, text: str) -> bool:
-        """Whether a start token, if there is one, comes before `text`; not before ids in brackets."""
+        """Return whether a start token, if there is one, comes before `text`; not before ids in brackets."""
         return self.start is not None and ids_in_brackets(text) is None
 
     def encode(self, text: str) -> list[int]:
-        """Ids of `text`, no start token added. Raises `ValueError`, naming it, for what is no symbol."""
+        """Return ids of `text`, no start token added. Raises `ValueError`, naming it, for what is no symbol."""
         if (numbers := ids_in_brackets(text)) is not None:
             return self._checked(numbers)
         if self._spaces_are_symbols:
@@ -76,15 +76,15 @@ class SymbolTokenizer:
         return ids
 
     def decode(self, ids: TokenIds) -> str:
-        """The names, with spaces between them where they are longer than a character."""
+        """Return the names, with spaces between them where they are longer than a character."""
         return ("" if self._by_character else " ").join(self.str_tokens(ids))
 
     def str_tokens(self, ids: TokenIds) -> list[str]:
-        """One name a token."""
+        """Return one name a token."""
         return [self.names[index] for index in self._checked(list(map(int, ids)))]
 
     def to_json(self) -> str:
-        """The symbols as JSON text, readable by `tokenizer_from_json`."""
+        """Return the symbols as JSON text, readable by `tokenizer_from_json`."""
         return json.dumps({"format": _FORMAT, "names": self.names, "start": self.start}, ensure_ascii=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -111,7 +111,7 @@ class SymbolTokenizer:
 
 
 def tokenizer_from_json(text: str) -> Tokenizer | SymbolTokenizer:
-    """The tokenizer, of either kind, whose `to_json` gave `text`. Raises `ValueError` for anything else."""
+    """Return the tokenizer, of either kind, whose `to_json` gave `text`. Raises `ValueError` for anything else."""
     try:
         saved = strict_json(text)
     except ValueError as error:

@@ -95,7 +95,7 @@ class Tokenizer:
 
     @classmethod
     def from_json(cls, text: str) -> Tokenizer:
-        """The inverse of `to_json`."""
+        """Return the tokenizer of which `to_json` gave the text."""
         expected = "expected a tokenizer's JSON as `Tokenizer.save` writes it"
         try:
             saved = strict_json(text)
@@ -110,7 +110,8 @@ class Tokenizer:
 
     @classmethod
     def from_gpt2_files(cls, encoder_json: str | PathLike[str], vocab_bpe: str | PathLike[str]) -> Tokenizer:
-        """GPT-2's published files: ``encoder.json`` (token to id) and ``vocab.bpe`` (merges, best first).
+        """Return the tokenizer in GPT-2's published files: ``encoder.json`` (token to id) and ``vocab.bpe`` (merges,
+        best first).
 
         Raises `ValueError`, which names them, for what is not that: ids are 0, 1, … without gaps.
         """
@@ -133,7 +134,7 @@ class Tokenizer:
             raise ValueError(f"{encoder_json} and {vocab_bpe}: {error}") from error
 
     def with_mask(self) -> Tokenizer:
-        """The same tokenizer with ``<|mask|>`` as its last id; itself, where it has one.
+        """Return the same tokenizer with ``<|mask|>`` as its last id; itself, where it has one.
 
         All other ids stay, so token files of this one serve for it too. In a text ``<|mask|>`` is that one token.
         """
@@ -145,8 +146,8 @@ class Tokenizer:
         return Tokenizer(backend)
 
     def padded(self, d_vocab: int) -> Tokenizer:
-        """The same with ids up to `d_vocab` − 1, as models have whose vocabulary was rounded up; itself, where none
-        lack.
+        """Return the same tokenizer with ids up to `d_vocab` − 1, as models have whose vocabulary was rounded up;
+        itself, where none lack.
 
         No text makes one of the ids that are added, whose strings are ``<|unused 257|>`` and so on.
         """
@@ -159,7 +160,7 @@ class Tokenizer:
     # --- saving ---
 
     def to_json(self) -> str:
-        """The whole tokenizer as JSON text, readable by `from_json` and by ``tokenizers``."""
+        """Return the whole tokenizer as JSON text, readable by `from_json` and by ``tokenizers``."""
         return self._backend.to_str()
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -180,13 +181,13 @@ class Tokenizer:
         return len(self._token_bytes)
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of ``text``, no start token added. A lone surrogate is a ValueError with its position."""
+        """Return token ids of ``text``, no start token added. A lone surrogate is a ValueError with its position."""
         require_utf8(text)
         ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
         return ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """`encode` for many texts at once, in parallel threads."""
+        """Return `encode` for many texts at once, in parallel threads."""
         for index, text in enumerate(texts):
             require_utf8(text, what=f"text {index}")
         return [encoding.ids for encoding in self._backend.encode_batch_fast(texts, add_special_tokens=False)]
@@ -199,15 +200,15 @@ class Tokenizer:
         return _cut(text) if self._plain else [text]
 
     def decode_bytes(self, ids: TokenIds) -> bytes:
-        """The bytes that ``ids`` stand for, separators written out. An id out of range is a ValueError."""
+        """Return the bytes that ``ids`` stand for, separators written out. An id out of range is a ValueError."""
         return b"".join(self._token_bytes[index] for index in self._checked_ids(ids))
 
     def decode(self, ids: TokenIds) -> str:
-        """The text of ``ids``, exactly as encoded; bytes of a character cut in two appear as ``<0xE2>``."""
+        """Return the text of ``ids``, exactly as encoded; bytes of a character cut in two appear as ``<0xE2>``."""
         return escape_invalid_utf8(self.decode_bytes(ids))
 
     def str_tokens(self, ids: TokenIds) -> list[str]:
-        """One string per token, whitespace as it is; bytes of a part of a character appear as ``<0xE2>``."""
+        """Return one string per token, whitespace as it is; bytes of a part of a character appear as ``<0xE2>``."""
         return [self._token_strings[index] for index in self._checked_ids(ids)]
 
     @cached_property

@@ -40,7 +40,7 @@ _KEYS = ("version", "truncation", "padding", "added_tokens", "normalizer", "pre_
 
 
 def check_byte_level(saved: Any, ordinary: tuple[str, ...]) -> None:
-    """Raises `ValueError` for a ``tokenizer.json`` (as JSON) that is not byte-level BPE of one of the known kinds.
+    """Raise `ValueError` for a ``tokenizer.json`` (as JSON) that is not byte-level BPE of one of the known kinds.
 
     `ordinary` are tokens beside the vocabulary that users may type, such as the mask; so may runs of spaces.
     """
@@ -133,25 +133,25 @@ def _check_vocabulary(vocabulary: Any, merges: Any, specials: dict[str, int]) ->
         raise ValueError("model.vocab: expected an id by token.")
     if not isinstance(merges, list):
         raise ValueError(f"model.merges: expected a list of pairs, found {shown(merges)}.")
-    made = set(byte_of_character())
-    if missing := sorted(made - vocabulary.keys()):
+    tokens = set(byte_of_character())
+    if missing := sorted(tokens - vocabulary.keys()):
         raise ValueError(f"model.vocab: expected all 256 bytes, found none of {shown(missing)}: they would vanish.")
     for rank, merge in enumerate(merges):
         parts = merge.split(" ") if isinstance(merge, str) else merge
         if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(part, str) for part in parts):
             raise ValueError(f"merge {rank}: expected two tokens, found {shown(merge)}.")
-        if not made.issuperset(parts):
+        if not tokens.issuperset(parts):
             raise ValueError(f"merge {rank}: expected parts that earlier merges make, found {shown(parts)}.")
         token = "".join(parts)
-        if token in made:
+        if token in tokens:
             raise ValueError(f"merge {rank}: expected each token to be made once, found {shown(token)} again.")
-        made.add(token)
-    if unmade := vocabulary.keys() - made - specials.keys():
+        tokens.add(token)
+    if unmade := vocabulary.keys() - tokens - specials.keys():
         some = shown(sorted(unmade)[:6])
         raise ValueError(f"model.merges: expected one for every token, found none for {len(unmade)}, such as {some}.")
-    if lost := made - vocabulary.keys():
+    if lost := tokens - vocabulary.keys():
         raise ValueError(f"model.vocab: expected what the merges make, found no {shown(sorted(lost)[:6])}.")
-    if both := made & specials.keys():
+    if both := tokens & specials.keys():
         raise ValueError(f"added_tokens: expected none of the text's own, found {shown(sorted(both)[:6])}.")
     if other := {token for token in specials.keys() & vocabulary.keys() if specials[token] != vocabulary[token]}:
         raise ValueError(f"added_tokens: expected the vocabulary's ids, found others for {shown(sorted(other)[:6])}.")

@@ -33,7 +33,7 @@ _CHARACTERS_A_TOKEN = 6  # read per token at first; English has some 4
 
 
 def start_id(tokenizer: Any) -> int | None:
-    """The token that a text begins with; None where there is no such token, or no tokenizer.
+    """Return the token that a text begins with; None where there is no such token, or no tokenizer.
 
     Ours has one token that begins and separates texts, symbols may have none.
     """
@@ -92,7 +92,7 @@ def spread(n: int, wanted: int) -> Int64[Tensor, " places"]:
 def windows_of_documents(
     blocks: Iterable[Int64[np.ndarray, " tokens"]], separator: int | None, width: int
 ) -> Iterator[tuple[Int64[np.ndarray, " tokens"], int, int]]:
-    """Every token of a text once: windows of `width` ids, with the running numbers of their stratum and document.
+    """Yield every token of a text once: windows of `width` ids, with the running numbers of their stratum and document.
 
     The text comes in blocks of ids of any size; each separator begins a document (None: it is one). Windows begin anew
     at each document, so its last may be shorter. No window holds a start token or a separator. A stratum is
@@ -139,7 +139,7 @@ class Windows(NamedTuple):
 def spread_windows(
     corpus: Corpus, names: tuple[str, ...], encoding: Encoding, n_windows: int, length: int
 ) -> Int64[Tensor, "windows pos"]:
-    """The windows of `windows_with_documents`, without their documents."""
+    """Return the windows of `windows_with_documents`, without their documents."""
     return windows_with_documents(corpus, names, encoding, n_windows, length).ids
 
 
@@ -167,8 +167,8 @@ def windows_with_documents(
             row.append(encoding.separator)
             row.extend(_first_tokens(encoding, text, 0, width - len(row)))
         while following * stride < offset + len(text) and following < n_windows:
-            at = _next_space(text, max(0, int(following * stride) - offset))
-            open_rows.append((place, _first_tokens(encoding, text, at, width)))
+            beginning = _next_space(text, max(0, int(following * stride) - offset))
+            open_rows.append((place, _first_tokens(encoding, text, beginning, width)))
             following += 1
         rows += [(begun, row[:width]) for begun, row in open_rows if len(row) >= width]
         open_rows = [(begun, row) for begun, row in open_rows if len(row) < width]
@@ -194,19 +194,19 @@ def _characters_a_token(corpus: Corpus, names: tuple[str, ...], encoding: Encodi
     return 1.0
 
 
-def _next_space(text: str, at: int) -> int:
-    if at == 0:
+def _next_space(text: str, start: int) -> int:
+    if start == 0:
         return 0
-    breaks = [position for position in (text.find(" ", at), text.find("\n", at)) if position >= 0]
+    breaks = [position for position in (text.find(" ", start), text.find("\n", start)) if position >= 0]
     return min(breaks, default=len(text))
 
 
-def _first_tokens(encoding: Encoding, text: str, at: int, n: int) -> list[int]:
+def _first_tokens(encoding: Encoding, text: str, start: int, n: int) -> list[int]:
     """The first `n` tokens of `text[at:]`, or all; encodes no more of it than it must."""
     characters = _CHARACTERS_A_TOKEN * n + 64
     while True:
-        end = min(len(text), at + characters)
-        ids = encoding.encode(text[at:end])
+        end = min(len(text), start + characters)
+        ids = encoding.encode(text[start:end])
         if end == len(text):
             return ids[:n]
         if len(ids) > n:  # the last token may be half a word

@@ -97,7 +97,7 @@ class RunningText:
 
 
 def open_lambada(source: str, *, quotes: Quotes = "as_is") -> tuple[Passage, ...]:
-    """The passages of LAMBADA's test split, each of which ends with the word to be found.
+    """Return the passages of LAMBADA's test split, each of which ends with the word to be found.
 
     Raises `ValueError` for a source that is missing, is of another format or holds no passage.
     """
@@ -121,7 +121,7 @@ def open_lambada(source: str, *, quotes: Quotes = "as_is") -> tuple[Passage, ...
 
 
 def open_wikitext(source: str, *, quotes: Quotes = "as_is") -> RunningText:
-    """WikiText's test split; each line is a row, and a heading of the first level begins an article."""
+    """Return WikiText's test split; each line is a row, and a heading of the first level begins an article."""
     if source.startswith("hf:"):
         rows = [_field(row, "text", source) or " \n" for row in _hub_rows(source, "test")]  # the hub empties blank rows
     else:
@@ -137,7 +137,7 @@ def open_wikitext(source: str, *, quotes: Quotes = "as_is") -> RunningText:
 
 
 def open_ptb(source: str, *, quotes: Quotes = "as_is") -> RunningText:
-    """The test split of the Penn Treebank in Mikolov's version; each sentence is a row."""
+    """Return the test split of the Penn Treebank in Mikolov's version; each sentence is a row."""
     if source.startswith("hf:"):
         sentences = [_field(row, "sentence", source) for row in _hub_rows(source, "test")]
     else:
@@ -147,13 +147,13 @@ def open_ptb(source: str, *, quotes: Quotes = "as_is") -> RunningText:
 
 
 def open_cbt(source: str, kind: QuestionKind, split: HeldOutSplit, *, quotes: Quotes = "as_is") -> tuple[Cloze, ...]:
-    """CBT's questions about common nouns (`CN`) or named entities (`NE`), from a file, its folder, or the hub.
+    """Return CBT's questions about common nouns (`CN`) or named entities (`NE`), from a file, its folder, or the hub.
 
     Raises `ValueError` for what is missing, and for a question without twenty sentences, a blank, or ten options that
     hold the answer, naming its line.
     """
     if source.startswith("hf:"):
-        found = [_from_hub(row, source) for row in _hub_rows(source, split)]
+        questions = [_from_hub(row, source) for row in _hub_rows(source, split)]
     else:
         path = Path(source).expanduser()
         if path.is_dir():
@@ -162,10 +162,10 @@ def open_cbt(source: str, kind: QuestionKind, split: HeldOutSplit, *, quotes: Qu
             if len(files) != 1:
                 raise ValueError(f"{source}: expected one file cbtest_{kind}_{short}_*.txt below it, got {len(files)}.")
             path = files[0]
-        found = list(_from_file(path))
-    if not found:
+        questions = list(_from_file(path))
+    if not questions:
         raise ValueError(f"{source}: expected questions, got none.")
-    return tuple(_cloze(*each, quotes) for each in found)
+    return tuple(_cloze(*each, quotes) for each in questions)
 
 
 _Question = tuple[list[str], str, str, list[str], str]  # sentences, question, answer, options, where

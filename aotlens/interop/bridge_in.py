@@ -38,7 +38,7 @@ _LAYERS_BIASES = ("b_Q", "b_K", "b_V", "b_O", "b_in", "b_out")
 
 @torch.no_grad()
 def from_transformer_lens(bridge: TransformerBridge) -> AttentionOnlyTransformer:
-    """The model that computes the bridge's logits (to 1e-5 in float32), on the same device. Weights are
+    """Return the model that computes the bridge's logits (to 1e-5 in float32), on the same device. Weights are
     copied.
 
     Weights are taken as the bridge has them now: also after `enable_compatibility_mode`, which folds and

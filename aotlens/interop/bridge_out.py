@@ -29,7 +29,7 @@ else:  # who makes or reads a bridge imports it: that takes as long as PyTorch
 
 @torch.no_grad()
 def to_transformer_lens(model: AttentionOnlyTransformer) -> TransformerBridge:
-    """A TransformerLens bridge that computes the same logits (to 1e-5 in float32), on the same device.
+    """Return a TransformerLens bridge that computes the same logits (to 1e-5 in float32), on the same device.
 
     Weights are copied. The tokenizer goes along, if it is an `aotlens.data.Tokenizer`. `bridge.cfg.aotlens`
     keeps the model's configuration for `from_transformer_lens`. A bridge has no pooling: of a model of classes it

@@ -14,7 +14,7 @@ from aotlens.untrusted import read_regular, strict_json
 
 
 def to_hugging_face(tokenizer: Tokenizer, n_ctx: int) -> Any:
-    """A `transformers` tokenizer with the same ids for every text.
+    """Return a `transformers` tokenizer with the same ids for every text.
 
     It puts the start token first by itself, and a special token typed in a text stays text, as in ours.
     """
@@ -36,7 +36,8 @@ def to_hugging_face(tokenizer: Tokenizer, n_ctx: int) -> Any:
 
 
 def from_hugging_face(tokenizer: Any) -> Tokenizer:
-    """The inverse. Raises `ValueError` for what is not a byte-level BPE with `<|endoftext|>`."""
+    """Return the `Tokenizer` of a `transformers` tokenizer, as `to_hugging_face` makes it. Raises `ValueError` for what
+    is not a byte-level BPE with `<|endoftext|>`."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise ValueError(f"expected a fast Hugging Face tokenizer, got {type(tokenizer).__name__}")
@@ -44,7 +45,7 @@ def from_hugging_face(tokenizer: Any) -> Tokenizer:
 
 
 def read_hugging_face(path: Path) -> Tokenizer:
-    """The same of a `tokenizer.json` beside a model that somebody else saved. Raises `ValueError`."""
+    """Return the `Tokenizer` of a `tokenizer.json` beside a model that somebody else saved. Raises `ValueError`."""
     try:
         return _without_habits(read_regular(path, kind="tokenizer.json").decode())
     except (OSError, ValueError) as error:

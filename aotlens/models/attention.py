@@ -87,8 +87,8 @@ class Attention(nn.Module):
         return parts if c is None else tuple(None if part is None else part.clamp(-c, c) for part in parts)
 
     def placed(self, part: Tensor, which: Literal["q", "k"], order: PositionTerms, start: int = 0) -> Tensor:
-        """Queries or keys `[row, pos, head, d_head]` from position `start` on, as scores read them: normalised and
-        rotated."""
+        """Return queries or keys `[row, pos, head, d_head]` from position `start` on, as scores read them: normalised
+        and rotated."""
         if self.cfg.qk_norm is not None:
             part = (self.q_norm if which == "q" else self.k_norm)(part)
         return order.rotated(part, start)
@@ -104,7 +104,7 @@ class Attention(nn.Module):
         return q, q if same else self.hook_rot_k(self.placed(k, "k", order))
 
     def forward(self, x: Tensor, order: PositionTerms, visible: Tensor | None, causal_only: bool) -> Tensor:
-        """The layer's output `[batch, pos, d_model]`.
+        """Return the layer's output `[batch, pos, d_model]`.
 
         `order` is what positions do to queries, keys and scores; `visible` is `visible_keys`'s, and `causal_only` says
         that it is the plain causal mask.
@@ -142,19 +142,20 @@ class Attention(nn.Module):
 
 
 def scores_of(cfg: ModelConfig, q: Tensor, k: Tensor, order: PositionTerms, start: int = 0) -> Tensor:
-    """Scores `[row, head, query, key]` before masking, in nats, of rotated queries (from position `start` on) and keys,
-    `[row, head, pos, d_head]`."""
+    """Return scores `[row, head, query, key]` before masking, in nats, of rotated queries (from position `start` on)
+    and keys, `[row, head, pos, d_head]`."""
     scores = capped((q * cfg.score_scale) @ k.transpose(-1, -2), cfg.score_cap)
     return scores if order.bias is None else scores + order.bias[:, :, start:]
 
 
 def capped(values: Tensor, cap: float | None) -> Tensor:
-    """c · tanh(values / c) of a soft cap c: their order stays."""
+    """Return c · tanh(values / c) of a soft cap c: their order stays."""
     return values if cap is None else cap * torch.tanh(values / cap)
 
 
 def uses_sdpa(cfg: ModelConfig) -> bool:
-    """Whether attention may run through `scaled_dot_product_attention`: softmax of scores that are not capped."""
+    """Return whether attention may run through `scaled_dot_product_attention`: softmax of scores that are not
+    capped."""
     return PHIS[cfg.phi].sdpa and cfg.score_cap is None
 
 
@@ -168,7 +169,8 @@ def attended(
     causal_only: bool = False,
     start: int = 0,
 ) -> Tensor:
-    """z `[row, head, query, d_head]` of softmax attention through `scaled_dot_product_attention`, as `scores_of`."""
+    """Return z `[row, head, query, d_head]` of softmax attention through `scaled_dot_product_attention`, as
+    `scores_of`."""
     mask = None if causal_only else visible
     if order.bias is not None:
         mask = order.bias[:, :, start:]
@@ -270,7 +272,7 @@ class TiedSubspaceSelfAttention(SubspaceSelfAttention):
 
 
 def make_attention(cfg: ModelConfig) -> Attention:
-    """The attention layer that `cfg` describes."""
+    """Return the attention layer that `cfg` describes."""
     if cfg.attention == "mhsa":
         return MultiHeadSelfAttention(cfg) if cfg.n_kv_heads is None else GroupedSelfAttention(cfg)
     return TiedSubspaceSelfAttention(cfg) if cfg.tied_output else SubspaceSelfAttention(cfg)

@@ -86,8 +86,9 @@ class ActivationCache(Mapping[Any, Tensor]):
         return self
 
     def to_transformer_lens(self) -> transformer_lens.ActivationCache:
-        """TransformerLens's `ActivationCache` of the same tensors and model: `decompose_resid`, `accumulated_resid`,
-        `stack_head_results`, `logit_attrs`, `logit_lens` and its other methods. It imports TransformerLens."""
+        """Return TransformerLens's `ActivationCache` of the same tensors and model: `decompose_resid`,
+        `accumulated_resid`, `stack_head_results`, `logit_attrs`, `logit_lens` and its other methods. It imports
+        TransformerLens."""
         from transformer_lens import ActivationCache as TransformerLensCache
 
         return TransformerLensCache(dict(self.cache_dict), self.model, self.has_batch_dim)
@@ -107,7 +108,8 @@ def caching_hooks(
     remove_batch_dim: bool,
     pos_slice: PosSlice,
 ) -> tuple[dict[str, Tensor], list[NamedHook], list[NamedHook]]:
-    """A dictionary, and the forward and backward hooks that fill it, as `HookedRootModule.run_with_cache` describes."""
+    """Return a dictionary, and the forward and backward hooks that fill it, as `HookedRootModule.run_with_cache`
+    describes."""
     cache: dict[str, Tensor] = {}
     target = None if device is None else resolve_device(device)
     positions = _positions(pos_slice)
@@ -127,7 +129,7 @@ def caching_hooks(
 
 
 def run_backward(output: Any) -> None:
-    """`output.backward()`. Raises `ValueError` for an output that is not one number with a gradient."""
+    """Run `output.backward()`. Raises `ValueError` for an output that is not one number with a gradient."""
     if isinstance(output, Tensor) and output.numel() == 1 and output.requires_grad:
         output.backward()
         return
@@ -139,7 +141,7 @@ def run_backward(output: Any) -> None:
 
 
 def without_batch(name: str, value: Tensor) -> Tensor:
-    """The only row of an activation. Raises `ValueError` for more."""
+    """Return the only row of an activation. Raises `ValueError` for more."""
     if value.ndim and len(value) != 1:
         raise ValueError(f"remove_batch_dim: expected a batch of one, got {len(value)} rows at {name}.")
     return value[0] if value.ndim else value

@@ -198,7 +198,7 @@ class ModelConfig:
         return None if self.windows is None else self.windows[layer]
 
     def is_local(self, layer: int) -> bool:
-        """Whether a layer has the rotation of layers with a window."""
+        """Return whether a layer has the rotation of layers with a window."""
         return self.rotary_local is not None and self.window(layer) is not None
 
     def at_layer(self, layer: int) -> ModelConfig:
@@ -273,7 +273,7 @@ class ModelConfig:
         return None
 
     def of_model(self, model: Any) -> ModelConfig:
-        """The same configuration, whose `device` and `dtype` are those of `model`."""
+        """Return the same configuration, whose `device` and `dtype` are those of `model`."""
         own = copy.copy(self)
         object.__setattr__(own, "_owner", weakref.ref(model))
         return own
@@ -287,12 +287,12 @@ class ModelConfig:
         return {name: value for name, value in self.__dict__.items() if name != "_owner"}
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-able dictionary with every field; `from_dict` undoes it."""
+        """Return a JSON-able dictionary with every field; `from_dict` undoes it."""
         return {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ModelConfig:
-        """The configuration that `to_dict` gave. Raises `ValueError` naming unknown or missing keys."""
+        """Return the configuration that `to_dict` gave. Raises `ValueError` naming unknown or missing keys."""
         fields = dataclasses.fields(cls)
         known = {f.name for f in fields}
         unknown = sorted(set(values) - known)

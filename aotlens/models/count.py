@@ -21,7 +21,7 @@ _NOT_MATRICES = ("w", "cls", "distillation", "W_pos")
 
 
 def count_parameters(model: AttentionOnlyTransformer | ModelConfig, convention: Convention = "all") -> int:
-    """The number of parameters of a model, or of the model that a configuration describes.
+    """Return the number of parameters of a model, or of the model that a configuration describes.
 
     - `"all"`: every trained number (frozen patterns are none). aot Tables 1 and 2.
     - `"table_4"`: matrices and the token embedding; no positions, norms or biases.
@@ -44,7 +44,7 @@ def count_parameters(model: AttentionOnlyTransformer | ModelConfig, convention: 
 
 
 def build_on_meta(cfg: ModelConfig) -> AttentionOnlyTransformer:
-    """The model with shapes and no numbers: it allocates nothing."""
+    """Return the model with shapes and no numbers: it allocates nothing."""
     with torch.device("meta"):
         pattern = torch.empty(1) if cfg.fixed_pattern == "given" else None
         return AttentionOnlyTransformer(cfg, pattern=pattern)

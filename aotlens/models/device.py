@@ -14,7 +14,7 @@ _TOLERANCE = 1e-4
 
 
 def resolve_device(device: str | torch.device = "auto") -> torch.device:
-    """The device to use: `"auto"` is cuda, else cpu.
+    """Return the device to use: `"auto"` is cuda, else cpu.
 
     `"mps"` is used only where it is named: there are reports of float32 products that are silently wrong there. Its
     first use in a process multiplies contiguous and transposed matrices on it and on the CPU.

@@ -108,8 +108,8 @@ class Unembed(nn.Module):
         self.register_parameter("b_U", nn.Parameter(torch.empty(width or 0)) if has_bias else None)
 
     def pool(self, x: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """`[batch, d_model]`: the vector of the first or the last unpadded position, or their mean; without pooling
-        x."""
+        """Return `[batch, d_model]`: the vector of the first or the last unpadded position, or their mean; without
+        pooling x."""
         if self.cfg.pooling is None:
             return x
         if self.cfg.pooling == "first":
@@ -132,7 +132,7 @@ class Unembed(nn.Module):
 
 
 def make_embedding(cfg: ModelConfig) -> TokenEmbedding | VectorEmbedding:
-    """The read-in that `cfg` describes."""
+    """Return the read-in that `cfg` describes."""
     if cfg.read_in == "tokens":
         return TokenEmbedding(cfg)
     return PatchEmbedding(cfg) if cfg.read_in == "patches" else VectorEmbedding(cfg, cfg.d_in)

@@ -45,31 +45,32 @@ class FoldedNorm:
     """Whether the norm takes the mean away; an RMS norm does not."""
 
     def centre(self, rows: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
-        """Rows without their mean, where the norm takes it away."""
+        """Return rows without their mean, where the norm takes it away."""
         return rows if self.eps is None or not self.centres else rows - rows.mean(-1, keepdim=True)
 
     def scale(self, rows: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows 1"]:
-        """s of rows that are alone in the stream; 1 without a norm."""
+        """Return s of rows that are alone in the stream; 1 without a norm."""
         if self.eps is None:
             return torch.ones_like(rows[..., :1])
         return (self.centre(rows).pow(2).mean(-1, keepdim=True) + self.eps).sqrt()
 
     def gained(self, normalised: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
-        """The rows, multiplied by the norm's gain."""
+        """Return the rows, multiplied by the norm's gain."""
         return normalised if self.eps is None else normalised * self.gain.to(normalised)
 
     def read(
         self, rows: Float[Tensor, "*rows d_model"], scale: Tensor | float | int = 1.0
     ) -> Float[Tensor, "*rows d_model"]:
-        """centre(x) / s · w: what a map behind the norm reads of rows in the stream; the bias is apart."""
+        """Return centre(x) / s · w: what a map behind the norm reads of rows in the stream; the bias is apart."""
         return rows if self.eps is None else self.gained(self.centre(rows) / scale)
 
     def after(self, weight: Float[Tensor, "*maps in_ d_model"]) -> Float[Tensor, "*maps in_ d_model"]:
-        """The map W before the norm, but for the scale: x ↦ centre(x W) · w is x ↦ x @ after(W)."""
+        """Return the map W before the norm, but for the scale: x ↦ centre(x W) · w is x ↦ x @ after(W)."""
         return self.gained(self.centre(weight))
 
     def into(self, weight: Float[Tensor, "*maps d_model out"]) -> Float[Tensor, "*maps d_model out"]:
-        """The map W behind the norm as one on what is written to the stream: x ↦ centre(x) · w W is x ↦ x @ into(W)."""
+        """Return the map W behind the norm as one on what is written to the stream: x ↦ centre(x) · w W is x ↦ x @
+        into(W)."""
         if self.eps is None:
             return weight
         gained = self.gain.to(weight)[:, None] * weight
@@ -77,7 +78,7 @@ class FoldedNorm:
 
 
 def folded_norm(model: AttentionOnlyTransformer, layer: int | None) -> FoldedNorm:
-    """The norm before the heads of `layer` (None: before the unembedding), in float32 at least.
+    """Return the norm before the heads of `layer` (None: before the unembedding), in float32 at least.
 
     Raises `ValueError` for norms that stand after what layers write is added.
     """
@@ -89,8 +90,8 @@ def folded_norm(model: AttentionOnlyTransformer, layer: int | None) -> FoldedNor
 
 
 def folded_output_norm(model: AttentionOnlyTransformer, layer: int) -> FoldedNorm:
-    """The norm of what the heads of `layer` write together, before it is added to the stream; nothing where the model
-    has none."""
+    """Return the norm of what the heads of `layer` write together, before it is added to the stream; nothing where the
+    model has none."""
     require_ours(model, "folded_output_norm")
     norm = model.blocks[layer].ln1_post if model.cfg.norms_output else None
     return _folded(model, norm, hook_names.block(layer, "ln1_post.hook_scale"))

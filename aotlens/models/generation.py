@@ -65,7 +65,7 @@ def continued(
     stop_token: int | str | None = None,
     seed: int | None = None,
 ) -> Iterator[Int[Tensor, "batch longer"]]:
-    """The sequences of `generate` after each new token. The arguments and errors are those of `generate`."""
+    """Yield the sequences of `generate` after each new token. The arguments and errors are those of `generate`."""
     if model.cfg.read_in != "tokens" or model.cfg.read_out != "tokens" or model.sees_later_keys:
         instead = " This one sees later tokens too: fill asks it for those that are masked." * model.sees_later_keys
         raise ValueError(f"generate needs a causal model that reads and writes tokens.{instead}")
@@ -103,7 +103,7 @@ def fill(
     top_k: int | None = None,
     seed: int | None = None,
 ) -> str | Tensor:
-    """`prompt`, a text or ids `[pos]`, with a token for each mask token, of a model that sees both sides.
+    """Return `prompt`, a text or ids `[pos]`, with a token for each mask token, of a model that sees both sides.
 
     Masks are filled from left to right, each given those before it and the masks that are left; a token is drawn as
     `generate` draws it, but never the mask itself. A string comes back as a string. Raises `ValueError` for a model
@@ -124,7 +124,7 @@ def filled(
     top_k: int | None = None,
     seed: int | None = None,
 ) -> Iterator[Int[Tensor, "1 pos"]]:
-    """The sequence of `fill` after each mask is filled. The arguments and errors are those of `fill`."""
+    """Yield the sequence of `fill` after each mask is filled. The arguments and errors are those of `fill`."""
     mask_id = getattr(model.tokenizer, "mask_id", None)
     if not model.sees_later_keys or mask_id is None:
         raise ValueError("fill needs a model that sees both sides and has a mask token; generate continues a text.")
@@ -156,7 +156,7 @@ def sample(
     top_k: int | None,
     generator: torch.Generator | None,
 ) -> Int[Tensor, " batch"]:
-    """One draw a row from softmax(logits / temperature) over its `top_k` largest entries.
+    """Draw one entry a row from softmax(logits / temperature) over its `top_k` largest entries.
 
     A token may have the logit −∞ and is then never drawn. Raises `ValueError` for a row that holds NaN or +∞, or
     nothing but −∞: it gives no distribution over tokens.

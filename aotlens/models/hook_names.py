@@ -23,7 +23,7 @@ _PARTS = dict.fromkeys((*PER_HEAD, SCORES, PATTERN), "attn") | dict.fromkeys(
 
 
 def activation(name: str, layer: int | None = None, part: str | None = None) -> str:
-    """The hook point that a short name means, as TransformerLens's `get_act_name` has it (but for its synonyms).
+    """Return the hook point that a short name means, as TransformerLens's `get_act_name` has it (but for its synonyms).
 
     `("pattern", 0)` and `"pattern0"` are `blocks.0.attn.hook_pattern`; `("scale", 0, "ln1")` and `"scale0ln1"`
     `blocks.0.ln1.hook_scale`; `"scale"` `ln_final.hook_scale`; `"embed"` `hook_embed`. A full name stays as it is.
@@ -43,12 +43,12 @@ def activation(name: str, layer: int | None = None, part: str | None = None) -> 
 
 
 def block(layer: int, name: str) -> str:
-    """`blocks.{layer}.{name}`, e.g. `block(0, "hook_resid_pre")`."""
+    """Return `blocks.{layer}.{name}`, e.g. `block(0, "hook_resid_pre")`."""
     return f"blocks.{layer}.{name}"
 
 
 def attn(layer: int, name: str) -> str:
-    """`blocks.{layer}.attn.{name}`, e.g. `attn(0, PATTERN)`."""
+    """Return `blocks.{layer}.attn.{name}`, e.g. `attn(0, PATTERN)`."""
     return f"blocks.{layer}.attn.{name}"
 
 

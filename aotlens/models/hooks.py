@@ -59,7 +59,7 @@ class HookPoint(nn.Module):
         return x
 
     def layer(self) -> int:
-        """The layer of a hook point in a block: 3 for `blocks.3.attn.hook_z`."""
+        """Return the layer of a hook point in a block: 3 for `blocks.3.attn.hook_z`."""
         layer = str(self.name).partition(".")[2].partition(".")[0]
         if not layer.isdecimal():
             raise ValueError(f"layer: expected a hook point named blocks.LAYER.…, got {self.name!r}.")
@@ -105,7 +105,8 @@ class HookPoint(nn.Module):
         return [handle for handle in of_level if including_permanent or not handle.is_permanent]
 
     def has_hooks(self, dir: Directions = "both", including_permanent: bool = True, level: int | None = None) -> bool:
-        """Whether there is a hook of a direction (and level); without permanent ones, if they are not to count."""
+        """Return whether there is a hook of a direction (and level); without permanent ones, if they are not
+        to count."""
         return bool(self._handles(dir, including_permanent, level))
 
     def remove_hooks(
@@ -187,7 +188,7 @@ class HookedRootModule(nn.Module):
         level: int | None = None,
         prepend: bool = False,
     ) -> None:
-        """`HookPoint.add_hook` at the hook point of a name, or at all for whose name a function returns True.
+        """Call `HookPoint.add_hook` at the hook point of a name, or at all for whose name a function returns True.
 
         The hook stays until `reset_hooks`, a permanent one until `reset_hooks(including_permanent=True)`. Raises
         `ValueError` also for a name that no hook point has.
@@ -200,7 +201,7 @@ class HookedRootModule(nn.Module):
     def list_hooks(
         self, name_filter: NamesFilter = None, dir: Directions = "both", including_permanent: bool = True
     ) -> dict[str, list[LensHandle]]:
-        """The hooks of every hook point that has any, by its name."""
+        """Return the hooks of every hook point that has any, by its name."""
         points = self._points(name_filter, "name_filter")
         listed = {str(point.name): point._handles(dir, including_permanent, None) for point in points}
         return {name: handles for name, handles in listed.items() if handles}
@@ -229,7 +230,7 @@ class HookedRootModule(nn.Module):
         reset_hooks_end: bool = True,
         clear_contexts: bool = False,
     ) -> Iterator[Any]:
-        """A context with hooks: pairs of a name (or a function of names) and what is called there.
+        """Open a context with hooks: pairs of a name (or a function of names) and what is called there.
 
         Its end removes them, also where something was raised, unless `reset_hooks_end=False`; `clear_contexts` then
         empties every `ctx`. Calls of the model in other threads wait until it ends.
@@ -260,7 +261,7 @@ class HookedRootModule(nn.Module):
         clear_contexts: bool = False,
         **model_kwargs: Any,
     ) -> Any:
-        """The model's output within `hooks()` of these hooks.
+        """Return the model's output within `hooks()` of these hooks.
 
         It calls the model, and not its `forward`: what is registered for calls, as `aotlens.heads.without` is, counts.
         A backward pass comes later, so backward hooks need `reset_hooks_end=False`, and `reset_hooks()` after it.
@@ -283,7 +284,8 @@ class HookedRootModule(nn.Module):
         pos_slice: PosSlice = None,
         **model_kwargs: Any,
     ) -> tuple[Any, Any]:
-        """The model's output, and by name the activations, detached, at the hook points that `names_filter` means.
+        """Return the model's output, and by name the activations, detached, at the hook points that `names_filter`
+        means.
 
         - `incl_bwd` runs the output, a scalar, backward, and caches gradients too, as `NAME_grad`.
         - `device` is where they are kept; None leaves them where they are.

@@ -10,7 +10,8 @@ from aotlens.conventions import IGNORED
 
 
 def next_token_targets(tokens: Tensor, attention_mask: Tensor | None) -> Tensor:
-    """The next token of every position but the last, ignored where it or the position is padding: `[batch, pos − 1]`.
+    """Return the next token of every position but the last, ignored where it or the position is padding: `[batch, pos −
+    1]`.
 
     Raises `ValueError` for rows of one position.
     """
@@ -25,7 +26,7 @@ def next_token_targets(tokens: Tensor, attention_mask: Tensor | None) -> Tensor:
 def cross_entropy(
     logits: Tensor, targets: Tensor, attention_mask: Tensor | None, per_token: bool, label_smoothing: float
 ) -> Tensor:
-    """−Σ q log softmax(logits) in nats, mean over the targets that count or one for each, 0 where they do not.
+    """Return −Σ q log softmax(logits) in nats, mean over the targets that count or one for each, 0 where they do not.
 
     q is 1 − ε at the target and ε / n more at each of the n outputs, for a `label_smoothing` of ε. Raises `ValueError`
     for targets that are not ids among the logits' columns, one for each row, and where none counts.
@@ -46,7 +47,8 @@ def cross_entropy(
 
 
 def squared_errors(outputs: Tensor, targets: Tensor | None, attention_mask: Tensor | None, per_token: bool) -> Tensor:
-    """(output − target)², mean over all that count or one for each, 0 where they do not: padding, and NaN as a target.
+    """Return (output − target)², mean over all that count or one for each, 0 where they do not: padding, and NaN as a
+    target.
 
     Raises `ValueError` for targets of another shape than the outputs, and where none counts.
     """
@@ -68,9 +70,9 @@ def check_targets(targets: Tensor, logits: Tensor) -> None:
     """Raise `ValueError` for targets that are not ids among the logits' columns, one for each row."""
     if targets.shape != logits.shape[:-1]:
         raise ValueError(f"targets: expected {list(logits.shape[:-1])}, got {list(targets.shape)}.")
-    kept = targets[targets != IGNORED] if not targets.is_meta else targets[:0]
-    if kept.numel() and (kept.min() < 0 or kept.max() >= logits.shape[-1]):
+    ids = targets[targets != IGNORED] if not targets.is_meta else targets[:0]
+    if ids.numel() and (ids.min() < 0 or ids.max() >= logits.shape[-1]):
         raise ValueError(
-            f"targets run from {int(kept.min())} to {int(kept.max())}, expected 0 to {logits.shape[-1] - 1} "
+            f"targets run from {int(ids.min())} to {int(ids.max())}, expected 0 to {logits.shape[-1] - 1} "
             "(or -100 to ignore one)."
         )

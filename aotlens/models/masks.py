@@ -12,7 +12,8 @@ from aotlens.models.phi import PHIS
 
 
 def checked_mask(mask: Any, n_heads: int, n_ctx: int, needs_key: bool) -> tuple[tuple[tuple[bool, ...], ...], ...]:
-    """A mask as nested tuples of bools, so that configurations compare, hash and serialise. Raises `ValueError`."""
+    """Return a mask as nested tuples of bools, so that configurations compare, hash and serialise. Raises
+    `ValueError`."""
     rows = mask.tolist() if hasattr(mask, "tolist") else mask
     expected = f"attn_mask: expected [1 or {n_heads} heads, {n_ctx} queries, {n_ctx} keys]"
     if not isinstance(rows, Sequence) or len(rows) not in (1, n_heads):

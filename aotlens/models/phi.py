@@ -52,7 +52,7 @@ class Phi:
     parameters: tuple[str, ...] = ()
     """Fields of `ModelConfig` that belong to it: with another φ that does not have them they stay None."""
     check: Callable[[PhiSettings], None] = _takes_nothing
-    """Raises `ValueError` for parameters that do not fit."""
+    """Raise `ValueError` for parameters that do not fit."""
     untrainable: str | None = None
     """The reason why a model with it cannot be trained, as a clause, or None."""
 
@@ -63,7 +63,8 @@ class Phi:
 
 
 def apply_phi(cfg: PhiSettings, scores: Tensor, visible: Tensor | None) -> Tensor:
-    """The pattern that `cfg`'s φ makes of `scores [batch, head, query, key]`, −∞ where hidden. Hidden keys get 0.
+    """Return the pattern that `cfg`'s φ makes of `scores [batch, head, query, key]`, −∞ where hidden. Hidden keys get
+    0.
 
     Raises `ValueError` for a φ whose pattern is not made of scores.
     """

@@ -83,7 +83,7 @@ class Rotary:
 
     @classmethod
     def of(cls, value: Any) -> Rotary:
-        """The settings that a dictionary of fields describes. Raises `ValueError` for other keys."""
+        """Return the settings that a dictionary of fields describes. Raises `ValueError` for other keys."""
         if isinstance(value, cls):
             return value
         if not isinstance(value, dict) or not set(value) <= set(cls.__dataclass_fields__):
@@ -135,7 +135,7 @@ class PositionKind:
     parameters: tuple[str, ...] = ()
     """Fields of `ModelConfig` that belong to it; with another kind they stay None."""
     check: Callable[[PositionSettings], None] = lambda cfg: None
-    """Raises `ValueError` for parameters that do not fit."""
+    """Raise `ValueError` for parameters that do not fit."""
 
 
 def _check_rotary(cfg: PositionSettings) -> None:
@@ -214,8 +214,8 @@ class Rotation:
 
 
 def frequencies(cfg: PositionSettings, n_pos: int | None = None) -> Tensor:
-    """θ_f `[pair]`, in radians a position, float64 on the CPU; with dynamic scaling, those of a sequence of `n_pos`
-    positions (None: of the whole context)."""
+    """Return θ_f `[pair]`, in radians a position, float64 on the CPU; with dynamic scaling, those of a sequence of
+    `n_pos` positions (None: of the whole context)."""
     rotary = cfg.rotary
     if rotary is None:
         raise ValueError(f"frequencies: expected positions='rotary', got positions={cfg.positions!r}.")
@@ -229,13 +229,14 @@ def frequencies(cfg: PositionSettings, n_pos: int | None = None) -> Tensor:
         return theta / factor
     if rotary.scaling == "llama3":
         low, high = rotary.low_freq_factor or 0.0, rotary.high_freq_factor or 0.0
-        kept = ((original * theta / (2 * math.pi) - low) / (high - low)).clamp(0, 1)
-        return kept * theta + (1 - kept) * theta / factor
+        share = ((original * theta / (2 * math.pi) - low) / (high - low)).clamp(0, 1)
+        return share * theta + (1 - share) * theta / factor
     return theta
 
 
 def rotation(cfg: PositionSettings, positions: Tensor, n_pos: int | None = None) -> Rotation:
-    """R_p for `positions`, whole numbers of any shape (distances too: R_δ), of sequences of `n_pos` positions."""
+    """Return R_p for `positions`, whole numbers of any shape (distances too: R_δ), of sequences of `n_pos`
+    positions."""
     theta = frequencies(cfg, n_pos).to(torch.float32 if positions.device.type == "mps" else torch.float64)
     angles = positions[..., None] * theta.to(positions.device)
     assert cfg.rotary is not None
@@ -243,8 +244,9 @@ def rotation(cfg: PositionSettings, positions: Tensor, n_pos: int | None = None)
 
 
 def alibi_slopes(cfg: PositionSettings) -> tuple[float, ...]:
-    """m_h of each head, in nats a position: the configuration's, or Press et al.'s 2^(−8 (h + 1) / n_heads), which for
-    another number of heads than a power of two takes every other slope of the next power for the heads that are left.
+    """Return m_h of each head, in nats a position: the configuration's, or Press et al.'s 2^(−8 (h + 1) / n_heads),
+    which for another number of heads than a power of two takes every other slope of the next power for the heads that
+    are left.
     """
     if cfg.alibi_slopes is not None:
         return cfg.alibi_slopes
@@ -283,13 +285,13 @@ class PositionTerms:
         return cls()
 
     def at(self, position: int) -> Rotation:
-        """R_p of one position of the first row."""
+        """Return R_p of one position of the first row."""
         assert self.rotation is not None
         turn = self.rotation
         return Rotation(turn.cos[0, position], turn.sin[0, position], turn.interleaved)
 
     def rotated(self, x: Tensor, start: int = 0) -> Tensor:
-        """Queries or keys `[row, pos, head, d_head]` from position `start` on, turned by their positions."""
+        """Return queries or keys `[row, pos, head, d_head]` from position `start` on, turned by their positions."""
         if self.rotation is None:
             return x
         turn = self.rotation

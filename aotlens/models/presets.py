@@ -103,7 +103,7 @@ NAMES = tuple(_PRESETS)
 
 
 def config(name: str) -> ModelConfig:
-    """The configuration of a named model. Raises `ValueError` listing the names for any other."""
+    """Return the configuration of a named model. Raises `ValueError` listing the names for any other."""
     family, shape = _preset(name)
     return ModelConfig.from_dict({**shape, **family.shared})
 
@@ -115,12 +115,12 @@ def convention(name: str) -> count.Convention:
 
 
 def count_parameters(name: str) -> int:
-    """The number of parameters of a named model, as the paper's table counts them."""
+    """Return the number of parameters of a named model, as the paper's table counts them."""
     return count.count_parameters(config(name), convention(name))
 
 
 def build(name: str, device: str | torch.device = "meta") -> AttentionOnlyTransformer:
-    """The named model: shapes only on the meta device, with initial weights elsewhere."""
+    """Return the named model: shapes only on the meta device, with initial weights elsewhere."""
     target = resolve_device(device)
     if target.type == "meta":
         return count.build_on_meta(config(name))

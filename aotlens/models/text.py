@@ -21,7 +21,7 @@ _IDS = re.compile(r"\s*\[\s*(\d+(?:[\s,]+\d+)*)\s*,?\s*\]\s*")
 
 
 def ids_in_brackets(text: str) -> list[int] | None:
-    """The ids of a prompt such as `"[12 7 7 3]"`; None for any other text."""
+    """Return the ids of a prompt such as `"[12 7 7 3]"`; None for any other text."""
     match = _IDS.fullmatch(text)
     return None if match is None else [int(part) for part in re.split(r"[\s,]+", match[1])]
 
@@ -57,7 +57,7 @@ class TextInterface:
         return self.tokenizer
 
     def to_tokens(self, text: str | list[str], prepend_bos: bool = True, return_mask: bool = False) -> Any:
-        """Token ids `[batch, pos]` of a text or a list of texts, on the model's device.
+        """Return token ids `[batch, pos]` of a text or a list of texts, on the model's device.
 
         `prepend_bos` puts the tokenizer's start token first (`<|endoftext|>`), if it has one. Shorter texts of a list
         are padded on the right with it, or with id 0; `return_mask=True` also gives the bool mask `[batch, pos]` that
@@ -110,34 +110,35 @@ class TextInterface:
         return batch
 
     def to_prompt(self, inputs: Tensor | str | list[str], purpose: str) -> Tensor:
-        """One text, sequence or image as a batch of one, on the model's device; `purpose` is named in errors.
+        """Return one text, sequence or image as a batch of one, on the model's device; `purpose` is named in errors.
 
         Raises `ValueError` for a batch of several, and for nothing.
         """
         batch, _ = self.to_batch(inputs)
         n_dims = _N_DIMS[self.cfg.read_in]
         if batch.ndim != n_dims or len(batch) != 1 or batch.numel() == 0:
-            one = "a text, or token ids [pos] or [1, pos]" if n_dims == 2 else f"one input of {self.cfg.read_in}"
+            expected = "a text, or token ids [pos] or [1, pos]" if n_dims == 2 else f"one input of {self.cfg.read_in}"
             raise ValueError(
-                f"{purpose}: expected one prompt, {one}, got {list(batch.shape)}; give one row of a batch at a time."
+                f"{purpose}: expected one prompt, {expected}, got {list(batch.shape)}; give one row of a batch at a "
+                "time."
             )
         return batch
 
     def to_str_tokens(self, text: str | Tensor | list[int], prepend_bos: bool = True) -> list[str]:
-        """One string a token, for a text or for one sequence of ids."""
+        """Return one string a token, for a text or for one sequence of ids."""
         tokenizer = self._tokenizer()
         ids = self.to_tokens(text, prepend_bos=prepend_bos)[0] if isinstance(text, str) else text
         return tokenizer.str_tokens(_one_sequence(ids))
 
     def to_string(self, tokens: Tensor | list[int]) -> str | list[str]:
-        """The text of one sequence of ids, or a list of texts for a batch."""
+        """Return the text of one sequence of ids, or a list of texts for a batch."""
         tokenizer = self._tokenizer()
         if isinstance(tokens, Tensor) and tokens.ndim == 2:
             return [tokenizer.decode(row.tolist()) for row in tokens]
         return tokenizer.decode(_one_sequence(tokens))
 
     def to_single_token(self, text: str) -> int:
-        """The id of a text that is exactly one token; `ValueError` with its pieces otherwise."""
+        """Return the id of a text that is exactly one token; `ValueError` with its pieces otherwise."""
         ids = self._tokenizer().encode(text)
         if len(ids) != 1:
             pieces = self._tokenizer().str_tokens(ids)
@@ -146,7 +147,7 @@ class TextInterface:
 
 
 def unequal_lengths(purpose: str, lengths: Sequence[int]) -> ValueError:
-    """The error of whatever takes sequences of one length only."""
+    """Return the error of whatever takes sequences of one length only."""
     return ValueError(
         f"{purpose}: expected texts of equally many tokens, got {', '.join(map(str, lengths))}; give one at a time, or "
         "windows of one length, such as `aotlens.distill.held_out_windows` cuts from a corpus."

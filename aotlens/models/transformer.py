@@ -126,8 +126,8 @@ class AttentionOnlyTransformer(OwnModel):
         logits_at: Tensor | None = None,
         stop_at_layer: int | None = None,
     ) -> Any:
-        """Logits `[batch, pos, d_vocab]` (classes: `[batch, d_out]`, without pooling `[batch, pos, d_out]`; vectors:
-        `[batch, pos, width]`) or loss.
+        """Return logits `[batch, pos, d_vocab]` (classes: `[batch, d_out]`, without pooling `[batch, pos, d_out]`;
+        vectors: `[batch, pos, width]`) or loss.
 
         `return_type` chooses logits, loss, or both as a tuple; None runs for the hooks alone, without logits of tokens.
 
@@ -360,11 +360,11 @@ class AttentionOnlyTransformer(OwnModel):
         return loss.cross_entropy(logits, targets, attention_mask, per_token, label_smoothing)
 
     def loss_per_token(self, x: Tensor | str | list[str], **kwargs: Any) -> Tensor:
-        """The loss in nats at every position, unreduced: `[batch, pos − 1]` for next tokens."""
+        """Return the loss in nats at every position, unreduced: `[batch, pos − 1]` for next tokens."""
         return self(x, return_type="loss", loss_per_token=True, **kwargs)
 
     def run_with_cache(self, *args: Any, return_cache_object: bool = True, **kwargs: Any) -> Any:
-        """The output and an `ActivationCache` (or a dict, with `return_cache_object=False`), read as
+        """Return the output and an `ActivationCache` (or a dict, with `return_cache_object=False`), read as
         `cache["pattern", 0]`.
 
         Takes the arguments of `HookedRootModule.run_with_cache`. Without a `names_filter` everything is cached but
@@ -383,13 +383,13 @@ class AttentionOnlyTransformer(OwnModel):
     # The methods that TransformerLens's ActivationCache asks of a model
 
     def tokens_to_residual_directions(self, tokens: str | int | Tensor) -> Tensor:
-        """The column of W_U of a token, or one for each of a tensor of tokens: `[..., d_model]`."""
+        """Return the column of W_U of a token, or one for each of a tensor of tokens: `[..., d_model]`."""
         if isinstance(tokens, str):
             tokens = self.to_single_token(tokens)
         return self.W_U.T[tokens]
 
     def accumulated_bias(self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True) -> Tensor:
-        """Σ b_O (and b_out) of the layers before `layer`, `[d_model]`; `mlp_input` adds `layer`'s own b_O."""
+        """Return Σ b_O (and b_out) of the layers before `layer`, `[d_model]`; `mlp_input` adds `layer`'s own b_O."""
         total = self.b_O[: layer + mlp_input].sum(0)
         if include_mlp_biases and not self.cfg.attn_only:
             total = total + self.b_out[:layer].sum(0)

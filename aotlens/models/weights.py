@@ -39,8 +39,8 @@ class StackedWeights:
     blocks: Any
 
     def of_head(self, name: str, head: tuple[int, int]) -> Tensor:
-        """One head's `W_Q`, `W_K`, `W_V`, `W_O`, `b_Q`, `b_K` or `b_V`: `getattr(model, name)[head]`, without a copy of
-        those of all heads, which asking each head in turn would make anew each time."""
+        """Return one head's `W_Q`, `W_K`, `W_V`, `W_O`, `b_Q`, `b_K` or `b_V`: `getattr(model, name)[head]`, without a
+        copy of those of all heads, which asking each head in turn would make anew each time."""
         layer, index = head
         tensor = getattr(self.blocks[layer].attn, name, None)
         return getattr(self, name)[head] if tensor is None else tensor[index]

@@ -58,8 +58,8 @@ class Attribution(Result):
     @property
     def estimated(self) -> Float64[np.ndarray, " checked"]:
         """The estimates of the cells that were patched."""
-        found: Float64[np.ndarray, " checked"] = self.estimate[tuple(self.checked.T)]
-        return found
+        estimates: Float64[np.ndarray, " checked"] = self.estimate[tuple(self.checked.T)]
+        return estimates
 
     @property
     def rank_correlation(self) -> float:
@@ -68,27 +68,28 @@ class Attribution(Result):
         return rank_correlation(self.estimated, self.exact)
 
     def cell(self, place: Iterable[Any]) -> dict[str, int]:
-        """The layer, head and position of an index of `estimate`."""
-        return {axis: int(at) for axis, at in zip(self.axes, place, strict=True)}
+        """Return the layer, head and position of an index of `estimate`."""
+        return {axis: int(index) for axis, index in zip(self.axes, place, strict=True)}
 
     @property
     def worst(self) -> tuple[tuple[int, ...], float]:
         """The patched cell whose estimate is farthest off, and estimate − exact there."""
         miss = self.estimated - self.exact
-        at = int(np.abs(miss).argmax())
-        return tuple(int(each) for each in self.checked[at]), float(miss[at])
+        worst = int(np.abs(miss).argmax())
+        return tuple(int(each) for each in self.checked[worst]), float(miss[worst])
 
     @property
     def headline(self) -> str:
         cell, miss = self.worst
-        where = ", ".join(f"{axis} {at}" for axis, at in zip(self.axes, cell, strict=True))
+        where = ", ".join(f"{axis} {index}" for axis, index in zip(self.axes, cell, strict=True))
         return (
             f"of {len(self.exact)} patched cells the estimate ranks with {self.rank_correlation:.2f}; it is farthest "
             f"off at {where}, by {miss:+.3f} {self.unit}"
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a cell, the largest estimate first: the axes, estimate, exact (missing where it was not patched)."""
+        """Return one row a cell, the largest estimate first: the axes, estimate, exact (missing where it was not
+        patched)."""
         import pandas as pd
 
         index = np.stack(np.unravel_index(np.arange(self.estimate.size), self.estimate.shape), 1)
@@ -129,23 +130,23 @@ def attribution(
         require_one_length(pairs, direction)
     parts = [pairs.at(rows) for rows in batches(pairs, batch_size)]
     with torch.no_grad():
-        made = [Batch(model, part, what, measure, direction, probed=steps == 1) for part in parts]
+        all_batches = [Batch(model, part, what, measure, direction, probed=steps == 1) for part in parts]
     weights = np.array([len(part) for part in parts]) / len(pairs)
     estimates = []
-    for number, batch in enumerate(made, start=1):
+    for number, batch in enumerate(all_batches, start=1):
         estimates.append(_estimate(batch, by_position, steps))
         if progress is not None:
-            progress(number, 2 * len(made))
+            progress(number, 2 * len(all_batches))
     estimate = np.tensordot(weights, np.stack(estimates), 1)
     chosen = np.argsort(-np.abs(estimate).ravel(), kind="stable")[:check]
     cells = np.stack(np.unravel_index(chosen, estimate.shape), 1)
     exact = np.zeros(len(cells))
     with torch.no_grad():
-        for number, (weight, batch) in enumerate(zip(weights, made, strict=True), start=1):
+        for number, (weight, batch) in enumerate(zip(weights, all_batches, strict=True), start=1):
             change = batch.some([tuple(cell) for cell in cells.tolist()]) - batch.measured(batch.base)
             exact += weight * change.mean(1)
             if progress is not None:
-                progress(len(made) + number, 2 * len(made))
+                progress(len(all_batches) + number, 2 * len(all_batches))
     return Attribution(
         what=what,
         direction=direction,

@@ -55,11 +55,11 @@ class BothRuns:
         return columns, constant
 
     def measured(self, run: Run) -> Float64[np.ndarray, " pair"]:
-        """The metric of a run as it is."""
+        """Return the metric of a run as it is."""
         return numbers(self.of(run.final[None]))[0]
 
     def of(self, final: Float[Tensor, "group pair pos d_model"]) -> Float[Tensor, "group pair"]:
-        """The metric of rows by their last stream."""
+        """Return the metric of rows by their last stream."""
         if self._columns is not None:
             columns, constant = self._columns
             return self.measure.checked(self.base.read_out(final, columns) + constant)
@@ -67,9 +67,9 @@ class BothRuns:
 
 
 def numbers(values: Tensor) -> np.ndarray:
-    """The values in float64, without gradients."""
-    found: np.ndarray = values.detach().cpu().double().numpy()
-    return found
+    """Return the values in float64, without gradients."""
+    array: np.ndarray = values.detach().cpu().double().numpy()
+    return array
 
 
 def require_difference(ends: Float64[np.ndarray, "pair 2"], metric: str | PairMetric) -> None:
@@ -94,8 +94,8 @@ def require_slope(metric: str | PairMetric, direction: str, steps: int) -> None:
 
 
 def shared_words(pairs: PromptPairs, direction: str) -> tuple[str, ...]:
-    """The token at each position of the prompts that are run, all of one length, and "" where prompts have different
-    ones; empty without a tokenizer."""
+    """Return the token at each position of the prompts that are run, all of one length, and "" where prompts have
+    different ones; empty without a tokenizer."""
     if pairs.str_tokens is None:
         return ()
     prompts = [each[direction == "denoising"] for each in pairs.str_tokens]

@@ -101,7 +101,7 @@ class EdgeCircuit(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an edge: source, destination, without (the faithfulness without it), its interval (low, high),
+        """Return one row an edge: source, destination, without (the faithfulness without it), its interval (low, high),
         necessary, estimate."""
         import pandas as pd
 
@@ -111,7 +111,8 @@ class EdgeCircuit(Result):
         )
 
     def to_graph(self, name: str = "circuit") -> dict[str, Any]:
-        """The circuit as nodes and links in circuit-tracer's graph format (metadata, qParams, nodes, links), for JSON.
+        """Return the circuit as nodes and links in circuit-tracer's graph format (metadata, qParams, nodes, links), for
+        JSON.
 
         A link's weight is the faithfulness that is lost without the edge. Nodes are heads and MLPs, not features, at no
         position: `ctx_idx` is 0, `feature` a head's number. Edges into one head's queries, keys and values are one link
@@ -201,13 +202,13 @@ def find_circuit(
         checked.require_effect("held-out")
     estimate = searched.estimates(steps)
     search = Search(searched, estimate, keep)
-    found: dict[Literal["forward", "backward"], Bool[Tensor, "receiver sender"]] = {
+    masks: dict[Literal["forward", "backward"], Bool[Tensor, "receiver sender"]] = {
         "forward": search.least(search.forward()), "backward": search.least(search.backward()),
     }  # fmt: skip
-    sizes = tuple(int(kept.sum()) for kept in found.values())
+    sizes = tuple(int(mask.sum()) for mask in masks.values())
     way: Literal["forward", "backward"] = "forward" if sizes[0] <= sizes[1] else "backward"
     return _measured(
-        checked, found[way], keep, search=way, sizes=sizes, searched=searched.faithfulness([found[way]])[0],
+        checked, masks[way], keep, search=way, sizes=sizes, searched=searched.faithfulness([masks[way]])[0],
         estimate=estimate, n_searched=n_searched, n_held_out=n_aside, n_runs=searched.n_runs,
     )  # fmt: skip
 
@@ -240,9 +241,9 @@ def circuit_faithfulness(
     if (gone & ~given).any():
         other = ", ".join(map(str, wires.named(gone & ~given)))
         raise ValueError(f"without: expected edges of the circuit, got {other}, which it has not.")
-    kept = wires.connected(given & ~gone)
+    mask = wires.connected(given & ~gone)
     return _measured(
-        sets, kept, keep, search="given", sizes=(int(kept.sum()),) * 2, searched=sets.faithfulness([kept])[0],
+        sets, mask, keep, search="given", sizes=(int(mask.sum()),) * 2, searched=sets.faithfulness([mask])[0],
         estimate=np.full(tuple(wires.exists.shape), np.nan), n_searched=len(pairs), n_held_out=0, n_runs=sets.n_runs,
         removed=wires.named(gone),
     )  # fmt: skip
@@ -254,19 +255,19 @@ def _require_keep(keep: Any) -> None:
 
 
 def _measured(
-    sets: Sets, kept: Bool[Tensor, "receiver sender"], keep: float | int, *, estimate: np.ndarray, **rest: object
+    sets: Sets, mask: Bool[Tensor, "receiver sender"], keep: float | int, *, estimate: np.ndarray, **rest: object
 ) -> EdgeCircuit:
     """The result of a set, measured on the pairs of `sets`."""
-    edges = sets.wires.named(kept)
-    less = [kept & ~sets.wires.mask([edge]) for edge in edges]
-    all_sets = [kept, sets.wires.exists & ~kept, *less]
+    edges = sets.wires.named(mask)
+    less = [mask & ~sets.wires.mask([edge]) for edge in edges]
+    all_sets = [mask, sets.wires.exists & ~mask, *less]
     shares = sets.faithfulness(all_sets)
     intervals = sets.intervals(all_sets, CONFIDENCE ** (1 / len(all_sets)))
     return EdgeCircuit(
         edges=edges, n_layers=sets.wires.n_layers, keep=keep, metric=name_of(sets.metric),
         unit=Measure(metric=sets.metric, pairs=sets.pairs).unit, whole=float(sets.whole.mean()),
-        empty=float(sets.empty.mean()), value=float(sets.numbers([kept]).mean()), faithfulness=shares[0],
+        empty=float(sets.empty.mean()), value=float(sets.numbers([mask]).mean()), faithfulness=shares[0],
         interval=tuple(intervals[0].tolist()), completeness=shares[1],
         completeness_interval=tuple(intervals[1].tolist()), without=np.array(shares[2:]),
-        without_intervals=intervals[2:], estimate=estimate[kept.numpy()], n_edges=len(sets.wires.edges), **rest,  # type: ignore[arg-type]
+        without_intervals=intervals[2:], estimate=estimate[mask.numpy()], n_edges=len(sets.wires.edges), **rest,  # type: ignore[arg-type]
     )  # fmt: skip

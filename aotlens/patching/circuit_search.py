@@ -42,14 +42,14 @@ class Sets:
         return len(self._known)
 
     def numbers(self, sets: list[Bool[Tensor, "receiver sender"]]) -> Float64[np.ndarray, "set pair"]:
-        """The metric of each pair with each set of edges."""
-        keys = [kept.numpy().tobytes() for kept in sets]
-        new = {key: kept for key, kept in zip(keys, sets, strict=True) if key not in self._known}
+        """Return the metric of each pair with each set of edges."""
+        keys = [mask.numpy().tobytes() for mask in sets]
+        new = {key: mask for key, mask in zip(keys, sets, strict=True) if key not in self._known}
         if new:
-            found = np.zeros((len(new), len(self.pairs)))
+            values = np.zeros((len(new), len(self.pairs)))
             for batch, rows in self.parts:
-                found[:, rows] = batch.values(torch.stack(list(new.values())))
-            self._known.update(zip(new, found, strict=True))
+                values[:, rows] = batch.values(torch.stack(list(new.values())))
+            self._known.update(zip(new, values, strict=True))
             if self.progress is not None:
                 self.expected = max(self.expected, self.n_runs)
                 self.progress(self.n_runs, self.expected)
@@ -103,7 +103,7 @@ class Search:
         """The edges, the largest attribution first."""
 
     def enough(self, kept: Bool[Tensor, "receiver sender"]) -> bool:
-        """Whether a set is as faithful as is asked."""
+        """Return whether a set is as faithful as is asked."""
         return bool(self._enough([kept])[0])
 
     def _enough(self, sets: list[Bool[Tensor, "receiver sender"]]) -> Bool[np.ndarray, " set"]:
@@ -112,7 +112,7 @@ class Search:
         return (self.sets.sure(sets) >= self.keep) & ~beyond
 
     def first(self, n: int) -> Bool[Tensor, "receiver sender"]:
-        """The n edges with the largest attribution, those of them that are connected."""
+        """Return the n edges with the largest attribution, those of them that are connected."""
         mask = torch.zeros_like(self.wires.exists)
         mask[tuple(self.places[:n].T)] = True
         return self.wires.connected(mask)
@@ -129,25 +129,25 @@ class Search:
         return self.first(high)
 
     def backward(self) -> Bool[Tensor, "receiver sender"]:
-        """All edges less those with the smallest attribution: half of them are removed at a time, where that is too
-        much half of that, and so on."""
-        kept = self.wires.exists.clone()
+        """Return all edges less those with the smallest attribution: half of them are removed at a time, where that is
+        too much half of that, and so on."""
+        mask = self.wires.exists.clone()
         left = self.places.flip(0)
         size = max(1, len(left) // 2)
         while len(left):
             part, rest = left[:size], left[size:]
-            fewer = self._less(kept, part)
+            fewer = self._less(mask, part)
             if self.enough(fewer):
-                kept, left = fewer, rest
+                mask, left = fewer, rest
             elif size == 1:
                 left = rest  # this one stays
             else:
                 size = (size + 1) // 2
-        return kept
+        return mask
 
     def least(self, kept: Bool[Tensor, "receiver sender"]) -> Bool[Tensor, "receiver sender"]:
-        """The set without the edges whose removal costs least, as many at a time as possible, until every remaining
-        edge is needed."""
+        """Return the set without the edges whose removal costs least, as many at a time as possible, until every
+        remaining edge is needed."""
         while kept.any():
             places = kept.nonzero()
             fewer_sets = [self._less(kept, place[None]) for place in places]
@@ -163,9 +163,9 @@ class Search:
         return kept
 
     def _less(
-        self, kept: Bool[Tensor, "receiver sender"], places: Int64[Tensor, "edge end"]
+        self, mask: Bool[Tensor, "receiver sender"], places: Int64[Tensor, "edge end"]
     ) -> Bool[Tensor, "receiver sender"]:
         """A set without some edges, and without the edges that these connected."""
-        fewer = kept.clone()
+        fewer = mask.clone()
         fewer[tuple(places.T)] = False
         return self.wires.connected(fewer)

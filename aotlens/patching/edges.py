@@ -74,13 +74,13 @@ class PatchedEdges(Result):
         if self.together:
             share = f"restored share {self.restored[0]:.2f} of {self.metric}"
             return f"{self.direction} {len(self.edges)} edges at once: {share}"
-        at = int(np.abs(self.restored - base).argmax())
-        share = f"restored share {self.restored[at]:.2f} of {self.metric}"
-        return f"{self.direction} edges: {self.edges[at]} {verb} ({share})"
+        largest = int(np.abs(self.restored - base).argmax())
+        share = f"restored share {self.restored[largest]:.2f} of {self.metric}"
+        return f"{self.direction} edges: {self.edges[largest]} {verb} ({share})"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an edge (one for all where they were patched together): source, destination, mean, restored, and its
-        interval, low and high, where there is more than one pair."""
+        """Return one row an edge (one for all where they were patched together): source, destination, mean, restored,
+        and its interval, low and high, where there is more than one pair."""
         import pandas as pd
 
         ends = [("all", "all")] if self.together else list(self.edges)
@@ -114,15 +114,15 @@ class EdgeAttribution(Result):
     @property
     def headline(self) -> str:
         miss = self.estimate[self.checked] - self.exact
-        at = int(np.abs(miss).argmax())
+        worst = int(np.abs(miss).argmax())
         return (
             f"of {len(self.exact)} patched edges the estimate ranks with {self.rank_correlation:.2f}; it is farthest "
-            f"off at {self.edges[self.checked[at]]}, by {miss[at]:+.3f} {self.unit}"
+            f"off at {self.edges[self.checked[worst]]}, by {miss[worst]:+.3f} {self.unit}"
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an edge, the largest estimate first: source, destination, estimate, exact (missing where it was not
-        patched)."""
+        """Return one row an edge, the largest estimate first: source, destination, estimate, exact (missing where it
+        was not patched)."""
         import pandas as pd
 
         frame = pd.DataFrame(list(self.edges), columns=["source", "destination"]).assign(estimate=self.estimate)
@@ -147,7 +147,8 @@ def path_patch(
     batch_size: int = 32,
     progress: Progress | None = None,
 ) -> PatchedEdges:
-    """Path patching: put what one edge carries on the other prompt into the run, one edge at a time, or all `together`.
+    """Put what one edge carries on the other prompt into the run (path patching), one edge at a time, or all
+    `together`.
 
     `edges` are such as "0.1 → 1.0.k", "embed → 0.0.v", "mlp 0 → logits" (None: all of the model's); with `head` only
     those from it and to it. `positions` are those of the receiver's stream at which they are patched (None: all). The
@@ -213,22 +214,22 @@ def attribute_edges(
         require_whole(name, count, 1)
     wires = Wires.of(model)
     with torch.no_grad():
-        made = [batch for batch, _ in edge_batches(model, pairs, measure, direction, batch_size)]
-    weights = [len(batch.pairs) / len(pairs) for batch in made]
+        all_batches = [batch for batch, _ in edge_batches(model, pairs, measure, direction, batch_size)]
+    weights = [len(batch.pairs) / len(pairs) for batch in all_batches]
     whole = np.zeros(tuple(wires.exists.shape))
-    for number, (weight, batch) in enumerate(zip(weights, made, strict=True), start=1):
+    for number, (weight, batch) in enumerate(zip(weights, all_batches, strict=True), start=1):
         whole += weight * batch.estimates(steps)
         if progress is not None:
-            progress(number, 2 * len(made))
+            progress(number, 2 * len(all_batches))
     estimate = whole[wires.exists.numpy()]
     chosen = np.argsort(-np.abs(estimate), kind="stable")[:check]
-    kept = ~torch.stack([wires.mask([wires.edges[place]]) for place in chosen])
+    masks = ~torch.stack([wires.mask([wires.edges[place]]) for place in chosen])
     exact = np.zeros(len(chosen))
-    for number, (weight, batch) in enumerate(zip(weights, made, strict=True), start=1):
+    for number, (weight, batch) in enumerate(zip(weights, all_batches, strict=True), start=1):
         with torch.no_grad():
-            exact += weight * (batch.values(kept) - batch.measured(batch.base)).mean(1)
+            exact += weight * (batch.values(masks) - batch.measured(batch.base)).mean(1)
         if progress is not None:
-            progress(len(made) + number, 2 * len(made))
+            progress(len(all_batches) + number, 2 * len(all_batches))
     return EdgeAttribution(
         edges=wires.edges, direction=direction, metric=name_of(measure),
         unit=Measure(metric=measure, pairs=pairs).unit, steps=steps, estimate=estimate, checked=chosen, exact=exact,
@@ -238,8 +239,8 @@ def attribute_edges(
 def edge_batches(
     model: AttentionOnlyTransformer, pairs: PromptPairs, metric: str | PairMetric, direction: str, batch_size: int
 ) -> Iterator[tuple[EdgeBatch, list[int]]]:
-    """Batches of pairs of one length, and which pairs they are. Raises `ValueError` for pairs whose two prompts have
-    different lengths."""
+    """Yield batches of pairs of one length, and which pairs they are. Raises `ValueError` for pairs whose two prompts
+    have different lengths."""
     for number, pair in enumerate(pairs, start=1):
         if len(pair.clean) != len(pair.corrupted):
             raise ValueError(
@@ -251,7 +252,8 @@ def edge_batches(
 
 
 def checked_for_edges(model: AttentionOnlyTransformer, metric: str | PairMetric, direction: str) -> str | PairMetric:
-    """The metric. Raises `ValueError` for models, metrics and directions that edges cannot be patched with."""
+    """Return the metric as `checked_metric` does. Raises `ValueError` for models, metrics and directions that edges
+    cannot be patched with."""
     require_ours(model, "path_patch", without=("norm_after", "norm_output"))
     require_bare(model, "path_patch")
     if direction not in ("denoising", "noising"):
@@ -272,7 +274,7 @@ class EdgeBatch(BothRuns):
     def values(
         self, kept: Bool[Tensor, "set receiver sender"], positions: tuple[int, ...] | None = None
     ) -> Float64[np.ndarray, "set pair"]:
-        """The metric with each set of edges kept; with `positions`, all edges are kept at all others."""
+        """Return the metric with each set of edges kept; with `positions`, all edges are kept at all others."""
         wired, cfg = self.wired, self.model.cfg
         n_pos, start = self.base.final.shape[1], wired.start
         if positions is not None:
@@ -286,10 +288,10 @@ class EdgeBatch(BothRuns):
 
     @torch.no_grad()
     def estimates(self, steps: int) -> Float64[np.ndarray, "receiver sender"]:
-        """The mean over pairs of ⟨source's − base's, gradient of what the receiver reads⟩."""
+        """Return the mean over pairs of ⟨source's − base's, gradient of what the receiver reads⟩."""
         wired = self.wired
         differences = -wired.differences.flatten(1)  # [sender, pair · pos · d_model]
-        found = torch.zeros(len(wired.wires.receivers), len(differences), dtype=torch.float64)
+        estimates = torch.zeros(len(wired.wires.receivers), len(differences), dtype=torch.float64)
         for step in range(steps):
             reads: list[Tensor] = []
             share = 1.0 if steps == 1 else 1 - (step + 0.5) / steps
@@ -303,5 +305,5 @@ class EdgeBatch(BothRuns):
                 for read, gradient in zip(reads, gradients, strict=True)
             ]
             gradient = torch.cat([each[0].detach().flatten(1) for each in rows])  # [receiver, pair · pos · d_model]
-            found += (gradient @ differences.T).cpu().double() / steps
-        return np.where(wired.wires.exists.numpy(), found.numpy() / len(self.pairs), 0.0)
+            estimates += (gradient @ differences.T).cpu().double() / steps
+        return np.where(wired.wires.exists.numpy(), estimates.numpy() / len(self.pairs), 0.0)

@@ -43,7 +43,7 @@ class Measure:
         return UNITS[self.metric] if isinstance(self.metric, str) else name_of(self.metric)
 
     def of(self, logits: Float[Tensor, "*group pair out"]) -> Float[Tensor, "*group pair"]:
-        """The metric of each row. Raises `ValueError` for numbers of another shape, or that are not finite."""
+        """Return the metric of each row. Raises `ValueError` for numbers of another shape, or that are not finite."""
         if callable(self.metric):
             groups = logits.flatten(0, -3) if logits.ndim > 2 else logits[None]
             values = torch.stack([self._own(each) for each in groups]).view(logits.shape[:-1])
@@ -52,7 +52,7 @@ class Measure:
         return self.checked(values)
 
     def checked(self, values: Tensor) -> Tensor:
-        """The same values. Raises `ValueError` where they are not finite."""
+        """Return the values as they are. Raises `ValueError` where they are not finite."""
         if not bool(values.isfinite().all()):
             raise ValueError(f"metric {self.metric!r}: expected finite numbers, got others among them.")
         return values
@@ -60,12 +60,12 @@ class Measure:
     def _own(self, logits: Tensor) -> Tensor:
         assert callable(self.metric)
         values: Any = self.metric(logits, self.pairs)
-        found = torch.as_tensor(values)
-        if found.shape != logits.shape[:1]:
+        numbers = torch.as_tensor(values)
+        if numbers.shape != logits.shape[:1]:
             raise ValueError(
-                f"metric: expected {len(logits)} numbers, one for each pair, got shape {list(found.shape)}."
+                f"metric: expected {len(logits)} numbers, one for each pair, got shape {list(numbers.shape)}."
             )
-        return found
+        return numbers
 
     def _known(self, logits: Tensor) -> Tensor:
         answers, wrong = self.pairs.answers.to(logits.device), self.pairs.wrong.to(logits.device)
@@ -82,7 +82,7 @@ class Measure:
         return loss if self.metric == "loss" else (-loss).exp()
 
     def columns(self, read_out: Float[Tensor, "d_model out"]) -> Float[Tensor, "pair d_model"] | None:
-        """The directions of the read-out whose logits are all that is measured; None where more is."""
+        """Return the directions of the read-out whose logits are all that is measured; None where more is."""
         if self.metric != "logit_difference":
             return None
         return (read_out[:, self.pairs.answers] - read_out[:, self.pairs.wrong]).T
@@ -94,7 +94,7 @@ def name_of(metric: str | PairMetric) -> str:
 
 
 def checked_metric(metric: Any) -> str | PairMetric:
-    """A metric by its name, or a function. Raises `ValueError` for anything else."""
+    """Return a metric by its name, or a function. Raises `ValueError` for anything else."""
     if callable(metric) or metric in UNITS:
         return metric
     raise ValueError(f"metric={metric!r}: expected one of {', '.join(UNITS)}, or a function of logits and pairs.")

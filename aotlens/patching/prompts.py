@@ -12,15 +12,15 @@ from aotlens.models import AttentionOnlyTransformer, require_ours
 def pair_of(
     model: AttentionOnlyTransformer, clean: str, corrupted: str, answer: str = "", wrong: str = ""
 ) -> PromptPairs:
-    """One pair of texts. Without an answer it is what the model says first after the clean prompt, without a wrong
-    answer what it says first after the corrupted one; where that is the same, the output whose logit the prompt raises
-    most over the other prompt.
+    """Return one pair of texts. Without an answer it is what the model says first after the clean prompt, without a
+    wrong answer what it says first after the corrupted one; where that is the same, the output whose logit the prompt
+    raises most over the other prompt.
 
     Raises `ValueError` as `PromptPairs.from_texts`.
     """
     require_ours(model, "pair_of")
     ends = [model(model.to_tokens(text))[0, -1] for text in (clean, corrupted)]
-    given: list[str | int] = [said or int(end.argmax()) for said, end in zip((answer, wrong), ends, strict=True)]
+    given: list[str | int] = [text or int(end.argmax()) for text, end in zip((answer, wrong), ends, strict=True)]
     if given[0] == given[1] and not (answer and wrong):
         change = ends[0] - ends[1]
         given = [answer or int(change.argmax()), wrong or int(change.argmin())]

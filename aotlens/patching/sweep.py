@@ -75,8 +75,8 @@ class Patched(Result):
         (`aotlens.statistics.ratio_intervals`)."""
         rows = (self.each - self._wide(self.corrupted)).reshape(len(self.each), -1).T
         groups = as_clusters(self.clusters, len(self.each))
-        found = ratio_intervals(rows, self.clean - self.corrupted, groups, confidence=confidence)
-        return found.reshape(*self.values.shape, 2)
+        intervals = ratio_intervals(rows, self.clean - self.corrupted, groups, confidence=confidence)
+        return intervals.reshape(*self.values.shape, 2)
 
     @property
     def difference_interval(self) -> tuple[float, float]:
@@ -88,8 +88,8 @@ class Patched(Result):
         return values.reshape(-1, *[1] * len(self.axes))
 
     def cell(self, place: Iterable[Any]) -> dict[str, int]:
-        """The layer, head and position of an index of `values`."""
-        named = {axis: int(at) for axis, at in zip(self.axes, place, strict=True)}
+        """Return the layer, head and position of an index of `values`."""
+        named = {axis: int(index) for axis, index in zip(self.axes, place, strict=True)}
         if self.positions is not None:
             named["position"] = self.positions[named["position"]]
         return named
@@ -98,19 +98,19 @@ class Patched(Result):
     def headline(self) -> str:
         base, aim = (1.0, "takes most away") if self.direction == "noising" else (0.0, "restores most")
         place = np.unravel_index(int(np.abs(self.restored - base).argmax()), self.values.shape)
-        where = ", ".join(f"{axis} {at}" for axis, at in self.cell(place).items())
+        where = ", ".join(f"{axis} {index}" for axis, index in self.cell(place).items())
         share = f"restored share {self.restored[place]:.2f} of {self.metric}"
         return f"{self.direction} {self.what}: {where} {aim} ({share})"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a cell: the axes, the token (of single positions), mean, restored, and its interval, low and high,
-        where there is more than one pair."""
+        """Return one row a cell: the axes, the token (of single positions), mean, restored, and its interval, low and
+        high, where there is more than one pair."""
         import pandas as pd
 
         index = np.stack(np.unravel_index(np.arange(self.values.size), self.values.shape), 1)
         frame = pd.DataFrame([self.cell(place) for place in index])
         if self.str_tokens:
-            frame["token"] = [self.str_tokens[at] for at in frame["position"]]
+            frame["token"] = [self.str_tokens[position] for position in frame["position"]]
         frame = frame.assign(mean=self.values.ravel(), restored=self.restored.ravel())
         low, high = self.intervals().reshape(-1, 2).T
         return frame if np.isnan(low).all() else frame.assign(low=low, high=high)
@@ -180,14 +180,14 @@ def patch(
 
 
 def axes_of(what: str, by_position: bool) -> tuple[str, ...]:
-    """The axes of the cells."""
+    """Return the axes of the cells."""
     return ("layer", *(("head",) if what in HEADS else ()), *(("position",) if by_position else ()))
 
 
 def checked(
     model: AttentionOnlyTransformer, what: str, metric: str | PairMetric, direction: str, by_position: bool | None
 ) -> tuple[str | PairMetric, bool]:
-    """The metric, and whether cells are positions. Raises `ValueError` as `patch` says."""
+    """Return the metric, and whether cells are positions. Raises `ValueError` as `patch` says."""
     require_ours(model, "patch", without=("norm_after", "norm_output"))
     require_bare(model, "patch")
     if what not in (*STREAMS, *HEADS):
@@ -216,21 +216,27 @@ def require_one_length(pairs: PromptPairs, direction: str) -> None:
 
 
 def checked_positions(positions: Iterable[int] | np.ndarray, pairs: PromptPairs, direction: str) -> tuple[int, ...]:
-    """Some positions of the prompts that are run, in order. Raises `ValueError` for what is none, and for none."""
+    """Return some positions of the prompts that are run, in order. Raises `ValueError` for what is none, and
+    for none."""
     n_pos = min(len(pair.corrupted if direction == "denoising" else pair.clean) for pair in pairs)
     given = list(positions)
-    wrong = [at for at in given if isinstance(at, bool) or not isinstance(at, int | np.integer) or not 0 <= at < n_pos]
+    wrong = [
+        position
+        for position in given
+        if isinstance(position, bool) or not isinstance(position, int | np.integer) or not 0 <= position < n_pos
+    ]
     if wrong or not given:
         raise ValueError(f"positions: expected some of 0 to {n_pos - 1}, got {wrong or 'none'}.")
-    return tuple(sorted({int(at) for at in given}))
+    return tuple(sorted({int(position) for position in given}))
 
 
 def batches(pairs: PromptPairs, batch_size: int) -> Iterator[list[int]]:
-    """The numbers of pairs, at most `batch_size` at a time, those together whose two prompts have the same lengths."""
-    found: dict[tuple[int, int], list[int]] = {}
+    """Yield the numbers of pairs, at most `batch_size` at a time, those together whose two prompts have the same
+    lengths."""
+    by_length: dict[tuple[int, int], list[int]] = {}
     for row, pair in enumerate(pairs):
-        found.setdefault((len(pair.clean), len(pair.corrupted)), []).append(row)
-    for rows in found.values():
+        by_length.setdefault((len(pair.clean), len(pair.corrupted)), []).append(row)
+    for rows in by_length.values():
         for start in range(0, len(rows), batch_size):
             yield rows[start : start + batch_size]
 
@@ -265,41 +271,42 @@ class Batch(BothRuns):
             raise ValueError("patch: patterns are of keys, so both prompts need equally many tokens.")
 
     def hook(self, layer: int) -> str:
-        """The hook of a layer whose cells are patched."""
+        """Return the hook of a layer whose cells are patched."""
         if self.what in HEADS:
             return hook_names.attn(layer, _OF_HEADS[self.what])
         return hook_names.block(layer, f"hook_{self.what}")
 
     def cells(self, by_position: bool, positions: tuple[int, ...] | None = None) -> Float64[np.ndarray, " pair *cell"]:
-        """The metric with each cell patched; with positions, at these alone."""
+        """Return the metric with each cell patched; with positions, at these alone."""
         cfg = self.model.cfg
         shape = (cfg.n_layers, cfg.n_heads, -1) if self.what in HEADS else (cfg.n_layers, -1)
         places: list[int | None] = [*(positions or range(self.n_pos))] if by_position else [None]
-        found = [self._at(place).reshape(shape) for place in places]  # [*cell, pair]
-        return np.moveaxis(np.stack(found, -1) if by_position else found[0], len(shape) - 1, 0)
+        cells = [self._at(place).reshape(shape) for place in places]  # [*cell, pair]
+        return np.moveaxis(np.stack(cells, -1) if by_position else cells[0], len(shape) - 1, 0)
 
     def some(self, cells: Sequence[tuple[int, ...]]) -> Float64[np.ndarray, "cell pair"]:
-        """The metric with each of some cells patched, (layer, position), (layer, head) or (layer, head, position)."""
+        """Return the metric with each of some cells patched, (layer, position), (layer, head) or (layer, head,
+        position)."""
         of_heads, alone = self.what in HEADS, len(cells[0]) == 2 and self.what in HEADS
-        found = np.zeros((len(cells), len(self.pairs)))
+        values = np.zeros((len(cells), len(self.pairs)))
         for place in dict.fromkeys(None if alone else cell[-1] for cell in cells):
             here = [i for i, cell in enumerate(cells) if alone or cell[-1] == place]
             order = sorted(here, key=lambda i: cells[i])
             heads: dict[int, list[int]] = {}
             for i in order:
                 heads.setdefault(cells[i][0], []).append(cells[i][1] if of_heads else 0)
-            found[order] = self._at(place, heads)
-        return found
+            values[order] = self._at(place, heads)
+        return values
 
     def _at(self, place: int | None, heads: Mapping[int, list[int]] | None = None) -> Float64[np.ndarray, "cell pair"]:
         """The cells of one position, or of all positions together; with `heads`, of these layers and their heads."""
         start = 0 if place is None or self.model.sees_later_keys else place
         waiting: dict[tuple[int, Place], Tensor] = {}
-        found: list[Tensor] = []
+        values: list[Tensor] = []
 
         def run() -> None:
             if waiting:
-                found.append(self.of(self.base.later(waiting, start)))
+                values.append(self.of(self.base.later(waiting, start)))
                 waiting.clear()
 
         for layer in range(self.model.cfg.n_layers) if heads is None else heads:
@@ -308,16 +315,16 @@ class Batch(BothRuns):
             if sum(each.numel() for each in waiting.values()) > _MOST_NUMBERS:
                 run()
         run()
-        return numbers(torch.cat(found))
+        return numbers(torch.cat(values))
 
     def _stream(self, layer: int, place: int | None, start: int) -> tuple[tuple[int, Place], Tensor]:
         """The stream with one position patched, where it enters."""
         assert place is not None
         base, source, what = self.base, self.source, self.what
         if what in ("resid_pre", "resid_post"):
-            at = layer + (what == "resid_post")
-            key: tuple[int, Place] = (at, "before")
-            stream, other = base.before(at), self._taken(source.before(at), place)
+            read_layer = layer + (what == "resid_post")
+            key: tuple[int, Place] = (read_layer, "before")
+            stream, other = base.before(read_layer), self._taken(source.before(read_layer), place)
         elif what == "resid_mid":
             key, stream, other = (layer, "after"), base.after(layer), self._taken(source.after(layer), place)
         else:
@@ -362,7 +369,8 @@ class Batch(BothRuns):
     def mixed(
         self, own: Float[Tensor, "pair pos *more"], theirs: Float[Tensor, "pair pos2 *more"], place: int | None
     ) -> Float[Tensor, "pair pos *more"]:
-        """The base's values, with the source's in their place at one position, or (None) at all that correspond."""
+        """Return the base's values, with the source's in their place at one position, or (None) at all that
+        correspond."""
         taken = self.paired if place is None else self.paired & (torch.arange(self.n_pos, device=own.device) == place)
         rows = torch.arange(len(own), device=own.device)[:, None]
         return torch.where(taken.reshape(*taken.shape, *[1] * (own.ndim - 2)), theirs[rows, self.partner], own)

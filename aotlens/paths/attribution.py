@@ -18,7 +18,8 @@ from aotlens.paths.target import Target, whole_number
 def direct_logit_attribution(
     model: AttentionOnlyTransformer, tokens: Tensor | str | list[str], target: Target | Tensor = None
 ) -> ByHead:
-    """All paths of a prompt grouped by their last head: out_h[i] / s_final[i] · C w_final (W_U[:, t] − W_U[:, versus]).
+    """Return all paths of a prompt grouped by their last head: out_h[i] / s_final[i] · C w_final (W_U[:, t] − W_U[:,
+    versus]).
 
     For one layer that is the order-≤1 view of *structures*, Proposition 22. `target` is the output whose logit is taken
     apart, not a label that a loss is of (those are `targets`, in `term_importance`): one output for all positions,

@@ -50,22 +50,23 @@ class Best(Generic[Named]):
                 heapq.heappush(self.heap, entry)
 
     def sorted(self) -> list[tuple[float, int, float, Named]]:
-        """(key, tie, value, name), the largest key first."""
+        """Return (key, tie, value, name), the largest key first."""
         return sorted(self.heap, key=lambda entry: entry[:2], reverse=True)
 
     def threshold(self) -> float:
-        """The k-th best key, −∞ while there are fewer."""
+        """Return the k-th best key, −∞ while there are fewer."""
         if len(self.heap) < self.k:
             return float("-inf")
         return self.heap[0][0] if len(self.heap) == self.k else heapq.nsmallest(2, self.heap)[1][0]
 
     def floor(self) -> float:
-        """The k + 1-th best key, −∞ while there are fewer: what is not above it changes nothing that is returned."""
+        """Return the k + 1-th best key, −∞ while there are fewer: what is not above it changes nothing that is
+        returned."""
         return self.heap[0][0] if len(self.heap) > self.k else float("-inf")
 
 
 def checked_search(k: Any, by: str, budget: Any) -> tuple[int, int]:
-    """k and budget as numbers. Raises `ValueError` for either below 1, and for another `by`."""
+    """Return k and budget as numbers. Raises `ValueError` for either below 1, and for another `by`."""
     k, budget = whole_number("k", k), whole_number("budget", budget)
     if k < 1 or budget < 1:
         raise ValueError(f"top: expected k ≥ 1 and budget ≥ 1, got k={k} and budget={budget}.")

@@ -64,21 +64,22 @@ class Bounds:
         return self.patterns.shape[-1]
 
     def gradient(self, head: Head, u: Float[Tensor, "pos inner"]) -> Float[Tensor, "pos d_model"]:
-        """∂ logit / ∂ stream before the head's layer, through the head."""
+        """Return ∂ logit / ∂ stream before the head's layer, through the head."""
         f = head[0] * self.n_heads + head[1]
         return (u @ self.W_V[f].T) * self.inverse_scale[f][:, None]
 
     def head_values_gradient(self, head: Head, g: Float[Tensor, "pos d_model"]) -> Float[Tensor, "pos inner"]:
-        """∂ logit / ∂ the head's values, given ∂ logit / ∂ stream after it."""
+        """Return ∂ logit / ∂ the head's values, given ∂ logit / ∂ stream after it."""
         f = head[0] * self.n_heads + head[1]
         return self.patterns[f].T @ (g @ self.W_O[f].T)
 
     def contributions(self, reading: Reading) -> Float[Tensor, "source below pos"]:
-        """The exact contribution of every source through each head below, by source position."""
+        """Return the exact contribution of every source through each head below, by source position."""
         return torch.einsum("fpk,sfpk->sfp", reading.u, self.values[:, : len(reading.u)])
 
     def starts(self, first: int, stop: int) -> Int[Tensor, "start 2"]:
-        """All pairs (source, head) of a source that enters below the head, for heads `first` to `stop`, as indices."""
+        """Return all pairs (source, head) of a source that enters below the head, for heads `first` to `stop`, as
+        indices."""
         starts = self.enters[:, first:stop].nonzero()
         starts[:, 1] += first
         return starts
@@ -108,7 +109,7 @@ def read_heads(bounds: Bounds, g: Float[Tensor, "pos d_model"], n_below: int) ->
 
 
 def row_norms(x: Float[Tensor, "*more inner"]) -> Float64[Tensor, "*more"]:
-    """The norm of each row, on the CPU; where its squares overflow or vanish, the bound √inner · max |x|."""
+    """Return the norm of each row, on the CPU; where its squares overflow or vanish, the bound √inner · max |x|."""
     norms = x.norm(dim=-1)
     lost = (norms < torch.finfo(x.dtype).tiny ** 0.5 / torch.finfo(x.dtype).eps) | ~norms.isfinite()
     wide = norms.cpu().double()
@@ -136,20 +137,23 @@ class Via:
 
 
 def bounds_via(bounds: Bounds, head: Head) -> Via:
-    """The bounds of paths through `head`, from what it writes on: exact next to it where it is their first head."""
+    """Return the bounds of paths through `head`, from what it writes on: exact next to it where it is their first
+    head."""
     n_heads, n_layers = bounds.n_heads, len(bounds.patterns) // bounds.n_heads
-    at, above = head[0] * n_heads + head[1], (head[0] + 1) * n_heads
+    place, above = head[0] * n_heads + head[1], (head[0] + 1) * n_heads
     reach, moved = torch.zeros_like(bounds.moved), torch.zeros_like(bounds.moved)
     if head[0] == n_layers - 1:
         return Via(reach[None], moved)
-    P, virtual = bounds.patterns[at], bounds.W_O[at] @ bounds.W_V[above:]
-    brought = bounds.values[:, at] if bounds.split else P @ bounds.values[:, at]
+    P, virtual = bounds.patterns[place], bounds.W_O[place] @ bounds.W_V[above:]
+    brought = bounds.values[:, place] if bounds.split else P @ bounds.values[:, place]
     scale, patterns = bounds.inverse_scale[above:], bounds.patterns[above:]
     reach[above:], moved[above:] = _read(brought[:, None] @ virtual, P, patterns, scale, bounds.split)
     # Paths with heads below it as well: as in `prepare`, from its largest output.
     sizes, scale = bounds.patterns.abs().cpu().double(), bounds.inverse_scale.cpu().double()
     longer = torch.zeros_like(moved)
-    longer[at] = torch.stack([bounds.moved[at], *(sizes[at] @ below[at] for below in bounds.reach[1:])]).amax(0)
+    longer[place] = torch.stack(
+        [bounds.moved[place], *(sizes[place] @ below[place] for below in bounds.reach[1:])]
+    ).amax(0)
     longer = _reach(bounds.sigma, longer, n_layers, n_heads) * scale
     reaches = [torch.maximum(reach, longer)]
     first = torch.maximum(moved, _moved(sizes, longer))
@@ -191,7 +195,7 @@ def _moved(sizes: Float64[Tensor, "f query key"], norms: Float64[Tensor, "f key"
 
 
 def prepare(frozen: Frozen, split: bool) -> Bounds:
-    """All that depends on the prompt and not on the logit. Time and memory as in `aotlens.paths.search`."""
+    """Compute all that depends on the prompt and not on the logit. Time and memory as in `aotlens.paths.search`."""
     n_layers, n_heads, n_pos = frozen.n_layers, frozen.n_heads, frozen.n_pos
     joined = torch.cat([frozen.W_V, frozen.v_bias[:, :, None]], dim=2)  # [layer, head, d_model + 1, d_head]
     # On the CPU, since not every accelerator decomposes.
@@ -271,7 +275,7 @@ def _reach(sigma: Tensor, moved: Tensor, n_layers: int, n_heads: int) -> Tensor:
 
 
 def spectral_norm_bound(matrices: Float[Tensor, "*more a b"]) -> Float[Tensor, "*more"]:
-    """An upper bound on the largest singular value, at most inner^(1/32) times it: ‖(M Mᵀ)^16‖_F^(1/32).
+    """Return an upper bound on the largest singular value, at most inner^(1/32) times it: ‖(M Mᵀ)^16‖_F^(1/32).
 
     Products instead of decompositions: some 20 times faster for a batch of small matrices.
     """

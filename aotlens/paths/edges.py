@@ -101,7 +101,7 @@ def patch_edges(
     batch_size: int = 32,
     progress: Progress | None = None,
 ) -> tuple[EdgePatch, ...]:
-    """`patch_edge` of many edges, each by itself, or (None) of all pairs of heads in different layers.
+    """Apply `patch_edge` to many edges, each by itself, or (None) to all pairs of heads in different layers.
 
     Edges into one layer run in batches of `batch_size` rows, from that layer on. `progress(done, total)` counts edges.
     Memory: the logits of each edge. Raises `ValueError` as `patch_edge` does.
@@ -118,8 +118,8 @@ def patch_edges(
     for layer, numbers in by_layer.items():
         for start in range(0, len(numbers), batch_size):
             part = numbers[start : start + batch_size]
-            found = clean.without(layer, [pairs[i] for i in part], side, norm)
-            patches.update(zip(part, (EdgePatch(how=how, **fields) for fields in found), strict=True))
+            results = clean.without(layer, [pairs[i] for i in part], side, norm)
+            patches.update(zip(part, (EdgePatch(how=how, **fields) for fields in results), strict=True))
             if progress is not None:
                 progress(len(patches), len(pairs))
     return tuple(patches[i] for i in range(len(pairs)))
@@ -134,7 +134,7 @@ class Replaced:
         self.others = None if reference is None else Batch.of(model, reference)
 
     def z(self, layer: int, heads: Sequence[int], stream: Tensor) -> Tensor:
-        """`[pos, head, d_head]` of a layer with these heads replaced, given the clean stream before it."""
+        """Return `[pos, head, d_head]` of a layer with these heads replaced, given the clean stream before it."""
         options: dict[str, Any] = {"seed": self.seed, "batch_size": 1}
         places = [(layer, head) for head in heads]
         replacement = Replacement(self.model, places, self.how, self.batch, self.others, **options)

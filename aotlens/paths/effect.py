@@ -63,16 +63,16 @@ class RemovalEffect(Result):
 
     @property
     def headline(self) -> str:
-        said = f"without {self.without}: {self.names[0]} {self.clean[0]:+.3f} → {self.forward[0]:+.3f} logits"
-        return f"{said}, {self.linear[0]:+.3f} by the linear estimate"
+        logits = f"without {self.without}: {self.names[0]} {self.clean[0]:+.3f} → {self.forward[0]:+.3f} logits"
+        return f"{logits}, {self.linear[0]:+.3f} by the linear estimate"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a quantity: quantity, name, unit, clean, forward, linear."""
+        """Return one row a quantity: quantity, name, unit, clean, forward, linear."""
         import pandas as pd
 
         columns = ("clean", "forward", "linear")
-        said = {"quantity": self.quantities, "name": self.names, "unit": self.units}
-        return pd.DataFrame(said | {name: getattr(self, name) for name in columns})
+        labels = {"quantity": self.quantities, "name": self.names, "unit": self.units}
+        return pd.DataFrame(labels | {name: getattr(self, name) for name in columns})
 
 
 @torch.no_grad()
@@ -84,18 +84,18 @@ def effect_without(
     `target` is an output, or (token, versus), the first's logit minus the second's. Raises `ValueError` as these do,
     and for a position or an output that there is not.
     """
-    at = checked_position(expansion.frozen, position)
+    place = checked_position(expansion.frozen, position)
     if isinstance(removed, Path):
-        found, name = without_path(expansion, removed), expansion.describe(removed, target)
+        run, name = without_path(expansion, removed), expansion.describe(removed, target)
     else:
-        found = without_head(expansion, removed)
-        layer, head = found.without  # type: ignore[misc]
+        run = without_head(expansion, removed)
+        layer, head = run.without  # type: ignore[misc]
         name = f"head {layer}.{head}"
-    frame = found.to_frame(at, target)
-    said = {
+    frame = run.to_frame(place, target)
+    fields = {
         "end": end_words(expansion.model, target),
         "first": expansion.token_name(target[0] if isinstance(target, tuple) else target),
-        "next": expansion.token_name(expansion.tokens[at + 1]) if at + 1 < len(expansion.tokens) else "",
+        "next": expansion.token_name(expansion.tokens[place + 1]) if place + 1 < len(expansion.tokens) else "",
     }
 
     def likeliest(logits: torch.Tensor) -> tuple[tuple[str, float], ...]:
@@ -104,8 +104,8 @@ def effect_without(
         return tuple(zip(tokens, best.values.tolist(), strict=True))
 
     return RemovalEffect(
-        without=name, position=at, target=target, quantities=tuple(frame.index), units=tuple(frame["unit"]),
-        names=tuple(_QUANTITIES[quantity].format(**said) for quantity in frame.index),
-        before=likeliest(found.clean[at]), after=likeliest(found.forward[at]),
+        without=name, position=place, target=target, quantities=tuple(frame.index), units=tuple(frame["unit"]),
+        names=tuple(_QUANTITIES[quantity].format(**fields) for quantity in frame.index),
+        before=likeliest(run.clean[place]), after=likeliest(run.forward[place]),
         **{name: frame[name].to_numpy(dtype=float, copy=True) for name in ("clean", "forward", "linear")},
     )  # fmt: skip

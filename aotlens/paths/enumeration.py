@@ -51,7 +51,7 @@ class AllPaths(Result):
         return (torch.arange(self.values.shape[1]) < n_starting[:, None]).to(self.values.device)
 
     def heads(self, sequence: int) -> tuple[Head, ...]:
-        """The heads of sequence i."""
+        """Return the heads of sequence i."""
         heads: list[Head] = []
         for layer in reversed(range(self.n_layers)):
             sequence, digit = divmod(sequence, self.n_heads + 1)
@@ -60,7 +60,7 @@ class AllPaths(Result):
         return tuple(reversed(heads))
 
     def index(self, heads: tuple[Head, ...]) -> int:
-        """The number of a head sequence."""
+        """Return the number of a head sequence."""
         digits = {layer: head + 1 for layer, head in heads}
         number = 0
         for layer in range(self.n_layers):
@@ -68,14 +68,14 @@ class AllPaths(Result):
         return number
 
     def path(self, source: int, sequence: int) -> Path:
-        """The path of an entry of `values`."""
+        """Return the path of an entry of `values`."""
         return Path(self.names[source], self.heads(sequence))
 
     def _table(self) -> pd.DataFrame:
         return self.to_frame(12)  # there may be millions
 
     def to_frame(self, k: int | None = None) -> pd.DataFrame:
-        """The k largest in size (or all): source, heads, order, logits. Raises `ValueError` for k below 1."""
+        """Return the k largest in size (or all): source, heads, order, logits. Raises `ValueError` for k below 1."""
         import pandas as pd
 
         if k is not None and k < 1:
@@ -111,13 +111,13 @@ def all_paths(frozen: Frozen, position: int, target: int | tuple[int, int], max_
     upper, entering, entering_mlps = _upper(frozen, middle, root_gradient(frozen, position, to.column))
     rows = [torch.einsum("upd,spd->su", upper, _lower(frozen, 0, middle, x)).flatten() for x in frozen.sources.values()]
     for layer in range(frozen.n_mlps):
-        found = entering_mlps.get(layer)
-        if found is None:
+        through_mlp = entering_mlps.get(layer)
+        if through_mlp is None:
             assert frozen.mlps is not None
             streams = _lower(frozen, layer + 1, middle, frozen.mlps[layer])
-            found = torch.einsum("upd,spd->su", upper, streams).flatten()
+            through_mlp = torch.einsum("upd,spd->su", upper, streams).flatten()
         # Heads above the MLP are the last digits, so its paths are the first numbers.
-        rows.append(torch.cat([found, found.new_zeros(n_sequences - len(found))]))
+        rows.append(torch.cat([through_mlp, through_mlp.new_zeros(n_sequences - len(through_mlp))]))
     if frozen.has_bias:
         below = torch.einsum("upd,spd->su", upper, _lower_bias(frozen, middle))
         below[0] += entering  # biases that enter above the middle
@@ -138,7 +138,7 @@ def _lower(frozen: Frozen, first: int, middle: int, x: Tensor) -> Tensor:
 
 
 def _lower_bias(frozen: Frozen, middle: int) -> Tensor:
-    """The same for biases that enter below the middle."""
+    """Return the streams at the middle of biases that enter below it, as `_lower` does of a source."""
     streams = torch.zeros(1, frozen.n_pos, frozen.R.shape[0], dtype=frozen.R.dtype, device=frozen.R.device)
     for layer in range(middle):
         v = frozen.values(layer, streams)

@@ -86,7 +86,7 @@ class Expanded(Result):
     # Single paths
 
     def paths(self, max_order: int | None = None) -> Iterator[Path]:
-        """Every path with at most `max_order` heads, shortest first, made one at a time.
+        """Yield every path with at most `max_order` heads, shortest first, made one at a time.
 
         Raises `ValueError` for a negative `max_order`.
         """
@@ -95,7 +95,7 @@ class Expanded(Result):
         return single.every_path(self.frozen, self.split_sources, max_order)
 
     def logits(self, path: Path) -> Float[Tensor, "pos out"]:
-        """One path's contribution to every logit. O(order · pos · d_model · d_head) and one unembedding."""
+        """Return one path's contribution to every logit. O(order · pos · d_model · d_head) and one unembedding."""
         logits = self.frozen.read_out(self.stream(path))
         if path.source == "bias" and not path.heads:
             # The read-out adds its bias at every position; split by source, each position's belongs to itself.
@@ -117,7 +117,7 @@ class Expanded(Result):
         return single.source_of(self.frozen, name, position)
 
     def operator(self, path: Path) -> Kronecker | KroneckerSum:
-        """The path as an operator: `operator(path)(source(path.start, path.source_position))` is `logits(path)`.
+        """Return the path as an operator: `operator(path)(source(path.start, path.source_position))` is `logits(path)`.
 
         (read · A_k … A_1) ⊗ (V_1 W_O,1 … V_k W_O,k R)ᵀ with A = pattern · diag(1/s). A bias path is a sum of two:
         Σ b_O of the layers before its first head, and that head's own bias, which the pattern's row sums carry (no
@@ -134,7 +134,7 @@ class Expanded(Result):
 
     @torch.no_grad()
     def by_order(self, target: Target = None) -> Float[Tensor, "order pos *out"]:
-        """The exact contribution of all paths with k heads, k = 0 … n_layers: `[order, pos, vocab]`.
+        """Return the exact contribution of all paths with k heads, k = 0 … n_layers: `[order, pos, vocab]`.
 
         For one `target`, or (token, versus), `[order, pos]`. O(L²) head evaluations, once for all targets; the whole
         vocabulary costs n_layers + 1 unembeddings more, and as many logits of memory.
@@ -147,13 +147,14 @@ class Expanded(Result):
 
     @torch.no_grad()
     def by_head(self, target: Target = None) -> ByHead:
-        """All paths grouped by their last head, which is what each head itself adds to the logits; see `ByHead`."""
+        """Return all paths grouped by their last head, which is what each head itself adds to the logits; see
+        `ByHead`."""
         return groups.by_head(self.frozen, target)
 
     @torch.no_grad()
     def through(self, head: HeadLike, target: Target = None) -> Float[Tensor, " pos *out"]:
-        """All paths that pass `head`, wherever: what the logits would lose without it, with patterns, scales and what
-        MLPs write frozen.
+        """Return all paths that pass `head`, wherever: what the logits would lose without it, with patterns, scales and
+        what MLPs write frozen.
 
         Heads overlap: the sum over heads counts a path once for each of its heads.
         """
@@ -161,24 +162,24 @@ class Expanded(Result):
 
     @torch.no_grad()
     def through_each(self, position: int, target: int | tuple[int, int]) -> Float[Tensor, "layer head"]:
-        """`through` of every head for one logit at once, from one pass backwards."""
+        """Return `through` of every head for one logit at once, from one pass backwards."""
         return groups.through_each(self.frozen, checked_position(self.frozen, position), target)
 
     @torch.no_grad()
     def by_source(self, target: Target = None) -> BySource:
-        """All paths grouped by where they start; see `BySource`."""
+        """Return all paths grouped by where they start; see `BySource`."""
         return groups.by_source(self.frozen, target)
 
     @torch.no_grad()
     def by_source_position(self, position: int, target: int | tuple[int, int]) -> Float[Tensor, "source pos"]:
-        """All paths to one logit, by source and the position where it stands; rows as `source_names`."""
-        at, to = checked_position(self.frozen, position), direction(self.frozen, target)
-        root = root_gradient(self.frozen, at, to.column)
-        return groups.by_source_position(self.frozen, root, self.frozen.pool[at] * to.bias)
+        """Return all paths to one logit, by source and the position where it stands; rows as `source_names`."""
+        place, to = checked_position(self.frozen, position), direction(self.frozen, target)
+        root = root_gradient(self.frozen, place, to.column)
+        return groups.by_source_position(self.frozen, root, self.frozen.pool[place] * to.bias)
 
     @torch.no_grad()
     def by_virtual_head(self, target: Target = None) -> Float[Tensor, "layer head layer head pos *out"]:
-        """All paths with at least two heads, grouped by their last two.
+        """Return all paths with at least two heads, grouped by their last two.
 
         Indexed [earlier layer, head, later layer, head, pos]. Each entry is a virtual head's direct effect on the logit
         at each position; 0 unless the layers increase.
@@ -211,7 +212,8 @@ class Expanded(Result):
         through: HeadLike | None = None,
         budget: int = 1000,
     ) -> TopPaths:
-        """The k largest paths to a logit or a logit difference, by best-first search; see `aotlens.paths.search`.
+        """Return the k largest paths to a logit or a logit difference, by best-first search; see
+        `aotlens.paths.search`.
 
         `by="abs"` ranks by size, "pos" by the largest, "neg" by the smallest contribution. `target=None` takes the
         model's own first choice at `position`. With `through`, of the paths that pass that head. `budget` is how many
@@ -219,59 +221,61 @@ class Expanded(Result):
 
         Raises `ValueError` for k or budget below 1, another `by`, and a position, output or head that there is not.
         """
-        at = checked_position(self.frozen, position)
-        target = int(self.frozen.logits[at].argmax()) if target is None else target
+        place = checked_position(self.frozen, position)
+        target = int(self.frozen.logits[place].argmax()) if target is None else target
         passing = None
         if through is not None:
             through = as_head(through, self)
-            passing = (through, float(groups.through(self.frozen, through, target)[at]))
-        found = top_paths(self.frozen, self._bounds, k, at, target, by, budget, passing)
-        sentences = tuple(self.describe(path, found.target) for path in found.paths)
-        return replace(found, sentences=sentences, end=words.end_words(self.model, found.target))
+            passing = (through, float(groups.through(self.frozen, through, target)[place]))
+        paths = top_paths(self.frozen, self._bounds, k, place, target, by, budget, passing)
+        sentences = tuple(self.describe(path, paths.target) for path in paths.paths)
+        return replace(paths, sentences=sentences, end=words.end_words(self.model, paths.target))
 
     @torch.no_grad()
     def all_paths(self, position: int, target: int | tuple[int, int], *, max_paths: int = 2_000_000) -> AllPaths:
-        """Every single path's contribution to one logit, sources not split; see `AllPaths`."""
+        """Return every single path's contribution to one logit, sources not split; see `AllPaths`."""
         return all_paths(self.frozen, checked_position(self.frozen, position), target, max_paths)
 
     @torch.no_grad()
     def sankey(self, position: int, target: int | tuple[int, int], *, max_links: int = 60) -> Sankey:
-        """The flow of a logit back through heads to the source tokens; see `Sankey`."""
-        found = sankey(self.frozen, checked_position(self.frozen, position), target, max_links)
+        """Return the flow of a logit back through heads to the source tokens; see `Sankey`."""
+        flow = sankey(self.frozen, checked_position(self.frozen, position), target, max_links)
         end = words.end_words(self.model, target)
-        return replace(found, str_tokens=self.str_tokens, end=end, unit=unit_of(target))
+        return replace(flow, str_tokens=self.str_tokens, end=end, unit=unit_of(target))
 
     @torch.no_grad()
     def logit_by_order(self, position: int, target: int | tuple[int, int]) -> LogitByOrder:
-        """One logit by the number of heads of its paths; see `LogitByOrder`."""
-        at = checked_position(self.frozen, position)
-        values = self.by_order(target)[:, at].cpu().double().numpy()
-        said = self._of_logit(at, target)
+        """Return one logit by the number of heads of its paths; see `LogitByOrder`."""
+        place = checked_position(self.frozen, position)
+        values = self.by_order(target)[:, place].cpu().double().numpy()
+        fields = self._of_logit(place, target)
         return LogitByOrder(
-            **said, values=values, counts=self.n_paths_by_order, sources=self.source_names, n_pos=self.n_pos,
-            n_heads=self.n_heads, error=float(values.sum()) - said["logit"],
+            **fields, values=values, counts=self.n_paths_by_order, sources=self.source_names, n_pos=self.n_pos,
+            n_heads=self.n_heads, error=float(values.sum()) - fields["logit"],
         )  # fmt: skip
 
     @torch.no_grad()
     def logit_by_head(self, position: int, target: int | tuple[int, int]) -> LogitByHead:
-        """One logit by head; see `LogitByHead`."""
-        at = checked_position(self.frozen, position)
-        direct, through = self.by_head(target).heads[:, :, at], self.through_each(at, target)
+        """Return one logit by head; see `LogitByHead`."""
+        place = checked_position(self.frozen, position)
+        direct, through = self.by_head(target).heads[:, :, place], self.through_each(place, target)
         return LogitByHead(
-            **self._of_logit(at, target), direct=direct.cpu().double().numpy(), through=through.cpu().double().numpy()
+            **self._of_logit(place, target),
+            direct=direct.cpu().double().numpy(),
+            through=through.cpu().double().numpy(),
         )
 
     @torch.no_grad()
     def logit_by_source(self, position: int, target: int | tuple[int, int]) -> LogitBySource:
-        """One logit by where its paths start; see `LogitBySource`."""
-        at = checked_position(self.frozen, position)
-        values = self.by_source_position(at, target).cpu().double().numpy()
+        """Return one logit by where its paths start; see `LogitBySource`."""
+        place = checked_position(self.frozen, position)
+        values = self.by_source_position(place, target).cpu().double().numpy()
         first = target[0] if isinstance(target, tuple) else target
-        shown = self.frozen.logits[at].double().softmax(-1)
+        probabilities = self.frozen.logits[place].double().softmax(-1)
         return LogitBySource(
-            **self._of_logit(at, target), names=self.source_names, values=values, str_tokens=self.str_tokens,
-            probability=float(shown[first]), first=self.token_name(first), residual=self.residual(),
-            by_order=self.logit_by_order(at, target),
+            **self._of_logit(place, target), names=self.source_names, values=values, str_tokens=self.str_tokens,
+            probability=float(probabilities[first]), first=self.token_name(first), residual=self.residual(),
+            by_order=self.logit_by_order(place, target),
         )  # fmt: skip
 
     def _of_logit(self, position: int, target: int | tuple[int, int]) -> dict[str, Any]:
@@ -280,24 +284,24 @@ class Expanded(Result):
 
     @torch.no_grad()
     def logit(self, position: int, target: int | tuple[int, int]) -> float:
-        """The model's own logit, or difference of two, at `position`."""
-        at = checked_position(self.frozen, position)
-        return float(direction(self.frozen, target).of(self.frozen.logits[at]))
+        """Return the model's own logit, or difference of two, at `position`."""
+        place = checked_position(self.frozen, position)
+        return float(direction(self.frozen, target).of(self.frozen.logits[place]))
 
     def token_name(self, token: int) -> str:
-        """A token in quotes, or its number without a tokenizer."""
+        """Return a token in quotes, or its number without a tokenizer."""
         return words.token_name(self.model, token)
 
     def output_text(self, token: int) -> str:
-        """A token as it is, or its number without a tokenizer."""
+        """Return a token as it is, or its number without a tokenizer."""
         return words.output_text(self.model, token)
 
     def describe(self, path: Path, target: int | tuple[int, int] | None = None, value: float | None = None) -> str:
-        """A path as a sentence: `" Mr"@3 → 0.5 → 1.2 → logit " Darcy" +1.84`."""
+        """Return a path as a sentence: `" Mr"@3 → 0.5 → 1.2 → logit " Darcy" +1.84`."""
         return " → ".join(self.steps(path, target)) + ("" if value is None else f" {value:+.3g}")
 
     def steps(self, path: Path, target: int | tuple[int, int] | None = None) -> list[str]:
-        """The words of `describe`: the source, each head, and the end."""
+        """Return the words of `describe`: the source, each head, and the end."""
         start = words.source_words(path, self.tokens, self.str_tokens)
         return [start, *map(head_name, path.heads), words.end_words(self.model, target)]
 

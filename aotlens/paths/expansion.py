@@ -62,7 +62,7 @@ class PathExpansion(Expanded):
 
     @torch.no_grad()
     def score(self, head: HeadLike, query: int, key: int, against: Against = "default") -> ScoreExpansion:
-        """The attention score of one cell as a sum over pairs of paths, to the query and to the key.
+        """Return the attention score of one cell as a sum over pairs of paths, to the query and to the key.
 
         A softmax ignores what all keys of a query share, so by default its score is taken `against="mean"`, the mean
         over visible keys weighted by softmax(scores) (for the thresholded softmax by the softmax before the threshold).
@@ -86,7 +86,7 @@ class PathExpansion(Expanded):
         min_share: float = 0.02,
         max_nodes: int = 40,
     ) -> Trace:
-        """The cells behind one cell, layer by layer, and what each is made of; see `aotlens.paths.score.trace`.
+        """Return the cells behind one cell, layer by layer, and what each is made of; see `aotlens.paths.score.trace`.
 
         Of each node, on its query side and on its key side, the `max_edges` largest terms with at least `min_share` of
         their side are edges of their own, and those that are cells are followed, up to `max_nodes`. Raises `ValueError`

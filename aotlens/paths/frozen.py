@@ -122,12 +122,12 @@ class Frozen:
         return self.W_O.flatten(1, 2)
 
     def values(self, layer: int, x: Float[Tensor, "*more pos d_model"]) -> Float[Tensor, "*more head pos d_head"]:
-        """x / s · V of every head of a layer: its values, without biases."""
+        """Return x / s · V of every head of a layer: its values, without biases."""
         scaled = x * self.inverse_scale[layer][:, None]
         return (scaled @ self.W_V_flat[layer]).unflatten(-1, (self.n_heads, -1)).transpose(-3, -2)
 
     def moved(self, layer: int, v: Float[Tensor, "*more head pos d_head"]) -> Float[Tensor, "*more head pos d_head"]:
-        """P v of every head of a layer."""
+        """Return P v of every head of a layer."""
         if v.ndim == 3:
             return self.patterns[layer] @ v
         head_first = v.flatten(0, -4).permute(1, 2, 0, 3)  # one product a head serves all streams
@@ -135,7 +135,7 @@ class Frozen:
         return moved.unflatten(-1, (-1, v.shape[-1])).permute(2, 0, 1, 3).reshape(v.shape)
 
     def written(self, layer: int, z: Float[Tensor, "*more head pos d_head"]) -> Float[Tensor, "*more pos d_model"]:
-        """Σ_heads z W_O of a layer."""
+        """Return Σ_heads z W_O of a layer."""
         return z.transpose(-3, -2).flatten(-2) @ self.W_O_flat[layer]
 
     def head_step(
@@ -148,11 +148,11 @@ class Frozen:
     def read_out(
         self, x: Float[Tensor, "*more pos d_model"], columns: Float[Tensor, "d_model out"] | None = None
     ) -> Float[Tensor, "*more out_pos out"]:
-        """The logits of a stream without `out_bias`; `columns` instead of R for chosen directions."""
+        """Return the logits of a stream without `out_bias`; `columns` instead of R for chosen directions."""
         return self.pooled(x) @ (self.R if columns is None else columns)
 
     def pooled(self, x: Float[Tensor, "*more pos d_model"]) -> Float[Tensor, "*more out_pos d_model"]:
-        """The final scale, and for classes the pooling."""
+        """Return the final scale, and for classes the pooling."""
         if self.read.shape[0] == self.n_pos:
             return x * self.read.diagonal()[:, None]
         return self.read @ x
@@ -160,7 +160,7 @@ class Frozen:
 
 @torch.no_grad()
 def freeze(model: AttentionOnlyTransformer, tokens: Tensor | str | list[str]) -> Frozen:
-    """The linear maps of `model` on one prompt: one forward pass on the hooked path. Leaves no hook behind.
+    """Return the linear maps of `model` on one prompt: one forward pass on the hooked path. Leaves no hook behind.
 
     `tokens` is ids `[pos]` or `[1, pos]`, a text, or for models that read something else one input of theirs.
     Raises `ValueError` for a batch, and where the logits are not finite.
@@ -211,7 +211,7 @@ def freeze(model: AttentionOnlyTransformer, tokens: Tensor | str | list[str]) ->
 def reading_map(
     model: AttentionOnlyTransformer, layer: int, weight: Tensor, bias: Tensor | None, dtype: torch.dtype
 ) -> tuple[Float[Tensor, "head d_model d_head"], Float[Tensor, "head d_head"]]:
-    """A layer's W_Q, W_K or W_V behind its norm, as maps on the stream, and the biases beside them.
+    """Return a layer's W_Q, W_K or W_V behind its norm, as maps on the stream, and the biases beside them.
 
     x ↦ (C x / s · w + b) W + bias is x / s ↦ x / s · V + v with V = C w W and v = b W + bias.
     """

@@ -44,14 +44,14 @@ class ByHead(Result):
         return f"{most} adds most at the last position, where the logit is {float(self.logit[-1]):.3f}"
 
     def total(self) -> Float[Tensor, " pos *out"]:
-        """The sum over all paths: the logit itself."""
+        """Return the sum over all paths: the logit itself."""
         return self.heads.sum((0, 1)) + torch.stack([*self.direct.values()]).sum(0)
 
     def _table(self) -> pd.DataFrame | None:
         return self.to_frame() if self.heads.ndim == 3 else None  # the values of one target
 
     def to_frame(self, position: int = -1) -> pd.DataFrame:
-        """One row a term at `position`, the largest first: layer, head (missing for sources), term, logits.
+        """Return one row a term at `position`, the largest first: layer, head (missing for sources), term, logits.
 
         Raises `ValueError` for the values of all outputs.
         """
@@ -105,7 +105,7 @@ def by_head(frozen: Frozen, target: Target) -> ByHead:
 
 
 def through(frozen: Frozen, head: Head, target: Target) -> Tensor:
-    """The head's output on the prompt, carried to the end."""
+    """Return the head's output on the prompt, carried to the end."""
     layer, index = head
     x = frozen.embedded
     for earlier in range(layer):
@@ -116,13 +116,13 @@ def through(frozen: Frozen, head: Head, target: Target) -> Tensor:
 
 
 def through_each(frozen: Frozen, position: int, target: int | tuple[int, int]) -> Tensor:
-    """⟨what a head writes, ∂ logit / ∂ the stream after its layer⟩."""
+    """Return ⟨what a head writes, ∂ logit / ∂ the stream after its layer⟩."""
     streams, _ = total_gradients(frozen, root_gradient(frozen, position, direction(frozen, target).column))
     return torch.einsum("lhpd,lpd->lh", head_results(frozen), streams[1:])
 
 
 def by_source(frozen: Frozen, target: Target) -> BySource:
-    """One stream a source, through all layers."""
+    """Return one stream a source, through all layers."""
     streams = source_streams(frozen)
     values = output(frozen, torch.stack([*streams.values()]), target, len(streams) - 1 if frozen.has_bias else None)
     return BySource(names=tuple(streams), values=values)
@@ -131,7 +131,7 @@ def by_source(frozen: Frozen, target: Target) -> BySource:
 def by_source_position(
     frozen: Frozen, root: Float[Tensor, "pos d_model"], own_bias: Float[Tensor, " pos"]
 ) -> Float[Tensor, "source pos"]:
-    """Sources times their gradient, at their position, of a number whose gradient in the final stream is `root`.
+    """Return sources times their gradient, at their position, of a number whose gradient in the final stream is `root`.
 
     A bias stands at every position that it is added at; `own_bias` is what the read-out's own adds where it reads.
     """
@@ -146,7 +146,7 @@ def by_source_position(
 
 
 def by_virtual_head(frozen: Frozen, target: Target) -> Tensor:
-    """P_later ((out_earlier / s) · V W_O r): for one target the later head's map shrinks to one column r.
+    """Return P_later ((out_earlier / s) · V W_O r): for one target the later head's map shrinks to one column r.
 
     O((L·H)² · pos · (d_model + pos)) time for one target; for all outputs d_model · d_head and an unembedding more.
 
@@ -167,7 +167,7 @@ def by_virtual_head(frozen: Frozen, target: Target) -> Tensor:
 
 
 def check_size(name: str, frozen: Frozen, n_numbers: int) -> None:
-    """Raises `ValueError` for more than 2 GB of logits."""
+    """Raise `ValueError` for more than 2 GB of logits."""
     n_bytes = n_numbers * frozen.R.element_size()
     if n_bytes > _MAX_BYTES:
         raise ValueError(f"{name}: {n_numbers:,} logits are {n_bytes:,} bytes, above {_MAX_BYTES:,}; give one target.")

@@ -81,7 +81,7 @@ class TermImportance(Result):
         return self.layers_without - self.loss_up_to[-1]
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a term: kind (order, layer or head), name, alone and given_the_rest, nats a token.
+        """Return one row a term: kind (order, layer or head), name, alone and given_the_rest, nats a token.
 
         For an order, `alone` is what it takes off the loss given the shorter ones, and the other is missing. Layers and
         heads are missing where they were not asked for.
@@ -114,7 +114,8 @@ def term_importance(
     heads: bool = True,
     progress: Progress | None = None,
 ) -> TermImportance:
-    """Elhage et al.'s ablation algorithm on `tokens`, one prompt (a text, ids) or several; see the head of this module.
+    """Run Elhage et al.'s ablation algorithm on `tokens`, one prompt (a text, ids) or several; see the head of this
+    module.
 
     `heads=False` leaves out layers and heads (their arrays are NaN), which cost 2·(L + L·H) frozen passes a sequence;
     orders cost O(L²) head evaluations. `progress(done, total)` is called after each sequence.

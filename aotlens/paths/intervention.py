@@ -56,7 +56,7 @@ class Intervention(Result):
         return f"the largest change of a logit is {float((self.forward - self.clean).abs().max()):.3f}"
 
     def to_frame(self, position: int, target: int | tuple[int, int], targets: Tensor | None = None) -> pd.DataFrame:
-        """One row a quantity, by name: unit, clean, forward, linear.
+        """Return one row a quantity, by name: unit, clean, forward, linear.
 
         `target` is the output whose logit is looked at, or (token, versus); `targets` are the labels that losses are of
         instead of the next tokens, ids `[pos]` (−100 is ignored) or one class. "logit" is the target's, or the

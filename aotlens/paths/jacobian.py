@@ -53,7 +53,7 @@ class LogitJacobian(Result):
 
     @property
     def frozen(self) -> Float64[np.ndarray, "pos d_model"]:
-        """The whole: over all paths."""
+        """The gradient over all paths, patterns and scales frozen."""
         return self.direct + self.by_head.sum((0, 1))
 
     def effect(self, step: Float64[np.ndarray, " d_model"]) -> pd.DataFrame:
@@ -83,8 +83,9 @@ class LogitJacobian(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a position: position, token (where there are words), frozen and moving (lengths of the gradients,
-        logits a unit), cosine (between them), direct (the length of that part), and the head whose part is largest."""
+        """Return one row a position: position, token (where there are words), frozen and moving (lengths of the
+        gradients, logits a unit), cosine (between them), direct (the length of that part), and the head whose part is
+        largest."""
         import pandas as pd
 
         length, own = np.linalg.norm(self.frozen, axis=1), np.linalg.norm(self.moving, axis=1)
@@ -99,7 +100,7 @@ class LogitJacobian(Result):
             cosine = (self.frozen * self.moving).sum(1) / (length * own)
         return frame.assign(
             frozen=length, moving=own, cosine=cosine, direct=np.linalg.norm(self.direct, axis=1),
-            head=[names[part] if parts[part, at] else None for at, part in enumerate(largest)] or None,
+            head=[names[part] if parts[part, position] else None for position, part in enumerate(largest)] or None,
         )  # fmt: skip
 
 
@@ -111,8 +112,9 @@ def logit_jacobian(
     layer: int = 0,
     at: int = -1,
 ) -> LogitJacobian:
-    """The gradient of one logit at position `at`, or of a difference (token, versus), with respect to the stream before
-    `layer` at every position of a prompt; n_layers is the stream that is read out. None: the model's own first choice.
+    """Return the gradient of one logit at position `at`, or of a difference (token, versus), with respect to the stream
+    before `layer` at every position of a prompt; n_layers is the stream that is read out. None: the model's own first
+    choice.
 
     One forward pass, a backward one for all paths and one for each number of heads, and the model's own. Raises
     `ValueError` for a layer or position that there is not, and as `expand` does.
@@ -139,15 +141,15 @@ def logit_jacobian(
             orders[1:] += heads.sum(-3)
     inputs = model.to_prompt(tokens, "logit_jacobian")
     words = None if model.tokenizer is None or cfg.read_in != "tokens" else tuple(model.to_str_tokens(inputs[0]))
-    found = [_number(each) for each in (direct, by_head, orders, _moving(model, inputs, layer, at, chosen.target))]
+    arrays = [_number(each) for each in (direct, by_head, orders, _moving(model, inputs, layer, at, chosen.target))]
     return LogitJacobian(
-        layer=layer, at=at, target=chosen.target, direct=found[0], by_head=found[1], by_order=found[2],
-        moving=found[3], str_tokens=words,
+        layer=layer, at=at, target=chosen.target, direct=arrays[0], by_head=arrays[1], by_order=arrays[2],
+        moving=arrays[3], str_tokens=words,
     )  # fmt: skip
 
 
 def _moving(
-    model: AttentionOnlyTransformer, inputs: Tensor, layer: int, at: int, target: int | tuple[int, int]
+    model: AttentionOnlyTransformer, inputs: Tensor, layer: int, position: int, target: int | tuple[int, int]
 ) -> Float[Tensor, "pos d_model"]:
     """The gradient of the model itself."""
     n_layers, leaves = model.cfg.n_layers, []
@@ -159,12 +161,12 @@ def _moving(
     name = hook_names.resid_pre(layer) if layer < n_layers else hook_names.resid_post(n_layers - 1)
     with torch.enable_grad():
         logits = model.run_with_hooks(inputs, fwd_hooks=[(name, cut)])
-        row = logits[0] if logits.ndim == 2 else logits[0, at]
+        row = logits[0] if logits.ndim == 2 else logits[0, position]
         value = row[target] if isinstance(target, int) else row[target[0]] - row[target[1]]
         (gradient,) = torch.autograd.grad(value, leaves)
     return gradient[0]
 
 
 def _number(values: Tensor) -> np.ndarray:
-    found: np.ndarray = values.detach().cpu().double().numpy()
-    return found
+    array: np.ndarray = values.detach().cpu().double().numpy()
+    return array

@@ -83,11 +83,11 @@ class Kronecker:
     __rmul__ = __mul__
 
     def adjoint(self) -> Kronecker:
-        """The operator with ⟨K x, y⟩ = ⟨x, K* y⟩: both factors transposed."""
+        """Return the operator with ⟨K x, y⟩ = ⟨x, K* y⟩: both factors transposed."""
         return Kronecker(self.pattern.mT, self.weight.mT)
 
     def dense(self, max_bytes: int = _MAX_DENSE_BYTES) -> Float[Tensor, "out in"]:
-        """pattern ⊗ weightᵀ, which acts on `x.reshape(-1)`.
+        """Return pattern ⊗ weightᵀ, which acts on `x.reshape(-1)`.
 
         Memory: m·q·n·p numbers. Raises `ValueError` above `max_bytes`.
         """
@@ -102,15 +102,16 @@ class Kronecker:
         return torch.einsum("mn,pq->mqnp", self.pattern, self.weight).reshape(out, inside)
 
     def norm(self) -> float:
-        """The Frobenius norm of the dense matrix: ‖pattern‖·‖weight‖."""
+        """Return the Frobenius norm of the dense matrix: ‖pattern‖·‖weight‖."""
         return float(self.pattern.norm() * self.weight.norm())
 
     def move(self) -> Kronecker:
-        """pattern ⊗ I: what it moves between positions (*structures*, Remark 20). `move() @ process()` is itself."""
+        """Return pattern ⊗ I: what it moves between positions (*structures*, Remark 20). `move() @ process()` is
+        itself."""
         return Kronecker(self.pattern, _identity(self.weight.shape[1], self.weight))
 
     def process(self) -> Kronecker:
-        """I ⊗ weight: what it does within each position (*structures*, Remark 20)."""
+        """Return I ⊗ weight: what it does within each position (*structures*, Remark 20)."""
         return Kronecker(_identity(self.pattern.shape[1], self.pattern), self.weight)
 
 
@@ -163,11 +164,11 @@ class KroneckerSum:
         return KroneckerSum(tuple(term.adjoint() for term in self.terms))
 
     def dense(self, max_bytes: int = _MAX_DENSE_BYTES) -> Float[Tensor, "out in"]:
-        """The sum of the terms' dense matrices, with the same guard."""
+        """Return the sum of the terms' dense matrices, with the same guard."""
         return reduce(torch.add, (term.dense(max_bytes) for term in self.terms))
 
     def norm(self) -> float:
-        """√(Σᵢⱼ ⟨Aᵢ, Aⱼ⟩⟨Wᵢ, Wⱼ⟩), the Frobenius norm of the dense matrix, from the factors alone.
+        """Return √(Σᵢⱼ ⟨Aᵢ, Aⱼ⟩⟨Wᵢ, Wⱼ⟩), the Frobenius norm of the dense matrix, from the factors alone.
 
         Summed as it stands, terms that cancel would leave √ε of their size. With the patterns as columns,
         [vec A₁ …] = Q R, the same is ‖R [vec W₁ …]ᵀ‖, which leaves ε. O(terms²·(m·n + p·q)) time, and a copy of the
@@ -181,7 +182,7 @@ class KroneckerSum:
 
 
 def kronecker_sum(terms: Sequence[Kronecker]) -> Kronecker | KroneckerSum:
-    """One operator as it is, several as their sum."""
+    """Return one operator as it is, several as their sum."""
     return terms[0] if len(terms) == 1 else KroneckerSum(tuple(terms))
 
 
@@ -195,7 +196,7 @@ def _require(holds: bool, message: str) -> None:
 
 
 def virtual_weight(W: Float[Tensor, "p q"], n: int) -> Kronecker:
-    """W̃ = I_n ⊗ W: the same transformation at each of `n` positions (*structures*, Definition 19).
+    """Return W̃ = I_n ⊗ W: the same transformation at each of `n` positions (*structures*, Definition 19).
 
     Its column form I_n ⊗ Wᵀ is the block-diagonal matrix of the paper. Raises `ValueError` for n < 1.
     """

@@ -59,7 +59,7 @@ class LogitLens(Result):
         return np.where(other.any(0), len(other) - other[::-1].argmax(0), 0)
 
     def says(self, layer: int, position: int, place: int = 0) -> str:
-        """An output in words."""
+        """Return an output in words."""
         token = int(self.tokens[layer, position, place])
         return self.words.get(token, str(token))
 
@@ -72,16 +72,16 @@ class LogitLens(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a layer and position: layer, position, token (where there are words), says, probability (of its first
-        choice), kl, loss, rank."""
+        """Return one row a layer and position: layer, position, token (where there are words), says, probability (of
+        its first choice), kl, loss, rank."""
         import pandas as pd
 
         layers, positions = (each.ravel() for each in np.indices(self.kl.shape))
         frame = pd.DataFrame({"layer": layers, "position": positions})
         if self.str_tokens is not None:
-            frame["token"] = [self.str_tokens[at] for at in positions]
+            frame["token"] = [self.str_tokens[position] for position in positions]
         return frame.assign(
-            says=[self.says(int(layer), int(at)) for layer, at in zip(layers, positions, strict=True)],
+            says=[self.says(int(layer), int(position)) for layer, position in zip(layers, positions, strict=True)],
             probability=self.probabilities[..., 0].ravel(), kl=self.kl.ravel(), loss=self.loss.ravel(),
             rank=self.rank.ravel(),
         )  # fmt: skip
@@ -115,7 +115,7 @@ class HeadLens(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head: layer, head, promotes and added (its first output, logits), suppresses and taken."""
+        """Return one row a head: layer, head, promotes and added (its first output, logits), suppresses and taken."""
         import pandas as pd
 
         layers, heads = (each.ravel() for each in np.indices(self.added.shape[:2]))
@@ -152,31 +152,31 @@ def logit_lens(model: AttentionOnlyTransformer, tokens: Tensor | str | list[str]
     )
     tied = model.embed.W_E if cfg.tied_embeddings else None
 
-    def read(name: str, at: slice) -> Tensor:
-        return model.unembed(model.ln_final(cache[name][:, at]), tied=tied)[0].float().log_softmax(-1)
+    def read(name: str, positions: slice) -> Tensor:
+        return model.unembed(model.ln_final(cache[name][:, positions]), tied=tied)[0].float().log_softmax(-1)
 
     next_ids = torch.cat([ids[0, 1:], ids[0, :1]])
     rows: list[list[tuple[Tensor, ...]]] = [[] for _ in names]
     step = max(_MOST_NUMBERS // model.W_U.shape[1], 1)
     for start in range(0, ids.shape[1], step):  # read out at all positions at once, 10 arrays of outputs take gigabytes
-        at = slice(start, start + step)
-        own = read(names[-1], at)
+        span = slice(start, start + step)
+        own = read(names[-1], span)
         choice = own.argmax(-1, keepdim=True)
         for parts, name in zip(rows, names, strict=True):
-            log_p = read(name, at)
+            log_p = read(name, span)
             top = log_p.topk(k, -1)
-            next_loss = -log_p.gather(1, next_ids[at, None])[:, 0]
+            next_loss = -log_p.gather(1, next_ids[span, None])[:, 0]
             kl = (own.exp() * (own - log_p)).sum(-1).clamp(min=0)
             rank = (log_p > log_p.gather(1, choice)).sum(-1)
             parts.append((top.indices, top.values.exp(), kl, next_loss, rank))
-    found = [
+    arrays = [
         torch.stack([torch.cat(each) for each in layers]).cpu().numpy()
         for layers in zip(*(zip(*parts, strict=True) for parts in rows), strict=True)
     ]
-    found[3][:, slice(None) if model.sees_later_keys else -1] = np.nan
+    arrays[3][:, slice(None) if model.sees_later_keys else -1] = np.nan
     return LogitLens(
-        tokens=found[0], probabilities=found[1].astype(np.float64), kl=found[2].astype(np.float64),
-        loss=found[3].astype(np.float64), rank=found[4], words=_words(model, found[0]),
+        tokens=arrays[0], probabilities=arrays[1].astype(np.float64), kl=arrays[2].astype(np.float64),
+        loss=arrays[3].astype(np.float64), rank=arrays[4], words=_words(model, arrays[0]),
         str_tokens=None if model.tokenizer is None else tuple(model.to_str_tokens(ids[0])),
     )  # fmt: skip
 
@@ -185,8 +185,8 @@ def logit_lens(model: AttentionOnlyTransformer, tokens: Tensor | str | list[str]
 def head_lens(
     model: AttentionOnlyTransformer, tokens: Tensor | str | list[str], position: int = -1, *, k: int | None = None
 ) -> HeadLens:
-    """The `k` outputs (5, or as many as there are) whose logits each head adds most to, and takes most from, at one
-    position of a prompt, above its mean over outputs, which softmax does not see.
+    """Return the `k` outputs (5, or as many as there are) whose logits each head adds most to, and takes most from, at
+    one position of a prompt, above its mean over outputs, which softmax does not see.
 
     One forward pass and one read-out of every head. Raises `ValueError` for a position that the prompt has not, for `k`
     outside 1 to the number of outputs, and as `expand` does.

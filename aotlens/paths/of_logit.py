@@ -64,7 +64,7 @@ class LogitByOrder(OfLogit):
         return f"paths through {most} heads add {self.values[most]:+.3f} of {self.logit:+.3f} logits"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a number of heads: heads, paths, logits."""
+        """Return one row a number of heads: heads, paths, logits."""
         import pandas as pd
 
         return pd.DataFrame({"heads": range(len(self.values)), "paths": self.counts, "logits": self.values})
@@ -87,7 +87,7 @@ class LogitByHead(OfLogit):
         return f"most passes through head {layer}.{head}: {self.through[layer, head]:+.3f} of {self.logit:+.3f} logits"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head, the largest first: head, through, direct, and later, what later heads carry on."""
+        """Return one row a head, the largest first: head, through, direct, and later, what later heads carry on."""
         import pandas as pd
 
         later = self.through - self.direct
@@ -137,7 +137,8 @@ class LogitBySource(OfLogit):
         return f"{place_words(self.str_tokens, most)} brings {self.of_tokens[most]:+.3f} of {self.logit:+.3f} logits"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a position: source_position, its token, and what all paths from each source there add, in logits."""
+        """Return one row a position: source_position, its token, and what all paths from each source there add, in
+        logits."""
         import pandas as pd
 
         columns: dict[str, object] = {"source_position": range(self.values.shape[1])}

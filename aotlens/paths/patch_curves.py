@@ -69,12 +69,12 @@ class PatchCurves(Result):
 
     @property
     def area_insertion(self) -> Float64[np.ndarray, "method image"]:
-        """The same while patches come: large for an order that knows."""
+        """The same mean while patches are inserted, in order: large for an order that knows."""
         return np.trapezoid(self.insertion, self.shares, axis=-1)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a method: its two areas, and how far they are from the last method's, with 95% intervals over images
-        of the paired difference (deletion_low, …)."""
+        """Return one row a method: its two areas, and how far they are from the last method's, with 95% intervals over
+        images of the paired difference (deletion_low, …)."""
         import pandas as pd
 
         columns: dict[str, object] = {"method": self.methods}
@@ -101,7 +101,7 @@ def patch_curves(
     batch_size: int = 64,
     progress: Progress | None = None,
 ) -> PatchCurves:
-    """Insertion and deletion curves of `images` by `methods`, as defined above (None: all, without rollout where
+    """Return insertion and deletion curves of `images` by `methods`, as defined above (None: all, without rollout where
     some attention is negative).
 
     `classes` is one for each image (None: what the model chooses). `baseline` is "mean", the mean over `reference`
@@ -119,7 +119,7 @@ def patch_curves(
     assert reader.grid is not None
     batch, grid = reader.require_images(images), reader.grid
     chosen = _methods(model, batch, methods, batch_size)
-    empty, said = _baseline(reader, baseline, batch, reference)
+    empty, baseline_name = _baseline(reader, baseline, batch, reference)
     if model.cfg.read_out != "classes" or model.cfg.pooling is None:
         raise ValueError(f"patch curves: expected a model of classes, got read_out={model.cfg.read_out!r}.")
     targets = torch.cat([model(part).argmax(-1) for part in batch.split(batch_size)]) if classes is None else classes
@@ -135,15 +135,15 @@ def patch_curves(
     curves = np.empty((2, len(chosen), len(batch), len(counts)))
     generator = torch.Generator().manual_seed(require_seed(seed))
     for index, image in enumerate(batch):
-        one = image[None]
+        one_image = image[None]
         for place, method in enumerate(chosen):
             if method == "random":
                 orders = [torch.randperm(grid.n_patches, generator=generator) for _ in range(n_random)]
             else:
-                orders = [_order(model, one, int(targets[index]), method)]
+                orders = [_order(model, one_image, int(targets[index]), method)]
             first = torch.stack([_first(order, counts) for order in orders]).flatten(0, 1)  # [order · step, patch]
-            inserted = _mix(grid, one, empty, first)
-            deleted = _mix(grid, empty, one, first)
+            inserted = _mix(grid, one_image, empty, first)
+            deleted = _mix(grid, empty, one_image, first)
             mixed = torch.cat([deleted, inserted]).to(model.device)
             logits = torch.cat([model(part) for part in mixed.split(batch_size)]).double()
             above = (logits[:, targets[index]] - logits.mean(-1)).cpu()
@@ -153,7 +153,7 @@ def patch_curves(
     return PatchCurves(
         methods=chosen,
         classes=targets.cpu().numpy().astype(np.int64),
-        baseline=said,
+        baseline=baseline_name,
         shares=counts.double().numpy() / grid.n_patches,
         deletion=curves[0],
         insertion=curves[1],

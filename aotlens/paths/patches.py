@@ -86,7 +86,7 @@ class LogitParts(Result):
             return self.outside / self.logits
 
     def part(self, images: slice, classes: slice) -> LogitParts:
-        """The same of some images and classes."""
+        """Return the parts of some images and classes."""
         return LogitParts(**{name: getattr(self, name)[images, classes] for name in _TERMS})
 
     def __sub__(self, other: LogitParts) -> LogitParts:
@@ -117,7 +117,7 @@ class ClassPatches(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a patch: row, column, logit (what it adds to it), above_mean."""
+        """Return one row a patch: row, column, logit (what it adds to it), above_mean."""
         import pandas as pd
 
         rows, columns = np.indices(self.patches.shape)
@@ -151,13 +151,13 @@ class PatchContributions(Result):
         )
 
     def place(self, number: int) -> int:
-        """The index of a class among `classes`. Raises `ValueError` for one whose logit was not taken apart."""
+        """Return the index of a class among `classes`. Raises `ValueError` for one whose logit was not taken apart."""
         if number not in self.classes:
             raise ValueError(f"class {number}: its logit was not taken apart; there are {self.classes}.")
         return self.classes.index(number)
 
     def on_image(self, image: int = 0, number: int | None = None) -> ClassPatches:
-        """The terms of one class on one image; None: of the class that the model chooses.
+        """Return the terms of one class on one image; None: of the class that the model chooses.
 
         Raises `ValueError` for an image that there is not, and a class whose logit was not taken apart.
         """
@@ -178,7 +178,7 @@ class PatchContributions(Result):
         return np.stack([self.above_mean.patches[image, self.place(number)] for image, number in enumerate(chosen)])
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an image and class: image, class, logit, and above the mean over classes: above_mean, patches,
+        """Return one row an image and class: image, class, logit, and above the mean over classes: above_mean, patches,
         class_token, positions, mlps, biases, share_outside."""
         import pandas as pd
 

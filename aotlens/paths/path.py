@@ -47,7 +47,7 @@ class Path:
 
     @property
     def order(self) -> int:
-        """The number of heads that it passes."""
+        """The number of heads that the path passes."""
         return len(self.heads)
 
     @property
@@ -62,11 +62,11 @@ class Path:
 
     @classmethod
     def named(cls, key: str) -> Path:
-        """The path that has this `key`. Raises `ValueError` for anything else."""
-        found = _KEY.fullmatch(key)
-        if found is None:
+        """Return the path that has this `key`. Raises `ValueError` for anything else."""
+        match = _KEY.fullmatch(key)
+        if match is None:
             raise ValueError(f"path {key!r:.60}: expected where it starts and its heads, as token@4-0.2-1.3.")
-        source, position, heads = found.groups()
+        source, position, heads = match.groups()
         return cls(source, tuple(heads.split("-")[1:]), None if position is None else int(position))
 
     def __str__(self) -> str:
@@ -84,9 +84,9 @@ def mlp_name(layer: int) -> str:
 
 
 def mlp_layer(name: str) -> int | None:
-    """The layer of a source that is an MLP's output; None for any other source."""
-    found = _MLP.fullmatch(name)
-    return None if found is None else int(found.group(1))
+    """Return the layer of a source that is an MLP's output; None for any other source."""
+    match = _MLP.fullmatch(name)
+    return None if match is None else int(match.group(1))
 
 
 def check_heads(heads: Iterable[HeadLike], sizes: HasHeads) -> None:

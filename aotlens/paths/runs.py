@@ -39,7 +39,7 @@ class Probes(dict[str, Tensor | None]):
         return cls((name, None) for name in names)
 
     def hooks(self) -> list[tuple[str | Callable[..., Any], Callable[..., Any]]]:
-        """The hooks that add them."""
+        """Return the hooks that add the probes."""
         return [(name, partial(self._add, name)) for name in self]
 
     def _add(self, name: str, x: Tensor, hook: object) -> Tensor:
@@ -52,10 +52,10 @@ class Probes(dict[str, Tensor | None]):
         if not total.requires_grad:
             raise ValueError("attribution: the metric has no gradient, so it cannot be estimated; patch instead.")
         held = [zeros for zeros in self.values() if zeros is not None]
-        found = torch.autograd.grad(total, held, allow_unused=True)
+        gradients = torch.autograd.grad(total, held, allow_unused=True)
         return [
             torch.zeros_like(zeros) if each is None else each.detach()
-            for zeros, each in zip(held, found, strict=True)
+            for zeros, each in zip(held, gradients, strict=True)
         ]  # fmt: skip
 
 
@@ -73,20 +73,20 @@ class Run:
     def of(
         cls, model: AttentionOnlyTransformer, x: Tensor, names: Sequence[str] = (), probes: Probes | None = None
     ) -> Run:
-        """The run of a batch; streams, keys and values are kept, and `names` of each layer; recorded for gradients with
-        respect to `probes`."""
-        kept: set[str] = set()
+        """Return the run of a batch; streams, keys and values are kept, and `names` of each layer; recorded for
+        gradients with respect to `probes`."""
+        hooks: set[str] = set()
         for layer in range(model.cfg.n_layers):
-            kept |= {
+            hooks |= {
                 hook_names.resid_pre(layer),
                 hook_names.block(layer, "hook_attn_out"),
                 hook_names.resid_post(layer),
             }
-            kept |= {hook_names.attn(layer, name) for name in (hook_names.K, hook_names.V, *names)}
-            kept |= set() if model.cfg.attn_only else {hook_names.resid_mid(layer), hook_names.mlp_out(layer)}
+            hooks |= {hook_names.attn(layer, name) for name in (hook_names.K, hook_names.V, *names)}
+            hooks |= set() if model.cfg.attn_only else {hook_names.resid_mid(layer), hook_names.mlp_out(layer)}
         with torch.set_grad_enabled(bool(probes)), model.hooks(fwd_hooks=probes.hooks() if probes else []):
             final, cache = model.run_with_cache(
-                x, stop_at_layer=model.cfg.n_layers, names_filter=lambda name: name in kept, return_cache_object=False
+                x, stop_at_layer=model.cfg.n_layers, names_filter=lambda name: name in hooks, return_cache_object=False
             )
         return cls(model=model, x=x, cache=cache, final=final)
 
@@ -95,20 +95,20 @@ class Run:
         return self.cache[hook_names.attn(layer, name)]
 
     def before(self, layer: int) -> Float[Tensor, "pair pos d_model"]:
-        """The stream before a layer; n_layers: after the last."""
+        """Return the stream before a layer; n_layers: after the last."""
         return self.final if layer == self.model.cfg.n_layers else self.cache[hook_names.resid_pre(layer)]
 
     def after(self, layer: int) -> Float[Tensor, "pair pos d_model"]:
-        """The stream after a layer's attention, before its MLP."""
+        """Return the stream after a layer's attention, before its MLP."""
         return self.before(layer) + self.cache[hook_names.block(layer, "hook_attn_out")]
 
     def rows(self, pairs: slice) -> Run:
-        """The same of some of the prompts."""
+        """Return the run of some of the prompts."""
         part = {name: value[pairs] for name, value in self.cache.items()}
         return Run(model=self.model, x=self.x[pairs], cache=part, final=self.final[pairs])
 
     def later(self, entering: Entering, start: int) -> Float[Tensor, "group pair pos d_model"]:
-        """The last stream of rows that enter, in the order of `entering`, from position `start` on."""
+        """Return the last stream of rows that enter, in the order of `entering`, from position `start` on."""
         blocks, n_layers = self.model.blocks, self.model.cfg.n_layers
         order = sorted(entering, key=lambda place: (place[0], place[1] == "after"))
         if list(entering) != order:
@@ -149,8 +149,8 @@ class Run:
     def attended(
         self, layer: int, q: Tensor | None, k: Tensor | None, v: Float[Tensor, "row pos head d_head"], start: int
     ) -> Float[Tensor, "row pos head d_head"]:
-        """z of queries, keys and values from `start` on, rows being whole batches of the prompts; keys and values at
-        earlier positions are those of this run."""
+        """Return z of queries, keys and values from `start` on, rows being whole batches of the prompts; keys and
+        values at earlier positions are those of this run."""
         n = len(v) // len(self.x)
 
         def whole(part: Tensor, name: str) -> Tensor:
@@ -187,7 +187,8 @@ class Run:
         return self.pattern_of(layer, scores_of(cfg, q, k, order, start), start) @ v
 
     def pattern_of(self, layer: int, scores: Tensor, start: int = 0, head: int | None = None) -> Tensor:
-        """φ of scores `[row, head, query, key]`, masked, whose first query stands at `start`; of one head, its mask."""
+        """Return φ of scores `[row, head, query, key]`, masked, whose first query stands at `start`; of one head, its
+        mask."""
         visible = self.visible(layer, start)
         if visible is not None:
             visible = visible if head is None or visible.shape[1] == 1 else visible[:, head : head + 1]
@@ -197,7 +198,7 @@ class Run:
     def read_out(
         self, final: Float[Tensor, "*group pair pos d_model"], columns: Float[Tensor, "pair d_model"] | None = None
     ) -> Tensor:
-        """Logits `[*group, pair, out]` of what the read-out reads of the last stream, whose last position is the
+        """Return logits `[*group, pair, out]` of what the read-out reads of the last stream, whose last position is the
         prompt's; positions before its first, which pooling reads too, are those of this run. With `columns`, a
         direction of the read-out each pair, what the logits are along it, `[*group, pair]`.
         """

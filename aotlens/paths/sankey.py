@@ -76,7 +76,7 @@ class Sankey(Result):
         return f"{len(self.values)} of {self.n_links} links, with {self.shown:.0%} of the flow"
 
     def label(self, node: Node) -> str:
-        """A node in words: `" Mr"@3`, MLP 0, biases, 1.0, or the logit."""
+        """Return a node in words: `" Mr"@3`, MLP 0, biases, 1.0, or the logit."""
         if node.position is not None and self.str_tokens:
             return f"{describe(self.str_tokens[node.position])}{node}"
         if node.layer is not None:
@@ -84,7 +84,7 @@ class Sankey(Result):
         return {"bias": "biases", "logit": self.end}.get(node.kind, str(node))
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a link, largest first: from and to (`label`), logits."""
+        """Return one row a link, largest first: from and to (`label`), logits."""
         import pandas as pd
 
         return pd.DataFrame(

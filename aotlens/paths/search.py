@@ -84,7 +84,8 @@ class TopPaths(Result):
         return self.n_proven == len(self.paths)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a path: rank (from 1), path (its sentence), source, source_position, heads, order, logits, proven."""
+        """Return one row a path: rank (from 1), path (its sentence), source, source_position, heads, order, logits,
+        proven."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -159,21 +160,21 @@ def top_paths(
                 pruned = max(pruned, bound)
     frontier = max([pruned, *([-queue[0][0]] if queue else [])])
     paths = best.sorted()
-    kept = paths[:k]
+    top = paths[:k]
     logit = float(to.of(frozen.logits[position]))
     total = logit if passing is None else passing[1]
     unreturned = max([frontier, *(key for key, *_ in paths[k:])])
     return TopPaths(
-        paths=tuple(path for *_, path in kept),
-        values=tuple(value for _, _, value, _ in kept),
+        paths=tuple(path for *_, path in top),
+        values=tuple(value for _, _, value, _ in top),
         position=position,
         target=to.target,
         by=by,
         logit=logit,
         through=through,
         total=total,
-        remainder=total - sum(value for _, _, value, _ in kept),
-        n_proven=sum(key >= frontier for key, *_ in kept),
+        remainder=total - sum(value for _, _, value, _ in top),
+        n_proven=sum(key >= frontier for key, *_ in top),
         bound=unreturned if unreturned > float("-inf") else 0.0,
         n_expanded=n_expanded,
         n_evaluated=best.n_seen,
@@ -215,14 +216,14 @@ def _children(
 
 
 def child_path(bounds: Bounds, starts: Int[Tensor, "start 2"], heads: tuple[Head, ...]) -> Callable[[int], Path]:
-    """Entry i of `[start]`, or `[start, pos]` where sources are split, as the path that it is of.
+    """Return entry i of `[start]`, or `[start, pos]` where sources are split, as the path that it is of.
 
     Each extends `heads` by one head, and starts at one source.
     """
 
     def path(i: int) -> Path:
-        i, at = divmod(i, bounds.n_pos) if bounds.split else (i, None)
+        i, position = divmod(i, bounds.n_pos) if bounds.split else (i, None)
         source, f = starts[i].tolist()
-        return Path(bounds.names[source], (divmod(f, bounds.n_heads), *heads), at)
+        return Path(bounds.names[source], (divmod(f, bounds.n_heads), *heads), position)
 
     return path

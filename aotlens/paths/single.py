@@ -17,7 +17,8 @@ from aotlens.paths.path import Path, SourceName, check_heads, mlp_layer
 
 
 def every_path(frozen: Frozen, split: bool, max_order: int | None = None) -> Iterator[Path]:
-    """Every path with at most `max_order` heads, shortest first; with `split`, from each position of its source."""
+    """Yield every path with at most `max_order` heads, shortest first; with `split`, from each position of
+    its source."""
     last = frozen.n_layers if max_order is None else min(max_order, frozen.n_layers)
     positions: list[int | None] = [*range(frozen.n_pos)] if split else [None]
     for order in range(last + 1):
@@ -52,9 +53,9 @@ def source_of(frozen: Frozen, name: SourceName, position: int | None = None) -> 
         raise ValueError(f"source {name!r}: expected one of {', '.join([*frozen.entering, 'bias'])}.")
     if position is None:
         return x
-    kept = torch.zeros_like(x)
-    kept[position] = x[position]
-    return kept
+    alone = torch.zeros_like(x)
+    alone[position] = x[position]
+    return alone
 
 
 def stream_of(frozen: Frozen, path: Path) -> Float[Tensor, "pos d_model"]:

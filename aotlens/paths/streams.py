@@ -11,7 +11,7 @@ from aotlens.paths.path import SourceName
 
 
 def order_streams(frozen: Frozen, max_order: int | None = None) -> Float[Tensor, "order pos d_model"]:
-    """The final stream's parts that passed through exactly k heads, k = 0 … n_layers (or `max_order`).
+    """Return the final stream's parts that passed through exactly k heads, k = 0 … n_layers (or `max_order`).
 
     After a layer, part k is part k plus the layer's heads applied to part k−1. Biases inside a head join part 1, b_O
     and the output of an MLP part 0. O(L²) head evaluations in place of (H+1)^L paths; memory one stream an order.
@@ -30,7 +30,7 @@ def order_streams(frozen: Frozen, max_order: int | None = None) -> Float[Tensor,
 
 
 def source_streams(frozen: Frozen) -> dict[SourceName, Float[Tensor, "pos d_model"]]:
-    """The final stream's parts that come from each source, over all paths; by `source_names`, in their order."""
+    """Return the final stream's parts that come from each source, over all paths; by `source_names`, in their order."""
     n_embedded = len(frozen.sources)
     x = torch.zeros(n_embedded + frozen.n_mlps + 1, *frozen.embedded.shape).to(frozen.embedded)
     x[:n_embedded] = torch.stack([*frozen.sources.values()])
@@ -45,7 +45,7 @@ def source_streams(frozen: Frozen) -> dict[SourceName, Float[Tensor, "pos d_mode
 
 
 def head_values(frozen: Frozen) -> Float[Tensor, "layer head pos d_head"]:
-    """The values of every head on the prompt, biases in them."""
+    """Return the values of every head on the prompt, biases in them."""
     x = frozen.embedded
     values = x.new_empty(frozen.n_layers, frozen.n_heads, frozen.n_pos, frozen.W_O.shape[2])
     for layer in range(frozen.n_layers):
@@ -60,7 +60,7 @@ def head_results(frozen: Frozen) -> Float[Tensor, "layer head pos d_model"]:
 
 
 def masked_streams(frozen: Frozen, keep: Float[Tensor, "variant layer head"]) -> Float[Tensor, "variant pos d_model"]:
-    """The final stream with each head's output multiplied by `keep`: 0 leaves out every path through the head.
+    """Return the final stream with each head's output multiplied by `keep`: 0 leaves out every path through the head.
 
     What MLPs wrote is held.
     """
@@ -83,14 +83,14 @@ def carried(
 def root_gradient(
     frozen: Frozen, position: int, column: Float[Tensor, "*more d_model"]
 ) -> Float[Tensor, "*more pos d_model"]:
-    """∂ logit / ∂ final stream: the read-out's row for `position`, times the direction, or each of several."""
+    """Return ∂ logit / ∂ final stream: the read-out's row for `position`, times the direction, or each of several."""
     return frozen.read[position][:, None] * column[..., None, :]
 
 
 def head_gradients(
     frozen: Frozen, layer: int, g: Float[Tensor, "*more pos d_model"]
 ) -> Float[Tensor, "*more head pos d_head"]:
-    """∂ logit / ∂ values of a layer's heads, given g = ∂ logit / ∂ stream after the layer: Pᵀ g W_Oᵀ."""
+    """Return ∂ logit / ∂ values of a layer's heads, given g = ∂ logit / ∂ stream after the layer: Pᵀ g W_Oᵀ."""
     y = (g @ frozen.W_O_flat[layer].mT).unflatten(-1, (frozen.n_heads, -1)).transpose(-3, -2)
     return frozen.patterns[layer].mT @ y
 
@@ -98,7 +98,7 @@ def head_gradients(
 def stream_gradients(
     frozen: Frozen, layer: int, u: Float[Tensor, "*more head pos d_head"]
 ) -> Float[Tensor, "*more head pos d_model"]:
-    """∂ logit / ∂ stream before the layer through each head alone: u Vᵀ / s."""
+    """Return ∂ logit / ∂ stream before the layer through each head alone: u Vᵀ / s."""
     return (u @ frozen.W_V[layer].mT) * frozen.inverse_scale[layer][:, None]
 
 

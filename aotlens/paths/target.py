@@ -26,14 +26,14 @@ class Direction:
     """The contribution of `out_bias` to it, logits."""
 
     def of(self, logits: Float[Tensor, "*more out"]) -> Float[Tensor, "*more"]:
-        """The same logit, or difference, of the model's own output."""
+        """Return the same logit, or difference, of the model's own output."""
         if isinstance(self.target, tuple):
             return logits[..., self.target[0]] - logits[..., self.target[1]]
         return logits[..., self.target]
 
 
 def direction(frozen: Frozen, target: Any) -> Direction:
-    """The direction of an output or of (token, versus); raises `ValueError` as `checked_outputs` does."""
+    """Return the direction of an output or of (token, versus); raises `ValueError` as `checked_outputs` does."""
     ids = checked_outputs(target, frozen.R.shape[1])
     if len(ids) == 1:
         return Direction(target=ids[0], column=frozen.R[:, ids[0]], bias=float(frozen.out_bias[ids[0]]))
@@ -46,7 +46,7 @@ def direction(frozen: Frozen, target: Any) -> Direction:
 
 
 def checked_outputs(target: Any, n_out: int) -> tuple[int, ...]:
-    """One output, or two (token, versus), given as any kind of whole number.
+    """Return one output, or two (token, versus), given as any kind of whole number.
 
     Raises `ValueError` for what is neither an output of the model nor two different ones.
     """
@@ -62,7 +62,7 @@ def checked_outputs(target: Any, n_out: int) -> tuple[int, ...]:
 
 
 def whole_number(name: str, value: Any) -> int:
-    """A whole number of any type. Raises `ValueError` for anything else, truth values included."""
+    """Return a whole number of any type. Raises `ValueError` for anything else, truth values included."""
     try:
         if not isinstance(value, bool):
             return index(value)
@@ -82,19 +82,19 @@ def _ids(target: Any) -> tuple[int, ...]:
 
 
 def checked_position(frozen: Frozen, position: int) -> int:
-    """A position from 0; negative ones count from the end. Raises `ValueError` outside the output."""
+    """Return a position from 0; negative ones count from the end. Raises `ValueError` outside the output."""
     return in_range(position, frozen.read.shape[0])
 
 
 def in_range(position: int, n: int) -> int:
-    """The same for an output of `n` positions."""
+    """Return the position, as `checked_position` does, for an output of `n` positions."""
     if not -n <= position < n:
         raise ValueError(f"position={position}: expected {-n} to {n - 1} for an output of {n} positions.")
     return position % n
 
 
 def output(frozen: Frozen, streams: Tensor, target: Target, bias_row: int | None) -> Tensor:
-    """Streams `[row, pos, d_model]` as logits `[row, out_pos, out]`, or `[row, out_pos]` of one target.
+    """Return streams `[row, pos, d_model]` as logits `[row, out_pos, out]`, or `[row, out_pos]` of one target.
 
     `out_bias` goes to row `bias_row`, if any.
     """

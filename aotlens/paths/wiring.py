@@ -90,14 +90,14 @@ class Wires:
         return tuple(Edge(self.senders[s], self.receivers[r]) for r, s in self.exists.nonzero().tolist())
 
     def edge(self, written: EdgeLike) -> Edge:
-        """An edge as it is called here. Raises `ValueError` for what is none."""
+        """Return an edge as it is called here. Raises `ValueError` for what is none."""
         parts = written.replace("->", "→").split("→") if isinstance(written, str) else written
         names = [" ".join(str(part).split()) for part in parts] if isinstance(parts, list | tuple) else []
         if len(names) == 2 and names[0] in self.senders and names[1] in self.receivers:
-            found = Edge(*names)
-            if self.exists[self._place(found)]:
-                return found
-            raise ValueError(f"edge {found}: {found.source} writes after {found.destination} has read.")
+            edge = Edge(*names)
+            if self.exists[self._place(edge)]:
+                return edge
+            raise ValueError(f"edge {edge}: {edge.source} writes after {edge.destination} has read.")
         raise ValueError(
             f"edge {written!r}: expected '{self.senders[1]} → {self.receivers[-1]}' or the like, from one of "
             f"{', '.join(self.senders[:3])}, … to one of {', '.join(self.receivers[:3])}, …, {self.receivers[-1]}."
@@ -105,28 +105,29 @@ class Wires:
 
     def mask(self, edges: Iterable[EdgeLike]) -> Bool[Tensor, "receiver sender"]:
         """Return the mask of the edges that are meant. Raises `ValueError` as `edge`."""
-        found = torch.zeros_like(self.exists)
+        mask = torch.zeros_like(self.exists)
         for written in edges:
-            found[self._place(self.edge(written))] = True
-        return found
+            mask[self._place(self.edge(written))] = True
+        return mask
 
     def named(self, mask: Bool[Tensor, "receiver sender"]) -> tuple[Edge, ...]:
-        """The edges of a mask, by receiver."""
+        """Return the edges of a mask, by receiver."""
         return tuple(Edge(self.senders[s], self.receivers[r]) for r, s in (mask & self.exists).nonzero().tolist())
 
     def connected(self, mask: Bool[Tensor, "receiver sender"]) -> Bool[Tensor, "receiver sender"]:
-        """The edges of a mask that lie on a way from `embed` to `logits` within it: all others change nothing."""
-        kept = mask & self.exists
+        """Return the edges of a mask that lie on a way from `embed` to `logits` within it: all others change
+        nothing."""
+        remaining = mask & self.exists
         while True:
-            reached = {"embed"} | {edge.receiver[0] for edge in self.named(kept)}
-            used = {self.senders[s] for s in kept.any(0).nonzero()[:, 0].tolist()}
+            reached = {"embed"} | {edge.receiver[0] for edge in self.named(remaining)}
+            used = {self.senders[s] for s in remaining.any(0).nonzero()[:, 0].tolist()}
             senders = torch.tensor([name in reached for name in self.senders])
             read_by = [Edge("", name).receiver[0] for name in self.receivers]
             receivers = torch.tensor([name == "logits" or name in used for name in read_by])
-            fewer = kept & senders & receivers[:, None]
-            if torch.equal(fewer, kept):
-                return kept
-            kept = fewer
+            fewer = remaining & senders & receivers[:, None]
+            if torch.equal(fewer, remaining):
+                return remaining
+            remaining = fewer
 
     def _place(self, edge: Edge) -> tuple[int, int]:
         return self.receivers.index(edge.destination), self.senders.index(edge.source)
@@ -190,16 +191,16 @@ class Wired:
             nonlocal place
             rows = mask[:, place : place + n]
             place += n
-            found = stream[None, None, :, start:].expand(len(kept), n, -1, -1, -1)
-            at = 0
+            inputs = stream[None, None, :, start:].expand(len(kept), n, -1, -1, -1)
+            first = 0
             for part in written:
-                of_part = rows[:, :, at : at + part.shape[1]]
+                of_part = rows[:, :, first : first + part.shape[1]]
                 subscripts = "grsp,gsbpd->grbpd" if of_part.ndim == 4 else "grs,gsbpd->grbpd"
-                found = found + torch.einsum(subscripts, of_part, part)
-                at += part.shape[1]
+                inputs = inputs + torch.einsum(subscripts, of_part, part)
+                first += part.shape[1]
             if reads is not None:
-                reads.append(found)
-            return found
+                reads.append(inputs)
+            return inputs
 
         for layer, block in enumerate(model.blocks):
             z = self._heads(layer, read)
@@ -211,8 +212,8 @@ class Wired:
                 written.append(out - other.cache[hook_names.mlp_out(layer)][:, start:])
         return read(other.final, 1)[:, 0]
 
-    def _existing(self, kept: Tensor) -> Tensor:
-        return self.wires.exists if kept.ndim == 3 else self.wires.exists[..., None]
+    def _existing(self, masks: Tensor) -> Tensor:
+        return self.wires.exists if masks.ndim == 3 else self.wires.exists[..., None]
 
     def _heads(self, layer: int, read: Any) -> Float[Tensor, "group pair pos head d_head"]:
         """z of a layer's heads, of which each reads a stream of its own for queries, keys and values."""
@@ -220,7 +221,7 @@ class Wired:
         cfg, block = model.cfg, model.blocks[layer]
         stream = self.other.before(layer)
         n_heads = cfg.n_heads
-        found: dict[str, Tensor] = {}
+        vectors: dict[str, Tensor] = {}
         # At once for all sides: receivers are a layer's queries, keys and values, in this order.
         sides = _SIDES if cfg.has_query_key else ("v",)
         x = block.ln1(read(stream, len(sides) * n_heads)).unflatten(1, (len(sides), n_heads))
@@ -229,8 +230,8 @@ class Wired:
             if cfg.positions == "qk" and side != "v":
                 of_side = of_side + model.W_pos[start : own.final.shape[1]]
             weight, bias = getattr(block.attn, f"W_{side.upper()}"), getattr(block.attn, f"b_{side.upper()}")
-            made = torch.einsum("ghbpd,hdk->gbphk", of_side, weight)
-            (made,) = block.attn.clipped(made if bias is None else made + bias)
-            found[side] = made.flatten(0, 1)
-        z = own.attended(layer, found.get("q"), found.get("k"), found["v"], start)
+            projected = torch.einsum("ghbpd,hdk->gbphk", of_side, weight)
+            (projected,) = block.attn.clipped(projected if bias is None else projected + bias)
+            vectors[side] = projected.flatten(0, 1)
+        z = own.attended(layer, vectors.get("q"), vectors.get("k"), vectors["v"], start)
         return z.unflatten(0, (-1, len(own.x)))

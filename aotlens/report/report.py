@@ -44,7 +44,7 @@ class Report:
     sections: tuple[Section, ...]
 
     def to_html(self) -> str:
-        """The whole file. Raises `ValueError` for one of more than `MAX_BYTES`."""
+        """Return the whole file as HTML. Raises `ValueError` for one of more than `MAX_BYTES`."""
         html = _render(self)
         size = len(html.encode())
         if size > MAX_BYTES:
@@ -76,8 +76,8 @@ def make_report(
     folders: Iterable[str | Path] = (),
     progress: Progress | None = None,
 ) -> Report:
-    """Everything that one file shows of a checkpoint (its name or path) or of a model, `sections` in the order given
-    (None: all, or with `views` none), and then `views`.
+    """Collect everything that one file shows of a checkpoint (its name or path) or of a model, `sections` in the order
+    given (None: all, or with `views` none), and then `views`.
 
     maps           every head's attention on `text` (else on text that the atlas read, or random tokens that come
                    twice); for a model of images on each of `images`, which are files (else on one of aotlens)
@@ -107,19 +107,19 @@ def make_report(
         checkpoint, corpus=corpus, text=text, images=images, heads=heads, n_tokens=n_tokens, device=device,
         folders=folders, progress=progress,
     )  # fmt: skip
-    made = [_section(name, *SECTIONS[name], subject) for name in chosen]
+    all_sections = [_section(name, *SECTIONS[name], subject) for name in chosen]
     for number, (of, view, given) in enumerate(more, start=1):
         parts = partial(asked_parts, of=of, view=view, given=given)
-        made.append(_section(f"view-{number}-{of.name}.{view.name}", view.title, parts, subject))
-    return Report(name=subject.info.name, sections=tuple(made))
+        all_sections.append(_section(f"view-{number}-{of.name}.{view.name}", view.title, parts, subject))
+    return Report(name=subject.info.name, sections=tuple(all_sections))
 
 
 def _section(name: str, title: str, parts: Callable[[Subject], list[Part]], subject: Subject) -> Section:
     try:
-        made = tuple(parts(subject))
+        contents = tuple(parts(subject))
     except ValueError as error:  # what this model cannot show, in a sentence
-        made = (Text(text=str(error), note=True),)
-    return Section(name=name, title=title, parts=tuple(_without_folder(part, subject) for part in made))
+        contents = (Text(text=str(error), note=True),)
+    return Section(name=name, title=title, parts=tuple(_without_folder(part, subject) for part in contents))
 
 
 def _without_folder(part: Part, subject: Subject) -> Part:

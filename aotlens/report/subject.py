@@ -68,8 +68,8 @@ class Subject:
         folders: Iterable[str | Path] = (),
         progress: Progress | None = None,
     ) -> Subject:
-        """A checkpoint by name or path, or a model. Raises `ValueError` for one that there is not, for heads and a
-        corpus that there are not, and for images where the model reads none or a file is none."""
+        """Return the subject of a checkpoint, by name or path, or of a model. Raises `ValueError` for one that there is
+        not, for heads and a corpus that there are not, and for images where the model reads none or a file is none."""
         if isinstance(checkpoint, str | Path):
             known = None if is_external(checkpoint, folders) else find_checkpoint(checkpoint, folders)
             model: Any = load(checkpoint, device, folders=folders)
@@ -163,7 +163,7 @@ class Subject:
         return None if counts is None or not float(counts.sum()) > 0 else counts.cpu()
 
     def held_out(self) -> tuple[str, ...] | None:
-        """Documents of the corpus that the model was not trained on; None, which is all, where none is known."""
+        """Return documents of the corpus that the model was not trained on; None, which is all, where none is known."""
         assert self.corpus is not None
         return self.info.held_out(self.corpus.names()) or None
 
@@ -208,5 +208,5 @@ def _given_images(model: Any, name: str, files: Iterable[str | Path]) -> tuple[G
 
 
 def named(heads: Sequence[Head]) -> str:
-    """`0.3, 1.0`."""
+    """List heads by name: `0.3, 1.0`."""
     return ", ".join(map(head_name, heads))

@@ -33,7 +33,7 @@ _MAX_ROWS = 12
 
 
 def load(path: str | Path, kind: type[Kind] | None = None, *, what: str = "") -> Any:
-    """The result that `Result.save` wrote; with `kind`, one of that type. Errors call `what` was expected.
+    """Return the result that `Result.save` wrote; with `kind`, one of that type. Errors call `what` was expected.
 
     Raises `ValueError` for a file that is missing, damaged, made by another version, or something else.
     """
@@ -108,15 +108,15 @@ class OfCheckpoint(Result):
     """The version of the aotlens that made it."""
 
     def belongs_to(self, info: Any) -> bool:
-        """Whether it is of the checkpoint of this `CheckpointInfo`: by its weights, or where they are not known by its
-        name."""
+        """Return whether this is of the checkpoint of a `CheckpointInfo`: by its weights, or where they are not known
+        by its name."""
         if self.weights_sha256:
             return self.weights_sha256 == info.weights_sha256
         return self.checkpoint == info.name
 
 
 def describe(result: Any, headline: str = "") -> str:
-    """`Type(field size, …): headline` of a dataclass or named tuple, in at most `MAX_CHARACTERS` characters."""
+    """Return `Type(field size, …): headline` of a dataclass or named tuple, in at most `MAX_CHARACTERS` characters."""
     names = getattr(result, "_fields", None) or [field.name for field in dataclasses.fields(result) if field.repr]
     fields = [f"{name} {_size(getattr(result, name))}" for name in names if getattr(result, name) is not None]
     name = type(result).__name__
@@ -129,7 +129,8 @@ def describe(result: Any, headline: str = "") -> str:
 
 
 def top_head(values: np.ndarray, heads: Sequence[tuple[int, int]] | None = None) -> str:
-    """The head with the largest value, `head 1.4 (0.83)`; values are `[layer, head]`, or one for each of `heads`."""
+    """Return the head with the largest value, `head 1.4 (0.83)`; values are `[layer, head]`, or one for each of
+    `heads`."""
     import numpy as np
 
     if not np.isfinite(values).any():

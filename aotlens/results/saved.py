@@ -50,7 +50,7 @@ def save(result: Any, path: str | Path, *, compact: bool = False) -> None:
 
 
 def load(path: str | Path, kind: type[Kind] | None = None, *, what: str = "") -> Any:
-    """The result that `save` wrote; with `kind`, one of that type. Errors call `what` was expected.
+    """Return the result that `save` wrote; with `kind`, one of that type. Errors call `what` was expected.
 
     Raises `ValueError` for a file that is missing, damaged, made by another version, or something else.
     """
@@ -58,12 +58,12 @@ def load(path: str | Path, kind: type[Kind] | None = None, *, what: str = "") ->
     what = what or ("a result" if kind is None else f"a result of type {kind.__name__}")
     tensors, about = read_record(path, _KIND, what, SCHEMA_VERSION, "make it")
     try:
-        found = from_plain(about["value"], tensors)
+        result = from_plain(about["value"], tensors)
     except (AttributeError, KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
         raise ValueError(f"{path}: expected {what}, found what is none ({error}); make it again.") from error
-    if not isinstance(found, object if kind is None else kind):
-        raise ValueError(f"{path}: expected {what}, found one of type {type(found).__name__}.")
-    return found
+    if not isinstance(result, object if kind is None else kind):
+        raise ValueError(f"{path}: expected {what}, found one of type {type(result).__name__}.")
+    return result
 
 
 # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -130,7 +130,7 @@ def _array(value: Any, where: str, key: str, tensors: dict[str, Tensor], compact
 
 
 def _smaller(tensor: Tensor) -> Tensor:
-    """The same numbers in the smallest type of integers that holds them; float64 as float32."""
+    """Return the same numbers in the smallest type of integers that holds them; float64 as float32."""
     import torch
 
     if tensor.dtype == torch.float64:
@@ -147,8 +147,8 @@ def _smaller(tensor: Tensor) -> Tensor:
 
 
 def from_plain(plain: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """The value of which `to_plain` gave `plain` and put arrays among the `tensors`, each of which it has once. Raises
-    `ValueError` and what is usual for data of another form."""
+    """Return the value of which `to_plain` gave `plain` and put arrays among the `tensors`, each of which it has once.
+    Raises `ValueError` and what is usual for data of another form."""
     return _value(plain, dict(tensors))
 
 
@@ -197,7 +197,7 @@ def _read(plain: Mapping[str, Any], tensors: dict[str, Tensor]) -> Any:
 
 
 def _check_arrays(kind: type, fields: Mapping[str, Any]) -> None:
-    """Raises ValueError for an array that has not the numbers, or the shape, that its field declares; axes of one name
+    """Raise ValueError for an array that has not the numbers, or the shape, that its field declares; axes of one name
     are equally long throughout a result."""
     from jaxtyping import AbstractArray, jaxtyped
 

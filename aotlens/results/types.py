@@ -142,7 +142,7 @@ MODULES = {name: f"aotlens.{module}" for module, names in _TYPES.items() for nam
 
 
 def named(name: object) -> type | None:
-    """The type of that name; None for one that no file may hold."""
+    """Return the type of that name; None for one that no file may hold."""
     module = MODULES.get(name) if isinstance(name, str) else None
-    found: type | None = None if module is None else getattr(import_module(module), str(name))
-    return found
+    kind: type | None = None if module is None else getattr(import_module(module), str(name))
+    return kind

@@ -45,7 +45,7 @@ class CorpusBigrams(Result):
         return int(self.count.sum())
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a pair that occurs, the most frequent first: first_id, second_id, count."""
+        """Return one row a pair that occurs, the most frequent first: first_id, second_id, count."""
         import pandas as pd
 
         frame = pd.DataFrame({"first_id": self.first, "second_id": self.second, "count": self.count})
@@ -54,8 +54,8 @@ class CorpusBigrams(Result):
     def of(self, first: Int64[np.ndarray, " n"], second: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
         """Return the count of each of these pairs."""
         wanted = first * self.d_vocab + second
-        at = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
-        return np.where(self.keys[at] == wanted, self.count[at], 0)
+        places = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
+        return np.where(self.keys[places] == wanted, self.count[places], 0)
 
     @property
     def totals_or_nan(self) -> Float64[np.ndarray, " d_vocab"]:
@@ -74,7 +74,8 @@ def count_bigrams(
     max_tokens: int | None = None,
     documents: Collection[str] | None = None,
 ) -> CorpusBigrams:
-    """The bigrams of a text, or those of a `BigramModel`. Raises `ValueError` for another vocabulary, or no pair."""
+    """Return the bigrams of a text, or those of a `BigramModel`. Raises `ValueError` for another vocabulary, or no
+    pair."""
     require_ours(model, "count_bigrams")
     if isinstance(corpus, BigramModel | CorpusBigrams):
         if max_tokens is not None or documents is not None:

@@ -79,10 +79,10 @@ class TrigramCounter:
         n_rows_here = self._first[here + 1] - self._first[here]
         n_rows_here[:: n_pos - 1] = 0  # the start tokens
         n_rows_here[(np.arange(n_pos - 1) >= batch.length[:, None] - 1).ravel()] = 0  # no token follows
-        at = np.repeat(np.arange(len(here)), n_rows_here)
-        within = np.arange(len(at)) - np.repeat(np.cumsum(n_rows_here) - n_rows_here, n_rows_here)
-        row = self._rows[self._first[here[at]] + within]
-        window, position = at // (n_pos - 1), at % (n_pos - 1)
+        occurrence = np.repeat(np.arange(len(here)), n_rows_here)
+        within = np.arange(len(occurrence)) - np.repeat(np.cumsum(n_rows_here) - n_rows_here, n_rows_here)
+        row = self._rows[self._first[here[occurrence]] + within]
+        window, position = occurrence // (n_pos - 1), occurrence % (n_pos - 1)
         pair = self._first_source(tokens)[window, self._source_of_row[row]] < position
         follows = tokens[window, position + 1] == self._out[row]
 

@@ -68,7 +68,7 @@ class Bigrams(Result):
         return f"[{self.first_token[0]}] → [{self.second_token[0]}] first, {self.logit[0]:+.2f} logits"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a bigram."""
+        """Return one row a bigram."""
         import pandas as pd
 
         columns: dict[str, Any] = {"first": self.first_token, "second": self.second_token, "first_id": self.first}
@@ -79,7 +79,7 @@ class Bigrams(Result):
 
 
 def direct_path(model: AttentionOnlyTransformer, heads: HeadLike | Iterable[HeadLike] = ()) -> FactoredMatrix:
-    """The path as a factored `[first, second]` matrix, formula at the head of this module, logits.
+    """Return the path as a factored `[first, second]` matrix, formula at the head of this module, logits.
 
     Raises `ValueError` for a model that does not read and write tokens, and for heads that read or are read through
     more than tokens and W_U: those after the first layer, and those of a model with norms.
@@ -110,7 +110,7 @@ def bigrams(
     max_tokens: int | None = None,
     documents: Collection[str] | None = None,
 ) -> Bigrams:
-    """The `k` largest entries of the direct path, exact; with `per_token` the k largest of every first token.
+    """Return the `k` largest entries of the direct path, exact; with `per_token` the k largest of every first token.
 
     `tokens` (ids, or strings of one token) takes these first tokens only, in this order, k rows each. `corpus` puts
     counts beside the entries: text, of which `documents` and `max_tokens` choose some, or bigrams that are counted
@@ -136,8 +136,8 @@ def bigrams(
     counts = None
     if corpus is not None:
         counts = count_bigrams(model, corpus, max_tokens=max_tokens, documents=documents)
-    distinct, at = np.unique(first, return_inverse=True)
-    log_p = logits_of(whole, constant, first, second) - log_normalisers(whole, constant, distinct)[at]
+    distinct, places = np.unique(first, return_inverse=True)
+    log_p = logits_of(whole, constant, first, second) - log_normalisers(whole, constant, distinct)[places]
 
     def strings(ids: np.ndarray) -> tuple[str, ...]:
         return ("",) * len(ids) if model.tokenizer is None else tuple(model.tokenizer.str_tokens(ids.tolist()))
@@ -182,7 +182,7 @@ def log_normalisers(
     *,
     progress: Progress | None = None,
 ) -> Float64[np.ndarray, " rows"]:
-    """log Σ_o e^{path[t, o] + constant[o]} of the rows `first` (None: of all), nats; some rows at a time.
+    """Return log Σ_o e^{path[t, o] + constant[o]} of the rows `first` (None: of all), nats; some rows at a time.
 
     `progress(rows, all)`.
     """
@@ -203,7 +203,7 @@ def logits_of(
     first: Int64[np.ndarray, " rows"],
     second: Int64[np.ndarray, " rows"],
 ) -> Float64[np.ndarray, " rows"]:
-    """path[first, second] + constant[second], pair by pair, logits."""
+    """Return path[first, second] + constant[second], pair by pair, logits."""
     values = np.empty(len(first))
     columns = path.B.T
     for start in range(0, len(first), _PAIRS):
@@ -224,8 +224,8 @@ def relative_because(model: AttentionOnlyTransformer) -> str:
 
 def _whole_attention(model: AttentionOnlyTransformer) -> float:
     """Return the factor of the only token's value in a head: φ of a pattern that is 1."""
-    one = torch.zeros(1, 1, 1, 1, dtype=torch.float64)  # [batch, head, query, key]
-    return float(apply_phi(model.cfg, one, None))
+    whole = torch.zeros(1, 1, 1, 1, dtype=torch.float64)  # [batch, head, query, key]
+    return float(apply_phi(model.cfg, whole, None))
 
 
 def _checked(model: AttentionOnlyTransformer, heads: HeadLike | Iterable[HeadLike]) -> tuple[Head, ...]:

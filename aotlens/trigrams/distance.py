@@ -27,7 +27,7 @@ def distance_scores(
     *,
     background: Shaped[Tensor, " d_vocab"] | Shaped[np.ndarray, " d_vocab"] | None = None,
 ) -> Float64[np.ndarray, " distances"]:
-    """p_δ for δ = 0 … n_ctx − 1: the mean over i of the score of position i for position i − δ, in nats.
+    """Return p_δ for δ = 0 … n_ctx − 1: the mean over i of the score of position i for position i − δ, in nats.
 
     Positions × positions and, for models with biases, b_Q × positions. Token–position cross terms are left out.
 
@@ -89,7 +89,8 @@ def distance_shares(
     *,
     background: Shaped[Tensor, " d_vocab"] | Shaped[np.ndarray, " d_vocab"] | None = None,
 ) -> Float64[np.ndarray, " distances"]:
-    """The attention of a head to each distance δ = 0 … n = n_ctx // 2 if tokens had no say: softmax over δ of p_δ.
+    """Return the attention of a head to each distance δ = 0 … n = n_ctx // 2 if tokens had no say: softmax over δ of
+    p_δ.
 
     Near 1 at one distance, the head attends by position, and a skip-trigram without positions says nothing of it.
     Raises `ValueError` as `distance_scores`, and for a layer after the first whose norm reads tokens and positions
@@ -104,8 +105,9 @@ def distance_shares(
 
 
 def own_token_heads(model: AttentionOnlyTransformer, at_least: float = BY_POSITION) -> tuple[Head, ...]:
-    """The heads of the first layer that attend to the token itself, whatever it is: at least so much of their attention
-    goes to δ = 0 if tokens had no say (`distance_shares`). What they write belongs to the direct path (`bigrams`).
+    """Return the heads of the first layer that attend to the token itself, whatever it is: at least so much of their
+    attention goes to δ = 0 if tokens had no say (`distance_shares`). What they write belongs to the direct path
+    (`bigrams`).
 
     None in a model without positions or with rotary ones, and none in one with a norm, where what heads write does not
     add to the path.
@@ -125,7 +127,8 @@ def log_competition(
     n_background: int,
     background: Shaped[Tensor, " d_vocab"] | Shaped[np.ndarray, " d_vocab"] | None = None,
 ) -> Float64[np.ndarray, " distances"]:
-    """log C_δ, with C_δ = Σ_{δ'≠δ, 0≤δ'≤n} e^{p_δ' − p_δ}: one for a distance, n of them for `"mean"` (δ = 1 … n).
+    """Return log C_δ, with C_δ = Σ_{δ'≠δ, 0≤δ'≤n} e^{p_δ' − p_δ}: one for a distance, n of them for `"mean"` (δ = 1 …
+    n).
 
     A background token at every other distance up to n competes with the source at δ. Raises `ValueError` for a distance
     outside 1 to n, and for a model without positions.
@@ -143,8 +146,8 @@ def rotated_background(
     n_background: int,
     background: Shaped[Tensor, " d_vocab"] | Shaped[np.ndarray, " d_vocab"] | None = None,
 ) -> Float64[np.ndarray, " d_vocab"]:
-    """N_δ[d] = log mean over δ' ≠ δ of Σ_b u_b e^{q_δ'[d, b]}, δ' from 0 to n: what the destination d of a rotary head
-    scores a background token at another distance than δ, nats.
+    """Return N_δ[d] = log mean over δ' ≠ δ of Σ_b u_b e^{q_δ'[d, b]}, δ' from 0 to n: what the destination d of a
+    rotary head scores a background token at another distance than δ, nats.
 
     Time: n products of the circuit with an exp an entry. Raises `ValueError` for a distance outside 1 to n.
     """
@@ -158,12 +161,12 @@ def rotated_background(
 
 
 def farthest(cfg: ModelConfig, n_background: int) -> int:
-    """The largest distance to a source of a head with rotary positions."""
+    """Return the largest distance to a source of a head with rotary positions."""
     return min(n_background, cfg.n_ctx - 1)
 
 
 def whole_distance(distance: int | np.integer | str, n: int, or_else: str = "") -> int:
-    """A distance from 1 to n. Raises `ValueError` for another, which says what may stand there `or_else`."""
+    """Return a distance from 1 to n. Raises `ValueError` for another, which says what may stand there `or_else`."""
     if n < 1:
         raise ValueError("distance: this model's context is too short to tell distances apart; leave distance=None.")
     if isinstance(distance, int | np.integer) and not isinstance(distance, bool) and 1 <= distance <= n:

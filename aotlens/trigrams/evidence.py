@@ -104,7 +104,7 @@ class Evidence(Result):
         return pd.DataFrame({word: [rows.count((kind, word)) for kind in KINDS] for word in verdicts}, index=KINDS)
 
     def to_frame(self) -> pd.DataFrame:
-        """The table's columns, then counts, lifts and verdicts, and what the head does."""
+        """Return the table's columns, then counts, lifts and verdicts, and what the head does."""
         counts, lift = self.counts, self.association
         with np.errstate(divide="ignore", invalid="ignore"):
             after_pair = counts.pair_out / counts.pair

@@ -53,7 +53,7 @@ class HeadFactors:
     """log C of every distance that attention is averaged over."""
 
     def attention(self, z: Float64[np.ndarray, "*shape"]) -> Float64[np.ndarray, "*shape"]:
-        """The source's share of attention, 0 to 1; increasing in z (nats)."""
+        """Return the source's share of attention, 0 to 1; increasing in z (nats)."""
         if len(self.log_competition) == 1:
             return expit(z - self.log_competition[0])
         total = np.zeros(z.shape)
@@ -85,7 +85,7 @@ class HeadCircuits:
     def factors(
         self, normaliser: Float64[np.ndarray, " d_vocab"], log_competition: Float64[np.ndarray, " distances"]
     ) -> HeadFactors:
-        """Both circuits with the normaliser N in place, for all tokens of the vocabulary."""
+        """Return both circuits with the normaliser N in place, for all tokens of the vocabulary."""
         query = self.qk.A
         minus_n = torch.as_tensor(-normaliser, dtype=query.dtype)[:, None].to(query.device)
         key = self.qk.B.T
@@ -106,7 +106,8 @@ class HeadCircuits:
 def head_circuits(
     model: AttentionOnlyTransformer, head: HeadLike, distance: int | np.integer | str | None = None
 ) -> HeadCircuits:
-    """The two circuits of a head between tokens; with rotary positions those of tokens at a distance, where it is said.
+    """Return the two circuits of a head between tokens; with rotary positions those of tokens at a distance, where it
+    is said.
 
     Raises `ValueError` for a head that the model does not have, and for a model that does not read and write tokens or
     whose attention is no softmax: no source has a share of attention there.
@@ -123,15 +124,17 @@ def head_circuits(
             "with aotlens.circuits."
         )
     n_background = max(cfg.n_ctx // 2, 1)
-    at = None
+    rotation_distance = None
     if distance is not None and cfg.position_kind.rotates:
-        at = whole_distance(distance, farthest(cfg, n_background))
+        rotation_distance = whole_distance(distance, farthest(cfg, n_background))
     return HeadCircuits(
         head=as_head(head, cfg),
-        qk=qk_circuit(model, head, biases=True) if at is None else qk_circuit(model, head, biases=True, distance=at),
+        qk=qk_circuit(model, head, biases=True)
+        if rotation_distance is None
+        else qk_circuit(model, head, biases=True, distance=rotation_distance),
         ov=ov_circuit(model, head),
         n_background=n_background,
-        distance=at,
+        distance=rotation_distance,
         masked=model.attn_mask is not None,
     )
 
@@ -142,7 +145,7 @@ def competition(
     distance: int | np.integer | str | None,
     background: Background,
 ) -> Float64[np.ndarray, " distances"]:
-    """log C: what a source competes with, at each of the distances that attention is averaged over."""
+    """Return log C: what a source competes with, at each of the distances that attention is averaged over."""
     if distance is None or circuits.distance is not None:
         return np.log(np.array([circuits.n_background], dtype=np.float64))
     return log_competition(model, circuits.head, distance, circuits.n_background, background)
@@ -151,7 +154,8 @@ def competition(
 def normaliser_of(
     model: AttentionOnlyTransformer, circuits: HeadCircuits, background: Background
 ) -> Float64[np.ndarray, " d_vocab"]:
-    """N of every destination: what it scores a token of the background, at other distances where positions rotate."""
+    """Return N of every destination: what it scores a token of the background, at other distances where positions
+    rotate."""
     if circuits.distance is not None:
         return rotated_background(model, circuits.head, circuits.distance, circuits.n_background, background)
     return log_background(circuits.qk, background_distribution(model, background))
@@ -163,7 +167,7 @@ def restrict(
     destinations: Sequence[int] | None,
     outs: Sequence[int] | None,
 ) -> HeadFactors:
-    """The same, for some sources, destinations and outs only (ids; None: all)."""
+    """Return the factors of some sources, destinations and outs only (ids; None: all)."""
     rows = {name: None if ids is None else np.unique(np.asarray(ids, dtype=np.int64)) for name, ids in
             (("sources", sources), ("destinations", destinations), ("outs", outs))}  # fmt: skip
     if (ids := rows["sources"]) is not None:

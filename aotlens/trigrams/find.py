@@ -50,7 +50,8 @@ def skip_trigrams(
     distance: int | np.integer | str | None = None,
     normaliser: Float64[np.ndarray, " d_vocab"] | None = None,
 ) -> TrigramTable:
-    """The k best `[source] … [destination] → [out]` of a head over all V³ triples (*structures* §5, Table 1): exact.
+    """Return the k best `[source] … [destination] → [out]` of a head over all V³ triples (*structures* §5, Table 1):
+    exact.
 
     With q[d, s] the score of destination d for source s (tokens × tokens, biases included: b_Q · k[s] depends on the
     source; what depends on the destination alone cancels), w[s, o] the OV circuit and u the background:
@@ -142,7 +143,8 @@ def score_triples(
     background: Background = None,
     distance: int | np.integer | str | None = None,
 ) -> TrigramTable:
-    """The numbers of `skip_trigrams` for triples that somebody chose, in the order given: row i is the i-th of each.
+    """Return the numbers of `skip_trigrams` for triples that somebody chose, in the order given: row i is the i-th of
+    each.
 
     Raises `ValueError` for sequences of different lengths and for what `skip_trigrams` refuses.
     """
@@ -169,7 +171,7 @@ def score_triples(
 def frequent_tokens(
     model: AttentionOnlyTransformer, min_count: float | int, background: Background = None
 ) -> Int64[np.ndarray, " tokens"]:
-    """Ids of the tokens with at least `min_count` in `background`, by default the checkpoint's training counts.
+    """Return ids of the tokens with at least `min_count` in `background`, by default the checkpoint's training counts.
 
     Raises `ValueError` where there are no counts, and where no token has as many.
     """
@@ -186,7 +188,8 @@ def frequent_tokens(
 def tokens_like(
     model: AttentionOnlyTransformer, text: str, role: str = "token", *, most: int | None = None
 ) -> list[int]:
-    """Ids of the first `most` tokens (None: all) that contain `text`, whatever its case, or with `=` before it are it.
+    """Return ids of the first `most` tokens (None: all) that contain `text`, whatever its case, or with `=` before it
+    are it.
 
     Tokens are compared as `aotlens.conventions.glyphs` writes them: · is a space, ⏎ a line end. Raises `ValueError`,
     which calls them `role`, where there is none, and for a model without a tokenizer.
@@ -204,12 +207,13 @@ def tokens_like(
 
 
 def is_like(shown: str, text: str) -> bool:
-    """Whether a token, written with glyphs, contains `text` or, with `=`, is it."""
+    """Return whether a token, written with glyphs, contains `text` or, with `=`, is it."""
     return shown == glyphs(text[1:]) if text.startswith("=") else glyphs(text).casefold() in shown.casefold()
 
 
 def token_ids(model: AttentionOnlyTransformer, tokens: Tokens, name: str) -> list[int]:
-    """Ids of tokens given as ids or strings. Raises `ValueError` for none, for ids out of range, for longer strings."""
+    """Return ids of tokens given as ids or strings. Raises `ValueError` for none, for ids out of range, for longer
+    strings."""
     if isinstance(tokens, str):
         tokens = [tokens]
     ids = [model.to_single_token(token) if isinstance(token, str) else _index(token, name) for token in tokens]

@@ -53,14 +53,15 @@ class FoldedTrigrams(Result):
         return self.table.take(self.best)
 
     def members(self, row: int) -> Int64[np.ndarray, " members"]:
-        """The rows of the group that `row` stands for, itself first. Raises `ValueError` where it stands for none."""
+        """Return the rows of the group that `row` stands for, itself first. Raises `ValueError` where it stands for
+        none."""
         if not 0 <= row < len(self.beneath) or self.beneath[row] != row:
             raise ValueError(f"row {row}: expected one of the rows in `best`, which stand for groups.")
         return np.flatnonzero(self.beneath == row)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a group: its best row with that row's rank in the table, `rows`, the size of the group, and for every
-        token in `over` the tokens that folded rows have in its place, best first (`other_sources`, …)."""
+        """Return one row a group: its best row with that row's rank in the table, `rows`, the size of the group, and
+        for every token in `over` the tokens that folded rows have in its place, best first (`other_sources`, …)."""
         best = self.best
         frame = self.table.to_frame().iloc[best].reset_index(drop=True)
         frame["rows"] = np.bincount(self.beneath, minlength=len(self.beneath))[best] if len(best) else best

@@ -27,7 +27,7 @@ _NEGLIGIBLE = 1e-25  # a tilted probability that changes no tail by its rounding
 def upper_tail(
     m: Int64[np.ndarray, " strata"], x: Int64[np.ndarray, " strata"], y: Int64[np.ndarray, " strata"], a: int
 ) -> float:
-    """P(S ≥ a) for S = Σ_b hypergeometric(m_b places, y_b of them marked, x_b drawn), relative error some 1e-12.
+    """Return P(S ≥ a) for S = Σ_b hypergeometric(m_b places, y_b of them marked, x_b drawn), relative error some 1e-12.
 
     P(S ≤ a) is `upper_tail(m, x, m − y, Σ x − a)`. Time: distinct (m, x, y) × √(variance of one) × √(variance of S).
     """
@@ -84,8 +84,8 @@ def _trimmed(
     matters = pmf >= _NEGLIGIBLE
     starts, ends = matters.argmax(1), pmf.shape[1] - matters[:, ::-1].argmax(1)
     columns = starts[:, None] + np.arange((ends - starts).max())
-    kept = np.take_along_axis(pmf, np.minimum(columns, pmf.shape[1] - 1), axis=1)
-    return np.where(columns < ends[:, None], kept, 0.0), starts
+    probabilities = np.take_along_axis(pmf, np.minimum(columns, pmf.shape[1] - 1), axis=1)
+    return np.where(columns < ends[:, None], probabilities, 0.0), starts
 
 
 def _tilted_to(

@@ -23,7 +23,8 @@ _SHORTEST_SHARED = 3  # characters that source and out must share to be one word
 
 
 def kinds(table: TrigramTable) -> tuple[str, ...]:
-    """A word a row (`KINDS`). `ValueError` for a table of a model without a tokenizer: its tokens have no strings."""
+    """Return a word a row (`KINDS`). `ValueError` for a table of a model without a tokenizer: its tokens have no
+    strings."""
     if len(table) and not any(table.out_token):
         raise ValueError("kinds: expected a table whose tokens have strings, got a model without a tokenizer.")
     return tuple(kind_of(source, out) for source, out in zip(table.source_token, table.out_token, strict=True))
@@ -35,7 +36,7 @@ def count_kinds(words: Sequence[str]) -> dict[str, int]:
 
 
 def kind_of(source: str, out: str) -> str:
-    """The kind of the row with this source and out."""
+    """Return the kind of the row with this source and out."""
     before, after = source.strip().casefold(), out.strip().casefold()
     shorter = min(before, after, key=len)
     shares = len(shorter) >= _SHORTEST_SHARED and (before.startswith(after) or after.startswith(before))

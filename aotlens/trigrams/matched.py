@@ -26,7 +26,7 @@ def matched_random(
     seed: int = 0,
     background: Background = None,
 ) -> TrigramTable:
-    """`n` random triples matched to `table`'s rows for token frequency, scored by its head.
+    """Return `n` random triples matched to `table`'s rows for token frequency, scored by its head.
 
     Each is drawn for a row of the table, taken at random: source, destination and out are each replaced, independently,
     by one of the 20 tokens nearest in log frequency (the token itself among them), those more than 1.5 times as

@@ -47,16 +47,16 @@ class HeadInText:
     def measure(
         self, tokens: Int64[np.ndarray, "windows pos"], source: Int64[np.ndarray, " rows"], found: Occurrences
     ) -> Measured:
-        """Two forward passes of the windows that hold an occurrence, with logits only at the destinations, and as many
-        steps as there are pairs of a destination and a copy of its source."""
+        """Run two forward passes of the windows that hold an occurrence, with logits only at the destinations, and as
+        many steps as there are pairs of a destination and a copy of its source."""
         model = self.model
         held, among = np.unique(found.window, return_inverse=True)
         tokens, found = tokens[held], found._replace(window=among)
         ids = torch.from_numpy(tokens).to(model.device)
-        places, at = np.unique(among * tokens.shape[1] + found.position, return_inverse=True)
+        places, index = np.unique(among * tokens.shape[1] + found.position, return_inverse=True)
         rows, columns = (torch.from_numpy(part).to(ids.device) for part in np.divmod(places, tokens.shape[1]))
-        place = torch.from_numpy(at).to(ids.device)
-        kept: dict[str, Tensor] = {}
+        place = torch.from_numpy(index).to(ids.device)
+        activations: dict[str, Tensor] = {}
         rotates = model.cfg.position_kind.rotates
         require_without(model.cfg, "evidence", () if rotates else ("qk_norm",))  # no hook has them behind their norm
         parts = (hook_names.ROT_Q, hook_names.ROT_K) if rotates else (hook_names.Q, hook_names.K)
@@ -65,7 +65,7 @@ class HeadInText:
             names.append(hook_names.FINAL_SCALE)
 
         def keep(value: Tensor, hook: Any) -> None:
-            kept[hook.name] = widened(value if hook.name == hook_names.FINAL_SCALE else value[:, :, self.head])
+            activations[hook.name] = widened(value if hook.name == hook_names.FINAL_SCALE else value[:, :, self.head])
 
         outs = torch.from_numpy(self._distinct[self._column[found.row]]).to(ids.device)
 
@@ -85,9 +85,9 @@ class HeadInText:
                 without = log_probability([(hook_names.attn(self.layer, hook_names.Z), self._ablated)])
             finally:
                 handle.remove()
-        pattern = self._pattern(kept[names[0]], kept[names[1]])
-        writes = (kept[names[2]] - self._bias) @ self._writes  # [windows, pos, distinct outs]
-        scale = kept[hook_names.FINAL_SCALE][..., 0].cpu().double().numpy() if model.cfg.norm else None
+        pattern = self._pattern(activations[names[0]], activations[names[1]])
+        writes = (activations[names[2]] - self._bias) @ self._writes  # [windows, pos, distinct outs]
+        scale = activations[hook_names.FINAL_SCALE][..., 0].cpu().double().numpy() if model.cfg.norm else None
         attention, effect, last = self._from_sources(tokens, source, found, pattern.cpu().numpy(), writes.cpu().numpy())
         if scale is not None:
             effect = effect / scale[found.window, found.position]
@@ -115,7 +115,7 @@ class HeadInText:
         self,
         tokens: np.ndarray,
         source: np.ndarray,
-        found: Occurrences,
+        occurrences: Occurrences,
         pattern: np.ndarray,
         writes: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -124,14 +124,17 @@ class HeadInText:
         d_vocab = self.model.cfg.d_vocab or 0
         # Sorted by window, token, position: the copies of a token before position i are one stretch.
         places = np.sort(((np.arange(n_windows)[:, None] * d_vocab + tokens) * n_pos + np.arange(n_pos)[None]).ravel())
-        base = (found.window * d_vocab + source[found.row]) * n_pos
-        first, end = np.searchsorted(places, base), np.searchsorted(places, base + found.position)
+        base = (occurrences.window * d_vocab + source[occurrences.row]) * n_pos
+        first, end = np.searchsorted(places, base), np.searchsorted(places, base + occurrences.position)
         copies = end - first
-        at = np.repeat(np.arange(len(copies)), copies)
-        key = places[first[at] + np.arange(len(at)) - np.repeat(np.cumsum(copies) - copies, copies)] % n_pos
-        share = pattern[found.window[at], found.position[at], key].astype(np.float64)
-        written = writes[found.window[at], key, self._column[found.row[at]]]
+        occurrence = np.repeat(np.arange(len(copies)), copies)
+        key = (
+            places[first[occurrence] + np.arange(len(occurrence)) - np.repeat(np.cumsum(copies) - copies, copies)]
+            % n_pos
+        )
+        share = pattern[occurrences.window[occurrence], occurrences.position[occurrence], key].astype(np.float64)
+        written = writes[occurrences.window[occurrence], key, self._column[occurrences.row[occurrence]]]
         n = len(copies)
-        attention = np.bincount(at, share, minlength=n)
-        effect = np.bincount(at, share * written, minlength=n)
+        attention = np.bincount(occurrence, share, minlength=n)
+        effect = np.bincount(occurrence, share * written, minlength=n)
         return attention, effect, places[end - 1] % n_pos

@@ -17,7 +17,7 @@ _MOST_FREQUENT = 1024
 def background_distribution(
     model: AttentionOnlyTransformer, background: Shaped[Tensor, " d_vocab"] | Shaped[np.ndarray, " d_vocab"] | None
 ) -> Float64[np.ndarray, " d_vocab"]:
-    """u, summing to 1: the counts (or probabilities) given, or the training counts stored with the checkpoint.
+    """Return u, summing to 1: the counts (or probabilities) given, or the training counts stored with the checkpoint.
 
     Tokens that never occur may have 0. Raises `ValueError` where there are no counts, or not one finite, non-negative
     number a token.
@@ -45,7 +45,7 @@ def log_background(
     distribution: Float64[np.ndarray, " d_vocab"],
     destinations: Int64[np.ndarray, " destinations"] | None = None,
 ) -> Float64[np.ndarray, " destinations"]:
-    """N of every destination of a QK circuit (or of some, by id), nats, in the circuit's precision.
+    """Return N of every destination of a QK circuit (or of some, by id), nats, in the circuit's precision.
 
     `aotlens.circuits.row_statistics` gives the same (log_mean_exp) in float64, at several times the cost.
 
@@ -73,7 +73,7 @@ def log_background(
 
 @torch.no_grad()
 def log_background_bound(qk: Circuit, distribution: Float64[np.ndarray, " d_vocab"]) -> Float64[np.ndarray, " d_vocab"]:
-    """A lower bound of N for every destination, at a small part of its cost: nats.
+    """Return a lower bound of N for every destination, at a small part of its cost: nats.
 
     The most frequent tokens are summed; the rest enters as its total weight times e^(its mean score), since a mean of
     exponentials is at least the exponential of the mean (Jensen). What float32 rounding can do to either is taken off.

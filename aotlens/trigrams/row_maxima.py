@@ -26,7 +26,7 @@ class Columns(NamedTuple):
 
 
 def columns_of(right: Tensor, kind: torch.dtype) -> Columns:
-    """`right` in `kind`: float32 where it is, float64 on the CPU."""
+    """Return `right` in `kind`: float32 where it is, float64 on the CPU."""
     right = right.to(right.device if kind == torch.float32 else torch.device("cpu"))
     exponent = int(_exponents(right).max(initial=0)) if len(right) else 0
     rows = _times_power(right, torch.full((len(right), 1), -exponent)).to(kind)

@@ -64,14 +64,14 @@ class TrigramRows(Result):
         return confirmed.index(True) + 1 if any(confirmed) else 1
 
     def members(self, rank: int) -> TrigramTable:
-        """The other rows of the group of the row of this rank (1 is the first), best first."""
+        """Return the other rows of the group of the row of this rank (1 is the first), best first."""
         if self.groups is None:
             return self.table.take(np.empty(0, dtype=np.int64))
         return self.groups.table.take(self.groups.members(int(self.groups.best[rank - 1]))[1:])
 
     def listed_frame(self) -> pd.DataFrame:
-        """One row a listed row: the table, its evidence, `score` (what ranks), `kind`, and `grouped`, how many further
-        rows its group has."""
+        """Return one row a listed row: the table, its evidence, `score` (what ranks), `kind`, and `grouped`, how many
+        further rows its group has."""
         frame = _described(self.table, self.evidence)
         if self.groups is not None:
             beneath = self.groups.beneath
@@ -80,8 +80,8 @@ class TrigramRows(Result):
         return frame
 
     def to_frame(self) -> pd.DataFrame:
-        """`listed_frame`, and after each row the others of its group, which have no rank and no verdict of their own;
-        `group` is the rank of the row that is listed."""
+        """Return `listed_frame`, and after each row the others of its group, which have no rank and no verdict of their
+        own; `group` is the rank of the row that is listed."""
         frame, groups = self.listed_frame(), self.groups
         if groups is None:
             return frame
@@ -105,17 +105,18 @@ class TrigramRows(Result):
         return pd.DataFrame({NOT_CHECKED: [words.count(kind) for kind in KINDS]}, index=list(KINDS))
 
     def kind_frame(self) -> pd.DataFrame:
-        """`by_kind` with the kinds as a column."""
+        """Return `by_kind` with the kinds as a column."""
         return self.by_kind().rename_axis("kind").reset_index()
 
     def forced_frame(self) -> pd.DataFrame:
-        """One row a triple that pairs of confirmed rows force. Raises `ValueError` for rows that were not checked."""
+        """Return one row a triple that pairs of confirmed rows force. Raises `ValueError` for rows that were not
+        checked."""
         if self.forced is None:
             raise ValueError("The rows were not checked against text, so it is not known what confirmed rows force.")
         return self.forced.to_frame()
 
     def row(self, rank: int | None = None) -> TrigramRow:
-        """One row by its rank, the nearest that there is; None: the best confirmed one, else the first.
+        """Return one row by its rank, the nearest that there is; None: the best confirmed one, else the first.
 
         Raises `ValueError` where there are no rows.
         """
@@ -143,7 +144,7 @@ class TrigramRow(Result):
 
 
 def list_rows(table: TrigramTable, k: int = 500, over: Iterable[str] = ()) -> TrigramRows:
-    """The first `k` rows of a table; with `over`, the best rows of its first `k` groups (`fold_rows`)."""
+    """Return the first `k` rows of a table; with `over`, the best rows of its first `k` groups (`fold_rows`)."""
     over = tuple(over)
     if not over:
         return TrigramRows(table=table.take(np.arange(min(k, len(table)))))
@@ -163,7 +164,8 @@ def check_rows(
     run_model: bool = True,
     progress: Progress | None = None,
 ) -> TrigramRows:
-    """The rows with their `evidence` in a text, and with the first `limit` triples that its confirmed rows force.
+    """Return the rows with their `evidence` in a text, and with the first `limit` triples that its confirmed rows
+    force.
 
     `run_model=False` counts only: verdicts need no more. Raises `ValueError` as `evidence` does.
     """
@@ -194,7 +196,7 @@ class RowsByHead(Result):
         return f"{int(confirmed.sum()):,} of {rows:,} rows of {len(self.heads)} heads are confirmed"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head."""
+        """Return one row a head."""
         import pandas as pd
 
         frame = pd.DataFrame({"head": list(map(head_name, self.heads)), "rows": self.kinds.sum(1)})
@@ -217,7 +219,8 @@ def rows_by_head(
     progress: Progress | None = None,
     **search: Any,
 ) -> RowsByHead:
-    """`list_rows` of each head (None: all), of its `depth` best triples (None: k), checked where there is a corpus.
+    """Return `list_rows` of each head (None: all), of its `depth` best triples (None: k), checked where there is a
+    corpus.
 
     `search` are options of `skip_trigrams`; `progress(heads, all)`. Raises `ValueError` as these do.
     """
@@ -238,7 +241,7 @@ def rows_by_head(
 def gather_rows(
     heads: Iterable[Head], rows_of: Callable[[Head], TrigramRows], *, progress: Progress | None = None
 ) -> RowsByHead:
-    """`RowsByHead` of the rows that `rows_of` gives for each head."""
+    """Return `RowsByHead` of the rows that `rows_of` gives for each head."""
     chosen = tuple(heads)
     frames = []
     for done, head in enumerate(chosen):
@@ -283,7 +286,7 @@ class StoredRows(OfCheckpoint):
 
     @property
     def headline(self) -> str:
-        return "; ".join(f"head {one.table.layer}.{one.table.head}: {one.headline}" for one in self.rows)
+        return "; ".join(f"head {each.table.layer}.{each.table.head}: {each.headline}" for each in self.rows)
 
     @classmethod
     def keep(cls, rows: Iterable[TrigramRows], **origin: Any) -> StoredRows:
@@ -292,20 +295,23 @@ class StoredRows(OfCheckpoint):
         return cls(rows=tuple(map(_lightened, rows)), **origin)
 
     def of(self, rows: TrigramRows) -> TrigramRows | None:
-        """The same rows as they were checked, with the groups that these have; None where they are not among them."""
-        for one in self.rows:
-            if _names(one.table) == _names(rows.table):
-                return replace(one, groups=rows.groups)
+        """Return the same rows as they were checked, with the groups that these have; None where they are not among
+        them."""
+        for each in self.rows:
+            if _names(each.table) == _names(rows.table):
+                return replace(each, groups=rows.groups)
         return None
 
 
 def _lightened(rows: TrigramRows) -> TrigramRows:
     held, forced = rows.evidence, rows.forced
     assert held is not None and forced is not None
-    first = {one.row: one for one in reversed(held.examples) if held.verdict[one.row] != TOO_RARE}
-    confirmed = [held.verdict[one.row] == VERDICTS[0] for one in held.examples]
+    first = {example.row: example for example in reversed(held.examples) if held.verdict[example.row] != TOO_RARE}
+    confirmed = [held.verdict[example.row] == VERDICTS[0] for example in held.examples]
     examples = tuple(
-        one for one, all_of_it in zip(held.examples, confirmed, strict=True) if all_of_it or first.get(one.row) is one
+        example
+        for example, all_of_it in zip(held.examples, confirmed, strict=True)
+        if all_of_it or first.get(example.row) is example
     )
     return TrigramRows(
         table=rows.table,
@@ -330,8 +336,8 @@ def stored_rows_path(checkpoint: str) -> Path:
 
 
 def stored_check(rows: TrigramRows, checkpoint: str) -> TrigramRows:
-    """The rows with what comes with aotlens of a check of them, without running the model: that of the first rows of
-    the Skip-trigrams page, on the bundled novels.
+    """Return the rows with what comes with aotlens of a check of them, without running the model: that of the first
+    rows of the Skip-trigrams page, on the bundled novels.
 
     Raises `ValueError` for rows and for a checkpoint of which there is none: `check_rows` checks them.
     """

@@ -67,7 +67,7 @@ class Problem:
     last number of every key."""
 
     def combine(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """The score; −∞ where z or y is."""
+        """Return the score; −∞ where z or y is."""
         x = self.x(z)
         with np.errstate(invalid="ignore"):
             total = x * y if self.product else x + y
@@ -76,7 +76,7 @@ class Problem:
 
 @torch.no_grad()
 def best_triples(problem: Problem, k: int) -> Triples:
-    """The k best triples (fewer if there are not so many), ties by source, destination, out.
+    """Return the k best triples (fewer if there are not so many), ties by source, destination, out.
 
     Time: the two products, less what bounds spare, and k / n_sources of each again in float64. Memory: the factors in
     float64 and tiles. Triples whose scores differ by less than float64 rounding may change places.
@@ -166,8 +166,8 @@ def _excess(problem: Problem, destinations: np.ndarray) -> np.ndarray:
     """`problem.excess`, each destination asked about once; 0 where z is the truth."""
     if problem.excess is None:
         return np.zeros(destinations.shape)
-    distinct, at = np.unique(destinations, return_inverse=True)
-    return problem.excess(distinct)[at].reshape(destinations.shape)
+    distinct, index = np.unique(destinations, return_inverse=True)
+    return problem.excess(distinct)[index].reshape(destinations.shape)
 
 
 def _expand(problem: Problem, k: int, sign: int, bounds: np.ndarray, threshold: float) -> Triples:
@@ -183,9 +183,9 @@ def _expand(problem: Problem, k: int, sign: int, bounds: np.ndarray, threshold: 
         chunk = chunk[bounds[chunk] >= threshold]
         if not len(chunk):
             break
-        at = torch.from_numpy(chunk)
-        t = z_sign * (problem.key[at.to(problem.key.device)].cpu().double() @ query.T)
-        y = problem.value[at.to(problem.value.device)].cpu().double() @ out.T
+        sources = torch.from_numpy(chunk)
+        t = z_sign * (problem.key[sources.to(problem.key.device)].cpu().double() @ query.T)
+        y = problem.value[sources.to(problem.value.device)].cpu().double() @ out.T
         if problem.positive_z:
             t = t.masked_fill(t * z_sign <= 0, -torch.inf)
         if sign:
@@ -262,10 +262,10 @@ def _finite(values: Tensor) -> np.ndarray:
 
 def _first(ids: np.ndarray, keys: np.ndarray, k: int) -> np.ndarray:
     """Find the places of the k largest keys, best first, ties by id."""
-    at = np.arange(len(ids))
-    if len(at) > k:
-        at = at[keys >= np.partition(keys, len(keys) - k)[len(keys) - k]]
-    return at[np.lexsort((ids[at], -keys[at]))][:k]
+    places = np.arange(len(ids))
+    if len(places) > k:
+        places = places[keys >= np.partition(keys, len(keys) - k)[len(keys) - k]]
+    return places[np.lexsort((ids[places], -keys[places]))][:k]
 
 
 def _cut(
@@ -315,9 +315,9 @@ def _nothing() -> Triples:
     return Triples(ids, ids, ids, numbers, numbers, numbers)
 
 
-def _keep_best(found: Triples, k: int) -> Triples:
-    order = np.lexsort((found.out, found.destination, found.source, -found.value))[:k]
-    return Triples(*(column[order] for column in found))
+def _keep_best(triples: Triples, k: int) -> Triples:
+    order = np.lexsort((triples.out, triples.destination, triples.source, -triples.value))[:k]
+    return Triples(*(column[order] for column in triples))
 
 
 def _chunk_sizes(n: int) -> Iterator[int]:

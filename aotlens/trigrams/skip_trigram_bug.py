@@ -74,7 +74,7 @@ class SkipTrigramBugs(Result):
         return len(self.first)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a forced triple, with the two rows that force it and the corpus counts of all three."""
+        """Return one row a forced triple, with the two rows that force it and the corpus counts of all three."""
         import pandas as pd
 
         table, first, second = self.table, self.first, self.second
@@ -118,7 +118,7 @@ def skip_trigram_bugs(
     limit: int = 10_000,
     progress: Progress | None = None,
 ) -> SkipTrigramBugs:
-    """The triples that pairs of rows with one source force, largest forced effect first, counted in the text.
+    """Return the triples that pairs of rows with one source force, largest forced effect first, counted in the text.
 
     Of rows (a, b → c) and (a, b' → c') with b ≠ b' and c ≠ c', both forced triples are listed, (a, b → c') and
     (a, b' → c), except those that are confirmed rows of the table themselves. `only_confirmed` takes pairs of confirmed

@@ -39,12 +39,12 @@ class Strata(Result):
     """Σ v_w² over all windows."""
 
     def total(self, values: np.ndarray) -> Float64[np.ndarray, " rows"]:
-        """Σ over the strata of every row."""
+        """Return Σ over the strata of every row."""
         return np.bincount(self.row, values, minlength=self.n_rows).astype(np.float64)  # whole numbers of no cells
 
 
 def window_sums(both: np.ndarray, with_source: np.ndarray, followed: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """The sums of every window alone, `[rows, windows, 12]`, to be added up by stratum, from its counts."""
+    """Return the sums of every window alone, `[rows, windows, 12]`, to be added up by stratum, from its counts."""
     a, x, y, m = (counts.astype(np.float64) for counts in (both, with_source, followed, places))
     yy, ym, mm = y * y, y * m, m * m
     return np.stack([a, x, y, m, yy, ym, mm, yy * yy, yy * ym, ym * ym, ym * mm, mm * mm], axis=2)

@@ -72,7 +72,7 @@ class TrigramTable(Result):
         return not self.relative
 
     def take(self, rows: Int64[np.ndarray, " taken"]) -> TrigramTable:
-        """The table of these rows (0 is the first), in this order."""
+        """Return the table of these rows (0 is the first), in this order."""
         taken: dict[str, Any] = {}
         for field in fields(self):
             column = getattr(self, field.name)
@@ -83,7 +83,7 @@ class TrigramTable(Result):
         return replace(self, **taken)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a trigram: rank, the tokens as strings and as ids, qk, attention, ov, effect."""
+        """Return one row a trigram: rank, the tokens as strings and as ids, qk, attention, ov, effect."""
         import pandas as pd
 
         return pd.DataFrame(

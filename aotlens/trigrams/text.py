@@ -45,7 +45,7 @@ def windows(
     documents: Collection[str] | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Windows]:
-    """Batches of windows without overlap: the start token, then up to n_ctx − 1 tokens of one document.
+    """Yield batches of windows without overlap: the start token, then up to n_ctx − 1 tokens of one document.
 
     Windows begin anew at each document, so a document's last window may be shorter. A token file and a corpus know
     their documents; in ids, each separator (the tokenizer's start token) begins one, and ids for a model without a
@@ -101,7 +101,7 @@ def read_ids(
     max_tokens: int | None = None,
     documents: Collection[str] | None = None,
 ) -> Int64[np.ndarray, " tokens"]:
-    """Text as ids in memory, 8 bytes a token: encoded once, it can be read any number of times.
+    """Return text as ids in memory, 8 bytes a token: encoded once, it can be read any number of times.
 
     The same tokens, in the same order, as `windows` cuts up, with the separators between documents. Raises
     `ValueError` as `windows` does.

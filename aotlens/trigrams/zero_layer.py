@@ -57,7 +57,7 @@ class ZeroLayer(Result):
         return self.entropy + self.mean_kl
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a token that something follows, by its part of the mean KL, largest first."""
+        """Return one row a token that something follows, by its part of the mean KL, largest first."""
         import pandas as pd
 
         seen = np.flatnonzero(self.frequency > 0)

@@ -136,8 +136,8 @@ def facts(
         "tops": [float(top) for top in tops.ravel()],
         "tokens": [glyphs(token) for token in str_tokens],
         "titles": [
-            f"{describe(token)}{said} · position {position}"
-            for position, (token, said) in enumerate(zip(str_tokens, ids, strict=True))
+            f"{describe(token)}{id_words} · position {position}"
+            for position, (token, id_words) in enumerate(zip(str_tokens, ids, strict=True))
         ],
         "spaces": [position for position, token in enumerate(str_tokens) if is_whitespace(token)],
         "masks": masks,
@@ -149,7 +149,7 @@ def facts(
 
 
 def looks(scale: Scale) -> dict[str, Any]:
-    """The colours of both themes: those of the entries, and those of widget.css by their names there."""
+    """Return the colours of both themes: those of the entries, and those of widget.css by their names there."""
     return {theme: _look(scale, theme) for theme in ("light", "dark")}
 
 

@@ -23,29 +23,29 @@ _HERE = Path(__file__).parent
 
 
 def pack(header: Mapping[str, Any], arrays: Sequence[Shaped[np.ndarray, ...]] = ()) -> bytes:
-    """The header and the arrays as bytes; `unpack` of widget.js gives them back, every array flat."""
+    """Return the header and the arrays as bytes; `unpack` of widget.js gives them back, every array flat."""
     flat = [np.ascontiguousarray(array).tobytes() for array in arrays]
     plain = json.dumps({**header, "arrays": [len(part) for part in flat]}, allow_nan=False).encode()
     return b"".join([len(plain).to_bytes(4, "little"), plain, *flat])
 
 
 def packed(header: Mapping[str, Any], arrays: Sequence[Shaped[np.ndarray, ...]] = ()) -> str:
-    """The same as a string."""
+    """Return the packed header and arrays as a string."""
     return compressed(pack(header, arrays))
 
 
 def compressed(data: bytes) -> str:
-    """Bytes as gzip in base64; the same bytes give the same string at any time."""
+    """Return bytes as gzip in base64; the same bytes give the same string at any time."""
     return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode("ascii")
 
 
 def module(*, images: bool = False, tiles: bool = False) -> str:
-    """The ES module, with its style inside: it defines the element `<aotlens-heads>`. With `images`, it also has the
-    parts that draw maps over images; with `tiles`, those that draw maps of long prompts."""
+    """Return the ES module, with its style inside: it defines the element `<aotlens-heads>`. With `images`, it also has
+    the parts that draw maps over images; with `tiles`, those that draw maps of long prompts."""
     names = ["widget.js", *(["patches.js"] if images else []), *(["tiles.js"] if tiles else [])]
     return f"const CSS = {json.dumps(style())};\n" + "\n".join((_HERE / name).read_text("utf-8") for name in names)
 
 
 def style() -> str:
-    """The style alone, for pages that draw parts of the widget without the element."""
+    """Return the style alone, for pages that draw parts of the widget without the element."""
     return (_HERE / "widget.css").read_text(encoding="utf-8")

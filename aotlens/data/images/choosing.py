@@ -49,8 +49,8 @@ def choose_images(
     folder: str | Path = ".",
     channels: int = 1,
 ) -> ChosenImages:
-    """`n` test images from number `start`, one of each class in turn, or of class `of` alone; before them the files
-    `own` (`NAME.png` in `folder`), their middle squares at the size of the others.
+    """Return `n` test images from number `start`, one of each class in turn, or of class `of` alone; before them the
+    files `own` (`NAME.png` in `folder`), their middle squares at the size of the others.
 
     Images have three channels where the test images have, or where `channels`, those of a model, are three. Raises
     `ValueError` for a class that there is not, and for files that cannot be read.

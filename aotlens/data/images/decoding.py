@@ -35,7 +35,7 @@ def decode_image(
     colour: bool | None = None,
     max_pixels: int = MAX_PIXELS,
 ) -> UInt8[Tensor, "channel height width"]:
-    """An image as uint8 `[channel, height, width]`: one channel where it is grey, three where it has colours.
+    """Decode an image as uint8 `[channel, height, width]`: one channel where it is grey, three where it has colours.
 
     EXIF's rotation is applied; palettes and CMYK become red, green and blue; 16 bits a channel become 8 by rounding;
     what is transparent becomes white; of an animation the first picture is taken. `size` scales the shorter side to
@@ -71,7 +71,7 @@ def decode_image(
 def pixels_of(
     image: Image.Image, *, name: str, size: int | None = None, colour: bool | None = None
 ) -> UInt8[Tensor, "channel height width"]:
-    """The same of an image that Pillow has opened."""
+    """Return the pixels of an image that Pillow has opened, as `decode_image` does."""
     from PIL import Image, ImageOps
 
     image.load()
@@ -88,7 +88,7 @@ def pixels_of(
 
 
 def _plain(image: Image.Image, name: str) -> Image.Image:
-    """The same picture in the mode L (grey) or RGB."""
+    """Return the same picture in the mode L (grey) or RGB."""
     from PIL import Image
 
     if image.mode.startswith("I;16"):

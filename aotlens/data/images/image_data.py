@@ -46,11 +46,12 @@ class ImageSet:
         return len(self.images)
 
     def take(self, indices: Int64[Tensor, " chosen"]) -> ImageSet:
-        """The images at these indices, in this order."""
+        """Return the images at these indices, in this order."""
         return ImageSet(images=self.images[indices], labels=self.labels[indices], classes=self.classes)
 
     def by_turns(self, label: int | None = None) -> Int64[Tensor, " turn"]:
-        """Indices of one image of each class in turn, each class in its order, so that the first few show them all.
+        """Return indices of one image of each class in turn, each class in its order, so that the first few show them
+        all.
 
         Classes that have no more images are passed over. With a `label`, the images of that class alone.
         """
@@ -105,23 +106,23 @@ class ImageData:
         return self.train.classes
 
     def reference(self, n: int) -> ImageSet:
-        """`n` training images, classes in turn, from which means over images are taken; test images where there are no
-        others."""
+        """Return `n` training images, classes in turn, from which means over images are taken; test images where there
+        are no others."""
         others = self.train if len(self.train) else self.test
         return others.take(others.by_turns()[:n])
 
     def named(self, classes: Sequence[str]) -> ImageData:
-        """The same with other names of the classes. Raises `ValueError` for another number of them."""
+        """Return the same images with other names of the classes. Raises `ValueError` for another number of them."""
         if len(classes) != len(self.classes):
             raise ValueError(
                 f"{self.spec}: expected names of its {len(self.classes)} classes, got {len(classes)}: "
                 f"{', '.join(classes)}."
             )
-        train, test = (dataclasses.replace(one, classes=tuple(classes)) for one in (self.train, self.test))
+        train, test = (dataclasses.replace(each, classes=tuple(classes)) for each in (self.train, self.test))
         return ImageData(spec=self.spec, train=train, test=test)
 
     def split(self, validation: float, seed: int = 0) -> tuple[ImageSet, ImageSet]:
-        """Training images and, drawn from them by `seed`, the share `validation` of every class.
+        """Return training images and, drawn from them by `seed`, the share `validation` of every class.
 
         Of a class with n images round(validation · n) are held out. The test set is not touched. Raises `ValueError`
         for a share that is not between 0 and 1, and where nothing would be left on a side.
@@ -156,8 +157,8 @@ def held_out_images(labels: Int64[Tensor, " image"], n_classes: int, share: floa
 
 
 def _parts(data: ImageData) -> Iterator[bytes]:
-    yield repr((data.classes, *(list(one.images.shape) for one in (data.train, data.test)))).encode()
-    for one in (data.train, data.test):
-        yield one.labels.numpy().tobytes()
-        for part in one.images.split(4096):
+    yield repr((data.classes, *(list(side.images.shape) for side in (data.train, data.test)))).encode()
+    for side in (data.train, data.test):
+        yield side.labels.numpy().tobytes()
+        for part in side.images.split(4096):
             yield part.contiguous().numpy().tobytes()

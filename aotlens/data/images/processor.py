@@ -53,7 +53,8 @@ class ImageProcessor:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ImageProcessor:
-        """The inverse of `to_dict`. Raises `ValueError` for missing, unknown and misfitting values."""
+        """Return the processor of which `to_dict` gave the fields. Raises `ValueError` for missing, unknown and
+        misfitting values."""
         expected = ("mean", "deviation", "classes", "data")
         if sorted(values) != sorted(expected):
             raise ValueError(f"expected the keys {', '.join(expected)}, got {', '.join(values) or 'none'}.")

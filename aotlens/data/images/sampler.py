@@ -60,7 +60,7 @@ class ImageSampler:
         return torch.from_numpy(np.concatenate(chosen))
 
     def batch(self, step: int) -> tuple[UInt8[Tensor, "batch channel height width"], Int64[Tensor, " batch"]]:
-        """The images of a step, each changed in its own way, and their classes."""
+        """Return the images of a step, each changed in its own way, and their classes."""
         indices = self.indices(step)
         images = self.images.images[indices]
         uniform = uniform_words(self.seed, _CHANGE_STREAM, step, (self.batch_size, 7)) >> np.uint64(11)

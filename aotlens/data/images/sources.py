@@ -70,9 +70,9 @@ def open_images(spec: str, *, size: int | None = None, root: str | PathLike[str]
 def _digits() -> ImageData:
     from sklearn.datasets import load_digits
 
-    found = load_digits()
-    images = torch.from_numpy(np.round(found.images * (255 / 16)).astype(np.uint8))[:, None]
-    labels = torch.from_numpy(found.target).long()
+    digits = load_digits()
+    images = torch.from_numpy(np.round(digits.images * (255 / 16)).astype(np.uint8))[:, None]
+    labels = torch.from_numpy(digits.target).long()
     return _drawn("digits", ImageSet(images=images, labels=labels, classes=tuple("0123456789")))
 
 
@@ -99,7 +99,7 @@ def _npz(spec: str, path: Path) -> ImageData:
     except (ValueError, OSError) as error:
         raise ValueError(f"{spec}: {error}") from error
     labels = {side: _whole_numbers(spec, f"y_{side}", arrays[f"y_{side}"]) for side in ("train", "test")}
-    largest = max((int(one.max()) for one in labels.values() if len(one)), default=0)
+    largest = max((int(each.max()) for each in labels.values() if len(each)), default=0)
     n_classes = max(largest + 1, arrays["classes"].size if "classes" in arrays else 0)
     if n_classes > MOST_CLASSES:
         raise ValueError(f"{spec}: expected at most {MOST_CLASSES:,} classes, got {n_classes:,}.")
@@ -158,25 +158,25 @@ def _folder(spec: str, path: Path, size: int | None) -> ImageData:
 
 
 def _below(path: Path) -> tuple[str, ...]:
-    return tuple(sorted(one.name for one in path.iterdir() if one.is_dir() and not one.name.startswith(".")))
+    return tuple(sorted(each.name for each in path.iterdir() if each.is_dir() and not each.name.startswith(".")))
 
 
 def _labelled(spec: str, path: Path, classes: tuple[str, ...]) -> list[tuple[Path, int]]:
     """Every image file below a folder a class, with the class's number, sorted by path."""
     if unknown := sorted(set(_below(path)) - set(classes)):
         raise ValueError(f"{spec}: the test set has the class {unknown[0]!r}, of which there is no training image.")
-    found = [
+    files = [
         (file, label)
         for label, name in enumerate(classes)
         for file in sorted((path / name).rglob("*"))
         if file.suffix.lower() in _SUFFIXES and file.is_file()
     ]
-    if not found:
+    if not files:
         raise ValueError(
             f"{spec}: expected a folder a class with image files ({', '.join(sorted(_SUFFIXES))}) below "
             f"{path.absolute()}, found {len(classes)} folders and no image."
         )
-    return found
+    return files
 
 
 def _decoded(spec: str, files: list[Path], size: int | None) -> Tensor:
@@ -219,10 +219,10 @@ def _openml(spec: str, name: str) -> ImageData:
     from sklearn.datasets import fetch_openml
 
     try:
-        found = fetch_openml(name, version=1, as_frame=False)
+        data_set = fetch_openml(name, version=1, as_frame=False)
     except Exception as error:  # of many kinds: no network, no such data set, a broken cache
         raise ValueError(f"{spec}: can't be had from OpenML or scikit-learn's cache of it: {error}.") from error
-    data = np.asarray(found.data)
+    data = np.asarray(data_set.data)
     side = round(data.shape[1] ** 0.5) if data.ndim == 2 else 0
     whole = data.ndim == 2 and side**2 == data.shape[1] and np.array_equal(data, np.clip(np.round(data), 0, 255))
     if not whole:
@@ -231,7 +231,7 @@ def _openml(spec: str, name: str) -> ImageData:
             f"{data.dtype}."
         )
     images = torch.from_numpy(data.astype(np.uint8)).view(-1, 1, side, side)
-    classes, labels = np.unique(np.asarray(found.target), return_inverse=True)
+    classes, labels = np.unique(np.asarray(data_set.target), return_inverse=True)
     images_set = _named_set(spec, images, torch.from_numpy(labels), tuple(map(str, classes)))
     if len(images) != 70_000:
         return _drawn(spec, images_set)
@@ -278,7 +278,7 @@ def _resized(data: ImageData, size: int | None) -> ImageData:
     """All images at another size, by bilinear interpolation with antialiasing; as they are where they have it."""
     if size is None or tuple(data.train.images.shape[2:]) == (size, size):
         return data
-    sets = {side: _resized_set(one, size) for side, one in (("train", data.train), ("test", data.test))}
+    sets = {side: _resized_set(images, size) for side, images in (("train", data.train), ("test", data.test))}
     return ImageData(spec=data.spec, **sets)
 
 

@@ -17,7 +17,7 @@ else:  # who makes or reads a bridge imports it: that takes as long as PyTorch
 
 
 def is_bert(config: dict[str, Any]) -> bool:
-    """Whether Hugging Face's configuration is one of BERT or RoBERTa."""
+    """Return whether Hugging Face's configuration is one of BERT or RoBERTa."""
     kind = config.get("model_type")
     return isinstance(kind, str) and kind in _KINDS
 
@@ -30,7 +30,8 @@ _TOKENIZER = ("tokenizer.json", "vocab.txt", "vocab.json")
 
 
 def as_bridge(folder: Path, device: str) -> TransformerBridge:
-    """The model in a folder of Hugging Face's as a `TransformerBridge`, with its tokenizer where the folder has one.
+    """Return the model in a folder of Hugging Face's as a `TransformerBridge`, with its tokenizer where the folder has
+    one.
 
     Weights are read by `transformers`, from safetensors or with `weights_only`; no code of the folder is run. Raises
     `ValueError` where the folder is not whole, and before anything is read for weights that unpack to more than they
@@ -55,8 +56,8 @@ def as_bridge(folder: Path, device: str) -> TransformerBridge:
                 folder, local_files_only=True, trust_remote_code=False
             )
     except Exception as error:  # of many kinds, such as KeyError for a tokenizer without its added tokens
-        found = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{folder}: expected a whole {name} of Hugging Face's, found: {found}") from error
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{folder}: expected a whole {name} of Hugging Face's, found: {reason}") from error
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # of the library of tokenizers, which is no Exception
             raise

@@ -52,7 +52,8 @@ def unchecked(reason: str) -> Comparison:
 
 @torch.no_grad()
 def compared(model: Any, inputs: Tensor, logits: Tensor, code: str, what: str) -> Comparison:
-    """The logits of `model` beside `logits`, which `code` computed on `what`. Raises `ValueError` for another shape."""
+    """Compare the logits of `model` with `logits`, which `code` computed on `what`. Raises `ValueError` for another
+    shape."""
     ours, theirs = model(inputs.to(next(model.parameters()).device)).float().cpu(), logits.float().cpu()
     if ours.shape != theirs.shape:
         raise ValueError(f"{code}: expected logits {list(ours.shape)} on {what}, got {list(theirs.shape)}.")
@@ -67,7 +68,7 @@ def compared(model: Any, inputs: Tensor, logits: Tensor, code: str, what: str) -
 
 
 def compared_with(model: Any, check: Check) -> Comparison:
-    """The logits of `model` beside those that were given.
+    """Compare the logits of `model` with those that were given.
 
     Raises `ValueError` for what is no such pair: other shapes, logits that are not finite or all alike, fewer than two
     positions (attention to a position's own token is the same with any weights), inputs that the model cannot read.

@@ -20,8 +20,8 @@ _CLASSES = {"Hugging Face's GPT-2": "GPT2LMHeadModel", vit.FORMAT: "ViTForImageC
 
 @torch.no_grad()
 def compare_with_source(opened: Opened) -> Comparison:
-    """Logits of `opened.model` beside those of the source's own code, on up to 64 random tokens or an image of noise,
-    in float32.
+    """Compare logits of `opened.model` with those of the source's own code, on up to 64 random tokens or an image of
+    noise, in float32.
 
     Hugging Face's GPT-2 and ViT are run by `transformers`, TransformerLens's old format by its native bridge. Of other
     formats, and of models that those do not express, the sentence says UNCHECKED, and why nothing was compared.

@@ -20,7 +20,7 @@ Names = Mapping[str, str | None]
 
 
 def both(theirs: str, ours: str) -> dict[str, str | None]:
-    """A `Linear`: its weight is `[out, in]`."""
+    """Map the weight, `[out, in]`, and the bias of a `Linear` to ours."""
     part, _, name = ours.rpartition(".")
     mark, stem = ("_", name[1:]) if name.startswith("_") else ("", name)
     return {f"{theirs}.weight": f"{part}.{mark}W_{stem}.T", f"{theirs}.bias": f"{part}.{mark}b_{stem}"}

@@ -49,22 +49,22 @@ class Settings:
     problems: list[str]
 
     def get(self, *names: str, default: Any = None) -> Any:
-        """The first of some settings that is there."""
+        """Return the first of some settings that is there."""
         return next((self.values[name] for name in names if self.values.get(name) is not None), default)
 
     def positive(self, *names: str, default: float | int) -> float | int:
-        """A positive number, or the default beside a problem."""
-        found = self.get(*names, default=default)
-        if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found < math.inf:
-            self.problems.append(f"{names[0]}={found!r}")
+        """Return a positive number, or the default beside a problem."""
+        number = self.get(*names, default=default)
+        if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < math.inf:
+            self.problems.append(f"{names[0]}={number!r}")
             return default
-        return found
+        return number
 
     def refuse(self, **wanted: Any) -> None:
         """Note as problems the settings that have to be what is given here, where they are there and are not."""
         for name, value in wanted.items():
-            if (found := self.values.get(name)) not in (None, value):
-                self.problems.append(f"{name}={found!r}")
+            if (actual := self.values.get(name)) not in (None, value):
+                self.problems.append(f"{name}={actual!r}")
 
     @property
     def n_heads(self) -> int:
@@ -79,45 +79,45 @@ class Settings:
         return int(self.get("head_dim", default=self.d_model // max(self.n_heads, 1)))
 
     def act_fn(self, *names: str, default: str) -> str:
-        found = str(self.get(*names, default=default))
-        if found not in ACTIVATIONS:
-            self.problems.append(f"{names[0]}={found!r}")
-        return ACTIVATIONS.get(found, "gelu")
+        name = str(self.get(*names, default=default))
+        if name not in ACTIVATIONS:
+            self.problems.append(f"{names[0]}={name!r}")
+        return ACTIVATIONS.get(name, "gelu")
 
     def rotary(self, share: float = 1.0) -> dict[str, Any]:
-        """The `Rotary` that `rope_theta` and `rope_scaling`, or `rope_parameters`, describe; where layers with a window
-        have their own, both."""
-        said = dict(self.get("rope_parameters", "rope_scaling", default={}))
-        if "full_attention" in said:
-            each = [self._rotary(dict(said.get(kind) or {}), share) for kind in ("full_attention", _SLIDING)]
+        """Return the `Rotary` that `rope_theta` and `rope_scaling`, or `rope_parameters`, describe; where layers with a
+        window have their own, both."""
+        parameters = dict(self.get("rope_parameters", "rope_scaling", default={}))
+        if "full_attention" in parameters:
+            each = [self._rotary(dict(parameters.get(kind) or {}), share) for kind in ("full_attention", _SLIDING)]
             return {"positions": "rotary", "rotary": each[0], "rotary_local": each[1] if each[0] != each[1] else None}
-        found = {"positions": "rotary", "rotary": self._rotary(said, share)}
+        fields = {"positions": "rotary", "rotary": self._rotary(parameters, share)}
         local = self.get("rope_local_base_freq")
-        return found if local is None else {**found, "rotary_local": self._rotary({"rope_theta": local}, share)}
+        return fields if local is None else {**fields, "rotary_local": self._rotary({"rope_theta": local}, share)}
 
-    def _rotary(self, said: dict[str, Any], share: float) -> dict[str, Any]:
-        kind = said.get("rope_type", said.get("type", "default"))
-        share = self.get("partial_rotary_factor", "rotary_pct", default=said.get("partial_rotary_factor", share))
-        base = said.get("rope_theta", self.get("rope_theta", "rotary_emb_base", default=10_000.0))
-        found: dict[str, Any] = {"base": base, "dim": int(self.d_head * share)}
-        original = said.get("original_max_position_embeddings", self.get("max_position_embeddings"))
+    def _rotary(self, parameters: dict[str, Any], share: float) -> dict[str, Any]:
+        kind = parameters.get("rope_type", parameters.get("type", "default"))
+        share = self.get("partial_rotary_factor", "rotary_pct", default=parameters.get("partial_rotary_factor", share))
+        base = parameters.get("rope_theta", self.get("rope_theta", "rotary_emb_base", default=10_000.0))
+        fields: dict[str, Any] = {"base": base, "dim": int(self.d_head * share)}
+        original = parameters.get("original_max_position_embeddings", self.get("max_position_embeddings"))
         if kind == "default":
-            return found
+            return fields
         if kind not in ("linear", "dynamic", "llama3"):
             self.problems.append(f"rope_type={kind!r}")
-            return found
-        found |= {"scaling": kind, "factor": said.get("factor")}
-        found |= {} if kind == "linear" else {"original_n_ctx": original}
+            return fields
+        fields |= {"scaling": kind, "factor": parameters.get("factor")}
+        fields |= {} if kind == "linear" else {"original_n_ctx": original}
         if kind == "llama3":
-            found |= {name: said.get(name) for name in ("low_freq_factor", "high_freq_factor")}
-        return found
+            fields |= {name: parameters.get(name) for name in ("low_freq_factor", "high_freq_factor")}
+        return fields
 
     def n_ctx(self, *names: str) -> int:
         return int(self.get(*names, default=2048))
 
     def windows(self, window: Any, layers: Sequence[bool] | None = None, *, kept: bool = False) -> dict[str, Any]:
-        """The windows of layers: of those that `layer_types` calls sliding, or else of those that `layers` says (None:
-        of all). One as long as the context is none, unless it is `kept` since its layers rotate otherwise."""
+        """Return the windows of layers: of those that `layer_types` calls sliding, or else of those that `layers` says
+        (None: of all). One as long as the context is none, unless it is `kept` since its layers rotate otherwise."""
         kinds = self.get("layer_types")
         if kinds is not None:
             strange = sorted(set(map(str, kinds)) - {_SLIDING, "full_attention"})

@@ -22,7 +22,7 @@ _TEXT = re.compile(r"^(model\.language_model|language_model\.model)\.")
 
 
 def matches(material: Material) -> bool:
-    """Whether config.json names a family of the table."""
+    """Return whether config.json names a family of the table."""
     kind = material.configs.get("config.json", {}).get("model_type")
     return isinstance(kind, str) and (kind in FAMILIES or kind in _WITH_IMAGES)
 
@@ -149,8 +149,8 @@ def _prepare(tensors: dict[str, Tensor], layer: str, family: Family, n_heads: in
             continue
         fused = tensors.pop(name)
         if n_heads % n_groups or len(fused) != (n_heads + 2 * n_groups) * d_head:
-            found = list(fused.shape)
-            raise ValueError(f"{name}: expected queries, keys and values of {n_heads} heads, found {found}.")
+            shape = list(fused.shape)
+            raise ValueError(f"{name}: expected queries, keys and values of {n_heads} heads, found {shape}.")
         grouped = fused.unflatten(0, (n_groups, n_heads // n_groups + 2, d_head))
         queries, keys, values = grouped[:, :-2].flatten(0, 1), grouped[:, -2], grouped[:, -1]
         for part, tensor in zip("QKV", (queries, keys, values), strict=True):  # [head, d_head, d_model] each

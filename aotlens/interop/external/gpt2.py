@@ -41,7 +41,7 @@ _WHOLE = {
 
 
 def matches(material: Material) -> bool:
-    """Whether tensors have the names of GPT-2."""
+    """Return whether tensors have the names of GPT-2."""
     return material.before(*_NAMES) is not None
 
 

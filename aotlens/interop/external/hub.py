@@ -28,12 +28,12 @@ _KINDS = (
 
 
 def is_repository(name: object) -> bool:
-    """Whether `name` is written as `owner/name` or `owner/name@revision`."""
+    """Return whether `name` is written as `owner/name` or `owner/name@revision`."""
     return isinstance(name, str) and _REPO.fullmatch(name) is not None and ".." not in name
 
 
 def fetch(repo: str, weights: str | None = None) -> Path:
-    """The folder of `repo` (`owner/name`) with its weights, of which `weights` may name the file.
+    """Return the folder of `repo` (`owner/name`) with its weights, of which `weights` may name the file.
 
     Raises `ValueError` for a repository that is gated, missing, unreachable or half downloaded, with what to do.
     """
@@ -43,25 +43,26 @@ def fetch(repo: str, weights: str | None = None) -> Path:
         folder = _snapshot(repo, [*_BESIDE, *kind])
         if any(path.is_file() for pattern in kind for path in folder.rglob(pattern)):
             return folder
-    found = sorted(path.name for path in folder.rglob("*") if path.is_file())
+    names = sorted(path.name for path in folder.rglob("*") if path.is_file())
     unfinished = [*folder.parents[1].glob("blobs/*.incomplete")] if len(folder.parents) > 1 else []
     state = f" and {len(unfinished)} unfinished download(s)" if unfinished else ""
     raise ValueError(
         f"hf:{repo}: looked for weights ({weights or ', '.join(WEIGHT_FILES)}), found "
-        f"{', '.join(found) or 'nothing'}{state} "
+        f"{', '.join(names) or 'nothing'}{state} "
         f"in {folder}. If it was downloaded in part, fetch the rest with a network (unset HF_HUB_OFFLINE), or with "
         f"`hf download {repo}`."
     )
 
 
 def fetch_tokenizer(repo: str) -> Path | None:
-    """The `tokenizer.json` of a repository, None where it has none. Raises `ValueError` as `fetch`."""
+    """Return the `tokenizer.json` of a repository, None where it has none. Raises `ValueError` as `fetch`."""
     path = _snapshot(repo, ["tokenizer.json"]) / "tokenizer.json"
     return path if path.is_file() else None
 
 
 def step_revisions(repo: str) -> dict[int, str]:
-    """The branches and tags of a repository that are steps of a training run (`step1000`), by step; {} without any.
+    """Return the branches and tags of a repository that are steps of a training run (`step1000`), by step; {} without
+    any.
 
     Asks the hub. Raises `ValueError` as `fetch`."""
     import huggingface_hub

@@ -44,7 +44,7 @@ class Renamed:
 def renamed(
     tensors: Mapping[str, Tensor], key_map: KeyMap, cfg: ModelConfig, where: object, may_lack: Iterable[str] = ("b",)
 ) -> Renamed:
-    """The state dict of the model that `cfg` describes. Each tensor is copied once, so that no file stays open.
+    """Return the state dict of the model that `cfg` describes. Each tensor is copied once, so that no file stays open.
 
     A tensor may be absent where the last part of its name begins with one of `may_lack`: biases, and gains ("w") of
     norms that were folded away.

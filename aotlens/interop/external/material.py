@@ -58,7 +58,7 @@ class Material:
         return None
 
     def shape(self, name: str, n_dims: int) -> tuple[int, ...]:
-        """The shape of a tensor. Raises `ValueError` for other than `n_dims` dimensions."""
+        """Return the shape of a tensor. Raises `ValueError` for other than `n_dims` dimensions."""
         shape = tuple(self.tensors[name].shape)
         if len(shape) != n_dims:
             raise ValueError(f"{self.path}: {name}: expected {n_dims} dimensions, found {list(shape)}.")
@@ -66,7 +66,7 @@ class Material:
 
 
 def read_material(source: Path, weights: str | None = None) -> Material:
-    """The tensors and the configurations in a file, or in a folder, of which `weights` may name the file.
+    """Return the tensors and the configurations in a file, or in a folder, of which `weights` may name the file.
 
     Nothing in a file is executed (`pickled`). Raises `ValueError` that says what was looked for, what was found, and
     what to do.
@@ -85,8 +85,8 @@ def read_material(source: Path, weights: str | None = None) -> Material:
 
 
 def of_module(module: nn.Module, options: dict[str, Any]) -> Material:
-    """The tensors of a module in memory, and the options that it was made with. Raises `ValueError` for a model that is
-    open already, and for meta tensors."""
+    """Return the tensors of a module in memory, and the options that it was made with. Raises `ValueError` for a model
+    that is open already, and for meta tensors."""
     kind = type(module).__name__
     path = Path(f"<{kind}>", "state_dict()")  # no folder, so that nothing beside it is read
     if kind in ("AttentionOnlyTransformer", "TransformerBridge"):
@@ -100,7 +100,8 @@ def of_module(module: nn.Module, options: dict[str, Any]) -> Material:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object in a regular file, no larger than a checkpoint's config.json. Raises `ValueError` for others."""
+    """Return a JSON object in a regular file, no larger than a checkpoint's config.json. Raises `ValueError` for
+    others."""
     try:
         value = strict_json(read_regular(path, kind="config.json"))
     except (OSError, ValueError) as error:
@@ -218,7 +219,7 @@ def _configs(candidates: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _tensors(state: Mapping[Any, Tensor], path: Path) -> dict[str, Tensor]:
     """The tensors without what wrappers put before their names. Raises `ValueError` for what is more than its bytes."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     n_bytes = 0
     for name, tensor in state.items():
         if not isinstance(name, str) or len(name) > MAX_NAME:
@@ -226,7 +227,7 @@ def _tensors(state: Mapping[Any, Tensor], path: Path) -> dict[str, Tensor]:
         key = name
         for prefix in ("_orig_mod.", "module."):
             key = key.removeprefix(prefix)
-        if key in found:
+        if key in tensors:
             raise ValueError(f"{path}: {key} is given twice, the second time as {name}.")
         if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
             raise ValueError(f"{path}: {key}: expected a plain tensor, found one that is sparse, quantised or empty.")
@@ -236,10 +237,10 @@ def _tensors(state: Mapping[Any, Tensor], path: Path) -> dict[str, Tensor]:
                 "file could fill the memory. Nothing was read."
             )
         n_bytes += tensor.numel() * tensor.element_size()
-        found[key] = tensor.detach()
+        tensors[key] = tensor.detach()
     if n_bytes > _MAX_SHARING * path.stat().st_size:
         raise ValueError(
             f"{path}: its tensors share so much that they amount to {n_bytes:,} bytes, more than {_MAX_SHARING} times "
             "the file; a small file could fill the memory. Nothing was read."
         )
-    return found
+    return tensors

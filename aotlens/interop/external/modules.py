@@ -15,22 +15,22 @@ MAX_NAME = 1_000
 
 
 def is_module(value: Any) -> bool:
-    """Whether a stand-in is one of a `torch.nn.Module`."""
+    """Return whether a stand-in is one of a `torch.nn.Module`."""
     return {"_parameters", "_buffers", "_modules"} <= attributes(value).keys()
 
 
 def module_state(module: StandIn) -> dict[str, Tensor]:
-    """The state dict of a module's stand-in: parameters and the buffers that are saved, by their full names.
+    """Return the state dict of a module's stand-in: parameters and the buffers that are saved, by their full names.
 
     Raises `ValueError` for modules that contain themselves, or each other so often that their names fill the memory.
     """
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     pending: list[tuple[str, Any]] = [("", module)]
     n_modules = 0
     while pending:
         prefix, part = pending.pop()
         n_modules += 1
-        if n_modules > _MAX_MODULES or len(found) > _MAX_MODULES or prefix.count(".") > _MAX_DEPTH:
+        if n_modules > _MAX_MODULES or len(tensors) > _MAX_MODULES or prefix.count(".") > _MAX_DEPTH:
             raise ValueError(
                 f"expected a model, found more than {_MAX_MODULES:,} modules or {_MAX_DEPTH} within each other: do "
                 "they contain themselves?"
@@ -41,10 +41,10 @@ def module_state(module: StandIn) -> dict[str, Tensor]:
             for name, tensor in _members(state, group, prefix):
                 is_hidden = group == "_buffers" and isinstance(hidden, set | frozenset) and name in hidden
                 if isinstance(tensor, Tensor) and not is_hidden:
-                    found[f"{prefix}{name}"] = tensor
+                    tensors[f"{prefix}{name}"] = tensor
         children = _members(state, "_modules", prefix)
         pending += [(f"{prefix}{name}.", child) for name, child in children if child is not None]
-    return found
+    return tensors
 
 
 def _members(state: dict[str, Any], group: str, prefix: str) -> list[tuple[str, Any]]:

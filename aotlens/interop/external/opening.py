@@ -85,7 +85,8 @@ def open_external(
     check: Check | None = None,
     device: str | torch.device = "auto",
 ) -> Opened:
-    """The model in a folder, in a file, in a repository of the hub (`hf:OWNER/NAME`), or in memory; see `aotlens.load`.
+    """Return the model in a folder, in a file, in a repository of the hub (`hf:OWNER/NAME`), or in memory; see
+    `aotlens.load`.
 
     `weights` names the file in a folder of several. `config` says what the source does not, in the source's own words
     ({"n_head": 4}), or describes the model in ours (a `ModelConfig` or its fields); with the latter, `key_map` may say
@@ -171,9 +172,9 @@ def _plan(
         return Plan(format="tensors by name", cfg=ours, key_map=key_map or {}, doubt=doubt), ours.to_dict()
     if key_map is not None:
         fields = ModelConfig.__dataclass_fields__.keys()
-        said = set() if config is None or isinstance(config, ModelConfig) else set(config)
-        if set(REQUIRED_SIZES) <= said:
-            near = {name: get_close_matches(name, fields, 1) for name in sorted(said - fields)}
+        setting_names = set() if config is None or isinstance(config, ModelConfig) else set(config)
+        if set(REQUIRED_SIZES) <= setting_names:
+            near = {name: get_close_matches(name, fields, 1) for name in sorted(setting_names - fields)}
             hints = [f"{name}{f' (did you mean {other[0]}?)' if other else ''}" for name, other in near.items()]
             raise ValueError(f"config= beside key_map= takes fields of ModelConfig; it has no {', '.join(hints)}.")
         raise ValueError(

@@ -107,7 +107,7 @@ def require_family(material: Material, cfg: ModelConfig, is_checked: bool) -> No
 
 
 def other_family(material: Material) -> ValueError | None:
-    """The error for a model of Hugging Face's that no reader knows: what it has, and what a bridge can do."""
+    """Return the error for a model of Hugging Face's that no reader knows: what it has, and what a bridge can do."""
     kind = material.configs.get("config.json", {}).get("model_type")
     after = norms_after(material)
     reasons = signs(material) + ([f"norms after the layers ({after[0]})"] if after else [])

@@ -47,7 +47,7 @@ class Unsaid(ValueError):
 
 
 def asked(where: object, names: Mapping[str, str]) -> Unsaid:
-    """The error that asks for `names`, each with what it may be."""
+    """Return the error that asks for `names`, each with what it may be."""
     wanted = "; ".join(f"{name} ({meaning})" for name, meaning in names.items())
     example = next(iter(names))
     return Unsaid(
@@ -80,7 +80,7 @@ def refuse(where: object, problems: list[str]) -> None:
 
 
 def build_config(where: object, **fields: Any) -> ModelConfig:
-    """The configuration; an error of it begins with `where`."""
+    """Return the configuration; an error of it begins with `where`."""
     try:
         return ModelConfig(**fields)
     except (ValueError, TypeError, OverflowError) as error:

@@ -25,7 +25,7 @@ _N_CTX = 2048
 
 
 def options(module: nn.Module) -> dict[str, Any]:
-    """The options of an encoder in memory, as `TransformerEncoderLayer` takes them; none of another module."""
+    """Return the options of an encoder in memory, as `TransformerEncoderLayer` takes them; none of another module."""
     if not isinstance(module, nn.TransformerEncoder):
         return {}
     layers = list(module.layers)
@@ -52,7 +52,7 @@ def _of_layer(layer: nn.TransformerEncoderLayer) -> dict[str, Any]:
 
 
 def matches(material: Material) -> bool:
-    """Whether the tensors are those of an encoder and of nothing else."""
+    """Return whether the tensors are those of an encoder and of nothing else."""
     prefix = material.before(*_NAMES)
     return prefix is not None and all(
         name.startswith((f"{prefix}layers.", f"{prefix}norm.")) for name in material.tensors

@@ -40,7 +40,7 @@ _POSITIONS = {"standard": "learned", "shortformer": "qk"}
 
 
 def matches(material: Material) -> bool:
-    """Whether tensors have the names of a `HookedTransformer`."""
+    """Return whether tensors have the names of a `HookedTransformer`."""
     return material.before(*_NAMES) is not None
 
 
@@ -55,8 +55,8 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
     tensors = {name.removeprefix(prefix): t for name, t in material.tensors.items() if name.startswith(prefix)}
     material = replace(material, tensors=tensors)
     require_sizes(path, config, (*_SIZES, "d_vocab_out"))
-    said = {name: value for name, value in config.items() if name in _SIZES and value not in (None, -1)}
-    sizes = {**_sizes(material), **said}
+    given = {name: value for name, value in config.items() if name in _SIZES and value not in (None, -1)}
+    sizes = {**_sizes(material), **given}
     has_mlp = any(".mlp." in name for name in tensors)
     norm, positions = _norm(material, config), _positions(material, config, is_described)
     direction = _direction(material, config, is_described)
@@ -139,8 +139,8 @@ def _norm(material: Material, config: dict[str, Any]) -> Any:
 
 def _positions(material: Material, config: dict[str, Any], is_described: bool) -> Any:
     if "pos_embed.W_pos" not in material.tensors:
-        said = config.get("positional_embedding_type")
-        return None if said in ("standard", "shortformer", None) else said
+        kind = config.get("positional_embedding_type")
+        return None if kind in ("standard", "shortformer", None) else kind
     if config.get("shortformer_pos"):
         return "shortformer"
     return config.get("positional_embedding_type", "standard" if is_described else "?")

@@ -41,7 +41,7 @@ _MATRICES = {
 
 
 def matches(material: Material) -> bool:
-    """Whether tensors have the names of a ViT."""
+    """Return whether tensors have the names of a ViT."""
     return material.before(*_NAMES) is not None
 
 
@@ -134,23 +134,23 @@ def _names(id2label: Any, n_classes: int) -> tuple[str, ...]:
 def _processor(material: Material, channels: int, classes: tuple[str, ...]) -> ImageProcessor | None:
     """The normalisation of pixels that stands beside the weights; None, with a warning, for one that is no such."""
     path = material.folder / "preprocessor_config.json"
-    said = read_json(path) if path.is_file() else {}
-    if not said:
+    settings = read_json(path) if path.is_file() else {}
+    if not settings:
         warnings.warn(
             f"{material.path} comes without preprocessor_config.json: pixels from 0 to 1 are read less {_MIDDLE} and "
             f"divided by {_MIDDLE}, as ViTImageProcessor does where nothing is said.",
             stacklevel=5,
         )
-    mean, deviation = said.get("image_mean", _MIDDLE), said.get("image_std", _MIDDLE)
-    if said.get("do_normalize") is False:
+    mean, deviation = settings.get("image_mean", _MIDDLE), settings.get("image_std", _MIDDLE)
+    if settings.get("do_normalize") is False:
         mean, deviation = 0.0, 1.0
     values = {
         name: value if isinstance(value, list) else [value] * channels
         for name, value in (("mean", mean), ("deviation", deviation))
     }
-    rescaled = math.isclose(float(said.get("rescale_factor") or 1 / 255), 1 / 255, rel_tol=1e-6)
+    rescaled = math.isclose(float(settings.get("rescale_factor") or 1 / 255), 1 / 255, rel_tol=1e-6)
     try:
-        if said.get("do_rescale") is False or not rescaled or len(values["mean"]) != channels:
+        if settings.get("do_rescale") is False or not rescaled or len(values["mean"]) != channels:
             raise ValueError(f"it does not map pixels of {channels} channels from 0 to 1 before it normalises them")
         return ImageProcessor.from_dict({**values, "classes": list(classes), "data": ""})
     except ValueError as error:

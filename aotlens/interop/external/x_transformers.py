@@ -30,7 +30,7 @@ _N_CTX = 2048
 
 
 def matches(material: Material) -> bool:
-    """Whether tensors have the names of a `TransformerWrapper`."""
+    """Return whether tensors have the names of a `TransformerWrapper`."""
     return material.before(*_NAMES) is not None
 
 

@@ -32,7 +32,7 @@ class Partition:
 
     @property
     def total(self) -> float:
-        """The contrast."""
+        """The contrast, the sum of all terms."""
         return float(sum(x.sum() for x in self.sources.values())) + self.bias + float(self.cells.sum())
 
     @property
@@ -45,7 +45,7 @@ class Partition:
 def partition(
     frozen: Frozen, side: ScoreSide, other: Float[Tensor, " d_head"], values: Float[Tensor, "layer head pos d_head"]
 ) -> Partition:
-    """The terms of one side, given the whole of the other and the values of all heads below, biases in them.
+    """Return the terms of one side, given the whole of the other and the values of all heads below, biases in them.
 
     O(L H pos² + pos · L · d_model · d_head) time; memory as the patterns below.
     """

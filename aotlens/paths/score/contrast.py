@@ -48,7 +48,7 @@ class Contrast:
 
 
 def contrast(cfg: ModelConfig, scores: Float[Tensor, "query key"], query: Any, key: Any, against: Any) -> Contrast:
-    """The contrast of one cell of a head, given its scores (−∞ where the key is hidden).
+    """Return the contrast of one cell of a head, given its scores (−∞ where the key is hidden).
 
     Raises `ValueError` for a position that there is not, for a key hidden from the query, and for another `against`.
     """
@@ -93,10 +93,10 @@ def contrast(cfg: ModelConfig, scores: Float[Tensor, "query key"], query: Any, k
 
 
 def _position(name: str, value: Any, n_pos: int) -> int:
-    at = whole_number(name, value)
-    if not -n_pos <= at < n_pos:
-        raise ValueError(f"{name}={at}: expected {-n_pos} to {n_pos - 1} for a prompt of {n_pos} positions.")
-    return at % n_pos
+    position = whole_number(name, value)
+    if not -n_pos <= position < n_pos:
+        raise ValueError(f"{name}={position}: expected {-n_pos} to {n_pos - 1} for a prompt of {n_pos} positions.")
+    return position % n_pos
 
 
 def _require_visible(name: str, query: int, key: int, visible: Tensor) -> None:

@@ -124,11 +124,11 @@ class ScoreExpansion(Result):
         return self.n_paths**2
 
     def paths(self) -> Iterator[Path]:
-        """Every path of a side, shortest first, made one at a time; both sides have the same."""
+        """Yield every path of a side, shortest first, made one at a time; both sides have the same."""
         below = self.layer.below
         if "position" in self.source_names and "position" not in below.source_names:
             positions: list[int | None] = [*range(below.n_pos)] if below.split_sources else [None]
-            yield from (Path("position", (), at) for at in positions)
+            yield from (Path("position", (), position) for position in positions)
         yield from below.paths()
 
     @torch.no_grad()
@@ -145,16 +145,16 @@ class ScoreExpansion(Result):
         )
 
     def describe(self, pair: PathPair) -> str:
-        """A pair as words, `" Pend"@18 × token → 0.3`: the path to the query, and the one to the keys.
+        """Return a pair as words, `" Pend"@18 × token → 0.3`: the path to the query, and the one to the keys.
 
         A path without heads starts where it ends: at the query, and for the raw score at the key.
         """
         names = []
         for path, end in zip(pair, (self.query, self.key if self.against is None else None), strict=True):
-            at = path.source_position
-            if at is None and not path.heads and path.source != "bias":
-                at = end
-            start, *heads, _ = self.layer.below.steps(Path(path.start, path.heads, at))
+            position = path.source_position
+            if position is None and not path.heads and path.source != "bias":
+                position = end
+            start, *heads, _ = self.layer.below.steps(Path(path.start, path.heads, position))
             names.append(" → ".join([start, *heads]))
         return " × ".join(names)
 
@@ -162,14 +162,14 @@ class ScoreExpansion(Result):
 
     @torch.no_grad()
     def by_pair_of_orders(self) -> PairSums:
-        """All pairs by how many heads their two paths pass: O(L²) head evaluations, and as many products."""
+        """Return all pairs by how many heads their two paths pass: O(L²) head evaluations, and as many products."""
         query, key = (side.by_order() for side in self.sides)
         names = tuple(f"{n} head{'' if n == 1 else 's'}" for n in range(len(query)))
         return PairSums(names=names, values=query @ key.T, by="orders", total=self.value, unit=self.words.unit)
 
     @torch.no_grad()
     def by_source_pair(self) -> PairSums:
-        """All pairs by where their two paths start; see `PairSums`."""
+        """Return all pairs by where their two paths start; see `PairSums`."""
         query, key = (side.by_source() for side in self.sides)
         return PairSums(
             names=tuple(self.source_names), values=query @ key.T, by="sources", total=self.value, unit=self.words.unit
@@ -177,7 +177,7 @@ class ScoreExpansion(Result):
 
     @torch.no_grad()
     def by_head_pair(self) -> PairSums:
-        """All pairs by the last head on either side, and paths without heads by source; see `PairSums`."""
+        """Return all pairs by the last head on either side, and paths without heads by source; see `PairSums`."""
         query, key = (side.by_head() for side in self.sides)
         below = self.layer.below
         heads = (f"{layer}.{head}" for layer in range(below.n_layers) for head in range(below.n_heads))
@@ -186,7 +186,7 @@ class ScoreExpansion(Result):
 
     @torch.no_grad()
     def by_source_position(self, side: str) -> Float[Tensor, "source pos"]:
-        """All pairs by the source of one side, "query" or "key", and the position where it stands.
+        """Return all pairs by the source of one side, "query" or "key", and the position where it stands.
 
         Rows as `source_names`. Raises `ValueError` for another side.
         """
@@ -197,8 +197,8 @@ class ScoreExpansion(Result):
         return own.by_source_position(other.by_order().sum(0))
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a position: position, token, query and key, what the paths of that side from there bring times the
-        whole other side, in nats; either adds up to `value`."""
+        """Return one row a position: position, token, query and key, what the paths of that side from there bring times
+        the whole other side, in nats; either adds up to `value`."""
         import pandas as pd
 
         sides = {side: self.by_source_position(side).sum(0).double().cpu().numpy() for side in ("query", "key")}
@@ -208,15 +208,15 @@ class ScoreExpansion(Result):
 
     @torch.no_grad()
     def top(self, k: int, by: str = "abs", *, budget: int = 1000) -> TopPairs:
-        """The k largest pairs of paths, by best-first search on both sides; see `aotlens.paths.score.search`.
+        """Return the k largest pairs of paths, by best-first search on both sides; see `aotlens.paths.score.search`.
 
         `by="abs"` ranks by size, "pos" by the largest, "neg" by the smallest term. `budget` is how many nodes may be
         expanded, of both sides together. Raises `ValueError` for k or budget below 1 and for another `by`.
         """
-        found = top_pairs(self.sides, k, by, budget, self.value, self.n_pairs)
-        sentences, formulas = (tuple(map(say, found.pairs)) for say in (self.words.line, self.describe))
+        best = top_pairs(self.sides, k, by, budget, self.value, self.n_pairs)
+        sentences, formulas = (tuple(map(say, best.pairs)) for say in (self.words.line, self.describe))
         return replace(
-            found, sentences=sentences, formulas=formulas, score=self.score, log_probability=self.log_probability
+            best, sentences=sentences, formulas=formulas, score=self.score, log_probability=self.log_probability
         )
 
     @torch.no_grad()

@@ -57,13 +57,14 @@ class ExplainedVariance(Result):
         return f"{name} explains {best:.0%} of the variance over keys, {len(self.groups)} groups {self.r2[-1]:.0%}"
 
     def explained(self, k: int) -> float:
-        """R² of the best k groups; of all where there are fewer. Raises `ValueError` for more than were taken."""
+        """Return R² of the best k groups; of all where there are fewer. Raises `ValueError` for more than
+        were taken."""
         if k > len(self.r2) and len(self.r2) < self.n_groups:
             raise ValueError(f"explained({k}): expected at most {len(self.r2)}, as many groups as were taken.")
         return float(self.r2[min(k, len(self.r2)) - 1])
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a group, in the order in which they were taken: query, key, r2 (of all up to here)."""
+        """Return one row a group, in the order in which they were taken: query, key, r2 (of all up to here)."""
         import pandas as pd
 
         query, key = zip(*self.groups, strict=True)
@@ -125,7 +126,10 @@ def _groups(layer: ScoredLayer, head: int) -> tuple[list[str], Tensor, Tensor]:
         parts["bias"] = frozen.bias_before[-1].expand(frozen.n_pos, -1)
     results = head_results(frozen)
     sources = source_names(layer)
-    names = [*sources, *(f"{at}.{index}" for at in range(frozen.n_layers) for index in range(frozen.n_heads))]
+    names = [
+        *sources,
+        *(f"{each}.{index}" for each in range(frozen.n_layers) for index in range(frozen.n_heads)),
+    ]
     sides: list[Any] = [
         (layer.W_Q[head], layer.q_bias[head], None if layer.q_positions is None else layer.q_positions[head]),
         (layer.W_K[head], layer.k_bias[head], None if layer.k_positions is None else layer.k_positions[head]),

@@ -58,14 +58,14 @@ class ScoredLayer:
 
 
 def scored_layer(expansion: Expanded, layer: int) -> ScoredLayer:
-    """The scores of a layer: one forward pass the first time, which leaves no hook behind.
+    """Return the scores of a layer: one forward pass the first time, which leaves no hook behind.
 
     Raises `ValueError` for a φ whose pattern is not made of scores.
     """
     if layer not in expansion.scored_layers:
         expansion.scored_layers[layer] = _scored(expansion, layer)
-    found: ScoredLayer = expansion.scored_layers[layer]
-    return found
+    scored: ScoredLayer = expansion.scored_layers[layer]
+    return scored
 
 
 @torch.no_grad()

@@ -60,8 +60,8 @@ class TopPairs(Result):
         return self.n_proven == len(self.pairs)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a pair: rank (from 1), pair (its sentence), formula, then source, source_position and heads of either
-        side, nats, proven."""
+        """Return one row a pair: rank (from 1), pair (its sentence), formula, then source, source_position and heads of
+        either side, nats, proven."""
         import pandas as pd
 
         columns: dict[str, object] = {"rank": range(1, len(self.pairs) + 1)}
@@ -100,14 +100,14 @@ class PairSums(Result):
     def headline(self) -> str:
         query, key = divmod(int(self.values.abs().argmax()), len(self.names))
         largest, total = float(self.values[query, key]), float(self.values.sum())
-        said = f"largest: {self.names[query]} × {self.names[key]}, {largest:+.3f} of {total:+.3f} nats in all"
+        sentence = f"largest: {self.names[query]} × {self.names[key]}, {largest:+.3f} of {total:+.3f} nats in all"
         if abs(largest) <= abs(total):
-            return said
+            return sentence
         n, sizes = int((self.values != 0).sum()), float(self.values.abs().sum())
-        return f"{said}; {n} terms cancel, whose sizes add up to {sizes:.3f}"
+        return f"{sentence}; {n} terms cancel, whose sizes add up to {sizes:.3f}"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a pair of groups, largest first: query, key, nats."""
+        """Return one row a pair of groups, largest first: query, key, nats."""
         import pandas as pd
 
         n = len(self.names)

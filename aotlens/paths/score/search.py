@@ -72,8 +72,8 @@ class _Tree:
     def direct(self) -> tuple[Tensor, Callable[[int], Path]]:
         """The vectors of the paths without heads."""
         names: tuple[SourceName, ...] = source_names(self.side.layer)
-        at: list[int | None] = [*range(len(self.side.weights))] if self.split else [None]
-        paths = [Path(name, (), position) for name in names for position in at]
+        positions: list[int | None] = [*range(len(self.side.weights))] if self.split else [None]
+        paths = [Path(name, (), position) for name in names for position in positions]
         return torch.stack([self.side.path(path) for path in paths]), paths.__getitem__
 
     def open(self, heads: tuple[Head, ...]) -> tuple[Tensor, Callable[[int], Path], list[_Entry], Tensor]:
@@ -304,16 +304,16 @@ def top_pairs(sides: tuple[ScoreSide, ScoreSide], k: Any, by: str, budget: Any, 
     best: Best[PathPair] = Best(k, by)
     search = _Search((_Tree(sides[0], bounds, slack), _Tree(sides[1], bounds, slack)), best, slack)
     search.run(budget)
-    frontier, found = search.frontier(), best.sorted()
-    kept = found[:k]
-    unreturned = max([frontier, *(key for key, *_ in found[k:])])
+    frontier, ranked = search.frontier(), best.sorted()
+    top = ranked[:k]
+    unreturned = max([frontier, *(key for key, *_ in ranked[k:])])
     return TopPairs(
-        pairs=tuple(pair for *_, pair in kept),
-        values=tuple(value for _, _, value, _ in kept),
+        pairs=tuple(pair for *_, pair in top),
+        values=tuple(value for _, _, value, _ in top),
         by=by,
         total=total,
-        remainder=total - sum(value for _, _, value, _ in kept),
-        n_proven=sum(key >= frontier for key, *_ in kept),
+        remainder=total - sum(value for _, _, value, _ in top),
+        n_proven=sum(key >= frontier for key, *_ in top),
         bound=unreturned if unreturned > float("-inf") else 0.0,
         n_expanded=search.n_expanded,
         n_evaluated=search.trees[0].n_found * search.trees[1].n_found,

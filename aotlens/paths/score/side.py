@@ -38,7 +38,7 @@ class ScoreSide:
 
     @property
     def rows(self) -> Float[Tensor, " pos"]:
-        """c / s."""
+        """The weights of the positions behind the norm, c / s."""
         return self.weights * self.layer.inverse_scale
 
     @property
@@ -72,7 +72,7 @@ class ScoreSide:
         return torch.cat([self._with_own(parts), self.read(head_results(frozen)).flatten(0, 1)])
 
     def by_source_position(self, other: Float[Tensor, " d_head"]) -> Float[Tensor, "source pos"]:
-        """All paths of this side times the whole other side, by source and where it stands, nats."""
+        """Return all paths of this side times the whole other side, by source and where it stands, nats."""
         root = torch.outer(self.rows, self.W @ other)
         own = self.weights * (self.own @ other)
         parts = dict(zip(self._stream_names, by_source_position(self.layer.below.frozen, root, own), strict=True))
@@ -82,18 +82,20 @@ class ScoreSide:
 
     def path(self, path: Path) -> Float[Tensor, " d_head"]:
         """Return the contribution of one path. Raises `ValueError` for a path that the layers below do not have."""
-        at = path.source_position
+        position = path.source_position
         if self.positions is not None and path.source == "position":
             if path.heads:
                 raise ValueError(
                     f'path {path}: positions of kind "qk" are added to queries and keys, behind every head.'
                 )
-            if at is not None and not 0 <= at < len(self.weights):
+            if position is not None and not 0 <= position < len(self.weights):
                 raise ValueError(f"path {path}: expected a source position 0 to {len(self.weights) - 1}.")
-            return self.weights @ self.positions if at is None else self.weights[at] * self.positions[at]
+            return (
+                self.weights @ self.positions if position is None else self.weights[position] * self.positions[position]
+            )
         part = self.read(self.layer.below.stream(path))
         if path.source == "bias" and not path.heads:
-            part = part + (self.own_bias if at is None else self.weights[at] * self.own)
+            part = part + (self.own_bias if position is None else self.weights[position] * self.own)
         return part
 
     def arrivals(self, path: Path) -> Float[Tensor, " pos"]:
@@ -117,7 +119,8 @@ class ScoreSide:
 
 
 def source_names(layer: ScoredLayer) -> tuple[SourceName, ...]:
-    """The sources of either side: as of the expansion, and "position" also where queries and keys alone have it."""
+    """Return the sources of either side: as of the expansion, and "position" also where queries and keys alone have
+    it."""
     names = layer.below.source_names
     if layer.q_positions is None:
         return names
@@ -125,7 +128,7 @@ def source_names(layer: ScoredLayer) -> tuple[SourceName, ...]:
 
 
 def sides_of(layer: ScoredLayer, head: int, contrast: Contrast) -> tuple[ScoreSide, ScoreSide]:
-    """The query side and the key side of a cell."""
+    """Return the query side and the key side of a cell."""
     at_query = torch.zeros_like(contrast.coefficients)
     at_query[contrast.query] = 1
     positions: tuple[Tensor, Tensor] | tuple[None, None] = (None, None)
@@ -134,7 +137,7 @@ def sides_of(layer: ScoredLayer, head: int, contrast: Contrast) -> tuple[ScoreSi
     maps = [(layer.W_Q[head], layer.q_bias[head]), (layer.W_K[head], layer.k_bias[head])]
     if layer.placing is not None:
         places = zip(maps, layer.placing, (contrast.query, contrast.key), strict=True)
-        maps = [(place(W, head, at), place(own[None], head, at)[0]) for (W, own), place, at in places]
+        maps = [(place(W, head, position), place(own[None], head, position)[0]) for (W, own), place, position in places]
     return (
         ScoreSide(layer, at_query, *maps[0], positions[0]),
         ScoreSide(layer, contrast.coefficients, *maps[1], positions[1]),

@@ -51,11 +51,11 @@ class Trace(Traced):
         return trace_json(self)
 
     def to_svg(self) -> str:
-        """The layered graph as an SVG drawing."""
+        """Return the layered graph as an SVG drawing."""
         return trace_svg(self)
 
     def to_html(self) -> str:
-        """One HTML file: the drawing, a table of all edges, and the JSON."""
+        """Return one HTML file: the drawing, a table of all edges, and the JSON."""
         return trace_html(self)
 
 
@@ -129,7 +129,7 @@ def _edges(
     flat = torch.cat([*parts.sources.values(), parts.cells.new_tensor([parts.bias]), parts.cells.flatten()])
     size = parts.size
     largest = flat.abs().topk(min(max_edges, len(flat))).indices.tolist()
-    kept = [i for i in largest if float(flat[i]) and abs(float(flat[i])) >= min_share * size]
+    terms = [i for i in largest if float(flat[i]) and abs(float(flat[i])) >= min_share * size]
 
     def edge(i: int) -> TraceEdge:
         nats = float(flat[i])
@@ -145,12 +145,12 @@ def _edges(
             return TraceEdge(kind="source", source=start.source, **place, **numbers)
         if i == len(names) * n_pos:
             return TraceEdge(kind="source", source="bias", **numbers)
-        at = torch.unravel_index(torch.tensor(i - len(names) * n_pos - 1), parts.cells.shape)
-        layer, head, query, key = (int(part) for part in at)
+        indices = torch.unravel_index(torch.tensor(i - len(names) * n_pos - 1), parts.cells.shape)
+        layer, head, query, key = (int(part) for part in indices)
         return TraceEdge(kind="cell", cell=((layer, head), query, key), **numbers)
 
-    edges = [edge(i) for i in kept]
-    n_rest = int(flat.count_nonzero()) - len(kept)
+    edges = [edge(i) for i in terms]
+    n_rest = int(flat.count_nonzero()) - len(terms)
     if n_rest:
         nats = float(flat.sum()) - sum(each.nats for each in edges)
         share = max(0.0, 1.0 - sum(each.share for each in edges))

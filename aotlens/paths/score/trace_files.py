@@ -19,7 +19,8 @@ COLOURS = {"query": "#b35c00", "key": "#2166ac"}
 
 
 def trace_json(trace: Traced) -> str:
-    """`{"schema", "tokens", "n_not_followed", "nodes": [{"cell", …, "edges": […]}]}`; infinite numbers are null."""
+    """Return `{"schema", "tokens", "n_not_followed", "nodes": [{"cell", …, "edges": […]}]}`; infinite numbers are
+    null."""
     record = {
         "schema": SCHEMA,
         "tokens": list(trace.str_tokens),
@@ -105,7 +106,7 @@ def trace_svg(trace: Traced) -> str:
 
 
 def trace_html(trace: Traced) -> str:
-    """One page, in which the JSON stands as `<script type="application/json" id="trace">`."""
+    """Return one page, in which the JSON stands as `<script type="application/json" id="trace">`."""
     rows = []
     for node in trace.nodes:
         softmax = ", of the softmax before the threshold" if node.before_threshold else ""

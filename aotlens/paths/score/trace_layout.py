@@ -55,7 +55,7 @@ def layout_of(trace: Traced) -> Layout:
     """Lay out boxes in columns of layers, in a column in the order in which the trace came by them."""
     cells = [each for node in trace.nodes for each in (node.cell, *(edge.cell for edge in node.edges))]
     layers = sorted({cell[0][0] for cell in cells if cell is not None})
-    found: dict[str, tuple[str, str, int, Cell | None]] = {}
+    contents: dict[str, tuple[str, str, int, Cell | None]] = {}
     notes: dict[str, list[str]] = {}
 
     def place(each: TraceNode | TraceEdge) -> str:
@@ -63,11 +63,11 @@ def layout_of(trace: Traced) -> Layout:
         if each.cell is not None:
             (layer, head), query, key = each.cell
             detail = f"{place_words(trace.str_tokens, query)} → {place_words(trace.str_tokens, key)}"
-            found.setdefault(name, (f"{layer}.{head}", detail, 1 + layers.index(layer), each.cell))
+            contents.setdefault(name, (f"{layer}.{head}", detail, 1 + layers.index(layer), each.cell))
         else:
             position = getattr(each, "position", None)
             detail = "" if position is None else place_words(trace.str_tokens, position)
-            found.setdefault(name, (getattr(each, "start", ""), detail, 0, None))
+            contents.setdefault(name, (getattr(each, "start", ""), detail, 0, None))
         return name
 
     ends = []
@@ -81,10 +81,10 @@ def layout_of(trace: Traced) -> Layout:
                 notes.setdefault(start, []).append(
                     f"{edge.nats:+.3f} nats, {edge.share:.0%} of the {edge.side} side of {end}"
                 )
-    names = [*found]
-    columns = [column for _, _, column, _ in found.values()]
+    names = [*contents]
+    columns = [column for _, _, column, _ in contents.values()]
     boxes = []
-    for i, (name, (title, detail, column, cell)) in enumerate(found.items()):
+    for i, (name, (title, detail, column, cell)) in enumerate(contents.items()):
         place_in_column, n_in_column = columns[:i].count(column), columns.count(column)
         row = (place_in_column + 0.5) / n_in_column
         kind = "source" if cell is None else "cell"
@@ -108,7 +108,7 @@ def _of_node(node: TraceNode) -> list[str]:
 
 
 def cancelling(value: float) -> str:
-    """Σ|term| ÷ |Σ term| of a side in words."""
+    """Say Σ|term| ÷ |Σ term| of a side in words."""
     if not math.isfinite(value):
         return "its terms cancel altogether"
     return f"its terms are {value:.1f} times in size what they add up to"

@@ -81,7 +81,7 @@ class Traced(Result):
         return f"{len(self.nodes)} cells behind head {layer}.{head}, {query} → {key}"
 
     def name(self, edge: TraceEdge | TraceNode) -> str:
-        """A cell as "1.0 18 → 4", a source as "token@4" or "mlp_0@4"."""
+        """Return a cell as "1.0 18 → 4", a source as "token@4" or "mlp_0@4"."""
         if edge.cell is not None:
             (layer, head), query, key = edge.cell
             return f"{layer}.{head} {query} → {key}"
@@ -90,7 +90,7 @@ class Traced(Result):
         return edge.start if edge.position is None else f"{edge.start}@{edge.position}"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an edge: node, side, term, n_terms, nats, share, relative."""
+        """Return one row an edge: node, side, term, n_terms, nats, share, relative."""
         import pandas as pd
 
         rows = [

@@ -40,7 +40,7 @@ class ScoreWords:
     """The tokens of the prompt; () without a tokenizer."""
 
     def at(self, position: int) -> str:
-        """A token and where it stands: `" Pend"@18`."""
+        """Return a token and where it stands: `" Pend"@18`."""
         return place_words(self.str_tokens, position)
 
     @property
@@ -60,46 +60,46 @@ class ScoreWords:
         return f"nats above {'the first token' if against == 0 else self.at(int(against))}"
 
     def sentence(self, pair: PathPair) -> list[Piece]:
-        """`0.3 moved " Pend"@3 into the key; the query is " Pend"@18 itself`."""
+        """Return the sentence in pieces: `0.3 moved " Pend"@3 into the key; the query is " Pend"@18 itself`."""
         query, key = pair
         return [*self._side(key, "key"), Piece(text="; "), *self._side(query, "query")]
 
     def line(self, pair: PathPair) -> str:
-        """The sentence alone."""
+        """Return the sentence alone."""
         return "".join(piece.text for piece in self.sentence(pair))
 
     def _side(self, path: Path, side: Side) -> list[Piece]:
         end = self.contrast.query if side == "query" else self.contrast.key
-        at = end if path.source_position is None else path.source_position
+        position = end if path.source_position is None else path.source_position
         if not path.heads:
-            return [Piece(text=self._direct(path, side, end, at))]
+            return [Piece(text=self._direct(path, side, end, position))]
         here = self._arrives_here(path, side, end)
-        heads, what = _heads(path, at, end if here else None), self._what(path, at)
-        if here and at == end:
+        heads, what = _heads(path, position, end if here else None), self._what(path, position)
+        if here and position == end:
             return [*heads, Piece(text=f" moved {what} from the {side} itself")]
         return [*heads, Piece(text=f" moved {what} into {f'the {side}' if here else self._others()}")]
 
-    def _what(self, path: Path, at: int) -> str:
+    def _what(self, path: Path, position: int) -> str:
         """Name what a path carries."""
         if path.source in ("token", "input"):
-            return self.at(at)
+            return self.at(position)
         if path.source == "position":
-            return f"position {at}"
-        where = f"of {self.at(at)}"
-        return f"biases {where}" if path.source == "bias" else f"what {_source(path)} wrote at {self.at(at)}"
+            return f"position {position}"
+        where = f"of {self.at(position)}"
+        return f"biases {where}" if path.source == "bias" else f"what {_source(path)} wrote at {self.at(position)}"
 
-    def _direct(self, path: Path, side: Side, end: int, at: int) -> str:
+    def _direct(self, path: Path, side: Side, end: int, position: int) -> str:
         """A path without heads: what stands at the query or the key itself, or at a key that it is compared with."""
-        here = at == end
+        here = position == end
         subject = f"the {side}" if here else self._others()
-        token = describe(self.str_tokens[at]) if self.str_tokens else f"token {at}"
+        token = describe(self.str_tokens[position]) if self.str_tokens else f"token {position}"
         alone = here or self.contrast.against != "mean"
         if path.source in ("token", "input"):
-            return f"{subject} is {token} itself" if alone else f"{subject} include {self.at(at)}"
+            return f"{subject} is {token} itself" if alone else f"{subject} include {self.at(position)}"
         if path.source == "position":
-            return f"{subject} stands at position {at}" if alone else f"{subject} include position {at}"
+            return f"{subject} stands at position {position}" if alone else f"{subject} include position {position}"
         name = "biases" if path.source == "bias" else f"what {_source(path)} wrote"
-        return f"{name} in {subject}" + ("" if alone else f", at {self.at(at)}")
+        return f"{name} in {subject}" + ("" if alone else f", at {self.at(position)}")
 
     def _others(self) -> str:
         """The keys that the key is compared with, in words."""
@@ -113,7 +113,7 @@ class ScoreWords:
         return bool(2 * arrivals[end] >= arrivals.sum())
 
 
-def _heads(path: Path, at: int, end: int | None) -> list[Piece]:
+def _heads(path: Path, position: int, end: int | None) -> list[Piece]:
     """The heads of a path by name: one alone has a cell; of several the last is seen where it arrives, the others where
     the path starts. `end` is None for a path that arrives at many keys."""
     pieces: list[Piece] = []
@@ -122,11 +122,11 @@ def _heads(path: Path, at: int, end: int | None) -> list[Piece]:
             pieces.append(Piece(text=" and then "))
         name, place = f"{layer}.{head}", (layer, head)
         if end is not None and len(path.heads) == 1:
-            pieces.append(Piece(text=name, head=place, cell=(end, at), position=end))
+            pieces.append(Piece(text=name, head=place, cell=(end, position), position=end))
         elif end is not None and index == len(path.heads) - 1:
             pieces.append(Piece(text=name, head=place, position=end))
         else:
-            pieces.append(Piece(text=name, head=place, position=at, direction="from"))
+            pieces.append(Piece(text=name, head=place, position=position, direction="from"))
     return pieces
 
 

@@ -19,7 +19,7 @@ _COLUMNS = (
 
 
 def atlas_parts(subject: Subject) -> list[Part]:
-    """Any two scores as a figure, the table, and a sentence a head."""
+    """Return any two scores as a figure, the table, and a sentence a head."""
     if subject.reads != "tokens":
         reads = {"patches": "images", "vectors": "vectors"}[subject.reads]
         raise ValueError(

@@ -8,7 +8,7 @@ from aotlens.report.subject import Subject
 
 
 def card_parts(subject: Subject) -> list[Part]:
-    """The text of card.md, or, of a model without one, what is known of it in the same form."""
+    """Return the text of card.md, or, of a model without one, what is known of it in the same form."""
     info = subject.info
     if not (info.card or info.model or info.description):
         raise ValueError("This model has no card: another program wrote it, and says nothing of its training.")

@@ -11,7 +11,8 @@ from aotlens.views.distillation import COSTS, HEADS, Chosen
 
 
 def distillation_parts(subject: Subject) -> list[Part]:
-    """Errors by head and width, and the costs of substitution, of the distillation that is bundled or was made here."""
+    """Return errors by head and width, and the costs of substitution, of the distillation that is bundled or was made
+    here."""
     if subject.reads != "tokens":
         raise ValueError("Heads are distilled on text, and this model reads none.")
     record = _record(subject)
@@ -20,7 +21,7 @@ def distillation_parts(subject: Subject) -> list[Part]:
             f"The heads of {subject.info.name} were not distilled: `aotlens distill CHECKPOINT --corpus SPEC` does it, "
             "of a checkpoint."
         )
-    made = record.distillation
+    distillation = record.distillation
     corpus, command = (
         (f" on {record.corpus}" if record.corpus else ""),
         (record.command and f" Command: {record.command}."),
@@ -28,23 +29,23 @@ def distillation_parts(subject: Subject) -> list[Part]:
     parts: list[Part] = [
         Text(
             text=f"Every head was distilled{corpus} into feed-forward networks of its input, "
-            f"{made.train_tokens:,} training "
+            f"{distillation.train_tokens:,} training "
             f"tokens each. An error of 0 is a head that the network is, 1 is its mean output.{command}"
         )
     ]
-    widths = [width for width in made.hidden if width] or list(made.hidden)
+    widths = [width for width in distillation.hidden if width] or list(distillation.hidden)
     compared = compare_distillations({subject.info.name: record}, widths[len(widths) // 2])
     (layer, head), name = compared.head, subject.info.name
     values = Chosen(
         results=(name,), width=compared.width, across=compared.across, of=name, layer=layer, head=head
     )  # fmt: skip
     parts += view_parts(HEADS, values, compared)
-    errors = [made.mean_error(each) for each in made.hidden]
+    errors = [distillation.mean_error(each) for each in distillation.hidden]
     rows = [
         (f"{layer}.{head}", *(f"{error[place]:.3f}" for error in errors))
-        for place, (layer, head) in enumerate(made.heads)
+        for place, (layer, head) in enumerate(distillation.heads)
     ]
-    columns = ("head", *(f"{each} hidden units" if each else "linear" for each in made.hidden))
+    columns = ("head", *(f"{each} hidden units" if each else "linear" for each in distillation.hidden))
     parts.append(Table(caption="Errors by width", columns=columns, rows=rows))
     if record.costs is not None:
         parts += view_parts(COSTS, values, compared)
@@ -52,7 +53,8 @@ def distillation_parts(subject: Subject) -> list[Part]:
 
 
 def _record(subject: Subject) -> Record | None:
-    """The one of these weights; those made here first. A file that is damaged or something else is passed over."""
+    """Return the distillation of these weights, first of those made here. A file that is damaged or something else is
+    passed over."""
     own = sorted(distillations_folder().glob("*.safetensors")) if distillations_folder().is_dir() else []
     for path in (*own, bundled_distillations_folder() / f"{subject.info.name}.safetensors"):
         try:

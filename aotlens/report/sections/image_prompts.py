@@ -20,8 +20,8 @@ N_CLASSES = 3
 
 
 def image_prompts(subject: Subject) -> list[Prompt]:
-    """A prompt an image. Raises `ValueError` for a model of which no picture can be shown, and where the maps of so
-    many images, heads and patches are too large for one file."""
+    """Return a prompt for each image. Raises `ValueError` for a model of which no picture can be shown, and where the
+    maps of so many images, heads and patches are too large for one file."""
     if subject.text is not None:
         raise ValueError("--text: this model reads images, not text; --image takes one.")
     require_images(subject.model)

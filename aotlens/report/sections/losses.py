@@ -10,7 +10,7 @@ from aotlens.report.subject import Subject
 
 
 def loss_parts(subject: Subject) -> list[Part]:
-    """The card's figures as a table, and the training curve where one was logged."""
+    """Return the card's figures as a table, and the training curve where one was logged."""
     info = subject.info
     figures = {name: value for name, value in info.metrics.items() if isinstance(value, int | float)}
     history, damage = _history(subject)

@@ -25,7 +25,7 @@ _HOW = (
 
 
 def map_parts(subject: Subject) -> list[Part]:
-    """The grid of all heads, the map of one, and the prompt; of a model of images, over each picture."""
+    """Return the grid of all heads, the map of one, and the prompt; of a model of images, over each picture."""
     prompts = {"tokens": _of_tokens, "patches": image_prompts, "vectors": _of_vectors}[subject.reads](subject)
     parts: list[Part] = []
     for prompt in prompts:
@@ -70,8 +70,8 @@ def _of_tokens(subject: Subject) -> list[Prompt]:
         visible = reader.visible_keys(len(ids)).numpy()
         pattern = np.stack(patterns).astype(np.float32)
     else:
-        found = attention_patterns(subject.model, ids)
-        names, visible, pattern = found.str_tokens, found.visible, found.pattern
+        attention = attention_patterns(subject.model, ids)
+        names, visible, pattern = attention.str_tokens, attention.visible, attention.pattern
     names = names or tuple(f"#{number}" for number in ids.tolist())
     return [Prompt(pattern=pattern, str_tokens=names, visible=visible, about=about)]
 
@@ -103,9 +103,9 @@ def _of_vectors(subject: Subject) -> list[Prompt]:
     require_regression(model, d)
     n_points = min(points_of(model), N_POSITIONS // 2)
     prompt = RegressionTask(d=d).sample(1, n_points).tokens[0]
-    found = attention_patterns(model, prompt)
+    patterns = attention_patterns(model, prompt)
     names = tuple(f"{'xy'[position % 2]}{1 + position // 2}" for position in range(len(prompt)))
     about = (
         f"A prompt of in-context regression in {d} dimensions: {n_points} inputs x and, between them, their labels y."
     )
-    return [Prompt(pattern=found.pattern, str_tokens=names, visible=found.visible, about=about)]
+    return [Prompt(pattern=patterns.pattern, str_tokens=names, visible=patterns.visible, about=about)]

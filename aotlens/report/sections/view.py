@@ -29,14 +29,14 @@ def asked(text: str) -> tuple[Family, View, dict[str, Any]]:
     except ValueError:
         raise ValueError(f"{text!r}: expected FAMILY.VIEW NAME=VALUE …, as circuits.map head=1.0.") from None
     of, _, name = name.partition(".")
-    found = family(of)
-    if found.reads is None:
+    view_family = family(of)
+    if view_family.reads is None:
         raise ValueError(f"{text!r}: {of} is of no model; `aotlens view {of} --html FILE` writes its figure.")
-    if unknown := sorted(set(given) - set(found.parameters)):
-        known = ", ".join(found.parameters)
+    if unknown := sorted(set(given) - set(view_family.parameters)):
+        known = ", ".join(view_family.parameters)
         raise ValueError(f"{of}: there is no parameter {', '.join(unknown)}; there are {known}.")
-    return found, found.view(name) if name else found.views[0], {
-        name: _number(value) if isinstance(found.parameters[name], Parameter) else value
+    return view_family, view_family.view(name) if name else view_family.views[0], {
+        name: _number(value) if isinstance(view_family.parameters[name], Parameter) else value
         for name, value in given.items()
     }  # fmt: skip
 
@@ -51,7 +51,7 @@ def _number(written: str) -> Any:
 
 
 def asked_parts(subject: Subject, of: Family, view: View, given: dict[str, Any]) -> list[Part]:
-    """The view's parts of the subject; its text and the first of its named heads where the view takes one."""
+    """Return the view's parts of the subject; its text and the first of its named heads where the view takes one."""
     usual = {"text": subject.text, "head": head_name(subject.named_heads[0]) if subject.named_heads else None}
     own = {name: value for name, value in usual.items() if value is not None and name in of.parameters}
     values, workshop = of.of_model(subject.model, subject.info, **{**own, **given})
@@ -65,7 +65,7 @@ def asked_parts(subject: Subject, of: Family, view: View, given: dict[str, Any])
 
 
 def view_parts(view: View, values: Values, result: Any) -> list[Part]:
-    """A view's explanation, and its figure below its caption, or the caption alone."""
+    """Return a view's explanation, and its figure below its caption, or the caption alone."""
     about, caption = view.about, view.caption(values, result)
     more = [about.formula and f"{about.formula}.", about.source and f"From: {about.source}."]
     parts: list[Part] = [Text(text=about.read), *(Text(text=each, note=True) for each in more if each)]

@@ -56,11 +56,11 @@ def main() -> None:
     """Read and answer."""
     limit()
     gc.disable()  # of many objects it takes half of the time, and what the process holds ends with it
-    found = answer(sys.argv[2])
+    reply = answer(sys.argv[2])
     try:
-        text = json.dumps(found)
+        text = json.dumps(reply)
     except MemoryError:
-        found, text = {}, ""
+        reply, text = {}, ""
     if not text or len(text) > MOST_BYTES:
         text = json.dumps({"refused": f"what it holds beside weights takes more than {MOST_BYTES / 2**20:.0f} MB"})
     sys.stdout.write(text)

@@ -65,10 +65,10 @@ class StandIn(metaclass=_Inert):
     entries: list[Any]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> StandIn:
-        made = object.__new__(cls)
-        object.__setattr__(made, "state", {})
-        object.__setattr__(made, "entries", [])
-        return made
+        stand_in = object.__new__(cls)
+        object.__setattr__(stand_in, "state", {})
+        object.__setattr__(stand_in, "entries", [])
+        return stand_in
 
     def __setstate__(self, state: Any) -> None:
         object.__setattr__(self, "state", state)
@@ -84,17 +84,17 @@ class StandIn(metaclass=_Inert):
 
 
 def stand_in_class(module: str, name: str) -> _Inert:
-    """The class of stand-ins for objects of that class."""
+    """Return the class of stand-ins for objects of that class."""
     return _Inert(name, (StandIn,), {"__module__": module, "__qualname__": name})
 
 
 def full_name(stand_in: StandIn) -> str:
-    """The name by which the file calls an object's class."""
+    """Return the name by which the file calls an object's class."""
     return f"{type(stand_in).__module__}.{type(stand_in).__qualname__}"
 
 
 def attributes(value: Any) -> dict[str, Any]:
-    """The attributes of a stand-in, where the file gives any."""
+    """Return the attributes of a stand-in, where the file gives any."""
     state = value.state if isinstance(value, StandIn) else None
     if isinstance(state, tuple) and len(state) == 2 and isinstance(state[0], dict):
         state = state[0]  # (attributes, slots)
@@ -165,10 +165,10 @@ _PLAIN = (str, int, float, bytes, type(None))
 
 
 def _plain_name(*names: Any) -> str:
-    said = [name for name in names if isinstance(name, str | int)]
-    if len(said) < len(names) or any(isinstance(name, str) and len(name) > _MAX_DEVICE for name in said):
+    parts = [name for name in names if isinstance(name, str | int)]
+    if len(parts) < len(names) or any(isinstance(name, str) and len(name) > _MAX_DEVICE for name in parts):
         raise Refused("it names a device by what is no name")
-    return ":".join("…" if isinstance(name, int) and abs(name) > 2**63 else str(name) for name in said)[:_MAX_DEVICE]
+    return ":".join("…" if isinstance(name, int) and abs(name) > 2**63 else str(name) for name in parts)[:_MAX_DEVICE]
 
 
 def _latin1(text: Any, encoding: Any) -> bytes:
@@ -293,9 +293,9 @@ class Unpickler(pickle._Unpickler):  # type: ignore[name-defined, misc]
 
     def _load_reduce(self) -> None:
         arguments = self.stack.pop()
-        made = self.stack[-1] = self.stack[-1](*arguments)
-        each = 1 if isinstance(made, str | bytes) else 16
-        self._made += each * len(made) if isinstance(made, str | bytes | tuple | set | frozenset | dict) else 0
+        value = self.stack[-1] = self.stack[-1](*arguments)
+        each = 1 if isinstance(value, str | bytes) else 16
+        self._made += each * len(value) if isinstance(value, str | bytes | tuple | set | frozenset | dict) else 0
         if self._made > _MAX_MADE:
             raise Refused(f"its calls make more than {_MAX_MADE:,} bytes")
 

@@ -34,7 +34,7 @@ class Unfit(ValueError):
 
 
 def read_saved(file: BinaryIO) -> tuple[Any, Places]:
-    """The value in a file of torch.save, its tensors as descriptions, and where a storage lies, by its key.
+    """Return the value in a file of torch.save, its tensors as descriptions, and where a storage lies, by its key.
 
     Raises `Refused` for a program that does what reading weights does not need, `Unfit`, and, for a damaged file,
     anything.
@@ -54,7 +54,7 @@ def read_saved(file: BinaryIO) -> tuple[Any, Places]:
 
 
 def read_plain(file: BinaryIO) -> tuple[Any, Places]:
-    """The value in a file of pickle.dump, as `read_saved`; it has no storages."""
+    """Return the value in a file of pickle.dump, as `read_saved`; it has no storages."""
 
     def none(key: str) -> Place:
         raise Refused("it holds tensors")

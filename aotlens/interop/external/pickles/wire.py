@@ -29,10 +29,11 @@ _KINDS: dict[type, str] = {list: "l", tuple: "t", set: "s", frozenset: "z"}
 
 
 def encode(root: Any, place: Places) -> dict[str, Any]:
-    """A value and all that it holds. Raises `Refused` for too many objects, and for a tensor of sizes that are none."""
+    """Encode a value and all that it holds. Raises `Refused` for too many objects, and for a tensor of sizes that are
+    none."""
     table: list[Any] = []
     places: dict[int, int] = {}
-    kept: list[Any] = []  # so that no two objects have one id
+    objects: list[Any] = []  # so that no two objects have one id
     pending: list[tuple[int, Any]] = []
 
     def value(part: Any) -> Any:
@@ -50,27 +51,27 @@ def encode(root: Any, place: Places) -> dict[str, Any]:
             if len(table) >= _MOST_OBJECTS:
                 raise Refused(f"it holds more than {_MOST_OBJECTS:,} objects")
             places[id(part)] = len(table)
-            kept.append(part)
+            objects.append(part)
             table.append(None)
             pending.append((places[id(part)], part))
         return ["r", places[id(part)]]
 
     first = value(root)
     while pending:
-        at, part = pending.pop()
+        index, part = pending.pop()
         if isinstance(part, dict):
-            table[at] = ["d", [[value(key), value(item)] for key, item in part.items()]]
+            table[index] = ["d", [[value(key), value(item)] for key, item in part.items()]]
         elif type(part) in _KINDS:
-            table[at] = [_KINDS[type(part)], [value(item) for item in part]]
+            table[index] = [_KINDS[type(part)], [value(item) for item in part]]
         elif isinstance(part, StoredTensor):
-            table[at] = _tensor(part, place)
+            table[index] = _tensor(part, place)
         elif isinstance(part, StandIn):
             kind = type(part)
-            table[at] = ["o", kind.__module__, kind.__qualname__, value(part.state), value(part.entries)]
+            table[index] = ["o", kind.__module__, kind.__qualname__, value(part.state), value(part.entries)]
         elif isinstance(part, type):
-            table[at] = ["c", part.__module__, part.__qualname__]
+            table[index] = ["c", part.__module__, part.__qualname__]
         else:
-            table[at] = ["u"]
+            table[index] = ["u"]
     return {"root": first, "table": table}
 
 
@@ -98,12 +99,13 @@ def _naturals(values: Any) -> tuple[int, ...]:
 
 
 def decode(answer: dict[str, Any], tensor: Callable[..., Any]) -> Any:
-    """The value that was encoded; `tensor(kind, numel, offset, sizes, strides, start, n_bytes)` makes each tensor."""
+    """Return the value that was encoded; `tensor(kind, numel, offset, sizes, strides, start, n_bytes)` makes each
+    tensor."""
     table: list[Any] = answer["table"]
-    made: dict[int, Any] = {}
+    objects: dict[int, Any] = {}
     classes: dict[tuple[str, str], Any] = {}
     readers: dict[str, Callable[[Any], Any]] = {
-        "r": made.__getitem__, "f": float, "i": lambda text: int(text, 16), "b": lambda text: text.encode("latin1"),
+        "r": objects.__getitem__, "f": float, "i": lambda text: int(text, 16), "b": lambda text: text.encode("latin1"),
     }  # fmt: skip
 
     def value(part: Any) -> Any:
@@ -114,40 +116,40 @@ def decode(answer: dict[str, Any], tensor: Callable[..., Any]) -> Any:
             classes[module, name] = stand_in_class(module, name)
         return classes[module, name]
 
-    for at, (kind, *rest) in enumerate(table):
+    for index, (kind, *rest) in enumerate(table):
         if kind == "x":
-            made[at] = tensor(*rest)
+            objects[index] = tensor(*rest)
         elif kind in "dl":
-            made[at] = {} if kind == "d" else []
+            objects[index] = {} if kind == "d" else []
         elif kind in "ocu":
             stand_in = class_of(*rest[:2]) if rest else StandIn
-            made[at] = stand_in if kind == "c" else StandIn.__new__(stand_in)
-    for at, (kind, *_) in enumerate(table):
-        if kind in "tsz" and at not in made:
-            _freeze(table, at, made, value)
-    for at, (kind, *rest) in enumerate(table):
+            objects[index] = stand_in if kind == "c" else StandIn.__new__(stand_in)
+    for index, (kind, *_) in enumerate(table):
+        if kind in "tsz" and index not in objects:
+            _freeze(table, index, objects, value)
+    for index, (kind, *rest) in enumerate(table):
         if kind == "d":
-            made[at].update((value(key), value(item)) for key, item in rest[0])
+            objects[index].update((value(key), value(item)) for key, item in rest[0])
         elif kind == "l":
-            made[at].extend(map(value, rest[0]))
+            objects[index].extend(map(value, rest[0]))
         elif kind == "o":
-            made[at].__setstate__(value(rest[2]))
-            object.__setattr__(made[at], "entries", value(rest[3]))
+            objects[index].__setstate__(value(rest[2]))
+            object.__setattr__(objects[index], "entries", value(rest[3]))
     return value(answer["root"])
 
 
-def _freeze(table: list[Any], at: int, made: dict[int, Any], value: Callable[[Any], Any]) -> None:
+def _freeze(table: list[Any], index: int, objects: dict[int, Any], value: Callable[[Any], Any]) -> None:
     """Make a tuple or a set, those that it holds first, in a time that grows as what they hold, however deep."""
-    waiting, begun = [at], set()
+    waiting, begun = [index], set()
     while waiting:
-        at = waiting[-1]
-        kind, parts = table[at]
-        held = [part[1] for part in parts if isinstance(part, list) and part[0] == "r" and part[1] not in made]
-        if held and at in begun:
+        index = waiting[-1]
+        kind, parts = table[index]
+        held = [part[1] for part in parts if isinstance(part, list) and part[0] == "r" and part[1] not in objects]
+        if held and index in begun:
             raise ValueError("tuples that hold each other")
-        begun.add(at)
-        if not held and at not in made:
-            made[at] = {"t": tuple, "s": set, "z": frozenset}[kind](map(value, parts))
+        begun.add(index)
+        if not held and index not in objects:
+            objects[index] = {"t": tuple, "s": set, "z": frozenset}[kind](map(value, parts))
         if not held:
             waiting.pop()
         waiting += held
