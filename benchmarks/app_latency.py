@@ -61,7 +61,7 @@ MAP = "document.getElementById('heads-map-canvas')?.dataset.head"
 FIRST_MAP = "document.querySelector('[data-part=heads-map-canvas], #heads-map-canvas')?.dataset.head"
 MAP_OFF = "document.getElementById('heads-map-off-canvas')?.map?.maps?.key"
 ALL_HEADS = "document.getElementById('heads-map-canvas')?.map?.maps?.key"
-CIRCUIT_MAP = "document.querySelector('#circuits-map-graph .heatmaplayer image')?.href.baseVal"
+CIRCUIT_MAP = "document.getElementById('circuits-map-matrix')?.map?.matrix?.name"
 
 #: Fills the text, clicks, and resolves with the milliseconds until the grid shows another picture than before.
 _RUN = """
