@@ -41,7 +41,8 @@ _PIXELS = """() => {
     const { canvas, matrix, place } = document.querySelector("#circuits-map-matrix").map, pen = canvas.getContext("2d");
     const at = (start, side, labels, index) => devicePixelRatio * (start + ((index + .5) * side) / labels.length);
     return matrix.rows.map((_, row) => matrix.columns.map((_, column) => {
-        const x = at(place.left, place.width, matrix.columns, column), y = at(place.top, place.height, matrix.rows, row);
+        const x = at(place.left, place.width, matrix.columns, column);
+        const y = at(place.top, place.height, matrix.rows, row);
         return [...pen.getImageData(x, y, 1, 1).data]; }));
 }"""
 
