@@ -6,16 +6,21 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +87,22 @@ def build(cfg: ModelConfig) -> AttentionOnlyTransformer:
         if name.rsplit(".", 1)[-1].startswith(("b", "w")):
             parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
     return model
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Yield a Chromium that asks no proxy and fetches nothing of its own. Ends the program where there is none."""
+    path = os.environ.get("AOTLENS_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if path is None:
+        raise SystemExit("Chromium was not found: apt-get install chromium, or set AOTLENS_CHROMIUM.")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox", "--no-proxy-server", "--disable-background-networking"]
+        )
+        yield browser
+        browser.close()
 
 
 def report(name: str, rows: Sequence[dict[str, Any]], json_path: Path | None) -> None:

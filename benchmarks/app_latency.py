@@ -23,7 +23,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -41,7 +40,7 @@ import torch
 import aotlens
 from aotlens.data import open_corpus
 from aotlens.models import AttentionOnlyTransformer
-from benchmarks._common import main_until
+from benchmarks._common import chromium, main_until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -61,7 +60,7 @@ MAP = "document.getElementById('heads-map-canvas')?.dataset.head"
 FIRST_MAP = "document.querySelector('[data-part=heads-map-canvas], #heads-map-canvas')?.dataset.head"
 MAP_OFF = "document.getElementById('heads-map-off-canvas')?.map?.maps?.key"
 ALL_HEADS = "document.getElementById('heads-map-canvas')?.map?.maps?.key"
-CIRCUIT_MAP = "document.querySelector('#circuits-map-graph .heatmaplayer image')?.href.baseVal"
+CIRCUIT_MAP = "document.getElementById('circuits-map-matrix')?.map?.matrix?.name"
 
 #: Fills the text, clicks, and resolves with the milliseconds until the grid shows another picture than before.
 _RUN = """
@@ -360,18 +359,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="5 prompts and 4 clicks")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
-    browser_path = os.environ.get("AOTLENS_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    if browser_path is None:
-        print("Chromium was not found: apt-get install chromium, or set AOTLENS_CHROMIUM.", file=sys.stderr)
-        return 1
-    from playwright.sync_api import sync_playwright
-
     n_prompts, n_clicks = (5, 4) if arguments.quick else (arguments.prompts, arguments.clicks)
     model = aotlens.load(LARGE, device="cpu")
-    with served_by() as (address, server), sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=browser_path, args=["--no-sandbox", "--no-proxy-server", "--disable-background-networking"]
-        )
+    with served_by() as (address, server), chromium() as browser:
         figures: dict[str, float] = {}
 
         def tell(measured: dict[str, float]) -> None:
@@ -390,7 +380,6 @@ def main(argv: list[str] | None = None) -> int:
             tell(switches(page, address, checkpoint, n_clicks))
         for checkpoint in (SMALL, LARGE):
             tell(circuits(page, address, checkpoint, n_clicks))
-        browser.close()
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
     return 0

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
 import statistics
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks._common import chromium
 from benchmarks.app_latency import WARM_UP, Meter, served_by, spread
 
 if TYPE_CHECKING:
@@ -92,15 +91,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="3 choices")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
-    browser_path = os.environ.get("AOTLENS_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    if browser_path is None:
-        print("Chromium was not found: apt-get install chromium, or set AOTLENS_CHROMIUM.", file=sys.stderr)
-        return 1
-    from playwright.sync_api import sync_playwright
-
     figures = {}
-    with served_by() as (address, server), sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox", "--no-proxy-server"])
+    with served_by() as (address, server), chromium() as browser:
         columns = ("main_ms", "main_ms_95%", "server_ms", "requests", "load_main_ms", "load_requests")
         print(f"{'':32}" + "".join(f"{name:>14}" for name in columns))
         for name, choice in CHOICES.items():
@@ -108,7 +100,6 @@ def main(argv: list[str] | None = None) -> int:
             figures[name] = measure(page, address, server, choice, 3 if arguments.quick else arguments.times)
             print(f"{name:32}" + "".join(f"{figures[name][each]:14,.0f}" for each in columns), flush=True)
             page.context.close()
-        browser.close()
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
     return 0

@@ -16,9 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
-import shutil
 import statistics
 import sys
 import tempfile
@@ -30,6 +28,7 @@ import aotlens
 from aotlens.checkpoints import CheckpointInfo, save_checkpoint
 from aotlens.data import open_corpus
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from benchmarks._common import chromium
 from benchmarks.app_latency import CHOSEN, WARM_UP, Meter, served_by, spread
 
 if TYPE_CHECKING:
@@ -97,20 +96,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="6 clicks")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
-    browser_path = os.environ.get("AOTLENS_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    if browser_path is None:
-        print("Chromium was not found: apt-get install chromium, or set AOTLENS_CHROMIUM.", file=sys.stderr)
-        return 1
-    from playwright.sync_api import sync_playwright
-
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         model = make_model(Path(folder))
-        with served_by(_SERVE.format(folder=folder)) as (address, server), sync_playwright() as playwright:
-            browser = playwright.chromium.launch(
-                executable_path=browser_path,
-                args=["--no-sandbox", "--no-proxy-server", "--disable-background-networking"],
-            )
+        with served_by(_SERVE.format(folder=folder)) as (address, server), chromium() as browser:
             page = browser.new_page(viewport={"width": 1440, "height": 900})
             short = "The captain bowed."
             open_text(page, address, short, model.to_tokens(short).shape[1])
@@ -133,7 +122,6 @@ def main(argv: list[str] | None = None) -> int:
                     f"tab_{n_tokens}_tokens_mb": own_megabytes(browser),
                     f"server_{n_tokens}_tokens_above_mb": megabytes(server, "VmHWM") - held,
                 }  # fmt: skip
-            browser.close()
     for name, value in figures.items():
         print(f"{name:44} {value:,.1f}", flush=True)
     if arguments.json:

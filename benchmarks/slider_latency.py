@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
 import statistics
 import sys
 import time
@@ -25,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from aotlens.denoise import Spheres, descend, energy_on_plane, sample_mixture, unroll_mixture
+from benchmarks._common import chromium
 from benchmarks.app_latency import WARM_UP, served, spread
 
 if TYPE_CHECKING:
@@ -120,22 +119,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="4 moves")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
-    browser_path = os.environ.get("AOTLENS_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    if browser_path is None:
-        print("Chromium was not found: apt-get install chromium, or set AOTLENS_CHROMIUM.", file=sys.stderr)
-        return 1
-    from playwright.sync_api import sync_playwright
-
     count = 4 if arguments.quick else arguments.moves
-    with served() as address, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=browser_path, args=["--no-sandbox", "--no-proxy-server", "--disable-background-networking"]
-        )
+    with served() as address, chromium() as browser:
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         figures = moves(page, address, "subspaces", SUBSPACES, unrolled, count)
         figures |= moves(page, address, "denoising", DENOISING, descended, count)
         figures |= layers(page, address, count)
-        browser.close()
     for name, value in figures.items():
         print(f"{name:44} {value:,.1f}")
     if arguments.json:

@@ -23,6 +23,7 @@ from unittest.mock import patch
 
 from aotlens.checkpoints import import_external
 from benchmarks import _common
+from benchmarks._common import chromium
 from benchmarks.app_latency import Meter, served_by
 from benchmarks.importing import write_folder
 
@@ -142,21 +143,13 @@ def main(argv: list[str] | None = None) -> int:
     options = _common.parser(__doc__)
     options.add_argument("--only", type=int, nargs="+", metavar="N", help="numbers of tasks, from 1; --quick: 1 and 4")
     arguments = options.parse_args(argv)
-    browser_path = os.environ.get("AOTLENS_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    if browser_path is None:
-        print("Chromium was not found: apt-get install chromium, or set AOTLENS_CHROMIUM.", file=sys.stderr)
-        return 1
-    from playwright.sync_api import sync_playwright
-
     numbers = [1, 4] if arguments.quick else arguments.only or range(1, len(TASKS) + 1)
     home = tempfile.mkdtemp()
-    with patch.dict(os.environ, AOTLENS_HOME=home), sync_playwright() as playwright:
+    with patch.dict(os.environ, AOTLENS_HOME=home), chromium() as browser:
         write_folder(Path(home, "gpt2"), "model.safetensors", quick=True)
         import_external(Path(home, "gpt2"), name="mine")
-        browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox", "--no-proxy-server"])
         with served_by() as (address, server):
             rows = [measure(browser, address, server, TASKS[number - 1]) for number in numbers]
-        browser.close()
     shutil.rmtree(home)
     _common.report("tasks", rows, arguments.json)
     return 0

@@ -4,9 +4,16 @@ maps.py      what is drawn: a byte an entry and its scale, tokens, masks
 patches.py   the same on images: a byte a patch and its scale
 long_maps.py    the same of thousands of tokens: a byte a block of entries, and tiles
 packed.py    a header and arrays as bytes, or as one string that a page carries
-patches.js   the parts that draw these over images, joined to widget.js for the app
-tiles.js     the parts that draw long maps and ask for tiles in sight, joined to widget.js for the app
-widget.js    one ES module without a framework, which draws them; widget.css is its look in an element of its own
+
+One ES module without a framework draws them (`module`; widget.css is its look in an element of its own):
+
+maps.js      packed arrays, and the maps in them
+drawing.js   light and dark, pens for the screen, PNG and SVG
+chosen.js    what is chosen, locked and pointed at
+parts.js     tokens, tiles of all heads, ranking;  large.js  one head;  element.js  the element that has them
+
+and for the app alone side_by_side.js (two runs), patches.js (maps over images), tiles.js (long prompts) and matrix.js
+(a block of a circuit).
 """
 
 from __future__ import annotations

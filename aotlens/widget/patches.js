@@ -1,5 +1,9 @@
-// Maps of patches over images, for the app (patches.py). It is the second part of one ES module with widget.js, whose parts
-// and helpers it uses: `module(images=True)` of packed.py joins them.
+// Maps of patches over images, for the app (patches.py).
+
+import { Heads } from "./chosen.js";
+import { CanvasPen, STEPS, SvgPen, make, same, within } from "./drawing.js";
+import { HeadsElement } from "./element.js";
+import { Maps, unpack } from "./maps.js";
 
 // The attention of all heads to the patches of some images: `PatchMaps` of patches.py. Every map has a scale of its own.
 class PatchMaps extends Maps {

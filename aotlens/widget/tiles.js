@@ -1,6 +1,9 @@
-// Maps of long prompts (long_maps.py), joined to widget.js: all heads by the largest entry of each block, and of the head
+// Maps of long prompts (long_maps.py), for the app: all heads by the largest entry of each block, and of the head
 // that is shown large, finer blocks in tiles, which are asked for as they come in sight. A number is known once the token's
 // row and column have been asked for.
+
+import { HeadsElement } from "./element.js";
+import { Maps, unpack } from "./maps.js";
 
 const TILES_KEPT = 48; // of a quarter of a megabyte, and a canvas of one; of all texts together, the newest last
 const tiles = new Map(); // by the maps' number, head, block, row and column

@@ -42,6 +42,7 @@ log = logging.getLogger("aotlens.app")
 #: Parts of a panel: the id of each, and its property.
 _PARTS: Mapping[str, tuple[Callable[[str], str], str]] = {
     "figure": (ids.graph, "figure"),
+    "matrix": (lambda panel: ids.drawn(ids.matrix(panel)), "data"),
     "rows": (ids.table, "rowData"),
     "columns": (ids.table, "columnDefs"),
     "body": (ids.body, "children"),
@@ -61,7 +62,7 @@ T = TypeVar("T")
 
 
 def part(panel: str, name: str, **rest: Any) -> Output:
-    """A panel's part as an output: figure, rows, columns, body, caption, title, explanation or notice."""
+    """A panel's part as an output: figure, matrix, rows, columns, body, caption, title, explanation or notice."""
     make_id, prop = _PARTS[name]
     return Output(make_id(panel), prop, **rest)
 

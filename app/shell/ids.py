@@ -173,6 +173,11 @@ def drawn(group: str) -> str:
     return f"{group}-drawn"
 
 
+def matrix(panel: str) -> str:
+    """A panel's one block of a matrix, which the widget draws (`graph.matrix`)."""
+    return f"{panel}-matrix"
+
+
 def paper(panel: str) -> str:
     """The store of a panel that holds a figure to save as a picture (`app.shell.sharing.save_pictures`)."""
     return f"{panel}-paper"

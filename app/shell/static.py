@@ -24,7 +24,7 @@ SCRIPTS = (
     "connection.js", "frames.js", "wiring.js", "listening.js", "address.js", "shell.js", "head_map.js", "waiting.js",
     "drawn.js", "value_table.js",
     "head_picker.js", "head_switches.js", "tips.js", "fit_columns.js", "long_table.js", "python.js", "find.js",
-    "late_grid.js", "maps.js",
+    "late_grid.js", "late_graph.js", "maps.js", "matrix.js",
 )  # fmt: skip
 #: The script that starts Dash, after all others.
 LAST = "start.js"
@@ -69,7 +69,7 @@ def scripts(pages: Sequence[Page], wiring: str) -> list[StaticFile]:
 
 def early() -> list[StaticFile]:
     """Return the files that run before anything is drawn: the theme, and the widget that draws maps of heads."""
-    widget = module(images=True, tiles=True).encode()
+    widget = module(app=True).encode()
     return [*(read(HERE / name) for name in EARLY), StaticFile(name="widget.mjs", content=widget)]
 
 

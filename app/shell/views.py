@@ -27,7 +27,7 @@ from app.shell import panel as frames
 from app.shell.app import App
 from app.shell.background import follow_job, job_bar
 from app.shell.callbacks import emptied, part, spoken
-from app.shell.graph import caption, figure
+from app.shell.graph import caption, entries_of, figure, matrix
 from app.shell.props import Props, as_role, stores
 from app.shell.sharing import when_seen
 from app.shell.tables import grid, number
@@ -43,7 +43,8 @@ class Own:
     """A panel of a view that the page draws itself: a table with links, a text with marks.
 
     `draw(values, result)` gives its `parts` (`callbacks.part`) and `outputs` by their names; what it leaves out stays.
-    Where "figure" is among the parts, the view's own figure and caption are there already.
+    Where "figure" is among the parts, the view's own figure and caption are there already; or "matrix", of a view whose
+    figure is one heat map.
     """
 
     view: View
@@ -71,16 +72,18 @@ def view_panel(
     controls: Any = None,
     before: Any = (),
     after: Any = (),
+    is_matrix: bool = False,
     exports: Sequence[str] = FILES,
 ) -> html.Section:
-    """The panel of a view: its caption above its figure, between what else the page has there; `size` is a class.
+    """The panel of a view: its caption above its figure, or its `matrix`, between what else the page has there; `size`
+    is a class.
 
     Not `captioned` where the page says the answer elsewhere. With `after`, the page lays out the caption itself.
     """
     said = [] if after else [html.Div(caption(id), hidden=not captioned)]
     starts = [start_bar(id)] if view.starts else []
     listed = [grid(ids.table(id), key="row", height=300)] if view.listed else []
-    content = [*before, *starts, *said, figure(id, size), *after, *listed]
+    content = [*before, *starts, *said, (matrix if is_matrix else figure)(id, size), *after, *listed]
     return frames.panel(id, view.title, about_view(view), content, controls=controls, exports=exports, follows=follows)
 
 
@@ -247,8 +250,10 @@ def _drawn(
             waiting = {"caption": _MADE_ABOVE} if view.made_by else panel.waiting(chosen)
             return key, {**nothing, "notice": None, **waiting}
         answer = {"notice": None}
-        if panel.draw is None or "figure" in panel.parts:
+        if panel.draw is None or {"figure", "matrix"} & {*panel.parts}:
             answer |= picture(workshop, view, chosen, theme)
+        if "matrix" in panel.parts:
+            answer["matrix"] = entries_of(answer.pop("figure"))
         if panel.draw is not None:
             answer |= panel.draw(chosen, workshop.result(view, chosen))
         return key, answer

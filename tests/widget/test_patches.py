@@ -93,7 +93,7 @@ def show(chromium: Browser, tmp_path: Path) -> Iterator[Callable[[PatchMaps], Pa
         head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>maps</title><style>{_STYLE}</style>'
         html = f'{head}<body data-packed="{data}"><main>{boxes}</main>'
         file = tmp_path / "page.html"
-        file.write_text(f'{html}<script type="module">{module(images=True)}{{{_PAGE}}}</script>', encoding="utf-8")
+        file.write_text(f'{html}<script type="module">{module(app=True)}{{{_PAGE}}}</script>', encoding="utf-8")
         page.goto(file.as_uri())
         page.wait_for_selector(".map-cell")
         return page

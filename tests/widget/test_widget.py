@@ -63,7 +63,7 @@ def show(chromium: Browser, tmp_path: Path) -> Iterator[Callable[..., Page]]:
         style = "<style>:root { color-scheme: light dark } body { background: light-dark(#fff, #242424) }</style>"
         start = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>maps</title>{style}<main>{html}</main>'
         file = tmp_path / f"{len(contexts)}.html"
-        file.write_text(f'{start}<script type="module">{module()}</script>', encoding="utf-8")
+        file.write_text(f'{start}<script type="module">{module(app=True)}</script>', encoding="utf-8")
         page.goto(file.as_uri())
         page.wait_for_selector("aotlens-heads[data-head]")
         return page
@@ -177,8 +177,11 @@ def test_exact_numbers_are_asked_of_one_token_at_a_time_and_of_the_last(show):
         """async () => {
             const { heads } = document.querySelector("aotlens-heads"), asked = [], answers = [];
             const line = () => ({ row: new Float32Array(64), column: new Float32Array(64) });
-            heads.ask = (maps, head, position) => new Promise(done => { asked.push(position); answers.push(() => done(line())); });
-            for (const position of [5, 6, 7, 8]) { heads.point({ position }); heads.exact(); } // the pointer rests on each
+            heads.ask = (maps, head, position) => new Promise(done => {
+                asked.push(position);
+                answers.push(() => done(line()));
+            });
+            for (const position of [5, 6, 7, 8]) { heads.point({ position }); heads.exact(); } // it rests on each
             const before = [...asked];
             while (answers.length) { answers.shift()(); await new Promise(done => setTimeout(done)); }
             return [before, asked];

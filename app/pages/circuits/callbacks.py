@@ -63,12 +63,12 @@ def register(app: App, core: Core, circuits: Circuits) -> None:
                 chosen.head, chosen.kind, chosen.left, chosen.right, chosen.biases, chosen.distance
             ),
         ),
-        ids.MAP: _own(ids.MAP, name_map, parts=("figure", "caption", "title"), empty={"title": "Map"}),
+        ids.MAP: _own(ids.MAP, name_map, parts=("matrix", "caption", "title"), empty={"title": "Map"}),
         ids.TOP: _own(ids.TOP, list_top, parts=()),
         ids.ROW: _line("row"),
         ids.COLUMN: _line("column"),
-        ids.OVERVIEW: _own(ids.OVERVIEW, None, parts=("figure", "caption")),
-        ids.BLOCK: _own(ids.BLOCK, list_block, parts=("figure", "caption")),
+        ids.OVERVIEW: _own(ids.OVERVIEW, None, parts=("matrix", "caption")),
+        ids.BLOCK: _own(ids.BLOCK, list_block, parts=("matrix", "caption")),
         ids.EIGENVALUES: _own(
             ids.EIGENVALUES, lambda chosen, result: {"box": "graph-circuit"}, parts=("figure", "caption"),
             outputs=props("className", box=hides[ids.EIGENVALUES]), empty={"box": "hidden"},

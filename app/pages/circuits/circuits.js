@@ -28,22 +28,17 @@
 
     const LINES = { rows: "circuits-map-rows", columns: "circuits-map-columns", row: "circuits-row-choice", column: "circuits-column-choice" };
 
-    function pickFromMap(point, { rows, row_names, columns, column_names }, trace) {
-        const row = trace.y.indexOf(point.y), column = trace.x.indexOf(point.x);
-        if (row < 0 || column < 0) return;
-        pick("row", rows[row], row_names[row]);
-        pick("column", columns[column], column_names[column]);
+    function pickEntry([row, column], { meta }) {
+        pick("row", meta.rows[row], meta.row_names[row]);
+        pick("column", meta.columns[column], meta.column_names[column]);
     }
 
-    function pickBlock(point, { row_size, column_size }) {
-        // A label begins with the first index of its block.
-        const block = [parseInt(point.y, 10) / row_size, parseInt(point.x, 10) / column_size];
-        if (!block.every(Number.isInteger)) return;
+    function pickBlock(block) {
         aotlens.setProps("circuits-block-at", { data: block });
         aotlens.openTab("circuits-besides", "block");
     }
 
-    const plotOf = (panel) => document.querySelector(`#circuits-${panel}-graph .js-plotly-plot`);
+    const PICKED = { map: pickEntry, block: pickEntry, overview: pickBlock };
 
     aotlens.page("circuits", {
         // What is shown already, with what the server has put in the place of what there is not, is not asked for again.
@@ -74,30 +69,15 @@
             aotlens.draw("circuits-singular-pairs", singular);
         },
 
-        pickFromFigure: function (clicks) {
-            const panel = Object.keys(clicks).find((name) => aotlens.triggered() === `circuits-${name}-graph`);
-            const point = panel && clicks[panel]?.points?.[0], plot = panel && plotOf(panel);
-            if (!point || !plot) return;
-            if (panel === "composition") return Array.isArray(point.customdata) && chooseHead(...point.customdata);
-            if (panel === "overview") pickBlock(point, plot.layout.meta);
-            else pickFromMap(point, plot.layout.meta, plot.data[0]);
+        pickHead: function ({ click }) {
+            const point = click?.points?.[0];
+            if (Array.isArray(point?.customdata)) chooseHead(...point.customdata);
         },
 
-        // Around the block that is shown, in the picture of the whole.
-        frameBlock: function ({ block }) {
-            const at = block && block.layout && block.layout.meta && block.layout.meta.block;
-            requestAnimationFrame(function () {
-                const plot = plotOf("overview");
-                if (!plot || !plot.data || !plot.data.length || !window.Plotly || !at) return;
-                const color = getComputedStyle(plot).getPropertyValue("--lock");
-                const [row, column] = at;
-                // A pixel of the whole is too small to see: the frame keeps some distance.
-                const [high, wide] = [0.5 + plot.data[0].y.length / 60, 0.5 + plot.data[0].x.length / 60];
-                window.Plotly.relayout(plot, { shapes: [{
-                    type: "rect", line: { width: 1.5, color: color },
-                    x0: column - wide, x1: column + wide, y0: row - high, y1: row + high,
-                }] });
-            });
+        // The block that is shown is framed in the picture of the whole.
+        drawMatrices: function (matrices) {
+            for (const [panel, matrix] of Object.entries(matrices)) aotlens.drawMatrix(`circuits-${panel}`, matrix, PICKED[panel]);
+            aotlens.markEntry("circuits-overview", matrices.block?.meta.block ?? null);
         },
     });
 })();

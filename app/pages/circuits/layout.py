@@ -63,8 +63,8 @@ def _views(state: CircuitsState) -> dict[str, tuple[str, Any]]:
     statistic = switch_of(ids.OVERVIEW_STATISTIC, "Summary of a block", state.statistic, STATISTICS)
     pairs = value_tables(ids.COMPOSITION_PAIRS, "Pairs that the head is in")
     return {
-        "map": _tab(ids.MAP, "graph-circuit", captioned=False, before=[_map()]),
-        "whole": _tab(ids.OVERVIEW, "graph-circuit", controls=statistic),
+        "map": _tab(ids.MAP, "graph-circuit", captioned=False, before=[_map()], is_matrix=True),
+        "whole": _tab(ids.OVERVIEW, "graph-circuit", controls=statistic, is_matrix=True),
         "eigenvalues": _tab(ids.EIGENVALUES, "graph-circuit"),
         "composition": _tab(
             ids.COMPOSITION, "graph-composition", controls=_threshold(state), before=[caption(ids.COMPOSITION)],
@@ -81,7 +81,7 @@ def _besides() -> dict[str, tuple[str, Any]]:
     return {
         "top": _listed(ids.TOP, [value_tables(ids.TOP_ENTRIES, "Top entries", "two")]),
         "lines": ("Row and column", html.Div(lines, className="lines")),
-        "block": _tab(ids.BLOCK, "graph-block", before=[caption(ids.BLOCK)], after=[entries]),
+        "block": _tab(ids.BLOCK, "graph-block", before=[caption(ids.BLOCK)], after=[entries], is_matrix=True),
         "singular": _listed(ids.SINGULAR, [caption(ids.SINGULAR), pairs]),
         "copying": _listed(ids.COPYING, [caption(ids.COPYING), heads]),
     }

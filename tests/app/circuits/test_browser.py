@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from aotlens.circuits import copying_scores
+from aotlens.plots.colours import lookup
 from aotlens.views.circuits import BLOCK, MAP, ROW
 from app.pages.circuits.address import ADDRESS, CircuitsState
 from app.pages.circuits.ids import VIEWS, ids
@@ -35,6 +36,17 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 
+#: The canvas's pixel in the middle of every entry of the map.
+_PIXELS = """() => {
+    const { canvas, matrix, place } = document.querySelector("#circuits-map-matrix").map, pen = canvas.getContext("2d");
+    const at = (start, side, labels, index) => devicePixelRatio * (start + ((index + .5) * side) / labels.length);
+    return matrix.rows.map((_, row) => matrix.columns.map((_, column) => {
+        const x = at(place.left, place.width, matrix.columns, column);
+        const y = at(place.top, place.height, matrix.rows, row);
+        return [...pen.getImageData(x, y, 1, 1).data]; }));
+}"""
+
+
 @pytest.fixture
 def service(app: App) -> Circuits:
     return app.services["circuits"]
@@ -52,7 +64,7 @@ def drawn(page: Page, title: str) -> None:
     page.wait_for_function("title => document.getElementById('circuits-map-title')?.textContent === title", arg=title)
     settled(page)
     page.wait_for_function(
-        """() => document.querySelector("#circuits-map-graph .js-plotly-plot .heatmaplayer image")
+        """() => document.querySelector("#circuits-map-matrix").map?.place
             && document.querySelector("#circuits-top-entries tbody tr")
             && !document.querySelector("#circuits-map[aria-busy]")"""
     )
@@ -65,12 +77,18 @@ def chosen(service: Circuits, **state: Any) -> CircuitRequest:
 def test_the_map_in_the_browser_is_the_circuit(open_page, service: Circuits):
     page = open_page(circuits())
     drawn(page, "Map of QK of head 1.0")
-    shown = page.evaluate(
-        """() => { const z = document.querySelector("#circuits-map-graph .js-plotly-plot")._fullData[0].z;
-                   return Array.from(z, row => Array.from(row)); }"""
-    )
     result = service.workshop.result(MAP, chosen(service))
-    np.testing.assert_array_equal(np.array(shown, dtype=np.float32), result.values.astype(np.float32))
+    shown = np.array(page.evaluate("() => [...document.querySelector('#circuits-map-matrix').map.matrix.values]"))
+    np.testing.assert_array_equal(shown.astype(np.float32), result.values.astype(np.float32).ravel())
+    # What is drawn: in the middle of every entry, the colour of its value.
+    pixels = np.array(page.evaluate(_PIXELS))[..., :3].reshape(-1, 3).astype(int)
+    colours, share = lookup("diverging", "light", 511).astype(int), shown / np.abs(shown).max()
+    assert np.abs(pixels - colours[np.rint(255 + 255 * share).astype(int)]).max() <= 3
+    page.locator("#circuits-map-matrix canvas").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("#circuits-map-matrix .map-tip b")).to_have_text(f"{result.values[1, 0]:.4f} nats")
+    assert page.evaluate("() => !window.Plotly"), "plotly is loaded by what draws with it"
     assert "nats" in page.inner_text(f"#{ids.MEANING}")
     assert "Relative" in page.inner_text(f"#{ids.EXACTNESS}")
     # The browser writes the circuit only: nothing else was chosen.
@@ -169,11 +187,11 @@ def test_a_click_on_the_whole_matrix_shows_its_block(open_page, service: Circuit
     drawn(page, "Map of QK of head 1.0")
     seen(page, ids.OVERVIEW)
     seen(page, ids.BLOCK)
-    whole = page.locator("#circuits-overview-graph .nsewdrag")
+    whole = page.locator("#circuits-overview-matrix canvas")
     whole.scroll_into_view_if_needed()
-    box = whole.bounding_box()
-    assert box is not None
-    whole.click(position={"x": box["width"] * 0.25, "y": box["height"] * 0.75})
+    page.wait_for_function("() => document.querySelector('#circuits-overview-matrix').map.place")
+    place = page.evaluate("() => document.querySelector('#circuits-overview-matrix').map.place")
+    whole.click(position={"x": place["left"] + place["width"] * 0.25, "y": place["top"] + place["height"] * 0.75})
     page.wait_for_function("() => new URLSearchParams(location.search).get('block')")
     row, column = map(int, query(page)["block"].split("."))
     n = 150
@@ -182,12 +200,7 @@ def test_a_click_on_the_whole_matrix_shows_its_block(open_page, service: Circuit
     caption = BLOCK.caption(block, service.workshop.result(BLOCK, block))
     expect(page.locator(f"#{shell.caption(ids.BLOCK)}")).to_contain_text(caption)
     page.wait_for_function(
-        """([row, column]) => {
-            const shapes = document.querySelector("#circuits-overview-graph .js-plotly-plot").layout.shapes ?? [];
-            return shapes.length === 1 && shapes[0].x0 < column && column < shapes[0].x1
-                && shapes[0].y0 < row && row < shapes[0].y1
-                && Math.abs((shapes[0].x0 + shapes[0].x1) / 2 - column) < 1e-6;
-        }""",
+        "block => String(document.querySelector('#circuits-overview-matrix').map.frame) === String(block)",
         arg=[row, column],
     )
 
@@ -279,7 +292,7 @@ def test_what_there_is_not_is_said(open_page, checkpoint: str, message: str):
     page = open_page(circuits(checkpoint=checkpoint, head=(0, 0)))
     page.locator(f"#{ids.CHOICE} >> text={message}").wait_for()
     settled(page)
-    expect(page.locator("#circuits-map-graph")).to_be_hidden()
+    expect(page.locator("#circuits-map-matrix")).to_be_hidden()
     if checkpoint == "tiny-fixed":
         seen(page, ids.COMPOSITION)
         page.locator(f"#{shell.caption(ids.COMPOSITION)} >> text=one layer").wait_for()
