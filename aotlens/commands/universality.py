@@ -6,6 +6,7 @@ import itertools
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 
 from aotlens.commands.shared import (
@@ -44,8 +45,9 @@ def universality_command(
     """Match the heads of several checkpoints on one evidence and test the matches on another.
 
     Evidence is one of ov, qk, pattern, content, written, effect. A line a test, with the mean of the tested evidence
-    over matched heads beside that of heads permuted within their layers; then a line a group of heads that are matched
-    with each other, with the models that have it. With models of two kinds, how much each kind's heads come again.
+    over matched heads beside that of heads permuted within their layers; a line a test and layer, with an interval over
+    models; then a line a group of heads that are matched with each other, with the models that have it. With models of
+    two kinds, how much each kind's heads come again.
     """
     from aotlens.checkpoints import held_out_windows
     from aotlens.heads import universality
@@ -65,6 +67,14 @@ def universality_command(
         chance = f"{row['null_mean']:.3f} ± {row['null_std']:.3f}"
         lines.append((row["matched"], row["tested"], f"{row['observed']:.3f}", chance, f"{row['p']:.3g}"))
     print_text(table(lines))
+    lines = [("layer", "matched", "tested", "mean", "permuted", "excess", "95% over models")]
+    for row in result.layers_frame().to_dict("records"):
+        between = "" if np.isnan(row["low"]) else f"{row['low']:+.3f} to {row['high']:+.3f}"
+        means = (f"{row['observed']:.3f}", f"{row['null_mean']:.3f}", f"{row['excess']:+.3f}", between)
+        lines.append((str(row["layer"]), row["matched"], row["tested"], *means))
+    print_text(f"\n{table(lines)}")
+    if result.layer_trend:
+        print_text(f"\n{result.layer_trend}")
     lines = [("in", *result.models, match, test, "q")]
     for group in result.groups:
         heads = {name: head_name(head) for name, head in group.heads}

@@ -34,7 +34,8 @@ class HeadGroup:
 
 class TestedPairs(NamedTuple):
     """The tested evidence of assigned heads: the mean, that of every permutation; of every two models the mean, the
-    probability that permutations give as much, and the mean less theirs; of every head the mean, and theirs."""
+    probability that permutations give as much, and the mean less theirs; of every head the mean, and theirs, and of its
+    pair with each model the evidence less theirs (NaN without one)."""
 
     mean: float
     null: np.ndarray
@@ -43,6 +44,7 @@ class TestedPairs(NamedTuple):
     excess: np.ndarray
     by_head: np.ndarray
     expected_by_head: np.ndarray
+    by_model: np.ndarray
 
 
 class Assignments:
@@ -89,7 +91,12 @@ class Assignments:
         by_head, expected_by_head = (
             np.array([each[own].mean() if own.any() else np.nan for own in in_pairs]) for each in (found, expected)
         )
-        return TestedPairs(float(found.mean()), permuted.mean(1), of_models, p, excess, by_head, expected_by_head)
+        by_model = np.full((len(self._owner), self._n), np.nan)
+        for one, other in ((0, 1), (1, 0)):
+            by_model[pairs[:, one], owners[:, other]] = found - expected
+        return TestedPairs(
+            float(found.mean()), permuted.mean(1), of_models, p, excess, by_head, expected_by_head, by_model
+        )
 
     def groups(
         self, names: tuple[str, ...], heads: tuple[Head, ...], matched: str, tested: str

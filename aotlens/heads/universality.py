@@ -31,6 +31,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from aotlens.conventions import Head, Progress, head_name, require_seed, require_whole
+from aotlens.heads import layer_trend
 from aotlens.heads.assignments import EVIDENCE, Assignments, HeadGroup
 from aotlens.heads.kinds import KindComparison, kinds_differ
 from aotlens.heads.likeness import on_text, texts_alike, weights_alike
@@ -77,6 +78,8 @@ class Universality(Result):
     """`observed` of the heads of each layer."""
     by_layer_null: Float64[np.ndarray, "test layer"]
     """What permuted heads give there on average."""
+    by_layer_without: Float64[np.ndarray, "test model layer"]
+    """`by_layer` less `by_layer_null` without each model in turn, for intervals over models; NaN for two models."""
     grouped_by: tuple[str, str]
     groups: tuple[HeadGroup, ...]
     """The largest first: maximal cliques of assigned heads, each head in one of them."""
@@ -113,6 +116,29 @@ class Universality(Result):
             rows.append({"models": len(group.heads), **heads, "matched": group.matched, "tested": group.tested,
                          "se": group.se, "q": group.q})  # fmt: skip
         return pd.DataFrame(rows)
+
+    @property
+    def layer_trend(self) -> str:
+        """Whether heads come again more in some layers than in others, in a sentence, by the evidence of the groups;
+        empty for models of one layer, and where that evidence is none of `tests`."""
+        if self.grouped_by not in self.tests:
+            return ""
+        place = self.tests.index(self.grouped_by)
+        return layer_trend.sentence(self.by_layer[place] - self.by_layer_null[place], self.by_layer_without[place])
+
+    def layers_frame(self) -> pd.DataFrame:
+        """A row a test and layer: `matched`, `tested`, `layer`, the `observed` mean of its heads, `null_mean` (of
+        permuted ones), and the `excess` between them with its 95% interval over models, `low` and `high` (NaN for fewer
+        than three; `heads.layer_trend` has the formula)."""
+        import pandas as pd
+
+        rows = []
+        for place, layer in np.ndindex(*self.by_layer.shape):
+            observed, null = self.by_layer[place, layer], self.by_layer_null[place, layer]
+            excess = layer_trend.interval(observed - null, self.by_layer_without[place, :, layer])
+            rows.append((*self.tests[place], layer, observed, null, *excess))
+        columns = ("matched", "tested", "layer", "observed", "null_mean", "excess", "low", "high")
+        return pd.DataFrame(rows, columns=pd.Index(columns))
 
     @property
     def pairs(self) -> Int64[np.ndarray, "pair 2"]:
@@ -258,6 +284,7 @@ def universality(
         pair_excess=np.stack([each.excess for each in measured]),
         by_layer=np.stack([_by_layer(each.by_head, layers) for each in measured]),
         by_layer_null=np.stack([_by_layer(each.expected_by_head, layers) for each in measured]),
+        by_layer_without=np.stack([layer_trend.without_each_model(each.by_model, owner, layers) for each in measured]),
         grouped_by=grouped_by,
         groups=groups,
         closed=closed,

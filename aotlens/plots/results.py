@@ -13,7 +13,7 @@ from aotlens.plots import circuits, images, patching
 from aotlens.plots.atlas import atlas
 from aotlens.plots.attention import QUANTITIES, attention_map
 from aotlens.plots.circuits import distance_curve, reach_curve
-from aotlens.plots.colours import BACKGROUND, INK, Theme
+from aotlens.plots.colours import BACKGROUND, INK, LINES, Theme, base_layout
 from aotlens.plots.denoising import (
     audit_curves,
     denoiser_curves,
@@ -180,10 +180,13 @@ def matching(result: HeadMatching, *, by: str | None = None, theme: Theme = "lig
 
 
 def universality(
-    result: Universality, *, by: str | None = None, blocks: bool = False, theme: Theme = "light"
+    result: Universality, *, by: str | None = None, blocks: bool = False, layers: bool = False, theme: Theme = "light"
 ) -> go.Figure:
     """The similarity of every two heads of all models by one evidence (that of the groups), groups side by side; with
-    `blocks` model by model, and heads that are assigned to each other have a square."""
+    `blocks` model by model, and heads that are assigned to each other have a square; with `layers` instead how much the
+    heads of each layer come again above permuted ones, a line a test."""
+    if layers:
+        return _by_layer(result, theme)
     evidence = result.grouped_by[0] if by is None else by
     keys = [(result.models[place], head) for place, head in zip(result.model, result.heads, strict=True)]
     grouped = [] if blocks else [keys.index(key) for group in result.groups for key in group.heads]
@@ -204,6 +207,26 @@ def universality(
         figure.update_layout(xaxis={"range": edges}, yaxis={"range": edges[::-1], "autorange": None})
         for edge in np.flatnonzero(np.diff(result.model)) + 0.5:
             figure.add_hline(y=edge, line=line).add_vline(x=edge, line=line)
+    return figure
+
+
+def _by_layer(result: Universality, theme: Theme) -> go.Figure:
+    """Each test's excess over permuted heads by layer, with intervals over models."""
+    figure = go.Figure(layout=base_layout(theme))
+    for place, (names, rows) in enumerate(result.layers_frame().groupby(["matched", "tested"], sort=False)):
+        beside = (place - (len(result.tests) - 1) / 2) * 0.06  # so that intervals do not lie on each other
+        figure.add_scatter(
+            x=rows.layer + beside, y=rows.excess, mode="lines+markers", name=f"{names[0]}, tested by {names[1]}",
+            line={"width": 1.6, "color": LINES[theme][place]}, marker={"size": 8},
+            error_y={"type": "data", "symmetric": False, "array": (rows.high - rows.excess).fillna(0),
+                     "arrayminus": (rows.excess - rows.low).fillna(0), "width": 0, "thickness": 1.2},
+            customdata=rows[["layer", "low", "high"]].to_numpy(),
+            hovertemplate="layer %{customdata[0]}: %{y:+.3f} (%{customdata[1]:+.3f} to %{customdata[2]:+.3f})",
+        )  # fmt: skip
+    figure.add_hline(y=0, line={"color": INK[theme], "width": 1, "dash": "dot"})
+    figure.update_xaxes(title_text="layer", tickvals=list(range(result.by_layer.shape[1])))
+    figure.update_yaxes(title_text="above permuted heads")
+    figure.update_layout(legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"}, showlegend=True)
     return figure
 
 

@@ -163,10 +163,32 @@ PAIRS = View(
     listed=True,
 )
 
+LAYERS = View(
+    name="layers",
+    title="Layer by layer",
+    about=About(
+        text="How alike assigned heads are by the evidence that they are tested on, less what permuted heads of the "
+        "same layers give, averaged over the heads of each layer. Intervals are over models, by leaving out one at a "
+        "time; with fewer than three models there are none. Heads of different layers may be assigned to each other: "
+        "each counts in its own.",
+        formula="excess = mean over a layer’s heads of (similarity − mean over all heads of the two layers)",
+        source="docs/universality.md; Bali et al. 2602.16740: middle layers are the least stable",
+    ),
+    call=_call,
+    caption=lambda chosen, result: result.layer_trend or "These models have one layer, and there is no trend.",
+    file=lambda chosen: chosen.file("layers"),
+    missing=_missing,
+    drawn=lambda chosen: {"layers": True},
+    table="layers_frame",
+    slow="models and pairs of models",
+    made_by="groups",
+    listed=True,
+)
+
 FAMILY = Family(
     name="universality",
     about="Which heads of one model are heads of others, trained apart?",
-    views=(GROUPS, PAIRS),
+    views=(GROUPS, PAIRS, LAYERS),
     values=_values,
     parameters={
         "text": Choice("Text", TEXTS),

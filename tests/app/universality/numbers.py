@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from aotlens.views import View
-from aotlens.views.universality import GROUPS, PAIRS
+from aotlens.views.universality import GROUPS, LAYERS, PAIRS
 from app.pages.universality import PAGE
 from app.shell.app import App
 
@@ -20,4 +20,4 @@ def _table(view: View) -> Any:
     return table
 
 
-EXPECTED = {"universality-groups": _table(GROUPS), "universality-pairs": _table(PAIRS)}
+EXPECTED = {f"universality-{view.name}": _table(view) for view in (GROUPS, PAIRS, LAYERS)}
