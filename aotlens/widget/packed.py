@@ -44,8 +44,8 @@ def compressed(data: bytes) -> str:
 
 
 def module(*, app: bool = False) -> str:
-    """Return the ES module, with its style inside: it defines the element `<aotlens-heads>`. With `app`, it also has the
-    parts that draw two runs side by side, maps over images, maps of long prompts, and blocks of a circuit.
+    """Return the ES module, with its style inside: it defines the element `<aotlens-heads>`. With `app`, it also has
+    the parts that draw two runs side by side, maps over images, maps of long prompts, and blocks of a circuit.
 
     Its files import from one another; here they are one, since a notebook and a report carry it whole.
     """
