@@ -52,7 +52,7 @@ class Phi:
     parameters: tuple[str, ...] = ()
     """Fields of `ModelConfig` that belong to it: with another φ that does not have them they stay None."""
     check: Callable[[PhiSettings], None] = _takes_nothing
-    """Raise `ValueError` for parameters that do not fit."""
+    """Raises `ValueError` for parameters that do not fit."""
     untrainable: str | None = None
     """The reason why a model with it cannot be trained, as a clause, or None."""
 

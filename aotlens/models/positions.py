@@ -135,7 +135,7 @@ class PositionKind:
     parameters: tuple[str, ...] = ()
     """Fields of `ModelConfig` that belong to it; with another kind they stay None."""
     check: Callable[[PositionSettings], None] = lambda cfg: None
-    """Raise `ValueError` for parameters that do not fit."""
+    """Raises `ValueError` for parameters that do not fit."""
 
 
 def _check_rotary(cfg: PositionSettings) -> None:
