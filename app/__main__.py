@@ -32,7 +32,7 @@ class StartError(Exception):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parses, checks, serves. Returns the exit code."""
+    """Parse, check, serve. Return the exit code."""
     settings = _parse(argv)
     try:
         _serve(settings)
