@@ -36,6 +36,10 @@ def universality_command(
     tokens: Annotated[int, typer.Option(min=8, max=4096, metavar="N", help="Tokens of each window.")] = 64,
     match: Annotated[str, typer.Option(help="Evidence that groups of heads are matched on.")] = "pattern",
     test: Annotated[str, typer.Option(help="Evidence that they are tested on.")] = "ov",
+    kind: Annotated[
+        list[str],
+        typer.Option(metavar="NAME=KIND", help="The kind of a checkpoint, as seed-0=decay; of each, or none."),
+    ] = [],  # noqa: B006 (Typer copies it)
     seed: Annotated[int, typer.Option(min=0, max=MOST_NUMBER, help="Of the permutations.")] = 0,
     csv: Csv = None,
     force: Force = False,
@@ -56,8 +60,11 @@ def universality_command(
     models = {Path(name).name: load_ours("universality", name, device, folders) for name in names}
     if len(models) < len(names):
         raise ValueError(f"expected checkpoints of different names, got {', '.join(names)}.")
+    if unnamed := [each for each in kind if "=" not in each]:
+        raise ValueError(f"--kind {unnamed[0]}: expected NAME=KIND, with a checkpoint's name.")
+    kinds = {name: said for name, _, said in (each.rpartition("=") for each in kind)} or None
     windows = held_out_windows(list(models.values()), corpus, sequences, tokens)
-    result = universality(models, windows, grouped_by=(match, test), seed=seed)
+    result = universality(models, windows, grouped_by=(match, test), kinds=kinds, seed=seed)
     if csv is not None:
         write_csv(result.to_frame(), csv)
         return

@@ -53,7 +53,7 @@ class Universality(Result):
 
     models: tuple[str, ...]
     kinds: tuple[str, ...]
-    """The kind of each model: MHSA, MSSA, with MLPs or not."""
+    """The kind of each model: MHSA, MSSA, with MLPs or not; or as the caller named it."""
     model: Int64[np.ndarray, " head"]
     """The index of each head's model among `models`; heads of all models stand in one row."""
     heads: tuple[Head, ...]
@@ -214,6 +214,7 @@ def universality(
     tokens: TokenSequences,
     *,
     grouped_by: tuple[str, str] = ("pattern", "ov"),
+    kinds: Mapping[str, str] | None = None,
     n_permutations: int = 999,
     seed: int = 0,
     batch_size: int = 8,
@@ -224,12 +225,13 @@ def universality(
 
     `grouped_by` are the evidence that groups are matched on and the one that they are tested on. The unit of every test
     is a head within its layer: models are taken as they are, and nothing is said of others; `HeadGroup.se` is over
-    models. `progress(done, total)` counts models, and then pairs of them.
+    models. `kinds` names the kind of each model, for `Universality.compare_kinds`, such as the weight decay that it was
+    trained with; by default that of its attention. `progress(done, total)` counts models, and then pairs of them.
 
     Time for n models of h heads: O(n² d_vocab (h d_head)²) in float64, and for each head a pass over `tokens`.
 
-    Raises `ValueError` for fewer than two models, for models that do not take the same tokens, and for unknown
-    evidence.
+    Raises `ValueError` for fewer than two models, for models that do not take the same tokens, for kinds that are not
+    one of each model, and for unknown evidence.
     """
     require_whole("n_permutations", n_permutations, 19)
     for name, model in models.items():
@@ -240,6 +242,9 @@ def universality(
         raise ValueError(f"expected at least two models, got {', '.join(models) or 'none'}.")
     if unknown := [name for name in grouped_by if name not in EVIDENCE]:
         raise ValueError(f"grouped_by: expected two of {', '.join(EVIDENCE)}, got {unknown[0]!r}.")
+    if kinds is not None and {*kinds} != {*models}:
+        missing = sorted({*models} - {*kinds}) or sorted({*kinds} - {*models})
+        raise ValueError(f"kinds: expected one of each of the models {', '.join(models)}; see {missing[0]!r}.")
     names, members = tuple(models), list(models.values())
     for other in members[1:]:
         require_same_tokens(members[0], other)
@@ -270,7 +275,7 @@ def universality(
     observed, null = np.array([each.mean for each in measured]), np.array([each.null for each in measured])
     return Universality(
         models=names,
-        kinds=tuple(map(_kind, members)),
+        kinds=tuple(_kind(model) if kinds is None else kinds[name] for name, model in models.items()),
         model=owner.astype(np.int64),
         heads=heads,
         similarity=similarity,

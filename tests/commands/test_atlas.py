@@ -103,5 +103,9 @@ def test_heads_of_several_checkpoints_that_come_again(run: Run, text: str, tmp_p
     assert {tuple(row[1:3]) for row in rows if row[:1] == ["2"]} == {(f"{a}.{b}",) * 2 for a in "01" for b in "01"}
     file = tmp_path / "groups.csv"
     assert run(*several, "--csv", str(file)) == (0, f"{file}: 4 rows\n", "")
+    code, _, err = run(*several, "--kind", "small")
+    assert code == 2 and "NAME=KIND" in err
+    code, _, err = run(*several, "--kind", "small=one")
+    assert code == 2 and "'copy'" in err
     code, _, err = run("universality", "small", "small", "--corpus", text)
     assert code == 2 and "different names" in err

@@ -223,6 +223,13 @@ def test_kinds_are_compared_over_models_or_left_undecided() -> None:
     assert compared.p[0] == kinds_differ(result.pair_excess[0], 3)
     permuted = result.observed[0] - np.mean(result.pair_excess[0, *np.triu_indices(6, 1)])
     assert abs(permuted - result.null_mean[0]) < 4 * result.null_std[0] / np.sqrt(19)
+    named = {name: "first" if name.endswith(("0", "1")) else "other" for name in result.models}
+    grouped = universality({**models, **twins}, TOKENS, n_permutations=19, kinds=named)
+    own = [place for place, name in enumerate(grouped.models) if named[name] == "first"]
+    within = grouped.pair_excess[0][np.ix_(own, own)]
+    np.testing.assert_allclose(grouped.compare_kinds("first", "other").first[0], np.nansum(within, 1) / 3)
+    with refused("kinds", "'mhsa 1'"):
+        universality(models, TOKENS, kinds={"mhsa 0": "first", "mhsa 2": "other"})
     with refused("two kinds, got one"):
         result.compare_kinds("MHSA", "MHSA")
     untested = dataclasses.replace(compared, p=np.full(len(result.tests), np.nan))
