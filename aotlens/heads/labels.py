@@ -65,7 +65,8 @@ class HeadLabels(Result):
         if name == MIXED:
             excess = np.nan_to_num(scores.excess[:, layer, number], nan=-np.inf)
             best = int(excess.argmax())
-            return f"It has no one motif; most beyond chance is {scores.motifs[best]} ({excess[best]:+.2f})."
+            closest = scores.motifs[best].replace("_", " ")
+            return f"It has no one motif; most beyond chance is {closest} ({excess[best]:+.2f})."
         motif, place = MOTIFS.get(name), scores.motifs.index(name)
         of_keys = scores.chance is not None and (motif is None or motif.score is None)  # uniform attention is all alike
         chance = f" (chance {scores.chance[(place, *at)]:.2f})" if of_keys else ""  # type: ignore[index]

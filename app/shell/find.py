@@ -24,7 +24,7 @@ def _checkpoints(core: Core) -> Iterator[dict[str, str]]:
     for info in core.catalog.list():
         if info.problem is None:
             shape = core.catalog.shape(info.name)
-            heads = "" if shape is None else f", {shape[0]} layers of {shape[1]} heads"
+            heads = "" if shape is None else f", {shape[0]} layer{'s' * (shape[0] != 1)} × {shape[1]} heads"
             yield {
                 "name": info.name,
                 "note": f"checkpoint{heads}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import torch
@@ -47,7 +48,8 @@ def compare_with_source(opened: Opened) -> Comparison:
         else:
             return unchecked(f"the code of {opened.format} is not installed")
     except (ValueError, OSError, RuntimeError, NotImplementedError) as error:
-        return unchecked(" ".join(str(error).split())[:200])
+        reason = textwrap.shorten(str(error), 200, placeholder=" …")
+        return unchecked(f"the source's own code did not run on these files, which says nothing of the model: {reason}")
     return compared(model, inputs, theirs, code, what)
 
 

@@ -78,7 +78,9 @@ class Findings:
         query, key, attention = strongest_repeat(patterns, head)
         if query != patterns.n_pos - 1:
             raise ValueError("the head does not attend from the unfinished name")
-        without = self.core.inference.analyse(checkpoint, TEXT, off=(head,))
+        without, without_earlier = (
+            self.core.inference.analyse(checkpoint, TEXT, off=(each,)) for each in (head, earlier)
+        )
         tokens = tuple(glyphs(token) for token in patterns.str_tokens)
         circuit = ov_circuit(self.core.catalog.load(checkpoint).model, head)
         ids = [int(token) for token in patterns.tokens]
@@ -91,7 +93,8 @@ class Findings:
         name, before = f"{head[0]}.{head[1]}", f"{earlier[0]}.{earlier[1]}"
         asked, copy, prior = (f"“{tokens[place]}”" for place in (query, key, key - 1))
         moved, raised = float(patterns.pattern[(*earlier, key, key - 1)]), float(written[copied, copied])
-        likely, unlikely = (float(run.logits[-1].softmax(-1)[ids[key]]) for run in (whole, without))
+        runs = (whole, without, without_earlier)
+        likely, unlikely, unmoved = (float(run.logits[-1].softmax(-1)[ids[key]]) for run in runs)
         previous_token = Picture(
             title=f"{before} moves each token into the next one’s key",
             sentence=f"At {copy} head {before} gives {moved:.2f} of its attention to the token before, {prior}: a "
@@ -122,7 +125,7 @@ class Findings:
         return Finding(
             checkpoint=checkpoint,
             sentence=f"At the last token, {asked}, {checkpoint} gives {copy} a probability of {likely:.0%}; with head "
-            f"{name} ablated, {unlikely:.1%}. Two heads do it: {before} and {name}.",
+            f"{name} ablated, {unlikely:.1%}; with {before} ablated, {unmoved:.1%}. How the two work together:",
             pictures=(previous_token, induction, copying),
         )
 

@@ -30,13 +30,20 @@
     function show() {
         if (!entries) return;
         const words = wordsOf(box.value);
-        const fitting = entries.filter(({ name, note }) => {
-            const text = `${name} ${note}`.toLowerCase();
-            return words.every((word) => text.includes(word));
-        });
+        // A head's number is a word of its own: 1.3 is not in 11.3. What has the words in its name, and heads of the checkpoint
+        // that is open, come first.
+        const has = (text, word) => (/^\d+\.\d+$/.test(word) ? text.split(/[\s:]+/).includes(word) : text.includes(word));
+        const open = aotlens.address.along("/heads").match(/checkpoint=([^&]*)/)?.[1];
+        const rank = ({ name, note, href }) => {
+            if (!words.every((word) => has(`${name} ${note}`.toLowerCase(), word))) return 0;
+            const named = words.every((word) => has(name.toLowerCase(), word));
+            return 1 + 2 * named + Boolean(open && new URLSearchParams(href.split("?")[1]).get("checkpoint") === decodeURIComponent(open));
+        };
+        const ranked = entries.map((entry) => [rank(entry), entry]).filter(([place]) => place);
+        const fitting = ranked.sort(([a], [b]) => b - a).map(([, entry]) => entry);
         list.replaceChildren(...fitting.slice(0, MOST).map(entryLink));
         if (fitting.length > MOST) list.append(remark(`and ${fitting.length - MOST} more: add a word.`));
-        if (!fitting.length) list.append(remark(`Nothing has all of these words. Heads are called by what they do: ${labels()}.`));
+        if (!fitting.length) list.append(remark(`Nothing has all of these words. Pages, checkpoints and heads are found here, heads by what they do: ${labels()}.`));
     }
 
     function labels() {

@@ -38,13 +38,15 @@ def test_the_finding_is_what_the_model_computes(bundled):
     query_at, key = finding.pictures[1].marked
     assert tokens[0, query_at] == tokens[0, key - 1] and query_at == len(tokens[0]) - 1
 
-    def ablate(z, hook):
-        z[:, :, 0] = 0
-        return z
+    def without(layer, head):
+        def ablate(z, hook):
+            z[:, :, head] = 0
+            return z
 
-    without = model.run_with_hooks(tokens, fwd_hooks=[("blocks.1.attn.hook_z", ablate)])
-    told = [float(each[0, -1].softmax(-1)[tokens[0, key]]) for each in (logits, without)]
-    assert f"{told[0]:.0%}" in finding.sentence and f"{told[1]:.1%}" in finding.sentence
+        return model.run_with_hooks(tokens, fwd_hooks=[(f"blocks.{layer}.attn.hook_z", ablate)])
+
+    told = [float(each[0, -1].softmax(-1)[tokens[0, key]]) for each in (logits, without(1, 0), without(0, 3))]
+    assert f"{told[0]:.0%}; with head 1.0 ablated, {told[1]:.1%}; with 0.3 ablated, {told[2]:.1%}" in finding.sentence
     written = finding.pictures[2]
     ids = [model.to_single_token(token.replace("·", " ")) for token in written.tokens]
     rows = aotlens.circuits.ov_circuit(model, "1.0")[torch.tensor(ids)].AB.double()
@@ -117,10 +119,24 @@ def test_find_by_keyboard(open_page):
     page.keyboard.press("Control+k")
     box = page.get_by_role("searchbox")
     box.fill("no such thing")
-    expect(page.locator(".find-none")).to_contain_text("Heads are called by what they do")
+    expect(page.locator(".find-none")).to_contain_text("heads by what they do")
     box.fill("tiny mssa")
     expect(page.locator(".find-list a")).to_have_count(1)
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     page.wait_for_function("() => new URLSearchParams(location.search).get('checkpoint') === 'tiny-mssa'")
     expect(page.locator("dialog.find")).to_be_hidden()
+
+
+def test_heads_of_the_open_checkpoint_come_first_and_a_number_is_a_word(open_page):
+    page = open_page(HEADS.format(HeadsState(checkpoint="tiny-mssa", text="The captain bowed.", head=(1, 1))))
+    page.wait_for_function("() => new URLSearchParams(location.search).get('head') === '1.1'")
+    named = {"tiny-mhsa": ("1.3", "mixed"), "tiny-mssa": ("1.3", "induction"), "other": ("11.3", "induction")}
+    heads = [
+        {"name": f"{label}: {head} of {name}", "note": "", "href": f"/heads?checkpoint={name}&head={head}"}
+        for name, (head, label) in named.items()
+    ]
+    page.route("**/find.json", lambda route: route.fulfill(json=heads))
+    page.keyboard.press("Control+k")
+    page.get_by_role("searchbox").fill("1.3")
+    expect(page.locator(".find-list a")).to_have_text(["induction: 1.3 of tiny-mssa", "mixed: 1.3 of tiny-mhsa"])
