@@ -51,7 +51,9 @@ class ComparedDistillations(Result):
         """The targets that heads may attend to, in words, in the order of motifs; `mixed` at the end."""
         named = [motif.title for motif in motifs_of("tokens").values()]
         seen = {
-            label.replace("_", " ") for one in self.records.values() for label in one.distillation.attending.attends
+            label.replace("_", " ")
+            for record in self.records.values()
+            for label in record.distillation.attending.attends
         }
         return [*named, *sorted(seen - {*named, "mixed"}), "mixed"]
 
@@ -59,10 +61,10 @@ class ComparedDistillations(Result):
     def headline(self) -> str:
         parts = []
         for name, record in self.records.items():
-            found = record.distillation
-            mean = f"{name} {found.mean_error(self.width).mean():.3f}"
-            if len(found.heads) > 1:
-                _, low, high = found.over_heads(self.width)
+            distillation = record.distillation
+            mean = f"{name} {distillation.mean_error(self.width).mean():.3f}"
+            if len(distillation.heads) > 1:
+                _, low, high = distillation.over_heads(self.width)
                 mean = f"{mean} ({max(low, 0):.3f} to {high:.3f})"
             parts.append(mean)
         return f"mean error, {units(self.width)} (95% over heads): {'; '.join(parts)}"
@@ -74,14 +76,14 @@ class ComparedDistillations(Result):
         narrow = min((width for width in common if 0 < width < self.width), default=None)
         shares = {width: self._explained(width) for width in (self.width, narrow) if width is not None}
         wide = ", ".join(f"{share} of {name}" for share, name in zip(shares[self.width], self.records, strict=True))
-        said = f"On a token’s own vector {_ffn(self.width)} explains of what heads write {wide}"
+        sentence = f"On a token’s own vector {_ffn(self.width)} explains of what heads write {wide}"
         if narrow is not None:
-            said += f"; {_ffn(narrow)} {', '.join(shares[narrow])}"
-        return f"{said} (in brackets, of what the best predictor found explains)."
+            sentence += f"; {_ffn(narrow)} {', '.join(shares[narrow])}"
+        return f"{sentence} (in brackets, of what the best predictor found explains)."
 
     def _explained(self, width: int) -> list[str]:
-        found = [record.distillation for record in self.records.values()]
-        return [f"{1 - each.mean_error(width).mean():.0%} ({each.share_of_best(width):.0%})" for each in found]
+        distillations = [record.distillation for record in self.records.values()]
+        return [f"{1 - each.mean_error(width).mean():.0%} ({each.share_of_best(width):.0%})" for each in distillations]
 
     def to_frame(self) -> pd.DataFrame:
         """One row a head of every record: result, layer, head, its error at the width with its interval (low, high),
@@ -92,19 +94,19 @@ class ComparedDistillations(Result):
 
     def _rows(self, name: str) -> list[dict[str, Any]]:
         record = self.records[name]
-        found, scores = record.distillation, record.distillation.attending.scores
-        means, intervals = found.mean_error(self.width), found.interval(self.width)
+        distillation, scores = record.distillation, record.distillation.attending.scores
+        means, intervals = distillation.mean_error(self.width), distillation.interval(self.width)
         rows = []
-        for place, (layer, head) in enumerate(found.heads):
+        for place, (layer, head) in enumerate(distillation.heads):
             row: dict[str, Any] = {
                 "result": name, "layer": layer, "head": head, "error": means[place], "low": intervals[place, 0],
                 "high": intervals[place, 1],
-                "linear": None if found.linear_error is None else found.linear_error[place],
-                "position": found.position_error[place],
-                "neighbours": None if found.neighbour_error is None else found.neighbour_error[place],
-                "wide": None if found.wide_error is None else found.wide_error[place],
-                "floor": found.floor[place], "attends": found.attending.attends[place].replace("_", " "),
-                "pattern_consistency": found.attending.pattern_consistency[place],
+                "linear": None if distillation.linear_error is None else distillation.linear_error[place],
+                "position": distillation.position_error[place],
+                "neighbours": None if distillation.neighbour_error is None else distillation.neighbour_error[place],
+                "wide": None if distillation.wide_error is None else distillation.wide_error[place],
+                "floor": distillation.floor[place], "attends": distillation.attending.attends[place].replace("_", " "),
+                "pattern_consistency": distillation.attending.pattern_consistency[place],
             }  # fmt: skip
             row |= {motif: scores[motif][layer, head] for motif in scores.motifs}
             if record.costs is not None:
@@ -122,12 +124,12 @@ class ComparedDistillations(Result):
 
         frames = {}
         for name, record in self.records.items():
-            found = record.distillation
-            layers, heads = zip(*found.heads, strict=True)
+            distillation = record.distillation
+            layers, heads = zip(*distillation.heads, strict=True)
             frames[name] = pd.DataFrame(
-                {"layer": layers, "head": heads, "error": found.mean_error(self.width),
-                 self.across: found.attending.to(self.across),
-                 "pattern_consistency": found.attending.pattern_consistency}
+                {"layer": layers, "head": heads, "error": distillation.mean_error(self.width),
+                 self.across: distillation.attending.to(self.across),
+                 "pattern_consistency": distillation.attending.pattern_consistency}
             )  # fmt: skip
         return self._joined(frames)
 
@@ -194,11 +196,11 @@ def compare_distillations(
     of = next(iter(records)) if of is None else of
     if of not in records:
         raise ValueError(f"of={of!r}: expected one of {', '.join(records)}.")
-    found = records[of].distillation
+    distillation = records[of].distillation
     if across not in MOTIFS:
         raise ValueError(f"across={across!r}: expected a motif, one of {', '.join(MOTIFS)}.")
-    chosen = found.order(width)[0] if head is None else as_head(head)
-    found.place(chosen)
+    chosen = distillation.order(width)[0] if head is None else as_head(head)
+    distillation.place(chosen)
     return ComparedDistillations(records=dict(records), width=width, of=of, head=chosen, across=across)
 
 

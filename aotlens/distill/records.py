@@ -45,15 +45,15 @@ def compress(distillation: Distillation, width: int) -> Distillation:
     weights = distillation.ffns(width)
     best = np.array([distillation.best_seed(head, width) for head in distillation.heads], dtype=np.int64)
     rows = torch.arange(len(best))
-    kept = {}
+    tensors = {}
     for name in ("W_in", "b_in", "W_out", "b_out"):
         seed = torch.zeros(len(best), dtype=torch.int64)
         if width and distillation.only_seed is None:
             seed = torch.from_numpy(best)
-        kept[name] = getattr(weights, name)[rows, seed][:, None].to(torch.float16)
-        if not torch.isfinite(kept[name]).all():
+        tensors[name] = getattr(weights, name)[rows, seed][:, None].to(torch.float16)
+        if not torch.isfinite(tensors[name]).all():
             raise ValueError(f"width {width}: {name} has numbers beyond float16; save the distillation as it is.")
-    return dataclasses.replace(distillation, weights={width: FFNWeights(**kept)}, only_seed=best)
+    return dataclasses.replace(distillation, weights={width: FFNWeights(**tensors)}, only_seed=best)
 
 
 def load_record(path: str | Path) -> Record:
@@ -61,12 +61,12 @@ def load_record(path: str | Path) -> Record:
 
     Raises `ValueError` for files that are missing, damaged or something else.
     """
-    found = load(path, what="a distillation")
-    if isinstance(found, Distillation):
-        return Record(distillation=found, checkpoint=found.model_name, version="")
-    if not isinstance(found, Record):
-        raise ValueError(f"{path}: expected a distillation, found a result of type {type(found).__name__}.")
-    return found
+    result = load(path, what="a distillation")
+    if isinstance(result, Distillation):
+        return Record(distillation=result, checkpoint=result.model_name, version="")
+    if not isinstance(result, Record):
+        raise ValueError(f"{path}: expected a distillation, found a result of type {type(result).__name__}.")
+    return result
 
 
 def distillations_folder() -> Path:
@@ -88,15 +88,15 @@ def bundled_distillations() -> dict[str, Record]:
 def record_paths(given: Iterable[Path] = ()) -> dict[str, Path]:
     """The files of distillations by their names: those that are given, then the user's own, then the bundled ones. Of
     two of one name the second is called NAME-2; what is no letter, digit, dot or dash is an underscore."""
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     folders = (distillations_folder(), bundled_distillations_folder())
     for path in (*given, *(path for folder in folders for path in sorted(folder.glob(f"*{_SUFFIX}")))):
         stem, number = re.sub(r"[^\w.\-]+", "_", path.name.removesuffix(_SUFFIX)), 2
         name = stem
-        while name in found:
+        while name in paths:
             name, number = f"{stem}-{number}", number + 1
-        found[name] = path
-    return found
+        paths[name] = path
+    return paths
 
 
 def named_record(name: str) -> Record:

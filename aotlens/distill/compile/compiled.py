@@ -113,13 +113,13 @@ class CompiledFFN(Result):
         """|model(x) − f(x)|, both in float64. Raises `ValueError` as a call does."""
         return self._finite((self(x) - self.ffn(x.to(torch.float64)).to(self.model.device)).abs(), x)
 
-    def _finite(self, found: Tensor, x: Tensor) -> Tensor:
-        if not found.isfinite().all():
+    def _finite(self, outputs: Tensor, x: Tensor) -> Tensor:
+        if not outputs.isfinite().all():
             raise ValueError(
                 f"numbers beyond float64 occur at inputs of up to {float(x.abs().max()):.3g}; the proof is for "
                 f"[-{self.bound:g}, {self.bound:g}]. Give inputs nearer to that."
             )
-        return found
+        return outputs
 
     def adversarial_points(self, n: int = 2000, seed: int = 0) -> Float[Tensor, "point d_in"]:
         """Points within the bound where the error is likely to be large: kinks, corners, random ones, climbs.

@@ -125,11 +125,11 @@ def find_kinks(ffn: FeedForward, bound: float | int) -> Kinks:
         interval, unit = crosses.nonzero(as_tuple=True)
         start, width = knots[:-1][interval], knots.diff()[interval]
         from_, to = left[interval, unit], right[interval, unit]
-        at = start + width * (from_ / (from_ - to))
+        crossings = start + width * (from_ / (from_ - to))
         slope = ((to - from_) / width).abs()
-        here = torch.full_like(at, layer)
-        kinks.append(torch.stack([at, here, unit.to(at.dtype), slope], 1))
-        knots = torch.cat([knots, at]).unique()
+        here = torch.full_like(crossings, layer)
+        kinks.append(torch.stack([crossings, here, unit.to(crossings.dtype), slope], 1))
+        knots = torch.cat([knots, crossings]).unique()
     rows = torch.cat(kinks) if kinks else torch.zeros(0, 4, dtype=torch.float64)
     x, layers, units, slopes = rows[rows[:, 0].argsort(stable=True)].T.numpy()
     return Kinks(x=x, layer=layers.astype(np.int64), unit=units.astype(np.int64), slope=slopes)

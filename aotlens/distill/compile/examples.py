@@ -28,24 +28,24 @@ def interpolate(x: Sequence[float | int], y: Sequence[float | int]) -> FeedForwa
     A unit a point; points at which the slope does not change (by more than rounding) need none. The points may come in
     any order. Raises `ValueError` for fewer than two, for two at the same x, and for numbers that are not finite.
     """
-    at, to = torch.tensor(x, dtype=torch.float64), torch.tensor(y, dtype=torch.float64)
-    if at.ndim != 1 or at.shape != to.shape or len(at) < 2:
+    knots, to = torch.tensor(x, dtype=torch.float64), torch.tensor(y, dtype=torch.float64)
+    if knots.ndim != 1 or knots.shape != to.shape or len(knots) < 2:
         raise ValueError(f"interpolate: expected two points or more, got {len(x)} x and {len(y)} y.")
-    if not (at.isfinite().all() and to.isfinite().all()):
+    if not (knots.isfinite().all() and to.isfinite().all()):
         raise ValueError("interpolate: expected finite x and y.")
-    order = at.argsort()
-    at, to = at[order], to[order]
-    if (at.diff() == 0).any():
-        twice = float(at[:-1][at.diff() == 0][0])
+    order = knots.argsort()
+    knots, to = knots[order], to[order]
+    if (knots.diff() == 0).any():
+        twice = float(knots[:-1][knots.diff() == 0][0])
         raise ValueError(f"interpolate: two points have x = {twice:g}; a function has one value there. Move one.")
-    slopes = torch.cat([at.new_zeros(1), to.diff() / at.diff(), at.new_zeros(1)])
+    slopes = torch.cat([knots.new_zeros(1), to.diff() / knots.diff(), knots.new_zeros(1)])
     if not slopes.isfinite().all():
         raise ValueError("interpolate: two points are so close that the slope between them is no finite number.")
     turns = slopes.diff()
     turns[turns.abs() <= _ON_A_LINE * slopes.abs().max()] = 0.0
-    kept = turns != 0 if turns.any() else torch.arange(len(at)) == 0
-    n = int(kept.sum())
-    return _network([(at.new_ones(1, n), -at[kept]), (turns[kept][:, None], to[:1])])
+    is_kink = turns != 0 if turns.any() else torch.arange(len(knots)) == 0
+    n = int(is_kink.sum())
+    return _network([(knots.new_ones(1, n), -knots[is_kink]), (turns[is_kink][:, None], to[:1])])
 
 
 def fit(target: Target, *, width: int, bound: float | int) -> FeedForward:

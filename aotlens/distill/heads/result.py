@@ -222,9 +222,9 @@ class Distillation(Result):
         """The FFNs of a width. Raises `ValueError` where they were not kept (`compress`)."""
         width = self.hidden[self.width_index(width)]
         if width not in self.weights:
-            kept = ", ".join(map(str, self.weights)) or "no width"
+            stored_widths = ", ".join(map(str, self.weights)) or "no width"
             raise ValueError(
-                f"width={width}: only the errors were kept, FFNs are of {kept}; distil again to have them."
+                f"width={width}: only the errors were kept, FFNs are of {stored_widths}; distil again to have them."
             )
         return self.weights[width]
 
@@ -238,10 +238,10 @@ class Distillation(Result):
         if self.only_seed is None:
             return chosen
         place = self.place(head)
-        kept = int(self.only_seed[place])
-        if chosen != kept:
+        stored_seed = int(self.only_seed[place])
+        if chosen != stored_seed:
             raise ValueError(
-                f"seed={seed}: only the FFN of seed {kept} was kept of head {_listed((self.heads[place],))}."
+                f"seed={seed}: only the FFN of seed {stored_seed} was kept of head {_listed((self.heads[place],))}."
             )
         return 0
 

@@ -93,8 +93,8 @@ def fit_scaling(
         variances, directions = torch.linalg.eigh(shifted.T @ shifted / len(x))
         # A norm removes one direction exactly; the decomposition itself rounds too.
         smallest = max(rounding**2, 4 * x.shape[1] * torch.finfo(torch.float64).eps) * float(variances[-1])
-        kept = variances > max(smallest, 1e-30)
-        whiten = torch.where(kept, directions / variances.clamp(min=1e-30).sqrt(), 0.0)
+        is_spanned = variances > max(smallest, 1e-30)
+        whiten = torch.where(is_spanned, directions / variances.clamp(min=1e-30).sqrt(), 0.0)
         x_means.append(mean)
         whitens.append(whiten)
         whitened = shifted @ whiten

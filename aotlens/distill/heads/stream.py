@@ -102,7 +102,7 @@ def windows_of_piece(
     wanted = np.arange(number * n_windows, (number + 1) * n_windows)
     rounds, places = wanted // len(windows), wanted % len(windows)
     chosen = np.empty(len(wanted), dtype=np.int64)
-    for one in np.unique(rounds):
-        order = np.random.default_rng([seed, 23, int(one)]).permutation(len(windows))
-        chosen[rounds == one] = order[places[rounds == one]]
+    for turn in np.unique(rounds):
+        order = np.random.default_rng([seed, 23, int(turn)]).permutation(len(windows))
+        chosen[rounds == turn] = order[places[rounds == turn]]
     return windows[torch.from_numpy(chosen)], int((rounds == 0).sum())

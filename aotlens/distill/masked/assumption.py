@@ -139,5 +139,5 @@ def _some(chosen: Tensor) -> str:
 
 
 def _list(indices: list[int], most: int = 8) -> str:
-    shown = ", ".join(map(str, indices[:most]))
-    return shown if len(indices) <= most else f"{shown}, … ({len(indices)} in all)"
+    listed = ", ".join(map(str, indices[:most]))
+    return listed if len(indices) <= most else f"{listed}, … ({len(indices)} in all)"
