@@ -95,8 +95,8 @@ def descend_in_plane(
     drawn = torch.cat([prompts.context[0], prompts.query, prompts.target])
     reach = max(_REACH * float(drawn.abs().max()), _LEAST)
     if query is not None:
-        at = [min(max(value, -reach), reach) for value in query]
-        prompts = replace(prompts, query=torch.tensor([at], dtype=torch.float64))
+        point = [min(max(value, -reach), reach) for value in query]
+        prompts = replace(prompts, query=torch.tensor([point], dtype=torch.float64))
     axis = torch.linspace(-reach, reach, n_points, dtype=torch.float64)
     descent = descend_by_share(task, prompts, share, energy=energy, alpha=alpha, beta=beta, n_steps=n_steps)
     plane = energy_on_plane(prompts.context[0], axis, axis, energy=energy, alpha=alpha, beta=beta)

@@ -114,8 +114,8 @@ class FoundScales(Result):
         """The loss, a row an α (the column `alpha`) and a column a β."""
         import pandas as pd
 
-        shown = self.landscape
-        frame = pd.DataFrame(shown.loss.numpy(), index=shown.alphas.tolist(), columns=shown.betas.tolist())
+        losses = self.landscape
+        frame = pd.DataFrame(losses.loss.numpy(), index=losses.alphas.tolist(), columns=losses.betas.tolist())
         return frame.rename_axis("alpha").reset_index()
 
 

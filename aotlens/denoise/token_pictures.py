@@ -99,9 +99,9 @@ def memberships_at(unrolling: Unrolling, subspace: int = 1, layer: int = 0, *, m
         )
     labels = unrolling.mixture.labels.numpy()
     members = max(most // n_clusters, 1)
-    kept = np.concatenate([np.flatnonzero(labels == cluster)[:members] for cluster in range(n_clusters)])
-    patterns = unrolling.memberships(subspace - 1).numpy()[:, kept[:, None], kept]
-    return Memberships(subspace=subspace, layer=layer, patterns=patterns, labels=labels[kept])
+    tokens = np.concatenate([np.flatnonzero(labels == cluster)[:members] for cluster in range(n_clusters)])
+    patterns = unrolling.memberships(subspace - 1).numpy()[:, tokens[:, None], tokens]
+    return Memberships(subspace=subspace, layer=layer, patterns=patterns, labels=labels[tokens])
 
 
 _Picture = tuple[np.ndarray, tuple[str, ...], tuple[tuple[float, float], ...]]

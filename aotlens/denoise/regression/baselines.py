@@ -103,7 +103,7 @@ def lasso(
     descent = Lasso(alpha=LASSO_ALPHA, fit_intercept=False, tol=LASSO_GAP, max_iter=20_000)
     path = LassoLars(alpha=LASSO_ALPHA, fit_intercept=False, eps=1e-14, max_iter=5_000)
     estimated = torch.zeros_like(labels)
-    for x, y, said in zip(inputs.numpy(), labels.numpy(), estimated, strict=True):
+    for x, y, predictions in zip(inputs.numpy(), labels.numpy(), estimated, strict=True):
         for i in range(1, len(x)) if points is None else points:
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")  # what has not converged is seen by its gap
@@ -117,7 +117,7 @@ def lasso(
                     f"lasso: expected a duality gap of at most {LASSO_GAP:g} of ‖y‖² from {i} examples, got {gap:.3g}; "
                     "are inputs or labels huge?"
                 )
-            said[i] = float(x[i] @ weights)
+            predictions[i] = float(x[i] @ weights)
     return estimated
 
 
@@ -171,8 +171,8 @@ def bayes(inputs: Inputs, labels: Labels, task: RegressionTask) -> Tensor:
             factor = torch.linalg.cholesky(precision)
             means = torch.cholesky_solve(b[..., None], factor)[..., 0]
             log_evidence = (b * means).sum(-1) / 2 - factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-            said = (x[:, i][:, supports] * means).sum(-1)
-            estimated[start : start + rows_at_once, i] = (log_evidence.softmax(-1) * said).sum(-1)
+            by_support = (x[:, i][:, supports] * means).sum(-1)
+            estimated[start : start + rows_at_once, i] = (log_evidence.softmax(-1) * by_support).sum(-1)
     return estimated
 
 

@@ -21,9 +21,9 @@ from aotlens.models import AttentionOnlyTransformer, ModelConfig
 
 def paired_tokens(prompts: RegressionPrompts) -> Float[Tensor, "prompt pos d_model"]:
     """Tokens (x_j, y_j) of all examples but the last, whose label is to be found: it stands last as (x, 0)."""
-    shown = prompts.labels.clone()
-    shown[:, -1] = 0.0
-    return torch.cat([prompts.inputs, shown[..., None]], dim=-1)
+    labels = prompts.labels.clone()
+    labels[:, -1] = 0.0
+    return torch.cat([prompts.inputs, labels[..., None]], dim=-1)
 
 
 def one_step_paired(d: int, n_points: int, step_size: float | int = 1.0) -> AttentionOnlyTransformer:

@@ -109,14 +109,14 @@ def read_layers(
     probed = _probe(_streams(model, fit), fit.labels, _streams(model, held))
     spectra, others = Spectra.of(held), Spectra.of(fit)
     names: list[tuple[str, int]] = []
-    said: list[Tensor] = []
+    by_algorithm: list[Tensor] = []
     for algorithm in ALGORITHMS:
         by_steps = fit_descent(algorithm, others, n_steps).estimates(spectra)
         names += [(algorithm, steps) for steps in range(1, n_steps + 1)]
-        said += list(by_steps)
+        by_algorithm += list(by_steps)
     names.append(("least squares", 1))
-    said.append(estimates("least squares", held, task))
-    algorithms = torch.stack(said)
+    by_algorithm.append(estimates("least squares", held, task))
+    algorithms = torch.stack(by_algorithm)
 
     def error(estimated: Tensor) -> Float64[np.ndarray, "*rows example"]:
         return ((estimated - held.labels).pow(2).mean(-2) / task.zero_error).numpy()

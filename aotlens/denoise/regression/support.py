@@ -128,5 +128,5 @@ def _centred(values: Float[Tensor, "prompt head query key of"]) -> Float[Tensor,
     n_points = values.shape[2]
     before = torch.ones(n_points, n_points, dtype=torch.bool).tril(-1)[:, :, None]
     counts = before.sum(1, keepdim=True).clamp(min=1)
-    kept = torch.where(before, values, 0.0)
-    return torch.where(before, kept - kept.sum(3, keepdim=True) / counts, 0.0)
+    values_before = torch.where(before, values, 0.0)
+    return torch.where(before, values_before - values_before.sum(3, keepdim=True) / counts, 0.0)
