@@ -88,10 +88,10 @@ def change_point(
     explained, correlation = _monotone(curve)
     noise = _noise(n, _largest_correlation(n, correlation), n_random, seed)
     p = (1 + sum(_monotone(each)[0] >= explained - 1e-12 for each in noise)) / (1 + n_random)
-    found = n - first >= k and p <= _MOST_P
+    is_found = n - first >= k and p <= _MOST_P
     return ChangePoint(
-        step=int(steps[first]) if found else None,
-        after=int(steps[first - 1]) if found and first else None,
+        step=int(steps[first]) if is_found else None,
+        after=int(steps[first - 1]) if is_found and first else None,
         onset=int(steps[_onset(curve)]) if p <= _MOST_P else None,
         p=p,
         low=float(low),
@@ -180,9 +180,9 @@ def order_of_events(changes: Mapping[str, Sequence[ChangePoint]]) -> EventOrder:
         n_seeds[a, b] = both.sum()
         if n_seeds[a, b] < 2:
             continue
-        one, other = intervals[a, both], intervals[b, both]
-        factor[a, b] = np.exp((one.mean(1) - other.mean(1)).mean())
-        against = one[:, 1] - other[:, 0]  # the latest that a may have been, beside the earliest of b
+        first, other = intervals[a, both], intervals[b, both]
+        factor[a, b] = np.exp((first.mean(1) - other.mean(1)).mean())
+        against = first[:, 1] - other[:, 0]  # the latest that a may have been, beside the earliest of b
         if np.ptp(against) == 0:
             continue
         p[a, b] = min(1.0, 2 * float(scipy.stats.ttest_1samp(against, 0.0, alternative="less").pvalue))

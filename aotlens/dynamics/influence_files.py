@@ -36,20 +36,20 @@ def stored_influence(checkpoint: str | Path) -> Influence:
 
     Raises `ValueError` for none, and for those of weights that the checkpoint had before.
     """
-    found: Influence = load(influence_path(checkpoint), Influence, what="the influences of a run")
-    _require_weights(found, checkpoint)
-    return found
+    influence: Influence = load(influence_path(checkpoint), Influence, what="the influences of a run")
+    _require_weights(influence, checkpoint)
+    return influence
 
 
 def stored_check(checkpoint: str | Path) -> InfluenceCheck:
     """The check that `aotlens influence --check` kept beside it. Raises `ValueError` as `stored_influence`."""
-    found: InfluenceCheck = load(check_path(checkpoint), InfluenceCheck, what="the check of influences")
-    _require_weights(found, checkpoint)
-    return found
+    check: InfluenceCheck = load(check_path(checkpoint), InfluenceCheck, what="the check of influences")
+    _require_weights(check, checkpoint)
+    return check
 
 
-def _require_weights(found: Influence | InfluenceCheck, checkpoint: str | Path) -> None:
-    if found.weights_sha256 not in (None, read_info(Path(checkpoint)).weights_sha256):
+def _require_weights(stored: Influence | InfluenceCheck, checkpoint: str | Path) -> None:
+    if stored.weights_sha256 not in (None, read_info(Path(checkpoint)).weights_sha256):
         raise ValueError(f"{checkpoint}: what is kept of its influences is of weights that it had before; find "
                          "it again (aotlens influence --again).")  # fmt: skip
 

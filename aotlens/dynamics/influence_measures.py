@@ -220,5 +220,5 @@ def _motifs() -> tuple[str, ...]:
 
 
 def _known() -> list[str]:
-    one = [f"{name} L.H" for name in (*_OF_WEIGHTS, *_motifs())]
-    return [*_LOSSES, *one, *(f"{name} L.H L.H" for name in _COMPOSED)]
+    of_one_head = [f"{name} L.H" for name in (*_OF_WEIGHTS, *_motifs())]
+    return [*_LOSSES, *of_one_head, *(f"{name} L.H L.H" for name in _COMPOSED)]

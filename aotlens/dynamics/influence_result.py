@@ -104,10 +104,10 @@ class TrainingWindows(Result):
     @functools.cached_property
     def classes(self) -> Int8[np.ndarray, " token"]:
         """The place of each token in `TOKEN_CLASSES`; −1 for the first of a window, which nothing predicts."""
-        found = np.where(self.seen_before(1), 1, 2).astype(np.int8)
-        found[self.seen_before(2)] = 0
-        found[self.starts] = -1
-        return found
+        classes = np.where(self.seen_before(1), 1, 2).astype(np.int8)
+        classes[self.seen_before(2)] = 0
+        classes[self.starts] = -1
+        return classes
 
     def seen_before(self, n: int) -> Bool[np.ndarray, " token"]:
         """Whether the n tokens that end at each token stand earlier in its window."""

@@ -135,8 +135,8 @@ def over_training(
     name = _name(analysis)
     jobs = []
     for step in chosen:
-        kept = _kept_at(run, step, name, analysis, settings, folder)
-        jobs.append(joblib.delayed(_at_step)(run.source(step), step, str(run.device), analysis, settings, kept))
+        cached = _kept_at(run, step, name, analysis, settings, folder)
+        jobs.append(joblib.delayed(_at_step)(run.source(step), step, str(run.device), analysis, settings, cached))
     results = []
     for result in joblib.Parallel(return_as="generator", prefer="threads")(jobs):
         results.append(result)
@@ -152,18 +152,18 @@ def over_training(
 
 
 def _at_step(
-    source: Path, step: int, device: str, analysis: Callable[..., Any], settings: dict[str, Any], kept: Path | None
+    source: Path, step: int, device: str, analysis: Callable[..., Any], settings: dict[str, Any], cached: Path | None
 ) -> Any:
-    if kept is not None and kept.is_file():
-        return load_result(kept, what=f"what was kept of step {step}")
+    if cached is not None and cached.is_file():
+        return load_result(cached, what=f"what was kept of step {step}")
     try:
         result = analysis(load(source, device), **settings)
         if isinstance(result, Mapping):  # an array of no dimensions is a number, which is read again as one
             result = {name: value.item() if _is_scalar(value) else value for name, value in result.items()}
         if not _fields(result) or not any(_is_numeric(value) for value in _fields(result).values()):
             raise ValueError(f"expected numbers by name or a result with some, got a {type(result).__name__}.")
-        if kept is not None:
-            save_result(result, kept)
+        if cached is not None:
+            save_result(result, cached)
     except ValueError as error:
         raise ValueError(f"step {step}: {error}") from error
     return result

@@ -141,10 +141,10 @@ class Between:
                 own = float(
                     torch.cat([model.loss_per_token(rows) for rows in self.tokens.split(batch_size)]).double().mean()
                 )
-                found = self.loss(float(t))
-                if abs(found - own) > _AGREEMENT * max(1.0, own):
+                loss = self.loss(float(t))
+                if abs(loss - own) > _AGREEMENT * max(1.0, own):
                     raise ValueError(
-                        f"a ledger: this model's loss is {own:.6f}, and that of its products {found:.6f}: it has "
+                        f"a ledger: this model's loss is {own:.6f}, and that of its products {loss:.6f}: it has "
                         "a part that the ledger does not know."
                     )
 
@@ -171,21 +171,23 @@ class Between:
     def _loss(self, place: Tensor, tokens: Tensor) -> Tensor:
         """The mean next-token loss with each entry at its own `place [entry]`."""
         first, last = self.ends
-        at = dict(zip(self.entries, place, strict=True))
-        stream = _between(first.embedding, last.embedding, at["embedding"])[tokens]
+        place_of = dict(zip(self.entries, place, strict=True))
+        stream = _between(first.embedding, last.embedding, place_of["embedding"])[tokens]
         if first.positions is not None and last.positions is not None:
-            stream = stream + _between(first.positions, last.positions, at["positions"])[: tokens.shape[1]]
+            stream = stream + _between(first.positions, last.positions, place_of["positions"])[: tokens.shape[1]]
         for number, (before, after) in enumerate(zip(first.layers, last.layers, strict=True)):
             stream = stream + self._attention(number, before, after, place, self._normalised(stream))
-            if "output biases" in at:
-                stream = stream + _between(before.b_O, after.b_O, at["output biases"])
+            if "output biases" in place_of:
+                stream = stream + _between(before.b_O, after.b_O, place_of["output biases"])
             if before.mlp is not None and after.mlp is not None:
                 W_in, W_out, b_out = (
-                    _between(*pair, at[f"MLP {number}"]) for pair in zip(before.mlp, after.mlp, strict=True)
+                    _between(*pair, place_of[f"MLP {number}"]) for pair in zip(before.mlp, after.mlp, strict=True)
                 )
                 assert self._activation is not None
                 stream = stream + self._activation(_affine(self._normalised(stream), W_in)) @ W_out + b_out
-        logits = _affine(self._normalised(stream[:, :-1]), _between(first.read_out, last.read_out, at["read-out"]))
+        logits = _affine(
+            self._normalised(stream[:, :-1]), _between(first.read_out, last.read_out, place_of["read-out"])
+        )
         return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten().long())
 
     def _attention(self, number: int, before: Layer, after: Layer, place: Tensor, x: Tensor) -> Tensor:

@@ -104,8 +104,8 @@ class RecipeRun:
         """The loss of each next token, as training takes it; with other `weights` than the model's where given.
 
         Twice differentiable, and by forward mode, inside `differentiable_twice()`."""
-        said = {"return_type": "loss", "loss_per_token": True, "label_smoothing": float(self.recipe.label_smoothing)}
-        losses: Tensor = torch.func.functional_call(model, weights or {}, (rows,), said)
+        options = {"return_type": "loss", "loss_per_token": True, "label_smoothing": float(self.recipe.label_smoothing)}
+        losses: Tensor = torch.func.functional_call(model, weights or {}, (rows,), options)
         return losses
 
     def train(
@@ -193,8 +193,8 @@ class RecipeRun:
     def hash(self, n_steps: int) -> str:
         """Hash all that determines the first steps of the run, but for its words about itself."""
         told = {name: value for name, value in self.identity.items() if name not in ("name", "description")}
-        found: str = joblib.hash({**told, "steps": n_steps})
-        return found
+        digest: str = joblib.hash({**told, "steps": n_steps})
+        return digest
 
 
 def require_eps_root(eps_root: float) -> float:

@@ -118,9 +118,9 @@ def retrain_without(
             weights = np.ones(int(run.sizes[:n_steps].sum()))
             weights[subset] = 0
         jobs.append(joblib.delayed(_retrain)(run, measures, n_steps, moments, eps_root, weights))
-    found: list[Retrained] = []
+    runs: list[Retrained] = []
     for each in joblib.Parallel(return_as="generator", prefer="threads")(jobs):
-        found.append(each)
+        runs.append(each)
         if progress is not None:
-            progress(len(found), len(jobs))
-    return found
+            progress(len(runs), len(jobs))
+    return runs
