@@ -77,14 +77,14 @@ class World:
         """
         if self.size == 1:
             return work()
-        said: list[Any] = [None, None]
+        outcome: list[Any] = [None, None]
         if self.leads:
             try:
-                said = [work(), None]
+                outcome = [work(), None]
             except ValueError as error:
-                said = [None, error]
-        dist.broadcast_object_list(said)
-        value, refusal = said
+                outcome = [None, error]
+        dist.broadcast_object_list(outcome)
+        value, refusal = outcome
         if refusal is not None:
             raise refusal
         return value

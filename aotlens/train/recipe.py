@@ -127,7 +127,7 @@ class Recipe:
             "prompts": self.prompts is not None,
         }
         own = OBJECTIVES[self.objective].section
-        if others := [name for name, said in given.items() if said and name != own]:
+        if others := [name for name, section in given.items() if section and name != own]:
             raise ValueError(
                 f"recipe {self.name!r}: objective = {self.objective!r} takes its data from [{own}], got [{others[0]}]."
             )
@@ -189,10 +189,10 @@ class Recipe:
         for name, section in (("corpus", CorpusRecipe), ("images", ImagesRecipe), ("prompts", PromptsRecipe)):
             if name in values:
                 _check_keys(section, values[name], f"{where}, [{name}]")
-                said: dict[str, Any] = {
+                arguments: dict[str, Any] = {
                     key: tuple(value) if isinstance(value, list) else value for key, value in values[name].items()
                 }
-                sections[name] = section(**said)
+                sections[name] = section(**arguments)
         stages = values.get("stages", ())
         for stage in stages:
             _check_keys(Stage, stage, f"{where}, [[stages]]", counted, left_out=() if counted == "tokens" else _OF_TEXT)
