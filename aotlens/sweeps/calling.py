@@ -59,9 +59,9 @@ def _functions(package: str) -> dict[str, Callable[..., Any]]:
     home = import_module(f"aotlens.{package}")
     each = {name: getattr(home, name) for name in home.__all__}
     return {
-        name: made
-        for name, made in each.items()
-        if inspect.isfunction(made) and next(iter(inspect.signature(made).parameters), "") == "model"
+        name: analysis
+        for name, analysis in each.items()
+        if inspect.isfunction(analysis) and next(iter(inspect.signature(analysis).parameters), "") == "model"
     }
 
 

@@ -88,8 +88,8 @@ def _training(sweep: Sweep, models: Models, options: dict[str, Any]) -> Job:
     recipe = changed_recipe(models.recipe, **options)
     common = _common(sweep)
     chosen = {f"training_{name}": value for name, value in options.items() if name != "seed"}
-    said = models.corpus or recipe.data_section.spec
-    spec = None if said is None else absolute_spec(said)
+    corpus = models.corpus or recipe.data_section.spec
+    spec = None if corpus is None else absolute_spec(corpus)
     return Job(
         label={"model": recipe.name, "training_seed": recipe.seed, **chosen, "analysis": "training"},
         identity={**common, "recipe": recipe.to_dict(), "data": _data_hash(recipe, spec)},

@@ -90,14 +90,14 @@ def unpacked(columns: dict[str, Any]) -> pd.DataFrame:
     import numpy as np
     import pandas as pd
 
-    made = {}
+    by_column = {}
     for name, column in columns.items():
         values, dtype = column["values"], column["dtype"]
         if dtype.startswith("float"):
-            made[name] = np.array([np.nan if value is None else float(value) for value in values], dtype=dtype)
+            by_column[name] = np.array([np.nan if value is None else float(value) for value in values], dtype=dtype)
         else:
-            made[name] = pd.Series(values, dtype="object" if dtype in ("str", "object", "category") else dtype)
-    return pd.DataFrame(made)
+            by_column[name] = pd.Series(values, dtype="object" if dtype in ("str", "object", "category") else dtype)
+    return pd.DataFrame(by_column)
 
 
 def fingerprint(model: Any) -> str:

@@ -170,13 +170,13 @@ class Sweep:
             for name, section in (("models", Models), ("analyses", Analysis)):
                 each = sections.get(name, [])
                 _require(isinstance(each, list), name, f"tables, each begun by [[{name}]]", each)
-                sections[name] = tuple(_made(section, one, f"[[{name}]]") for one in each)
+                sections[name] = tuple(_made(section, table, f"[[{name}]]") for table in each)
             if "data" in sections:
                 sections["data"] = _made(Data, sections["data"], "[data]")
-            made: Sweep = _made(cls, sections, "the top of the file")
+            sweep: Sweep = _made(cls, sections, "the top of the file")
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
-        return made
+        return sweep
 
 
 def load_sweep(path: str | Path) -> Sweep:
@@ -211,18 +211,18 @@ def _made(cls: Any, values: Any, where: str) -> Any:
     needed = [name for name, each in fields.items() if _is_needed(each) and name not in values]
     if needed:
         raise ValueError(f"{where}: missing keys {', '.join(needed)}.")
-    said = dict(values)
-    for name, value in said.items():
+    arguments = dict(values)
+    for name, value in arguments.items():
         expected, fits = _KEYS[name]
         _require(fits(value), f"{where} {name}", expected, value)
-        said[name] = tuple(value) if isinstance(value, list) else value
-    if "grid" in said:
-        said["grid"] = {name: tuple(chosen) for name, chosen in said["grid"].items()}
-    return cls(**said)
+        arguments[name] = tuple(value) if isinstance(value, list) else value
+    if "grid" in arguments:
+        arguments["grid"] = {name: tuple(chosen) for name, chosen in arguments["grid"].items()}
+    return cls(**arguments)
 
 
-def _is_needed(one: dataclasses.Field[Any]) -> bool:
-    return one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
+def _is_needed(declared: dataclasses.Field[Any]) -> bool:
+    return declared.default is dataclasses.MISSING and declared.default_factory is dataclasses.MISSING
 
 
 def _require(holds: bool, where: str, expected: str, got: Any) -> None:

@@ -51,8 +51,8 @@ class Store:
         path = self.folder / "plan.json"
         if not path.is_file():
             raise ValueError(f"{self.folder}: no sweep was run here. Run it first: aotlens sweep SWEEP.toml")
-        said = _read(path) or {}
-        cells, waiting = said.get("cells"), said.get("waiting")
+        plan = _read(path) or {}
+        cells, waiting = plan.get("cells"), plan.get("waiting")
         if not isinstance(cells, dict) or not isinstance(waiting, int):
             raise ValueError(f"{path}: damaged, or of another version. Run the sweep again, which writes it anew.")
         return cells, waiting
@@ -121,8 +121,8 @@ class Store:
             except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
                 path = self.folder / "cells" / f"{key}.json"
                 raise ValueError(f"{path}: damaged ({error}). Delete it, and run the sweep again.") from error
-            said = {name: _as_text(value) for name, value in outcome.label.items()}
-            label = _whole_numbers_kept(pd.DataFrame({"cell": key, **said}, index=table.index))
+            texts = {name: _as_text(value) for name, value in outcome.label.items()}
+            label = _whole_numbers_kept(pd.DataFrame({"cell": key, **texts}, index=table.index))
             clashes = {name: f"result.{name}" for name in table.columns if name in label.columns}
             tables.append(pd.concat([label, table.rename(columns=clashes)], axis=1))
         return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
