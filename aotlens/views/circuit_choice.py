@@ -111,8 +111,8 @@ class Chosen:
 
     def file(self, *parts: str) -> str:
         """Name a file about the circuit."""
-        at = [] if self.distance is None else [f"at-{self.distance}"]
-        return "-".join([f"{self.checkpoint}-head-{self.name}-{self.kind}-{self.left}-{self.right}", *at, *parts])
+        distance = [] if self.distance is None else [f"at-{self.distance}"]
+        return "-".join([f"{self.checkpoint}-head-{self.name}-{self.kind}-{self.left}-{self.right}", *distance, *parts])
 
 
 def most_distance(model: ModelConfig, kind: str) -> int:
@@ -130,7 +130,9 @@ def left_sides(model: ModelConfig, layer: int, kind: str) -> dict[str, str]:
         sides["positions"] = "positions (undivided)" if undivided else "positions"
     sides |= {"bias": "bias", "residual": "residual stream"}
     earlier = range(layer if model.read_in == "tokens" else 0)
-    return sides | {f"{at}.{head}": f"tokens through {at}.{head}" for at in earlier for head in range(model.n_heads)}
+    return sides | {
+        f"{place}.{head}": f"tokens through {place}.{head}" for place in earlier for head in range(model.n_heads)
+    }
 
 
 def right_sides(model: ModelConfig, layer: int, kind: str) -> dict[str, str]:
@@ -140,6 +142,8 @@ def right_sides(model: ModelConfig, layer: int, kind: str) -> dict[str, str]:
     sides = {}
     if model.read_out in ("tokens", "classes"):
         later = range(layer + 1, model.n_layers)
-        through = {f"{at}.{head}": f"logits through {at}.{head}" for at in later for head in range(model.n_heads)}
+        through = {
+            f"{place}.{head}": f"logits through {place}.{head}" for place in later for head in range(model.n_heads)
+        }
         sides = {"logits": "logits", **through}
     return {**sides, "residual": "residual stream"}

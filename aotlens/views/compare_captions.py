@@ -106,7 +106,9 @@ def each_pair(result: HeadMatching) -> Iterator[dict[str, Any]]:
     for place, left in enumerate(result.left):
         right = result.beside(left)
         column = result.right.index(right)
-        measures = ", ".join(f"{_MEASURES[one]} {getattr(result, one)[place, column]:.2f}" for one in result.measured)
+        measures = ", ".join(
+            f"{_MEASURES[measure]} {getattr(result, measure)[place, column]:.2f}" for measure in result.measured
+        )
         similarity = float(result.similarity[place, column])
         alike = f"similarity {similarity:.2f}: cosines of {measures}"
         names = head_name(left), head_name(right)

@@ -86,7 +86,7 @@ class Family:
             if view.name == name:
                 return view
         raise ValueError(
-            f"{name!r}: expected a view of {self.name}, one of {', '.join(one.name for one in self.views)}"
+            f"{name!r}: expected a view of {self.name}, one of {', '.join(each.name for each in self.views)}"
         )
 
     def chosen(self, *checkpoints: str | CheckpointInfo, **parameters: Any) -> Values:

@@ -68,8 +68,8 @@ class Chosen:
             options = {"ablated": list(map(head_name, self.ablated)), "how": self.how}
             if self.reference is not None:
                 options["reference"] = self.reference.named("windows")
-        made = call("aotlens.heads.run_prompt", Load(self.checkpoint), self.text, **options, **asked)
-        return made.named("ablated" if ablated else "run")
+        run = call("aotlens.heads.run_prompt", Load(self.checkpoint), self.text, **options, **asked)
+        return run.named("ablated" if ablated else "run")
 
     def map(self, *, ablated: bool = False) -> Call:
         """The head's map."""
@@ -232,7 +232,7 @@ LOSSES = View(
 
 def _values(info: CheckpointInfo, **given: Any) -> Chosen:
     shape, how = SimpleNamespace(**info.model), given.pop("how")
-    ablated = as_heads([one for one in given.pop("ablated").split(",") if one], shape, at_least=0)
+    ablated = as_heads([name for name in given.pop("ablated").split(",") if name], shape, at_least=0)
     return Chosen(
         checkpoint=info.name, model=info.model, head=as_head(given.pop("head"), shape), ablated=tuple(sorted(ablated)),
         how=how, instead=HOWS[how], without_first=given.pop("first") == "hide", **given,

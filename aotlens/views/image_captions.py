@@ -25,8 +25,8 @@ def says_ablated(chosen: Any) -> str:
 
 def says_head(chosen: Any, result: HeadOnImage) -> str:
     """Say whose attention the maps show, and of which run."""
-    said = says_ablated(chosen)
-    return ". ".join(filter(None, [f"Query: {result.query}", said[:1].upper() + said[1:]])) + "."
+    ablated = says_ablated(chosen)
+    return ". ".join(filter(None, [f"Query: {result.query}", ablated[:1].upper() + ablated[1:]])) + "."
 
 
 def says_predictions(chosen: Any, result: ClassPredictions) -> str:

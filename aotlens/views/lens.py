@@ -91,13 +91,13 @@ def _missing_jacobian(chosen: Chosen) -> str | None:
 
 def _says(chosen: Chosen, result: LogitLens) -> str:
     kl, n_layers = result.kl.mean(1), len(result.kl) - 1
-    said = ", ".join(f"{value:.2f}" for value in kl)
+    values = ", ".join(f"{value:.2f}" for value in kl)
     loss = "" if np.isnan(result.loss).all() else (
         f" Loss on the text’s next tokens: {', '.join(f'{value:.2f}' for value in np.nanmean(result.loss, 1))} nats."
     )  # fmt: skip
     return (
         f"KL divergence from the model’s prediction, mean over {result.kl.shape[1]} positions, before layers 0 to "
-        f"{n_layers - 1} and after the last: {said} nats.{loss} After the text the model says "
+        f"{n_layers - 1} and after the last: {values} nats.{loss} After the text the model says "
         f"‹{result.says(-1, -1)}›; the stream says so from {_row(int(result.settled[-1]), n_layers)} on."
     )
 

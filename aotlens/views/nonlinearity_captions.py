@@ -20,7 +20,7 @@ _GAP, _WORST = 0.2785, 1.2785
 def network(chosen: Chosen, compiled: CompiledFFN) -> str:
     """The network in a sentence."""
     widths = compiled.ffn.widths
-    said = {
+    sentences = {
         "abs": "|x| = ReLU(x) + ReLU(−x).",
         "hat": "ReLU(x + 1) − 2 ReLU(x) + ReLU(x − 1).",
         "ramp": f"0 up to −{RAMP / 2:g}, 1 from {RAMP / 2:g}, straight between.",
@@ -32,10 +32,10 @@ def network(chosen: Chosen, compiled: CompiledFFN) -> str:
         "drawn": "Straight lines between your points, flat outside: one hidden unit a point, exactly.",
     }[chosen.preset]
     if chosen.inputs == 2 and chosen.preset != "random":
-        said += " For two inputs: f(x₁) + f(x₂)."
+        sentences += " For two inputs: f(x₁) + f(x₂)."
     if chosen.activation == "silu" and chosen.preset != "random":
-        said += " With SiLU in place of ReLU these weights give another, smooth function."
-    return f"{said} An FFN with {' + '.join(map(str, widths))} hidden unit{'s' if sum(widths) > 1 else ''}."
+        sentences += " With SiLU in place of ReLU these weights give another, smooth function."
+    return f"{sentences} An FFN with {' + '.join(map(str, widths))} hidden unit{'s' if sum(widths) > 1 else ''}."
 
 
 def exactness(chosen: Chosen) -> str:

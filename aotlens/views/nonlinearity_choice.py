@@ -125,9 +125,9 @@ class Chosen:
     def widths(self) -> tuple[int, ...]:
         """Units of each layer, at most."""
         by_preset = {"abs": 2, "hat": 3, "ramp": 2, "sawtooth": 3, "drawn": MAX_KNOTS, "random": self.width}
-        one = by_preset.get(self.preset, self.width + 1)
+        units = by_preset.get(self.preset, self.width + 1)
         copies = self.inputs if self.preset != "random" else 1
-        return (one * copies,) * (self.depth if "depth" in USES[self.preset] else 1)
+        return (units * copies,) * (self.depth if "depth" in USES[self.preset] else 1)
 
     @property
     def sizes(self) -> dict[str, int]:

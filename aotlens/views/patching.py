@@ -171,12 +171,12 @@ def _search(chosen: Chosen) -> Call:
 
 
 def _circuit(chosen: Chosen) -> Call:
-    found = _search(chosen)
+    circuit = _search(chosen)
     if not chosen.removed:
-        return found
+        return circuit
     edges = [edge.strip() for edge in chosen.removed.split(",") if edge.strip()]
     less = "aotlens.patching.circuit_faithfulness"
-    return call(less, *chosen.made, found.named("found"), chosen.metric, without=edges, keep=chosen.keep)
+    return call(less, *chosen.made, circuit.named("found"), chosen.metric, without=edges, keep=chosen.keep)
 
 
 def _file(chosen: Chosen, what: str) -> str:

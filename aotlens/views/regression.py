@@ -64,13 +64,13 @@ class Chosen:
     @property
     def task(self) -> Call:
         """The task that the prompts are drawn from."""
-        said = {
+        settings = {
             "n_nonzero": self.nonzero, "n_dims": self.dims, "noise_std": self.noise, "input_scale": self.scale,
             "input_mean": self.mean, "input_skew": self.skew,
         }  # fmt: skip
         usual = {"n_nonzero": None, "n_dims": None, "noise_std": 0.0, "input_scale": 1.0}
-        said = {name: value for name, value in said.items() if value != usual.get(name, 0.0)}
-        return make("aotlens.data.RegressionTask", d=self.d, **said).named("task")
+        settings = {name: value for name, value in settings.items() if value != usual.get(name, 0.0)}
+        return make("aotlens.data.RegressionTask", d=self.d, **settings).named("task")
 
     @property
     def model(self) -> Load:
@@ -304,10 +304,10 @@ def _of_support(chosen: Chosen, scores: SupportScores) -> str:
     layer, head = np.unravel_index(int(np.abs(z).argmax()), z.shape)
     largest = (2 * np.log(max(z.size, 2))) ** 0.5
     beyond = int((np.abs(z) > _THRESHOLD).sum())
-    found = f"{beyond} of {z.size} heads" if beyond else f"None of {z.size} heads"
+    heads = f"{beyond} of {z.size} heads" if beyond else f"None of {z.size} heads"
     verb = "differ" if beyond != 1 else "differs"
     return (
-        f"{found} {verb} by more than {_THRESHOLD:g} standard errors between the {chosen.nonzero} coordinates that "
+        f"{heads} {verb} by more than {_THRESHOLD:g} standard errors between the {chosen.nonzero} coordinates that "
         f"count and the others; the largest is head {layer}.{head} with {z[layer, head]:+.1f}. Under the "
         f"null, the largest of {z.size} would be about {largest:.1f}. The unit is the prompt: {scores.n_prompts}."
     )

@@ -119,8 +119,8 @@ class Chosen:
             "aotlens.trigrams.read_ids", Load(self.checkpoint), self.reading.text.named("text"), **self.extent
         ).named("ids")
         given = {"n_examples": N_EXAMPLES, "limit": MOST_FORCED, **options}
-        made = call("aotlens.trigrams.check_rows", Load(self.checkpoint), self.listed, ids, **given)
-        return made if options else made.named("checked")
+        check = call("aotlens.trigrams.check_rows", Load(self.checkpoint), self.listed, ids, **given)
+        return check if options else check.named("checked")
 
     @property
     def extent(self) -> dict[str, Any]:
