@@ -43,10 +43,10 @@ def attention_map(
     n_pos = len(str_tokens)
     if values.shape != (n_pos, n_pos):
         raise ValueError(f"attention_map: expected {n_pos} × {n_pos} values for {n_pos} tokens, got {values.shape}.")
-    shown = values.astype(np.float32)
+    visible_values = values.astype(np.float32)
     if visible is not None:
-        shown[~visible] = np.nan
-    least, most = span_of(shown) if span is None else span
+        visible_values[~visible] = np.nan
+    least, most = span_of(visible_values) if span is None else span
     scale: Scale = "diverging" if least < 0 else "sequential"
     top = max(most, -least) or 1.0
     labels = axis_labels(str_tokens)
@@ -56,13 +56,13 @@ def attention_map(
         ticks = _ticks(-top if least < 0 else 0.0, top)
         marks = {"tickvals": _on_scale(ticks, top, scale).tolist(), "ticktext": [f"{tick:g}" for tick in ticks]}
         drawn = {
-            "z": to_levels(shown, top, scale), "zmin": 1 if least < 0 else 0, "zmax": 255, "hoverinfo": "none",
+            "z": to_levels(visible_values, top, scale), "zmin": 1 if least < 0 else 0, "zmax": 255, "hoverinfo": "none",
             "colorbar": {**bar, **marks},
         }  # fmt: skip
     else:
         hover = f"query  %{{y}}<br>key  %{{x}}<br><b>{quantity} %{{z:.4f}}</b><extra></extra>"
         drawn = {
-            "z": shown, "zmin": -top if least < 0 else 0.0, "zmax": top, "hoverongaps": False, "hovertemplate": hover,
+            "z": visible_values, "zmin": -top if least < 0 else 0.0, "zmax": top, "hoverongaps": False, "hovertemplate": hover,
             "colorbar": bar,
         }  # fmt: skip
     heatmap = go.Heatmap(x=labels, y=labels, colorscale=colorscale(scale, theme), **drawn)
@@ -96,7 +96,7 @@ def _ticks(least: float, most: float) -> Float[np.ndarray, " tick"]:
     """Round numbers from `least` to `most`, 0 among them, four to eleven of them."""
     raw = (most - least) / 10
     size = 10.0 ** np.floor(np.log10(raw))
-    step = next(one * size for one in (1, 2, 5, 10) if one * size >= raw)
+    step = next(each * size for each in (1, 2, 5, 10) if each * size >= raw)
     return step * np.arange(np.ceil(least / step), np.floor(most / step) + 1)
 
 

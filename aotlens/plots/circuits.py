@@ -125,10 +125,10 @@ def head_composition_figure(result: HeadComposition, *, z: float = 0.0, theme: T
     the strongest 60."""
     edges = [
         Edge(
-            earlier=_pair(result.earlier[at]), later=_pair(result.later[at]), mode=result.modes[at],
-            value=float(result.values[at]), z=float(result.z[at]), rank=int(result.rank[at]),
+            earlier=_pair(result.earlier[index]), later=_pair(result.later[index]), mode=result.modes[index],
+            value=float(result.values[index]), z=float(result.z[index]), rank=int(result.rank[index]),
         )
-        for at in result.strongest(z)[:MOST_EDGES].tolist()
+        for index in result.strongest(z)[:MOST_EDGES].tolist()
     ]  # fmt: skip
     return composition_graph(edges, result.head, result.n_layers, result.n_heads, theme=theme)
 
@@ -142,8 +142,8 @@ def _blocks(first: Lines | None, of: Any, n: int) -> list[str]:
     spans = [of(block) for block in range(n)]
     names = full_labels(first) if first is not None and first.are_texts else None
     return [
-        f"{span[0]}–{span[-1]}" if len(span) > 1 else f"{span[0]}" if names is None else f"{span[0]} {names[at]}"
-        for at, span in enumerate(spans)
+        f"{span[0]}–{span[-1]}" if len(span) > 1 else f"{span[0]}" if names is None else f"{span[0]} {names[index]}"
+        for index, span in enumerate(spans)
     ]
 
 

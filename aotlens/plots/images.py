@@ -261,10 +261,10 @@ def _tiled(images: UInt8[np.ndarray, ...], n_columns: int, taller: float, wider:
     height, width = height * scale, width * scale
     down, across = round(height * taller), round(width * wider)
     canvas = np.zeros(((n_images - 1) * down + height, (n_columns - 1) * across + width, 4), dtype=np.uint8)
-    shown = (_DARKEST + pictures.astype(np.float32) * ((_BRIGHTEST - _DARKEST) / 255)).astype(np.uint8)
+    values = (_DARKEST + pictures.astype(np.float32) * ((_BRIGHTEST - _DARKEST) / 255)).astype(np.uint8)
     for image, column in np.ndindex(n_images, n_columns):
         tile = canvas[image * down : image * down + height, column * across : column * across + width]
-        tile[..., :3], tile[..., 3] = shown[image], 255
+        tile[..., :3], tile[..., 3] = values[image], 255
     buffer = io.BytesIO()
     Image.fromarray(canvas).save(buffer, format="PNG", compress_level=3)
     return buffer.getvalue()

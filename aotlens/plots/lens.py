@@ -22,12 +22,14 @@ _WORDS, _HEADS = 24, 12
 def lens_map(result: LogitLens, *, theme: Theme = "light") -> go.Figure:
     """The probability of what the stream says, layers up and positions across; words in the cells of short prompts."""
     n_layers, n_pos = result.kl.shape
-    said = np.array([[plotly_text(glyphs(result.says(layer, at))) for at in range(n_pos)] for layer in range(n_layers)])
+    predictions = np.array(
+        [[plotly_text(glyphs(result.says(layer, position))) for position in range(n_pos)] for layer in range(n_layers)]
+    )
     rows = [f"before {layer}" for layer in range(n_layers - 1)] + ["after the last"]
     words = result.str_tokens
-    columns = [str(at) for at in range(n_pos)] if words is None else axis_labels(words)
+    columns = [str(position) for position in range(n_pos)] if words is None else axis_labels(words)
     heatmap = go.Heatmap(
-        z=result.probabilities[..., 0].astype(np.float32), x=columns, y=rows, zmin=0, zmax=1, text=said,
+        z=result.probabilities[..., 0].astype(np.float32), x=columns, y=rows, zmin=0, zmax=1, text=predictions,
         customdata=np.stack([result.kl, result.rank], -1), colorscale=colorscale("sequential", theme),
         hovertemplate="%{y}, at %{x}<br><b>%{text}</b>  %{z:.3f}<br>KL %{customdata[0]:.3f} nats; the model’s first "
         "choice has rank %{customdata[1]}<extra></extra>",
@@ -38,7 +40,7 @@ def lens_map(result: LogitLens, *, theme: Theme = "light") -> go.Figure:
     layout = base_layout(theme, height=160 + 26 * n_layers, xaxis=across, yaxis=axis)
     traces = [heatmap]
     if n_pos <= _WORDS:
-        traces.append(cell_texts(heatmap.z, said, theme, x=columns, y=rows, low=0.0, high=1.0, size=11))
+        traces.append(cell_texts(heatmap.z, predictions, theme, x=columns, y=rows, low=0.0, high=1.0, size=11))
     return go.Figure(traces, layout=layout)
 
 
@@ -83,7 +85,7 @@ def jacobian_map(result: LogitJacobian, *, theme: Theme = "light") -> go.Figure:
     values = np.concatenate([result.direct[None], result.by_head.reshape(-1, *result.direct.shape)])
     lengths = np.linalg.norm(values, axis=-1)
     words = result.str_tokens
-    columns = [f"{at} {glyphs(word)}".strip() for at, word in enumerate(words or [""] * n_pos)]
+    columns = [f"{position} {glyphs(word)}".strip() for position, word in enumerate(words or [""] * n_pos)]
     return matrix_map(
         lengths, ["read out", *names], columns, quantity="logits a unit", row_title="first read by",
         column_title="position", theme=theme,

@@ -115,8 +115,8 @@ def _box(result: Sankey, node: Node) -> str:
 
 def _note(result: Sankey, node: Node, through: float) -> str:
     amount = f"{through:+.3f} {result.unit}".replace("-", "−")
-    said = {"head": "through this head", "mlp": "from what this MLP writes", "bias": "from biases"}
-    return amount if node.kind == "logit" else f"all paths {said.get(node.kind, 'from here')}: {amount}"
+    sources = {"head": "through this head", "mlp": "from what this MLP writes", "bias": "from biases"}
+    return amount if node.kind == "logit" else f"all paths {sources.get(node.kind, 'from here')}: {amount}"
 
 
 def _sizes(used: Sequence[int], sources: Sequence[int], targets: Sequence[int], values: np.ndarray) -> list[float]:

@@ -55,8 +55,8 @@ def layer_curves(result: LayerReadings, *, log: bool = False, theme: Theme = "li
     names = ["before layer 0", *(f"after layer {layer}" for layer in range(n_layers))]
     for index, (name, errors) in enumerate(zip(names, result.probe_errors, strict=True)):
         _add_line(figure, index, name, errors, None, False, log, theme)
-    shown = dict.fromkeys([*result.nearest[1:], ("least squares", 1)])
-    for index, algorithm in enumerate(shown):
+    algorithms = dict.fromkeys([*result.nearest[1:], ("least squares", 1)])
+    for index, algorithm in enumerate(algorithms):
         kind, steps = algorithm
         name = kind if kind == "least squares" else f"{kind} descent, {steps} step{'s' if steps > 1 else ''}"
         errors = result.algorithm_errors[result.algorithms.index(algorithm)]
@@ -106,18 +106,18 @@ def _add_line(
     theme: Theme,
 ) -> None:
     colour = LINES[theme][index % len(LINES[theme])]
-    kept = mean >= (_LEAST if log else 0.0)
-    examples, shown = np.arange(len(mean))[kept], mean[kept]
+    is_drawn = mean >= (_LEAST if log else 0.0)
+    examples, y = np.arange(len(mean))[is_drawn], mean[is_drawn]
     label = plotly_text(name)
     if bands is not None:
-        low, high = np.maximum(bands[kept], _LEAST if log else 0.0).T
+        low, high = np.maximum(bands[is_drawn], _LEAST if log else 0.0).T
         figure.add_scatter(
             x=np.concatenate([examples, examples[::-1]]), y=np.concatenate([high, low[::-1]]), fill="toself",
             fillcolor=colour, opacity=0.16, line={"width": 0}, mode="lines", hoverinfo="skip", showlegend=False,
             legendgroup=label,
         )  # fmt: skip
     figure.add_scatter(
-        x=examples, y=shown, name=label, legendgroup=label, mode="lines+markers" if len(mean) <= 30 else "lines",
+        x=examples, y=y, name=label, legendgroup=label, mode="lines+markers" if len(mean) <= 30 else "lines",
         marker={"size": 5}, line={"color": colour, "width": 1.8, "dash": "dash" if dashed else "solid"},
         hovertemplate="%{y:.4g}",
     )  # fmt: skip

@@ -196,11 +196,11 @@ def universality(
     figure = matrix_map(values, names, names, quantity=evidence, row_title="head", column_title="head", theme=theme)
     if blocks:
         ends = np.concatenate([result.pairs, result.pairs[:, ::-1]]).T
-        one, other = np.array(figure.data[0].x)[ends]
+        first, other = np.array(figure.data[0].x)[ends]
         line = {"width": 1.5, "color": INK[theme]}
         seen = np.where(np.abs(values[*ends]) > np.abs(values).max() / 2, BACKGROUND[theme], INK[theme])
         figure.add_scatter(
-            x=one, y=other, mode="markers", name="assigned to each other", hoverinfo="skip", showlegend=False,
+            x=first, y=other, mode="markers", name="assigned to each other", hoverinfo="skip", showlegend=False,
             marker={"symbol": "square-open", "size": 9, "color": seen, "line": {"width": 1.5}},
         )  # fmt: skip
         edges = [-0.5, len(names) - 0.5]

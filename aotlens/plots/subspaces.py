@@ -35,8 +35,8 @@ def token_points(result: TokenPoints, *, layer: int = 0, theme: Theme = "light")
     palette = np.array(LINES[theme])
     hover = "<br>".join(f"{title}  %{{{name}:.3f}}" for title, name in zip(result.axes, names, strict=True))
 
-    def coordinates(at: int) -> dict[str, Any]:
-        return {"type": kind, **dict(zip(names, points[at].T, strict=True))}
+    def coordinates(index: int) -> dict[str, Any]:
+        return {"type": kind, **dict(zip(names, points[index].T, strict=True))}
 
     # One trace for all clusters, since a frame's cost is in its traces; empty ones carry the legend.
     cloud = {
@@ -51,7 +51,7 @@ def token_points(result: TokenPoints, *, layer: int = 0, theme: Theme = "light")
         }
         for cluster in np.unique(labels).tolist()
     ]  # fmt: skip
-    frames = [{"name": str(at), "data": [coordinates(at)], "traces": [0]} for at in range(n_layers)]
+    frames = [{"name": str(index), "data": [coordinates(index)], "traces": [0]} for index in range(n_layers)]
     styled = [
         {"title": {"text": title, "font": {"size": 12}}, "range": list(end), "autorange": False, "zeroline": False}
         for title, end in zip(result.axes, result.ranges, strict=True)
@@ -75,10 +75,10 @@ def unrolled(result: Unrolling, *, layer: int = 0, theme: Theme = "light") -> go
     snr = result.snr.numpy()
     n_layers = len(snr)
     _need_layer(layer, n_layers)
-    shown = np.where(np.isfinite(snr) & (snr > 0), snr, np.nan)
+    finite_snr = np.where(np.isfinite(snr) & (snr > 0), snr, np.nan)
     layers = np.arange(n_layers)
-    theory = None if math.isnan(result.rate) else np.nanmean(shown[0]) * result.rate**layers
-    everything = shown if theory is None else np.concatenate([shown.ravel(), theory])
+    theory = None if math.isnan(result.rate) else np.nanmean(finite_snr[0]) * result.rate**layers
+    everything = finite_snr if theory is None else np.concatenate([finite_snr.ravel(), theory])
     low, high = (float(end) for end in (np.nanmin(everything) / 1.3, np.nanmax(everything) * 1.3))
     curve = {"type": "scatter", "hovertemplate": "%{y:.4g}"}
     traces: list[dict[str, Any]] = [
@@ -86,14 +86,14 @@ def unrolled(result: Unrolling, *, layer: int = 0, theme: Theme = "light") -> go
             **curve, "x": layers, "y": values, "mode": "lines+markers", "name": str(cluster + 1), "marker": {"size": 4},
             "line": {"color": LINES[theme][cluster % len(LINES[theme])], "width": 1.6},
         }
-        for cluster, values in enumerate(shown.T)
+        for cluster, values in enumerate(finite_snr.T)
     ]  # fmt: skip
     if theory is not None:
         dashed = {"color": INK[theme], "width": 1.6, "dash": "dash"}
         traces.append({**curve, "x": layers, "y": theory, "mode": "lines", "name": "theory", "line": dashed})
 
-    def mark(at: int) -> dict[str, Any]:
-        return {"type": "scatter", "x": [at, at], "y": [low, high]}
+    def mark(index: int) -> dict[str, Any]:
+        return {"type": "scatter", "x": [index, index], "y": [low, high]}
 
     upright = {
         "mode": "lines",
@@ -101,7 +101,7 @@ def unrolled(result: Unrolling, *, layer: int = 0, theme: Theme = "light") -> go
         "hoverinfo": "skip",
         "line": {"color": LINES[theme][1], "width": 2},
     }
-    frames = [{"name": str(at), "data": [mark(at)], "traces": [len(traces)]} for at in layers.tolist()]
+    frames = [{"name": str(index), "data": [mark(index)], "traces": [len(traces)]} for index in layers.tolist()]
     shaded: dict[str, Any] = {}
     if exact_layers := result.exact_layers:
         ends = {"x0": 0, "x1": exact_layers, "y0": 0, "y1": 1, "yref": "y domain"}
@@ -138,7 +138,8 @@ def memberships(result: Memberships, *, theme: Theme = "light") -> go.Figure:
         "hovertemplate": "query %{y}<br>key %{x}<br><b>%{z:.4f}</b><extra></extra>",
     }  # fmt: skip
     frames = [
-        {"name": str(at), "data": [{"type": "heatmap", "z": patterns[at]}], "traces": [0]} for at in range(n_layers)
+        {"name": str(index), "data": [{"type": "heatmap", "z": patterns[index]}], "traces": [0]}
+        for index in range(n_layers)
     ]
     line = {"type": "line", "line": {"color": INK[theme], "width": 0.8}}
     shapes = []

@@ -80,11 +80,11 @@ def _add(
 ) -> None:
     low, high = np.asarray(intervals, float).reshape(-1, 2).T
     y = np.asarray(values, float)
-    said = [f"{one}: {verdict}" if verdict else one for one, verdict in zip(names, verdicts, strict=True)]
+    texts = [f"{head}: {verdict}" if verdict else head for head, verdict in zip(names, verdicts, strict=True)]
     reach = "%{y:.3f} (%{customdata[0]:.3f} to %{customdata[1]:.3f})"
     figure.add_scatter(
-        x=x, y=y, name=name, mode="markers", text=said,
-        marker={"size": 9, "color": colour, "symbol": [_SYMBOLS.get(one, "diamond") for one in verdicts]},
+        x=x, y=y, name=name, mode="markers", text=texts,
+        marker={"size": 9, "color": colour, "symbol": [_SYMBOLS.get(verdict, "diamond") for verdict in verdicts]},
         error_y={
             "type": "data", "symmetric": False, "array": np.nan_to_num(high - y), "arrayminus": np.nan_to_num(y - low),
             "width": 0, "thickness": 1.2, "color": colour,
