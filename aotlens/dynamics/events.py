@@ -180,9 +180,9 @@ def order_of_events(changes: Mapping[str, Sequence[ChangePoint]]) -> EventOrder:
         n_seeds[a, b] = both.sum()
         if n_seeds[a, b] < 2:
             continue
-        first, other = intervals[a, both], intervals[b, both]
-        factor[a, b] = np.exp((first.mean(1) - other.mean(1)).mean())
-        against = first[:, 1] - other[:, 0]  # the latest that a may have been, beside the earliest of b
+        own, other = intervals[a, both], intervals[b, both]
+        factor[a, b] = np.exp((own.mean(1) - other.mean(1)).mean())
+        against = own[:, 1] - other[:, 0]  # the latest that a may have been, beside the earliest of b
         if np.ptp(against) == 0:
             continue
         p[a, b] = min(1.0, 2 * float(scipy.stats.ttest_1samp(against, 0.0, alternative="less").pvalue))

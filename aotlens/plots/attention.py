@@ -43,10 +43,10 @@ def attention_map(
     n_pos = len(str_tokens)
     if values.shape != (n_pos, n_pos):
         raise ValueError(f"attention_map: expected {n_pos} × {n_pos} values for {n_pos} tokens, got {values.shape}.")
-    visible_values = values.astype(np.float32)
+    cells = values.astype(np.float32)
     if visible is not None:
-        visible_values[~visible] = np.nan
-    least, most = span_of(visible_values) if span is None else span
+        cells[~visible] = np.nan
+    least, most = span_of(cells) if span is None else span
     scale: Scale = "diverging" if least < 0 else "sequential"
     top = max(most, -least) or 1.0
     labels = axis_labels(str_tokens)
@@ -56,13 +56,13 @@ def attention_map(
         ticks = _ticks(-top if least < 0 else 0.0, top)
         marks = {"tickvals": _on_scale(ticks, top, scale).tolist(), "ticktext": [f"{tick:g}" for tick in ticks]}
         drawn = {
-            "z": to_levels(visible_values, top, scale), "zmin": 1 if least < 0 else 0, "zmax": 255, "hoverinfo": "none",
+            "z": to_levels(cells, top, scale), "zmin": 1 if least < 0 else 0, "zmax": 255, "hoverinfo": "none",
             "colorbar": {**bar, **marks},
         }  # fmt: skip
     else:
         hover = f"query  %{{y}}<br>key  %{{x}}<br><b>{quantity} %{{z:.4f}}</b><extra></extra>"
         drawn = {
-            "z": visible_values, "zmin": -top if least < 0 else 0.0, "zmax": top, "hoverongaps": False, "hovertemplate": hover,
+            "z": cells, "zmin": -top if least < 0 else 0.0, "zmax": top, "hoverongaps": False, "hovertemplate": hover,
             "colorbar": bar,
         }  # fmt: skip
     heatmap = go.Heatmap(x=labels, y=labels, colorscale=colorscale(scale, theme), **drawn)

@@ -34,17 +34,17 @@ def head_points(
     )  # fmt: skip
     figure = go.Figure(layout=layout)
     sorts = ((apart, "the interval leaves out 0", "circle"), (~apart, "it does not", "circle-open"))
-    for in_group, name, symbol in sorts:
-        in_group = in_group & np.isfinite(y)
+    for group, name, symbol in sorts:
+        group = group & np.isfinite(y)
         figure.add_scatter(
-            x=x[in_group], y=y[in_group], mode="markers+text" if len(names) <= MOST_NAMED else "markers", text=names[in_group],
+            x=x[group], y=y[group], mode="markers+text" if len(names) <= MOST_NAMED else "markers", text=names[group],
             name=name, textposition="middle right", textfont={"size": 10, "color": QUIET_INK[theme]},
             marker={"size": 8, "color": LINES[theme][0], "symbol": symbol},
             error_y={
-                "type": "data", "symmetric": False, "array": (high - y)[in_group], "arrayminus": (y - low)[in_group],
+                "type": "data", "symmetric": False, "array": (high - y)[group], "arrayminus": (y - low)[group],
                 "width": 0, "thickness": 1.2, "color": LINES[theme][0],
             },
-            customdata=np.stack([low[in_group], high[in_group]], -1),
+            customdata=np.stack([low[group], high[group]], -1),
             hovertemplate="head %{text}: %{y:.3g} (%{customdata[0]:.3g} to %{customdata[1]:.3g})<extra></extra>",
         )  # fmt: skip
     return figure

@@ -36,7 +36,7 @@ def says_patched(chosen: Any, result: Patched) -> str:
     sentences = (
         f"{asked}{METRICS[chosen.metric].capitalize()}: {clean:.3f} {result.unit} clean, {corrupted:.3f} corrupted"
         f"{'' if len(result.clean) == 1 else f', means over {len(result.clean)} pairs'}. Of all cells "
-        f"{_cell(result, tuple(int(index) for index in place))} {verb}: with it patched {result.values[place]:.3f}, a share "
+        f"{_cell(result, tuple(int(i) for i in place))} {verb}: with it patched {result.values[place]:.3f}, a share "
         f"of {result.restored[place]:.2f} of the way from corrupted to clean"
     )
     low, high = result.intervals()[place]

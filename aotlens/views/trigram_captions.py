@@ -187,43 +187,43 @@ def in_weights(row: TrigramRow) -> list[str]:
 
 def in_text(row: TrigramRow, about: str) -> list[str]:
     """Say what text says about a row that was checked."""
-    evidence, index = row.rows.evidence, row.number
+    evidence, i = row.rows.evidence, row.number
     assert evidence is not None
     source, destination, out = _tokens(row)
     counts, link = evidence.counts, evidence.association
-    n, followed = int(counts.pair[index]), int(counts.pair_out[index])
+    n, followed = int(counts.pair[i]), int(counts.pair_out[i])
     read = f"In the first {evidence.n_tokens:,} tokens of {about},"
     if n == 0:
         return [f"{read} {source} never comes before {destination} within the model's context: too rare to say."]
-    at_all = float(counts.destination_out[index]) / float(counts.destination[index])
+    at_all = float(counts.destination_out[i]) / float(counts.destination[i])
     sentences = [
-        f"{read} {source} … {destination} occurs {_count(n, 'time')}, in {_count(int(counts.windows[index]), 'window')}. "
+        f"{read} {source} … {destination} occurs {_count(n, 'time')}, in {_count(int(counts.windows[i]), 'window')}. "
         f"{out} follows {followed:,} of them, {followed / n:.2%}; after {destination} in general {at_all:.2%}."
     ]
-    within, overall = float(link.lift_within[index]), float(link.lift[index])
+    within, overall = float(link.lift_within[i]), float(link.lift[i])
     if math.isfinite(within):
-        low, high = float(link.low[index]), float(link.high[index])
+        low, high = float(link.low[i]), float(link.high[i])
         known = math.isfinite(low) and math.isfinite(high)
         interval = f" (95% interval {_short(low)} to {_short(high)})" if known else ""
         sentences[0] += (
             f" Within stretches of one document that is a lift of {_short(within)}{interval}; overall, "
             f"{_short(overall)}."
         )
-    if link.lifts_disagree[index]:
+    if link.lifts_disagree[i]:
         sentences.append(
             f"The two lifts lie on different sides of 1: {source} tells which document or passage it is, rather than "
             "what comes next."
         )
-    q, change = float(link.q_value[index]), float(evidence.ablation_change[index])
-    why = f" (q = {q:.2g}; {_rule(evidence, index)})" if math.isfinite(q) else f" ({_too_rare()})"
+    q, change = float(link.q_value[i]), float(evidence.ablation_change[i])
+    why = f" (q = {q:.2g}; {_rule(evidence, i)})" if math.isfinite(q) else f" ({_too_rare()})"
     helps = "the head helps here" if change < 0 else "the head hurts here"
     return [
         *sentences,
-        f"Verdict: {evidence.verdict[index]}{why}. With whole documents as stretches: {evidence.by_document.verdicts[index]}. "
+        f"Verdict: {evidence.verdict[i]}{why}. With whole documents as stretches: {evidence.by_document.verdicts[i]}. "
         f"{evidence.assumption}",
-        f"In those places the head gives {source} {float(evidence.attention[index]):.2%} of its attention on average, which "
-        f"moves {out} by {float(evidence.direct_effect[index]):+.3g} logits directly. Without the head the log-probability "
-        f"of {out} changes by {change:+.3g} nats: {helps}, with all that it attends to.",
+        f"In those places the head gives {source} {float(evidence.attention[i]):.2%} of its attention on average, "
+        f"which moves {out} by {float(evidence.direct_effect[i]):+.3g} logits directly. Without the head the "
+        f"log-probability of {out} changes by {change:+.3g} nats: {helps}, with all that it attends to.",
     ]
 
 
