@@ -134,9 +134,9 @@ _KINDS: dict[str, type[Stated]] = {"claim": Claim, "finding": Finding, "verdict"
 def stored(stated: Stated) -> dict[str, Any]:
     """A claim as JSON has it: its fields, without those at their defaults; infinite and missing numbers are null."""
     fields = {name: getattr(stated, name) for name in type(stated).__dataclass_fields__}
-    kept = {name: value for name, value in fields.items() if value not in ((), None, "")}
+    given = {name: value for name, value in fields.items() if value not in ((), None, "")}
     (kind,) = (name for name, of_kind in _KINDS.items() if type(stated) is of_kind)
-    return {"kind": kind, **{name: _plain_json(value) for name, value in kept.items()}}
+    return {"kind": kind, **{name: _plain_json(value) for name, value in given.items()}}
 
 
 def restored(content: Mapping[str, Any]) -> Stated:

@@ -250,9 +250,9 @@ def _least_losses(contexts: Float[Tensor, "run prompt context n"], prompts: Prom
 
     β is sought in units of 1 ÷ the context's root mean square, so that a context that was scaled loses no more.
     """
-    one = torch.ones(1, dtype=contexts.dtype)
+    alpha = torch.ones(1, dtype=contexts.dtype)
     losses = []
     for context in contexts:
         betas = torch.logspace(-1, 2.5, 60, dtype=contexts.dtype) / context.pow(2).sum(-1).mean().sqrt()
-        losses.append(landscape(replace(prompts, context=context), one, betas).minimum.loss)
+        losses.append(landscape(replace(prompts, context=context), alpha, betas).minimum.loss)
     return torch.tensor(losses, dtype=contexts.dtype)

@@ -57,18 +57,18 @@ class Results:
 
 def options(description: str | None) -> argparse.ArgumentParser:
     """The options that every analysis of this paper has."""
-    made = parser(description)
-    made.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help="where JSON and plots go (out)")
-    made.add_argument("--page", type=Path, metavar="FILE", help="a page whose section of this analysis to write anew")
-    return made
+    added = parser(description)
+    added.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help="where JSON and plots go (out)")
+    added.add_argument("--page", type=Path, metavar="FILE", help="a page whose section of this analysis to write anew")
+    return added
 
 
 def text_options(description: str | None) -> argparse.ArgumentParser:
     """Add to those the options of an analysis that reads text with checkpoints of ours, and with a BERT where asked."""
-    made = options(description)
-    made.add_argument("--corpus", required=True, metavar="SPEC", help="dir:PATH, file:PATH, stdlib or hf:NAME")
-    made.add_argument("--bert", metavar="NAME", help="bert-base-uncased, say, or a folder with a BERT")
-    return made
+    added = options(description)
+    added.add_argument("--corpus", required=True, metavar="SPEC", help="dir:PATH, file:PATH, stdlib or hf:NAME")
+    added.add_argument("--bert", metavar="NAME", help="bert-base-uncased, say, or a folder with a BERT")
+    return added
 
 
 def publish_on_text(results: Results, chosen: argparse.Namespace, seconds: float) -> int:

@@ -136,9 +136,9 @@ def _printed_claim(header: list[str], row: list[str]) -> Stated:
             claim=claim, paper=paper, ours=ours, because=verdict.removeprefix("reproduced")[len("differs: ") :]
         )
     claim, expected, measured, tolerance, holds, last = row
-    made: Stated
+    stated: Stated
     if header[-1] == "seed":
-        made = Claim(
+        stated = Claim(
             claim=claim, expected=_number(expected), measured=_number(measured), tolerance=_number(tolerance),
             seed=None if last == "none" else int(last),
         )  # fmt: skip
@@ -148,10 +148,10 @@ def _printed_claim(header: list[str], row: list[str]) -> Stated:
         bounds = [float(number) for number in re.findall(r"-?[0-9][0-9.e+-]*", tolerance)]
         bounds = bounds * 2 if "exactly" in tolerance else bounds
         low, high = (-np.inf, *bounds) if "≤" in tolerance else (*bounds, np.inf) if "≥" in tolerance else bounds
-        made = Finding(claim=claim, expected=expected, bounds=(low, high), printed=(mean, least, greatest, int(last)))
-    if made.holds != (holds == "yes"):
+        stated = Finding(claim=claim, expected=expected, bounds=(low, high), printed=(mean, least, greatest, int(last)))
+    if stated.holds != (holds == "yes"):
         raise ValueError(f"{claim}: the page says {holds}, but its own digits say otherwise: {measured}, {tolerance}.")
-    return made
+    return stated
 
 
 def _number(text: str) -> float | int:

@@ -136,7 +136,7 @@ def outcomes(folder: Path = FOLDER) -> dict[str, Outcome]:
 
 def evidence(paper: Paper, stored: Mapping[str, Outcome]) -> list[Evidence]:
     """Every item with its claims. Raises `ValueError` for a reference that no stored claim begins with."""
-    found = []
+    answered = []
     for item in paper.items:
         answers = []
         for reference in item.claims:
@@ -146,5 +146,5 @@ def evidence(paper: Paper, stored: Mapping[str, Outcome]) -> list[Evidence]:
             if outcome is None or not matching:
                 raise ValueError(f"{paper.name}, {item.id}: no stored claim is {reference!r}.")
             answers += [(outcome, claim) for claim in matching]
-        found.append(Evidence(item, tuple(answers)))
-    return found
+        answered.append(Evidence(item, tuple(answers)))
+    return answered

@@ -64,14 +64,14 @@ MOMENTS = ("leaves its beginning", "half-way")
 def moments(measures: OverTraining) -> dict[str, tuple[ChangePoint, ChangePoint]]:
     """Return of each event when it leaves its beginning for good, and when it is half-way for good; step None for both
     where the curve does not change, or by less than `LEAST_CHANGE`."""
-    found = {}
+    by_event = {}
     curves = film_curves(measures)
     for name in EVENTS:
         change, half = (when(measures.steps, curves[name]) for when in (change_point, half_way))
         if abs(curves[name][-5:].mean() - curves[name][:5].mean()) < LEAST_CHANGE[name] or half.step is None:
             change = half = dataclasses.replace(change, step=None, after=None)
-        found[name] = (change, half)
-    return found
+        by_event[name] = (change, half)
+    return by_event
 
 
 def events_table(by_kind: Mapping[str, Sequence[OverTraining]]) -> str:

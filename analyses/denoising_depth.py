@@ -158,10 +158,10 @@ def findings(results: Trainings, settings: TrainingSettings) -> tuple[list[Findi
         runs = {
             kind: run for kind, run in results.items() if (kind.task, kind.noisy, kind.half) == (task, noisy, False)
         }
-        one = runs.pop(Kind(task=task, n_layers=1, noisy=noisy))
+        one_layer = runs.pop(Kind(task=task, n_layers=1, noisy=noisy))
         kind, best = min(runs.items(), key=lambda item: float(item[1].test_loss.mean()))
         least = bayes(task, settings)
-        gained = 100 * (one.test_loss - best.test_loss) / (one.test_loss - least)
+        gained = 100 * (one_layer.test_loss - best.test_loss) / (one_layer.test_loss - least)
         kind_of_context = f"{task}, {'noisy' if noisy else 'clean'} contexts"
         gains.append(
             Finding(
@@ -176,7 +176,7 @@ def findings(results: Trainings, settings: TrainingSettings) -> tuple[list[Findi
         rows.append(
             (
                 kind_of_context,
-                spread(one.test_loss),
+                spread(one_layer.test_loss),
                 f"{kind.n_layers} {kind.name}: {spread(best.test_loss)}",
                 f"{least:.4g}",
                 f"{spread(gained)}%",

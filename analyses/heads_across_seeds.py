@@ -57,10 +57,12 @@ def main(argv: list[str] | None = None) -> int:
     for name in models:
         by_kind[name.rpartition("-")[0].removeprefix("formation-")].append(name)
     tokens = held_out_windows(list(models.values()), chosen.corpus, 32, 64)
-    found = {kind: universality({name: models[name] for name in names}, tokens) for kind, names in by_kind.items()}
-    tests = [row for kind, result in found.items() for row in test_rows(kind, result)]
-    groups = [row for kind, result in found.items() for row in group_rows(kind, result)]
-    closed = "; ".join(f"{kind} {result.closed:.2f}" for kind, result in found.items())
+    universalities = {
+        kind: universality({name: models[name] for name in names}, tokens) for kind, names in by_kind.items()
+    }
+    tests = [row for kind, result in universalities.items() for row in test_rows(kind, result)]
+    groups = [row for kind, result in universalities.items() for row in group_rows(kind, result)]
+    closed = "; ".join(f"{kind} {result.closed:.2f}" for kind, result in universalities.items())
     parts = [
         markdown(HEADER, tests),
         f"Groups matched by pattern that are in all models, or all but one, with their OV circuits' mean cosine "

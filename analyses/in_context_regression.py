@@ -224,7 +224,7 @@ def main(argv: list[str] | None = None) -> int:
     claims = [*exact(quick=chosen.quick), *measured]
     status = report(claims)
     layers, readings = by_layer(loaded, quick=chosen.quick)
-    heads, support = (made(loaded, quick=chosen.quick) for made in (by_head, by_support))
+    heads, support = (analysis(loaded, quick=chosen.quick) for analysis in (by_head, by_support))
     tables = [table, layers, heads, support]
     print("", verdicts_table(judged), *tables, sep="\n\n")
     if chosen.html is not None:

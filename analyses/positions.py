@@ -68,7 +68,7 @@ def by_weights(model: AttentionOnlyTransformer) -> list[str]:
     if model.cfg.positions != "rotary":
         return ["–"] * 3
     heads = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
-    best = max((reach(model, head) for head in heads), key=lambda found: found.previous_token)
+    best = max((reach(model, head) for head in heads), key=lambda each: each.previous_token)
     parts = frequency_parts(model, best.head)
     return [
         f"{best.head[0]}.{best.head[1]}: {best.previous_token:+.2f}",
@@ -82,7 +82,7 @@ def row(name: str) -> list[str]:
     model, info = aotlens.load(name, "cpu"), find_checkpoint(name)
     scores = motif_scores(model, n_sequences=16, half_length=50, seed=0)
     best = [scores.best(motif) for motif in ("previous_token", "induction")]
-    found = ["–" if one is None else f"{one[0][0]}.{one[0][1]}: {one[1]:.2f}" for one in best]
+    cells = ["–" if each is None else f"{each[0][0]}.{each[0][1]}: {each[1]:.2f}" for each in best]
     loss, bigram = info.metrics["validation_loss"], info.metrics["bigram_loss"]
     cfg = model.cfg
     kind = f"{cfg.positions}{' (MSSA)' if cfg.attention == 'mssa' else ''}"
@@ -96,7 +96,7 @@ def row(name: str) -> list[str]:
         size,
         f"{loss:.3f}",
         f"{bigram - loss:.3f}",
-        *found,
+        *cells,
         *by_weights(model),
     ]
 

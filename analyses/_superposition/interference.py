@@ -72,9 +72,9 @@ def interference(features: Float[Tensor, "feature d"], min_length: float = 1e-6)
             f"{list(features.shape)} with entries up to {float(wide.abs().max()) if wide.numel() else 0:.3g}."
         )
     lengths = wide.norm(dim=1)
-    kept = gram[lengths > min_length][:, lengths > min_length]
-    n, d = len(kept), features.shape[1]
-    pairs = _cosines(kept).flatten()
+    long_gram = gram[lengths > min_length][:, lengths > min_length]
+    n, d = len(long_gram), features.shape[1]
+    pairs = _cosines(long_gram).flatten()
     return Interference(
         gram=gram,
         lengths=lengths,
