@@ -85,7 +85,7 @@ class Address(Generic[State]):
     def __init__(self, name: str, state: type[State]) -> None:
         self.name, self.path, self._state = name, f"/{name}", state
         declared = dataclasses.fields(state)  # type: ignore[arg-type]
-        self._fields: dict[str, Field] = {one.name: one.metadata["address"] for one in declared}
+        self._fields: dict[str, Field] = {each.name: each.metadata["address"] for each in declared}
         self._first = state()
         keys = [self._key(name) for name in self._fields]
         if len(set(keys)) < len(keys):
@@ -153,7 +153,7 @@ class Address(Generic[State]):
                 if name in self._fields and part is not None and not self._fields[name].says(part, strict=strict):
                     return str(name)
             parts = list(value.values())
-        return next((name for one in parts if (name := self.unsaid(one, strict=strict)) is not None), None)
+        return next((name for each in parts if (name := self.unsaid(each, strict=strict)) is not None), None)
 
     def browser(self) -> dict[str, Any]:
         """Describe the fields, as the browser needs them to write this form."""

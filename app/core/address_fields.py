@@ -188,9 +188,9 @@ def pairs(*, most: int, key: str | None = None, check: Check | None = None, expe
     """Declare distinct pairs of whole numbers in their order, at most so many: `1.0,1.3`."""
 
     def read(value: str) -> tuple[tuple[int, int], ...]:
-        found = [read_pair(part) for part in value.split(",")]
-        distinct = tuple(sorted({one for one in found if one is not None}))
-        if None in found:
+        parsed = [read_pair(part) for part in value.split(",")]
+        distinct = tuple(sorted({each for each in parsed if each is not None}))
+        if None in parsed:
             raise Unfit(expected)
         if len(distinct) > most:
             raise Unfit(f"at most {most} of them", distinct[:most])

@@ -73,7 +73,7 @@ class Catalog:
         return replace(info, problem=self._reading.problem(info.name))
 
     def _read(self) -> builtins.list[CheckpointInfo]:
-        found = list_checkpoints(self._settings.checkpoints, vanished=True)  # they were there at the start
+        checkpoints = list_checkpoints(self._settings.checkpoints, vanished=True)  # they were there at the start
         given = [folder.expanduser().absolute() for folder in self._settings.checkpoints]
 
         def order(info: CheckpointInfo) -> tuple[bool, bool]:
@@ -81,7 +81,7 @@ class Catalog:
             ours = path is not None and any(folder == path or folder in path.parents for folder in given)
             return info.problem is not None, not ours
 
-        return sorted(found, key=order)
+        return sorted(checkpoints, key=order)
 
     def info(self, name: str | None) -> CheckpointInfo:
         """The checkpoint of that name, broken or not; NAME@STEP is a snapshot of the run that trained NAME."""
@@ -167,9 +167,9 @@ class Catalog:
         if info.problem is not None:
             raise RequestError(f"The checkpoint {info.name} can't be opened. {info.problem}")
         key = info.name, info.weights_sha256
-        kept = self._models.known(key)
-        if kept is not None:
-            return kept
+        cached = self._models.known(key)
+        if cached is not None:
+            return cached
         return self.read(info, "weights", lambda: self._models.get(key, lambda: self._load(info)))
 
     def read(self, info: CheckpointInfo, part: str, read: Callable[[], Value]) -> Value:

@@ -30,8 +30,8 @@ def not_kept(error: WriteError) -> str:
 
 def out_of_memory(error: BaseException) -> bool:
     """Whether something did not fit in memory: Python's own, numpy's and torch's ways to say so."""
-    said = str(error).lower()
+    message = str(error).lower()
     named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     return named or (
-        isinstance(error, RuntimeError) and ("not enough memory" in said or "can't allocate memory" in said)
+        isinstance(error, RuntimeError) and ("not enough memory" in message or "can't allocate memory" in message)
     )

@@ -64,8 +64,8 @@ class Expansions:
         loaded, tokens = self._inference.tokens(checkpoint, text, length=length)
         assert checkpoint is not None
         key = hashlib.sha256(f"{loaded.key}:{tokens}".encode()).hexdigest()[:24]
-        found = self._expanded.get(key, lambda: self._expand(key, checkpoint, text, loaded, tokens))
-        return found if found.text == text and found.checkpoint == checkpoint else replace(found, text=text)
+        expanded = self._expanded.get(key, lambda: self._expand(key, checkpoint, text, loaded, tokens))
+        return expanded if expanded.text == text and expanded.checkpoint == checkpoint else replace(expanded, text=text)
 
     def _expand(self, key: str, checkpoint: str, text: str, loaded: LoadedModel, tokens: Sequence[int]) -> Expanded:
         import torch

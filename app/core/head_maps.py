@@ -63,8 +63,8 @@ def head_figure(
 
     With `levels`, a picture without numbers: those are in `head_line`.
     """
-    shown, quantity = head_values(result, layer, head, view, hide_first), QUANTITIES[view]
-    figure = attention_map(shown, result.patterns.str_tokens, quantity=quantity, theme=theme, levels=levels)
+    cells, quantity = head_values(result, layer, head, view, hide_first), QUANTITIES[view]
+    figure = attention_map(cells, result.patterns.str_tokens, quantity=quantity, theme=theme, levels=levels)
     name = f"{result.checkpoint} · head {layer}.{head} · {quantity}"
     meta = {**map_of(result, layer, head, view, hide_first), "name": name, "quantity": quantity}
     figure.layout.meta = {**(figure.layout.meta or {}), **meta}
@@ -80,8 +80,8 @@ def head_line(
     result: PromptResult, layer: int, head: int, view: View, hide_first: bool, position: int
 ) -> dict[str, Any]:
     """A token's row and column of a head's map, to the last bit: float32 in base64, NaN where nothing is shown."""
-    shown = head_values(result, layer, head, view, hide_first)
-    row, column = (b64encode(part.astype("<f4").tobytes()).decode() for part in _row_and_column(shown, position))
+    cells = head_values(result, layer, head, view, hide_first)
+    row, column = (b64encode(part.astype("<f4").tobytes()).decode() for part in _row_and_column(cells, position))
     return {**map_of(result, layer, head, view, hide_first), "position": position, "row": row, "column": column}
 
 
@@ -90,9 +90,9 @@ def _check_position(n_pos: int, position: int) -> None:
         raise RequestError(f"Position {position} isn't in this text of {n_pos} tokens; choose one of the tokens.")
 
 
-def _row_and_column(shown: np.ndarray, position: int) -> tuple[np.ndarray, np.ndarray]:
-    _check_position(len(shown), position)
-    return shown[position], shown[:, position]
+def _row_and_column(cells: np.ndarray, position: int) -> tuple[np.ndarray, np.ndarray]:
+    _check_position(len(cells), position)
+    return cells[position], cells[:, position]
 
 
 def packed_maps(result: PromptResult, view: View, off: str, clearest: ClearestHead | None = None) -> bytes:
@@ -167,12 +167,12 @@ def tile_bytes(
 
 def grid_picture(result: PromptResult, view: View, hide_first: bool, theme: Theme) -> bytes:
     """A PNG of all heads: row = layer, column = head."""
-    shown = values(result, view)
-    n_heads = shown.shape[0] * shown.shape[1]
+    maps = values(result, view)
+    n_heads = maps.shape[0] * maps.shape[1]
     cell = next((size for most, size in _CELLS if n_heads <= most), _SMALLEST_CELL)
     seen = result.patterns.seen(without_first=hide_first)
-    signed = bool((np.where(seen[None], shown, 0) < 0).any())
-    return sprite(shown, seen, cell=cell, scale="diverging" if signed else "sequential", theme=theme)
+    signed = bool((np.where(seen[None], maps, 0) < 0).any())
+    return sprite(maps, seen, cell=cell, scale="diverging" if signed else "sequential", theme=theme)
 
 
 def all_heads_figure(result: PromptResult, view: View, hide_first: bool) -> go.Figure:

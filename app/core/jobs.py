@@ -112,10 +112,10 @@ class Jobs:
                 )
             job = self._jobs[key] = Job(key=key, label=label, sessions={session})
             self._jobs.move_to_end(key)
-            idle = [one for one, other in self._jobs.items() if not other.active]
-            for one in idle[: max(len(idle) - self._kept, 0)]:
-                del self._jobs[one]
-                self._memory.release(self, one)
+            idle = [each for each, other in self._jobs.items() if not other.active]
+            for old in idle[: max(len(idle) - self._kept, 0)]:
+                del self._jobs[old]
+                self._memory.release(self, old)
         # A daemon: Ctrl+C on the server does not wait for it.
         threading.Thread(target=self._run, args=(job, work), daemon=True).start()
         return job

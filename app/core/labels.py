@@ -47,14 +47,14 @@ class Labels:
         if not wanted:
             return list(range(min(n, self.n)))
         written = glyphs(wanted).casefold()
-        found: list[tuple[int, int, int]] = []
+        hits: list[tuple[int, int, int]] = []
         for index in range(self.n):
             here = self.shown(index).casefold()
             if str(index) == wanted or here == written:
-                found.append((0, len(here), index))
+                hits.append((0, len(here), index))
             elif written in here:
-                found.append((1 if here.lstrip("·").startswith(written) else 2, len(here), index))
-        return [index for *_, index in sorted(found)[:n]]
+                hits.append((1 if here.lstrip("·").startswith(written) else 2, len(here), index))
+        return [index for *_, index in sorted(hits)[:n]]
 
     @property
     def plural(self) -> str:

@@ -122,8 +122,8 @@ class OwnImages:
         return buffer.getvalue()
 
     def _forget_oldest(self) -> None:
-        kept = [path for path in self.folder.glob("image-*.png") if is_key(path.stem)]
-        for path in sorted(kept, key=_modified)[: max(len(kept) - self._settings.own_images, 0)]:
+        paths = [path for path in self.folder.glob("image-*.png") if is_key(path.stem)]
+        for path in sorted(paths, key=_modified)[: max(len(paths) - self._settings.own_images, 0)]:
             path.unlink(missing_ok=True)
 
 

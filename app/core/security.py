@@ -75,6 +75,6 @@ def secure(server: Flask, settings: Settings, script_hashes: Sequence[str]) -> N
         # Scripts and styles say themselves how long they keep; all else is somebody's texts and models.
         if "Cache-Control" not in response.headers:
             # Chromium looks up the icon at each new address.
-            kept = {"text/html": "no-cache", "image/x-icon": "public, max-age=86400"}
-            response.headers["Cache-Control"] = kept.get(response.mimetype or "", "no-store")
+            caching = {"text/html": "no-cache", "image/x-icon": "public, max-age=86400"}
+            response.headers["Cache-Control"] = caching.get(response.mimetype or "", "no-store")
         return response

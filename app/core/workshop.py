@@ -102,10 +102,10 @@ class AppWorkshop(Workshop):
         if self.progress is None:
             limits.append((view.cost, self._settings.max_operations, "operations"))
         for estimate, most, of in limits:
-            found = estimate(values)
-            fits = _fitting(estimate, most, values) if found > most and texts else 0
+            amount = estimate(values)
+            fits = _fitting(estimate, most, values) if amount > most and texts else 0
             shorter = f"a text of at most {fits:,} tokens (this has {values.n_tokens:,}), or " if fits else ""
-            require_at_most(found, most, of, choose=f"{shorter}a smaller model")
+            require_at_most(amount, most, of, choose=f"{shorter}a smaller model")
 
 
 def _fitting(estimate: Callable[[Any], float], most: float, values: Any) -> int:

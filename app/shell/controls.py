@@ -20,7 +20,7 @@ def labelled(label: str, control: Any, *, size: str = "sm") -> html.Div:
 
 def switch_of(id: str, label: str, value: str, options: Mapping[str, str], *, size: Any = "xs") -> dmc.SegmentedControl:
     """One of a few, side by side; `options` are labels by value, `label` is for screen readers."""
-    data = [{"value": one, "label": text} for one, text in options.items()]
+    data = [{"value": option, "label": text} for option, text in options.items()]
     return dmc.SegmentedControl(id=id, data=data, value=value, size=size, **{"aria-label": label})
 
 

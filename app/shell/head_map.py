@@ -58,5 +58,5 @@ def tell_lines(app: App, panel: str, result_of: Callable[..., PromptResult], sta
         result = result_of(**given)
         if wanted["key"] != result.key:  # another text has been run
             raise PreventUpdate
-        shown = (int(wanted["layer"]), int(wanted["head"]), wanted["view"], bool(wanted["hide_first"]))
-        return {"line": head_maps.head_line(result, *shown, int(wanted["position"]))}
+        of_map = (int(wanted["layer"]), int(wanted["head"]), wanted["view"], bool(wanted["hide_first"]))
+        return {"line": head_maps.head_line(result, *of_map, int(wanted["position"]))}

@@ -48,9 +48,9 @@ def content(app: App, pathname: str | None, search: str | None) -> Any:
     state, sentences = page.address.read(search, app.core)
     if "along" in parse_query(search):
         sentences = []  # a link of the menu took what was chosen along, whatever this page can show of it
-    shown = page.content(app.core, app.services[page.name], state)
-    app.asked.laid_out(shown)
-    return [taken_instead(sentences), *shown] if sentences else shown
+    laid_out = page.content(app.core, app.services[page.name], state)
+    app.asked.laid_out(laid_out)
+    return [taken_instead(sentences), *laid_out] if sentences else laid_out
 
 
 def first_picture(app: App, groups: Mapping[str, Sequence[tuple[str, str]]]) -> str:
@@ -79,8 +79,8 @@ def register(app: App) -> None:
 
     @app.callback(Output(ids.PAGE, "children"), Input(ids.LOCATION, "pathname"), Input(ids.LOCATION, "search"))
     def show_page(pathname: str | None, search: str | None) -> Any:
-        shown, said = spoken(lambda: content(app, pathname, search), f"the page {pathname}")
-        return shown if said is None else said
+        laid_out, problem = spoken(lambda: content(app, pathname, search), f"the page {pathname}")
+        return laid_out if problem is None else problem
 
     app.wiring.register(
         app,

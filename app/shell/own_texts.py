@@ -103,9 +103,9 @@ def register(app: App, panel: str, choice: str, pasted: str) -> None:
                 return corpora.chosen(None) or PASTED
             return corpora.own.keep(str(file.get("name") or ""), content_of(file, large)).key
 
-        value, said = spoken(work, f"a text for {choice}")
+        value, problem = spoken(work, f"a text for {choice}")
         if value is None:
-            return {"choices": no_update, "chosen": no_update, "contents": None, "notice": said}
+            return {"choices": no_update, "chosen": no_update, "contents": None, "notice": problem}
         data = [*corpora.choices(), {"value": PASTED, "label": PASTED}]
         return {"choices": data, "chosen": value, "contents": None, "notice": None}
 

@@ -89,9 +89,9 @@ def tabs(
     are open, since Dash asks every component there at each step of a callback.
     """
     heads = [dmc.TabsTab(text, value=name) for name, (text, _) in sections.items()]
-    kept: dict[str, Any] = {"keepMounted": True} if when_open else {}
+    mounting: dict[str, Any] = {"keepMounted": True} if when_open else {}
     bodies = [
-        dmc.TabsPanel(content, value=name, **({} if name in when_open else kept))
+        dmc.TabsPanel(content, value=name, **({} if name in when_open else mounting))
         for name, (_, content) in sections.items()
     ]
     heads_list = dmc.TabsList(heads, **{"aria-label": label})

@@ -34,8 +34,8 @@ def pair_table(links: Links, prompt: Prompted, words: ScoreWords, top: TopPairs)
         kind = "bar" if share >= 0 else "bar bar-negative"
         bar = html.Span(html.Span(className=kind, style={"width": f"{100 * abs(share):.1f}%"}), className="track")
         sure = "" if rank < top.n_proven else "?"
-        said = html.Td([head_link(links, prompt, piece) for piece in pieces], title=formula)
-        rows.append(html.Tr([html.Td(signed(value, 2) + sure, className="number"), said, html.Td(bar)]))
+        sentence = html.Td([head_link(links, prompt, piece) for piece in pieces], title=formula)
+        rows.append(html.Tr([html.Td(signed(value, 2) + sure, className="number"), sentence, html.Td(bar)]))
     return html.Table([html.Thead(head), html.Tbody(rows)], className="pairs")
 
 

@@ -121,15 +121,15 @@ def search_tokens(
             if labels is None:
                 return no_update
             chosen = [value] if isinstance(value, str) else value or []
-            kept = [int(index) for index in chosen if index.isdecimal() and int(index) < labels.n]
+            indices = [int(index) for index in chosen if index.isdecimal() and int(index) < labels.n]
             # A chosen one's text stands in the box; whoever opens the list then wants to see others.
-            named = isinstance(value, str) and kept != [] and wanted == labels.shown(kept[0])
+            named = isinstance(value, str) and indices != [] and wanted == labels.shown(indices[0])
             typed = "" if named else wanted or ""
             hits = labels.search(typed, app.core.settings.n_options) if typed or first is None else first(data)
-            return options(labels, [*hits, *kept])
+            return options(labels, [*hits, *indices])
 
-        found, said = spoken(offered, f"searching {choice}")
-        return no_update if said is not None else found
+        offers, problem = spoken(offered, f"searching {choice}")
+        return no_update if problem is not None else offers
 
 
 def save_files(app: App, files: Mapping[str, Callable[..., File]], state: Props) -> None:
@@ -164,8 +164,8 @@ def _save(app: App, page: str, groups: Sequence[tuple[Mapping[str, Callable[...,
         if entry not in makers:  # a request that names nothing pressed
             return no_update
         make, place = makers[entry]
-        file, said = spoken(lambda: make(**given[place]), f"saving {entry}")
-        set_props(ids.notice(ids.exporting(entry)), {"children": said})
+        file, problem = spoken(lambda: make(**given[place]), f"saving {entry}")
+        set_props(ids.notice(ids.exporting(entry)), {"children": problem})
         return no_update if file is None else dcc.send_bytes(file.content, file.name, type=file.mime)
 
 
@@ -184,10 +184,10 @@ def save_pictures(app: App, panel: str, make: Callable[..., Any], state: Props) 
     )
     def draw(clicks: Any, given: dict[str, Any]) -> Any:
         entry = str(ctx.triggered_id)
-        if entry not in {one.component_id for one in entries.values()}:
+        if entry not in {each.component_id for each in entries.values()}:
             return no_update
-        figure, said = spoken(lambda: make(**given), f"drawing {entry}")
-        set_props(ids.notice(panel), {"children": said})
+        figure, problem = spoken(lambda: make(**given), f"drawing {entry}")
+        set_props(ids.notice(panel), {"children": problem})
         return no_update if figure is None else {"format": entry.rpartition("-")[2], "figure": figure}
 
     _shell(app, "saveFigure", inputs=stores(picture=ids.paper(panel)), at_first=False)

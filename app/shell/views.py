@@ -80,10 +80,10 @@ def view_panel(
 
     Not `captioned` where the page says the answer elsewhere. With `after`, the page lays out the caption itself.
     """
-    said = [] if after else [html.Div(caption(id), hidden=not captioned)]
+    captions = [] if after else [html.Div(caption(id), hidden=not captioned)]
     starts = [start_bar(id)] if view.starts else []
     listed = [grid(ids.table(id), key="row", height=300)] if view.listed else []
-    content = [*before, *starts, *said, (matrix if is_matrix else figure)(id, size), *after, *listed]
+    content = [*before, *starts, *captions, (matrix if is_matrix else figure)(id, size), *after, *listed]
     return frames.panel(id, view.title, about_view(view), content, controls=controls, exports=exports, follows=follows)
 
 
@@ -138,8 +138,8 @@ def record(workshop: AppWorkshop, view: View, values: Any) -> File:
     result = workshop.result(view, values)
     frame = _refusing(lambda: view.frame(result))
     rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    said = dict(values) if isinstance(values, Mapping) else _fields(values)
-    plain = {name: _exact(value) for name, value in {**said, **_fields(result)}.items() if _is_plain(value)}
+    chosen = dict(values) if isinstance(values, Mapping) else _fields(values)
+    plain = {name: _exact(value) for name, value in {**chosen, **_fields(result)}.items() if _is_plain(value)}
     graph = {"graph": result.to_graph()} if hasattr(result, "to_graph") else {}
     return json_file(f"{view.file(values)}.json", {**plain, "rows": rows, **graph})
 
@@ -187,7 +187,7 @@ def show_views(
     `values(shown, **inputs)` are what was chosen. The store `keys` holds what each picture was of.
     """
     when_seen(app, shown, views)
-    panels = {name: one if isinstance(one, Own) else Own(view=one, parts=_PARTS) for name, one in views.items()}
+    panels = {name: each if isinstance(each, Own) else Own(view=each, parts=_PARTS) for name, each in views.items()}
     outputs = {
         name: {each: part(name, each) for each in (*panel.parts, "notice")} | as_role(Output, panel.outputs)
         for name, panel in panels.items()

@@ -115,20 +115,20 @@ def _register_choice(app: App, service: Atlases) -> None:
         if checkpoint is None:
             return None
         choice = service.choose(checkpoint, asked["corpus"], made)
-        shown = service.shown(choice)
+        result = service.shown(choice)
         d_mlp = service.core.catalog.config(checkpoint).get("d_mlp")
         mlps = [captions.mlps(checkpoint, d_mlp)] if d_mlp else []
-        if choice is None or shown is None:
+        if choice is None or result is None:
             service.core.catalog.need_text(checkpoint)  # of a model of images none can be made
             return {"shown": None, "body": " ".join([captions.none_yet(checkpoint), *mlps])}
-        options = [{"value": name, "label": column_title(name)} for name in score_columns(shown.atlas.to_frame())]
-        said = [*captions.shown(shown), *mlps]
-        if asked["corpus"] is not None and shown.corpus is None:
-            said.append(captions.gone(checkpoint, asked["corpus"]))
+        options = [{"value": name, "label": column_title(name)} for name in score_columns(result.atlas.to_frame())]
+        sentences = [*captions.shown(result), *mlps]
+        if asked["corpus"] is not None and result.corpus is None:
+            sentences.append(captions.gone(checkpoint, asked["corpus"]))
         shape = choice["layers"], choice["heads"]
         same = before is not None and (before["layers"], before["heads"]) == shape
         return {
-            "shown": choice, "xs": options, "ys": options, "body": " ".join(said),
+            "shown": choice, "xs": options, "ys": options, "body": " ".join(sentences),
             "buttons": no_update if same else head_buttons(*shape),
         }  # fmt: skip
 

@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from app.pages.atlas.service import AtlasResult
 
 
-def shown(made: AtlasResult) -> list[str]:
+def shown(result: AtlasResult) -> list[str]:
     """Say which atlas the page shows, and what stands out."""
-    said = [f"{made.atlas.headline.replace('_', ' ')}.", f"Read: {made.about}."]
+    sentences = [f"{result.atlas.headline.replace('_', ' ')}.", f"Read: {result.about}."]
     reasons: dict[str, list[str]] = {}
-    for what, why in made.atlas.missing.items():
+    for what, why in result.atlas.missing.items():
         reasons.setdefault(why, []).append(what)
-    said += [f"Not measured: {' and '.join(names)}; {why}." for why, names in reasons.items()]
-    return said
+    sentences += [f"Not measured: {' and '.join(names)}; {why}." for why, names in reasons.items()]
+    return sentences
 
 
 def mlps(checkpoint: str, d_mlp: int) -> str:

@@ -84,10 +84,10 @@ def _form(core: Core, state: AtlasState) -> html.Section:
         className="atlas-another",
         open=state.corpus is not None,
     )
-    said = html.Div(id=shell.body(ids.FORM), className="meaning", role="status")
+    body = html.Div(id=shell.body(ids.FORM), className="meaning", role="status")
     choices = [
         checkpoint_choice(ids.CHECKPOINT, core.catalog, checkpoint, reads_text=True),
-        html.Div([said, another], className="atlas-about"),
+        html.Div([body, another], className="atlas-about"),
     ]
     content = [html.Div(choices, className="atlas-choices"), job_bar(ids.FORM)]
     return panel(ids.FORM, "What every head does", _EXPLAIN_FORM, content)

@@ -38,11 +38,11 @@ def head_columns(frame: pd.DataFrame, listed: Sequence[str]) -> list[dict[str, A
     ]  # fmt: skip
     sentences = {name: score.sentence for name, score in HEAD_SCORES.items()}
     for column in listed:
-        said = column_help(column, sentences)
+        meaning = column_help(column, sentences)
         if frame[column].dtype.kind in "fiu":
-            defs.append(number(column, column_title(column), _FORMS.get(column, ".2f"), said))
+            defs.append(number(column, column_title(column), _FORMS.get(column, ".2f"), meaning))
         else:
-            defs.append({"field": column, "headerName": column_title(column), "headerTooltip": said})
+            defs.append({"field": column, "headerName": column_title(column), "headerTooltip": meaning})
     return defs
 
 

@@ -53,8 +53,8 @@ def parameters(rows: Sequence[dict[str, Any]]) -> Any:
 def _loss(field: str, title: str, help: str, **rest: Any) -> dict[str, Any]:
     """A loss, with a dagger where it is a masked model's or of images, and no next-token loss."""
     column = number(field, title, ".3f", help, tooltipField="loss_note", **rest)
-    shown = column["valueFormatter"]["function"]
-    return {**column, "valueFormatter": {"function": f"({shown}) + (params.data.loss_note ? ' †' : '')"}}
+    formatted = column["valueFormatter"]["function"]
+    return {**column, "valueFormatter": {"function": f"({formatted}) + (params.data.loss_note ? ' †' : '')"}}
 
 
 _CHECKPOINTS: list[dict[str, Any]] = [

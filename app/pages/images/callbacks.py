@@ -109,8 +109,8 @@ def add_up(name: str, chosen: ImageRequest, result: Any) -> dict[str, Any]:
     """Return what patches add to a class, for the browser to draw."""
     class_name = chosen.classes[result.number]
     drawn = {"image": chosen.image, "name": class_name, "patches": result.patches.ravel().tolist()}
-    said = says_ablated(chosen)
-    caption = f"Maps of a run with {said}." if said else ""
+    ablated = says_ablated(chosen)
+    caption = f"Maps of a run with {ablated}." if ablated else ""
     return {name: drawn, "caption": caption if name == "added" else PATCHES.caption(chosen, result)}
 
 

@@ -46,15 +46,15 @@ def packed(service: Images, chosen: ImageRequest) -> bytes:
 
 def sayings(service: Images, chosen: ImageRequest) -> list[dict[str, Any]]:
     """Say what the full model predicts for each image, and whether that is wrong."""
-    full, said = service.run(chosen, full=True), []
+    full, lines = service.run(chosen, full=True), []
     for label, number, row in zip(service.labels(chosen), full.predicted, full.probabilities, strict=True):
         best, wrong = chosen.classes[number], label is not None and chosen.is_known and label != chosen.classes[number]
         what = "yours" if label is None else f"class {label}"
-        said.append(
+        lines.append(
             {
                 "text": f"{best} · {row[number]:.2f}" + (f"\n✗ {label}" if wrong else ""),
                 "title": f"{what}, predicted {best} with probability {row[number]:.2f}{', wrong' if wrong else ''}",
                 "wrong": wrong,
             }
         )
-    return said
+    return lines

@@ -109,8 +109,8 @@ class Images:
 
     def of_address(self, state: ImagesState) -> ImageRequest:
         """Return the request that an address says."""
-        said = asdict(state)
-        return self.values(said, (state.layer, state.head), state.patch, state.view)
+        fields = asdict(state)
+        return self.values(fields, (state.layer, state.head), state.patch, state.view)
 
     def _names(self, data: str, opened: ImageData, processor: Any) -> tuple[str, ...]:
         """Name the data's classes: the model's where it was trained on them, and where they only number as many."""

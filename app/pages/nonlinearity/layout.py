@@ -117,11 +117,11 @@ def _network_panel(state: NonlinearityState) -> html.Section:
             placeholder="0.5, −1, 2", className="for-vector",
         ),
     ]  # fmt: skip
-    said = [html.Div(id=ids.MEANING), html.P(id=ids.EXACTNESS, className="exact")]
+    lines = [html.Div(id=ids.MEANING), html.P(id=ids.EXACTNESS, className="exact")]
     content = [
         html.Div(controls, className="choices"),
         _drawing(state),
-        html.Div(said, className="meaning", role="status"),
+        html.Div(lines, className="meaning", role="status"),
     ]
     return panel(ids.PANEL, "A network to compile", _EXPLAIN, content, follows=ids.CHOSEN, always=True)
 

@@ -103,9 +103,9 @@ def choose(paths: Paths, chosen: Chosen, sources: Any) -> dict[str, Any]:
     labels = paths.labels(chosen.checkpoint)
     offered = paths.choices({"checkpoint": chosen.checkpoint, "text": chosen.text}, chosen.position)
     others = [token for token in offered if token != chosen.target]
-    said = {name: getattr(chosen, name) for name in SHOWN}
+    fields = {name: getattr(chosen, name) for name in SHOWN}
     return {
-        "shown": {**said, "run": expanded.key, "tokens": list(expanded.expansion.tokens)},
+        "shown": {**fields, "run": expanded.key, "tokens": list(expanded.expansion.tokens)},
         "position": chosen.position,
         "strip": source_strip(sources.str_tokens, sources.of_tokens, chosen.position, sources.unit),
         "targets": options(labels, [chosen.target, *offered]),

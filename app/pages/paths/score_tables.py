@@ -30,8 +30,8 @@ def target(paths: Paths, chosen: ChosenScore, score: ScoreExpansion) -> list[Any
     adds_up = [_proof(score), cancellation(float(sums.abs().sum()), float(sums.sum()))]
     return [
         html.Div(form, className="score-form"),
-        *(_strip(score, side, at) for side, at in (("query", chosen.query), ("key", chosen.key))),
-        *(html.P(" ".join(text for text in said if text), className="score-says") for said in (sentences, adds_up)),
+        *(_strip(score, side, position) for side, position in (("query", chosen.query), ("key", chosen.key))),
+        *(html.P(" ".join(text for text in texts if text), className="score-says") for texts in (sentences, adds_up)),
     ]
 
 
@@ -56,11 +56,11 @@ def _choice(name: str, label: str, options: dict[str, str], chosen: str) -> list
     ]
 
 
-def _strip(score: ScoreExpansion, side: str, at: int) -> html.Div:
+def _strip(score: ScoreExpansion, side: str, position: int) -> html.Div:
     words, values = score.words, score.by_source_position(side).sum(0).double().cpu().numpy()
     group = {"role": "group", "aria-label": f"Tokens: the {side} and where it comes from", "data-side": side}
     chips = html.Div(
-        source_strip(words.str_tokens, values, at, words.unit), className="strip score-strip", **group
+        source_strip(words.str_tokens, values, position, words.unit), className="strip score-strip", **group
     )  # fmt: skip
     return html.Div([html.Span(side.capitalize(), className="field-label"), chips], className="score-strip-row")
 

@@ -26,10 +26,10 @@ def names(core: Core) -> dict[str, int]:
 
 def _models(core: Core, state: Any, value: tuple[str, ...]) -> None:
     known = names(core)
-    kept = tuple(name for name in value if name in known and known[name] == known.get(value[0]))
-    if kept != value:
+    fitting = tuple(name for name in value if name in known and known[name] == known.get(value[0]))
+    if fitting != value:
         there = ", ".join(known) or "there are none"
-        raise Unfit(f"checkpoints of in-context regression that read equally many numbers ({there})", kept)
+        raise Unfit(f"checkpoints of in-context regression that read equally many numbers ({there})", fitting)
 
 
 def _checkpoint(core: Core, state: Any, name: str) -> None:

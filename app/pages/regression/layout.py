@@ -71,7 +71,7 @@ def _parameters(service: Regressions, asked: Chosen | None) -> html.Section:
     whole = {"disabled": d < 2}
     controls = [
         dmc.Select(
-            id=ids.D, label="Models that read", data=[{"value": one, "label": f"{one} numbers"} for one in widths],
+            id=ids.D, label="Models that read", data=[{"value": n, "label": f"{n} numbers"} for n in widths],
             value=None if asked is None else str(d), allowDeselect=False, **small,
         ),
         dmc.MultiSelect(

@@ -97,7 +97,7 @@ def register(app: App, service: Regressions) -> None:
             "title": f"Head {layer}.{number}",
             "looked": {"layer": layer, "head": number},
             "head": [layer, number],
-            "queries": [{"value": str(at), "label": name} for at, name in enumerate(patterns.str_tokens)],
+            "queries": [{"value": str(position), "label": name} for position, name in enumerate(patterns.str_tokens)],
             "query": None if locked is None else str(locked),
             "caption": caption(result, prompts, int(prompt), (layer, number), locked),
         }

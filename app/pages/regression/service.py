@@ -85,8 +85,8 @@ class Regressions:
                 patterns=replace(patterns, str_tokens=position_names(len(ids))), logits=estimates,
             )  # fmt: skip
 
-        made: PromptResult = self.workshop.keep(("prompt", named), run)
-        return made
+        result: PromptResult = self.workshop.keep(("prompt", named), run)
+        return result
 
 
 def position_names(n_pos: int) -> tuple[str, ...]:

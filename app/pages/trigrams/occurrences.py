@@ -57,14 +57,14 @@ def _pieces(names: list[str], example: Example) -> list[html.Span]:
     """The tokens around the three, in order."""
     source, destination = example.source_position, example.destination_position
     roles = {source: "source", destination: "destination", len(names) - 1: "out" if example.follows else "instead"}
-    shown = {
+    positions = {
         *range(max(0, source - _AROUND), min(len(names), source + _AROUND + 1)),
         *range(max(0, destination - _AROUND), len(names)),
     }
     if destination - source <= _MAX_GAP:
-        shown = set(range(max(0, source - _AROUND), len(names)))
+        positions = set(range(max(0, source - _AROUND), len(names)))
     pieces, last = [], -1
-    for position in sorted(shown):
+    for position in sorted(positions):
         if position != last + 1:
             gap = f"… {position - last - 1} tokens …" if last >= 0 else "…"
             pieces.append(html.Span(gap, className="role-gap"))

@@ -193,7 +193,9 @@ class Trigrams:
         path = stored_rows_path(checkpoint)
         if not path.exists():
             return None
-        info = next((one for one in self.core.catalog.list() if one.name == checkpoint and one.problem is None), None)
+        info = next(
+            (each for each in self.core.catalog.list() if each.name == checkpoint and each.problem is None), None
+        )
         if info is None:
             return None
         if checkpoint not in self._records:
@@ -210,8 +212,8 @@ class Trigrams:
 
 def with_glyphs(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame with what its tokens are shown as."""
-    shown = {f"{role}_shown": [glyphs(token) for token in frame[role]] for role in ("source", "destination", "out")}
-    return frame.assign(**shown)
+    columns = {f"{role}_shown": [glyphs(token) for token in frame[role]] for role in ("source", "destination", "out")}
+    return frame.assign(**columns)
 
 
 class _Workshop(AppWorkshop):
@@ -238,11 +240,11 @@ class _Workshop(AppWorkshop):
     def _every_head(self, values: Shown) -> Any:
         from aotlens.trigrams.rows import gather_rows
 
-        tell, one = self.progress, ROWS if values.reading is None else CHECK
+        tell, view = self.progress, ROWS if values.reading is None else CHECK
         heads = [(layer, head) for layer in range(values.shape[0]) for head in range(values.shape[1])]
 
         def rows_of(head: Head) -> Any:
             done = heads.index(head)
-            return self.told(lambda *_: tell and tell(done, len(heads))).result(one, values.of_head(head))
+            return self.told(lambda *_: tell and tell(done, len(heads))).result(view, values.of_head(head))
 
         return gather_rows(heads, rows_of, progress=tell)
