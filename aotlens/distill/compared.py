@@ -86,8 +86,8 @@ class ComparedDistillations(Result):
         return [f"{1 - each.mean_error(width).mean():.0%} ({each.share_of_best(width):.0%})" for each in distillations]
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head of every record: result, layer, head, its error at the width with its interval (low, high),
-        its baselines, what it attends to, attention to every motif, and what it costs to replace it alone."""
+        """Return one row a head of every record: result, layer, head, its error at the width with its interval (low,
+        high), its baselines, what it attends to, attention to every motif, and what it costs to replace it alone."""
         import pandas as pd
 
         return pd.DataFrame([row for name in self.records for row in self._rows(name)])
@@ -115,11 +115,12 @@ class ComparedDistillations(Result):
         return rows
 
     def width_frame(self) -> pd.DataFrame:
-        """One row a head, width and seed of every record, with the head's baselines."""
+        """Return one row a head, width and seed of every record, with the head's baselines."""
         return self._joined({name: record.distillation.to_frame() for name, record in self.records.items()})
 
     def attention_frame(self) -> pd.DataFrame:
-        """One row a head of every record: its error, the attention to the motif `across`, its pattern consistency."""
+        """Return one row a head of every record: its error, the attention to the motif `across`, its pattern
+        consistency."""
         import pandas as pd
 
         frames = {}
@@ -134,8 +135,8 @@ class ComparedDistillations(Result):
         return self._joined(frames)
 
     def cost_frame(self) -> pd.DataFrame:
-        """One row an order, kind and number of heads replaced, of every record that has costs. Raises `ValueError`
-        where none has."""
+        """Return one row an order, kind and number of heads replaced, of every record that has costs. Raises
+        `ValueError` where none has."""
         costs = {name: record.costs for name, record in self.records.items() if record.costs is not None}
         if not costs:
             raise ValueError("Nothing was replaced in any of these results, so there are no costs.")
@@ -143,14 +144,16 @@ class ComparedDistillations(Result):
         return frame.assign(width=frame["result"].map({name: each.width for name, each in costs.items()}))
 
     def class_frame(self) -> pd.DataFrame:
-        """One row a kind of token: the head's error among them, and their share of tokens and of its squared error."""
+        """Return one row a kind of token: the head's error among them, and their share of tokens and of its squared
+        error."""
         frame = self.found.class_frame()
         layer, head = self.head
         here = (frame["layer"] == layer) & (frame["head"] == head) & (frame["hidden"] == self.width)
         return frame[here].reset_index(drop=True)
 
     def curve_frame(self) -> pd.DataFrame:
-        """One row a measurement on validation text while the head's FFNs trained: tokens, and the error of each seed.
+        """Return one row a measurement on validation text while the head's FFNs trained: tokens, and the error of each
+        seed.
 
         Raises `ValueError` for the linear map, which is not trained, and where no curves were kept.
         """
@@ -209,5 +212,5 @@ def _ffn(width: int) -> str:
 
 
 def units(width: int) -> str:
-    """`16 hidden units`."""
+    """Say how many hidden units there are: `16 hidden units`."""
     return "linear map" if width == 0 else f"{width} hidden unit{'' if width == 1 else 's'}"

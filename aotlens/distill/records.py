@@ -37,7 +37,8 @@ class Record(OfCheckpoint):
 
 
 def compress(distillation: Distillation, width: int) -> Distillation:
-    """The same with the FFNs of one width and, of each head, the seed that did best on validation text, in float16.
+    """Return the distillation with the FFNs of one width and, of each head, the seed that did best on validation text,
+    in float16.
 
     Every error and curve stays. Raises `ValueError` for a width that was not distilled, and for weights that float16
     does not hold.
@@ -70,7 +71,8 @@ def load_record(path: str | Path) -> Record:
 
 
 def distillations_folder() -> Path:
-    """The user's own: `$AOTLENS_HOME/distillations`, by default in `~/.cache/aotlens`."""
+    """Return the folder of the user's own distillations: `$AOTLENS_HOME/distillations`, by default in
+    `~/.cache/aotlens`."""
     return user_folder("distillations")
 
 
@@ -86,8 +88,8 @@ def bundled_distillations() -> dict[str, Record]:
 
 
 def record_paths(given: Iterable[Path] = ()) -> dict[str, Path]:
-    """The files of distillations by their names: those that are given, then the user's own, then the bundled ones. Of
-    two of one name the second is called NAME-2; what is no letter, digit, dot or dash is an underscore."""
+    """Return the files of distillations by their names: those that are given, then the user's own, then the bundled
+    ones. Of two of one name the second is called NAME-2; what is no letter, digit, dot or dash is an underscore."""
     paths: dict[str, Path] = {}
     folders = (distillations_folder(), bundled_distillations_folder())
     for path in (*given, *(path for folder in folders for path in sorted(folder.glob(f"*{_SUFFIX}")))):
@@ -100,8 +102,8 @@ def record_paths(given: Iterable[Path] = ()) -> dict[str, Path]:
 
 
 def named_record(name: str) -> Record:
-    """The record of that name among `record_paths()`. Raises `ValueError` for a name that is not there, which lists
-    those that are, and for a file that cannot be read."""
+    """Return the record of that name among `record_paths()`. Raises `ValueError` for a name that is not there, which
+    lists those that are, and for a file that cannot be read."""
     known = record_paths()
     if name not in known:
         raise ValueError(f"No distillation is called {name!r}. There are: {', '.join(known) or 'none yet'}.")

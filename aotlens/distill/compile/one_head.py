@@ -51,7 +51,7 @@ class HeadAtInput(Result):
         return f"head {self.role.layer}.{self.role.head}, weight on itself {self.pattern[1, 1]:.5g}"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row for each query and key that it sees: query, query_x, key, key_x, attention."""
+        """Return one row for each query and key that it sees: query, query_x, key, key_x, attention."""
         import pandas as pd
 
         query, key = self.visible.nonzero()
@@ -89,7 +89,7 @@ class HeadGate(Result):
         return f"head {self.layer}.{self.head}, η {self.eta:.3g}"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an input, of the model itself: x (x1, x2, …), t, result."""
+        """Return one row an input, of the model itself: x (x1, x2, …), t, result."""
         import pandas as pd
 
         names = ["x"] if self.x.shape[1] == 1 else [f"x{place + 1}" for place in range(self.x.shape[1])]
@@ -99,7 +99,8 @@ class HeadGate(Result):
 def head_at_input(
     compiled: CompiledFFN, head: HeadLike | None = None, x: Sequence[float | int] | None = None
 ) -> HeadAtInput:
-    """One head where the first token is `x` and the next ones are −bound, 0 and bound, as far as the sequence goes.
+    """Return one head where the first token is `x` and the next ones are −bound, 0 and bound, as far as the sequence
+    goes.
 
     `head` is the first hidden unit's and `x` a quarter of the bound unless given. Raises `ValueError` for a head that
     writes nothing, and for an x of another length or outside the bound.
@@ -124,7 +125,7 @@ def head_at_input(
 
 
 def head_gate(compiled: CompiledFFN, head: HeadLike | None = None, x: Sequence[float | int] | None = None) -> HeadGate:
-    """A head's gate: sigmoid(t/η) over all t that occur, and the model's own at inputs over the whole range.
+    """Return a head's gate: sigmoid(t/η) over all t that occur, and the model's own at inputs over the whole range.
 
     `head` and `x` as for `head_at_input`. Raises `ValueError` for a head without a gate, which sees its own token only.
     Cost: 41 inputs (81 of two numbers) through the model.

@@ -50,7 +50,7 @@ class HeadRole(Result):
 
 
 def head_roles(compiled: CompiledFFN) -> tuple[HeadRole, ...]:
-    """Every head that is not all zeros, layer by layer in the order of its place."""
+    """Return every head that is not all zeros, layer by layer in the order of its place."""
     mask = compiled.model.cfg.attn_mask
     assert mask is not None
     shared = len(mask) == 1

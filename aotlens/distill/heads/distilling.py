@@ -160,7 +160,7 @@ def held_out_windows(
     held_out: Collection[str] | float | None = None,
     sequence_length: int | None = None,
 ) -> Windows:
-    """Windows `[windows, pos]` of the documents that `distill_heads` would judge by, spread evenly over them."""
+    """Return windows `[windows, pos]` of the documents that `distill_heads` would judge by, spread evenly over them."""
     _, judged, _ = sides(HeadReader.of(model, "distillation"), corpus, held_out, sequence_length)
     return judged(n_tokens).ids
 

@@ -88,14 +88,14 @@ class Source:
 
 
 def order_of_tokens(n_tokens: int, seed: int, number: int) -> Int64[Tensor, " tokens"]:
-    """A random order of the tokens of piece `number`."""
+    """Return a random order of the tokens of piece `number`."""
     return torch.from_numpy(np.random.default_rng([seed, 29, number]).permutation(n_tokens))
 
 
 def windows_of_piece(
     windows: Int64[Tensor, "windows pos"], n_windows: int, seed: int, number: int
 ) -> tuple[Int64[Tensor, "piece pos"], int]:
-    """The windows of piece `number`, and how many of them were not in any piece before.
+    """Return the windows of piece `number`, and how many of them were not in any piece before.
 
     All windows come in a random order, then all again in another, and so on.
     """
