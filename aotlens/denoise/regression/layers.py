@@ -61,8 +61,8 @@ class LayerReadings(Result):
         return f"the last layer's answer is nearest to {told} (distance {self.distance[-1].min():.3g})"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a state: layers before it, the probe's mean error over queries with an example before, the nearest
-        algorithm with its steps and distance, and the probe's error after each number of examples."""
+        """Return one row a state: layers before it, the probe's mean error over queries with an example before, the
+        nearest algorithm with its steps and distance, and the probe's error after each number of examples."""
         import pandas as pd
 
         states = pd.DataFrame(
@@ -78,7 +78,7 @@ class LayerReadings(Result):
 
 
 def counted_steps(steps: int) -> str:
-    """`1 step`, `2 steps`."""
+    """Say how many steps there are: `1 step`, `2 steps`."""
     return f"{steps} step{'s' if steps > 1 else ''}"
 
 

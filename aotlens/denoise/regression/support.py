@@ -57,7 +57,7 @@ class SupportScores(Result):
         return f"most towards the support in {top_head(self.z)}, in standard errors"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head: layer, head, on, off, labels, z."""
+        """Return one row a head: layer, head, on, off, labels, z."""
         import pandas as pd
 
         layers, heads = np.indices(self.on.shape)
@@ -75,7 +75,7 @@ def support_scores(
     seed: int = 0,
     batch_size: int = 64,
 ) -> SupportScores:
-    """β_on and β_off of every head on `n_prompts` prompts of a sparse `task`.
+    """Return β_on and β_off of every head on `n_prompts` prompts of a sparse `task`.
 
     Points are as many as the context holds unless given. Raises `ValueError` for a task on whose every active
     coordinate labels depend, for fewer than three points or four prompts, for a φ without scores, and as
