@@ -54,8 +54,8 @@ class ChangePoint(Result):
 def change_point(
     steps: Sequence[int] | np.ndarray, values: Sequence[float] | np.ndarray, *, n_random: int = 199, seed: int = 0
 ) -> ChangePoint:
-    """The first snapshot after which all values lie outside the band of the first tenth (5 at least), their mean ± 3
-    standard errors, on one side of it.
+    """Return the first snapshot after which all values lie outside the band of the first tenth (5 at least), their mean
+    ± 3 standard errors, on one side of it.
 
     A flat curve leaves so narrow a band by chance. So there must be as many snapshots outside as the band is made of,
     and the best rising or falling curve (isotonic regression) must explain more of the curve than it does of 95% of
@@ -150,7 +150,7 @@ class EventOrder(Result):
         return "; ".join(pairs) if pairs else "no order is decided"
 
     def to_frame(self) -> pd.DataFrame:
-        """A row for each pair of different events: earlier, later, factor, p, n_seeds, decided."""
+        """Return a row for each pair of different events: earlier, later, factor, p, n_seeds, decided."""
         import pandas as pd
 
         rows = [
@@ -161,7 +161,7 @@ class EventOrder(Result):
 
 
 def order_of_events(changes: Mapping[str, Sequence[ChangePoint]]) -> EventOrder:
-    """The order of events, each with its change point in every seed, in the same order of seeds.
+    """Return the order of events, each with its change point in every seed, in the same order of seeds.
 
     Seeds without both events of a pair do not count for it. Raises `ValueError` for fewer than two events, and for
     events of different numbers of seeds.

@@ -55,7 +55,7 @@ def influence(
     folder: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Influence:
-    """dM/dw of every window of the first `steps` steps of a run (all), for several measures in one sweep.
+    """Compute dM/dw of every window of the first `steps` steps of a run (all), for several measures in one sweep.
 
     `run` is what `recipe_run` takes: a checkpoint that was trained here, with the `corpus` that its card names, or a
     recipe and its data. `measures` are names (`aotlens.dynamics.influence_measures`: "loss", "repeated_loss",

@@ -71,7 +71,8 @@ class InfluenceCheck(Result):
         return self._interval(lambda drawn: self._correlation(self.tracin, measure, drawn))
 
     def difference_interval(self, measure: str | None = None) -> tuple[float, float]:
-        """95% interval of the difference of both correlations, by a paired bootstrap: the same subsets in each draw."""
+        """Return the 95% interval of the difference of both correlations, by a paired bootstrap: the same subsets in
+        each draw."""
 
         def difference(drawn: np.ndarray) -> float:
             return self._correlation(self.predicted, measure, drawn) - self._correlation(self.tracin, measure, drawn)
@@ -102,7 +103,7 @@ class InfluenceCheck(Result):
         return f"rank correlation with {self.found.shape[1]} retrainings without {self.drop:.0%}: {', '.join(each)}"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a subset of a measure: measure, subset, predicted, tracin, found."""
+        """Return one row a subset of a measure: measure, subset, predicted, tracin, found."""
         import pandas as pd
 
         n = self.found.shape[1]
@@ -203,7 +204,7 @@ class Removal(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a moment of a run: without, draw, step, value."""
+        """Return one row a moment of a run: without, draw, step, value."""
         import pandas as pd
 
         runs = {("nothing", 0): self.whole, ("most helpful", 0): self.without_helpful}
@@ -277,7 +278,7 @@ def _of(
 
 
 def require_same_run(run: RecipeRun, influence: Influence) -> None:
-    """Raises `ValueError` for an influence of another run: other windows, or trained otherwise."""
+    """Raise `ValueError` for an influence of another run: other windows, or trained otherwise."""
     if run.hash(influence.n_steps) != influence.identity:
         raise ValueError(f"influence: of another run ({influence.run}), with other windows or trained otherwise than "
                          f"{run.recipe.name} is; find it again.")  # fmt: skip

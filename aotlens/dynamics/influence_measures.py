@@ -53,7 +53,8 @@ class NamedMeasure:
 
 
 def as_measures(measures: Mapping[str, Measure] | Sequence[str], run: RecipeRun) -> dict[str, Measure]:
-    """Measures by name. Raises `ValueError` for none and for a name that is unknown or names no head of the model."""
+    """Return measures by name. Raises `ValueError` for none and for a name that is unknown or names no head of the
+    model."""
     if isinstance(measures, str):
         measures = [measures]
     chosen: dict[str, Measure] = {}

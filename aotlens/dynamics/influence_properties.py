@@ -74,7 +74,7 @@ class InfluenceProperties(Result):
         return f"help for {self.measure} by a standard deviation of each alone: {effects}; {r_squared}"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a property in a part of training: part, property, alone, its interval (alone_low, alone_high),
+        """Return one row a property in a part of training: part, property, alone, its interval (alone_low, alone_high),
         coefficient, its interval (low, high)."""
         import pandas as pd
 
@@ -123,7 +123,8 @@ def influence_properties(influence: Influence, measure: str | None = None) -> In
 
 
 def window_properties(windows: TrainingWindows) -> Float64[np.ndarray, "property window"]:
-    """`PROPERTIES` of each window; `distance` of one without a repeated bigram is the mean of its step's others."""
+    """Return `PROPERTIES` of each window; `distance` of one without a repeated bigram is the mean of its step's
+    others."""
     repeated, back = windows.seen_before(2), windows.distances(2)
     own, n_windows = windows.of_token, len(windows)
     counted = np.maximum(windows.lengths - 1, 1)

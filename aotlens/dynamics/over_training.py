@@ -70,8 +70,8 @@ class OverTraining(Result):
         return np.stack([np.asarray(_fields(each)[name], dtype=np.float64) for each in self.results])
 
     def curves(self, name: str | None = None) -> dict[str, np.ndarray]:
-        """Curves `[step]` by label: those of every number, or the entries of the array `name` (`copying 1.0` for an
-        index of layer and head). `motif_scores/induction` takes one of the things that an array is of (the results'
+        """Return curves `[step]` by label: those of every number, or the entries of the array `name` (`copying 1.0` for
+        an index of layer and head). `motif_scores/induction` takes one of the things that an array is of (the results'
         `axes`)."""
         if name is None:
             fields = _fields(self.results[0])
@@ -92,7 +92,7 @@ class OverTraining(Result):
         return {f"{name} {'.'.join(map(str, place))}": values[(slice(None), *place)] for place in places}
 
     def to_frame(self) -> pd.DataFrame:
-        """The tables of all steps below each other, with columns `step` and `tokens` before their own; where the
+        """Return the tables of all steps below each other, with columns `step` and `tokens` before their own; where the
         results have no table, a row a step and a column a number."""
         import pandas as pd
 
@@ -115,7 +115,7 @@ def over_training(
     progress: Progress | None = None,
     **settings: Any,
 ) -> OverTraining:
-    """`analysis(model, **settings)` of the model at every step of a run, or at `steps` of it.
+    """Run `analysis(model, **settings)` of the model at every step of a run, or at `steps` of it.
 
     `analysis` gives a number, a mapping of names to numbers or arrays, or a result that can be saved. What it gave is
     kept by weights, analysis and settings in `cache` (a folder; `"auto"`: `$AOTLENS_HOME/over_training`), so that a

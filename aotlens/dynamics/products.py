@@ -57,7 +57,7 @@ class Products:
 
 
 def products(model: AttentionOnlyTransformer, dtype: torch.dtype) -> Products:
-    """The products of a model that predicts its next token. Raises `ValueError` for another kind of model."""
+    """Return the products of a model that predicts its next token. Raises `ValueError` for another kind of model."""
     require_ours(model, "a ledger", without=TRAITS)
     cfg = model.cfg
     if (cfg.read_in, cfg.read_out) != ("tokens", "tokens") or model.sees_later_keys or not cfg.has_query_key:
@@ -149,13 +149,13 @@ class Between:
                     )
 
     def loss(self, t: float) -> float:
-        """The mean loss in nats a token where all entries are at t."""
+        """Return the mean loss in nats a token where all entries are at t."""
         with torch.no_grad():
             place = torch.full((len(self.entries),), t, dtype=self.ends[0].embedding.dtype, device=self.tokens.device)
             return sum(float(self._loss(place, rows)) * len(rows) for rows in self._batches()) / len(self.tokens)
 
     def slopes(self, t: float) -> Tensor:
-        """∂loss/∂t of each entry where all are at t: one pass forward and backward gives all of them."""
+        """Return ∂loss/∂t of each entry where all are at t: one pass forward and backward gives all of them."""
         place = torch.full((len(self.entries),), t, dtype=self.ends[0].embedding.dtype, device=self.tokens.device)
         place.requires_grad_(True)
         total = torch.zeros_like(place)
