@@ -69,12 +69,12 @@ class Outcome:
 
 
 def key_of(identity: dict[str, Any]) -> str:
-    """A cell's name: SHA-256 of its identity, 20 digits of it."""
+    """Return a cell's name: SHA-256 of its identity, 20 digits of it."""
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:20]
 
 
 def packed(frame: pd.DataFrame) -> dict[str, Any]:
-    """The columns of a table as JSON that keeps every bit: types by name, and floats as Python prints them.
+    """Return the columns of a table as JSON that keeps every bit: types by name, and floats as Python prints them.
 
     What is missing is null; an infinity is a text. `unpacked` undoes it.
     """
@@ -86,7 +86,7 @@ def packed(frame: pd.DataFrame) -> dict[str, Any]:
 
 
 def unpacked(columns: dict[str, Any]) -> pd.DataFrame:
-    """The table that was `packed`."""
+    """Return the table that was `packed`."""
     import numpy as np
     import pandas as pd
 
@@ -101,7 +101,7 @@ def unpacked(columns: dict[str, Any]) -> pd.DataFrame:
 
 
 def fingerprint(model: Any) -> str:
-    """SHA-256 over what decides a model's results: two checkpoints of one name may hold other weights.
+    """Return SHA-256 over what decides a model's results: two checkpoints of one name may hold other weights.
 
     Those are its weights, configuration (but for the device), tokenizer, image processor and the counts of tokens.
     """

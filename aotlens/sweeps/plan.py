@@ -97,7 +97,8 @@ class Models:
             raise ValueError(f"{where} grid: expected some of {', '.join(TRAINING_OPTIONS)}, got {', '.join(unknown)}.")
 
     def trainings(self) -> Iterator[dict[str, Any]]:
-        """The options of each training: `seed` (None is the recipe's own) and one value of each entry of the grid."""
+        """Yield the options of each training: `seed` (None is the recipe's own) and one value of each entry of the
+        grid."""
         for seed in self.seeds or (None,):
             for options in combinations(self.grid):
                 yield {"seed": seed, **options}
@@ -127,7 +128,7 @@ class Analysis:
             raise ValueError(f"{self.name}: give seeds = [...] of the analysis in place of a setting seed.")
 
     def calls(self) -> Iterator[tuple[int | None, dict[str, Any]]]:
-        """The seed (None is the function's own) and the settings of each call."""
+        """Yield the seed (None is the function's own) and the settings of each call."""
         for seed in self.seeds or (None,):
             for chosen in combinations(self.grid):
                 yield seed, {**self.settings, **chosen}
@@ -180,7 +181,7 @@ class Sweep:
 
 
 def load_sweep(path: str | Path) -> Sweep:
-    """A sweep from a TOML file. Raises `ValueError`, which names the file, for what is no sweep."""
+    """Load a sweep from a TOML file. Raises `ValueError`, which names the file, for what is no sweep."""
     path = Path(path)
     try:
         values = tomllib.loads(read_regular(path, kind="settings").decode("utf-8"))
@@ -196,7 +197,7 @@ def _n_choices(varied: Models | Analysis) -> int:
 
 
 def combinations(grid: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
-    """Every choice of one value for each name; one empty choice of an empty grid."""
+    """Yield every choice of one value for each name; one empty choice of an empty grid."""
     for values in itertools.product(*grid.values()):
         yield dict(zip(grid, values, strict=True))
 
