@@ -66,7 +66,7 @@ FAMILIES = (
 
 
 def family(name: str) -> Family:
-    """The family of that name. Raises ValueError where there is none."""
+    """Return the family of that name. Raises ValueError where there is none."""
     if name not in FAMILIES:
         raise ValueError(f"{name!r}: expected one of {', '.join(FAMILIES)}.")
     opened: Family = import_module(f"aotlens.views.{name}").FAMILY

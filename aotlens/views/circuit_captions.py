@@ -52,7 +52,7 @@ _COLUMN = {
 
 
 def meaning(chosen: Chosen, circuit: Circuit) -> str:
-    """The circuit in three sentences: whose it is, what its rows and columns are, what an entry is."""
+    """Describe the circuit in three sentences: whose it is, what its rows and columns are, what an entry is."""
     kind, (rows, columns) = chosen.kind, circuit.shape
     entry = _ENTRY["residual" if circuit.unit == "residual stream" else kind]
     if kind == "qk" and circuit.left.index == circuit.right.index == "position" and _only_earlier(chosen):
@@ -88,7 +88,7 @@ def exact_because(circuit: Circuit) -> str:
 
 
 def says_entries(chosen: Chosen, result: ExtremeEntries) -> str:
-    """A row's level and spread; what can be compared in a column; the largest entry of the whole."""
+    """Say a row's level and spread; what can be compared in a column; the largest entry of the whole."""
     statistics, unit = result.row_statistics, result.unit
     if statistics is None:
         ends = f"{result.headline[0].upper()}{result.headline[1:]}."
@@ -119,7 +119,7 @@ def says_block(chosen: Chosen, result: CircuitBlock) -> str:
 
 
 def says_eigenvalues(chosen: Chosen, result: Spectrum) -> str:
-    """The copying score, and what it says."""
+    """Say the copying score, and what it means."""
     n, size = len(result.singular_values), result.left_vectors.shape[0]
     sentence = f"{n} eigenvalues; the other {size - n:,} are 0. "
     if result.copying_score is None:

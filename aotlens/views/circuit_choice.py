@@ -71,7 +71,7 @@ class Chosen:
         return call("aotlens.circuits.extreme_entries", self.circuit, self.n_entries).named("entries")
 
     def overview(self, statistic: str) -> Call:
-        """The whole matrix in blocks."""
+        """Return the whole matrix in blocks."""
         return call("aotlens.circuits.block_overview", self.circuit, self.n_blocks, statistic).named("overview")
 
     def line(self, axis: str) -> Call:
@@ -91,11 +91,11 @@ class Chosen:
         return None if self.copying_cost(self.model.n_layers * self.model.n_heads) <= MOST_COPYING else (self.head,)
 
     def copying_cost(self, n_heads: int) -> float:
-        """Operations of copying rates, two products of tokens × logits a head."""
+        """Return the operations of copying rates, two products of tokens × logits a head."""
         return 4.0 * n_heads * float(self.model.d_vocab or 0) ** 2 * self.model.d_head * _STREAMED
 
     def products(self, n: int) -> float:
-        """Operations of n times the product of the circuit's factors."""
+        """Return the operations of n times the product of the circuit's factors."""
         rows, columns = self._sizes()
         return 2.0 * n * rows * columns * self.model.d_head * _STREAMED
 
@@ -116,7 +116,7 @@ class Chosen:
 
 
 def most_distance(model: ModelConfig, kind: str) -> int:
-    """The largest distance that may be chosen; 0 where the circuit does not depend on it."""
+    """Return the largest distance that may be chosen; 0 where the circuit does not depend on it."""
     depends = kind == "qk" and (model.position_kind.rotates or model.position_kind.biases)
     return model.n_ctx - 1 if depends else 0
 

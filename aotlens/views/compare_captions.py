@@ -17,7 +17,7 @@ _MEASURES = {"ov": "OV", "qk": "QK", "pattern": "pattern"}
 
 
 def pane_name(chosen: Chosen, side: str) -> str:
-    """A pane's checkpoint, and which of its heads are ablated."""
+    """Name a pane's checkpoint, and which of its heads are ablated."""
     pane = getattr(chosen, side)
     if not pane.ablated:
         return str(pane.checkpoint)
@@ -26,7 +26,7 @@ def pane_name(chosen: Chosen, side: str) -> str:
 
 
 def says_losses(chosen: Chosen, result: ComparedLosses) -> str:
-    """Both losses, their difference, and where it is largest."""
+    """Say both losses, their difference, and where it is largest."""
     parts = []
     for side in ("left", "right"):
         values = getattr(result, side)

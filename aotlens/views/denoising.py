@@ -209,7 +209,7 @@ def _of_curves(chosen: Trained, record: DenoiserTraining) -> str:
 
 
 def of_scales(record: DenoiserTraining) -> str:
-    """The mean diagonals that the runs found, in a sentence; nothing where all are stuck."""
+    """Say the mean diagonals that the runs found, in a sentence; nothing where all are stuck."""
     from aotlens.denoise.kept import BEST, scales
 
     layers, best = record.layers, record.optimum
@@ -303,7 +303,7 @@ RUNS = View(
 
 
 def best_scales(chosen: InPlane) -> Mapping[str, float | int]:
-    """The α and β that lose least on a task: for softmax by a scan of β, for linear attention the product."""
+    """Return the α and β that lose least on a task: for softmax by a scan of β, for linear attention the product."""
     import torch
 
     from aotlens.denoise import landscape, optimal_linear_scale

@@ -40,7 +40,7 @@ class Chosen:
         return f"{self.of} {self.layer}.{self.head}"
 
     def record(self, name: str) -> Call:
-        """A distillation with its origin."""
+        """Return a distillation with its origin."""
         if name in self.files:
             opened = call("aotlens.distill.load_record", self.files[name])
         else:
@@ -80,7 +80,7 @@ def _headline(chosen: Chosen, result: ComparedDistillations) -> str:
 
 
 def of_head(chosen: Chosen, result: ComparedDistillations) -> str:
-    """The chosen head in sentences."""
+    """Describe the chosen head in sentences."""
     from aotlens.distill.compared import units
 
     record, distillation, place = result.records[result.of], result.found, result.place

@@ -59,7 +59,7 @@ def says_patches(chosen: Any, result: ClassPatches) -> str:
 
 
 def class_name(chosen: Any, number: int) -> str:
-    """A class of the model by name, or its number where the names are not known."""
+    """Name a class of the model by name, or its number where the names are not known."""
     return str(chosen.classes[number]) if number < len(chosen.classes) else str(number)
 
 

@@ -72,7 +72,7 @@ class Chosen:
         return opened.stamped(self.stamp).named("data")
 
     def chosen(self, n: int, **rest: Any) -> Call:
-        """`n` of the test images."""
+        """Return `n` of the test images."""
         images = call("aotlens.data.images.choose_images", self.opened.part("test"), n, **rest)
         return images.named("images")
 
@@ -110,7 +110,7 @@ class Chosen:
         return Call(Part(Load(self.checkpoint), "to_images"), [images.part("images")], kept=False, called="inputs")
 
     def cost(self, n_passes: float) -> float:
-        """Operations of so many passes over an image."""
+        """Return the operations of so many passes over an image."""
         return n_passes * pass_cost(self.model, int(self.model["n_ctx"]))
 
     @property

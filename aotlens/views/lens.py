@@ -45,12 +45,13 @@ class Chosen:
         return min(self.n_tokens or len(self.text) // 3 + 2, int(self.model["n_ctx"]))
 
     def held(self, per_pair: float, per_width: float) -> float:
-        """Bytes of so many for each head and pair of positions, and for each head, position and width of the stream."""
+        """Return bytes of so many for each head and pair of positions, and for each head, position and width of the
+        stream."""
         n_heads = int(self.model["n_layers"]) * int(self.model["n_heads"])
         return n_heads * self.n_pos * (per_pair * self.n_pos + per_width * int(self.model["d_model"]))
 
     def cost(self, n_passes: float, read_outs: float = 0.0) -> float:
-        """Operations of so many passes over the text, and of reading it out so often."""
+        """Return the operations of so many passes over the text, and of reading it out so often."""
         n_pos, model = self.n_pos, self.model
         return n_passes * pass_cost(model, n_pos) + 2.0 * read_outs * n_pos * model["d_model"] * model["d_vocab"]
 

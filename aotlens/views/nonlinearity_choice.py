@@ -156,7 +156,8 @@ class Chosen:
 
 
 def read_points(text: str) -> tuple[list[float], list[float]]:
-    """`x,y;x,y`, or a line each, as two lists. Raises `ValueError` for a line that is no point, and for too many."""
+    """Read `x,y;x,y`, or a line each, as two lists. Raises `ValueError` for a line that is no point, and for
+    too many."""
     lines = [line.strip() for line in text.replace(";", "\n").split("\n") if line.strip()]
     if len(lines) > MAX_KNOTS:
         raise ValueError(f"Expected at most {MAX_KNOTS} points, got {len(lines)}; take some away.")

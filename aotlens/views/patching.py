@@ -108,7 +108,7 @@ class Chosen:
         return min((self.n_tokens or guess) if self.texts else self.length + 2, int(self.model["n_ctx"]))
 
     def cost(self, n_passes: float) -> float:
-        """Operations of so many passes over all pairs."""
+        """Return the operations of so many passes over all pairs."""
         return n_passes * self.n_pairs * pass_cost(self.model, self.n_pos)
 
     @property

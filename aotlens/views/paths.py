@@ -43,7 +43,7 @@ class Prompt:
         return expansion.named("expansion")
 
     def of(self, method: str, *args: Any, **options: Any) -> Call:
-        """A method of the expansion: work that is worth remembering."""
+        """Return a method of the expansion: work that is worth remembering."""
         return Call(self.expansion.part(method), args, options)
 
 
@@ -75,7 +75,7 @@ class Chosen(Prompt):
 
 
 def summary(result: LogitBySource) -> str:
-    """The logit, where it stands, how likely its token is, and what biases bring."""
+    """Say the logit, where it stands, how likely its token is, and what biases bring."""
     here = describe(result.str_tokens[result.position])
     sentence = (
         f"After {here} at position {result.position}: {result.end} = {signed(result.logit)}, "
@@ -85,7 +85,7 @@ def summary(result: LogitBySource) -> str:
 
 
 def total(result: LogitBySource) -> str:
-    """Whether the paths add up."""
+    """Say whether the paths add up."""
     all_of_them, here = result.residual, result.by_order.error
     verdict = (
         "" if all_of_them.within_tolerance else " This is above the tolerance: don't trust the paths of this text."
@@ -251,7 +251,7 @@ def signed(value: float, digits: int = 3) -> str:
 
 
 def percent(share: float) -> str:
-    """A probability for people."""
+    """Write a probability for people."""
     if share >= 0.01:
         return f"{share:.1%}"
     return f"{share:.2g}" if share < 1e-5 else f"{100 * share:.2g}%"

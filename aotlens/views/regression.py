@@ -78,7 +78,7 @@ class Chosen:
         return Load(self.checkpoint)
 
     def prompts(self, n_prompts: int) -> Call:
-        """The first prompts of the task, as long as the checkpoint reads them."""
+        """Return the first prompts of the task, as long as the checkpoint reads them."""
         return self.task.method("sample", n_prompts, self.points[self.checkpoint], self.seed).named("prompts")
 
     def operations(self, model: str, n_prompts: int, n_passes: int = 1) -> float:
@@ -115,7 +115,7 @@ def sizes(*infos: CheckpointInfo) -> dict[str, Any]:
 
 
 def regresses(info: CheckpointInfo) -> bool:
-    """Whether a checkpoint is of in-context regression: vectors in, one number out, later tokens unseen."""
+    """Return whether a checkpoint is of in-context regression: vectors in, one number out, later tokens unseen."""
     model = info.model
     ends = model.get("read_in"), model.get("read_out"), model.get("d_out")
     return ends == ("vectors", "vectors", 1) and bool(model.get("causal", True))
@@ -141,7 +141,7 @@ def _errors(chosen: Chosen) -> Call:
 
 
 def make_task(chosen: Chosen) -> Any:
-    """The task itself."""
+    """Return the task itself."""
     return chosen.task.run()
 
 

@@ -126,7 +126,7 @@ def _of_snr(chosen: Chosen, unrolling: Unrolling) -> str:
 
 
 def by_layer(unrolling: Unrolling) -> list[str]:
-    """A sentence for each layer."""
+    """Write a sentence for each layer."""
     mean, ratios = unrolling.snr.mean(1).tolist(), unrolling.ratios
     labels = unrolling.mixture.labels
     own = unrolling.angles.gather(2, labels[None, :, None].expand(len(mean), -1, 1)).mean((1, 2)).tolist()

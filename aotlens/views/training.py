@@ -65,7 +65,7 @@ class Chosen:
 
 
 def steps_of(info: CheckpointInfo) -> list[int]:
-    """The steps of which there are snapshots of the run that trained a checkpoint."""
+    """Return the steps of which there are snapshots of the run that trained a checkpoint."""
     from aotlens.checkpoints.snapshots import snapshot_steps
 
     return [] if info.path is None else snapshot_steps(info.path)

@@ -81,7 +81,7 @@ def rows_caption(chosen: Chosen, rows: TrigramRows) -> str:
 
 
 def says_summary(result: Evidence) -> str:
-    """The verdicts in a sentence."""
+    """Say the verdicts in a sentence."""
     return f"{result.headline[0].upper()}{result.headline[1:]}."
 
 

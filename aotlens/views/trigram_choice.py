@@ -113,7 +113,7 @@ class Chosen:
         return self.check() if self.checked else self.listed
 
     def check(self, **options: Any) -> Call:
-        """The check of the rows against the text."""
+        """Return the check of the rows against the text."""
         assert self.reading is not None
         ids = call(
             "aotlens.trigrams.read_ids", Load(self.checkpoint), self.reading.text.named("text"), **self.extent
@@ -161,7 +161,7 @@ class Chosen:
         return options
 
     def of_head(self, head: Head) -> Chosen:
-        """The same of another head."""
+        """Return the choice for another head."""
         return replace(self, head=head)
 
     def file(self, what: str) -> str:
