@@ -84,7 +84,7 @@ def column_help(column: str, sentences: Mapping[str, str] = {}) -> str:
 
 
 def score_columns(frame: pd.DataFrame) -> list[str]:
-    """The columns of an atlas's table that are scores of heads, which a figure can be of."""
+    """Return the columns of an atlas's table that are scores of heads, which a figure can be of."""
     numbers = frame.select_dtypes("number").columns
     return [name for name in numbers if name not in ("layer", "head") and not name.endswith(("_low", "_high"))]
 
@@ -97,10 +97,10 @@ def atlas(
     head: HeadLike | None = None,
     theme: Theme = "light",
 ) -> go.Figure:
-    """Any two scores of an atlas against each other, a point a head, a colour and a shape for each label; "mixed" is
-    grey, `head` has a ring. Heads are named at their points while they are few. Those that were not found, where some
-    were searched for, are small and faint, so that the axes stay; those without one of the two numbers are left out. A
-    point's customdata is the head's name.
+    """Draw any two scores of an atlas against each other, a point a head, a colour and a shape for each label; "mixed"
+    is grey, `head` has a ring. Heads are named at their points while they are few. Those that were not found, where
+    some were searched for, are small and faint, so that the axes stay; those without one of the two numbers are left
+    out. A point's customdata is the head's name.
 
     Raises `ValueError` for what is no score of it.
     """

@@ -30,7 +30,7 @@ def attention_map(
     levels: bool = False,
     span: tuple[float, float] | None = None,
 ) -> go.Figure:
-    """A heatmap, queries down and keys across, with exact values on hover.
+    """Draw a heatmap, queries down and keys across, with exact values on hover.
 
     `visible` blanks the rest: keys in a query's future, or a key left out so as not to drown the scale. Values with a
     sign (scores) get a diverging scale around 0. `span`, the least and the greatest value of several maps, gives each
@@ -83,7 +83,8 @@ def attention_map(
 
 
 def to_levels(values: Float[np.ndarray, "*shape"], top: float, scale: Scale) -> UInt8[np.ndarray, "*shape"]:
-    """Values from 0 to `top` as 0 to 255, or, if diverging, from −`top` to `top` as 1 to 255. NaN is drawn as 0 is."""
+    """Return values from 0 to `top` as 0 to 255, or, if diverging, from −`top` to `top` as 1 to 255. NaN is drawn as 0
+    is."""
     return np.rint(_on_scale(np.nan_to_num(values, nan=0.0), top, scale)).astype(np.uint8)
 
 
@@ -101,6 +102,6 @@ def _ticks(least: float, most: float) -> Float[np.ndarray, " tick"]:
 
 
 def span_of(*maps: Float[np.ndarray, "_ _"]) -> tuple[float, float]:
-    """The least and the greatest value of maps; (0, 0) where they show nothing."""
+    """Return the least and the greatest value of maps; (0, 0) where they show nothing."""
     finite = np.concatenate([values[np.isfinite(values)] for values in maps])
     return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)

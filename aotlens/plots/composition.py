@@ -42,7 +42,7 @@ class Edge:
 def composition_graph(
     edges: Sequence[Edge], head: tuple[int, int], n_layers: int, n_heads: int, *, theme: Theme = "light"
 ) -> go.Figure:
-    """The chosen head in the middle, heads of earlier layers to its left and of later layers to its right.
+    """Draw the chosen head in the middle, heads of earlier layers to its left and of later layers to its right.
 
     A line is an edge, its colour the way in which the later head reads, its width its value. Heads without an edge
     are faint. `customdata` of a head's point is `[layer, head]`, so that a click can go there.

@@ -22,7 +22,8 @@ def seed_curves(
     quiet: Sequence[str] = (),
     theme: Theme = "light",
 ) -> go.Figure:
-    """A line a name (`[seed, point]`): the mean over seeds, in a band that holds them all. A NaN leaves its point out.
+    """Draw a line a name (`[seed, point]`): the mean over seeds, in a band that holds them all. A NaN leaves its point
+    out.
 
     `references` are levels to compare with, `quiet` names of curves that are dashed. With few points each is marked.
     Raises `ValueError` for no curves, for shapes that don't fit `x`, and for values that a logarithm does not have.

@@ -26,8 +26,9 @@ _DASHES = ("solid", "dash", "dot", "dashdot")
 
 
 def compared_distillations(result: ComparedDistillations, *, what: str = "heads", theme: Theme = "light") -> go.Figure:
-    """Errors of all heads (`what="heads"`), by width (`"widths"`), against attention (`"attention"`), costs of heads
-    replaced (`"costs"`); of the chosen head errors by kind of token (`"classes"`) and as training went on (`"curve"`).
+    """Draw errors of all heads (`what="heads"`), by width (`"widths"`), against attention (`"attention"`), costs of
+    heads replaced (`"costs"`); of the chosen head errors by kind of token (`"classes"`) and as training went on
+    (`"curve"`).
 
     Raises `ValueError` for another `what`, and for what was not measured.
     """
@@ -37,20 +38,20 @@ def compared_distillations(result: ComparedDistillations, *, what: str = "heads"
 
 
 def distillation(result: Distillation, *, width: int | None = None, theme: Theme = "light") -> go.Figure:
-    """Every head's held-out error as a feed-forward network of `width` (the widest for None), 0 to 1."""
+    """Draw every head's held-out error as a feed-forward network of `width` (the widest for None), 0 to 1."""
     width = max(result.hidden) if width is None else width
     name = f"{result.model_name}, {hidden_units(width)}".removeprefix(", ")
     return _error_grids({name: result}, width, theme=theme)
 
 
 def substitution(result: SubstitutionCosts, *, theme: Theme = "light") -> go.Figure:
-    """The cost of replacing more and more heads, in four orders and by three replacements."""
+    """Draw the cost of replacing more and more heads, in four orders and by three replacements."""
     unit = "loss, nats a token" if result.measure == "loss" else "divergence, nats a token"
     return _cost_curves({hidden_units(result.width): result}, unit=unit, theme=theme)
 
 
 def hidden_units(width: int) -> str:
-    """FFNs by their width, as a legend calls them."""
+    """Name FFNs by their width, as a legend calls them."""
     return f"{width} hidden unit{'' if width == 1 else 's'}" if width else "linear map"
 
 
@@ -214,7 +215,8 @@ def head_clouds(
     kinds: Sequence[str],
     theme: Theme = "light",
 ) -> go.Figure:
-    """Error against each of several quantities `x`: colour is where a head attends, shape its model, bars the interval.
+    """Draw error against each of several quantities `x`: colour is where a head attends, shape its model, bars the
+    interval.
 
     `kinds` are all kinds that a point can be of, in the order of the legend: each has its colour whatever else is
     there, the last is grey. A point's customdata is [key, layer, head]; the chosen head has a ring.

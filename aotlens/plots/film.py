@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def film_figure(measures: OverTraining, *, theme: Theme = "light") -> go.Figure:
-    """A frame a step: what every head does (its motifs, composition, copying), below the losses up to that step.
+    """Draw a frame a step: what every head does (its motifs, composition, copying), below the losses up to that step.
 
     Buttons play it and a slider goes to a step; `measures` are those of `aotlens.dynamics.film`.
     """

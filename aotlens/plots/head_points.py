@@ -19,8 +19,8 @@ def head_points(
     quantity: str,
     theme: Theme = "light",
 ) -> go.Figure:
-    """A point a head with its interval, heads of a layer side by side; filled where the interval leaves out 0. NaN is
-    left out. `quantity` is the axis's title. Up to `MOST_NAMED` heads are named beside their points."""
+    """Draw a point a head with its interval, heads of a layer side by side; filled where the interval leaves out 0. NaN
+    is left out. `quantity` is the axis's title. Up to `MOST_NAMED` heads are named beside their points."""
     n_layers, n_heads = values.shape
     layers, heads = np.indices(values.shape)
     x = (layers + (heads - (n_heads - 1) / 2) * (0.7 / max(n_heads, 2))).ravel()

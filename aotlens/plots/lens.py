@@ -20,7 +20,8 @@ _WORDS, _HEADS = 24, 12
 
 
 def lens_map(result: LogitLens, *, theme: Theme = "light") -> go.Figure:
-    """The probability of what the stream says, layers up and positions across; words in the cells of short prompts."""
+    """Draw the probability of what the stream says, layers up and positions across; words in the cells of short
+    prompts."""
     n_layers, n_pos = result.kl.shape
     predictions = np.array(
         [[plotly_text(glyphs(result.says(layer, position))) for position in range(n_pos)] for layer in range(n_layers)]
@@ -45,7 +46,7 @@ def lens_map(result: LogitLens, *, theme: Theme = "light") -> go.Figure:
 
 
 def head_lens_map(result: HeadLens, *, theme: Theme = "light") -> go.Figure:
-    """The most that each head adds to one output, layers down and heads across, with its first three outputs."""
+    """Draw the most that each head adds to one output, layers down and heads across, with its first three outputs."""
     n_layers, n_heads, _ = result.added.shape
     tops, bottoms = (
         np.array([[_listed(result, row[:3]) for row in layer] for layer in outputs])
@@ -79,7 +80,8 @@ def _listed(result: HeadLens, tokens: np.ndarray) -> str:
 
 
 def jacobian_map(result: LogitJacobian, *, theme: Theme = "light") -> go.Figure:
-    """The strength with which a step at each position moves the logit: read by the read-out, or first by each head."""
+    """Draw the strength with which a step at each position moves the logit: read by the read-out, or first by each
+    head."""
     n_layers, n_heads, n_pos, _ = result.by_head.shape
     names = [f"{result.layer + layer}.{head}" for layer, head in np.ndindex(n_layers, n_heads)]
     values = np.concatenate([result.direct[None], result.by_head.reshape(-1, *result.direct.shape)])

@@ -28,7 +28,7 @@ _EVEN = 64
 def error_lines(
     curve: ErrorCurve, *, at: float | int | None = None, log: bool = False, theme: Theme = "light"
 ) -> go.Figure:
-    """Above, the network (wide, pale) and the model that it was compiled into (thin); below, |model − network|.
+    """Draw the network (wide, pale) and the model that it was compiled into (thin) above, |model − network| below.
 
     Dotted uprights are the network's kinks, the dashed line is the proven bound, `at` a chosen x. With `log`, the
     error's axis is logarithmic; an error of exactly 0 is then a gap. A zoom stays while only η changes.
@@ -65,7 +65,7 @@ def error_lines(
 def error_surfaces(
     surface: ErrorSurface, *, at: tuple[float, float] | None = None, log: bool = False, theme: Theme = "light"
 ) -> go.Figure:
-    """The network's first output, and |model − network| with the proven bound at the top of its scale.
+    """Draw the network's first output, and |model − network| with the proven bound at the top of its scale.
 
     Dotted lines are kinks of the first layer; `at` is a chosen point. With `log`, the error's scale is log₁₀. A zoom
     stays while only η changes.
@@ -108,7 +108,7 @@ def error_surfaces(
 
 
 def gate(result: HeadGate, *, theme: Theme = "light") -> go.Figure:
-    """A head as a function of what it reads, t: above, t · weight beside ReLU(t); below, the softmax weight.
+    """Draw a head as a function of what it reads, t: above, t · weight beside ReLU(t); below, the softmax weight.
 
     The band is how far below ReLU(t) the result of a ReLU unit may lie (0.2785·η), which is drawn once more for
     |t| ≤ 8η. Circles are the model's own results; the upright is the chosen input.
@@ -174,7 +174,7 @@ def _gate_traces(
 
 
 def head_pattern(result: HeadAtInput, *, theme: Theme = "light") -> go.Figure:
-    """The head's attention pattern on its sequence, with its numbers."""
+    """Draw the head's attention pattern on its sequence, with its numbers."""
     figure = attention_map(result.pattern, result.str_tokens, visible=result.visible, theme=theme)
     cells = figure.data[0]
     texts = [["" if np.isnan(value) else f"{value:.3f}" for value in row] for row in np.asarray(cells.z)]
@@ -184,7 +184,7 @@ def head_pattern(result: HeadAtInput, *, theme: Theme = "light") -> go.Figure:
 
 
 def mask_maps(result: CompiledMasks, *, theme: Theme = "light") -> go.Figure:
-    """The keys that each query sees, a picture for each kind of head: filled where it does."""
+    """Draw the keys that each query sees, a picture for each kind of head: filled where it does."""
     titles = [
         f"{n} head{'s' if n > 1 else ''}:<br>{kind}" for n, kind in zip(result.n_heads, result.kinds, strict=True)
     ]

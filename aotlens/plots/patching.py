@@ -24,7 +24,8 @@ MOST_BARS, MOST_LINKS, MOST_TOKENS = 30, 200, 40
 
 
 def patched_map(result: Patched, *, theme: Theme = "light") -> go.Figure:
-    """The restored share of every cell: layers down, positions or heads across; of heads by position, heads down."""
+    """Draw the restored share of every cell: layers down, positions or heads across; of heads by position,
+    heads down."""
     return _cells(result, result.restored, _restored_of(result), theme, result.positions)
 
 
@@ -60,8 +61,8 @@ def _cells(
 
 
 def attribution_points(result: Attribution, shown: str = "check", *, theme: Theme = "light") -> go.Figure:
-    """The patched cells, a point each: the estimate across and the exact change up; dotted where both are equal. With
-    `shown="cells"` the estimate of every cell, as `patched_map` has what is exact."""
+    """Draw the patched cells, a point each: the estimate across and the exact change up; dotted where both are equal.
+    With `shown="cells"` the estimate of every cell, as `patched_map` has what is exact."""
     if shown == "cells":
         return _cells(result, result.estimate, f"{result.unit}, estimated", theme)
     names = [
@@ -72,7 +73,7 @@ def attribution_points(result: Attribution, shown: str = "check", *, theme: Them
 
 
 def edge_attribution_points(result: EdgeAttribution, *, theme: Theme = "light") -> go.Figure:
-    """The patched edges, as `attribution_points` has cells."""
+    """Draw the patched edges, as `attribution_points` has cells."""
     names = [str(result.edges[place]) for place in result.checked]
     return _estimates(result.estimate[result.checked], result.exact, names, result.unit, theme)
 
@@ -97,8 +98,8 @@ def _estimates(x: np.ndarray, y: np.ndarray, names: list[str], unit: str, theme:
 
 
 def edge_bars(result: PatchedEdges, *, theme: Theme = "light") -> go.Figure:
-    """The restored share of the edges that change most, largest first, with intervals where there are several pairs;
-    of edges patched together one bar."""
+    """Draw the restored share of the edges that change most, largest first, with intervals where there are several
+    pairs; of edges patched together one bar."""
     base = 1.0 if result.direction == "noising" else 0.0
     share, intervals = result.restored, result.intervals()
     order = np.argsort(-np.abs(share - base), kind="stable")[:MOST_BARS]
@@ -120,8 +121,8 @@ def edge_bars(result: PatchedEdges, *, theme: Theme = "light") -> go.Figure:
 
 
 def pair_strips(result: PromptPairs, row: int = 0, *, theme: Theme = "light") -> go.Figure:
-    """The tokens of one pair, clean above corrupted, each above what corresponds to it; shaded where they differ, and
-    empty where a token has none beside it."""
+    """Draw the tokens of one pair, clean above corrupted, each above what corresponds to it; shaded where they differ,
+    and empty where a token has none beside it."""
     words = None if result.str_tokens is None else result.str_tokens[row]
     pair = result.pairs[row]
     places = _columns(pair.positions, len(pair.clean), len(pair.corrupted))
@@ -170,7 +171,7 @@ class _Box(NamedTuple):
 
 
 def circuit_graph(result: EdgeCircuit, *, theme: Theme = "light") -> go.Figure:
-    """The edges of a circuit from the embedding to the logits, in columns of layers; the wider, the more of the
+    """Draw the edges of a circuit from the embedding to the logits, in columns of layers; the wider, the more of the
     faithfulness is lost without it, dashed where it rises, dotted where it was taken out by hand; into queries orange,
     keys blue, values green, others grey.
     """

@@ -27,9 +27,9 @@ def regression_curves(
     log: bool = False,
     theme: Theme = "light",
 ) -> go.Figure:
-    """Squared error ÷ the zero predictor's by the number of examples, a line and its 95% band a result; those named in
-    `quiet`, such as baselines, are dashed and have no band, and where they rise above all others a linear axis cuts
-    them off. Raises `ValueError` for none."""
+    """Draw squared error ÷ the zero predictor's by the number of examples, a line and its 95% band a result; those
+    named in `quiet`, such as baselines, are dashed and have no band, and where they rise above all others a linear axis
+    cuts them off. Raises `ValueError` for none."""
     listed = list(results) if isinstance(results, Sequence) else [results]
     if not listed:
         raise ValueError("regression_curves: expected at least one result.")
@@ -43,12 +43,12 @@ def regression_curves(
 
 
 def compared_regression(result: RegressionComparison, *, log: bool = False, theme: Theme = "light") -> go.Figure:
-    """Errors by the number of examples: models with their bands, baselines dashed."""
+    """Draw errors by the number of examples: models with their bands, baselines dashed."""
     return regression_curves(result.errors, quiet=result.baselines, log=log, theme=theme)
 
 
 def layer_curves(result: LayerReadings, *, log: bool = False, theme: Theme = "light") -> go.Figure:
-    """The error of the answer read off after each layer by the number of examples, beside least squares and the
+    """Draw the error of the answer read off after each layer by the number of examples, beside least squares and the
     algorithm that is nearest to each layer (dashed)."""
     figure = _figure(log, theme)
     n_layers = len(result.probe_errors) - 1
@@ -66,8 +66,8 @@ def layer_curves(result: LayerReadings, *, log: bool = False, theme: Theme = "li
 
 
 def support_points(result: SupportScores, *, theme: Theme = "light") -> go.Figure:
-    """The degree to which every head's scores go with the coordinates on which a sparse prompt's labels depend rather
-    than with the others, β_on − β_off, with 95% intervals over prompts."""
+    """Draw the degree to which every head's scores go with the coordinates on which a sparse prompt's labels depend
+    rather than with the others, β_on − β_off, with 95% intervals over prompts."""
     difference, reach = result.on - result.off, 1.96 * result.standard_error
     intervals = np.stack([difference - reach, difference + reach], -1)
     return head_points(difference, intervals, quantity="β_on − β_off, nats a unit of x·x", theme=theme)

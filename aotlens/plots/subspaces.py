@@ -25,8 +25,8 @@ _LEGEND = {
 
 
 def token_points(result: TokenPoints, *, layer: int = 0, theme: Theme = "light") -> go.Figure:
-    """Tokens as points of two or three coordinates at a layer, a colour for each cluster, on the same axes at every
-    layer. Raises `ValueError` for a layer that there is not."""
+    """Draw tokens as points of two or three coordinates at a layer, a colour for each cluster, on the same axes at
+    every layer. Raises `ValueError` for a layer that there is not."""
     labels, (n_layers, _, n_axes) = result.labels, result.coordinates.shape
     _need_layer(layer, n_layers)
     points = result.coordinates.astype(np.float32)
@@ -67,7 +67,8 @@ def token_points(result: TokenPoints, *, layer: int = 0, theme: Theme = "light")
 
 
 def unrolled(result: Unrolling, *, layer: int = 0, theme: Theme = "light") -> go.Figure:
-    """The SNR of every cluster by layer on a logarithmic axis, and SNR(0) · rateˡ of their mean, where there is a rate.
+    """Draw the SNR of every cluster by layer on a logarithmic axis, and SNR(0) · rateˡ of their mean, where there is a
+    rate.
 
     The layers in which the rate is exact are shaded; a line stands at `layer`. Values that are not positive and finite
     are left out. Raises `ValueError` for a layer that there is not.
@@ -123,8 +124,8 @@ def unrolled(result: Unrolling, *, layer: int = 0, theme: Theme = "light") -> go
 
 
 def memberships(result: Memberships, *, theme: Theme = "light") -> go.Figure:
-    """φ within a subspace between tokens at the layer that is looked at, queries down and keys across, in the order of
-    their clusters, which lines part. One colour scale from 0 to the largest weight of all layers."""
+    """Draw φ within a subspace between tokens at the layer that is looked at, queries down and keys across, in the
+    order of their clusters, which lines part. One colour scale from 0 to the largest weight of all layers."""
     patterns, labels, layer = result.patterns.astype(np.float32), result.labels, result.layer
     n_layers, _, n_keys = patterns.shape
     _need_layer(layer, n_layers)
