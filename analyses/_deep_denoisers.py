@@ -92,7 +92,8 @@ class DeepDenoisers(Result):
         return f"{layers}{options}: mean test loss {float(self.test_loss.mean()):.3g}"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a run and layer: ρ, mean diagonals α and β, and the loss of the query's state after the layer."""
+        """Return one row a run and layer: ρ, mean diagonals α and β, and the loss of the query's state after the
+        layer."""
         import pandas as pd
 
         rows = []
@@ -202,7 +203,7 @@ def train_depth(
 
 
 def with_noise(prompts: Prompts, task: Task, seed: int) -> Prompts:
-    """The prompts with the query's noise on every context token."""
+    """Return the prompts with the query's noise on every context token."""
     generator = torch.Generator().manual_seed(require_seed(seed))
     noise = torch.randn(prompts.context.shape, generator=generator, dtype=torch.float64).to(prompts.context)
     return replace(prompts, context=prompts.context + task.noise_variance**0.5 * noise)

@@ -24,7 +24,7 @@ _LISTED = {"differs": "What differs", "reproduced in part": "Reproduced in part"
 
 
 def paper_page(paper: Paper, entries: list[Evidence]) -> str:
-    """One paper: a table of contents with verdicts, then an entry an item."""
+    """Return one paper: a table of contents with verdicts, then an entry an item."""
     contents = [(f"[{each.item.id}](#{each.item.anchor})", each.item.says, each.verdict) for each in entries]
     parts = [
         _MADE,
@@ -40,7 +40,7 @@ def paper_page(paper: Paper, entries: list[Evidence]) -> str:
 
 
 def entry(paper: Paper, each: Evidence) -> Iterator[str]:
-    """An item: what it says, the verdict, theirs and ours, commands, functions and the page with the details."""
+    """Yield an item: what it says, the verdict, theirs and ours, commands, functions and the page with the details."""
     item = each.item
     yield f"## {item.id}"
     yield item.says
@@ -120,7 +120,7 @@ def overview(papers: list[tuple[Paper, list[Evidence]]]) -> str:
 
 
 def index(papers: list[tuple[Paper, list[Evidence]]]) -> str:
-    """Every item of every paper: functions, analysis and verdict."""
+    """Return every item of every paper: functions, analysis and verdict."""
     parts = [
         _MADE,
         "# The papers, item by item",
@@ -149,7 +149,7 @@ def index(papers: list[tuple[Paper, list[Evidence]]]) -> str:
 
 
 def analysis_of(outcome: Outcome) -> str:
-    """The module of `analyses` that its command runs."""
+    """Return the module of `analyses` that its command runs."""
     match = re.search(r"analyses[. ](\w+)", outcome.command)
     if match is None:
         raise ValueError(f"{outcome.name}: its command runs no analysis: {outcome.command}.")

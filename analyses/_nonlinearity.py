@@ -56,7 +56,7 @@ class Results:
 
 
 def options(description: str | None) -> argparse.ArgumentParser:
-    """The options that every analysis of this paper has."""
+    """Return the options that every analysis of this paper has."""
     added = parser(description)
     added.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help="where JSON and plots go (out)")
     added.add_argument("--page", type=Path, metavar="FILE", help="a page whose section of this analysis to write anew")
@@ -78,7 +78,7 @@ def publish_on_text(results: Results, chosen: argparse.Namespace, seconds: float
 
 
 def plot_name(analysis: str, model: str) -> str:
-    """The file of a model's plot; `model` is a name, or a path, of which the last part counts."""
+    """Return the file of a model's plot; `model` is a name, or a path, of which the last part counts."""
     return f"{analysis}-{model.strip('/').rsplit('/', 1)[-1]}"
 
 
@@ -150,7 +150,7 @@ def publish(results: Results, chosen: argparse.Namespace, command: str, seconds:
 
 
 def command_of(name: str, chosen: argparse.Namespace, *more: str) -> str:
-    """The command that makes these results again."""
+    """Return the command that makes these results again."""
     return " ".join([f"python -m analyses.{name}", *(["--quick"] if chosen.quick else []), *more])
 
 

@@ -118,7 +118,7 @@ def _folded(reasons: Iterable[str]) -> Iterator[str]:
 
 
 def load_paper(name: str) -> Paper:
-    """A paper's items. Raises `ValueError` for a field that no item has, or an item without an answer."""
+    """Return a paper's items. Raises `ValueError` for a field that no item has, or an item without an answer."""
     content = tomllib.loads((PAPERS_FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
     items = []
     for fields in content["item"]:
@@ -130,12 +130,12 @@ def load_paper(name: str) -> Paper:
 
 
 def outcomes(folder: Path = FOLDER) -> dict[str, Outcome]:
-    """All stored outcomes by name."""
+    """Return all stored outcomes by name."""
     return {name: load(name, folder) for name in names(folder)}
 
 
 def evidence(paper: Paper, stored: Mapping[str, Outcome]) -> list[Evidence]:
-    """Every item with its claims. Raises `ValueError` for a reference that no stored claim begins with."""
+    """Return every item with its claims. Raises `ValueError` for a reference that no stored claim begins with."""
     answered = []
     for item in paper.items:
         answers = []

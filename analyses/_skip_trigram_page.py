@@ -225,7 +225,7 @@ def ensemble_check_on(model: AttentionOnlyTransformer, ids: np.ndarray) -> Ensem
 
 
 def direct_path_lines(model: AttentionOnlyTransformer, ids: np.ndarray) -> Iterator[str]:
-    """The zero-layer part of the model against the text's bigrams, and Theorem 25."""
+    """Yield the zero-layer part of the model against the text's bigrams, and Theorem 25."""
     counts = count_bigrams(model, ids)
     alone = zero_layer(model, counts)
     yield "### The direct path, and Theorem 25"

@@ -19,7 +19,7 @@ _FLOAT64 = {"dtype": torch.float64}
 
 
 def zero(claim: str, largest: float, tolerance: float, seed: int | None = SEED) -> Claim:
-    """A difference that ought to vanish."""
+    """Return a difference that ought to vanish."""
     return Claim(claim=claim, expected=0, measured=float(largest), tolerance=tolerance, seed=seed)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def documents_to_read(model: AttentionOnlyTransformer, corpus: Corpus) -> tuple[str, ...]:
-    """The documents that the model's card kept from training, or all of a corpus that has none of them."""
+    """Return the documents that the model's card kept from training, or all of a corpus that has none of them."""
     return model.card.held_out(corpus.names()) or corpus.names()
 
 
@@ -39,7 +39,7 @@ def windows(
 
 
 def load_bert(name_or_path: str) -> TransformerBridge:
-    """A BERT from Hugging Face's hub, or from a folder, as a TransformerLens bridge."""
+    """Return a BERT from Hugging Face's hub, or from a folder, as a TransformerLens bridge."""
     from transformer_lens.model_bridge import TransformerBridge
 
     return TransformerBridge.boot_transformers(name_or_path, device="cpu")

@@ -19,7 +19,7 @@ MAX_BYTES = 300_000
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Trains and writes. Returns the exit code."""
+    """Train and write. Returns the exit code."""
     paths = {bundled_path(*key).stem: key for key in BUNDLED}
     parser = argparse.ArgumentParser(prog="python -m analyses.bundle_denoisers", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", choices=[[], *paths], help="which (all)")

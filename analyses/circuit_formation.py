@@ -75,7 +75,7 @@ def moments(measures: OverTraining) -> dict[str, tuple[ChangePoint, ChangePoint]
 
 
 def events_table(by_kind: Mapping[str, Sequence[OverTraining]]) -> str:
-    """A row an event of a kind: seeds in which it happened, its two moments, and the curve's mean at the end."""
+    """Return a row an event of a kind: seeds in which it happened, its two moments, and the curve's mean at the end."""
     rows = []
     for kind, runs in by_kind.items():
         changes, ends = [moments(run) for run in runs], [film_curves(run) for run in runs]
@@ -141,7 +141,7 @@ def ledger_table(books: Iterable[Ledger], films: Mapping[str, OverTraining]) -> 
 
 
 def film_of(source: str, corpus: str | None) -> OverTraining:
-    """A film that was saved, or that of a run on held-out text."""
+    """Return a film that was saved, or that of a run on held-out text."""
     if Path(source).suffix == ".safetensors":
         measures = load(source, OverTraining)
         assert isinstance(measures, OverTraining)

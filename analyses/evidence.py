@@ -23,14 +23,14 @@ from aotlens.files import read_section, write_section
 
 
 def pages(stored: Mapping[str, Outcome]) -> dict[str, str]:
-    """Every generated page, by its path under docs/."""
+    """Return every generated page, by its path under docs/."""
     papers = [(paper := load_paper(name), evidence(paper, stored)) for name in PAPERS]
     of_papers = {f"evidence/{paper.name}.md": paper_page(paper, entries) for paper, entries in papers}
     return {**of_papers, "evidence/index.md": overview(papers), "papers.md": index(papers)}
 
 
 def sections(docs: Path, stored: Mapping[str, Outcome]) -> Iterator[tuple[Path, Outcome]]:
-    """The outcomes that have a section between marks, with the page that it is in."""
+    """Yield the outcomes that have a section between marks, with the page that it is in."""
     for name, outcome in stored.items():
         page = docs / Path(outcome.page).name
         if f"<!-- {name} -->" in page.read_text(encoding="utf-8"):

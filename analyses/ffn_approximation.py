@@ -35,7 +35,7 @@ Work = Callable[..., Approximation]
 
 
 def grid(work: Work, kind: str, heads: Sequence[int], layers: Sequence[int], **more: float) -> Approximation:
-    """All heads × layers × seeds in one go."""
+    """Return all heads × layers × seeds in one go."""
     runs = [(h, depth, seed) for h in heads for depth in layers for seed in SEEDS]
     each = [list(values) for values in zip(*runs, strict=True)]
     return work(kind, *each, **more)

@@ -35,7 +35,7 @@ EXAMPLE = "It was not the first time that she had seen him there."
 
 
 def bundled_novels() -> list[str]:
-    """The models of novels, each training once; those with rotary positions stand in `analyses.positions`."""
+    """Return the models of novels, each training once; those with rotary positions stand in `analyses.positions`."""
     names = (path.parent.name for path in bundled_folder().glob("novels-*/config.json"))
     return sorted(name for name in names if "rotary" not in name and not name.endswith("-run"))
 
@@ -58,7 +58,7 @@ def of_bert(name: str, corpus: Corpus, n_sentences: int) -> tuple[Any, list[Moti
 
 
 def mean_of(scores: list[MotifScores]) -> MotifScores:
-    """The mean of each score over texts of any length, each counting once."""
+    """Return the mean of each score over texts of any length, each counting once."""
     return dataclasses.replace(scores[0], values=np.mean([each.values for each in scores], axis=0))
 
 

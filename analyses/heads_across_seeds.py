@@ -25,7 +25,7 @@ HEADER = ("kind", "matched", "tested", "mean", "permuted: mean ± sd", "p", "lay
 
 
 def test_rows(kind: str, result: Universality) -> list[tuple[object, ...]]:
-    """A row a test."""
+    """Return a row a test."""
     rows: list[tuple[object, ...]] = []
     for place, row in enumerate(result.tests_frame().to_dict("records")):
         both = zip(result.by_layer[place][:2], result.by_layer_null[place][:2], strict=True)
@@ -36,7 +36,7 @@ def test_rows(kind: str, result: Universality) -> list[tuple[object, ...]]:
 
 
 def group_rows(kind: str, result: Universality) -> list[tuple[object, ...]]:
-    """A row a group that is in all models but one at most."""
+    """Return a row a group that is in all models but one at most."""
     rows: list[tuple[object, ...]] = []
     for group in result.groups:
         if len(group.heads) >= len(result.models) - 1:

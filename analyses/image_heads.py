@@ -44,7 +44,7 @@ _GAP, _BLUE = 2, np.array([0, 92, 170])
 
 
 def on_digits(*, n_steps: int = 400, seed: int = 0) -> tuple[AttentionOnlyTransformer, Tensor, ImageSet]:
-    """An MSSA of three layers trained on digits, with test images as it reads them and as they are."""
+    """Return an MSSA of three layers trained on digits, with test images as it reads them and as they are."""
     data = open_images("digits")
     cfg = ModelConfig(
         n_layers=3, d_model=32, n_heads=4, d_head=8, n_ctx=17, attention="mssa", read_in="patches", image_size=8,
@@ -197,7 +197,8 @@ def sections(
 def picture_of_heads(
     model: AttentionOnlyTransformer, images: Tensor, pixels: ImageSet, consistency: SemanticConsistency
 ) -> bytes:
-    """A PNG: one image of each class as it is, and beneath it what each of the most consistent heads looks at."""
+    """Return a PNG: one image of each class as it is, and beneath it what each of the most consistent heads
+    looks at."""
     first = pixels.by_turns()[: len(pixels.classes)]
     attention = image_maps(model, images[first]).attention()
     heads = [attention[:, layer, head] for layer, head in consistency.ranking()[:_ROWS]]

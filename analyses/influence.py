@@ -47,7 +47,7 @@ EPS_ROOT = 1e-6
 
 
 def made(path: Path, kind: type[Result], make: Callable[[], Result]) -> Result:
-    """The result that was kept, or a new one, which is."""
+    """Return the result that was kept, or a new one, which is."""
     if not path.is_file():
         make().save(path)
     result: Result = load(path, kind)
@@ -59,7 +59,8 @@ Study: TypeAlias = tuple[Influence, InfluenceCheck, Removal]
 
 
 def study(run: RecipeRun, name: str, out: Path) -> Study:
-    """The influences on a run's loss on repeats and on its induction head, their check, and the removal of the ends."""
+    """Return the influences on a run's loss on repeats and on its induction head, their check, and the removal of the
+    ends."""
     path = out / f"{name}.safetensors"
 
     def first() -> Influence:
@@ -87,7 +88,7 @@ def study(run: RecipeRun, name: str, out: Path) -> Study:
 
 
 def check_table(studies: Mapping[str, Study]) -> str:
-    """A row a measure of a run: how well its influences order retrainings."""
+    """Return a row a measure of a run: how well its influences order retrainings."""
     rows = []
     for name, (effects, checked, _) in studies.items():
         for place, measure in enumerate(effects.measures):
@@ -108,7 +109,7 @@ def check_table(studies: Mapping[str, Study]) -> str:
 
 
 def removal_table(studies: Mapping[str, Study]) -> str:
-    """A row a run: the measure without the windows at the ends of the order, beside random removals."""
+    """Return a row a run: the measure without the windows at the ends of the order, beside random removals."""
     rows = []
     for name, (_, _, removed) in studies.items():
         helpful, harmful = removed.effects
@@ -133,7 +134,7 @@ def removal_table(studies: Mapping[str, Study]) -> str:
 
 
 def property_table(studies: Mapping[str, Study]) -> str:
-    """A row a run: what a standard deviation of each property alone is worth for the induction score."""
+    """Return a row a run: what a standard deviation of each property alone is worth for the induction score."""
     rows = []
     for name, (effects, _, _) in studies.items():
         fit = influence_properties(effects, effects.measures[1])
@@ -146,7 +147,7 @@ def property_table(studies: Mapping[str, Study]) -> str:
 
 
 def agreement_table(studies: Mapping[str, Study]) -> str:
-    """A row a pair of runs on text: whether the same documents help in both, for the loss and for induction."""
+    """Return a row a pair of runs on text: whether the same documents help in both, for the loss and for induction."""
     rows = []
     on_text = [(name, effects) for name, (effects, _, _) in studies.items() if effects.windows.names]
     for (name, left), (other_name, right) in itertools.combinations(on_text, 2):

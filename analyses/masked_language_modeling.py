@@ -64,7 +64,7 @@ def figures_7_and_8(results: dict[str, Recall], readout: str) -> list[Finding]:
 
 
 def together(runs: Sequence[Recall]) -> Recall:
-    """One run a seed, as one result."""
+    """Return one run a seed, as one result."""
     return dataclasses.replace(
         runs[0],
         seeds=tuple(seed for run in runs for seed in run.seeds),

@@ -53,7 +53,8 @@ def frequency_parts(model: AttentionOnlyTransformer, head: Head) -> np.ndarray:
 
 
 def with_pairs(model: AttentionOnlyTransformer, head: Head, keep_fastest: bool) -> float:
-    """The head's previous-token score with the fastest pair of its queries' coordinates alone, or with all others."""
+    """Return the head's previous-token score with the fastest pair of its queries' coordinates alone, or with all
+    others."""
     changed = copy.deepcopy(model)
     coordinates = torch.arange(model.cfg.d_head, dtype=torch.float64)
     first, second, _ = in_pairs(model.cfg, coordinates)
@@ -64,7 +65,8 @@ def with_pairs(model: AttentionOnlyTransformer, head: Head, keep_fastest: bool) 
 
 
 def by_weights(model: AttentionOnlyTransformer) -> list[str]:
-    """The rotary head that singles out the token before most, and what its frequencies do of that; dashes without."""
+    """Return the rotary head that singles out the token before most, and what its frequencies do of that; dashes
+    without."""
     if model.cfg.positions != "rotary":
         return ["–"] * 3
     heads = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
@@ -78,7 +80,7 @@ def by_weights(model: AttentionOnlyTransformer) -> list[str]:
 
 
 def row(name: str) -> list[str]:
-    """The cells of a checkpoint."""
+    """Return the cells of a checkpoint."""
     model, info = aotlens.load(name, "cpu"), find_checkpoint(name)
     scores = motif_scores(model, n_sequences=16, half_length=50, seed=0)
     best = [scores.best(motif) for motif in ("previous_token", "induction")]

@@ -61,7 +61,7 @@ class OfHead:
 
 
 def one_layer_checkpoints() -> list[str]:
-    """The bundled language models with one layer that no MLP follows."""
+    """Return the bundled language models with one layer that no MLP follows."""
     bundled = [info for info in aotlens.list_checkpoints() if info.path and info.path.parent == bundled_folder()]
     return [
         info.name
@@ -73,7 +73,7 @@ def one_layer_checkpoints() -> list[str]:
 def of_heads(
     model: AttentionOnlyTransformer, heads: Sequence[int], ids: np.ndarray, min_counts: Sequence[int]
 ) -> Iterator[OfHead]:
-    """Every head, among all tokens first, then among those with each of the counts."""
+    """Yield every head, among all tokens first, then among those with each of the counts."""
     for min_count in (0, *min_counts):
         for head in heads:
             table = skip_trigrams(model, (0, head), k=N_ROWS, min_count=min_count)
@@ -140,7 +140,7 @@ def of_theorem_25(model: AttentionOnlyTransformer, ids: np.ndarray) -> Claim:
 def section(
     name: str, corpus: Corpus, *, max_tokens: int | None, heads: int | None, min_counts: Sequence[int]
 ) -> tuple[list[Finding], list[Claim], str]:
-    """A checkpoint's findings, and its part of the page as Markdown."""
+    """Return a checkpoint's findings, and its part of the page as Markdown."""
     model = aotlens.load(name, "cpu")
     documents = documents_to_read(model, corpus)
     ids = read_ids(model, corpus, documents=documents, max_tokens=max_tokens)

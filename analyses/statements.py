@@ -20,7 +20,7 @@ from analyses._statements_structures import of_nonlinearity, of_structures
 
 
 def claims(*, quick: bool) -> dict[str, list[Claim]]:
-    """Every statement, by the paper's short name."""
+    """Return every statement, by the paper's short name."""
     return {
         "structures": of_structures(),
         "nonlinearity": of_nonlinearity(quick=quick),

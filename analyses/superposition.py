@@ -195,7 +195,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def projections_table(result: JohnsonLindenstrauss) -> str:
-    """The means over trials, as Markdown."""
+    """Return the means over trials, as Markdown."""
     columns = ["n_points", "dimension", "m", "distortion", "rms_distortion", "angle_error", "angle_bound", "constant"]
     means = result.to_frame().groupby(["n_points", "m"], as_index=False)[columns].mean()
     rows = [[f"{value:.4g}" for value in row] for row in means[columns].itertuples(index=False)]

@@ -187,7 +187,8 @@ def heads_needed(
     readout: Readout = "classes",
     progress: Progress | None = None,
 ) -> int | None:
-    """The least number of heads in `grid` with which `kind` gets its training loss on `n` sequences below `below`.
+    """Return the least number of heads in `grid` with which `kind` gets its training loss on `n` sequences below
+    `below`.
 
     None where not even the largest does. Found by bisection, so it takes for granted that more heads are never worse;
     at most ⌊log₂(len(grid))⌋ + 1 networks are trained. `progress(networks trained, at most)` is called after each.
