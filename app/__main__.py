@@ -32,7 +32,7 @@ class StartError(Exception):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parses, checks, serves. Returns the exit code."""
+    """Parse, check and serve. Returns the exit code."""
     settings = _parse(argv)
     try:
         _serve(settings)
@@ -224,7 +224,8 @@ def reach(settings: Settings) -> str:
 
 
 def listening(settings: Settings) -> socket.socket:
-    """The listening socket, made here so that a port in use is known before anything is loaded. Raises StartError."""
+    """Return the listening socket, made here so that a port in use is known before anything is loaded. Raises
+    StartError."""
     from app.server import listen
 
     try:

@@ -50,7 +50,7 @@ ENCODINGS: Mapping[str, Encoding] = {
 
 
 def compress(server: Flask, memory: Memory) -> None:
-    """Compresses every answer of `server` that gains by it; files that never change may be kept for good."""
+    """Compress every answer of `server` that gains by it; files that never change may be kept for good."""
     cache: Cache[tuple[str, bytes], bytes] = memory.cache(cost=len)
 
     @server.after_request
@@ -74,7 +74,7 @@ def compress(server: Flask, memory: Memory) -> None:
 
 
 def warm_up(server: Flask, settings: Settings, path: str, *later: str) -> None:
-    """Compresses the page at `path`, the files that it names and those that it loads `later`, before anybody asks."""
+    """Compress the page at `path`, the files that it names and those that it loads `later`, before anybody asks."""
     client = server.test_client()
     own = {"Host": "localhost"} | ({} if settings.token is None else {"Authorization": f"Bearer {settings.token}"})
     page = client.get(path, headers={**own, "Accept-Encoding": "identity"}).text

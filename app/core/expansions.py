@@ -58,8 +58,8 @@ class Expansions:
         self._expanded: Cache[str, Expanded] = memory.cache(grows=True)
 
     def of(self, checkpoint: str | None, text: str, *, length: int | None = None) -> Expanded:
-        """A prompt's expansion. Raises RequestError for text that `Inference` refuses, and for what would take more
-        operations or memory than one request may."""
+        """Return a prompt's expansion. Raises RequestError for text that `Inference` refuses, and for what would take
+        more operations or memory than one request may."""
         self._catalog.need_text(checkpoint)
         loaded, tokens = self._inference.tokens(checkpoint, text, length=length)
         assert checkpoint is not None

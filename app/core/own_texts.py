@@ -37,7 +37,7 @@ class OwnText:
 
 
 def key_of(text: str) -> str:
-    """The key of a text, kept or not."""
+    """Return the key of a text, kept or not."""
     return f"text-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:16]}"
 
 
@@ -47,7 +47,7 @@ def plain(text: str) -> str:
 
 
 def is_key(name: str | None) -> bool:
-    """Whether something that a browser says has the form of a key."""
+    """Return whether something that a browser says has the form of a key."""
     return _KEY.fullmatch(name or "") is not None
 
 
@@ -101,7 +101,7 @@ class OwnTexts:
         return sorted((each for each in texts if each is not None), key=lambda each: (each.name.casefold(), each.key))
 
     def get(self, key: str | None) -> OwnText | None:
-        """The text of a key, if it is kept and whole."""
+        """Return the text of a key, if it is kept and whole."""
         if key is None or not is_key(key) or not self._path(key, ".txt").is_file():
             return None
         try:
@@ -111,11 +111,11 @@ class OwnTexts:
             return None
 
     def text(self, own: OwnText) -> str:
-        """The text itself."""
+        """Return the text itself."""
         return self._path(own.key, ".txt").read_bytes().decode("utf-8")
 
     def corpus(self, own: OwnText) -> Corpus:
-        """The text as a corpus of one document."""
+        """Return the text as a corpus of one document."""
         from aotlens.data import open_corpus
 
         return open_corpus(f"file:{self._path(own.key, '.txt')}")
@@ -167,7 +167,7 @@ def too_large(n_bytes: int, settings: Settings) -> str:
 
 
 def plain_name(name: str) -> str:
-    """The last part of a file's name, in one line."""
+    """Return the last part of a file's name, in one line."""
     last = PurePath(name.replace("\\", "/")).name
     plain = "".join(character if character.isprintable() else " " for character in last).strip()
     return plain[:_MAX_NAME] or "a text"

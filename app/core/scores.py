@@ -56,7 +56,7 @@ class Explained:
         return "plain" if self.score.against is None else self.score.against
 
     def at(self, position: int) -> str:
-        """A token and where it stands: `" Pend"@18`."""
+        """Return a token and where it stands: `" Pend"@18`."""
         return self.score.words.at(position)
 
 
@@ -83,7 +83,7 @@ class Scores:
         self._explained: Cache[tuple[str, ScoreQuestion], Explained] = memory.cache(32, grows=True)
 
     def explain(self, question: ScoreQuestion) -> Explained:
-        """A score's expansion. Raises RequestError, in a sentence, for a cell that has none."""
+        """Return a score's expansion. Raises RequestError, in a sentence, for a cell that has none."""
         expanded = self._expansions.of(question.checkpoint, question.text)
         return self._explained.get((expanded.key, question), lambda: self._explain(expanded, question))
 

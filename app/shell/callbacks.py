@@ -62,7 +62,8 @@ T = TypeVar("T")
 
 
 def part(panel: str, name: str, **rest: Any) -> Output:
-    """A panel's part as an output: figure, matrix, rows, columns, body, caption, title, explanation or notice."""
+    """Return a panel's part as an output: figure, matrix, rows, columns, body, caption, title, explanation or
+    notice."""
     make_id, prop = _PARTS[name]
     return Output(make_id(panel), prop, **rest)
 
@@ -148,7 +149,7 @@ def guarded(
     at_first: bool = True,
     shares_notice: bool = False,
 ) -> Callable[[Callable[..., Answer]], Callable[..., dict[str, Any]]]:
-    """A callback whose errors are said in `panel`; `shares_notice` where other callbacks speak there, too.
+    """Return a callback whose errors are said in `panel`; `shares_notice` where other callbacks speak there, too.
 
     `reads` makes of inputs what they mean; where that is None, there is nothing to show, and the callback isn't called.
     A theme that nobody has chosen yet is light.
@@ -196,7 +197,7 @@ class Together:
     def of(
         self, *, panel: str, inputs: Props, **settings: Any
     ) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
-        """A panel of them; what is said is as for `guarded`."""
+        """Return a panel of them; what is said is as for `guarded`."""
 
         def decorate(callback: Callable[..., Answer]) -> Callable[..., Answer]:
             reads = {name: reader for name, reader in self._reads.items() if name in inputs}

@@ -21,7 +21,7 @@ from app.shell.props import components
 
 
 def check(app: App) -> Mapping[str, Component]:
-    """Every component by its id. Raises ValueError that names every fault, so that none has to be looked for."""
+    """Return every component by its id. Raises ValueError that names every fault, so that none has to be looked for."""
     layouts = [page.content(app.core, app.services[page.name], page.address.parse(None)) for page in app.pages]
     everything = [each for layout in (app.layout, *layouts) for each in components(layout)]
     counts = Counter(each.id for each in everything)

@@ -22,7 +22,7 @@ from app.shell.props import Props, props, stores
 
 
 def head_map(panel: str, class_name: str) -> list[Any]:
-    """The figure of a panel that shows `head_maps.head_figure(…, levels=True)`; `class_name` sets its size."""
+    """Return the figure of a panel that shows `head_maps.head_figure(…, levels=True)`; `class_name` sets its size."""
     return [
         figure(panel, class_name),
         dcc.Store(id=ids.wanted(panel)),
@@ -32,7 +32,7 @@ def head_map(panel: str, class_name: str) -> list[Any]:
 
 
 def tell_lines(app: App, panel: str, result_of: Callable[..., PromptResult], state: Props) -> None:
-    """The callback that gives a token's numbers, of the prompt that `result_of(**state)` is."""
+    """Register the callback that gives a token's numbers, of the prompt that `result_of(**state)` is."""
     panel_id = props("id", id=panel)
     drawn = Browser("mapDrawn", inputs=props("figure", figure=ids.graph(panel)), state=panel_id)
     told = Browser("lineTold", inputs=stores(line=ids.line(panel)), state=panel_id)

@@ -26,7 +26,7 @@ _ANY_PATH = "/<path:path>"
 
 
 def find(pages: Sequence[Page], pathname: str | None, search: str | None = None) -> Page | None:
-    """The page at a path; `/` is the start page, or with a query the first of the menu."""
+    """Return the page at a path; `/` is the start page, or with a query the first of the menu."""
     path = (pathname or "/").rstrip("/")
     if not path:
         start = None if (search or "").strip("?") else next((page for page in pages if not page.in_navigation), None)
@@ -68,7 +68,8 @@ def first_picture(app: App, groups: Mapping[str, Sequence[tuple[str, str]]]) -> 
 
 
 def register(app: App) -> None:
-    """The callback that shows a page, the status of an unknown address, the mark of the current page, the theme."""
+    """Register the callback that shows a page, the status of an unknown address, the mark of the current page, the
+    theme."""
 
     @app.server.after_request
     def mark_missing(response: Response) -> Response:

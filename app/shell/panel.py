@@ -39,7 +39,7 @@ def panel(
     follows: str | None = None,
     always: bool = False,
 ) -> html.Section:
-    """A view. `exports` are kinds of files; the page's callbacks answer `ids.export(id, kind)`.
+    """Return a view. `exports` are kinds of files; the page's callbacks answer `ids.export(id, kind)`.
 
     The `explanation`, a text or what `about` gives, is behind a "?" beside the title; nothing for none. With `follows`,
     a store of the page, the panel is asked for when it is in view (`sharing.when_seen`), or `always`.
@@ -101,7 +101,7 @@ def tabs(
 
 
 def icon_button(id: str, icon: str, label: str, **rest: Any) -> dmc.ActionIcon:
-    """A button with an icon of static/shell.css, named for screen readers and on hover."""
+    """Return a button with an icon of static/shell.css, named for screen readers and on hover."""
     return dmc.ActionIcon(
         html.Span(className=f"icon icon-{icon}"),
         id=id,

@@ -20,7 +20,7 @@ Role = TypeVar("Role", bound=DashDependency)
 
 
 def props(name: str, **components: str) -> dict[str, Prop]:
-    """The property `name` of each."""
+    """Return the property `name` of each."""
     return {key: (component, name) for key, component in components.items()}
 
 
@@ -40,7 +40,7 @@ def as_role(role: type[Role], named: Props | None) -> dict[str, Any]:
 
 
 def components(tree: Any) -> Iterator[Component]:
-    """Every component with an id, wherever in a layout it is."""
+    """Yield every component with an id, wherever in a layout it is."""
     if isinstance(tree, list | tuple):
         for part in tree:
             yield from components(part)

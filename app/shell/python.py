@@ -22,7 +22,7 @@ from app.shell.props import children
 
 
 def loading(checkpoint: str | None) -> list[str]:
-    """The first lines of most views: the library, and the model as `model`."""
+    """Return the first lines of most views: the library, and the model as `model`."""
     return ["import aotlens", "", f"model = aotlens.load({checkpoint!r})"]
 
 
@@ -74,7 +74,7 @@ def dialog() -> html.Dialog:
 
 
 def register(app: App) -> None:
-    """The callback that writes the lines."""
+    """Register the callback that writes the lines."""
     pages = {page.name: page for page in app.pages}
 
     @app.callback(
@@ -99,7 +99,7 @@ def register(app: App) -> None:
 
 
 def lines(app: App, page: str, panel: str, search: str | None) -> str:
-    """The lines for a panel of a page at an address."""
+    """Return the lines for a panel of a page at an address."""
     owner = next(each for each in app.pages if each.name == page)
     state, taken = owner.address.read(search, app.core)
     written = owner.python and owner.python.write(app.core, app.services[page], state, panel)

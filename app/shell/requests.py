@@ -50,11 +50,11 @@ class RequestForms:
         self._noting = threading.Lock()
 
     def address(self, address: Address[Any]) -> None:
-        """Notes a page's address, which must be able to say what the page's stores hold under its fields' names."""
+        """Note a page's address, which must be able to say what the page's stores hold under its fields' names."""
         self._addresses[address.name] = address
 
     def declare(self, stores: Mapping[str, Any]) -> None:
-        """Notes examples of what browsers put into stores, in the words of `like`."""
+        """Note examples of what browsers put into stores, in the words of `like`."""
         self._declared |= stores
 
     def same(self, store: str, stores: Iterable[str]) -> None:
@@ -62,7 +62,7 @@ class RequestForms:
         self._same |= dict.fromkeys(stores, store)
 
     def sent(self, store: str, value: Any) -> None:
-        """Notes what the server puts into a store, or offers as choices."""
+        """Note what the server puts into a store, or offers as choices."""
         choices = (
             [each["value"] for each in value if isinstance(each, dict) and "value" in each] if _lists(value) else []
         )
@@ -76,13 +76,13 @@ class RequestForms:
                 del known[next(iter(known))]
 
     def laid_out(self, tree: Any) -> None:
-        """Notes what the stores of a page hold at first, which its address may say."""
+        """Note what the stores of a page hold at first, which its address may say."""
         for component in components(tree):
             if getattr(component, "data", None) is not None:
                 self.sent(component.id, component.data)
 
     def refuse_unlike(self, app: Dash, components: Mapping[str, Component]) -> None:
-        """Answers 400 to every other request for a callback of `app`."""
+        """Answer 400 to every other request for a callback of `app`."""
         self._components = components
 
         @app.server.before_request
@@ -129,12 +129,12 @@ class RequestForms:
         return values
 
     def unsaid(self, store: str, value: Any, *, strict: bool = False) -> str | None:
-        """The field of the page's address under whose name a store has what the address could not say."""
+        """Return the field of the page's address under whose name a store has what the address could not say."""
         address = self._addresses.get(store.partition("-")[0])
         return None if address is None else address.unsaid(value, strict=strict)
 
     def unlike(self, values: Mapping[Place, Any], changed: Sequence[str]) -> str | None:
-        """The first place with a value that no page sends; None where all could be."""
+        """Return the first place with a value that no page sends; None where all could be."""
         for (id, prop), value in values.items():
             component = self._components.get(id)
             if component is None:
@@ -177,7 +177,7 @@ class RequestForms:
 
 
 def refuse_wrong_values() -> None:
-    """Answers 400 to the request under way if a value of it is none that a page sends; for where a callback failed."""
+    """Answer 400 to the request under way if a value of it is none that a page sends; for where a callback failed."""
     asked = g.get("asked") if has_request_context() else None
     place = asked.unlike(g.asked_values, g.asked_changed) if asked is not None else None
     if place is not None:
@@ -185,7 +185,8 @@ def refuse_wrong_values() -> None:
 
 
 def like(value: Any, example: Any) -> bool:
-    """Whether a value has the form of an example: the same keys and kinds; of a set, one of it. None is like anything.
+    """Return whether a value has the form of an example: the same keys and kinds; of a set, one of it. None is like
+    anything.
 
     A tuple is a list of that length, a list is of any length.
     """
@@ -209,7 +210,7 @@ def like(value: Any, example: Any) -> bool:
 
 
 def fits(value: Any, expected: Any) -> bool:
-    """Whether a JSON value is of a type as Dash's components declare theirs."""
+    """Return whether a JSON value is of a type as Dash's components declare theirs."""
     origin, arguments = get_origin(expected), get_args(expected)
     if expected is Any:
         return True

@@ -34,7 +34,7 @@ class _SignedIn(SecureCookieSessionInterface):
 
 
 def require_token(server: Flask, settings: Settings) -> None:
-    """Lets only those in who have the settings' token, where there is one."""
+    """Let only those in who have the settings' token, where there is one."""
     if settings.token is None:
         return
     access = Access(settings.token)
@@ -87,7 +87,7 @@ def require_token(server: Flask, settings: Settings) -> None:
 
 
 def signed_in() -> bool:
-    """Whether the request that is being answered comes from a browser that has signed in."""
+    """Return whether the request that is being answered comes from a browser that has signed in."""
     return session.get(_SIGNED_IN) is True
 
 

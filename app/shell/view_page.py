@@ -47,7 +47,7 @@ class Views:
         self.jobs = Jobs(core.settings.n_views, memory=core.memory, seconds=core.settings.job_seconds)
 
     def fitting(self) -> list[str]:
-        """The checkpoints that it can be of."""
+        """Return the checkpoints that it can be of."""
         return fitting(self.core, self.family)
 
     def values(self, shown: Mapping[str, Any]) -> Values:
@@ -64,7 +64,7 @@ class Views:
 
 
 def fitting(core: Core, family: Family) -> list[str]:
-    """The checkpoints here that a family can be of."""
+    """Return the checkpoints here that a family can be of."""
     reads = family.reads
     return [] if reads is None else [i.name for i in core.catalog.list() if i.problem is None and reads(i)]
 
@@ -77,7 +77,7 @@ def view_page(
     above: Callable[[Core, Views, Mapping[str, Any]], Any] | None = None,
     browser: Sequence[Browser] = (),
 ) -> Page:
-    """The page of a family whose views are of one checkpoint, of several, or of none.
+    """Return the page of a family whose views are of one checkpoint, of several, or of none.
 
     `above(core, service, what was chosen)` is a panel of the page's own that stands before those of the views, and
     `browser` what its script does; what is chosen is in the store NAME-shown.

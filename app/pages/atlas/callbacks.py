@@ -32,7 +32,7 @@ from app.shell.views import Own, follow_views, python_lines, show_views, tables
 
 
 def register(app: App, service: Atlases) -> None:
-    """The callbacks of the form, of all heads and of one."""
+    """Register the callbacks of the form, of all heads and of one."""
     own_texts.register(app, ids.FORM, ids.CORPUS, ids.PASTED)
     mark_head(app, ids.HEADS, ids.CHOSEN)
     _register_form(app, service)
@@ -64,14 +64,15 @@ def _own(panel: str, draw: Any, **rest: Any) -> Own:
 
 
 def list_heads(chosen: Chosen, result: Any) -> dict[str, Any]:
-    """The heads that are found: the usual columns, and those that the search names."""
+    """Return the heads that are found: the usual columns, and those that the search names."""
     frame = result.to_frame()
     listed = columns_of(frame, *captions.named(chosen.where, frame))
     return {"columns": head_columns(frame, listed), "rows": head_rows(frame, listed), "caption": result.headline}
 
 
 def list_shapley(chosen: Chosen, result: Any) -> dict[str, Any]:
-    """The Shapley value of each head beside the loss without it alone, under the name that the atlas has for it."""
+    """Return the Shapley value of each head beside the loss without it alone, under the name that the atlas has for
+    it."""
     frame = result.to_frame()
     frame = frame.assign(loss_position_mean=-frame["last"], hidden=frame["hidden"].map({True: "yes", False: ""}))
     listed = ["loss_position_mean", "shapley", "low", "high", "first", "last", "hidden"]
@@ -82,7 +83,7 @@ def list_shapley(chosen: Chosen, result: Any) -> dict[str, Any]:
 
 @python_of(*(panel for panel in VIEWS if panel != ids.SUMMARY), *GUIDED)
 def python(core: Core, service: Atlases, state: AtlasState, panel: str) -> list[str]:
-    """The lines that give a panel's numbers."""
+    """Return the lines that give a panel's numbers."""
     return python_lines({**VIEWS, **GUIDED}[panel], service.of_address(state))
 
 

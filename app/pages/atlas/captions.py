@@ -42,21 +42,21 @@ def gone(checkpoint: str, corpus: str) -> str:
 
 
 def signed(value: float, form: str = "+.3f") -> str:
-    """A number with its sign."""
+    """Return a number with its sign."""
     return format(value, form).replace("-", "−")
 
 
 def between(low: float, high: float, form: str = "+.3f") -> str:
-    """An interval."""
+    """Return an interval."""
     return f"{signed(low, form)} to {signed(high, form)}"
 
 
 def name(head: Head) -> str:
-    """A head as it is written."""
+    """Return a head as it is written."""
     return f"{head[0]}.{head[1]}"
 
 
 def named(where: str | None, columns: Iterable[str]) -> list[str]:
-    """The columns that a search names."""
+    """Return the columns that a search names."""
     written = (where or "").casefold().replace(" ", "_")
     return [column for column in columns if column in written]

@@ -40,7 +40,7 @@ TOKENS = (16_384, 65_536, 200_000)
 
 
 def layout(core: Core, service: Atlases, state: AtlasState) -> html.Div:
-    """The page for an address; with nothing in it, the stored atlas of the first checkpoint."""
+    """Return the page for an address; with nothing in it, the stored atlas of the first checkpoint."""
     return html.Div(
         [
             html.H1("Atlas", className="sr-only"),

@@ -87,7 +87,7 @@ class Atlases:
         return self.stored(choice["name"]) if choice["key"] is None else self.done(choice["key"])
 
     def stored(self, checkpoint: str | None) -> AtlasResult | None:
-        """The atlas that comes with a checkpoint; None for one that has none, or other weights of that name.
+        """Return the atlas that comes with a checkpoint; None for one that has none, or other weights of that name.
 
         Raises RequestError for one that can't be read.
         """
@@ -113,7 +113,7 @@ class Atlases:
         return AtlasResult(chosen=chosen, corpus=None, about=about, atlas=record.atlas, key=key)
 
     def done(self, key: str | None) -> AtlasResult | None:
-        """A finished atlas; None where there is none any more."""
+        """Return a finished atlas; None where there is none any more."""
         job = self.jobs.get(key) if key else None
         return job.result if job is not None and job.state == "done" else None
 
@@ -149,7 +149,7 @@ class Atlases:
         return AtlasResult(chosen=chosen, corpus=order.corpus, about=about, atlas=result, key=key)
 
     def stamped(self, stamp: int) -> Atlas:
-        """The atlas that was made in the background and has this stamp. Raises RequestError where it is gone."""
+        """Return the atlas that was made in the background and has this stamp. Raises RequestError where it is gone."""
         result = self.done(self._stamps.get(stamp))
         if result is None:
             raise RequestError(_GONE)
@@ -174,7 +174,7 @@ class Atlases:
         return result
 
     def made_of(self, chosen: Chosen) -> AtlasResult:
-        """The atlas that views ask for so. Raises RequestError where it is no longer there."""
+        """Return the atlas that views ask for so. Raises RequestError where it is no longer there."""
         key = None if chosen.corpus is None else self._stamps.get(chosen.stamp, "")
         return self.needed({"key": key, "name": chosen.checkpoint})
 

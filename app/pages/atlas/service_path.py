@@ -33,8 +33,8 @@ class Step:
 
 
 def steps(service: Atlases, result: AtlasResult, circuit: InductionCircuit) -> list[Step]:
-    """The six views, in order, for the heads of an atlas and their circuit. Raises RequestError where the text cannot
-    be read by this model, or nothing comes twice in it."""
+    """Return the six views, in order, for the heads of an atlas and their circuit. Raises RequestError where the text
+    cannot be read by this model, or nothing comes twice in it."""
     from aotlens.heads.induction import strongest_repeat
     from aotlens.heads.motifs import MOTIFS
 
@@ -69,8 +69,8 @@ def steps(service: Atlases, result: AtlasResult, circuit: InductionCircuit) -> l
             title="Find the heads that repeat",
             look=f"The points at the right: heads whose induction score on random tokens is {threshold} or more.",
             means=f"{len(circuit.heads)} of {len(result.atlas.heads)} heads attend, on random tokens that come twice, "
-            f"to what followed the first occurrence: {', '.join(scores)}. On {result.about} the same score of {name} is "
-            f"{on_text:.2f}.",
+            f"to what followed the first occurrence: {', '.join(scores)}. On {result.about} the same score of {name} "
+            f"is {on_text:.2f}.",
             links=(("Open the scatter", ADDRESS.to(**here, where=f"induction_random >= {threshold}", y="copying")),),
         ),
         Step(

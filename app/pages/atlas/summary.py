@@ -32,7 +32,7 @@ def sentence(chosen: Chosen, summary: HeadSummary) -> dict[str, Any]:
 
 
 def passages(core: Core, chosen: Chosen, summary: HeadSummary) -> dict[str, Any]:
-    """A passage each, with a link to the same text on the Heads page; and the bins that have some."""
+    """Return a passage each, with a link to the same text on the Heads page; and the bins that have some."""
     bins = [
         {"value": str(place), "label": f".{place}", "disabled": count == 0}
         for place, count in enumerate(summary.counts)
@@ -104,7 +104,7 @@ def _marked(text: str, distance: int, weight: float, is_key: bool) -> html.Span:
 
 
 def weights(core: Core, chosen: Chosen, circuits: SharpestCircuits) -> dict[str, Any]:
-    """A table a circuit: a row's token, and its largest entries with their values."""
+    """Return a table a circuit: a row's token, and its largest entries with their values."""
     boxes = []
     for each in circuits.circuits:
         side = {} if each.through is None else {{"k": "right", "q": "left"}[each.mode]: captions.name(each.through)}
@@ -129,7 +129,7 @@ def _token(text: str) -> html.Span:
 
 
 def partners(core: Core, chosen: Chosen, summary: HeadSummary) -> dict[str, Any]:
-    """A row a partner: whom it is, by which input, how far beyond chance, and the circuit through it."""
+    """Return a row a partner: whom it is, by which input, how far beyond chance, and the circuit through it."""
     if "circuits" in summary.atlas.missing:
         return {"body": _quiet(f"Not measured: {summary.atlas.missing['circuits']}.")}
     frame, rows = summary.partner_frame(), []
@@ -151,7 +151,7 @@ def partners(core: Core, chosen: Chosen, summary: HeadSummary) -> dict[str, Any]
 
 
 def losses(chosen: Chosen, summary: HeadSummary) -> dict[str, Any]:
-    """A row a kind of replacement."""
+    """Return a row a kind of replacement."""
     records = list(summary.loss_frame().itertuples())
     if not records:
         why = summary.atlas.missing.get("ablations", "the atlas was made without")
@@ -166,7 +166,7 @@ def losses(chosen: Chosen, summary: HeadSummary) -> dict[str, Any]:
 
 
 def motifs(chosen: Chosen, summary: HeadSummary) -> dict[str, Any]:
-    """A row a motif, those most beyond chance first."""
+    """Return a row a motif, those most beyond chance first."""
     frame = summary.to_frame().dropna(subset="excess")
     frame = frame.sort_values("excess", ascending=False, kind="stable").head(_N_MOTIFS)
     rows = [
@@ -183,7 +183,7 @@ def _quiet(text: str) -> html.P:
 
 
 def small_table(titles: Sequence[str], rows: Sequence[Sequence[Any]], *, numbers: Sequence[int] = ()) -> html.Table:
-    """A table of a few rows; `numbers` are the columns that are numbers."""
+    """Return a table of a few rows; `numbers` are the columns that are numbers."""
 
     def kind(place: int) -> str:
         return "number" if place in numbers else ""

@@ -25,7 +25,7 @@ _FORMS = {
 
 
 def columns_of(frame: pd.DataFrame, *more: str) -> list[str]:
-    """The columns that are listed: the usual ones that there are, and `more`."""
+    """Return the columns that are listed: the usual ones that there are, and `more`."""
     wanted = [name for name in LISTED if name in frame]
     return [*wanted, *(name for name in dict.fromkeys(more) if name in frame and name not in wanted)]
 
@@ -47,7 +47,7 @@ def head_columns(frame: pd.DataFrame, listed: Sequence[str]) -> list[dict[str, A
 
 
 def head_rows(frame: pd.DataFrame, listed: Sequence[str]) -> list[dict[str, Any]]:
-    """One record a head."""
+    """Return one record a head."""
     rows = []
     for record in frame.to_dict("records"):
         layer, head = int(record["layer"]), int(record["head"])

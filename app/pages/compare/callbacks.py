@@ -26,7 +26,7 @@ from app.shell.views import Own, python_lines, record, show_views, tables
 
 
 def register(app: App, core: Core, service: Compare) -> None:
-    """The page's callbacks, and the route of its maps."""
+    """Register the page's callbacks, and the route of its maps."""
     maps.register(app, service)
     for switches, store in ((ids.LEFT_SWITCHES, ids.LEFT_OFF), (ids.RIGHT_SWITCHES, ids.RIGHT_OFF)):
         mark_switches(app, switches, store)
@@ -78,7 +78,7 @@ def choose(service: Compare, chosen: Chosen, runs: Any) -> dict[str, Any]:
 
 
 def draw_losses(service: Compare, chosen: Chosen, result: Any) -> dict[str, Any]:
-    """One strip of differences; where the panes have different tokens, a strip of losses each."""
+    """Return one strip of differences; where the panes have different tokens, a strip of losses each."""
     runs = service.workshop.result(RUNS, chosen)
     if result.difference is None:
         shades, tips = {"strip": (runs.left, result.left), "other": (runs.right, result.right)}, None
@@ -100,5 +100,5 @@ def list_pairs(service: Compare, chosen: Chosen, result: Any) -> dict[str, Any]:
 
 @python_of(*VIEWS)
 def python(core: Core, service: Compare, state: CompareState, panel: str) -> list[str]:
-    """The lines that give a panel's numbers."""
+    """Return the lines that give a panel's numbers."""
     return python_lines(VIEWS[panel], service.of_address(state))

@@ -21,7 +21,7 @@ from app.shell.callbacks import spoken
 
 
 def register(app: App, service: Compare) -> None:
-    """The route."""
+    """Register the route."""
 
     @app.server.get("/compare/maps")
     def compare_maps() -> Response:

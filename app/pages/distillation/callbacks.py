@@ -35,7 +35,7 @@ _SHOWN = ("width", "across", "of", "layer", "head")
 
 
 def register(app: App, core: Core, service: Distillations) -> None:
-    """The page's callbacks."""
+    """Register the page's callbacks."""
     _register_choice(app, service)
     _register_table(app, service)
     _register_head(app, core, service)
@@ -127,12 +127,12 @@ def _register_head(app: App, core: Core, service: Distillations) -> None:
 
 
 def heads_csv(service: Distillations) -> Callable[..., File]:
-    """The file of the table: what the map of errors has."""
+    """Return the file of the table: what the map of errors has."""
     return tables(service.workshop, {ids.ALL: HEADS}, service.values)[shell.export(ids.ALL, "csv")]
 
 
 def text_csv(service: Distillations, shown: Any, prompt: dict[str, Any] | None) -> File:
-    """One row a token: where the FFN fails."""
+    """Return one row a token: where the FFN fails."""
     read = service.read(shown)
     if read is None:
         raise RequestError("Nothing is shown, so there is nothing to save: choose a result first.")
@@ -146,7 +146,7 @@ def text_csv(service: Distillations, shown: Any, prompt: dict[str, Any] | None) 
 
 
 def result_options(service: Distillations, chosen: list[str]) -> list[dict[str, str]]:
-    """Every result; and what an address names, so that it can be seen and taken away where it isn't there."""
+    """Return every result; and what an address names, so that it can be seen and taken away where it isn't there."""
     entries = service.list()
     missing = [key for key in chosen if key not in {entry.key for entry in entries}]
     known = [{"value": entry.key, "label": entry.label} for entry in entries]

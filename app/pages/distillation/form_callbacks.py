@@ -20,7 +20,7 @@ from app.shell.props import props, stores, values
 
 
 def register(app: App, service: Distillations) -> None:
-    """The form's callbacks."""
+    """Register the form's callbacks."""
     own_texts.register(app, ids.FORM, ids.FORM_CORPUS, ids.FORM_PASTED)
 
     def start(session: str, **form: Any) -> Job:

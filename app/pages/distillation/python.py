@@ -14,7 +14,7 @@ from app.shell.views import python_lines
 
 @python_of(*VIEWS, *PANELS)
 def python(core: Core, service: Distillations, state: DistillationState, panel: str) -> list[str] | None:
-    """The lines that give a panel's numbers."""
+    """Return the lines that give a panel's numbers."""
     chosen, _ = service.describe(state)
     if chosen is None:
         return None

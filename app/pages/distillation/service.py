@@ -92,7 +92,7 @@ class Distillations:
         ]
 
     def record(self, key: str) -> Record:
-        """Raises RequestError for a name that isn't there, and for a file that can't be read."""
+        """Raise RequestError for a name that isn't there, and for a file that can't be read."""
         entries = {entry.key: entry for entry in self.list()}
         if key not in entries:
             names = ", ".join(entries) or "none yet"
@@ -139,7 +139,7 @@ class Distillations:
         return {key: of(entry) for key, entry in entries.items()}
 
     def called(self, name: str, *, in_file: bool) -> Record:
-        """The record that Python calls so: a file's, or one of `named_record`."""
+        """Return the record that Python calls so: a file's, or one of `named_record`."""
         entries = {entry.key: entry for entry in self.list()}
         named = self._names(entries)
         return self.record(
@@ -153,7 +153,7 @@ class Distillations:
         return compared or tuple(keys[:1])
 
     def read(self, shown: Any) -> Chosen | None:
-        """The same; None where nothing is shown."""
+        """Return what the page says that it shows; None where nothing is shown."""
         return self.values(shown) if shown else None
 
     def describe(self, state: DistillationState) -> tuple[Chosen | None, list[str]]:

@@ -33,7 +33,7 @@ _CANVAS = 224
 
 
 def layout(core: Core, service: Images, state: ImagesState) -> html.Div:
-    """The page for an address; with nothing in it, the first model of images on what it was trained on."""
+    """Return the page for an address; with nothing in it, the first model of images on what it was trained on."""
     checkpoint = state.checkpoint or core.catalog.default_of_images()
     stores = {
         ids.START: state.start, ids.OWN: list(state.own), ids.IMAGE: state.image, ids.HEAD: [state.layer, state.head],

@@ -24,7 +24,7 @@ _MOST = 4 * 2**20
 
 
 def register(app: App, service: Images) -> None:
-    """The route."""
+    """Register the route."""
 
     @app.server.get("/images/maps")
     def image_maps() -> Response:
@@ -34,7 +34,7 @@ def register(app: App, service: Images) -> None:
 
 
 def packed(service: Images, chosen: ImageRequest) -> bytes:
-    """The maps of a choice."""
+    """Return the maps of a choice."""
     run = service.run(chosen)
     n_images, n_layers, n_heads = run.maps.pattern.shape[:3]
     fits = n_bytes(n_images, n_layers * n_heads, run.maps.grid.n_patches) <= _MOST

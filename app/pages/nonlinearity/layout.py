@@ -45,7 +45,7 @@ HEAD_COLUMNS = [
 
 
 def layout(core: Core, service: Nonlinearity, state: NonlinearityState) -> html.Div:
-    """The page for an address; with nothing in it, the hat."""
+    """Return the page for an address; with nothing in it, the hat."""
     return html.Div(
         [
             html.H1("Non-linearity", className="sr-only"),

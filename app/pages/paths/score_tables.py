@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def target(paths: Paths, chosen: ChosenScore, score: ScoreExpansion) -> list[Any]:
-    """The form, the tokens of either side, and what is explained."""
+    """Return the form, the tokens of either side, and what is explained."""
     heads, sums = head_names(paths.expanded(chosen)), paths.workshop.result(BY_HEADS, chosen).values
     against = "plain" if chosen.against is None else str(chosen.against)
     form = [
@@ -66,7 +66,7 @@ def _strip(score: ScoreExpansion, side: str, position: int) -> html.Div:
 
 
 def trace_lines(paths: Paths, chosen: ChosenScore, trace: Trace) -> list[Any]:
-    """The trace in words: each cell with what either side is made of, largest first."""
+    """Return the trace in words: each cell with what either side is made of, largest first."""
     from aotlens.paths.score.trace_layout import cancelling
 
     def cell(each: TraceEdge | TraceNode) -> Any:

@@ -29,7 +29,7 @@ class Paths:
         self._texts: Cache[str, Labels] = core.memory.cache(core.settings.max_models)
 
     def expanded(self, prompt: Prompt) -> Expanded:
-        """The prompt of what was chosen."""
+        """Return the prompt of what was chosen."""
         return self.core.expansions.of(prompt.checkpoint, prompt.text)
 
     # ── a logit ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -76,7 +76,7 @@ class Paths:
         )  # fmt: skip
 
     def labels(self, checkpoint: str) -> Labels:
-        """Every token of a checkpoint, for search."""
+        """Return every token of a checkpoint, for search."""
         loaded = self.core.catalog.load(checkpoint)
         n, tokenizer = loaded.model.cfg.d_vocab or 0, loaded.model.tokenizer
         return self._texts.get(

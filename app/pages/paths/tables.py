@@ -21,7 +21,7 @@ _NUMBERED = 0.04
 
 
 def source_strip(str_tokens: Sequence[str], values: np.ndarray, position: int, unit: str) -> list[html.Button]:
-    """One button a token, shaded by what all paths from it add; the one before the target is marked."""
+    """Return one button a token, shaded by what all paths from it add; the one before the target is marked."""
     top = float(np.abs(values).max(initial=0.0)) or 1.0
     return [
         _chip(index, text, float(value), float(value) / top, index == position, unit)
@@ -43,7 +43,8 @@ def _chip(position: int, text: str, value: float, share: float, chosen: bool, un
 
 
 def path_table(links: Links, chosen: Chosen, top: TopPaths) -> html.Table:
-    """A row a path: its sentence, with a link at each head, its contribution as a bar, and a way to take it away."""
+    """Return a row a path: its sentence, with a link at each head, its contribution as a bar, and a way to take it
+    away."""
     titles = ("", "path", top.unit, "", html.Span("take it away", className="sr-only"))
     head = [html.Th(title, scope="col", className="number" if title == top.unit else "") for title in titles]
     largest = max((abs(value) for value in top.values), default=1.0) or 1.0
@@ -101,7 +102,7 @@ def head_columns(unit: str) -> list[dict[str, Any]]:
 
 
 def effect_tables(effect: RemovalEffect) -> list[Any]:
-    """The model, and the model without the head or path in two ways; and what it expects next."""
+    """Return the model, and the model without the head or path in two ways; and what it expects next."""
     titles = ("", "model", "without it: forward pass", "change", "without it: linear estimate", "change")
     head = html.Tr([html.Th(title, scope="col", className="number" if title else "") for title in titles])
     body = [

@@ -19,7 +19,7 @@ Axis = Literal["linear", "log"]
 
 
 def names(core: Core) -> dict[str, int]:
-    """The width of the inputs that each model of regression reads, by the models' names."""
+    """Return the width of the inputs that each model of regression reads, by the models' names."""
     listed = [info for info in core.catalog.list() if core.catalog.regresses(info)]
     return {info.name: int(info.model.get("d_in") or info.model["d_model"]) for info in listed}
 

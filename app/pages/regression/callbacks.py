@@ -29,7 +29,7 @@ _VIEWS = {ids.ERRORS: ERRORS, **PANELS}
 
 
 def register(app: App, core: Core, service: Regressions) -> None:
-    """The page's callbacks."""
+    """Register the page's callbacks."""
     show_values(app, [ids.DIMS, ids.NONZERO, *SLIDERS.values()])
     when_seen(app, ids.SHOWN, (ids.GRID, ids.MAP))
     _register_errors(app, core, service)
@@ -48,7 +48,7 @@ def register(app: App, core: Core, service: Regressions) -> None:
 
 @python_of(*_VIEWS, ids.GRID, ids.MAP)
 def python(core: Core, service: Regressions, state: RegressionState, panel: str) -> list[str]:
-    """The lines that give a panel's numbers."""
+    """Return the lines that give a panel's numbers."""
     chosen = service.chosen(state)
     view: View | None = _VIEWS.get(panel)
     return maps.python(chosen, state, panel) if view is None else python_lines(view, chosen)

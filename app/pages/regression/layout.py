@@ -36,7 +36,7 @@ from app.shell.views import FILES, view_panel
 
 
 def layout(core: Core, service: Regressions, state: RegressionState) -> html.Div:
-    """The page for an address; with nothing in it, all models of the narrowest inputs."""
+    """Return the page for an address; with nothing in it, all models of the narrowest inputs."""
     try:
         asked = service.chosen(state)
     except RequestError:

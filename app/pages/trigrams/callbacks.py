@@ -45,7 +45,7 @@ _TO_START = "So many tokens take long to search through: Start does it in the ba
 
 
 def register(app: App, core: Core, trigrams: Trigrams) -> None:
-    """The page's callbacks."""
+    """Register the page's callbacks."""
     mark_head(app, ids.HEADS, ids.SHOWN)
     own_texts.register(app, ids.EVIDENCE, ids.CORPUS, ids.PASTED)
     long_table(app, shell.table(ids.ROWS))
@@ -152,7 +152,7 @@ def _selected(trigrams: Trigrams, chosen: Shown) -> Any:
 
 
 def list_rows(trigrams: Trigrams, chosen: Shown, rows: TrigramRows) -> dict[str, Any]:
-    """The first rows of the table, and how many match what is searched for."""
+    """Return the first rows of the table, and how many match what is searched for."""
     view, selected = VIEWS[ids.ROWS], _selected(trigrams, chosen)
     caption = view.caption(chosen, rows)
     if chosen.filters:
@@ -243,7 +243,7 @@ def list_forced(chosen: Shown, rows: TrigramRows) -> dict[str, Any]:
 
 
 def list_heads(chosen: Shown, result: RowsByHead) -> dict[str, Any]:
-    """A record for every head."""
+    """Return a record for every head."""
     records = result.to_frame().to_dict("records")
     here = chosen.name
     rows = [{**each, "chosen": each["head"] == here} for each in records]
@@ -261,7 +261,7 @@ def before_check(trigrams: Trigrams, chosen: Shown) -> dict[str, Any]:
 
 
 def list_bigrams(trigrams: Trigrams, chosen: Shown, result: Bigrams) -> dict[str, Any]:
-    """The direct path's bigrams, tokens with glyphs; null where the text does not have the first token."""
+    """Return the direct path's bigrams, tokens with glyphs; null where the text does not have the first token."""
     own = chosen.own_heads.run(trigrams.workshop)
     sentences = [VIEWS[ids.PATH].caption(chosen, result), says_own_heads(own, result)]
     if chosen.reading is not None:
@@ -283,5 +283,5 @@ def list_bigrams(trigrams: Trigrams, chosen: Shown, result: Bigrams) -> dict[str
 
 @python_of(*VIEWS)
 def python(core: Core, trigrams: Trigrams, state: TrigramsState, panel: str) -> list[str]:
-    """The lines that give a panel's numbers."""
+    """Return the lines that give a panel's numbers."""
     return python_lines(VIEWS[panel], trigrams.of_address(state))

@@ -29,7 +29,7 @@ _DISTANCES = {"none": "left out", "mean": "mean", "fixed": "tokens:"}
 
 
 def layout(core: Core, service: Trigrams, state: TrigramsState) -> html.Div:
-    """The page for an address; with nothing in it, rows that come checked."""
+    """Return the page for an address; with nothing in it, rows that come checked."""
     checkpoint = service.first(state)
     return html.Div(
         [

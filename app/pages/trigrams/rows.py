@@ -26,7 +26,7 @@ _MAX_PAGE = 1000
 
 
 def select(frame: pd.DataFrame, filters: Sequence[tuple[str, str]]) -> pd.DataFrame:
-    """The rows that match every filter: parts of tokens, a verdict, a kind."""
+    """Return the rows that match every filter: parts of tokens, a verdict, a kind."""
     from aotlens.trigrams.find import is_like
 
     keep = np.ones(len(frame), dtype=bool)
