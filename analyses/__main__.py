@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def analyses() -> dict[str, str]:
-    """The docstring of each analysis, by its module's name."""
+    """Return the docstring of each analysis, by its module's name."""
     documented = {
         path.stem: ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
         for path in sorted(Path(__file__).parent.glob("[!_]*.py"))

@@ -132,15 +132,16 @@ _KINDS: dict[str, type[Stated]] = {"claim": Claim, "finding": Finding, "verdict"
 
 
 def stored(stated: Stated) -> dict[str, Any]:
-    """A claim as JSON has it: its fields, without those at their defaults; infinite and missing numbers are null."""
+    """Return a claim as JSON has it: its fields, without those at their defaults; infinite and missing numbers are
+    null."""
     fields = {name: getattr(stated, name) for name in type(stated).__dataclass_fields__}
-    kept = {name: value for name, value in fields.items() if value not in ((), None, "")}
+    given = {name: value for name, value in fields.items() if value not in ((), None, "")}
     (kind,) = (name for name, of_kind in _KINDS.items() if type(stated) is of_kind)
-    return {"kind": kind, **{name: _plain_json(value) for name, value in kept.items()}}
+    return {"kind": kind, **{name: _plain_json(value) for name, value in given.items()}}
 
 
 def restored(content: Mapping[str, Any]) -> Stated:
-    """The claim that `stored` wrote. Raises `ValueError` for another kind."""
+    """Return the claim that `stored` wrote. Raises `ValueError` for another kind."""
     fields = dict(content)
     kind = fields.pop("kind", None)
     if kind not in _KINDS:
@@ -173,13 +174,13 @@ def claims_table(claims: Sequence[Checked]) -> str:
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A table. Numbers are written with three digits."""
+    """Return a table. Numbers are written with three digits."""
     lines = [" | ".join(header), " | ".join(["---"] * len(header))]
     return "\n".join([*lines, *(" | ".join(plain(cell).replace("|", "\\|") for cell in row) for row in rows)])
 
 
 def plain(value: Any) -> str:
-    """A number with three digits, a list with commas, anything else as it prints."""
+    """Return a number with three digits, a list with commas, anything else as it prints."""
     if isinstance(value, float | np.floating):
         return f"{value:.3g}"
     if isinstance(value, list | tuple | range):
@@ -202,7 +203,7 @@ def verdicts_table(verdicts: Sequence[Verdict]) -> str:
 
 
 def spread(values: Any) -> str:
-    """The mean of values with the least and the largest, `0.327 (0.321 to 0.334)`."""
+    """Return the mean of values with the least and the largest, `0.327 (0.321 to 0.334)`."""
     array = np.asarray(values, dtype=np.float64)
     return f"{array.mean():.4g} ({array.min():.4g} to {array.max():.4g})"
 
@@ -218,7 +219,7 @@ class Options(argparse.ArgumentParser):
 
 
 def parser(description: str | None) -> Options:
-    """The options that every analysis has."""
+    """Return the options that every analysis has."""
     options = Options(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--quick", action="store_true", help="seconds instead of minutes: less text, fewer sizes")
     options.add_argument("--store", action="store_true", help="keep the outcome in analyses/outcomes, for the pages")

@@ -36,7 +36,7 @@ class ContextLosses(Result):
     """The zero predictor's."""
 
     def to_frame(self) -> pd.DataFrame:
-        """A row a task and context length: the mean over runs, their range, and Bayes."""
+        """Return a row a task and context length: the mean over runs, their range, and Bayes."""
         import pandas as pd
 
         rows = []

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def small_weight_error(
     prompts: Prompts, W_QK: Float[Tensor, "n n"], W_OV: Float[Tensor, "n n"], epsilons: Sequence[float]
 ) -> Float[Tensor, " epsilon"]:
-    """The largest error of Proposition 3.2 over prompts, for every ε: it falls as ε.
+    """Return the largest error of Proposition 3.2 over prompts, for every ε: it falls as ε.
 
     Softmax attention with ε W_QK and W_OV / ε is x̄ W_OV / ε + x̃ W_QK S W_OV + O(ε), x̄ the context's mean and S its
     covariance.
@@ -68,7 +68,7 @@ class FittedConstant(Result):
         return f"C = {self.constant:.3g} suffices; {float(self.constants.min()):.3g} where it is least needed"
 
     def to_frame(self) -> pd.DataFrame:
-        """A row a size."""
+        """Return a row a size."""
         import pandas as pd
 
         rows = [
@@ -130,7 +130,7 @@ class HoeffdingCheck(Result):
         return f"the bounds held in at least {least:.3f} of the prompts"
 
     def to_frame(self) -> pd.DataFrame:
-        """A row a κ."""
+        """Return a row a κ."""
         import pandas as pd
 
         names = ("held_sum", "held_vector", "slack_sum", "slack_vector")

@@ -92,7 +92,8 @@ class DeepDenoisers(Result):
         return f"{layers}{options}: mean test loss {float(self.test_loss.mean()):.3g}"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a run and layer: ρ, mean diagonals α and β, and the loss of the query's state after the layer."""
+        """Return one row a run and layer: ρ, mean diagonals α and β, and the loss of the query's state after the
+        layer."""
         import pandas as pd
 
         rows = []
@@ -202,7 +203,7 @@ def train_depth(
 
 
 def with_noise(prompts: Prompts, task: Task, seed: int) -> Prompts:
-    """The prompts with the query's noise on every context token."""
+    """Return the prompts with the query's noise on every context token."""
     generator = torch.Generator().manual_seed(require_seed(seed))
     noise = torch.randn(prompts.context.shape, generator=generator, dtype=torch.float64).to(prompts.context)
     return replace(prompts, context=prompts.context + task.noise_variance**0.5 * noise)
@@ -250,9 +251,9 @@ def _least_losses(contexts: Float[Tensor, "run prompt context n"], prompts: Prom
 
     β is sought in units of 1 ÷ the context's root mean square, so that a context that was scaled loses no more.
     """
-    one = torch.ones(1, dtype=contexts.dtype)
+    alpha = torch.ones(1, dtype=contexts.dtype)
     losses = []
     for context in contexts:
         betas = torch.logspace(-1, 2.5, 60, dtype=contexts.dtype) / context.pow(2).sum(-1).mean().sqrt()
-        losses.append(landscape(replace(prompts, context=context), one, betas).minimum.loss)
+        losses.append(landscape(replace(prompts, context=context), alpha, betas).minimum.loss)
     return torch.tensor(losses, dtype=contexts.dtype)

@@ -29,7 +29,8 @@ Trainings = dict[tuple[str, str], DenoiserTraining]
 
 
 def scales_table(results: Trainings) -> str:
-    """Every training's scales and losses, mean and range of six seeds; signs flip as a whole and are left out."""
+    """Return every training's scales and losses, mean and range of six seeds; signs flip as a whole and are
+    left out."""
     rows = []
     for (task, attention), training in results.items():
         layers, off = training.layers, training.layers.off_diagonal.mean(0)
@@ -58,7 +59,7 @@ def scales_table(results: Trainings) -> str:
 
 
 def of_figure_3(results: Trainings, *, quick: bool) -> list[Verdict]:
-    """The paper's numbers beside ours."""
+    """Return the paper's numbers beside ours."""
     linear, softmax = (results["subspaces", kind].layers for kind in ATTENTIONS)
     mixture = results["mixtures", "softmax"]
     least = int(mixture.layers.test_loss.mean(0).argmin())
@@ -118,7 +119,7 @@ def of_figure_3(results: Trainings, *, quick: bool) -> list[Verdict]:
 
 
 def numbers(values: Any) -> tuple[float, ...]:
-    """A tensor's entries, one a seed."""
+    """Return a tensor's entries, one a seed."""
     return tuple(values.flatten().tolist())
 
 
@@ -128,7 +129,7 @@ def near(value: float) -> tuple[float, float]:
 
 
 def of_figure_4(*, quick: bool) -> tuple[list[Verdict], str]:
-    """The trained linear layer on contexts of other lengths and subspaces of other dimensions."""
+    """Return the trained linear layer on contexts of other lengths and subspaces of other dimensions."""
     layers = stored("subspaces", "linear").layers
     tasks: dict[str, Task] = {f"d = {d}": LinearSubspaces(d=d) for d in (4, 8, 12)}
     lengths = (10, 100, 499) if quick else (10, 20, 50, 100, 200, 499, 999)
@@ -196,7 +197,8 @@ def of_figure_5(results: Trainings, *, quick: bool) -> list[Verdict]:
 
 
 def of_figure_6(results: Trainings, *, quick: bool) -> tuple[list[Verdict], dict[str, go.Figure]]:
-    """The loss of scaled identities over α and β, and where training and the posterior mean's scales lie in it."""
+    """Return the loss of scaled identities over α and β, and where training and the posterior mean's scales
+    lie in it."""
     verdicts, figures = [], {}
     n_points = 10 if quick else 50
     for task in ("spheres", "mixtures"):

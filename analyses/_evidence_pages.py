@@ -23,24 +23,24 @@ _VERDICTS = ("reproduced", "reproduced in part", "differs", "kept by tests", "no
 _LISTED = {"differs": "What differs", "reproduced in part": "Reproduced in part", "not run": "Not run"}
 
 
-def paper_page(paper: Paper, found: list[Evidence]) -> str:
-    """One paper: a table of contents with verdicts, then an entry an item."""
-    contents = [(f"[{each.item.id}](#{each.item.anchor})", each.item.says, each.verdict) for each in found]
+def paper_page(paper: Paper, entries: list[Evidence]) -> str:
+    """Return one paper: a table of contents with verdicts, then an entry an item."""
+    contents = [(f"[{each.item.id}](#{each.item.anchor})", each.item.says, each.verdict) for each in entries]
     parts = [
         _MADE,
         f"# {paper.title}",
-        f"*{paper.name}*: {_tally(found)}. Ours beside theirs, item by item; numbers are as an analysis stored them "
+        f"*{paper.name}*: {_tally(entries)}. Ours beside theirs, item by item; numbers are as an analysis stored them "
         "(analyses/outcomes), a verdict is computed from them, and `python -m analyses.evidence --check` holds this "
         "page against both.",
         _table(("item", "what it says", "verdict"), contents),
     ]
-    for each in found:
+    for each in entries:
         parts += entry(paper, each)
     return "\n\n".join(parts) + "\n"
 
 
 def entry(paper: Paper, each: Evidence) -> Iterator[str]:
-    """An item: what it says, the verdict, theirs and ours, commands, functions and the page with the details."""
+    """Yield an item: what it says, the verdict, theirs and ours, commands, functions and the page with the details."""
     item = each.item
     yield f"## {item.id}"
     yield item.says
@@ -86,8 +86,8 @@ def _row(claim: Stated) -> list[str]:
 def overview(papers: list[tuple[Paper, list[Evidence]]]) -> str:
     """Count each paper's items by verdict; list those that differ, hold in part or were not run, with why."""
     rows = []
-    for paper, found in papers:
-        counts = Counter(each.verdict for each in found)
+    for paper, entries in papers:
+        counts = Counter(each.verdict for each in entries)
         numbers = [
             f"[{counts[verdict]}](#{_LISTED[verdict].lower().replace(' ', '-')})"
             if verdict in _LISTED and counts[verdict]
@@ -110,8 +110,8 @@ def overview(papers: list[tuple[Paper, list[Evidence]]]) -> str:
     for verdict, heading in _LISTED.items():
         reasons = [
             (f"*{paper.name}*, [{each.item.id}]({paper.name}.md#{each.item.anchor})", each.item.says, _reason(each))
-            for paper, found in papers
-            for each in found
+            for paper, entries in papers
+            for each in entries
             if each.verdict == verdict
         ]
         parts += [f"## {heading}", _table(("item", "what it says", "why"), reasons)] if reasons else []
@@ -120,7 +120,7 @@ def overview(papers: list[tuple[Paper, list[Evidence]]]) -> str:
 
 
 def index(papers: list[tuple[Paper, list[Evidence]]]) -> str:
-    """Every item of every paper: functions, analysis and verdict."""
+    """Return every item of every paper: functions, analysis and verdict."""
     parts = [
         _MADE,
         "# The papers, item by item",
@@ -128,9 +128,9 @@ def index(papers: list[tuple[Paper, list[Evidence]]]) -> str:
         "measures it and the verdict, which leads to the numbers. Tokens are columns in the papers and rows here; "
         "`aotlens.conventions` has the translation.",
     ]
-    for paper, found in papers:
+    for paper, entries in papers:
         rows = []
-        for each in found:
+        for each in entries:
             names = dict.fromkeys(analysis_of(outcome) for outcome, _ in each.answers)
             rows.append(
                 (
@@ -149,7 +149,7 @@ def index(papers: list[tuple[Paper, list[Evidence]]]) -> str:
 
 
 def analysis_of(outcome: Outcome) -> str:
-    """The module of `analyses` that its command runs."""
+    """Return the module of `analyses` that its command runs."""
     match = re.search(r"analyses[. ](\w+)", outcome.command)
     if match is None:
         raise ValueError(f"{outcome.name}: its command runs no analysis: {outcome.command}.")
@@ -165,8 +165,8 @@ def _held(each: Evidence) -> str:
     return f"{len(each.answers) - each.failed} of {len(each.answers)} claims hold"
 
 
-def _tally(found: list[Evidence]) -> str:
-    counts = Counter(each.verdict for each in found)
+def _tally(entries: list[Evidence]) -> str:
+    counts = Counter(each.verdict for each in entries)
     return ", ".join(f"{counts[verdict]} {verdict}" for verdict in _VERDICTS if counts[verdict])
 
 

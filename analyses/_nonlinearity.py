@@ -56,19 +56,19 @@ class Results:
 
 
 def options(description: str | None) -> argparse.ArgumentParser:
-    """The options that every analysis of this paper has."""
-    made = parser(description)
-    made.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help="where JSON and plots go (out)")
-    made.add_argument("--page", type=Path, metavar="FILE", help="a page whose section of this analysis to write anew")
-    return made
+    """Return the options that every analysis of this paper has."""
+    added = parser(description)
+    added.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help="where JSON and plots go (out)")
+    added.add_argument("--page", type=Path, metavar="FILE", help="a page whose section of this analysis to write anew")
+    return added
 
 
 def text_options(description: str | None) -> argparse.ArgumentParser:
     """Add to those the options of an analysis that reads text with checkpoints of ours, and with a BERT where asked."""
-    made = options(description)
-    made.add_argument("--corpus", required=True, metavar="SPEC", help="dir:PATH, file:PATH, stdlib or hf:NAME")
-    made.add_argument("--bert", metavar="NAME", help="bert-base-uncased, say, or a folder with a BERT")
-    return made
+    added = options(description)
+    added.add_argument("--corpus", required=True, metavar="SPEC", help="dir:PATH, file:PATH, stdlib or hf:NAME")
+    added.add_argument("--bert", metavar="NAME", help="bert-base-uncased, say, or a folder with a BERT")
+    return added
 
 
 def publish_on_text(results: Results, chosen: argparse.Namespace, seconds: float) -> int:
@@ -78,7 +78,7 @@ def publish_on_text(results: Results, chosen: argparse.Namespace, seconds: float
 
 
 def plot_name(analysis: str, model: str) -> str:
-    """The file of a model's plot; `model` is a name, or a path, of which the last part counts."""
+    """Return the file of a model's plot; `model` is a name, or a path, of which the last part counts."""
     return f"{analysis}-{model.strip('/').rsplit('/', 1)[-1]}"
 
 
@@ -150,7 +150,7 @@ def publish(results: Results, chosen: argparse.Namespace, command: str, seconds:
 
 
 def command_of(name: str, chosen: argparse.Namespace, *more: str) -> str:
-    """The command that makes these results again."""
+    """Return the command that makes these results again."""
     return " ".join([f"python -m analyses.{name}", *(["--quick"] if chosen.quick else []), *more])
 
 

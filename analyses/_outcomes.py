@@ -82,7 +82,7 @@ class Outcome:
 
 
 def of_run(name: str, command: str, page: str, content: Sequence[str | Sequence[Stated]], **more: Any) -> Outcome:
-    """An outcome of the run that is ending: claims as they are, Markdown cut into paragraphs and tables."""
+    """Return an outcome of the run that is ending: claims as they are, Markdown cut into paragraphs and tables."""
     parts: list[Part] = []
     for piece in content:
         if isinstance(piece, str):
@@ -93,7 +93,7 @@ def of_run(name: str, command: str, page: str, content: Sequence[str | Sequence[
 
 
 def load(name: str, folder: Path = FOLDER) -> Outcome:
-    """A stored outcome. Raises `ValueError` where there is none of that name."""
+    """Return a stored outcome. Raises `ValueError` where there is none of that name."""
     path = folder / f"{name}.json"
     if not path.exists():
         raise ValueError(f"no outcome {name} is stored; there are {', '.join(names(folder))}.")
@@ -103,7 +103,7 @@ def load(name: str, folder: Path = FOLDER) -> Outcome:
 
 
 def names(folder: Path = FOLDER) -> list[str]:
-    """The names of the outcomes that are stored."""
+    """Return the names of the outcomes that are stored."""
     return sorted(path.stem for path in folder.glob("*.json"))
 
 
@@ -119,7 +119,7 @@ def parse(text: str) -> Iterator[Part]:
 
 
 def taken_over(name: str, command: str, page: str, root: Path = ROOT) -> Outcome:
-    """The outcome that a page's section prints, for a run whose numbers were not kept."""
+    """Return the outcome that a page's section prints, for a run whose numbers were not kept."""
     parts: list[Part] = []
     for part in parse(read_section(root / page, name)):
         if not isinstance(part, str) and _is_header(part[0]):
@@ -136,9 +136,9 @@ def _printed_claim(header: list[str], row: list[str]) -> Stated:
             claim=claim, paper=paper, ours=ours, because=verdict.removeprefix("reproduced")[len("differs: ") :]
         )
     claim, expected, measured, tolerance, holds, last = row
-    made: Stated
+    stated: Stated
     if header[-1] == "seed":
-        made = Claim(
+        stated = Claim(
             claim=claim, expected=_number(expected), measured=_number(measured), tolerance=_number(tolerance),
             seed=None if last == "none" else int(last),
         )  # fmt: skip
@@ -148,10 +148,10 @@ def _printed_claim(header: list[str], row: list[str]) -> Stated:
         bounds = [float(number) for number in re.findall(r"-?[0-9][0-9.e+-]*", tolerance)]
         bounds = bounds * 2 if "exactly" in tolerance else bounds
         low, high = (-np.inf, *bounds) if "≤" in tolerance else (*bounds, np.inf) if "≥" in tolerance else bounds
-        made = Finding(claim=claim, expected=expected, bounds=(low, high), printed=(mean, least, greatest, int(last)))
-    if made.holds != (holds == "yes"):
+        stated = Finding(claim=claim, expected=expected, bounds=(low, high), printed=(mean, least, greatest, int(last)))
+    if stated.holds != (holds == "yes"):
         raise ValueError(f"{claim}: the page says {holds}, but its own digits say otherwise: {measured}, {tolerance}.")
-    return made
+    return stated
 
 
 def _number(text: str) -> float | int:

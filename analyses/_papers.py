@@ -118,7 +118,7 @@ def _folded(reasons: Iterable[str]) -> Iterator[str]:
 
 
 def load_paper(name: str) -> Paper:
-    """A paper's items. Raises `ValueError` for a field that no item has, or an item without an answer."""
+    """Return a paper's items. Raises `ValueError` for a field that no item has, or an item without an answer."""
     content = tomllib.loads((PAPERS_FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
     items = []
     for fields in content["item"]:
@@ -130,13 +130,13 @@ def load_paper(name: str) -> Paper:
 
 
 def outcomes(folder: Path = FOLDER) -> dict[str, Outcome]:
-    """All stored outcomes by name."""
+    """Return all stored outcomes by name."""
     return {name: load(name, folder) for name in names(folder)}
 
 
 def evidence(paper: Paper, stored: Mapping[str, Outcome]) -> list[Evidence]:
-    """Every item with its claims. Raises `ValueError` for a reference that no stored claim begins with."""
-    found = []
+    """Return every item with its claims. Raises `ValueError` for a reference that no stored claim begins with."""
+    answered = []
     for item in paper.items:
         answers = []
         for reference in item.claims:
@@ -146,5 +146,5 @@ def evidence(paper: Paper, stored: Mapping[str, Outcome]) -> list[Evidence]:
             if outcome is None or not matching:
                 raise ValueError(f"{paper.name}, {item.id}: no stored claim is {reference!r}.")
             answers += [(outcome, claim) for claim in matching]
-        found.append(Evidence(item, tuple(answers)))
-    return found
+        answered.append(Evidence(item, tuple(answers)))
+    return answered

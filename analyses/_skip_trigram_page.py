@@ -52,26 +52,28 @@ def share_lines(model: AttentionOnlyTransformer, min_count: int, results: Sequen
         "| p ≤ 5% | kinds |"
     )
     yield "| --- " * 11 + "|"
-    for one in results:
-        association, by_document = one.found.association, one.found.by_document
-        cells = [f"0.{one.head}", _by_position(model, one.head), *_shares(one.found)]
+    for result in results:
+        association, by_document = result.found.association, result.found.by_document
+        cells = [f"0.{result.head}", _by_position(model, result.head), *_shares(result.found)]
         cells += [str(int(association.lifts_disagree.sum())), str(by_document.verdicts.count(CONFIRMED))]
-        yield f"| {' | '.join([*cells, *_shares(one.random), _kinds(one.found)])} |"
+        yield f"| {' | '.join([*cells, *_shares(result.random), _kinds(result.found)])} |"
     yield ""
     yield _in_short(results)
     yield ""
 
 
-def _shares(found: Evidence) -> list[str]:
-    n, tested = len(found.verdict), ~found.association.too_rare
-    share = f"{found.share_confirmed:.0%}" if n <= 100 else f"{found.share_confirmed:.1%}"
-    nominal = "–" if not found.n_testable else f"{(found.association.p_value[tested] <= 0.05).mean():.0%}"
-    return [f"{found.n_confirmed} of {n:,} ({share})", f"{found.n_testable:,}", nominal]
+def _shares(evidence: Evidence) -> list[str]:
+    n, tested = len(evidence.verdict), ~evidence.association.too_rare
+    share = f"{evidence.share_confirmed:.0%}" if n <= 100 else f"{evidence.share_confirmed:.1%}"
+    nominal = "–" if not evidence.n_testable else f"{(evidence.association.p_value[tested] <= 0.05).mean():.0%}"
+    return [f"{evidence.n_confirmed} of {n:,} ({share})", f"{evidence.n_testable:,}", nominal]
 
 
-def _kinds(found: Evidence) -> str:
+def _kinds(evidence: Evidence) -> str:
     """Say how many of the confirmed rows are of each kind, in words."""
-    confirmed = [kind for kind, word in zip(kinds(found.table), found.verdict, strict=True) if word == "confirmed"]
+    confirmed = [
+        kind for kind, word in zip(kinds(evidence.table), evidence.verdict, strict=True) if word == "confirmed"
+    ]
     return ", ".join(f"{number} {kind}" for kind, number in count_kinds(confirmed).items() if number) or "–"
 
 
@@ -87,15 +89,15 @@ def _by_position(model: AttentionOnlyTransformer, head: int) -> str:
 
 def _in_short(results: Sequence[OfHead]) -> str:
     def total(side: str) -> tuple[int, int, int]:
-        all_of = [getattr(one, side) for one in results]
+        all_of = [getattr(each, side) for each in results]
         return (
-            sum(found.n_confirmed for found in all_of),
-            sum(found.n_testable for found in all_of),
-            sum(len(found.verdict) for found in all_of),
+            sum(each.n_confirmed for each in all_of),
+            sum(each.n_testable for each in all_of),
+            sum(len(each.verdict) for each in all_of),
         )
 
     own, other = total("found"), total("random")
-    disagree = sum(int(one.found.association.lifts_disagree.sum()) for one in results)
+    disagree = sum(int(each.found.association.lifts_disagree.sum()) for each in results)
     return (
         f"All heads: {own[0]} of {own[2]:,} rows confirmed ({own[0] / own[2]:.1%}; {_share(own)} of the {own[1]:,} "
         f"testable), beside {other[0]} of {other[2]:,} random triples ({other[0] / other[2]:.2%}; {_share(other)} of "
@@ -120,8 +122,8 @@ def row_lines(model: AttentionOnlyTransformer, min_count: int, results: Sequence
         "| direct effect | without the head | verdict | for instance |"
     )
     yield "| --- " * 14 + "|"
-    for found in results:
-        frame = found.to_frame()
+    for evidence in results:
+        frame = evidence.to_frame()
         rest = frame.iloc[N_TOP:]
         first = [*frame.index[:N_TOP], *rest.index[rest.verdict == "confirmed"][:N_CONFIRMED]]
         for index in first:
@@ -133,8 +135,8 @@ def row_lines(model: AttentionOnlyTransformer, min_count: int, results: Sequence
             numbers += ["–" if row.lift_within != row.lift_within else within, pooled]
             numbers += [_number(row.measured_attention, ".2f"), _number(row.measured_effect, ".2f")]
             numbers.append(_number(row.ablation_change, "+.2f"))
-            cells = [f"{found.table.layer}.{found.table.head}", str(row["rank"]), *tokens, *numbers, row.verdict]
-            instance = next((e for e in found.examples if e.row == index and e.follows), None)
+            cells = [f"{evidence.table.layer}.{evidence.table.head}", str(row["rank"]), *tokens, *numbers, row.verdict]
+            instance = next((e for e in evidence.examples if e.row == index and e.follows), None)
             yield f"| {' | '.join([*cells, _instance(model, instance)])} |"
     yield ""
 
@@ -179,16 +181,16 @@ def bug_lines(min_count: int, results: Sequence[OfHead]) -> Iterator[str]:
     yield "| head | confirmed rows | triples forced | confirmed themselves | false | too rare |"
     yield "| --- " * 6 + "|"
     listed: list[tuple[float, str]] = []
-    for one in results:
-        bugs = one.bugs
+    for result in results:
+        bugs = result.bugs
         verdicts = bugs.verdict
         yield (
-            f"| 0.{one.head} | {one.found.n_confirmed} | {len(bugs)} | {verdicts.count('confirmed')} "
+            f"| 0.{result.head} | {result.found.n_confirmed} | {len(bugs)} | {verdicts.count('confirmed')} "
             f"| {int(bugs.false.sum())} | {verdicts.count('too rare')} |"
         )
         frame = bugs.to_frame()
         for _, bug in frame[frame.false].iterrows():
-            listed.append((bug.forced_effect, _bug_row(f"0.{one.head}", bug)))
+            listed.append((bug.forced_effect, _bug_row(f"0.{result.head}", bug)))
     yield ""
     if not listed:
         return
@@ -223,7 +225,7 @@ def ensemble_check_on(model: AttentionOnlyTransformer, ids: np.ndarray) -> Ensem
 
 
 def direct_path_lines(model: AttentionOnlyTransformer, ids: np.ndarray) -> Iterator[str]:
-    """The zero-layer part of the model against the text's bigrams, and Theorem 25."""
+    """Yield the zero-layer part of the model against the text's bigrams, and Theorem 25."""
     counts = count_bigrams(model, ids)
     alone = zero_layer(model, counts)
     yield "### The direct path, and Theorem 25"

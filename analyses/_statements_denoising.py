@@ -31,13 +31,13 @@ _FLOAT64 = {"dtype": torch.float64}
 
 def of_in_context_denoising(*, quick: bool) -> list[Claim]:
     """Check Propositions 1 to 4, C.3, Theorem 3.1, Lemma F.1, Eqs. 12, 14 and 17, and A.18 and A.19."""
-    made = []
+    claims = []
     n_prompts = 4_000 if quick else 40_000
     for name, task in TASKS.items():
         prompts, loss = task.sample(n_prompts, 1, seed=SEED), bayes_loss(task, n_prompts=n_prompts)
         errors = squared_errors(predict(task, prompts), prompts)
         deviation = float(errors.std()) / len(errors) ** 0.5 + loss.standard_error
-        made.append(
+        claims.append(
             Claim(
                 claim=f"Proposition 1, {name}: the posterior mean loses E Tr Cov(X | X̃) (four standard errors)",
                 expected=loss.value, measured=float(errors.mean()), tolerance=4 * deviation, seed=SEED,
@@ -48,9 +48,9 @@ def of_in_context_denoising(*, quick: bool) -> list[Claim]:
         (3, Spheres(n=2, d=1, noise_variance=0.3)),
         (4, GaussianMixtures(n=2, n_components=3, component_variance=0.2, noise_variance=0.3)),
     ):
-        made.append(zero(f"Proposition {number}: the predictor less the posterior mean on a grid", _off(task), 1e-6))
-    made += [*_c3(), *_theorem_3_1(quick=quick), *_expansions(), *_symmetry()]
-    return made
+        claims.append(zero(f"Proposition {number}: the predictor less the posterior mean on a grid", _off(task), 1e-6))
+    claims += [*_c3(), *_theorem_3_1(quick=quick), *_expansions(), *_symmetry()]
+    return claims
 
 
 def _off(task: Task) -> float:
@@ -185,7 +185,7 @@ PRINTED = {
 
 def of_aot(*, quick: bool) -> list[Claim]:
     """Check the models' sizes, Eqs. 2 and 4, and the events of Lemmas B.1 and B.2 where the latter's sizes are met."""
-    made = [
+    claims = [
         Claim(
             claim=f"{table}: parameters of {name}", expected=int(printed), measured=presets.count_parameters(name),
             tolerance=tolerance,
@@ -201,13 +201,13 @@ def of_aot(*, quick: bool) -> list[Claim]:
         float((projected[:, which] - factor * (U @ (U.T @ other))[:, which]).abs().max())
         for which, factor in ((own, 1.0), (~own, 0.5))
     )
-    made += [
+    claims += [
         zero("Eq. 2: U_kU_kᵀZ is signal in cluster k (noise twice as large leaves it alone)", inside, 1e-12),
         zero("Eq. 2: U_kU_kᵀZ is noise elsewhere (it doubles with δ)", outside, 1e-12),
         zero("Eq. 4 is Eq. 5 with equal query, key and value matrices: logits", _mssa_as_mhsa(), 1e-12),
         *_concentration(n=20_000 if quick else 200_000),
     ]
-    return made
+    return claims
 
 
 @torch.no_grad()

@@ -19,7 +19,7 @@ _FLOAT64 = {"dtype": torch.float64}
 
 
 def zero(claim: str, largest: float, tolerance: float, seed: int | None = SEED) -> Claim:
-    """A difference that ought to vanish."""
+    """Return a difference that ought to vanish."""
     return Claim(claim=claim, expected=0, measured=float(largest), tolerance=tolerance, seed=seed)
 
 
@@ -99,7 +99,7 @@ def of_nonlinearity(*, quick: bool) -> list[Claim]:
     y = torch.randint(1, 2 * n, (n,), generator=generator).double()
     points, values = torch.randn(n, 5, generator=generator, **_FLOAT64), torch.randn(n, generator=generator, **_FLOAT64)
     model = masked_lm(X, y, tolerance=0.1)
-    made = [
+    claims = [
         zero("Theorem 4.1: largest error of the compiled network, tolerance 10⁻³", lean.measured_error(), 1e-3),
         Claim(
             claim="Theorem 4.1: heads in a layer, max{W, D} + 1, by its own proof's construction",
@@ -125,7 +125,7 @@ def of_nonlinearity(*, quick: bool) -> list[Claim]:
     for proposition, method in (("5.1", "attention"), ("5.2", "fixed"), ("5.3", "random")):
         masks = distinguish_mask(X, method=method)
         different = len(masks.contexts.unique())
-        made.append(
+        claims.append(
             Claim(
                 claim=f"Proposition {proposition}: of {n} sequences, masks that are told apart ({method})",
                 expected=n, measured=different, tolerance=0, seed=SEED,
@@ -133,13 +133,13 @@ def of_nonlinearity(*, quick: bool) -> list[Claim]:
         )  # fmt: skip
         if masks.ffn is not None:
             tokens = len(X.reshape(-1, 16).unique(dim=0))
-            made.append(
+            claims.append(
                 Claim(
                     claim="Proposition 5.3 (corrected): hidden units, 3 for each of the |S| different tokens",
                     expected=3 * tokens, measured=masks.ffn.ffn.weights[0].shape[1], tolerance=3, seed=SEED,
                 )
             )  # fmt: skip
-    made += [
+    claims += [
         Claim(
             claim=f"Theorem 6.1: of {n} masked tokens, named right by two layers",
             expected=n, measured=int(model.recovered.sum()), tolerance=0, seed=SEED,
@@ -148,4 +148,4 @@ def of_nonlinearity(*, quick: bool) -> list[Claim]:
         zero("Lemma H.4: largest error of 3n ReLU units at n points", (point_fit(points, values)(points) - values).abs()
              .max(), 1e-6),
     ]  # fmt: skip
-    return made
+    return claims

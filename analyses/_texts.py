@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def documents_to_read(model: AttentionOnlyTransformer, corpus: Corpus) -> tuple[str, ...]:
-    """The documents that the model's card kept from training, or all of a corpus that has none of them."""
+    """Return the documents that the model's card kept from training, or all of a corpus that has none of them."""
     return model.card.held_out(corpus.names()) or corpus.names()
 
 
@@ -39,7 +39,7 @@ def windows(
 
 
 def load_bert(name_or_path: str) -> TransformerBridge:
-    """A BERT from Hugging Face's hub, or from a folder, as a TransformerLens bridge."""
+    """Return a BERT from Hugging Face's hub, or from a folder, as a TransformerLens bridge."""
     from transformer_lens.model_bridge import TransformerBridge
 
     return TransformerBridge.boot_transformers(name_or_path, device="cpu")
@@ -53,10 +53,10 @@ def sentences(corpus: Corpus, how_many: int, seed: int, *, shortest: int = 20) -
         texts += [text] if len(text) < 400 else [f"{part.strip()}." for part in text.split(". ")]
         if len(texts) > 50 * how_many:
             break
-    kept = [one for one in texts if shortest <= len(one) < 400]
-    if len(kept) < how_many:
-        raise ValueError(f"expected at least {how_many} sentences, got {len(kept)}; give a longer text as --corpus.")
-    return [kept[i] for i in np.random.default_rng(seed).choice(len(kept), how_many, replace=False)]
+    fitting = [each for each in texts if shortest <= len(each) < 400]
+    if len(fitting) < how_many:
+        raise ValueError(f"expected at least {how_many} sentences, got {len(fitting)}; give a longer text as --corpus.")
+    return [fitting[i] for i in np.random.default_rng(seed).choice(len(fitting), how_many, replace=False)]
 
 
 def bert_tokens(model: Any, sentence: str, *, most: int = 128) -> Tensor:

@@ -64,18 +64,18 @@ MOMENTS = ("leaves its beginning", "half-way")
 def moments(measures: OverTraining) -> dict[str, tuple[ChangePoint, ChangePoint]]:
     """Return of each event when it leaves its beginning for good, and when it is half-way for good; step None for both
     where the curve does not change, or by less than `LEAST_CHANGE`."""
-    found = {}
+    by_event = {}
     curves = film_curves(measures)
     for name in EVENTS:
         change, half = (when(measures.steps, curves[name]) for when in (change_point, half_way))
         if abs(curves[name][-5:].mean() - curves[name][:5].mean()) < LEAST_CHANGE[name] or half.step is None:
             change = half = dataclasses.replace(change, step=None, after=None)
-        found[name] = (change, half)
-    return found
+        by_event[name] = (change, half)
+    return by_event
 
 
 def events_table(by_kind: Mapping[str, Sequence[OverTraining]]) -> str:
-    """A row an event of a kind: seeds in which it happened, its two moments, and the curve's mean at the end."""
+    """Return a row an event of a kind: seeds in which it happened, its two moments, and the curve's mean at the end."""
     rows = []
     for kind, runs in by_kind.items():
         changes, ends = [moments(run) for run in runs], [film_curves(run) for run in runs]
@@ -141,7 +141,7 @@ def ledger_table(books: Iterable[Ledger], films: Mapping[str, OverTraining]) -> 
 
 
 def film_of(source: str, corpus: str | None) -> OverTraining:
-    """A film that was saved, or that of a run on held-out text."""
+    """Return a film that was saved, or that of a run on held-out text."""
     if Path(source).suffix == ".safetensors":
         measures = load(source, OverTraining)
         assert isinstance(measures, OverTraining)

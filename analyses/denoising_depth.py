@@ -81,7 +81,7 @@ Trainings = dict[Kind, DeepDenoisers]
 
 
 def kinds(depths: Sequence[int]) -> list[Kind]:
-    """Every training of the analysis: on clean contexts, on noisy ones, and for half of the epochs."""
+    """Return every training of the analysis: on clean contexts, on noisy ones, and for half of the epochs."""
     both = [
         Kind(task=task, n_layers=n_layers, tied=tied)
         for n_layers, task in product(depths, TASKS)
@@ -97,7 +97,7 @@ def kinds(depths: Sequence[int]) -> list[Kind]:
 
 
 def trained(kind: Kind, settings: TrainingSettings, out: Path | None) -> DeepDenoisers:
-    """One training: the one that is kept in `out`, or a new one."""
+    """Return one training: the one that is kept in `out`, or a new one."""
     if kind.half:
         settings = replace(settings, n_epochs=settings.n_epochs // 2)
     options: dict[str, Any] = {"tied": kind.tied, "noisy_context": kind.noisy, "long_skip": kind.long_skip}
@@ -117,13 +117,13 @@ def trained(kind: Kind, settings: TrainingSettings, out: Path | None) -> DeepDen
 
 
 def bayes(name: str, settings: TrainingSettings) -> float:
-    """The mean loss of Bayes on the prompts that layers are tested on."""
+    """Return the mean loss of Bayes on the prompts that layers are tested on."""
     prompts = sample_test_prompts(TASKS[name], settings, SEEDS)
     return float(squared_errors(predict(TASKS[name], prompts), prompts).mean())
 
 
 def depth_table(results: Trainings, *, noisy: bool) -> str:
-    """One row a task, depth and kind."""
+    """Return one row a task, depth and kind."""
     rows = []
     for kind, run in results.items():
         if kind.half or kind.noisy != noisy:
@@ -158,10 +158,10 @@ def findings(results: Trainings, settings: TrainingSettings) -> tuple[list[Findi
         runs = {
             kind: run for kind, run in results.items() if (kind.task, kind.noisy, kind.half) == (task, noisy, False)
         }
-        one = runs.pop(Kind(task=task, n_layers=1, noisy=noisy))
+        one_layer = runs.pop(Kind(task=task, n_layers=1, noisy=noisy))
         kind, best = min(runs.items(), key=lambda item: float(item[1].test_loss.mean()))
         least = bayes(task, settings)
-        gained = 100 * (one.test_loss - best.test_loss) / (one.test_loss - least)
+        gained = 100 * (one_layer.test_loss - best.test_loss) / (one_layer.test_loss - least)
         kind_of_context = f"{task}, {'noisy' if noisy else 'clean'} contexts"
         gains.append(
             Finding(
@@ -176,7 +176,7 @@ def findings(results: Trainings, settings: TrainingSettings) -> tuple[list[Findi
         rows.append(
             (
                 kind_of_context,
-                spread(one.test_loss),
+                spread(one_layer.test_loss),
                 f"{kind.n_layers} {kind.name}: {spread(best.test_loss)}",
                 f"{least:.4g}",
                 f"{spread(gained)}%",

@@ -23,14 +23,14 @@ from aotlens.files import read_section, write_section
 
 
 def pages(stored: Mapping[str, Outcome]) -> dict[str, str]:
-    """Every generated page, by its path under docs/."""
+    """Return every generated page, by its path under docs/."""
     papers = [(paper := load_paper(name), evidence(paper, stored)) for name in PAPERS]
-    made = {f"evidence/{paper.name}.md": paper_page(paper, found) for paper, found in papers}
-    return {**made, "evidence/index.md": overview(papers), "papers.md": index(papers)}
+    of_papers = {f"evidence/{paper.name}.md": paper_page(paper, entries) for paper, entries in papers}
+    return {**of_papers, "evidence/index.md": overview(papers), "papers.md": index(papers)}
 
 
 def sections(docs: Path, stored: Mapping[str, Outcome]) -> Iterator[tuple[Path, Outcome]]:
-    """The outcomes that have a section between marks, with the page that it is in."""
+    """Yield the outcomes that have a section between marks, with the page that it is in."""
     for name, outcome in stored.items():
         page = docs / Path(outcome.page).name
         if f"<!-- {name} -->" in page.read_text(encoding="utf-8"):
@@ -45,11 +45,11 @@ def counted(text: str, stored: Mapping[str, Outcome]) -> str:
     }
 
     def row(match: re.Match[str]) -> str:
-        found = claims.get(match["analysis"])
-        if not found:
+        of_analysis = claims.get(match["analysis"])
+        if not of_analysis:
             return match[0]
-        held = sum(claim.holds for claim in found)
-        return f"{match['before']}{held} of {len(found)} claims hold: {match['words']}"
+        held = sum(claim.holds for claim in of_analysis)
+        return f"{match['before']}{held} of {len(of_analysis)} claims hold: {match['words']}"
 
     # The verdict is a row's last cell.
     cells = r"^(?P<before>\| `(?P<analysis>\w+)` \|.*\| )(?:\d+ of \d+ claims hold: )?(?P<words>[^|]+\|)$"
@@ -62,20 +62,20 @@ def _readme(docs: Path) -> Path:
 
 def problems(docs: Path, stored: Mapping[str, Outcome]) -> list[str]:
     """List what does not follow from what is stored, of docs/ and of analyses/README.md beside it, one line each."""
-    found = [
+    faults = [
         f"docs/{name}: not what `python -m analyses.evidence` writes"
         for name, text in pages(stored).items()
         if not (docs / name).exists() or (docs / name).read_text(encoding="utf-8") != text
     ]
-    found += [
+    faults += [
         f"{outcome.page}: the section {outcome.name} is not what analyses/outcomes/{outcome.name}.json says"
         for page, outcome in sections(docs, stored)
         if read_section(page, outcome.name) != outcome.text.strip()
     ]
     listed = _readme(docs).read_text(encoding="utf-8")
     if counted(listed, stored) != listed:
-        found.append("analyses/README.md: how many claims hold is not what analyses/outcomes says")
-    return found
+        faults.append("analyses/README.md: how many claims hold is not what analyses/outcomes says")
+    return faults
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -85,9 +85,9 @@ def main(argv: list[str] | None = None) -> int:
     chosen = options.parse_args(argv)
     stored = outcomes()
     if chosen.check:
-        found = problems(chosen.docs, stored)
-        print(*found or ["Every page and section follows from what is stored."], sep="\n")
-        return 1 if found else 0
+        faults = problems(chosen.docs, stored)
+        print(*faults or ["Every page and section follows from what is stored."], sep="\n")
+        return 1 if faults else 0
     for name, text in pages(stored).items():
         path = chosen.docs / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -35,13 +35,13 @@ Work = Callable[..., Approximation]
 
 
 def grid(work: Work, kind: str, heads: Sequence[int], layers: Sequence[int], **more: float) -> Approximation:
-    """All heads × layers × seeds in one go."""
+    """Return all heads × layers × seeds in one go."""
     runs = [(h, depth, seed) for h in heads for depth in layers for seed in SEEDS]
     each = [list(values) for values in zip(*runs, strict=True)]
     return work(kind, *each, **more)
 
 
-def by_seed(found: Approximation, what: np.ndarray) -> np.ndarray:
+def by_seed(results: Approximation, what: np.ndarray) -> np.ndarray:
     """Return `what [run]` as `[seed, setting]`."""
     return what.reshape(-1, len(SEEDS)).T
 
@@ -67,7 +67,7 @@ def figure_4(work: Work, batch: int, quick: bool) -> Results:
             kind: grid(work, kind, [HEADS], [LAYERS], batch_size=batch, epochs=epochs, ffn_gain=gain) for kind in KINDS
         }
         findings += findings_4(which, batch, results["F"], results["S"])
-        curves = {kind: one.test_loss for kind, one in results.items()}
+        curves = {kind: each.test_loss for kind, each in results.items()}
         curves["best constant"] = np.repeat(results["F"].constant_loss[:, None], epochs + 1, 1)
         plots[f"ffn-approximation-epochs{slug}-batch-{batch}"] = seed_curves(
             np.arange(epochs + 1), curves, x_title="epochs", y_title="test mean squared error", log_y=True,
@@ -129,18 +129,18 @@ def _over(
     axis: str,
     title: str,
     every: Sequence[int],
-    found: dict[str, Approximation],
+    results: dict[str, Approximation],
     findings: list[Finding],
     settings: dict[str, object],
     batch: int,
 ) -> Results:
     """Return test errors after training against heads or layers; S has been run at some of them only."""
     curves = {}
-    for kind, one in found.items():
+    for kind, result in results.items():
         curves[kind] = np.full((len(SEEDS), len(every)), np.nan)
-        at = [list(every).index(n) for n in by_seed(one, getattr(one, axis))[0]]
-        curves[kind][:, at] = by_seed(one, one.test_loss[:, -1])
-    curves["best constant"] = by_seed(found["F"], found["F"].constant_loss)
+        columns = [list(every).index(n) for n in by_seed(result, getattr(result, axis))[0]]
+        curves[kind][:, columns] = by_seed(result, result.test_loss[:, -1])
+    curves["best constant"] = by_seed(results["F"], results["F"].constant_loss)
     rows = [[name, *("" if np.isnan(v) else float(v) for v in values.mean(0))] for name, values in curves.items()]
     return Results(
         name=f"ffn_approximation_{figure}_batch_{batch}",

@@ -78,9 +78,9 @@ def distil(name: str, corpus: Any, chosen: argparse.Namespace, clock: Clock) -> 
     if not chosen.resume:
         state.unlink(missing_ok=True)
     path.parent.mkdir(parents=True, exist_ok=True)
-    found = distill_heads(model, corpus, WIDTHS, seeds=SEEDS, checkpoint=state, **more)
-    found.save(path)
-    return found
+    distillation = distill_heads(model, corpus, WIDTHS, seeds=SEEDS, checkpoint=state, **more)
+    distillation.save(path)
+    return distillation
 
 
 def _load(name: str) -> Any:
@@ -116,15 +116,15 @@ class Heads:
         return bootstrap_interval(statistic, len(self.label))
 
 
-def findings(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) -> list[Finding]:
+def findings(distillations: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) -> list[Finding]:
     """Return the findings about heads: a number a checkpoint that has such heads, in the order of the first table."""
-    models = [Heads(d) for d in found.values()]
+    models = [Heads(d) for d in distillations.values()]
     below, above = (-np.inf, 0.0), (0.0, np.inf)
 
     def there(values: Iterable[float]) -> tuple[float, ...]:
         return tuple(value for value in values if not math.isnan(value))
 
-    made = [
+    listed = [
         Finding(
             claim="Heads on the first token distil better: their mean error minus other heads', by checkpoint",
             expected="below 0 (Figure 2: heads on [CLS] or [SEP] are the most like an FFN)",
@@ -153,12 +153,12 @@ def findings(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]
             claim="16 units do what the best of all does: mean of 1 − error at 16, ÷ mean of 1 − least error",
             expected="near 1 (ours; the paper takes 16 units and does not say why)",
             bounds=(0.9, np.inf),
-            measured=tuple(_share(d) for d in found.values()),
+            measured=tuple(_share(d) for d in distillations.values()),
         ),
     ]
     for name, cost in costs.items():
         own = cost.mean_cost(cost.by_error[0])
-        made += [
+        listed += [
             Finding(
                 claim=f"Remark 4.1, {name}: cost of replacing heads by error, minus that of random orders (one each)",
                 expected="below 0, nats a token, mean over numbers of heads",
@@ -178,10 +178,10 @@ def findings(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]
                 measured=(cost.rank_correlation,),
             ),
         ]
-    if BERT in found:
-        errors = found[BERT].error[:, found[BERT].width_index(WIDTH)]
-        places = [found[BERT].place(head) for head in PAPER_WORST]
-        made.append(
+    if BERT in distillations:
+        errors = distillations[BERT].error[:, distillations[BERT].width_index(WIDTH)]
+        places = [distillations[BERT].place(head) for head in PAPER_WORST]
+        listed.append(
             Finding(
                 claim="BERT: heads 1.1 and 3.10 (counted from 0) are above the median error of its heads",
                 expected="above 0 (Figure 2)",
@@ -189,7 +189,7 @@ def findings(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]
                 measured=tuple(float(row[places].min() - np.median(row)) for row in errors.T),
             )
         )
-    return [finding for finding in made if finding.measured]
+    return [finding for finding in listed if finding.measured]
 
 
 def _special(attending: Attending) -> np.ndarray:
@@ -199,18 +199,18 @@ def _special(attending: Attending) -> np.ndarray:
     return attending.to(FIRST) + np.nan_to_num(attending.to(SEPARATOR)) * separator / first
 
 
-def _share(found: Distillation) -> float:
-    return float((1 - found.mean_error(WIDTH)).mean() / max(float((1 - found.floor).mean()), 1e-3))
+def _share(distillation: Distillation) -> float:
+    return float((1 - distillation.mean_error(WIDTH)).mean() / max(float((1 - distillation.floor).mean()), 1e-3))
 
 
-def tables(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) -> dict[str, Any]:
+def tables(distillations: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) -> dict[str, Any]:
     by_model = []
-    for name, d in found.items():
+    for name, d in distillations.items():
         assert d.neighbour_error is not None
         row: list[Any] = [name, len(d.heads)]
         row += [_interval(d.over_heads(width)) for width in WIDTHS]
         by_model.append([*row, float(d.position_error.mean()), float(d.neighbour_error.mean()), float(d.floor.mean())])
-    models = {name: Heads(d) for name, d in found.items()}
+    models = {name: Heads(d) for name, d in distillations.items()}
     label, consistency, error = (
         np.concatenate([getattr(heads, part) for heads in models.values()])
         for part in ("label", "pattern_consistency", "error")
@@ -228,7 +228,7 @@ def tables(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) 
         for name, heads in models.items()
     ]  # fmt: skip
     best = []
-    for name, d in found.items():
+    for name, d in distillations.items():
         order = d.order(WIDTH)
         for head in (*order[:2], *order[-2:]):
             place = d.place(head)
@@ -240,7 +240,7 @@ def tables(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) 
                  _interval((float(d.mean_error(WIDTH)[place]), float(low), float(high))),
                  float(linear[place]), float(d.floor[place]), float(d.attending.pattern_consistency[place])]
             )  # fmt: skip
-    made = {
+    by_title = {
         "Error on held-out documents, mean over heads (95% interval over heads)": (
             ["checkpoint", "heads", *("linear" if w == 0 else f"{w} units" for w in WIDTHS), "position's mean",
              "nearest neighbours", "floor"],
@@ -263,12 +263,12 @@ def tables(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) 
             for i, size in enumerate(cost.sizes)
         ]  # fmt: skip
         title = f"{name}: added loss (nats a token) with the first heads of an order replaced"
-        made[f"{title}, {cost.n_tokens:,} held-out tokens"] = (
+        by_title[f"{title}, {cost.n_tokens:,} held-out tokens"] = (
             ["heads", "FFNs by error", "the same heads' means", "the same heads zero", "FFNs, reverse",
              "FFNs, random orders", "FFNs by cost alone"],
             rows,
         )  # fmt: skip
-    return made
+    return by_title
 
 
 def _interval(values: tuple[float, float, float]) -> str:
@@ -288,28 +288,30 @@ def _spread(values: np.ndarray) -> str:
     return f"{values.min():.3f} to {values.max():.3f}"
 
 
-def plots(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) -> dict[str, Any]:
-    records = {name: Record(distillation=d, checkpoint=name, costs=costs.get(name)) for name, d in found.items()}
+def plots(distillations: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) -> dict[str, Any]:
+    records = {
+        name: Record(distillation=d, checkpoint=name, costs=costs.get(name)) for name, d in distillations.items()
+    }
     compared = compare_distillations(records, WIDTH)
     x = {
         name: (heads.special, heads.pattern_consistency)
-        for name, heads in ((name, Heads(d)) for name, d in found.items())
+        for name, heads in ((name, Heads(d)) for name, d in distillations.items())
     }
     titles = ("attention to the first token and separators", "pattern consistency over texts")
-    made = {
-        "head_distillation": head_clouds(found, WIDTH, x, titles, kinds=compared.kinds),
+    by_name = {
+        "head_distillation": head_clouds(distillations, WIDTH, x, titles, kinds=compared.kinds),
         "head_distillation_widths": aotlens.plot(compared, what="widths"),
     }
-    made |= {f"head_substitution_{name}": aotlens.plot(cost) for name, cost in costs.items()}
-    return made
+    by_name |= {f"head_substitution_{name}": aotlens.plot(cost) for name, cost in costs.items()}
+    return by_name
 
 
-def readme_rows(found: dict[str, Distillation]) -> tuple[list[str], list[list[Any]]]:
+def readme_rows(distillations: dict[str, Distillation]) -> tuple[list[str], list[list[Any]]]:
     """Return FFN error of MSSA, MHSA and GPT heads at 16 hidden units: one checkpoint of each."""
     rows = []
     for kind, name in COMPARED.items():
-        if name in found:
-            d = found[name]
+        if name in distillations:
+            d = distillations[name]
             linear = d.linear_error
             assert linear is not None
             rows.append([f"{kind}, `{name}`", len(d.heads), _interval(d.over_heads(WIDTH)), float(linear.mean()),
@@ -317,34 +319,36 @@ def readme_rows(found: dict[str, Distillation]) -> tuple[list[str], list[list[An
     return ["heads of", "heads", "16 units (95% over heads)", "linear", "64 units", "position's mean"], rows
 
 
-def results_of(found: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) -> Results:
+def results_of(distillations: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) -> Results:
     """Return findings, tables and plots of distillations and of what replacing heads costs."""
-    made = tables(found, costs)
-    header, rows = readme_rows(found)
-    made["For the README: one checkpoint of each kind, so of these checkpoints only"] = (header, rows)
-    first = next(iter(found.values()))
+    by_title = tables(distillations, costs)
+    header, rows = readme_rows(distillations)
+    by_title["For the README: one checkpoint of each kind, so of these checkpoints only"] = (header, rows)
+    first = next(iter(distillations.values()))
     return Results(
         name="head_distillation",
-        findings=findings(found, costs),
+        findings=findings(distillations, costs),
         settings={
             "hidden units": WIDTHS,
             "training tokens": first.train_tokens,
             "held-out tokens": first.held_out_tokens,
-            "checkpoints": tuple(found),
+            "checkpoints": tuple(distillations),
         },
         seeds=range(SEEDS),
-        data={name: {key: column.to_numpy() for key, column in d.to_frame().items()} for name, d in found.items()},
-        tables=made,
-        plots=plots(found, costs),
+        data={
+            name: {key: column.to_numpy() for key, column in d.to_frame().items()} for name, d in distillations.items()
+        },
+        tables=by_title,
+        plots=plots(distillations, costs),
         page="docs/distillation.md",
     )
 
 
 def bundled() -> Results:
-    """The same from the bundled distillations, where `analyses.bundle_distillations` has put what this made."""
+    """Return the results from the bundled distillations, where `analyses.bundle_distillations` has put what this made."""
     records = bundled_distillations()
-    found = {name: records[name].distillation for name in (*NOVELS, CODE)}
-    return results_of(found, {name: cost for name in REPLACED if (cost := records[name].costs) is not None})
+    distillations = {name: records[name].distillation for name in (*NOVELS, CODE)}
+    return results_of(distillations, {name: cost for name in REPLACED if (cost := records[name].costs) is not None})
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -363,15 +367,15 @@ def main(argv: list[str] | None = None) -> int:
     novels, code = open_corpus(chosen.corpus), open_corpus(chosen.code)
     names = QUICK if chosen.quick else (*NOVELS, CODE)
     names = (*names, BERT) if chosen.bert else names
-    found = {name: distil(name, code if name == CODE else novels, chosen, clock) for name in names}
+    distillations = {name: distil(name, code if name == CODE else novels, chosen, clock) for name in names}
     costs = {}
     for name in QUICK[:1] if chosen.quick else REPLACED:
         clock.say(f"replacing heads of {name}")
         model = _load(name)
         windows = held_out_windows(model, novels, 2048 if chosen.quick else 4096)
-        costs[name] = substitution_costs(model, found[name], windows, width=WIDTH, n_random=SEEDS)
+        costs[name] = substitution_costs(model, distillations[name], windows, width=WIDTH, n_random=SEEDS)
     command = command_of("head_distillation", chosen, "--corpus dir:PATH", *(["--bert"] if chosen.bert else []))
-    return publish(results_of(found, costs), chosen, command, clock())
+    return publish(results_of(distillations, costs), chosen, command, clock())
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ EXAMPLE = "It was not the first time that she had seen him there."
 
 
 def bundled_novels() -> list[str]:
-    """The models of novels, each training once; those with rotary positions stand in `analyses.positions`."""
+    """Return the models of novels, each training once; those with rotary positions stand in `analyses.positions`."""
     names = (path.parent.name for path in bundled_folder().glob("novels-*/config.json"))
     return sorted(name for name in names if "rotary" not in name and not name.endswith("-run"))
 
@@ -58,8 +58,8 @@ def of_bert(name: str, corpus: Corpus, n_sentences: int) -> tuple[Any, list[Moti
 
 
 def mean_of(scores: list[MotifScores]) -> MotifScores:
-    """The mean of each score over texts of any length, each counting once."""
-    return dataclasses.replace(scores[0], values=np.mean([one.values for one in scores], axis=0))
+    """Return the mean of each score over texts of any length, each counting once."""
+    return dataclasses.replace(scores[0], values=np.mean([each.values for each in scores], axis=0))
 
 
 def heads_on_places(scores: MotifScores) -> dict[str, int]:
@@ -67,8 +67,8 @@ def heads_on_places(scores: MotifScores) -> dict[str, int]:
     return {place: int((np.nan_to_num(scores[place]) >= THRESHOLD).sum()) for place in PLACES}
 
 
-def findings_of(name: str, found: list[MotifScores], bidirectional: bool) -> Iterator[Finding]:
-    counts = [heads_on_places(one) for one in found]
+def findings_of(name: str, scores: list[MotifScores], bidirectional: bool) -> Iterator[Finding]:
+    counts = [heads_on_places(each) for each in scores]
     repeated = [max(count.values()) for count in counts]
     yield Finding(claim=f"{name}: heads that share the commonest pattern", expected="several", bounds=(2, INF),
                   measured=tuple(map(float, repeated)))  # fmt: skip
@@ -76,12 +76,12 @@ def findings_of(name: str, found: list[MotifScores], bidirectional: bool) -> Ite
     for place in wanted:
         yield Finding(claim=f"{name}: heads that give {place.replace('_', ' ')} half their attention", expected="some",
                       bounds=(1, INF), measured=tuple(float(count[place]) for count in counts))  # fmt: skip
-    spread = np.nanmax(np.stack([one.values for one in found]).std(0))
+    spread = np.nanmax(np.stack([each.values for each in scores]).std(0))
     yield Finding(claim=f"{name}: largest spread of a head's share over texts (standard deviation)",
                   expected="small: not of the text", bounds=(0, 0.1), measured=(float(spread),))  # fmt: skip
 
 
-def examples(name: str, model: Any, found: MotifScores) -> tuple[list[np.ndarray], list[str], list[list[str]]]:
+def examples(name: str, model: Any, scores: MotifScores) -> tuple[list[np.ndarray], list[str], list[list[str]]]:
     """Return for each place the head that attends there most, on one sentence."""
     if name.startswith("novels-"):
         tokens = model.to_tokens(EXAMPLE)
@@ -94,7 +94,7 @@ def examples(name: str, model: Any, found: MotifScores) -> tuple[list[np.ndarray
         words = model.tokenizer.convert_ids_to_tokens(tokens[0].tolist())
     patterns, titles = [], []
     for place in PLACES:
-        best = found.best(place)
+        best = scores.best(place)
         if best is None:  # a causal model does not see it
             continue
         (layer, head), share = best
@@ -111,15 +111,15 @@ def main(argv: list[str] | None = None) -> int:
     rows: list[list[object]] = []
     plots, data = {}, {}
     for name in [*bundled_novels(), *([chosen.bert] if chosen.bert else [])]:
-        model, found = of_bert(name, corpus, n) if name == chosen.bert else of_checkpoint(name, corpus, n)
+        model, scores = of_bert(name, corpus, n) if name == chosen.bert else of_checkpoint(name, corpus, n)
         bidirectional = name == chosen.bert or model.sees_later_keys
-        findings += findings_of(name, found, bidirectional)
-        mean = mean_of(found)
+        findings += findings_of(name, scores, bidirectional)
+        mean = mean_of(scores)
         labels = heads_on_places(mean)
-        shown = [
+        cells = [
             "not seen" if place in mean.reasons else f"{mean[place].max():.2f} ({labels[place]})" for place in PLACES
         ]
-        rows.append([name, int(np.prod(mean.values.shape[1:])), *shown])
+        rows.append([name, int(np.prod(mean.values.shape[1:])), *cells])
         plots[plot_name("head-patterns", name)] = pattern_gallery(*examples(name, model, mean))
         data[name] = {place: mean[place] for place in PLACES}
         clock.say(name)

@@ -25,7 +25,7 @@ HEADER = ("kind", "matched", "tested", "mean", "permuted: mean ± sd", "p", "lay
 
 
 def test_rows(kind: str, result: Universality) -> list[tuple[object, ...]]:
-    """A row a test."""
+    """Return a row a test."""
     rows: list[tuple[object, ...]] = []
     for place, row in enumerate(result.tests_frame().to_dict("records")):
         both = zip(result.by_layer[place][:2], result.by_layer_null[place][:2], strict=True)
@@ -36,7 +36,7 @@ def test_rows(kind: str, result: Universality) -> list[tuple[object, ...]]:
 
 
 def group_rows(kind: str, result: Universality) -> list[tuple[object, ...]]:
-    """A row a group that is in all models but one at most."""
+    """Return a row a group that is in all models but one at most."""
     rows: list[tuple[object, ...]] = []
     for group in result.groups:
         if len(group.heads) >= len(result.models) - 1:
@@ -57,10 +57,12 @@ def main(argv: list[str] | None = None) -> int:
     for name in models:
         by_kind[name.rpartition("-")[0].removeprefix("formation-")].append(name)
     tokens = held_out_windows(list(models.values()), chosen.corpus, 32, 64)
-    found = {kind: universality({name: models[name] for name in names}, tokens) for kind, names in by_kind.items()}
-    tests = [row for kind, result in found.items() for row in test_rows(kind, result)]
-    groups = [row for kind, result in found.items() for row in group_rows(kind, result)]
-    closed = "; ".join(f"{kind} {result.closed:.2f}" for kind, result in found.items())
+    universalities = {
+        kind: universality({name: models[name] for name in names}, tokens) for kind, names in by_kind.items()
+    }
+    tests = [row for kind, result in universalities.items() for row in test_rows(kind, result)]
+    groups = [row for kind, result in universalities.items() for row in group_rows(kind, result)]
+    closed = "; ".join(f"{kind} {result.closed:.2f}" for kind, result in universalities.items())
     parts = [
         markdown(HEADER, tests),
         f"Groups matched by pattern that are in all models, or all but one, with their OV circuits' mean cosine "

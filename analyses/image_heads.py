@@ -44,7 +44,7 @@ _GAP, _BLUE = 2, np.array([0, 92, 170])
 
 
 def on_digits(*, n_steps: int = 400, seed: int = 0) -> tuple[AttentionOnlyTransformer, Tensor, ImageSet]:
-    """An MSSA of three layers trained on digits, with test images as it reads them and as they are."""
+    """Return an MSSA of three layers trained on digits, with test images as it reads them and as they are."""
     data = open_images("digits")
     cfg = ModelConfig(
         n_layers=3, d_model=32, n_heads=4, d_head=8, n_ctx=17, attention="mssa", read_in="patches", image_size=8,
@@ -68,40 +68,40 @@ def on_digits(*, n_steps: int = 400, seed: int = 0) -> tuple[AttentionOnlyTransf
     return model.eval().requires_grad_(False), prepared(data.test.images), data.test
 
 
-def by_layer(made: SemanticConsistency) -> list[list[object]]:
+def by_layer(result: SemanticConsistency) -> list[list[object]]:
     """Return means over the heads of each layer, how many are beyond chance, and the most consistent one."""
     rows: list[list[object]] = []
-    for layer in range(made.within.shape[0]):
-        best = int(made.difference[layer].argmax())
-        low, high = made.intervals[layer, best]
+    for layer in range(result.within.shape[0]):
+        best = int(result.difference[layer].argmax())
+        low, high = result.intervals[layer, best]
         rows.append(
             [
-                layer, made.within[layer].mean(), made.between[layer].mean(), made.difference[layer].mean(),
-                made.with_mean[layer].mean(),
-                f"{int((made.adjusted_p[layer] <= 0.05).sum())} of {made.within.shape[1]}",
-                f"{layer}.{best}: {made.difference[layer, best]:.3f} ({low:.3f} to {high:.3f})",
+                layer, result.within[layer].mean(), result.between[layer].mean(), result.difference[layer].mean(),
+                result.with_mean[layer].mean(),
+                f"{int((result.adjusted_p[layer] <= 0.05).sum())} of {result.within.shape[1]}",
+                f"{layer}.{best}: {result.difference[layer, best]:.3f} ({low:.3f} to {high:.3f})",
             ]
         )  # fmt: skip
     return rows
 
 
-def snr_rows(made: DenoisingAudit) -> list[list[object]]:
+def snr_rows(audit: DenoisingAudit) -> list[list[object]]:
     """List by layer, of patches in the subspace that holds most of them: SNR before, after ÷ before, and its null."""
-    frame = made.to_frame()
+    frame = audit.to_frame()
     frame = frame[frame["grouping"] == "subspace"]
-    place = made.groupings.index("subspace")
+    place = audit.groupings.index("subspace")
     verdicts = ["rises" if up else "falls" if down else "as rotated writes" for up, down in zip(
-        made.rises[place].tolist(), made.falls[place].tolist(), strict=True)]  # fmt: skip
+        audit.rises[place].tolist(), audit.falls[place].tolist(), strict=True)]  # fmt: skip
     return [
         [row.layer, row.snr, row.ratio, f"{row.null_least:.3f} to {row.null_largest:.3f}", verdict]
         for row, verdict in zip(frame.itertuples(), verdicts, strict=True)
     ]
 
 
-def curve_rows(made: PatchCurves) -> list[list[object]]:
+def curve_rows(curves: PatchCurves) -> list[list[object]]:
     """Return areas of each method, and how far they are from a random order's."""
     rows: list[list[object]] = []
-    for row in made.to_frame().itertuples():
+    for row in curves.to_frame().itertuples():
         differences = [
             f"{difference:+.2f} ({low:+.2f} to {high:+.2f})"
             for difference, low, high in (
@@ -114,9 +114,9 @@ def curve_rows(made: PatchCurves) -> list[list[object]]:
     return rows
 
 
-def of_consistency(name: str, made: SemanticConsistency) -> Finding:
+def of_consistency(name: str, result: SemanticConsistency) -> Finding:
     """Measure Figure 7 for every head, against permuted labels."""
-    beyond = (made.adjusted_p <= 0.05) & (made.difference > 0)
+    beyond = (result.adjusted_p <= 0.05) & (result.difference > 0)
     return Finding(
         claim=f"{name}: share of the {beyond.size} heads that look at the same places within a class, beyond permuted "
         "labels",
@@ -126,9 +126,9 @@ def of_consistency(name: str, made: SemanticConsistency) -> Finding:
     )
 
 
-def of_curves(name: str, made: PatchCurves) -> Finding:
+def of_curves(name: str, curves: PatchCurves) -> Finding:
     """Measure whether the order of patches by paths finds what matters."""
-    (row,) = (row for row in made.to_frame().itertuples() if row.method == "paths")
+    (row,) = (row for row in curves.to_frame().itertuples() if row.method == "paths")
     return Finding(
         claim=f"{name}: area under deletion by paths less a random order's, with its 95% interval (logits)",
         expected="below 0 (ours: the paper measures none)",
@@ -137,9 +137,9 @@ def of_curves(name: str, made: PatchCurves) -> Finding:
     )
 
 
-def of_snr(name: str, made: DenoisingAudit) -> Finding:
+def of_snr(name: str, audit: DenoisingAudit) -> Finding:
     """Check *aot*, §3, in models of images."""
-    rises = np.asarray(made.rises[made.groupings.index("subspace")])
+    rises = np.asarray(audit.rises[audit.groupings.index("subspace")])
     return Finding(
         claim=f"{name}: share of its {rises.size} layers that raise the SNR of patches beyond rotated writes",
         expected="every layer denoises (§3)",
@@ -161,9 +161,9 @@ def sections(
     heads = consistency.ranking()[:_MOST_HEADS]
     attention = np.stack([maps.attention()[:, layer, head] for layer, head in heads], axis=1)
     classes = [pixels.classes[label] for label in pixels.labels[:_MOST_IMAGES].tolist()]
-    shown = pixels.images[:_MOST_IMAGES].permute(0, 2, 3, 1).numpy()
+    pictures = pixels.images[:_MOST_IMAGES].permute(0, 2, 3, 1).numpy()
     titles = list(map(head_name, heads))
-    figure = overlay_grid(shown, attention, row_titles=classes, column_titles=titles)
+    figure = overlay_grid(pictures, attention, row_titles=classes, column_titles=titles)
     title = f"{name}: IoU of heads' regions on {read}"
     picture = picture_of_heads(model, images, pixels, consistency)
     figures = {"consistency": aotlens.plot(consistency), "maps": figure, "maps.png": picture}
@@ -197,7 +197,8 @@ def sections(
 def picture_of_heads(
     model: AttentionOnlyTransformer, images: Tensor, pixels: ImageSet, consistency: SemanticConsistency
 ) -> bytes:
-    """A PNG: one image of each class as it is, and beneath it what each of the most consistent heads looks at."""
+    """Return a PNG: one image of each class as it is, and beneath it what each of the most consistent heads
+    looks at."""
     first = pixels.by_turns()[: len(pixels.classes)]
     attention = image_maps(model, images[first]).attention()
     heads = [attention[:, layer, head] for layer, head in consistency.ranking()[:_ROWS]]
@@ -249,9 +250,9 @@ def main(argv: list[str] | None = None) -> int:
     tables: list[str] = []
     findings: list[Finding] = []
     for name, model, images, pixels in models(chosen):
-        for title, header, rows, figures, found in sections(name, model, images, pixels, chosen):
+        for title, header, rows, figures, of_section in sections(name, model, images, pixels, chosen):
             tables.append(f"**{title}**\n\n{markdown(header, rows)}")
-            findings += found
+            findings += of_section
             print(f"\n{tables[-1]}", flush=True)
             for kind, figure in figures.items():
                 if chosen.out is not None:

@@ -54,7 +54,7 @@ TEXT = (
 
 
 def trainings() -> dict[tuple[str, str], DenoiserTraining]:
-    """Every bundled training of prompts that were not transformed."""
+    """Return every bundled training of prompts that were not transformed."""
     return {(task, attention): stored(task, attention) for task in TASKS for attention in ATTENTIONS}
 
 

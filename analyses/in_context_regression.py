@@ -45,13 +45,13 @@ from aotlens.plots.display import DISPLAY
 
 
 def models() -> dict[str, AttentionOnlyTransformer]:
-    """The bundled models of regression by name."""
+    """Return the bundled models of regression by name."""
     names = sorted(path.name for path in bundled_folder().glob("regression-*"))
     return {name: aotlens.load(bundled_folder() / name, device="cpu") for name in names}
 
 
 def task_of(model: AttentionOnlyTransformer) -> RegressionTask:
-    """The task that the model was trained on: linear or sparse, in as many dimensions as it reads."""
+    """Return the task that the model was trained on: linear or sparse, in as many dimensions as it reads."""
     assert model.cfg.d_in is not None
     return RegressionTask(d=model.cfg.d_in, n_nonzero=model.card.recipe["prompts"]["n_nonzero"])
 
@@ -123,7 +123,7 @@ def _with_band(result: RegressionErrors, examples: int) -> str:
 
 
 def by_layer(loaded: dict[str, AttentionOnlyTransformer], *, quick: bool) -> tuple[str, dict[str, LayerReadings]]:
-    """The answer read off after each layer: its error, and the algorithm that says nearly the same."""
+    """Return the answer read off after each layer: its error, and the algorithm that says nearly the same."""
     rows: list[tuple[object, ...]] = []
     readings: dict[str, LayerReadings] = {}
     for name, model in loaded.items():
@@ -224,7 +224,7 @@ def main(argv: list[str] | None = None) -> int:
     claims = [*exact(quick=chosen.quick), *measured]
     status = report(claims)
     layers, readings = by_layer(loaded, quick=chosen.quick)
-    heads, support = (made(loaded, quick=chosen.quick) for made in (by_head, by_support))
+    heads, support = (analysis(loaded, quick=chosen.quick) for analysis in (by_head, by_support))
     tables = [table, layers, heads, support]
     print("", verdicts_table(judged), *tables, sep="\n\n")
     if chosen.html is not None:

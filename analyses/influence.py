@@ -47,11 +47,11 @@ EPS_ROOT = 1e-6
 
 
 def made(path: Path, kind: type[Result], make: Callable[[], Result]) -> Result:
-    """The result that was kept, or a new one, which is."""
+    """Return the result that was kept, or a new one, which is."""
     if not path.is_file():
         make().save(path)
-    found: Result = load(path, kind)
-    return found
+    result: Result = load(path, kind)
+    return result
 
 
 #: Influences, their check, and the removal of the ends.
@@ -59,7 +59,8 @@ Study: TypeAlias = tuple[Influence, InfluenceCheck, Removal]
 
 
 def study(run: RecipeRun, name: str, out: Path) -> Study:
-    """The influences on a run's loss on repeats and on its induction head, their check, and the removal of the ends."""
+    """Return the influences on a run's loss on repeats and on its induction head, their check, and the removal of the
+    ends."""
     path = out / f"{name}.safetensors"
 
     def first() -> Influence:
@@ -71,36 +72,36 @@ def study(run: RecipeRun, name: str, out: Path) -> Study:
         print(name, measures, flush=True)
         return influence(run, measures, eps_root=EPS_ROOT, folder=out / "states", progress=_progress(name))
 
-    found = made(path, Influence, first)
-    assert isinstance(found, Influence)
-    require_same_run(run, found)
-    print(name, found.headline, flush=True)
-    induction = found.measures[1]
-    checked = made(out / f"{name}-check.safetensors", InfluenceCheck, lambda: check_influence(run, found, n=40))
+    effects = made(path, Influence, first)
+    assert isinstance(effects, Influence)
+    require_same_run(run, effects)
+    print(name, effects.headline, flush=True)
+    induction = effects.measures[1]
+    checked = made(out / f"{name}-check.safetensors", InfluenceCheck, lambda: check_influence(run, effects, n=40))
     print(name, checked, flush=True)
     removed = made(
-        out / f"{name}-removal.safetensors", Removal, lambda: remove_windows(run, found, induction, n_random=6)
+        out / f"{name}-removal.safetensors", Removal, lambda: remove_windows(run, effects, induction, n_random=6)
     )
     print(name, removed, flush=True)
     assert isinstance(checked, InfluenceCheck) and isinstance(removed, Removal)
-    return found, checked, removed
+    return effects, checked, removed
 
 
 def check_table(studies: Mapping[str, Study]) -> str:
-    """A row a measure of a run: how well its influences order retrainings."""
+    """Return a row a measure of a run: how well its influences order retrainings."""
     rows = []
-    for name, (found, checked, _) in studies.items():
-        for place, measure in enumerate(found.measures):
+    for name, (effects, checked, _) in studies.items():
+        for place, measure in enumerate(effects.measures):
             rows.append(
                 (
                     name,
                     measure,
-                    f"{found.values[place]:.3f}",
+                    f"{effects.values[place]:.3f}",
                     _with(checked.correlation(measure), checked.interval(measure)),
                     _with(checked.tracin_correlation(measure), checked.tracin_interval(measure)),
                     _to(checked.difference_interval(measure)),
-                    f"{found.first_step_share[place]:.1%}",
-                    f"{found.first_quarter_share[place]:.0%}",
+                    f"{effects.first_step_share[place]:.1%}",
+                    f"{effects.first_quarter_share[place]:.0%}",
                 )
             )
     header = ("run", "measure", "at the end", "rank correlation with 40 retrainings", "TracIn's", "difference")
@@ -108,7 +109,7 @@ def check_table(studies: Mapping[str, Study]) -> str:
 
 
 def removal_table(studies: Mapping[str, Study]) -> str:
-    """A row a run: the measure without the windows at the ends of the order, beside random removals."""
+    """Return a row a run: the measure without the windows at the ends of the order, beside random removals."""
     rows = []
     for name, (_, _, removed) in studies.items():
         helpful, harmful = removed.effects
@@ -133,10 +134,10 @@ def removal_table(studies: Mapping[str, Study]) -> str:
 
 
 def property_table(studies: Mapping[str, Study]) -> str:
-    """A row a run: what a standard deviation of each property alone is worth for the induction score."""
+    """Return a row a run: what a standard deviation of each property alone is worth for the induction score."""
     rows = []
-    for name, (found, _, _) in studies.items():
-        fit = influence_properties(found, found.measures[1])
+    for name, (effects, _, _) in studies.items():
+        fit = influence_properties(effects, effects.measures[1])
         pairs = zip(fit.alone[0], fit.alone_intervals[0], strict=True)
         cells = [_with(value, interval) for value, interval in pairs]
         together = f"{fit.correlations[0, 1]:+.3f}"
@@ -146,9 +147,9 @@ def property_table(studies: Mapping[str, Study]) -> str:
 
 
 def agreement_table(studies: Mapping[str, Study]) -> str:
-    """A row a pair of runs on text: whether the same documents help in both, for the loss and for induction."""
+    """Return a row a pair of runs on text: whether the same documents help in both, for the loss and for induction."""
     rows = []
-    on_text = [(name, found) for name, (found, _, _) in studies.items() if found.windows.names]
+    on_text = [(name, effects) for name, (effects, _, _) in studies.items() if effects.windows.names]
     for (name, left), (other_name, right) in itertools.combinations(on_text, 2):
         if left.windows.are_those_of(right.windows):
             continue  # of the same seed
@@ -196,7 +197,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             name = f"{recipe.name.removeprefix('influence-')}-{recipe.seed}"
             studies[name] = study(run, name, chosen.out)
     parts = [check_table(studies), removal_table(studies), property_table(studies)]
-    if sum(bool(found.windows.names) for found, _, _ in studies.values()) > 1:
+    if sum(bool(effects.windows.names) for effects, _, _ in studies.values()) > 1:
         parts.append(agreement_table(studies))
     print("\n\n".join(parts))
     if chosen.page is not None:

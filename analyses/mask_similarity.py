@@ -50,20 +50,20 @@ def contexts(model: Any, name: str, bert: bool, corpus: Corpus, n: int, seed: in
     return rows[:n], rows[n:], int(model.tokenizer.mask_token_id)
 
 
-def similarities(one: Tensor, other: Tensor, mask_id: int, model: Any, seed: int) -> dict[str, np.ndarray]:
+def similarities(text: Tensor, other: Tensor, mask_id: int, model: Any, seed: int) -> dict[str, np.ndarray]:
     """Return the mean cosine by depth for similar and for different contexts."""
-    one, other = one.clone(), other.clone()
-    one[:, POSITION] = other[:, POSITION] = mask_id
-    near = one.clone()
-    inner = range(POSITION + 1, one.shape[1] - 1)
+    text, other = text.clone(), other.clone()
+    text[:, POSITION] = other[:, POSITION] = mask_id
+    near = text.clone()
+    inner = range(POSITION + 1, text.shape[1] - 1)
     n_replaced = max(1, round(REPLACED * len(inner)))
     rng = np.random.default_rng(seed)
-    for row in range(len(one)):
-        at = torch.from_numpy(rng.choice(inner, n_replaced, replace=False))
-        near[row, at] = other[row, at]
+    for row in range(len(text)):
+        places = torch.from_numpy(rng.choice(inner, n_replaced, replace=False))
+        near[row, places] = other[row, places]
     return {
-        "similar contexts": mask_similarity(model, one, near, POSITION).cosine.mean(1),
-        "different contexts": mask_similarity(model, one, other, POSITION).cosine.mean(1),
+        "similar contexts": mask_similarity(model, text, near, POSITION).cosine.mean(1),
+        "different contexts": mask_similarity(model, text, other, POSITION).cosine.mean(1),
     }
 
 

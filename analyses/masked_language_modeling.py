@@ -34,19 +34,19 @@ INF = float("inf")
 FAST, SLOW = ("F+T", "F+R"), ("S", "F")
 
 
-def epochs_to(found: Recall, level: float) -> np.ndarray:
+def epochs_to(result: Recall, level: float) -> np.ndarray:
     """Count epochs until the training loss is below `level`, a number a seed; one more than were run if it never is."""
-    below = found.epoch_loss < level
-    return np.where(below.any(1), below.argmax(1) + 1, found.epoch_loss.shape[1] + 1).astype(float)
+    below = result.epoch_loss < level
+    return np.where(below.any(1), below.argmax(1) + 1, result.epoch_loss.shape[1] + 1).astype(float)
 
 
-def figures_7_and_8(found: dict[str, Recall], readout: str) -> list[Finding]:
+def figures_7_and_8(results: dict[str, Recall], readout: str) -> list[Finding]:
     """Return the findings, where nearly zero is below 0.05, the paper's own mark in Figure 9."""
-    first = float(np.mean([one.epoch_loss[:, 0].mean() for one in found.values()]))
-    half = {kind: epochs_to(one, 0.5 * first) for kind, one in found.items()}
+    first = float(np.mean([each.epoch_loss[:, 0].mean() for each in results.values()]))
+    half = {kind: epochs_to(each, 0.5 * first) for kind, each in results.items()}
     findings = [
         Finding(claim=f"Figure 7, {readout}: {kind}'s loss after training", expected="nearly 0", bounds=(0, 0.05),
-                measured=tuple(found[kind].loss))
+                measured=tuple(results[kind].loss))
         for kind in MODELS[:4]
     ]  # fmt: skip
     findings += [
@@ -56,7 +56,7 @@ def figures_7_and_8(found: dict[str, Recall], readout: str) -> list[Finding]:
     ]  # fmt: skip
     findings += [
         Finding(claim=f"Figure 8, {readout}: F+R+noF's loss after training", expected="nearly 0", bounds=(0, 0.05),
-                measured=tuple(found["F+R+noF"].loss)),
+                measured=tuple(results["F+R+noF"].loss)),
         Finding(claim=f"Figure 8, {readout}: epochs to half the first loss, F+R+noF ÷ F+R", expected="above 1",
                 bounds=(1.05, INF), measured=tuple(half["F+R+noF"] / half["F+R"])),
     ]  # fmt: skip
@@ -64,7 +64,7 @@ def figures_7_and_8(found: dict[str, Recall], readout: str) -> list[Finding]:
 
 
 def together(runs: Sequence[Recall]) -> Recall:
-    """One run a seed, as one result."""
+    """Return one run a seed, as one result."""
     return dataclasses.replace(
         runs[0],
         seeds=tuple(seed for run in runs for seed in run.seeds),
@@ -83,9 +83,9 @@ def curves(work: Callable[..., Recall], quick: bool, readout: Readout, seeds: Se
             clock.say(f"{kind}, {readout}, seed {seed}: loss {runs[kind][-1].loss[0]:.4f}")
     curves = {kind: together(of_seed) for kind, of_seed in runs.items()}
     rows = [
-        [kind, one.epoch_loss[:, 0].mean(), one.epoch_loss[:, epochs // 4].mean(),
-         one.epoch_loss[:, epochs // 2].mean(), one.loss.mean(), one.accuracy.mean()]
-        for kind, one in curves.items()
+        [kind, each.epoch_loss[:, 0].mean(), each.epoch_loss[:, epochs // 4].mean(),
+         each.epoch_loss[:, epochs // 2].mean(), each.loss.mean(), each.accuracy.mean()]
+        for kind, each in curves.items()
     ]  # fmt: skip
     header = ["model", "loss in epoch 1", f"{epochs // 4 + 1}", f"{epochs // 2 + 1}", "after", "named right"]
     return Results(
@@ -94,14 +94,14 @@ def curves(work: Callable[..., Recall], quick: bool, readout: Readout, seeds: Se
         settings={"sequences": n, "heads": n, "epochs": epochs, "batch": batch, "vocabulary": 2048},
         seeds=list(seeds),
         data={
-            kind: {"epoch_loss": one.epoch_loss, "loss": one.loss, "accuracy": one.accuracy}
-            for kind, one in curves.items()
+            kind: {"epoch_loss": each.epoch_loss, "loss": each.loss, "accuracy": each.accuracy}
+            for kind, each in curves.items()
         },
         tables={f"Training losses ({unit}), means over seeds": (header, rows)},
         plots={
             f"masked-language-modeling-{readout}": seed_curves(
                 np.arange(1, epochs + 1),
-                {kind: one.epoch_loss for kind, one in curves.items()},
+                {kind: each.epoch_loss for kind, each in curves.items()},
                 x_title="epochs",
                 y_title=f"training loss ({unit})",
             )

@@ -53,7 +53,8 @@ def frequency_parts(model: AttentionOnlyTransformer, head: Head) -> np.ndarray:
 
 
 def with_pairs(model: AttentionOnlyTransformer, head: Head, keep_fastest: bool) -> float:
-    """The head's previous-token score with the fastest pair of its queries' coordinates alone, or with all others."""
+    """Return the head's previous-token score with the fastest pair of its queries' coordinates alone, or with all
+    others."""
     changed = copy.deepcopy(model)
     coordinates = torch.arange(model.cfg.d_head, dtype=torch.float64)
     first, second, _ = in_pairs(model.cfg, coordinates)
@@ -64,11 +65,12 @@ def with_pairs(model: AttentionOnlyTransformer, head: Head, keep_fastest: bool) 
 
 
 def by_weights(model: AttentionOnlyTransformer) -> list[str]:
-    """The rotary head that singles out the token before most, and what its frequencies do of that; dashes without."""
+    """Return the rotary head that singles out the token before most, and what its frequencies do of that; dashes
+    without."""
     if model.cfg.positions != "rotary":
         return ["–"] * 3
     heads = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
-    best = max((reach(model, head) for head in heads), key=lambda found: found.previous_token)
+    best = max((reach(model, head) for head in heads), key=lambda each: each.previous_token)
     parts = frequency_parts(model, best.head)
     return [
         f"{best.head[0]}.{best.head[1]}: {best.previous_token:+.2f}",
@@ -78,11 +80,11 @@ def by_weights(model: AttentionOnlyTransformer) -> list[str]:
 
 
 def row(name: str) -> list[str]:
-    """The cells of a checkpoint."""
+    """Return the cells of a checkpoint."""
     model, info = aotlens.load(name, "cpu"), find_checkpoint(name)
     scores = motif_scores(model, n_sequences=16, half_length=50, seed=0)
     best = [scores.best(motif) for motif in ("previous_token", "induction")]
-    found = ["–" if one is None else f"{one[0][0]}.{one[0][1]}: {one[1]:.2f}" for one in best]
+    cells = ["–" if each is None else f"{each[0][0]}.{each[0][1]}: {each[1]:.2f}" for each in best]
     loss, bigram = info.metrics["validation_loss"], info.metrics["bigram_loss"]
     cfg = model.cfg
     kind = f"{cfg.positions}{' (MSSA)' if cfg.attention == 'mssa' else ''}"
@@ -96,7 +98,7 @@ def row(name: str) -> list[str]:
         size,
         f"{loss:.3f}",
         f"{bigram - loss:.3f}",
-        *found,
+        *cells,
         *by_weights(model),
     ]
 

@@ -39,7 +39,7 @@ HEADER = (
 
 
 def bundled_language_models() -> list[str]:
-    """The bundled checkpoints that read and write tokens and have a head that reads heads."""
+    """Return the bundled checkpoints that read and write tokens and have a head that reads heads."""
     here = [info for info in aotlens.list_checkpoints() if info.path and info.path.parent == bundled_folder()]
     return [
         info.name
@@ -51,7 +51,7 @@ def bundled_language_models() -> list[str]:
 
 
 def measure(model: AttentionOnlyTransformer, corpus: Corpus, texts: int, length: int) -> Iterator[ExplainedVariance]:
-    """Every head above layer 0 on every text."""
+    """Yield every head above layer 0 on every text."""
     (rows,) = windows(model, corpus, length, texts, 1)
     for tokens in rows:
         expansion = expand(model, tokens)

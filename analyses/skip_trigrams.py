@@ -61,7 +61,7 @@ class OfHead:
 
 
 def one_layer_checkpoints() -> list[str]:
-    """The bundled language models with one layer that no MLP follows."""
+    """Return the bundled language models with one layer that no MLP follows."""
     bundled = [info for info in aotlens.list_checkpoints() if info.path and info.path.parent == bundled_folder()]
     return [
         info.name
@@ -73,18 +73,18 @@ def one_layer_checkpoints() -> list[str]:
 def of_heads(
     model: AttentionOnlyTransformer, heads: Sequence[int], ids: np.ndarray, min_counts: Sequence[int]
 ) -> Iterator[OfHead]:
-    """Every head, among all tokens first, then among those with each of the counts."""
+    """Yield every head, among all tokens first, then among those with each of the counts."""
     for min_count in (0, *min_counts):
         for head in heads:
             table = skip_trigrams(model, (0, head), k=N_ROWS, min_count=min_count)
-            found = evidence(model, table, ids, max_tokens=None)
+            checked = evidence(model, table, ids, max_tokens=None)
             random = matched_random(model, table, N_RANDOM)
             yield OfHead(
                 head=head,
                 min_count=min_count,
-                found=found,
+                found=checked,
                 random=evidence(model, random, ids, max_tokens=None, run_model=False),
-                bugs=skip_trigram_bugs(model, found, ids, max_tokens=None),
+                bugs=skip_trigram_bugs(model, checked, ids, max_tokens=None),
             )
 
 
@@ -94,7 +94,7 @@ def of_shares(name: str, min_count: int, results: Sequence[OfHead]) -> Finding:
     Rows of one head share tokens and directions, so heads are the units; and one p-value, not adjusted, asks the same
     of 100 rows and of 1,000, which a false discovery rate does not.
     """
-    shares = [(_borne_out(one.found), _borne_out(one.random)) for one in results]
+    shares = [(_borne_out(each.found), _borne_out(each.random)) for each in results]
     differences = np.array([own - other for own, other in shares if math.isfinite(own + other)])
     p = permutation_test(
         (differences,), np.mean, permutation_type="samples", alternative="greater", n_resamples=np.inf
@@ -110,21 +110,21 @@ def of_shares(name: str, min_count: int, results: Sequence[OfHead]) -> Finding:
     )
 
 
-def _borne_out(found: Evidence) -> float:
+def _borne_out(checked: Evidence) -> float:
     """The share of testable rows with p ≤ 5%; NaN where none can be tested."""
-    testable = ~found.association.too_rare
-    return float((found.association.p_value[testable] <= 0.05).mean()) if testable.any() else math.nan
+    testable = ~checked.association.too_rare
+    return float((checked.association.p_value[testable] <= 0.05).mean()) if testable.any() else math.nan
 
 
 def of_share_that_holds(name: str, min_count: int, results: Sequence[OfHead]) -> Finding:
     """Measure how many of the best rows are skip-trigrams of the text, as the paper's examples are."""
-    confirmed = sum(one.found.n_confirmed for one in results)
+    confirmed = sum(each.found.n_confirmed for each in results)
     return Finding(
         claim=f"Table 1, {name}, among tokens with at least {min_count:,} counts: share of the best rows that text "
         "confirms",
         expected="most, were the paper's six like the rest",
         bounds=(0.5, 1),
-        measured=(confirmed / sum(len(one.found.verdict) for one in results),),
+        measured=(confirmed / sum(len(each.found.verdict) for each in results),),
     )
 
 
@@ -140,15 +140,15 @@ def of_theorem_25(model: AttentionOnlyTransformer, ids: np.ndarray) -> Claim:
 def section(
     name: str, corpus: Corpus, *, max_tokens: int | None, heads: int | None, min_counts: Sequence[int]
 ) -> tuple[list[Finding], list[Claim], str]:
-    """A checkpoint's findings, and its part of the page as Markdown."""
+    """Return a checkpoint's findings, and its part of the page as Markdown."""
     model = aotlens.load(name, "cpu")
     documents = documents_to_read(model, corpus)
     ids = read_ids(model, corpus, documents=documents, max_tokens=max_tokens)
     how_many = "All" if max_tokens is None or len(ids) < max_tokens else "The first"
     results = []
-    for one in of_heads(model, range(model.cfg.n_heads if heads is None else heads), ids, min_counts):
-        results.append(one)
-        print(f"{name}: head 0.{one.head}, tokens with at least {one.min_count:,} counts: done", file=sys.stderr)
+    for result in of_heads(model, range(model.cfg.n_heads if heads is None else heads), ids, min_counts):
+        results.append(result)
+        print(f"{name}: head 0.{result.head}, tokens with at least {result.min_count:,} counts: done", file=sys.stderr)
     lines = [
         f"## {name}",
         "",
@@ -157,12 +157,12 @@ def section(
         "",
     ]
     for min_count in (0, *min_counts):
-        lines += share_lines(model, min_count, [one for one in results if one.min_count == min_count])
+        lines += share_lines(model, min_count, [each for each in results if each.min_count == min_count])
     for min_count in (0, *min_counts[-1:]):
-        lines += row_lines(model, min_count, [one.found for one in results if one.min_count == min_count])
-    lines += bug_lines(max((0, *min_counts)), [one for one in results if one.min_count == max((0, *min_counts))])
-    by_count = {count: [one for one in results if one.min_count == count] for count in (0, *min_counts)}
-    findings = [of_shares(name, count, found) for count, found in by_count.items()]
+        lines += row_lines(model, min_count, [each.found for each in results if each.min_count == min_count])
+    lines += bug_lines(max((0, *min_counts)), [each for each in results if each.min_count == max((0, *min_counts))])
+    by_count = {count: [each for each in results if each.min_count == count] for count in (0, *min_counts)}
+    findings = [of_shares(name, count, of_count) for count, of_count in by_count.items()]
     if min_counts:
         findings.append(of_share_that_holds(name, max(min_counts), by_count[max(min_counts)]))
     return findings, [of_theorem_25(model, ids)], "\n".join([*lines, *direct_path_lines(model, ids)])

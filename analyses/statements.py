@@ -20,7 +20,7 @@ from analyses._statements_structures import of_nonlinearity, of_structures
 
 
 def claims(*, quick: bool) -> dict[str, list[Claim]]:
-    """Every statement, by the paper's short name."""
+    """Return every statement, by the paper's short name."""
     return {
         "structures": of_structures(),
         "nonlinearity": of_nonlinearity(quick=quick),
@@ -33,9 +33,9 @@ def main(argv: list[str] | None = None) -> int:
     options = parser(__doc__)
     options.add_argument("--docs", type=Path, metavar="PAGE", help="write the tables into this page's section")
     chosen = options.parse_args(argv)
-    found = claims(quick=chosen.quick)
+    by_paper = claims(quick=chosen.quick)
     content: list[str | list[Claim]] = []
-    for paper, of_paper in found.items():
+    for paper, of_paper in by_paper.items():
         title = f"*{paper}*:"
         print(f"{title}\n\n{claims_table(of_paper)}\n")
         content += [title, of_paper]

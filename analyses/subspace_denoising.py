@@ -48,7 +48,7 @@ SIZES = ((8, 50, 0.1), (16, 50, 0.1), (64, 50, 0.5))
 
 
 def unrolled(phi: str, threshold: float | None, seeds: Sequence[int], noises: Sequence[float]) -> DenoisingRates:
-    """The SNR by layer at the sizes of the design: N = 200 in all, 14 layers."""
+    """Return the SNR by layer at the sizes of the design: N = 200 in all, 14 layers."""
     return denoising_rates(noises, phi=phi, threshold=threshold, n_layers=14, seeds=seeds)
 
 
@@ -120,7 +120,7 @@ def of_figure_4(seeds: Sequence[int]) -> tuple[list[Finding], str]:
 
 
 def audit_table(results: Mapping[str, DenoisingAudit]) -> str:
-    """One row a model, grouping and layer."""
+    """Return one row a model, grouping and layer."""
     rows = []
     for name, result in results.items():
         for row in result.to_frame().itertuples():

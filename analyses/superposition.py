@@ -81,13 +81,13 @@ def trained(*, quick: bool) -> list[Claim]:
     n, d = (5, 2) if quick else (50, 20)
     features, bias = train_features(n, d, probability=0.02, steps=600 if quick else 3000, seed=SEED)
     measured = interference(features)
-    kept = int((measured.lengths > 0.5).sum())
+    n_features = int((measured.lengths > 0.5).sum())
     back = feature_network(torch.eye(n), features, bias).diagonal()
     return [
         Claim(
             claim=f"§7: of {n} sparse features trained into {d} dimensions, more than {d} are represented",
             expected=1,
-            measured=float(kept > d),
+            measured=float(n_features > d),
             tolerance=0,
             seed=SEED,
         ),
@@ -101,19 +101,19 @@ def trained(*, quick: bool) -> list[Claim]:
     ]
 
 
-def theorem_27(found: JohnsonLindenstrauss, *, quick: bool) -> list[Claim]:
+def theorem_27(result: JohnsonLindenstrauss, *, quick: bool) -> list[Claim]:
     """Check Theorem 27; and Corollary 28 for unit vectors, where it is a theorem about the ε that was measured."""
-    frame = found.to_frame()
+    frame = result.to_frame()
     small = frame[frame.distortion < 1]
     n, epsilon = (60, 0.35) if quick else (400, 0.25)
-    m = found.dimensions_for(n, epsilon)
-    dimension = found.projections[0].dimension
+    m = result.dimensions_for(n, epsilon)
+    dimension = result.projections[0].dimension
     fresh = johnson_lindenstrauss((n,), (m, m + 1), dimension=dimension, n_trials=6, seed=SEED + 10_000)
     return [
         Claim(
             claim="Theorem 27: slope of log ε against log m",
             expected=-0.5,
-            measured=found.exponent,
+            measured=result.exponent,
             tolerance=0.08,
             seed=SEED,
         ),
@@ -194,12 +194,12 @@ def main(argv: list[str] | None = None) -> int:
     return status
 
 
-def projections_table(found: JohnsonLindenstrauss) -> str:
-    """The means over trials, as Markdown."""
+def projections_table(result: JohnsonLindenstrauss) -> str:
+    """Return the means over trials, as Markdown."""
     columns = ["n_points", "dimension", "m", "distortion", "rms_distortion", "angle_error", "angle_bound", "constant"]
-    means = found.to_frame().groupby(["n_points", "m"], as_index=False)[columns].mean()
+    means = result.to_frame().groupby(["n_points", "m"], as_index=False)[columns].mean()
     rows = [[f"{value:.4g}" for value in row] for row in means[columns].itertuples(index=False)]
-    title = f"Random ±1/√m projections, means over trials; m ≈ {found.constant:.2f} · log N / ε² (fitted):"
+    title = f"Random ±1/√m projections, means over trials; m ≈ {result.constant:.2f} · log N / ε² (fitted):"
     return f"{title}\n\n{markdown(columns, rows)}"
 
 

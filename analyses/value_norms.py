@@ -99,7 +99,7 @@ def main(argv: list[str] | None = None) -> int:
         model = load_bert(chosen.bert)
         norms = [of_bert(model, corpus, n, seed) for seed in SEEDS]
         findings += berts(chosen.bert, norms)
-        _add(chosen.bert, BERT, np.stack([one.by_layer() for one in norms]), plots, data, rows)
+        _add(chosen.bert, BERT, np.stack([each.by_layer() for each in norms]), plots, data, rows)
         clock.say(chosen.bert)
     results = Results(
         name="value_norms",

@@ -32,7 +32,11 @@ class StartError(Exception):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+<<<<<<< HEAD
     """Parse, check, serve. Return the exit code."""
+=======
+    """Parse, check and serve. Returns the exit code."""
+>>>>>>> 96310634f8fb5ec28816fe806d453dfc0c050502
     settings = _parse(argv)
     try:
         _serve(settings)
@@ -162,10 +166,10 @@ def _serve(settings: Settings) -> None:
             raise StartError(f"--corpus {error}") from error
         _check_distillations(settings)
         try:
-            found = core.catalog.list()
+            checkpoints = core.catalog.list()
         except CheckpointError as error:
             raise StartError(str(error)) from error
-        if not found:
+        if not checkpoints:
             places = ", ".join(map(str, settings.checkpoints)) or "the bundled and your own checkpoints"
             raise StartError(
                 f"no checkpoints in {places}. Give a folder of checkpoints with --checkpoints DIR, or train one: "
@@ -182,7 +186,9 @@ def _serve(settings: Settings) -> None:
     threading.Thread(target=warm_up, args=(app.server, settings, "/", PLOTLY), daemon=True).start()
     # As whoever runs it in the background stops it: what has been asked is still answered.
     signal.signal(signal.SIGTERM, lambda *_: server.stop())
-    print(f"aotlens is at {address(settings)} ({_count(len(found))}){reach(settings)}. Ctrl+C stops it.", flush=True)
+    print(
+        f"aotlens is at {address(settings)} ({_count(len(checkpoints))}){reach(settings)}. Ctrl+C stops it.", flush=True
+    )
     if server.run():
         unanswered = server.drain(settings.drain_seconds)
         if unanswered:
@@ -222,7 +228,8 @@ def reach(settings: Settings) -> str:
 
 
 def listening(settings: Settings) -> socket.socket:
-    """The listening socket, made here so that a port in use is known before anything is loaded. Raises StartError."""
+    """Return the listening socket, made here so that a port in use is known before anything is loaded. Raises
+    StartError."""
     from app.server import listen
 
     try:

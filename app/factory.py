@@ -24,7 +24,7 @@ from app.shell.sign_in import require_token
 
 
 def create_app(settings: Settings, core: Core | None = None, *, pages: Sequence[Page] = PAGES) -> App:
-    """The whole app: layout, callbacks, security. `core` may be given, to share loaded models.
+    """Return the whole app: layout, callbacks, security. `core` may be given, to share loaded models.
 
     Raises ValueError where a callback names what is in no layout, or two pages share a name; and for an app that others
     can reach without a token, where nobody has said so.

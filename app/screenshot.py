@@ -26,7 +26,7 @@ _READY = """() => document.querySelector("#heads-map-canvas[data-head]")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parses, serves, takes the picture. Returns the exit code."""
+    """Parse, serve and take the picture. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m app.screenshot", description="Make the README's picture.")
     parser.add_argument("out", type=Path, help="the PNG to write")
     parser.add_argument("--checkpoints", metavar="DIR", type=Path, action="append", default=[])

@@ -93,7 +93,7 @@ class Server(TcpWSGIServer):
 
 
 def make_server(application: Callable[..., Iterable[bytes]], settings: Settings, listener: socket.socket) -> Server:
-    """A server of `application` on a listening socket."""
+    """Return a server of `application` on a listening socket."""
     limits: dict[str, Any] = {
         "threads": settings.threads,
         "connection_limit": _affordable(settings.max_connections),
@@ -122,7 +122,7 @@ def make_server(application: Callable[..., Iterable[bytes]], settings: Settings,
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 is any that is free. Raises OSError or UnicodeError."""
+    """Return a listening socket; port 0 is any that is free. Raises OSError or UnicodeError."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

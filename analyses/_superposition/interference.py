@@ -43,7 +43,8 @@ class Interference(Result):
         return f"the largest |cosine| is {self.largest:.3f} (Welch: at least {self.welch_bound:.3f})"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a feature: length, the feature that disturbs it most (signed cosine); a single one has none."""
+        """Return one row a feature: length, the feature that disturbs it most (signed cosine); a single one
+        has none."""
         import pandas as pd
 
         cosines = _cosines(self.gram)
@@ -60,7 +61,7 @@ class Interference(Result):
 
 
 def interference(features: Float[Tensor, "feature d"], min_length: float = 1e-6) -> Interference:
-    """The interference of the rows of `features`. O(features² · d).
+    """Return the interference of the rows of `features`. O(features² · d).
 
     Raises `ValueError` for no features, entries that are not finite, and products that are not.
     """
@@ -72,9 +73,9 @@ def interference(features: Float[Tensor, "feature d"], min_length: float = 1e-6)
             f"{list(features.shape)} with entries up to {float(wide.abs().max()) if wide.numel() else 0:.3g}."
         )
     lengths = wide.norm(dim=1)
-    kept = gram[lengths > min_length][:, lengths > min_length]
-    n, d = len(kept), features.shape[1]
-    pairs = _cosines(kept).flatten()
+    long_gram = gram[lengths > min_length][:, lengths > min_length]
+    n, d = len(long_gram), features.shape[1]
+    pairs = _cosines(long_gram).flatten()
     return Interference(
         gram=gram,
         lengths=lengths,

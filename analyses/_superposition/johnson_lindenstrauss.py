@@ -69,7 +69,7 @@ class JohnsonLindenstrauss(Result):
         return f"m = {self.constant:.3g} · log N / ε², fitted; ε falls as m^{self.exponent:.3f}"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a projection."""
+        """Return one row a projection."""
         import pandas as pd
 
         return pd.DataFrame([asdict(projection) for projection in self.projections])

@@ -34,7 +34,8 @@ class Pentagon(Result):
     b_2: Float[Tensor, " 5"]
 
     def hidden(self, x: Float[Tensor, "*batch 5"]) -> Float[Tensor, "*batch 2"]:
-        """The two neurons before their ReLU; it does nothing where they are positive, as for every single feature."""
+        """Return the two neurons before their ReLU; it does nothing where they are positive, as for every single
+        feature."""
         return x @ self.W_1 + self.b_1
 
     def before_output(self, x: Float[Tensor, "*batch 5"]) -> Float[Tensor, "*batch 5"]:
@@ -46,7 +47,7 @@ class Pentagon(Result):
 
 
 def pentagon() -> Pentagon:
-    """The network with the paper's numbers. Feature k of the paper (from 1) is index k − 1."""
+    """Return the network with the paper's numbers. Feature k of the paper (from 1) is index k − 1."""
     W_1 = polygon(5)
     W_2, b_1 = GAIN * W_1.T, torch.tensor(HIDDEN_BIAS, dtype=torch.float64)
     return Pentagon(W_1=W_1, b_1=b_1, W_2=W_2, b_2=-b_1 @ W_2 - THRESHOLD)

@@ -42,7 +42,7 @@ def angle_plot(
     *,
     theme: Theme = "light",
 ) -> go.Figure:
-    """The largest error of a cosine against ε on logarithmic axes, and the bound 4ε/(1 − ε) where ε < 1.
+    """Draw the largest error of a cosine against ε on logarithmic axes, and the bound 4ε/(1 − ε) where ε < 1.
 
     Raises `ValueError` for no projections.
     """

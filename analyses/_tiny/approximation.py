@@ -53,7 +53,7 @@ class Approximation:
         return self.test_loss / self.constant_loss[:, None]
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a run: kind, heads, layers, seed, errors after training (relative: ÷ constant_loss)."""
+        """Return one row a run: kind, heads, layers, seed, errors after training (relative: ÷ constant_loss)."""
         import pandas as pd
 
         return pd.DataFrame(

@@ -106,7 +106,7 @@ class PatternAttention(StackedHeads):
             self.register_buffer("pattern", scores.softmax(-1))
 
     def forward(self, x: Tensor, at: Tensor) -> Tensor:
-        """The layer's output at one position of each sequence, `at [run, batch]`: `[run, batch, 1, d]`."""
+        """Return the layer's output at one position of each sequence, `at [run, batch]`: `[run, batch, 1, d]`."""
         rows = self.pattern.gather(1, at[..., None].expand(-1, -1, self.pattern.shape[-1]))  # [run, batch, key]
         mixed = (rows[..., None] * x).sum(2, keepdim=True)
         return take(x, at) + self.write(self.read(mixed, "W_V"))
@@ -144,5 +144,5 @@ def take(x: Tensor, at: Tensor) -> Tensor:
 
 
 def generators_of(seeds: Sequence[int], stream: int) -> list[torch.Generator]:
-    """One generator a seed; streams keep data, weights and order apart."""
+    """Return one generator a seed; streams keep data, weights and order apart."""
     return [torch.Generator().manual_seed(1_000_003 * stream + seed) for seed in seeds]

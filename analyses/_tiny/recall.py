@@ -68,18 +68,18 @@ class _RecallNetworks(nn.Module):
 
     def __init__(self, kind: str, d: int, n_pos: int, n_heads: int, n_out: int, seeds: Sequence[int]) -> None:
         super().__init__()
-        made = generators_of(seeds, _WEIGHTS)
+        generators = generators_of(seeds, _WEIGHTS)
         heads = [n_heads] * len(seeds)
-        self.register_buffer("auxiliary", torch.stack([torch.randn(d, generator=g) for g in made]))
-        self.before = AuxiliaryAttention(d, heads, made) if kind == "F+R" else None
+        self.register_buffer("auxiliary", torch.stack([torch.randn(d, generator=g) for g in generators]))
+        self.before = AuxiliaryAttention(d, heads, generators) if kind == "F+R" else None
         self.mix: nn.Module
         if kind in ("S", "F"):
-            self.mix = SelfAttention(d, heads, made)
+            self.mix = SelfAttention(d, heads, generators)
         else:
-            self.mix = PatternAttention(d, heads, n_pos, made, learned=kind == "F+T")
+            self.mix = PatternAttention(d, heads, n_pos, generators, learned=kind == "F+T")
         self.after: nn.Module
-        self.after = FeedForward(d, n_heads, made) if kind == "S" else AuxiliaryAttention(d, heads, made)
-        self.W_out, self.b_out = (nn.Parameter(w) for w in linear(d, n_out, made))
+        self.after = FeedForward(d, n_heads, generators) if kind == "S" else AuxiliaryAttention(d, heads, generators)
+        self.W_out, self.b_out = (nn.Parameter(w) for w in linear(d, n_out, generators))
 
     def forward(self, x: Tensor, at: Tensor) -> Tensor:
         """Return outputs `[run, batch, n_out]` of `x [run, batch, pos, d]` and hidden positions `[run, batch]`."""
@@ -103,11 +103,11 @@ def recall_data(
     (generator,) = generators_of([seed], _DATA)
     vectors = torch.randn(d_vocab + 1, d, generator=generator)
     ids = torch.rand(n, d_vocab, generator=generator).topk(n_pos, dim=1).indices  # different tokens in a random order
-    at = torch.randint(n_pos, (n,), generator=generator)
-    hidden = ids[torch.arange(n), at]
-    shown = ids.clone()
-    shown[torch.arange(n), at] = d_vocab
-    return vectors[shown], at, hidden
+    positions = torch.randint(n_pos, (n,), generator=generator)
+    hidden = ids[torch.arange(n), positions]
+    visible = ids.clone()
+    visible[torch.arange(n), positions] = d_vocab
+    return vectors[visible], positions, hidden
 
 
 def train_recall(
@@ -138,7 +138,7 @@ def train_recall(
         )
     if min(n_heads, n, batch_size, epochs, len(seeds)) < 1 or not 1 <= n_pos <= d_vocab:
         raise ValueError("expected heads, sequences, batch_size, epochs and seeds of at least 1, and n_pos ≤ d_vocab.")
-    x, at, hidden = (torch.stack(part) for part in zip(
+    x, positions, hidden = (torch.stack(part) for part in zip(
         *(recall_data(seed, n, d_vocab=d_vocab, n_pos=n_pos, d=d) for seed in seeds), strict=True))  # fmt: skip
     network = _RecallNetworks(kind, d, n_pos, n_heads, d_vocab if readout == "classes" else 1, seeds)
     optimiser = torch.optim.Adam(network.parameters(), lr=learning_rate)
@@ -150,7 +150,7 @@ def train_recall(
         total = torch.zeros(len(seeds))
         for start in range(0, n, batch_size):
             chosen = order[:, start : start + batch_size]
-            losses = _losses(network(x[runs, chosen], at[runs, chosen]), hidden[runs, chosen], readout, d_vocab)
+            losses = _losses(network(x[runs, chosen], positions[runs, chosen]), hidden[runs, chosen], readout, d_vocab)
             optimiser.zero_grad(set_to_none=True)
             losses.mean(1).sum().backward()
             optimiser.step()
@@ -161,9 +161,9 @@ def train_recall(
         if progress is not None:
             progress(epoch + 1, epochs)
         near = stop_below is not None and bool((curve[-1] < 2 * stop_below).all())
-        if near and (_evaluate(network, x, at, hidden, readout, d_vocab)[0] < stop_below).all():
+        if near and (_evaluate(network, x, positions, hidden, readout, d_vocab)[0] < stop_below).all():
             break
-    loss, accuracy = _evaluate(network, x, at, hidden, readout, d_vocab)
+    loss, accuracy = _evaluate(network, x, positions, hidden, readout, d_vocab)
     return Recall(
         kind=kind,
         readout=readout,
@@ -187,7 +187,8 @@ def heads_needed(
     readout: Readout = "classes",
     progress: Progress | None = None,
 ) -> int | None:
-    """The least number of heads in `grid` with which `kind` gets its training loss on `n` sequences below `below`.
+    """Return the least number of heads in `grid` with which `kind` gets its training loss on `n` sequences below
+    `below`.
 
     None where not even the largest does. Found by bisection, so it takes for granted that more heads are never worse;
     at most ⌊log₂(len(grid))⌋ + 1 networks are trained. `progress(networks trained, at most)` is called after each.
@@ -226,13 +227,13 @@ def _spread(d_vocab: int) -> float:
 
 @torch.no_grad()
 def _evaluate(
-    network: nn.Module, x: Tensor, at: Tensor, hidden: Tensor, readout: str, d_vocab: int
+    network: nn.Module, x: Tensor, positions: Tensor, hidden: Tensor, readout: str, d_vocab: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return loss and share named right on all sequences, a few hundred at a time."""
     losses, right = [], []
     for start in range(0, x.shape[1], 256):
         part = slice(start, start + 256)
-        out = network(x[:, part], at[:, part])
+        out = network(x[:, part], positions[:, part])
         losses.append(_losses(out, hidden[:, part], readout, d_vocab))
         if readout == "classes":
             right.append(out.argmax(-1) == hidden[:, part])

@@ -139,7 +139,7 @@ class DenoisingAudit(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a grouping and layer, in the heads' subspaces.
+        """Return one row a grouping and layer, in the heads' subspaces.
 
         `snr` (before the layer) is the mean over heads, and `rotated_snr` its mean over randomly rotated subspaces,
         with `p_snr` = (1 + rotations that reach `snr`) ÷ (1 + rotations). `ratio` is SNR after ÷ before, `null_…`
@@ -150,7 +150,8 @@ class DenoisingAudit(Result):
         return self._frame("rotated", self.snr, self.null_snr, self.rotated_snr, self.groupings)
 
     def pca_frame(self) -> pd.DataFrame:
-        """The same in principal directions of heads' tokens; `random_…` are those of random groups."""
+        """Return the rows of `to_frame` in principal directions of heads' tokens; `random_…` are those of random
+        groups."""
         groupings = self.groupings[1:]
         return self._frame("random", self.pca_snr, self.pca_null_snr, self.random_group_snr, groupings)
 

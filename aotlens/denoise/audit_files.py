@@ -50,7 +50,8 @@ def bundled_audit_path(checkpoint: str) -> Path:
 
 
 def stored_audit(checkpoint: str) -> AuditRecord:
-    """The bundled audit of a bundled checkpoint. Raises `ValueError`, which names them, for one that has none."""
+    """Return the bundled audit of a bundled checkpoint. Raises `ValueError`, which names them, for one that
+    has none."""
     path = bundled_audit_path(checkpoint)
     if not path.exists():
         known = ", ".join(sorted(each.stem for each in path.parent.glob("*.safetensors"))) or "none"

@@ -37,7 +37,7 @@ class ExpectedLoss(Result):
 
 
 def bessel_ratio(kappa: np.ndarray | float, d: int) -> np.ndarray:
-    """I_{(d+1)/2}(κ) / I_{(d−1)/2}(κ), the length of the mean of e^{κ cos θ} on the d-sphere, in [0, 1).
+    """Return I_{(d+1)/2}(κ) / I_{(d−1)/2}(κ), the length of the mean of e^{κ cos θ} on the d-sphere, in [0, 1).
 
     Scaled Bessel functions (`scipy.special.ive`), whose common factor e^κ cancels; where both would underflow, which is
     for κ far below d, the continued fraction I_{ν+1}/I_ν = 1/(2(ν+1)/κ + 1/(2(ν+2)/κ + …)), whose first term is the
@@ -58,7 +58,7 @@ def bessel_ratio(kappa: np.ndarray | float, d: int) -> np.ndarray:
 
 
 def predict(task: Task, prompts: Prompts) -> Float[Tensor, "prompt n"]:
-    """The posterior mean E[X | x̃] of every prompt: Propositions 2 (subspaces), 3 (spheres) and 4 (mixtures).
+    """Return the posterior mean E[X | x̃] of every prompt: Propositions 2 (subspaces), 3 (spheres) and 4 (mixtures).
 
     For mixtures σ_0² > 0 is kept (Eq. 7). A prompt that was transformed is transformed back first. Raises
     `ValueError` for prompts that were not drawn from this kind of task.
@@ -88,7 +88,7 @@ def predict_mixture(
     variances: Float[Tensor, " component"],
     noise_variance: float | int,
 ) -> Float[Tensor, "prompt n"]:
-    """The posterior mean of any isotropic Gaussian mixture, Σ_a r_a m_a (*in-context-denoising* C.3).
+    """Return the posterior mean of any isotropic Gaussian mixture, Σ_a r_a m_a (*in-context-denoising* C.3).
 
     m_a = (σ_a² x̃ + σ_Z² μ_a) ÷ (σ_a² + σ_Z²), and r_a ∝ w_a (σ_Z² + σ_a²)^(−n/2) exp(−‖x̃ − μ_a‖² ÷ 2(σ_Z² + σ_a²)).
     The paper prints ((σ_Z² + σ_a²)/σ_a²)^(n/2) for the factor before the exponential; quadrature agrees with the one
@@ -106,7 +106,7 @@ def predict_mixture(
 
 
 def bayes_loss(task: Task, *, n_prompts: int = 200_000, seed: int = 0) -> ExpectedLoss:
-    """E‖X − E[X | x̃]‖², the least that any predictor loses, per prompt.
+    """Return E‖X − E[X | x̃]‖², the least that any predictor loses, per prompt.
 
     Subspaces: d σ_0² σ_Z² ÷ (σ_0² + σ_Z²), in closed form (Eq. 4). Spheres: R² (1 − E A(κ)²), where κ² σ_Z² ÷ R² is
     noncentral χ² of d + 1 degrees and noncentrality R²/σ_Z², by quadrature. Mixtures: the mean over `n_prompts`
@@ -166,7 +166,7 @@ def _needs(latent: Tensor | None, task: Task) -> Tensor:
 
 
 def project(prompts: Prompts) -> Float[Tensor, "prompt n"]:
-    """P x̃: the query's part in the subspace of its prompt. Raises `ValueError` for mixtures, whose tokens span
+    """Return P x̃: the query's part in the subspace of its prompt. Raises `ValueError` for mixtures, whose tokens span
     everything."""
     if prompts.bases is None:
         raise ValueError("a projection needs prompts of subspaces or spheres; a mixture's tokens span everything.")
@@ -174,7 +174,7 @@ def project(prompts: Prompts) -> Float[Tensor, "prompt n"]:
 
 
 def best_linear(task: Task, prompts: Prompts) -> Float[Tensor, "prompt n"]:
-    """M (M + σ_Z² I)⁻¹ x̃, with M = E[X Xᵀ] of the prompt's distribution: the best linear map of the query.
+    """Return M (M + σ_Z² I)⁻¹ x̃, with M = E[X Xᵀ] of the prompt's distribution: the best linear map of the query.
 
     On subspaces and spheres this is the shrunk projection of Figure 2, which for subspaces is Bayes-optimal.
     """
@@ -199,5 +199,5 @@ BASELINES: dict[str, Callable[[Task, Prompts], Tensor]] = {
 
 
 def squared_errors(prediction: Float[Tensor, "prompt n"], prompts: Prompts) -> Float[Tensor, " prompt"]:
-    """‖x̂ − x‖² of each prompt, summed over n."""
+    """Return ‖x̂ − x‖² of each prompt, summed over n."""
     return (prediction - prompts.target).pow(2).sum(-1)

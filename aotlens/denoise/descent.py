@@ -86,7 +86,7 @@ class Descent(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """A row a time: the mean squared error over prompts, with attention's and Bayes's."""
+        """Return a row a time: the mean squared error over prompts, with attention's and Bayes's."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -158,7 +158,7 @@ def energy_on_plane(
     alpha: float | int,
     beta: float | int,
 ) -> EnergyPlane:
-    """The energy of a context of two dimensions at every point (x, y).
+    """Return the energy of a context of two dimensions at every point (x, y).
 
     Memory: rows · columns · L numbers. Raises `ValueError` for an unknown energy and scales of 0.
     """

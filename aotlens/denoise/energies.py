@@ -31,7 +31,7 @@ def memory_energy(
     alpha: float | int,
     beta: float | int,
 ) -> Float[Tensor, "*batch"]:
-    """‖s‖²/(2α) − (1/β) log Σ_t exp(β x_t·s), the dense associative memory of the context (Eq. 16).
+    """Return ‖s‖²/(2α) − (1/β) log Σ_t exp(β x_t·s), the dense associative memory of the context (Eq. 16).
 
     `context` is one for all states, or one for each. Both scales may be negative (the sign flip that training may
     find). Raises `ValueError` for α or β of 0 or not finite.
@@ -48,7 +48,7 @@ def memory_step(
     beta: float | int,
     step_size: float | int | None = None,
 ) -> Float[Tensor, "*batch n"]:
-    """One step of gradient descent on `memory_energy`: (1 − γ/α) s + γ Xᵀ softmax(β X s) (Eq. 17).
+    """Return one step of gradient descent on `memory_energy`: (1 − γ/α) s + γ Xᵀ softmax(β X s) (Eq. 17).
 
     `step_size` is γ; None is α, at which the step is the softmax attention layer itself.
     """
@@ -61,7 +61,7 @@ def memory_step(
 def hopfield_energy(
     state: Float[Tensor, "*batch n"], context: Float[Tensor, "*contexts context n"], gamma: float | int
 ) -> Float[Tensor, "*batch"]:
-    """‖s‖²/(2γ) − sᵀ S s / 2 with S = XᵀX / L: the naive spherical Hopfield energy (Eq. A.15).
+    """Return ‖s‖²/(2γ) − sᵀ S s / 2 with S = XᵀX / L: the naive spherical Hopfield energy (Eq. A.15).
 
     `context` is one for all states, or one for each. Raises `ValueError` for γ of 0 or not finite.
     """
@@ -76,7 +76,7 @@ def hopfield_step(
     gamma: float | int,
     step_size: float | int | None = None,
 ) -> Float[Tensor, "*batch n"]:
-    """One step of gradient descent on `hopfield_energy`; `step_size` None is γ, at which it is linear attention.
+    """Return one step of gradient descent on `hopfield_energy`; `step_size` None is γ, at which it is linear attention.
 
     There γ = αβ. Repeated, it takes the state to 0 where γ times the largest eigenvalue of S is below 1, and to
     infinity where it is above (I.1).
@@ -89,7 +89,7 @@ def hopfield_step(
 def trajectory(
     start: Float[Tensor, "*batch n"], step: Callable[[Tensor], Tensor], n_steps: int
 ) -> Float[Tensor, "time *batch n"]:
-    """The state after 0, 1, …, `n_steps` applications of `step`: `[n_steps + 1, …, n]`.
+    """Return the state after 0, 1, …, `n_steps` applications of `step`: `[n_steps + 1, …, n]`.
 
     `step` is, say, `lambda s: memory_step(s, context, alpha, beta)`. Raises `ValueError` for a negative number of
     steps and where the state ceases to be finite (a step too large).
@@ -111,7 +111,8 @@ def layer_jacobian(
     W_QK: Float[Tensor, "*weights n n"],
     W_OV: Float[Tensor, "*weights n n"],
 ) -> Float[Tensor, "*batch n n"]:
-    """∂x̂_j/∂s_i of softmax attention, `[…, i, j]`: W_QK Y W_OV, Y = Xᵀ (diag(g) − g gᵀ) X, g the pattern (Eq. A.18).
+    """Return ∂x̂_j/∂s_i of softmax attention, `[…, i, j]`: W_QK Y W_OV, Y = Xᵀ (diag(g) − g gᵀ) X, g the pattern (Eq.
+    A.18).
 
     Y is the covariance of the context under the pattern. The paper, in columns, has W_PV Y W_KQ, the transpose of this.
     """
@@ -122,7 +123,7 @@ def layer_jacobian(
 
 
 def asymmetry(jacobian: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch"]:
-    """‖J − Jᵀ‖_F ÷ ‖J + Jᵀ‖_F: 0 where the layer is a gradient flow of some energy at this state; 1 on average
+    """Return ‖J − Jᵀ‖_F ÷ ‖J + Jᵀ‖_F: 0 where the layer is a gradient flow of some energy at this state; 1 on average
     without relation.
 
     A flow is a gradient where its Jacobian is symmetric. Condition A.19 as printed transposes wrongly: the right one is

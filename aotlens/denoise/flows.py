@@ -65,7 +65,8 @@ class HeadAsymmetry(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head, the most symmetric first, beside its rotations; p is over rotations on these contexts."""
+        """Return one row a head, the most symmetric first, beside its rotations; p is over rotations on these
+        contexts."""
         import pandas as pd
 
         n_layers, n_heads = self.asymmetry.shape

@@ -33,7 +33,7 @@ def group_snr(
     heads: Float64[Tensor, "head width rank"],
     groups: Float64[Tensor, "grouping token head"],
 ) -> Float64[Tensor, "moment grouping head"]:
-    """Eq. 6 over each head's tokens, ‖Z U Uᵀ‖ ÷ ‖Z (I − U Uᵀ)‖; NaN where it has none."""
+    """Return the SNR of Eq. 6 over each head's tokens, ‖Z U Uᵀ‖ ÷ ‖Z (I − U Uᵀ)‖; NaN where it has none."""
     signal = torch.einsum("gth,mth->mgh", groups, _energies(moments, heads))
     total = torch.einsum("gth,mt->mgh", groups, moments.square().sum(-1))
     return (signal / (total - signal)).sqrt()
@@ -76,7 +76,7 @@ class Principal:
         return cls(directions, measured)
 
     def snr(self, moments: Float64[Tensor, "moment token width"]) -> Float64[Tensor, "moment head"]:
-        """The SNR of each head's tokens in the second half; NaN for a head without directions."""
+        """Return the SNR of each head's tokens in the second half; NaN for a head without directions."""
         result = torch.full((len(moments), len(self.directions)), math.nan, dtype=torch.float64)
         for head, (directions, measured) in enumerate(zip(self.directions, self.measured, strict=True)):
             if directions is not None:
@@ -86,7 +86,7 @@ class Principal:
 
 
 def within_halves(half: Bool[Tensor, " token"], generator: torch.Generator) -> Int64[Tensor, " token"]:
-    """A random order of the tokens that leaves each in its half, so that groups keep their sizes in both."""
+    """Return a random order of the tokens that leaves each in its half, so that groups keep their sizes in both."""
     order = torch.arange(len(half))
     for side in (half, ~half):
         places = side.nonzero().flatten()

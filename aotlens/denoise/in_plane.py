@@ -38,7 +38,8 @@ class PlaneDescent(Result):
         return self.descent.headline
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a point: the context's tokens, the query's way by steps, and the answers (kind, step, x, y)."""
+        """Return one row a point: the context's tokens, the query's way by steps, and the answers (kind,
+        step, x, y)."""
         import pandas as pd
 
         descent = self.descent
@@ -63,7 +64,7 @@ class DescentErrors(Result):
         return self.mean.headline
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a step: the mean over prompts with its levels, and the one query's."""
+        """Return one row a step: the mean over prompts with its levels, and the one query's."""
         return self.mean.to_frame().assign(this_query=self.single.errors[:, 0].tolist())
 
 
@@ -95,8 +96,8 @@ def descend_in_plane(
     drawn = torch.cat([prompts.context[0], prompts.query, prompts.target])
     reach = max(_REACH * float(drawn.abs().max()), _LEAST)
     if query is not None:
-        at = [min(max(value, -reach), reach) for value in query]
-        prompts = replace(prompts, query=torch.tensor([at], dtype=torch.float64))
+        point = [min(max(value, -reach), reach) for value in query]
+        prompts = replace(prompts, query=torch.tensor([point], dtype=torch.float64))
     axis = torch.linspace(-reach, reach, n_points, dtype=torch.float64)
     descent = descend_by_share(task, prompts, share, energy=energy, alpha=alpha, beta=beta, n_steps=n_steps)
     plane = energy_on_plane(prompts.context[0], axis, axis, energy=energy, alpha=alpha, beta=beta)
@@ -113,7 +114,8 @@ def descend_by_share(
     beta: float | int,
     n_steps: int,
 ) -> Descent:
-    """`descend` in steps of `share` times the γ at which a step is the attention layer. Raises `ValueError` as it."""
+    """Run `descend` in steps of `share` times the γ at which a step is the attention layer. Raises `ValueError` as
+    it."""
     require_whole("n_steps", n_steps, 0)
     if energy not in ENERGIES:
         raise ValueError(f"energy={energy!r}: expected one of {', '.join(map(repr, ENERGIES))}.")

@@ -28,15 +28,15 @@ N_PROMPTS, _SIDE = 200, 50
 
 
 def trainings() -> dict[str, Path]:
-    """The files of trainings by their names: the bundled ones first, then those in `$AOTLENS_HOME/denoisers`."""
+    """Return the files of trainings by their names: the bundled ones first, then those in `$AOTLENS_HOME/denoisers`."""
     bundled = [bundled_path(*key) for key in BUNDLED]
     made_here = sorted(user_folder("denoisers").glob(f"*{_SUFFIX}"))
     return {path.name.removesuffix(_SUFFIX): path for path in (*bundled, *made_here) if path.exists()}
 
 
 def named_training(name: str) -> DenoiserTraining:
-    """The training of that name among `trainings()`. Raises `ValueError` for a name that isn't there, which lists those
-    that are, and for a file that cannot be read, which says why without its folder."""
+    """Return the training of that name among `trainings()`. Raises `ValueError` for a name that isn't there, which
+    lists those that are, and for a file that cannot be read, which says why without its folder."""
     known = trainings()
     if name not in known:
         listed = ", ".join(known) or "none yet"
@@ -49,7 +49,8 @@ def named_training(name: str) -> DenoiserTraining:
 
 
 def scales(training: DenoiserTraining) -> dict[str, tuple[float | int, float | int]]:
-    """Named (α, β) of the best scaled identities and of runs that are not stuck, signs that flip together undone."""
+    """Return named (α, β) of the best scaled identities and of runs that are not stuck, signs that flip together
+    undone."""
     layers, best = training.layers, training.optimum
     points = {} if layers.kind == "linear" else {BEST: (best.alpha, best.beta)}
     rows = zip(layers.seeds, layers.alpha.tolist(), layers.beta.tolist(), layers.stuck.tolist(), strict=True)
@@ -61,8 +62,8 @@ def scales(training: DenoiserTraining) -> dict[str, tuple[float | int, float | i
 
 
 def landscape_around(training: DenoiserTraining) -> Landscape:
-    """The loss of scaled identities over α and β as far as what a training found, on 200 prompts of its task, on a grid
-    of 50 × 50 (*in-context-denoising* Figure 6)."""
+    """Return the loss of scaled identities over α and β as far as what a training found, on 200 prompts of its task, on
+    a grid of 50 × 50 (*in-context-denoising* Figure 6)."""
     layers = training.layers
     points = [point for point in scales(training).values() if min(point) > 0] or [(1.0, 1.0)]
     ends = [1.6 * max(point[axis] for point in points) for axis in (0, 1)]
@@ -80,7 +81,7 @@ class RunMatrices(Result):
     W_OV: Float[Tensor, "n n"]
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a row of a matrix, with the matrix's name."""
+        """Return one row a row of a matrix, with the matrix's name."""
         import pandas as pd
 
         matrices = {"W_QK": self.W_QK, "W_OV": self.W_OV}
@@ -88,7 +89,7 @@ class RunMatrices(Result):
 
 
 def run_matrices(training: DenoiserTraining, seed: int | None = None) -> RunMatrices:
-    """The matrices of the run of a seed, the first for None. Raises `ValueError` for a seed without a run."""
+    """Return the matrices of the run of a seed, the first for None. Raises `ValueError` for a seed without a run."""
     layers = training.layers
     seed = layers.seeds[0] if seed is None else seed
     if seed not in layers.seeds:
@@ -111,11 +112,11 @@ class FoundScales(Result):
         return f"the least loss is {best.loss:.3g}, at α {best.alpha:.3g} and β {best.beta:.3g}"
 
     def to_frame(self) -> pd.DataFrame:
-        """The loss, a row an α (the column `alpha`) and a column a β."""
+        """Return the loss, a row an α (the column `alpha`) and a column a β."""
         import pandas as pd
 
-        shown = self.landscape
-        frame = pd.DataFrame(shown.loss.numpy(), index=shown.alphas.tolist(), columns=shown.betas.tolist())
+        losses = self.landscape
+        frame = pd.DataFrame(losses.loss.numpy(), index=losses.alphas.tolist(), columns=losses.betas.tolist())
         return frame.rename_axis("alpha").reset_index()
 
 

@@ -25,7 +25,7 @@ from aotlens.results import Result
 
 
 def second_moment(context: Float[Tensor, "*batch context n"]) -> Float[Tensor, "*batch n n"]:
-    """S = (1/L) XᵀX, all that linear attention reads of a context."""
+    """Return S = (1/L) XᵀX, all that linear attention reads of a context."""
     return context.mT @ context / context.shape[-2]
 
 
@@ -36,7 +36,7 @@ def attend(
     W_OV: Float[Tensor, "*weights n n"],
     kind: str,
 ) -> Float[Tensor, "*broadcast n"]:
-    """The layer's estimate x̂ of every prompt.
+    """Return the layer's estimate x̂ of every prompt.
 
     Leading dimensions of the weights broadcast against the prompts': weights `[run, 1, n, n]` and prompts `[prompt,
     …]` give `[run, prompt, n]`. Raises `ValueError` for an unknown `kind`.
@@ -53,7 +53,7 @@ def attend_linear(
     W_QK: Float[Tensor, "*weights n n"],
     W_OV: Float[Tensor, "*weights n n"],
 ) -> Float[Tensor, "*broadcast n"]:
-    """x̃ W_QK S W_OV: linear attention from the context's `second_moment` alone."""
+    """Return x̃ W_QK S W_OV: linear attention from the context's `second_moment` alone."""
     recalled = (_times(query, W_QK)[..., None, :] @ moment)[..., 0, :]
     return _times(recalled, W_OV)
 
@@ -75,17 +75,18 @@ def attention_pattern(
 
 
 def linear(context: Tensor, asked: Tensor) -> Tensor:
-    """Scores ÷ L: shares that need not be positive nor sum to 1 (Eq. 11)."""
+    """Return scores ÷ L: shares that need not be positive nor sum to 1 (Eq. 11)."""
     return _scores(context, asked) / context.shape[-2]
 
 
 def softmax(context: Tensor, asked: Tensor) -> Tensor:
-    """The softmax of the scores (Eq. 12)."""
+    """Return the softmax of the scores (Eq. 12)."""
     return _scores(context, asked).softmax(-1)
 
 
 def gaussian(context: Tensor, asked: Tensor) -> Tensor:
-    """exp(−½‖x_t − x̃ W_QK‖²), normalised (Eq. 14); the query's own square is the same for all keys, and drops out."""
+    """Return exp(−½‖x_t − x̃ W_QK‖²), normalised (Eq. 14); the query's own square is the same for all keys, and drops
+    out."""
     return (_scores(context, asked) - 0.5 * context.pow(2).sum(-1)).softmax(-1)
 
 
@@ -127,7 +128,7 @@ class Scale(Result):
 
 
 def optimal_linear_scale(task: Task, n_context: int) -> Scale:
-    """The best product αβ for linear attention with scaled identities on L tokens, and its loss, in closed form.
+    """Return the best product αβ for linear attention with scaled identities on L tokens, and its loss, in closed form.
 
     αβ = E tr(S M) ÷ E tr(S² (M + σ_Z² I)) (`Task.linear_moments`); for subspaces that is
     L ÷ ((L + d + 1)(σ_0² + σ_Z²)), below the paper's limit 1 ÷ (σ_0² + σ_Z²) as long as L is finite. Raises
@@ -171,7 +172,7 @@ def landscape(
     betas: Float[Tensor, " beta"],
     kind: str = "softmax",
 ) -> Landscape:
-    """The mean loss of W_OV = α I, W_QK = β I for every α and β, in one batched computation.
+    """Return the mean loss of W_OV = α I, W_QK = β I for every α and β, in one batched computation.
 
     For one β the estimate is α·h_β, so that the loss is E‖x‖² − 2α E⟨h_β, x⟩ + α² E‖h_β‖²: two means for each β give
     the whole column. Time: O(betas · prompts · L · n); memory: one β's patterns, prompts · L numbers. Raises

@@ -66,11 +66,11 @@ class DenoiserTraining(Result):
         return f"{self.layers.headline}, Bayes {self.bayes.value:.3g}"
 
     def loss_frame(self) -> pd.DataFrame:
-        """The layers' losses by epoch."""
+        """Return the layers' losses by epoch."""
         return self.layers.loss_frame()
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a run, as of `TrainedLayers`, with the least test loss on the way and the epochs to it."""
+        """Return one row a run, as of `TrainedLayers`, with the least test loss on the way and the epochs to it."""
         frame = self.layers.to_frame()
         frame["least_test_loss"] = self.layers.test_loss.min(1).values.tolist()
         frame["epochs_to_least"] = self.layers.test_loss.argmin(1).tolist()
@@ -98,7 +98,8 @@ def compare_with_bayes(layers: TrainedLayers, *, command: str = "") -> DenoiserT
 
 
 def random_transform(n: int, seed: int = 0) -> Float[Tensor, "n n"]:
-    """An invertible A for Appendix H: a random rotation times scales from 1/2 to 2 times another rotation, float64.
+    """Return an invertible A for Appendix H: a random rotation times scales from 1/2 to 2 times another rotation,
+    float64.
 
     The paper shows its A (Figure 8a) and gives no numbers; the condition number here is 4.
     """
@@ -118,7 +119,7 @@ def train_bundled(
 
 
 def stored(task: str, attention: str, *, transformed: bool = False) -> DenoiserTraining:
-    """The bundled training of a task of `TASKS` and a kind of attention, six seeds.
+    """Return the bundled training of a task of `TASKS` and a kind of attention, six seeds.
 
     `transformed` is Figure 8's, on subspaces only. Raises `ValueError` for what is not bundled.
     """

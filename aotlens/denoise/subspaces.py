@@ -99,14 +99,14 @@ def sample_mixture(
 
 
 def random_basis(d_model: int, rank: int, generator: torch.Generator) -> Float[Tensor, "d_model rank"]:
-    """An orthonormal basis of a uniformly (Haar) distributed subspace, float64."""
+    """Return an orthonormal basis of a uniformly (Haar) distributed subspace, float64."""
     basis, triangle = torch.linalg.qr(torch.randn(d_model, rank, dtype=torch.float64, generator=generator))
     # QR leaves the columns' signs to the algorithm; with R's diagonal made positive the basis itself is Haar too.
     return basis * triangle.diagonal().sign()
 
 
 def centred_frame(d_model: int, width: int) -> Float[Tensor, "d_model width"]:
-    """An orthonormal basis `[d_model, width]` of the dimensions that the norm's centring leaves, or of all."""
+    """Return an orthonormal basis `[d_model, width]` of the dimensions that the norm's centring leaves, or of all."""
     if width == d_model:
         return torch.eye(d_model, dtype=torch.float64)
     ones = torch.ones(d_model, 1, dtype=torch.float64)
@@ -114,7 +114,8 @@ def centred_frame(d_model: int, width: int) -> Float[Tensor, "d_model width"]:
 
 
 def coherence(bases: Float[Tensor, "cluster d_model rank"]) -> float:
-    """max over k ≠ j of ‖U_kᵀ U_j‖₂: the cosine of the smallest angle between two subspaces; 0 for one subspace."""
+    """Return max over k ≠ j of ‖U_kᵀ U_j‖₂: the cosine of the smallest angle between two subspaces; 0 for one
+    subspace."""
     n_clusters = len(bases)
     if n_clusters == 1:
         return 0.0
@@ -130,7 +131,7 @@ def unroll(
     threshold: float | int | None,
     n_layers: int,
 ) -> Float[Tensor, "layer n d_model"]:
-    """Z⁽ˡ⁺¹⁾ = Z⁽ˡ⁾ + η · MSSA(Z⁽ˡ⁾) for `n_layers` layers (*aot* Eqs. 3 and 4): `[n_layers + 1, n, d_model]`.
+    """Return Z⁽ˡ⁺¹⁾ = Z⁽ˡ⁾ + η · MSSA(Z⁽ˡ⁾) for `n_layers` layers (*aot* Eqs. 3 and 4): `[n_layers + 1, n, d_model]`.
 
     `tokens` are `[n, d_model]` and `bases` `[cluster, d_model, rank]`. Entry 0 is `tokens` itself. The operator is
     the models' own MSSA with a tied output, `attn_scale=1.0`, no norm and no mask; `step_size` is η, and `phi` and
@@ -163,7 +164,7 @@ def unroll(
 def memberships(
     tokens: Tensor, bases: Tensor, phi: str, threshold: float | int | None
 ) -> Float[Tensor, "cluster query key"]:
-    """φ(Z U_k U_kᵀ Zᵀ) of every subspace k: how much of each token a token takes within it (*aot* Eq. 4).
+    """Return φ(Z U_k U_kᵀ Zᵀ) of every subspace k: how much of each token a token takes within it (*aot* Eq. 4).
 
     The paper calls it a distribution of membership. It is the pattern of the operator that `unroll` applies to
     `tokens [n, d_model]`, read off that operator; memory and errors are those of one layer of `unroll`.
@@ -211,7 +212,8 @@ def _operator(
 
 
 def snr(tokens: Tensor, bases: Tensor, labels: Tensor) -> Float[Tensor, " cluster"]:
-    """SNR(Z_k) = ‖Z_k U_k U_kᵀ‖_F ÷ ‖Z_k (I − U_k U_kᵀ)‖_F of each cluster (*aot* Eq. 6); ∞ where there is no noise.
+    """Return SNR(Z_k) = ‖Z_k U_k U_kᵀ‖_F ÷ ‖Z_k (I − U_k U_kᵀ)‖_F of each cluster (*aot* Eq. 6); ∞ where there is no
+    noise.
 
     `tokens [n, d_model]` are those of one layer, `bases [cluster, d_model, rank]` have orthonormal columns, and
     `labels [n]` name each token's cluster. Raises `ValueError` for shapes that do not fit, labels of no cluster, and

@@ -78,7 +78,7 @@ class Task:
         raise NotImplementedError
 
     def linear_moments(self, n_context: int) -> tuple[float, float]:
-        """E tr(S M) and E tr(S² (M + σ_Z² I)), in closed form, for linear attention on `n_context` tokens.
+        """Return E tr(S M) and E tr(S² (M + σ_Z² I)), in closed form, for linear attention on `n_context` tokens.
 
         S = (1/L) Σ X_t X_tᵀ is the context's second moment and M = E[X Xᵀ] that of the prompt's distribution; the
         expectation is over both. Scaled identities of product c lose E‖c S x̃ − x‖² = E tr M − 2c E tr(S M) +
@@ -87,7 +87,7 @@ class Task:
         raise NotImplementedError
 
     def draw(self, n_prompts: int, n_tokens: int, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
-        """Clean tokens `[prompt, token, n]`, float64, and the fields of `Prompts` that say what they were drawn
+        """Return clean tokens `[prompt, token, n]`, float64, and the fields of `Prompts` that say what they were drawn
         from."""
         raise NotImplementedError
 
@@ -241,5 +241,5 @@ TASKS: dict[str, Task] = {
 
 
 def random_bases(n_prompts: int, n: int, width: int, generator: torch.Generator) -> Float[Tensor, "prompt n width"]:
-    """Orthonormal bases of independent uniformly (Haar) distributed subspaces, float64."""
+    """Return orthonormal bases of independent uniformly (Haar) distributed subspaces, float64."""
     return torch.linalg.qr(torch.randn(n_prompts, n, width, dtype=torch.float64, generator=generator)).Q

@@ -55,7 +55,7 @@ class Conditions(Result):
         return all(row.met for row in self.rows)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a condition."""
+        """Return one row a condition."""
         import pandas as pd
 
         return pd.DataFrame([vars(row) for row in self.rows])
@@ -64,7 +64,7 @@ class Conditions(Result):
 def conditions(
     n_clusters: int, rank: int, n_tokens: int, d_model: int, noise: float | int, threshold: float | int
 ) -> Conditions:
-    """Every condition of *aot*'s proof of Theorem 3.1 that has a constant, met or not.
+    """Return every condition of *aot*'s proof of Theorem 3.1 that has a constant, met or not.
 
     `rank` is p and `n_tokens` the tokens *of each cluster*, as in `sample_mixture`, so that the paper's N is
     `n_clusters · n_tokens`; `noise` is δ and `threshold` τ. Logarithms are natural. The sizes at which all hold
@@ -142,7 +142,7 @@ class DenoisingRates(Result):
         return exact.long().cumprod(-1).sum(-1)
 
     def to_frame(self) -> pd.DataFrame:
-        """A row for each noise, seed and layer: the mean SNR over clusters, and the least and largest ratio."""
+        """Return a row for each noise, seed and layer: the mean SNR over clusters, and the least and largest ratio."""
         import pandas as pd
 
         ratios = self.ratios

@@ -36,7 +36,7 @@ class TokenPoints(Result):
         return f"{self.kind} of {n_tokens} tokens at {n_layers} layers"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a layer and token: its cluster, from 1 on, and its coordinates."""
+        """Return one row a layer and token: its cluster, from 1 on, and its coordinates."""
         import pandas as pd
 
         n_layers, n_tokens, n_axes = self.coordinates.shape
@@ -63,7 +63,7 @@ class Memberships(Result):
         return f"of {len(self.labels)} tokens in subspace {self.subspace}, layer {self.layer}"
 
     def to_frame(self) -> pd.DataFrame:
-        """The memberships of the layer: one row a query, one column a key."""
+        """Return the memberships of the layer: one row a query, one column a key."""
         import pandas as pd
 
         names = [f"cluster {label + 1}, token {place}" for place, label in enumerate(self.labels)]
@@ -73,8 +73,8 @@ class Memberships(Result):
 
 
 def token_points(unrolling: Unrolling, kind: str = "lengths") -> TokenPoints:
-    """Tokens as points: their `"lengths"` within the first subspaces, coordinates along the first `"directions"` of
-    these, or `"angles"` to their own subspace and the nearest other one, in degrees.
+    """Return tokens as points: their `"lengths"` within the first subspaces, coordinates along the first `"directions"`
+    of these, or `"angles"` to their own subspace and the nearest other one, in degrees.
 
     Lengths and directions are divided by the layer's root mean square token length. Raises `ValueError` for another
     kind.
@@ -87,7 +87,7 @@ def token_points(unrolling: Unrolling, kind: str = "lengths") -> TokenPoints:
 
 
 def memberships_at(unrolling: Unrolling, subspace: int = 1, layer: int = 0, *, most: int = 96) -> Memberships:
-    """φ within a subspace (from 1 on) of at most about `most` tokens, as many of each cluster, in their order.
+    """Return φ within a subspace (from 1 on) of at most about `most` tokens, as many of each cluster, in their order.
 
     Raises `ValueError` for a subspace or a layer that there is not.
     """
@@ -99,9 +99,9 @@ def memberships_at(unrolling: Unrolling, subspace: int = 1, layer: int = 0, *, m
         )
     labels = unrolling.mixture.labels.numpy()
     members = max(most // n_clusters, 1)
-    kept = np.concatenate([np.flatnonzero(labels == cluster)[:members] for cluster in range(n_clusters)])
-    patterns = unrolling.memberships(subspace - 1).numpy()[:, kept[:, None], kept]
-    return Memberships(subspace=subspace, layer=layer, patterns=patterns, labels=labels[kept])
+    tokens = np.concatenate([np.flatnonzero(labels == cluster)[:members] for cluster in range(n_clusters)])
+    patterns = unrolling.memberships(subspace - 1).numpy()[:, tokens[:, None], tokens]
+    return Memberships(subspace=subspace, layer=layer, patterns=patterns, labels=labels[tokens])
 
 
 _Picture = tuple[np.ndarray, tuple[str, ...], tuple[tuple[float, float], ...]]

@@ -63,7 +63,7 @@ class TrainingSettings:
         return self.n_epochs * (self.n_prompts // self.batch_size)
 
     def rate_at(self, step: int) -> float:
-        """The learning rate of a step, the first of which is 0."""
+        """Return the learning rate of a step, the first of which is 0."""
         if self.schedule == "constant":
             return self.learning_rate
         warm_up = max(self.n_steps // 20, 1)
@@ -136,7 +136,7 @@ class TrainedLayers(Result):
         return mixed[0] | mixed[1]
 
     def loss_frame(self) -> pd.DataFrame:
-        """One row an epoch: the training loss (from 1 on) and the test loss of each run."""
+        """Return one row an epoch: the training loss (from 1 on) and the test loss of each run."""
         import pandas as pd
 
         frame = pd.DataFrame({"epoch": range(self.test_loss.shape[1])})
@@ -146,7 +146,7 @@ class TrainedLayers(Result):
         return frame
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a run: seed, α, β, their product, off-diagonal shares, losses, and whether it is stuck."""
+        """Return one row a run: seed, α, β, their product, off-diagonal shares, losses, and whether it is stuck."""
         import pandas as pd
 
         off = self.off_diagonal
@@ -207,7 +207,8 @@ def train_on(
     seeds: Sequence[int],
     progress: Progress | None = None,
 ) -> TrainedLayers:
-    """`train_layers` on prompts that are drawn already: those of each seed, or one for all where they are shared."""
+    """Run `train_layers` on prompts that are drawn already: those of each seed, or one for all where they are
+    shared."""
 
     def prepare(prompts: Prompts) -> _Data:
         context = second_moment(prompts.context) if kind == "linear" else prompts.context
@@ -263,7 +264,7 @@ def sample_test_prompts(
     transform: Float[Tensor, "n n"] | None = None,
     dtype: torch.dtype = torch.float64,
 ) -> Prompts:
-    """The prompts that `train_layers` tests all runs on: no seed of a training draws them."""
+    """Return the prompts that `train_layers` tests all runs on: no seed of a training draws them."""
     seed = 2 * seeds[0] + 1
     return task.sample(settings.n_test_prompts, settings.n_context, seed, transform=transform, dtype=dtype)
 

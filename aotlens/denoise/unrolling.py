@@ -25,7 +25,7 @@ EXACT = 1e-9
 
 
 def theorem_rate(step_size: float | int, threshold: float | int) -> float:
-    """1 + ητ, by which a layer multiplies the SNR of every cluster (*aot*, Theorem 3.1, Eq. 8)."""
+    """Return 1 + ητ, by which a layer multiplies the SNR of every cluster (*aot*, Theorem 3.1, Eq. 8)."""
     return 1 + step_size * threshold
 
 
@@ -77,7 +77,7 @@ class Unrolling(Result):
         return cosines.acos().rad2deg()
 
     def memberships(self, cluster: int) -> Float[Tensor, "layer query key"]:
-        """φ(Z U_k U_kᵀ Zᵀ) of one subspace at every layer: what the next layer's head k does with these tokens.
+        """Return φ(Z U_k U_kᵀ Zᵀ) of one subspace at every layer: what the next layer's head k does with these tokens.
 
         Memory: layers · n² numbers. Raises `ValueError` for a subspace that there is not.
         """
@@ -88,7 +88,7 @@ class Unrolling(Result):
         return torch.cat([memberships(layer, basis, self.phi, self.threshold) for layer in self.tokens])
 
     def to_frame(self) -> pd.DataFrame:
-        """A row for each layer and cluster: its SNR, and the ratio to the layer before."""
+        """Return a row for each layer and cluster: its SNR, and the ratio to the layer before."""
         import pandas as pd
 
         n_layers, n_clusters = self.snr.shape
@@ -106,7 +106,7 @@ class Unrolling(Result):
 def unroll_mixture(
     mixture: Mixture, step_size: float | int, phi: str, threshold: float | int | None, n_layers: int
 ) -> Unrolling:
-    """`unroll` a mixture through its own subspaces, and measure the SNR layer by layer.
+    """Unroll a mixture through its own subspaces, and measure the SNR layer by layer.
 
     Where the tokens leave the numbers' range (scores grow with them), the layers before are kept and `overflowed`
     says so. Time and errors are those of `unroll` otherwise.

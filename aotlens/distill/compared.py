@@ -51,7 +51,9 @@ class ComparedDistillations(Result):
         """The targets that heads may attend to, in words, in the order of motifs; `mixed` at the end."""
         named = [motif.title for motif in motifs_of("tokens").values()]
         seen = {
-            label.replace("_", " ") for one in self.records.values() for label in one.distillation.attending.attends
+            label.replace("_", " ")
+            for record in self.records.values()
+            for label in record.distillation.attending.attends
         }
         return [*named, *sorted(seen - {*named, "mixed"}), "mixed"]
 
@@ -59,10 +61,10 @@ class ComparedDistillations(Result):
     def headline(self) -> str:
         parts = []
         for name, record in self.records.items():
-            found = record.distillation
-            mean = f"{name} {found.mean_error(self.width).mean():.3f}"
-            if len(found.heads) > 1:
-                _, low, high = found.over_heads(self.width)
+            distillation = record.distillation
+            mean = f"{name} {distillation.mean_error(self.width).mean():.3f}"
+            if len(distillation.heads) > 1:
+                _, low, high = distillation.over_heads(self.width)
                 mean = f"{mean} ({max(low, 0):.3f} to {high:.3f})"
             parts.append(mean)
         return f"mean error, {units(self.width)} (95% over heads): {'; '.join(parts)}"
@@ -74,37 +76,37 @@ class ComparedDistillations(Result):
         narrow = min((width for width in common if 0 < width < self.width), default=None)
         shares = {width: self._explained(width) for width in (self.width, narrow) if width is not None}
         wide = ", ".join(f"{share} of {name}" for share, name in zip(shares[self.width], self.records, strict=True))
-        said = f"On a token’s own vector {_ffn(self.width)} explains of what heads write {wide}"
+        sentence = f"On a token’s own vector {_ffn(self.width)} explains of what heads write {wide}"
         if narrow is not None:
-            said += f"; {_ffn(narrow)} {', '.join(shares[narrow])}"
-        return f"{said} (in brackets, of what the best predictor found explains)."
+            sentence += f"; {_ffn(narrow)} {', '.join(shares[narrow])}"
+        return f"{sentence} (in brackets, of what the best predictor found explains)."
 
     def _explained(self, width: int) -> list[str]:
-        found = [record.distillation for record in self.records.values()]
-        return [f"{1 - each.mean_error(width).mean():.0%} ({each.share_of_best(width):.0%})" for each in found]
+        distillations = [record.distillation for record in self.records.values()]
+        return [f"{1 - each.mean_error(width).mean():.0%} ({each.share_of_best(width):.0%})" for each in distillations]
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head of every record: result, layer, head, its error at the width with its interval (low, high),
-        its baselines, what it attends to, attention to every motif, and what it costs to replace it alone."""
+        """Return one row a head of every record: result, layer, head, its error at the width with its interval (low,
+        high), its baselines, what it attends to, attention to every motif, and what it costs to replace it alone."""
         import pandas as pd
 
         return pd.DataFrame([row for name in self.records for row in self._rows(name)])
 
     def _rows(self, name: str) -> list[dict[str, Any]]:
         record = self.records[name]
-        found, scores = record.distillation, record.distillation.attending.scores
-        means, intervals = found.mean_error(self.width), found.interval(self.width)
+        distillation, scores = record.distillation, record.distillation.attending.scores
+        means, intervals = distillation.mean_error(self.width), distillation.interval(self.width)
         rows = []
-        for place, (layer, head) in enumerate(found.heads):
+        for place, (layer, head) in enumerate(distillation.heads):
             row: dict[str, Any] = {
                 "result": name, "layer": layer, "head": head, "error": means[place], "low": intervals[place, 0],
                 "high": intervals[place, 1],
-                "linear": None if found.linear_error is None else found.linear_error[place],
-                "position": found.position_error[place],
-                "neighbours": None if found.neighbour_error is None else found.neighbour_error[place],
-                "wide": None if found.wide_error is None else found.wide_error[place],
-                "floor": found.floor[place], "attends": found.attending.attends[place].replace("_", " "),
-                "pattern_consistency": found.attending.pattern_consistency[place],
+                "linear": None if distillation.linear_error is None else distillation.linear_error[place],
+                "position": distillation.position_error[place],
+                "neighbours": None if distillation.neighbour_error is None else distillation.neighbour_error[place],
+                "wide": None if distillation.wide_error is None else distillation.wide_error[place],
+                "floor": distillation.floor[place], "attends": distillation.attending.attends[place].replace("_", " "),
+                "pattern_consistency": distillation.attending.pattern_consistency[place],
             }  # fmt: skip
             row |= {motif: scores[motif][layer, head] for motif in scores.motifs}
             if record.costs is not None:
@@ -113,27 +115,28 @@ class ComparedDistillations(Result):
         return rows
 
     def width_frame(self) -> pd.DataFrame:
-        """One row a head, width and seed of every record, with the head's baselines."""
+        """Return one row a head, width and seed of every record, with the head's baselines."""
         return self._joined({name: record.distillation.to_frame() for name, record in self.records.items()})
 
     def attention_frame(self) -> pd.DataFrame:
-        """One row a head of every record: its error, the attention to the motif `across`, its pattern consistency."""
+        """Return one row a head of every record: its error, the attention to the motif `across`, its pattern
+        consistency."""
         import pandas as pd
 
         frames = {}
         for name, record in self.records.items():
-            found = record.distillation
-            layers, heads = zip(*found.heads, strict=True)
+            distillation = record.distillation
+            layers, heads = zip(*distillation.heads, strict=True)
             frames[name] = pd.DataFrame(
-                {"layer": layers, "head": heads, "error": found.mean_error(self.width),
-                 self.across: found.attending.to(self.across),
-                 "pattern_consistency": found.attending.pattern_consistency}
+                {"layer": layers, "head": heads, "error": distillation.mean_error(self.width),
+                 self.across: distillation.attending.to(self.across),
+                 "pattern_consistency": distillation.attending.pattern_consistency}
             )  # fmt: skip
         return self._joined(frames)
 
     def cost_frame(self) -> pd.DataFrame:
-        """One row an order, kind and number of heads replaced, of every record that has costs. Raises `ValueError`
-        where none has."""
+        """Return one row an order, kind and number of heads replaced, of every record that has costs. Raises
+        `ValueError` where none has."""
         costs = {name: record.costs for name, record in self.records.items() if record.costs is not None}
         if not costs:
             raise ValueError("Nothing was replaced in any of these results, so there are no costs.")
@@ -141,14 +144,16 @@ class ComparedDistillations(Result):
         return frame.assign(width=frame["result"].map({name: each.width for name, each in costs.items()}))
 
     def class_frame(self) -> pd.DataFrame:
-        """One row a kind of token: the head's error among them, and their share of tokens and of its squared error."""
+        """Return one row a kind of token: the head's error among them, and their share of tokens and of its squared
+        error."""
         frame = self.found.class_frame()
         layer, head = self.head
         here = (frame["layer"] == layer) & (frame["head"] == head) & (frame["hidden"] == self.width)
         return frame[here].reset_index(drop=True)
 
     def curve_frame(self) -> pd.DataFrame:
-        """One row a measurement on validation text while the head's FFNs trained: tokens, and the error of each seed.
+        """Return one row a measurement on validation text while the head's FFNs trained: tokens, and the error of each
+        seed.
 
         Raises `ValueError` for the linear map, which is not trained, and where no curves were kept.
         """
@@ -194,11 +199,11 @@ def compare_distillations(
     of = next(iter(records)) if of is None else of
     if of not in records:
         raise ValueError(f"of={of!r}: expected one of {', '.join(records)}.")
-    found = records[of].distillation
+    distillation = records[of].distillation
     if across not in MOTIFS:
         raise ValueError(f"across={across!r}: expected a motif, one of {', '.join(MOTIFS)}.")
-    chosen = found.order(width)[0] if head is None else as_head(head)
-    found.place(chosen)
+    chosen = distillation.order(width)[0] if head is None else as_head(head)
+    distillation.place(chosen)
     return ComparedDistillations(records=dict(records), width=width, of=of, head=chosen, across=across)
 
 
@@ -207,5 +212,5 @@ def _ffn(width: int) -> str:
 
 
 def units(width: int) -> str:
-    """`16 hidden units`."""
+    """Say how many hidden units there are: `16 hidden units`."""
     return "linear map" if width == 0 else f"{width} hidden unit{'' if width == 1 else 's'}"

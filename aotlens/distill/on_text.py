@@ -31,7 +31,7 @@ class TextErrors(Result):
         return f"error {self.error:.3f} on {len(self.relative)} tokens"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a token: relative, movement."""
+        """Return one row a token: relative, movement."""
         import pandas as pd
 
         return pd.DataFrame({"relative": self.relative, "movement": self.movement})

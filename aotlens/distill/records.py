@@ -37,7 +37,8 @@ class Record(OfCheckpoint):
 
 
 def compress(distillation: Distillation, width: int) -> Distillation:
-    """The same with the FFNs of one width and, of each head, the seed that did best on validation text, in float16.
+    """Return the distillation with the FFNs of one width and, of each head, the seed that did best on validation text,
+    in float16.
 
     Every error and curve stays. Raises `ValueError` for a width that was not distilled, and for weights that float16
     does not hold.
@@ -45,15 +46,15 @@ def compress(distillation: Distillation, width: int) -> Distillation:
     weights = distillation.ffns(width)
     best = np.array([distillation.best_seed(head, width) for head in distillation.heads], dtype=np.int64)
     rows = torch.arange(len(best))
-    kept = {}
+    tensors = {}
     for name in ("W_in", "b_in", "W_out", "b_out"):
         seed = torch.zeros(len(best), dtype=torch.int64)
         if width and distillation.only_seed is None:
             seed = torch.from_numpy(best)
-        kept[name] = getattr(weights, name)[rows, seed][:, None].to(torch.float16)
-        if not torch.isfinite(kept[name]).all():
+        tensors[name] = getattr(weights, name)[rows, seed][:, None].to(torch.float16)
+        if not torch.isfinite(tensors[name]).all():
             raise ValueError(f"width {width}: {name} has numbers beyond float16; save the distillation as it is.")
-    return dataclasses.replace(distillation, weights={width: FFNWeights(**kept)}, only_seed=best)
+    return dataclasses.replace(distillation, weights={width: FFNWeights(**tensors)}, only_seed=best)
 
 
 def load_record(path: str | Path) -> Record:
@@ -61,16 +62,17 @@ def load_record(path: str | Path) -> Record:
 
     Raises `ValueError` for files that are missing, damaged or something else.
     """
-    found = load(path, what="a distillation")
-    if isinstance(found, Distillation):
-        return Record(distillation=found, checkpoint=found.model_name, version="")
-    if not isinstance(found, Record):
-        raise ValueError(f"{path}: expected a distillation, found a result of type {type(found).__name__}.")
-    return found
+    result = load(path, what="a distillation")
+    if isinstance(result, Distillation):
+        return Record(distillation=result, checkpoint=result.model_name, version="")
+    if not isinstance(result, Record):
+        raise ValueError(f"{path}: expected a distillation, found a result of type {type(result).__name__}.")
+    return result
 
 
 def distillations_folder() -> Path:
-    """The user's own: `$AOTLENS_HOME/distillations`, by default in `~/.cache/aotlens`."""
+    """Return the folder of the user's own distillations: `$AOTLENS_HOME/distillations`, by default in
+    `~/.cache/aotlens`."""
     return user_folder("distillations")
 
 
@@ -86,22 +88,22 @@ def bundled_distillations() -> dict[str, Record]:
 
 
 def record_paths(given: Iterable[Path] = ()) -> dict[str, Path]:
-    """The files of distillations by their names: those that are given, then the user's own, then the bundled ones. Of
-    two of one name the second is called NAME-2; what is no letter, digit, dot or dash is an underscore."""
-    found: dict[str, Path] = {}
+    """Return the files of distillations by their names: those that are given, then the user's own, then the bundled
+    ones. Of two of one name the second is called NAME-2; what is no letter, digit, dot or dash is an underscore."""
+    paths: dict[str, Path] = {}
     folders = (distillations_folder(), bundled_distillations_folder())
     for path in (*given, *(path for folder in folders for path in sorted(folder.glob(f"*{_SUFFIX}")))):
         stem, number = re.sub(r"[^\w.\-]+", "_", path.name.removesuffix(_SUFFIX)), 2
         name = stem
-        while name in found:
+        while name in paths:
             name, number = f"{stem}-{number}", number + 1
-        found[name] = path
-    return found
+        paths[name] = path
+    return paths
 
 
 def named_record(name: str) -> Record:
-    """The record of that name among `record_paths()`. Raises `ValueError` for a name that is not there, which lists
-    those that are, and for a file that cannot be read."""
+    """Return the record of that name among `record_paths()`. Raises `ValueError` for a name that is not there, which
+    lists those that are, and for a file that cannot be read."""
     known = record_paths()
     if name not in known:
         raise ValueError(f"No distillation is called {name!r}. There are: {', '.join(known) or 'none yet'}.")

@@ -52,11 +52,11 @@ class AdamW:
         return 0 if least <= 0 else int(math.log(_MOST_GROWTH) / -math.log(least))
 
     def clipped(self, gradient: Float[Tensor, " parameter"]) -> Float[Tensor, " parameter"]:
-        """The gradient as the step takes it."""
+        """Return the gradient as the step takes it."""
         return gradient * min(1.0, self.clip / (float(gradient.norm()) + _CLIP_EPS))
 
     def step(self, state: State, gradient: Float[Tensor, " parameter"], t: int, rate: float) -> State:
-        """The state after step t = 1, 2, … with this gradient, not yet clipped."""
+        """Return the state after step t = 1, 2, … with this gradient, not yet clipped."""
         gradient = self.clipped(gradient)
         mean = state.mean.lerp(gradient, 1 - self.betas[0])
         square = state.square * self.betas[1] + (1 - self.betas[1]) * gradient.square()
@@ -64,11 +64,11 @@ class AdamW:
         return State(weights, mean, square)
 
     def weights_before(self, after: State, t: int, rate: float) -> Float[Tensor, " parameter"]:
-        """The weights before the step that led to `after`."""
+        """Return the weights before the step that led to `after`."""
         return (after.weights + self._update(after.mean, after.square, t, rate)) / (1 - rate * self.decay)
 
     def moments_before(self, after: State, gradient: Float[Tensor, " parameter"]) -> tuple[Tensor, Tensor]:
-        """Both moments before the step that led to `after` with this gradient, not yet clipped."""
+        """Return both moments before the step that led to `after` with this gradient, not yet clipped."""
         gradient = self.clipped(gradient)
         mean = (after.mean - (1 - self.betas[0]) * gradient) / self.betas[0]
         square = (after.square - (1 - self.betas[1]) * gradient.square()) / self.betas[1]

@@ -54,8 +54,8 @@ class ChangePoint(Result):
 def change_point(
     steps: Sequence[int] | np.ndarray, values: Sequence[float] | np.ndarray, *, n_random: int = 199, seed: int = 0
 ) -> ChangePoint:
-    """The first snapshot after which all values lie outside the band of the first tenth (5 at least), their mean ± 3
-    standard errors, on one side of it.
+    """Return the first snapshot after which all values lie outside the band of the first tenth (5 at least), their mean
+    ± 3 standard errors, on one side of it.
 
     A flat curve leaves so narrow a band by chance. So there must be as many snapshots outside as the band is made of,
     and the best rising or falling curve (isotonic regression) must explain more of the curve than it does of 95% of
@@ -88,10 +88,10 @@ def change_point(
     explained, correlation = _monotone(curve)
     noise = _noise(n, _largest_correlation(n, correlation), n_random, seed)
     p = (1 + sum(_monotone(each)[0] >= explained - 1e-12 for each in noise)) / (1 + n_random)
-    found = n - first >= k and p <= _MOST_P
+    is_found = n - first >= k and p <= _MOST_P
     return ChangePoint(
-        step=int(steps[first]) if found else None,
-        after=int(steps[first - 1]) if found and first else None,
+        step=int(steps[first]) if is_found else None,
+        after=int(steps[first - 1]) if is_found and first else None,
         onset=int(steps[_onset(curve)]) if p <= _MOST_P else None,
         p=p,
         low=float(low),
@@ -150,7 +150,7 @@ class EventOrder(Result):
         return "; ".join(pairs) if pairs else "no order is decided"
 
     def to_frame(self) -> pd.DataFrame:
-        """A row for each pair of different events: earlier, later, factor, p, n_seeds, decided."""
+        """Return a row for each pair of different events: earlier, later, factor, p, n_seeds, decided."""
         import pandas as pd
 
         rows = [
@@ -161,7 +161,7 @@ class EventOrder(Result):
 
 
 def order_of_events(changes: Mapping[str, Sequence[ChangePoint]]) -> EventOrder:
-    """The order of events, each with its change point in every seed, in the same order of seeds.
+    """Return the order of events, each with its change point in every seed, in the same order of seeds.
 
     Seeds without both events of a pair do not count for it. Raises `ValueError` for fewer than two events, and for
     events of different numbers of seeds.
@@ -180,9 +180,9 @@ def order_of_events(changes: Mapping[str, Sequence[ChangePoint]]) -> EventOrder:
         n_seeds[a, b] = both.sum()
         if n_seeds[a, b] < 2:
             continue
-        one, other = intervals[a, both], intervals[b, both]
-        factor[a, b] = np.exp((one.mean(1) - other.mean(1)).mean())
-        against = one[:, 1] - other[:, 0]  # the latest that a may have been, beside the earliest of b
+        own, other = intervals[a, both], intervals[b, both]
+        factor[a, b] = np.exp((own.mean(1) - other.mean(1)).mean())
+        against = own[:, 1] - other[:, 0]  # the latest that a may have been, beside the earliest of b
         if np.ptp(against) == 0:
             continue
         p[a, b] = min(1.0, 2 * float(scipy.stats.ttest_1samp(against, 0.0, alternative="less").pvalue))

@@ -84,7 +84,8 @@ class Measures(Result):
         return f"loss {self.loss:.3f} nats a token, {self.repeated_gain:.3f} less when tokens come again{more}"
 
     def to_frame(self) -> pd.DataFrame:
-        """A row for each measure of the model and of each head: `measure`, `head` (empty for the model's), `value`."""
+        """Return a row for each measure of the model and of each head: `measure`, `head` (empty for the model's),
+        `value`."""
         import pandas as pd
 
         rows = [(name, "", getattr(self, name)) for name in ("loss", "in_context", "repeated_gain")]
@@ -108,7 +109,8 @@ def film(
     n_random: int = 100,
     progress: Progress | None = None,
 ) -> OverTraining:
-    """The measures of every snapshot of a run on the text `tokens`, and of every head's distance to itself at the end.
+    """Return the measures of every snapshot of a run on the text `tokens`, and of every head's distance to itself at
+    the end.
 
     `over_training` of `measure_model`, with its cache. Raises `ValueError` for models that do not predict tokens.
     """
@@ -118,7 +120,7 @@ def film(
 
 
 def film_curves(measures: OverTraining) -> dict[str, np.ndarray]:
-    """The film's chief measures over training, `[step]`: the loss, the gain on repeated tokens, and of heads the
+    """Return the film's chief measures over training, `[step]`: the loss, the gain on repeated tokens, and of heads the
     largest previous-token score, induction score, K-composition, and copying score (of those after the first layer,
     which read what other heads wrote, where there are any)."""
     motifs, scores = measures.results[0].motifs, measures["motif_scores"]
@@ -141,8 +143,8 @@ def measure_model(
     end: str | None = None,
     end_sha256: str = "",
 ) -> Measures:
-    """The film's measures of one model. `end` is the model (as `aotlens.load` takes it) that heads are compared with,
-    and `end_sha256`, of its weights, is part of what the result is kept under."""
+    """Return the film's measures of one model. `end` is the model (as `aotlens.load` takes it) that heads are compared
+    with, and `end_sha256`, of its weights, is part of what the result is kept under."""
     require_ours(model, "measure_model", without=TRAITS)
     cfg = model.cfg
     if (cfg.read_in, cfg.read_out) != ("tokens", "tokens") or model.sees_later_keys or not cfg.has_query_key:

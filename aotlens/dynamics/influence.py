@@ -55,7 +55,7 @@ def influence(
     folder: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Influence:
-    """dM/dw of every window of the first `steps` steps of a run (all), for several measures in one sweep.
+    """Compute dM/dw of every window of the first `steps` steps of a run (all), for several measures in one sweep.
 
     `run` is what `recipe_run` takes: a checkpoint that was trained here, with the `corpus` that its card names, or a
     recipe and its data. `measures` are names (`aotlens.dynamics.influence_measures`: "loss", "repeated_loss",
@@ -132,9 +132,9 @@ class _Sweep:
                 adjoint, before, own = self._back(range(start, stop), adjoint, after)
                 undone = float(np.maximum(undone, _relative(before, self._state(start))))  # a NaN stays
                 if resumes:
-                    kept = {name: part.contiguous() for name, part in zip(State._fields, adjoint, strict=True)}
+                    contiguous = {name: part.contiguous() for name, part in zip(State._fields, adjoint, strict=True)}
                     folder.mkdir(exist_ok=True)
-                    save_progress(path, {**kept, "per_token": torch.from_numpy(own)}, {"undone": undone}, named)
+                    save_progress(path, {**contiguous, "per_token": torch.from_numpy(own)}, {"undone": undone}, named)
             per_token.append(own)
             after = self._state(start)
             self._say(2 * self.n_steps - start)
@@ -302,7 +302,7 @@ def _adamw(model: AttentionOnlyTransformer, run: RecipeRun, eps_root: float) -> 
     )  # fmt: skip
 
 
-def _relative(state: State, kept: State) -> float:
+def _relative(state: State, reference: State) -> float:
     """The largest difference of weights or moments between two states, by their norms; 0 where both are 0."""
-    pairs = zip(state, kept, strict=True)
+    pairs = zip(state, reference, strict=True)
     return max(float((a - b).norm() / b.norm()) if b.any() else float(a.norm()) for a, b in pairs)

@@ -71,7 +71,8 @@ class InfluenceCheck(Result):
         return self._interval(lambda drawn: self._correlation(self.tracin, measure, drawn))
 
     def difference_interval(self, measure: str | None = None) -> tuple[float, float]:
-        """95% interval of the difference of both correlations, by a paired bootstrap: the same subsets in each draw."""
+        """Return the 95% interval of the difference of both correlations, by a paired bootstrap: the same subsets in
+        each draw."""
 
         def difference(drawn: np.ndarray) -> float:
             return self._correlation(self.predicted, measure, drawn) - self._correlation(self.tracin, measure, drawn)
@@ -102,7 +103,7 @@ class InfluenceCheck(Result):
         return f"rank correlation with {self.found.shape[1]} retrainings without {self.drop:.0%}: {', '.join(each)}"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a subset of a measure: measure, subset, predicted, tracin, found."""
+        """Return one row a subset of a measure: measure, subset, predicted, tracin, found."""
         import pandas as pd
 
         n = self.found.shape[1]
@@ -149,7 +150,7 @@ def check_influence(
     subsets = [_draw(rng, drop, steps) for _ in range(n)]
     products = _tracin(followed, chosen, influence, n_snapshots)
     end = np.array([influence.n_steps])
-    found = retrain_without(
+    runs = retrain_without(
         followed, chosen, influence.n_steps, [None, *subsets], end, eps_root=influence.eps_root, progress=progress
     )
     return InfluenceCheck(
@@ -160,7 +161,7 @@ def check_influence(
         seed=seed,
         predicted=np.stack([-influence.per_window[:, subset].sum(1) for subset in subsets], axis=1),
         tracin=np.stack([-products[:, subset].sum(1) for subset in subsets], axis=1),
-        found=np.stack([(each.values - found[0].values)[:, -1] for each in found[1:]], axis=1),
+        found=np.stack([(each.values - runs[0].values)[:, -1] for each in runs[1:]], axis=1),
     )
 
 
@@ -187,11 +188,11 @@ class Removal(Result):
         """(without helpful, without harmful): the difference at the end from the mean of the random removals, in their
         standard deviations. Of few random removals a large one comes by chance: with 10, 2 has p = .09, with 6 .12."""
         pairs = ((self.without_helpful, self.random_helpful), (self.without_harmful, self.random_harmful))
-        found = []
+        effects = []
         for own, random in pairs:
             spread = float(random[:, -1].std(ddof=1)) if len(random) > 1 else math.nan
-            found.append(float(own[-1] - random[:, -1].mean()) / spread if spread > 0 else math.nan)
-        return found[0], found[1]
+            effects.append(float(own[-1] - random[:, -1].mean()) / spread if spread > 0 else math.nan)
+        return effects[0], effects[1]
 
     @property
     def headline(self) -> str:
@@ -203,7 +204,7 @@ class Removal(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a moment of a run: without, draw, step, value."""
+        """Return one row a moment of a run: without, draw, step, value."""
         import pandas as pd
 
         runs = {("nothing", 0): self.whole, ("most helpful", 0): self.without_helpful}
@@ -251,11 +252,11 @@ def remove_windows(
     ]
     random = [_matched(rng, end, steps) for end in ends for _ in range(n_random)]
     moments = moments_of(influence.n_steps, n_moments)
-    found = retrain_without(
+    runs = retrain_without(
         followed, {name: chosen[name]}, influence.n_steps, [None, *ends, *random], moments,
         eps_root=influence.eps_root, progress=progress,
     )  # fmt: skip
-    values = np.stack([each.values[0] for each in found])
+    values = np.stack([each.values[0] for each in runs])
     return Removal(
         run=influence.run, measure=name, top=top, seed=seed, steps=moments, whole=values[0], without_helpful=values[1],
         without_harmful=values[2], random_helpful=values[3 : 3 + n_random], random_harmful=values[3 + n_random :],
@@ -277,7 +278,7 @@ def _of(
 
 
 def require_same_run(run: RecipeRun, influence: Influence) -> None:
-    """Raises `ValueError` for an influence of another run: other windows, or trained otherwise."""
+    """Raise `ValueError` for an influence of another run: other windows, or trained otherwise."""
     if run.hash(influence.n_steps) != influence.identity:
         raise ValueError(f"influence: of another run ({influence.run}), with other windows or trained otherwise than "
                          f"{run.recipe.name} is; find it again.")  # fmt: skip
@@ -343,8 +344,8 @@ def _tracin(
 
     run.train(steps=n_steps, eps_root=influence.eps_root, at=at)
     with _forward_mode():  # around all threads: the first to leave it would end it for the others
-        found: np.ndarray = sum(joblib.Parallel(prefer="threads")(jobs))
-    return found
+        total: np.ndarray = sum(joblib.Parallel(prefer="threads")(jobs))
+    return total
 
 
 @contextmanager
@@ -364,8 +365,8 @@ def _products(
     parameters = list(model.parameters())
     directions = []
     for measure in measures.values():
-        found = torch.autograd.grad(measure(model), parameters, allow_unused=True)
-        directions.append([torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)])
+        gradients = torch.autograd.grad(measure(model), parameters, allow_unused=True)
+        directions.append([torch.zeros_like(p) if g is None else g for p, g in zip(parameters, gradients, strict=True)])
     parts = []
     with _forward_mode():
         for other in range(n_steps):
@@ -385,10 +386,10 @@ def _along(
     products = []
     for direction in directions:
         with _FORWARD_MODE:
-            found: Any = torch.func.jvp(
+            derivative: Any = torch.func.jvp(
                 lambda given: run.losses(model, rows, given).mean(1),
                 (weights,),
                 (dict(zip(weights, direction, strict=True)),),
             )
-        products.append(found[1].double().numpy())
+        products.append(derivative[1].double().numpy())
     return np.stack(products)

@@ -32,24 +32,24 @@ def check_path(checkpoint: str | Path) -> Path:
 
 
 def stored_influence(checkpoint: str | Path) -> Influence:
-    """The influences that `aotlens influence` kept beside a checkpoint's folder.
+    """Return the influences that `aotlens influence` kept beside a checkpoint's folder.
 
     Raises `ValueError` for none, and for those of weights that the checkpoint had before.
     """
-    found: Influence = load(influence_path(checkpoint), Influence, what="the influences of a run")
-    _require_weights(found, checkpoint)
-    return found
+    influence: Influence = load(influence_path(checkpoint), Influence, what="the influences of a run")
+    _require_weights(influence, checkpoint)
+    return influence
 
 
 def stored_check(checkpoint: str | Path) -> InfluenceCheck:
-    """The check that `aotlens influence --check` kept beside it. Raises `ValueError` as `stored_influence`."""
-    found: InfluenceCheck = load(check_path(checkpoint), InfluenceCheck, what="the check of influences")
-    _require_weights(found, checkpoint)
-    return found
+    """Return the check that `aotlens influence --check` kept beside it. Raises `ValueError` as `stored_influence`."""
+    check: InfluenceCheck = load(check_path(checkpoint), InfluenceCheck, what="the check of influences")
+    _require_weights(check, checkpoint)
+    return check
 
 
-def _require_weights(found: Influence | InfluenceCheck, checkpoint: str | Path) -> None:
-    if found.weights_sha256 not in (None, read_info(Path(checkpoint)).weights_sha256):
+def _require_weights(stored: Influence | InfluenceCheck, checkpoint: str | Path) -> None:
+    if stored.weights_sha256 not in (None, read_info(Path(checkpoint)).weights_sha256):
         raise ValueError(f"{checkpoint}: what is kept of its influences is of weights that it had before; find "
                          "it again (aotlens influence --again).")  # fmt: skip
 
@@ -89,7 +89,7 @@ class InfluentialWindows(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a window: window, helps, influence, step, document, text."""
+        """Return one row a window: window, helps, influence, step, document, text."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -107,8 +107,8 @@ class InfluentialWindows(Result):
 def influential_windows(
     influence: Influence, tokenizer: Tokenizer, n: int = 10, measure: str | None = None
 ) -> InfluentialWindows:
-    """The n most helpful and the n most harmful windows after step 0, fewer where fewer are, with the repeated spans
-    marked.
+    """Return the n most helpful and the n most harmful windows after step 0, fewer where fewer are, with the repeated
+    spans marked.
 
     Raises `ValueError` for an unknown measure (the influence's first is taken unless told).
     """

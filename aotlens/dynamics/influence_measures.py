@@ -53,7 +53,8 @@ class NamedMeasure:
 
 
 def as_measures(measures: Mapping[str, Measure] | Sequence[str], run: RecipeRun) -> dict[str, Measure]:
-    """Measures by name. Raises `ValueError` for none and for a name that is unknown or names no head of the model."""
+    """Return measures by name. Raises `ValueError` for none and for a name that is unknown or names no head of the
+    model."""
     if isinstance(measures, str):
         measures = [measures]
     chosen: dict[str, Measure] = {}
@@ -220,5 +221,5 @@ def _motifs() -> tuple[str, ...]:
 
 
 def _known() -> list[str]:
-    one = [f"{name} L.H" for name in (*_OF_WEIGHTS, *_motifs())]
-    return [*_LOSSES, *one, *(f"{name} L.H L.H" for name in _COMPOSED)]
+    of_one_head = [f"{name} L.H" for name in (*_OF_WEIGHTS, *_motifs())]
+    return [*_LOSSES, *of_one_head, *(f"{name} L.H L.H" for name in _COMPOSED)]

@@ -63,18 +63,18 @@ class InfluenceProperties(Result):
 
     @property
     def headline(self) -> str:
-        said = ", ".join(
+        effects = ", ".join(
             f"{name} {value:+.2f}" + (f" ({low:+.2f} to {high:+.2f})" if np.isfinite(low) else "")
             for name, value, (low, high) in zip(self.properties, self.alone[0], self.alone_intervals[0], strict=True)
             if np.isfinite(value)
         )
-        if not said:
+        if not effects:
             return f"help for {self.measure}: no property varies within steps"
         r_squared = f"R² of all {self.r_squared[0]:.2f}"
-        return f"help for {self.measure} by a standard deviation of each alone: {said}; {r_squared}"
+        return f"help for {self.measure} by a standard deviation of each alone: {effects}; {r_squared}"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a property in a part of training: part, property, alone, its interval (alone_low, alone_high),
+        """Return one row a property in a part of training: part, property, alone, its interval (alone_low, alone_high),
         coefficient, its interval (low, high)."""
         import pandas as pd
 
@@ -107,7 +107,7 @@ def influence_properties(influence: Influence, measure: str | None = None) -> In
     alone, alone_intervals, coefficients, intervals, fits = [], [], [], [], []
     for part in range(len(PARTS)):
         own = later if part == 0 else windows.quarters == part - 1
-        each = [_regression(one[own, None], help_[own], clusters[own]) for one in given]
+        each = [_regression(column[own, None], help_[own], clusters[own]) for column in given]
         alone.append(np.concatenate([values for values, _, _ in each]))
         alone_intervals.append(np.concatenate([interval for _, interval, _ in each]))
         values, interval, fit = _regression(given[:, own].T, help_[own], clusters[own], without=followed)
@@ -123,7 +123,8 @@ def influence_properties(influence: Influence, measure: str | None = None) -> In
 
 
 def window_properties(windows: TrainingWindows) -> Float64[np.ndarray, "property window"]:
-    """`PROPERTIES` of each window; `distance` of one without a repeated bigram is the mean of its step's others."""
+    """Return `PROPERTIES` of each window; `distance` of one without a repeated bigram is the mean of its step's
+    others."""
     repeated, back = windows.seen_before(2), windows.distances(2)
     own, n_windows = windows.of_token, len(windows)
     counted = np.maximum(windows.lengths - 1, 1)
@@ -154,11 +155,11 @@ def _regression(
     """Coefficients of standardised properties that vary, but for those `without`, their intervals over clusters, and R²
     of all."""
     n = x.shape[1]
-    found, interval = np.full(n, np.nan), np.full((n, 2), np.nan)
+    coefficients, interval = np.full(n, np.nan), np.full((n, 2), np.nan)
     spread = x.std(0) if len(x) else np.zeros(n)
     varies = np.flatnonzero(spread > _LEAST_SPREAD)
     if not len(varies) or not len(y):
-        return found, interval, float("nan")
+        return coefficients, interval, float("nan")
     scaled = x[:, varies] / spread[varies]
     numbers, of = np.unique(clusters, return_inverse=True)
     terms = np.concatenate([scaled[:, :, None] * scaled[:, None, :], scaled[:, :, None] * y[:, None, None]], axis=2)
@@ -171,14 +172,14 @@ def _regression(
         values: np.ndarray = np.linalg.lstsq(equations[:, :-1], equations[:, -1], rcond=None)[0]
         return values
 
-    found[varies] = fitted(np.arange(len(numbers)))
-    residual = y - scaled @ found[varies]
+    coefficients[varies] = fitted(np.arange(len(numbers)))
+    residual = y - scaled @ coefficients[varies]
     if without is not None:
-        found[without] = np.nan
+        coefficients[without] = np.nan
     for place, which in enumerate(varies) if len(numbers) >= _LEAST_CLUSTERS else ():
-        if np.isfinite(found[which]):
+        if np.isfinite(coefficients[which]):
             interval[which] = bootstrap_interval(partial(_one, fitted, place), len(numbers))
-    return found, interval, float(1 - residual.var() / y.var()) if y.var() > 0 else float("nan")
+    return coefficients, interval, float(1 - residual.var() / y.var()) if y.var() > 0 else float("nan")
 
 
 def _one(fitted: Callable[[np.ndarray], np.ndarray], place: int, drawn: np.ndarray) -> float:

@@ -81,14 +81,15 @@ class TrainingWindows(Result):
         return np.repeat(np.arange(len(self)), self.lengths)
 
     def own(self, window: int) -> Int64[np.ndarray, " pos"]:
-        """The tokens of a window. Raises `ValueError` for one that there is not."""
+        """Return the tokens of a window. Raises `ValueError` for one that there is not."""
         if not 0 <= window < len(self):
             raise ValueError(f"window {window}: expected one from 0 to {len(self) - 1}.")
         start = self.starts[window]
         return self.tokens[start : start + self.lengths[window]]
 
     def spans(self, window: int) -> list[tuple[bool, list[int]]]:
-        """A window's tokens without its first, in spans: whether its bigrams stand earlier in the window, and ids."""
+        """Return a window's tokens without its first, in spans: whether its bigrams stand earlier in the window, and
+        ids."""
         start, tokens = self.starts[window], self.own(window)
         repeated = self.classes[start : start + len(tokens)] == 0
         # The first token of a bigram that comes again belongs to what is repeated.
@@ -97,20 +98,20 @@ class TrainingWindows(Result):
         return [(again, [token for _, token in group]) for again, group in groups]
 
     def document(self, window: int) -> str:
-        """The name of the document in which a window begins, or "random tokens"."""
+        """Return the name of the document in which a window begins, or "random tokens"."""
         place = self.documents[window]
         return "random tokens" if place < 0 else self.names[place]
 
     @functools.cached_property
     def classes(self) -> Int8[np.ndarray, " token"]:
         """The place of each token in `TOKEN_CLASSES`; −1 for the first of a window, which nothing predicts."""
-        found = np.where(self.seen_before(1), 1, 2).astype(np.int8)
-        found[self.seen_before(2)] = 0
-        found[self.starts] = -1
-        return found
+        classes = np.where(self.seen_before(1), 1, 2).astype(np.int8)
+        classes[self.seen_before(2)] = 0
+        classes[self.starts] = -1
+        return classes
 
     def seen_before(self, n: int) -> Bool[np.ndarray, " token"]:
-        """Whether the n tokens that end at each token stand earlier in its window."""
+        """Return whether the n tokens that end at each token stand earlier in its window."""
         again = np.ones(len(self.tokens), dtype=bool)
         again[np.unique(self._keys(n, within=True), return_index=True)[1]] = False
         return again
@@ -124,7 +125,7 @@ class TrainingWindows(Result):
         return back
 
     def new_to_training(self) -> Bool[np.ndarray, " token"]:
-        """Whether the bigram that ends at each token stood nowhere in training before, this window included."""
+        """Return whether the bigram that ends at each token stood nowhere in training before, this window included."""
         new = np.zeros(len(self.tokens), dtype=bool)
         new[np.unique(self._keys(2, within=False), return_index=True)[1]] = True
         new[self.starts] = False
@@ -173,11 +174,11 @@ class Influence(Result):
         return np.add.reduceat(self.per_token, self.windows.starts, axis=1)
 
     def of(self, measure: str | None = None) -> Float64[np.ndarray, " window"]:
-        """Each window's influence on a measure (the first). Raises `ValueError` for an unknown one."""
+        """Return each window's influence on a measure (the first). Raises `ValueError` for an unknown one."""
         return self.per_window[self.place(measure)]
 
     def place(self, measure: str | None = None) -> int:
-        """A measure's place. Raises `ValueError` for an unknown one."""
+        """Return a measure's place among the measures. Raises `ValueError` for an unknown one."""
         if measure is None:
             return 0
         if measure not in self.measures:
@@ -213,7 +214,8 @@ class Influence(Result):
         return float((np.abs(sums) / np.where(norms > 0, norms, 1)).max())
 
     def by_document(self) -> pd.DataFrame:
-        """A row a document in which windows begin: their number, and their influence on each measure without step 0."""
+        """Return a row a document in which windows begin: their number, and their influence on each measure without
+        step 0."""
         import pandas as pd
 
         own, later = self.windows.documents + 1, self.windows.steps > 0
@@ -225,7 +227,8 @@ class Influence(Result):
         return frame[frame["windows"] > 0].reset_index(drop=True)
 
     def by_class(self) -> pd.DataFrame:
-        """A row a class of tokens (`TOKEN_CLASSES`): how many, and their influence on each measure without step 0."""
+        """Return a row a class of tokens (`TOKEN_CLASSES`): how many, and their influence on each measure without step
+        0."""
         import pandas as pd
 
         later = (self.windows.steps > 0)[self.windows.of_token]
@@ -238,12 +241,12 @@ class Influence(Result):
         return frame
 
     def helpful(self, n: int, measure: str | None = None) -> Int64[np.ndarray, " n"]:
-        """The n windows after step 0 that help a measure most: a loss by lowering it, others by raising them. Fewer
-        where fewer help."""
+        """Return the n windows after step 0 that help a measure most: a loss by lowering it, others by raising them.
+        Fewer where fewer help."""
         return self._ends(n, measure, helps=True)
 
     def harmful(self, n: int, measure: str | None = None) -> Int64[np.ndarray, " n"]:
-        """The n windows after step 0 that harm a measure most; fewer where fewer do."""
+        """Return the n windows after step 0 that harm a measure most; fewer where fewer do."""
         return self._ends(n, measure, helps=False)
 
     def _ends(self, n: int, measure: str | None, *, helps: bool) -> Int64[np.ndarray, " n"]:
@@ -297,7 +300,7 @@ class Influence(Result):
         return {windows.names[place]: float(help_[documents == place].mean()) for place in np.unique(documents)}
 
     def help(self, measure: str | None = None) -> Float64[np.ndarray, " window"]:
-        """Each window's influence, positive where it helps, divided by the root mean square of its step's."""
+        """Return each window's influence, positive where it helps, divided by the root mean square of its step's."""
         place = self.place(measure)
         own = self.per_window[place] * (-1 if is_loss(self.measures[place]) else 1)
         size = np.sqrt(step_means(np.square(own), self.windows.steps))
@@ -312,7 +315,7 @@ class Influence(Result):
         return f"{len(self.windows):,} windows of {self.n_steps:,} steps; {early}"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a window: window, step, document, offset, and its influence on each measure."""
+        """Return one row a window: window, step, document, offset, and its influence on each measure."""
         import pandas as pd
 
         names = np.array(["random tokens", *self.windows.names])

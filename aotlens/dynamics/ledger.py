@@ -82,7 +82,8 @@ class Ledger(Result):
         return float(self.totals[self.entries.index(entry)])
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an entry of a segment: from_step, to_step, entry, nats; the residual is the last entry of each."""
+        """Return one row an entry of a segment: from_step, to_step, entry, nats; the residual is the last entry of
+        each."""
         import pandas as pd
 
         columns = [*self.entries, "residual"]
@@ -173,8 +174,8 @@ class Loss(Protocol):
 
 
 def integrate(between: Loss, *, n_nodes: int, tolerance: float) -> Float64[np.ndarray, " entry"]:
-    """∫₀¹ ∂L/∂t_g dt of each entry by `n_nodes` Gauss–Legendre nodes in each stretch, which is halved while its parts
-    do not sum to its change within `tolerance` of the whole change, and no more than 7 times."""
+    """Return ∫₀¹ ∂L/∂t_g dt of each entry by `n_nodes` Gauss–Legendre nodes in each stretch, which is halved while its
+    parts do not sum to its change within `tolerance` of the whole change, and no more than 7 times."""
     nodes, weights = np.polynomial.legendre.leggauss(n_nodes)
     nodes, weights = (nodes + 1) / 2, weights / 2
     ends = between.loss(0.0), between.loss(1.0)

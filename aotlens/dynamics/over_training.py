@@ -70,8 +70,8 @@ class OverTraining(Result):
         return np.stack([np.asarray(_fields(each)[name], dtype=np.float64) for each in self.results])
 
     def curves(self, name: str | None = None) -> dict[str, np.ndarray]:
-        """Curves `[step]` by label: those of every number, or the entries of the array `name` (`copying 1.0` for an
-        index of layer and head). `motif_scores/induction` takes one of the things that an array is of (the results'
+        """Return curves `[step]` by label: those of every number, or the entries of the array `name` (`copying 1.0` for
+        an index of layer and head). `motif_scores/induction` takes one of the things that an array is of (the results'
         `axes`)."""
         if name is None:
             fields = _fields(self.results[0])
@@ -92,7 +92,7 @@ class OverTraining(Result):
         return {f"{name} {'.'.join(map(str, place))}": values[(slice(None), *place)] for place in places}
 
     def to_frame(self) -> pd.DataFrame:
-        """The tables of all steps below each other, with columns `step` and `tokens` before their own; where the
+        """Return the tables of all steps below each other, with columns `step` and `tokens` before their own; where the
         results have no table, a row a step and a column a number."""
         import pandas as pd
 
@@ -115,7 +115,7 @@ def over_training(
     progress: Progress | None = None,
     **settings: Any,
 ) -> OverTraining:
-    """`analysis(model, **settings)` of the model at every step of a run, or at `steps` of it.
+    """Run `analysis(model, **settings)` of the model at every step of a run, or at `steps` of it.
 
     `analysis` gives a number, a mapping of names to numbers or arrays, or a result that can be saved. What it gave is
     kept by weights, analysis and settings in `cache` (a folder; `"auto"`: `$AOTLENS_HOME/over_training`), so that a
@@ -135,8 +135,8 @@ def over_training(
     name = _name(analysis)
     jobs = []
     for step in chosen:
-        kept = _kept_at(run, step, name, analysis, settings, folder)
-        jobs.append(joblib.delayed(_at_step)(run.source(step), step, str(run.device), analysis, settings, kept))
+        cached = _kept_at(run, step, name, analysis, settings, folder)
+        jobs.append(joblib.delayed(_at_step)(run.source(step), step, str(run.device), analysis, settings, cached))
     results = []
     for result in joblib.Parallel(return_as="generator", prefer="threads")(jobs):
         results.append(result)
@@ -152,18 +152,18 @@ def over_training(
 
 
 def _at_step(
-    source: Path, step: int, device: str, analysis: Callable[..., Any], settings: dict[str, Any], kept: Path | None
+    source: Path, step: int, device: str, analysis: Callable[..., Any], settings: dict[str, Any], cached: Path | None
 ) -> Any:
-    if kept is not None and kept.is_file():
-        return load_result(kept, what=f"what was kept of step {step}")
+    if cached is not None and cached.is_file():
+        return load_result(cached, what=f"what was kept of step {step}")
     try:
         result = analysis(load(source, device), **settings)
         if isinstance(result, Mapping):  # an array of no dimensions is a number, which is read again as one
             result = {name: value.item() if _is_scalar(value) else value for name, value in result.items()}
         if not _fields(result) or not any(_is_numeric(value) for value in _fields(result).values()):
             raise ValueError(f"expected numbers by name or a result with some, got a {type(result).__name__}.")
-        if kept is not None:
-            save_result(result, kept)
+        if cached is not None:
+            save_result(result, cached)
     except ValueError as error:
         raise ValueError(f"step {step}: {error}") from error
     return result

@@ -57,7 +57,7 @@ class Products:
 
 
 def products(model: AttentionOnlyTransformer, dtype: torch.dtype) -> Products:
-    """The products of a model that predicts its next token. Raises `ValueError` for another kind of model."""
+    """Return the products of a model that predicts its next token. Raises `ValueError` for another kind of model."""
     require_ours(model, "a ledger", without=TRAITS)
     cfg = model.cfg
     if (cfg.read_in, cfg.read_out) != ("tokens", "tokens") or model.sees_later_keys or not cfg.has_query_key:
@@ -141,21 +141,21 @@ class Between:
                 own = float(
                     torch.cat([model.loss_per_token(rows) for rows in self.tokens.split(batch_size)]).double().mean()
                 )
-                found = self.loss(float(t))
-                if abs(found - own) > _AGREEMENT * max(1.0, own):
+                loss = self.loss(float(t))
+                if abs(loss - own) > _AGREEMENT * max(1.0, own):
                     raise ValueError(
-                        f"a ledger: this model's loss is {own:.6f}, and that of its products {found:.6f}: it has "
+                        f"a ledger: this model's loss is {own:.6f}, and that of its products {loss:.6f}: it has "
                         "a part that the ledger does not know."
                     )
 
     def loss(self, t: float) -> float:
-        """The mean loss in nats a token where all entries are at t."""
+        """Return the mean loss in nats a token where all entries are at t."""
         with torch.no_grad():
             place = torch.full((len(self.entries),), t, dtype=self.ends[0].embedding.dtype, device=self.tokens.device)
             return sum(float(self._loss(place, rows)) * len(rows) for rows in self._batches()) / len(self.tokens)
 
     def slopes(self, t: float) -> Tensor:
-        """∂loss/∂t of each entry where all are at t: one pass forward and backward gives all of them."""
+        """Return ∂loss/∂t of each entry where all are at t: one pass forward and backward gives all of them."""
         place = torch.full((len(self.entries),), t, dtype=self.ends[0].embedding.dtype, device=self.tokens.device)
         place.requires_grad_(True)
         total = torch.zeros_like(place)
@@ -171,21 +171,23 @@ class Between:
     def _loss(self, place: Tensor, tokens: Tensor) -> Tensor:
         """The mean next-token loss with each entry at its own `place [entry]`."""
         first, last = self.ends
-        at = dict(zip(self.entries, place, strict=True))
-        stream = _between(first.embedding, last.embedding, at["embedding"])[tokens]
+        place_of = dict(zip(self.entries, place, strict=True))
+        stream = _between(first.embedding, last.embedding, place_of["embedding"])[tokens]
         if first.positions is not None and last.positions is not None:
-            stream = stream + _between(first.positions, last.positions, at["positions"])[: tokens.shape[1]]
+            stream = stream + _between(first.positions, last.positions, place_of["positions"])[: tokens.shape[1]]
         for number, (before, after) in enumerate(zip(first.layers, last.layers, strict=True)):
             stream = stream + self._attention(number, before, after, place, self._normalised(stream))
-            if "output biases" in at:
-                stream = stream + _between(before.b_O, after.b_O, at["output biases"])
+            if "output biases" in place_of:
+                stream = stream + _between(before.b_O, after.b_O, place_of["output biases"])
             if before.mlp is not None and after.mlp is not None:
                 W_in, W_out, b_out = (
-                    _between(*pair, at[f"MLP {number}"]) for pair in zip(before.mlp, after.mlp, strict=True)
+                    _between(*pair, place_of[f"MLP {number}"]) for pair in zip(before.mlp, after.mlp, strict=True)
                 )
                 assert self._activation is not None
                 stream = stream + self._activation(_affine(self._normalised(stream), W_in)) @ W_out + b_out
-        logits = _affine(self._normalised(stream[:, :-1]), _between(first.read_out, last.read_out, at["read-out"]))
+        logits = _affine(
+            self._normalised(stream[:, :-1]), _between(first.read_out, last.read_out, place_of["read-out"])
+        )
         return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten().long())
 
     def _attention(self, number: int, before: Layer, after: Layer, place: Tensor, x: Tensor) -> Tensor:

@@ -54,12 +54,13 @@ class RecipeRun:
         return np.repeat([stage.batch_size for stage in self.recipe.stages], [s.n_steps for s in self.recipe.stages])
 
     def windows(self, step: int) -> slice:
-        """The places of a step's windows among all."""
+        """Return the places of a step's windows among all."""
         end = int(self.sizes[: step + 1].sum())
         return slice(end - int(self.sizes[step]), end)
 
     def stage(self, step: int) -> tuple[int, int]:
-        """The stage of a step, and the step within it. Raises `ValueError` for a step that the run does not have."""
+        """Return the stage of a step, and the step within it. Raises `ValueError` for a step that the run does not
+        have."""
         within = step
         for number, stage in enumerate(self.recipe.stages):
             if 0 <= within < stage.n_steps:
@@ -68,7 +69,7 @@ class RecipeRun:
         raise ValueError(f"step {step}: expected one from 0 to {self.n_steps - 1}.")
 
     def rows(self, step: int) -> Int64[Tensor, "batch pos"]:
-        """The tokens of a step's windows."""
+        """Return the tokens of a step's windows."""
         return self.objective.batch(*self.stage(step))[0]
 
     def offsets(self, step: int) -> Int64[np.ndarray, " batch"]:
@@ -76,12 +77,12 @@ class RecipeRun:
         return self.objective.offsets(*self.stage(step))
 
     def rate(self, step: int) -> float:
-        """The learning rate of a step."""
+        """Return the learning rate of a step."""
         stage, within = self.stage(step)
         return learning_rate(self.recipe.stages[stage], within)
 
     def model(self, dtype: torch.dtype = torch.float32) -> AttentionOnlyTransformer:
-        """The model with its initial weights, the caller's own."""
+        """Return the model with its initial weights, the caller's own."""
         return copy.deepcopy(self._initial).to(dtype)
 
     @functools.cached_property
@@ -91,7 +92,7 @@ class RecipeRun:
             return self.objective.make_model()
 
     def loss(self, model: AttentionOnlyTransformer, rows: Int64[Tensor, "batch pos"]) -> Float[Tensor, ""]:
-        """The mean loss of the next tokens, as fast as there is."""
+        """Return the mean loss of the next tokens, as fast as there is."""
         loss: Tensor = model(rows, return_type="loss", label_smoothing=float(self.recipe.label_smoothing))
         return loss
 
@@ -101,11 +102,11 @@ class RecipeRun:
         rows: Int64[Tensor, "batch pos"],
         weights: dict[str, Tensor] | None = None,
     ) -> Float[Tensor, "batch predicted"]:
-        """The loss of each next token, as training takes it; with other `weights` than the model's where given.
+        """Return the loss of each next token, as training takes it; with other `weights` than the model's where given.
 
         Twice differentiable, and by forward mode, inside `differentiable_twice()`."""
-        said = {"return_type": "loss", "loss_per_token": True, "label_smoothing": float(self.recipe.label_smoothing)}
-        losses: Tensor = torch.func.functional_call(model, weights or {}, (rows,), said)
+        options = {"return_type": "loss", "loss_per_token": True, "label_smoothing": float(self.recipe.label_smoothing)}
+        losses: Tensor = torch.func.functional_call(model, weights or {}, (rows,), options)
         return losses
 
     def train(
@@ -181,7 +182,7 @@ class RecipeRun:
         return torch.stack(rows)
 
     def documents(self, offsets: Int64[np.ndarray, " window"]) -> Int64[np.ndarray, " window"]:
-        """The number of the document in which each window's text begins; −1 for random tokens."""
+        """Return the number of the document in which each window's text begins; −1 for random tokens."""
         starts = self.objective.data.train.document_starts - 1  # the separator belongs to what follows it
         return np.where(offsets < 0, -1, np.searchsorted(starts, offsets, side="right") - 1)
 
@@ -193,12 +194,12 @@ class RecipeRun:
     def hash(self, n_steps: int) -> str:
         """Hash all that determines the first steps of the run, but for its words about itself."""
         told = {name: value for name, value in self.identity.items() if name not in ("name", "description")}
-        found: str = joblib.hash({**told, "steps": n_steps})
-        return found
+        digest: str = joblib.hash({**told, "steps": n_steps})
+        return digest
 
 
 def require_eps_root(eps_root: float) -> float:
-    """Raises `ValueError` unless it is a number from 0 to 1."""
+    """Raise `ValueError` unless it is a number from 0 to 1."""
     if not 0 <= eps_root < 1:
         raise ValueError(f"eps_root={eps_root}: expected from 0 to 1.")
     return eps_root
@@ -213,8 +214,8 @@ def recipe_run(
     run: Run | RecipeRun | CheckpointInfo | str | Path | tuple[Recipe, TrainingData],
     corpus: str | None = None,
 ) -> RecipeRun:
-    """The run that trained a checkpoint (its name, folder, or `Run`), by the recipe of its card and the text `corpus`;
-    or a recipe and what its objective's `prepare` gave.
+    """Return the run that trained a checkpoint (its name, folder, or `Run`), by the recipe of its card and the text
+    `corpus`; or a recipe and what its objective's `prepare` gave.
 
     Raises `ValueError` for a checkpoint of another program or without a recipe, for a corpus that is not the one that
     it was trained on, for training that this does not follow (another objective or optimiser, autocast, a GPU, several

@@ -36,7 +36,7 @@ class Retrained(Result):
         return f"{ends} after {self.steps[-1]:,} steps"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a moment: step, and each measure."""
+        """Return one row a moment: step, and each measure."""
         import pandas as pd
 
         return pd.DataFrame({"step": self.steps, **dict(zip(self.measures, self.values, strict=True))})
@@ -72,7 +72,7 @@ def retrain(
 
 
 def moments_of(n_steps: int, n: int) -> Int64[np.ndarray, " moment"]:
-    """The last step, and others evenly spaced from step 0."""
+    """Return the last step, and others evenly spaced from step 0."""
     return np.array([n_steps]) if n == 1 else np.unique(np.linspace(0, n_steps, n).round().astype(np.int64))
 
 
@@ -109,7 +109,7 @@ def retrain_without(
     eps_root: float,
     progress: Progress | None = None,
 ) -> list[Retrained]:
-    """The run made again without each subset."""
+    """Train the run again without each subset."""
     run.model()  # its initial weights are drawn once, not in each thread
     jobs = []
     for subset in subsets:
@@ -118,9 +118,9 @@ def retrain_without(
             weights = np.ones(int(run.sizes[:n_steps].sum()))
             weights[subset] = 0
         jobs.append(joblib.delayed(_retrain)(run, measures, n_steps, moments, eps_root, weights))
-    found: list[Retrained] = []
+    runs: list[Retrained] = []
     for each in joblib.Parallel(return_as="generator", prefer="threads")(jobs):
-        found.append(each)
+        runs.append(each)
         if progress is not None:
-            progress(len(found), len(jobs))
-    return found
+            progress(len(runs), len(jobs))
+    return runs

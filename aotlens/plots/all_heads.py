@@ -26,7 +26,7 @@ def all_heads_maps(
     title: str,
     theme: Theme = "light",
 ) -> go.Figure:
-    """Row = layer, column = head; in each map, queries go down and keys across.
+    """Draw a grid, row = layer, column = head; in each map, queries go down and keys across.
 
     Each map has its own scale, up to its largest magnitude, which stands above it in the unit that `quantity` names;
     the colour bar is in parts of that. `visible` (one mask, or one per head) hides the rest. Maps longer than 96 tokens

@@ -84,7 +84,7 @@ def column_help(column: str, sentences: Mapping[str, str] = {}) -> str:
 
 
 def score_columns(frame: pd.DataFrame) -> list[str]:
-    """The columns of an atlas's table that are scores of heads, which a figure can be of."""
+    """Return the columns of an atlas's table that are scores of heads, which a figure can be of."""
     numbers = frame.select_dtypes("number").columns
     return [name for name in numbers if name not in ("layer", "head") and not name.endswith(("_low", "_high"))]
 
@@ -97,10 +97,10 @@ def atlas(
     head: HeadLike | None = None,
     theme: Theme = "light",
 ) -> go.Figure:
-    """Any two scores of an atlas against each other, a point a head, a colour and a shape for each label; "mixed" is
-    grey, `head` has a ring. Heads are named at their points while they are few. Those that were not found, where some
-    were searched for, are small and faint, so that the axes stay; those without one of the two numbers are left out. A
-    point's customdata is the head's name.
+    """Draw any two scores of an atlas against each other, a point a head, a colour and a shape for each label; "mixed"
+    is grey, `head` has a ring. Heads are named at their points while they are few. Those that were not found, where
+    some were searched for, are small and faint, so that the axes stay; those without one of the two numbers are left
+    out. A point's customdata is the head's name.
 
     Raises `ValueError` for what is no score of it.
     """
@@ -116,10 +116,10 @@ def atlas(
     titles = plotly_text(column_title(x)), plotly_text(column_title(y))
     labels = [label.replace("_", " ") for label in frame["label"]]
     chosen = None if head is None else head_name(as_head(head))
-    found = getattr(given, "found", None)
+    is_above = getattr(given, "found", None)
     kinds = sorted(set(labels), key=lambda label: (label == "mixed", -labels.count(label), label))
     known = np.isfinite(across) & np.isfinite(up)
-    is_found = np.ones(len(names), dtype=bool) if found is None else found
+    is_found = np.ones(len(names), dtype=bool) if is_above is None else is_above
     many = is_found.sum() > _MOST_NAMES
     traces = []
     for place, kind in enumerate(kinds):
@@ -138,10 +138,12 @@ def atlas(
                 + titles[1] + " %{y:.3f}<extra>" + plotly_text(kind) + "</extra>",
             )
         )  # fmt: skip
-    if chosen in names and known[at := names.index(chosen)]:
+    if chosen in names and known[index := names.index(chosen)]:
         ring = {"size": 19, "symbol": "circle-open", "color": LINES[theme][1], "line": {"width": 2.5}}
         traces.append(
-            go.Scatter(x=across[[at]], y=up[[at]], mode="markers", showlegend=False, hoverinfo="skip", marker=ring)
+            go.Scatter(
+                x=across[[index]], y=up[[index]], mode="markers", showlegend=False, hoverinfo="skip", marker=ring
+            )
         )
     return go.Figure(
         traces,

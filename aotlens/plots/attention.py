@@ -30,7 +30,7 @@ def attention_map(
     levels: bool = False,
     span: tuple[float, float] | None = None,
 ) -> go.Figure:
-    """A heatmap, queries down and keys across, with exact values on hover.
+    """Draw a heatmap, queries down and keys across, with exact values on hover.
 
     `visible` blanks the rest: keys in a query's future, or a key left out so as not to drown the scale. Values with a
     sign (scores) get a diverging scale around 0. `span`, the least and the greatest value of several maps, gives each
@@ -43,10 +43,10 @@ def attention_map(
     n_pos = len(str_tokens)
     if values.shape != (n_pos, n_pos):
         raise ValueError(f"attention_map: expected {n_pos} × {n_pos} values for {n_pos} tokens, got {values.shape}.")
-    shown = values.astype(np.float32)
+    cells = values.astype(np.float32)
     if visible is not None:
-        shown[~visible] = np.nan
-    least, most = span_of(shown) if span is None else span
+        cells[~visible] = np.nan
+    least, most = span_of(cells) if span is None else span
     scale: Scale = "diverging" if least < 0 else "sequential"
     top = max(most, -least) or 1.0
     labels = axis_labels(str_tokens)
@@ -56,13 +56,13 @@ def attention_map(
         ticks = _ticks(-top if least < 0 else 0.0, top)
         marks = {"tickvals": _on_scale(ticks, top, scale).tolist(), "ticktext": [f"{tick:g}" for tick in ticks]}
         drawn = {
-            "z": to_levels(shown, top, scale), "zmin": 1 if least < 0 else 0, "zmax": 255, "hoverinfo": "none",
+            "z": to_levels(cells, top, scale), "zmin": 1 if least < 0 else 0, "zmax": 255, "hoverinfo": "none",
             "colorbar": {**bar, **marks},
         }  # fmt: skip
     else:
         hover = f"query  %{{y}}<br>key  %{{x}}<br><b>{quantity} %{{z:.4f}}</b><extra></extra>"
         drawn = {
-            "z": shown, "zmin": -top if least < 0 else 0.0, "zmax": top, "hoverongaps": False, "hovertemplate": hover,
+            "z": cells, "zmin": -top if least < 0 else 0.0, "zmax": top, "hoverongaps": False, "hovertemplate": hover,
             "colorbar": bar,
         }  # fmt: skip
     heatmap = go.Heatmap(x=labels, y=labels, colorscale=colorscale(scale, theme), **drawn)
@@ -83,7 +83,8 @@ def attention_map(
 
 
 def to_levels(values: Float[np.ndarray, "*shape"], top: float, scale: Scale) -> UInt8[np.ndarray, "*shape"]:
-    """Values from 0 to `top` as 0 to 255, or, if diverging, from −`top` to `top` as 1 to 255. NaN is drawn as 0 is."""
+    """Return values from 0 to `top` as 0 to 255, or, if diverging, from −`top` to `top` as 1 to 255. NaN is drawn as 0
+    is."""
     return np.rint(_on_scale(np.nan_to_num(values, nan=0.0), top, scale)).astype(np.uint8)
 
 
@@ -96,11 +97,11 @@ def _ticks(least: float, most: float) -> Float[np.ndarray, " tick"]:
     """Round numbers from `least` to `most`, 0 among them, four to eleven of them."""
     raw = (most - least) / 10
     size = 10.0 ** np.floor(np.log10(raw))
-    step = next(one * size for one in (1, 2, 5, 10) if one * size >= raw)
+    step = next(each * size for each in (1, 2, 5, 10) if each * size >= raw)
     return step * np.arange(np.ceil(least / step), np.floor(most / step) + 1)
 
 
 def span_of(*maps: Float[np.ndarray, "_ _"]) -> tuple[float, float]:
-    """The least and the greatest value of maps; (0, 0) where they show nothing."""
+    """Return the least and the greatest value of maps; (0, 0) where they show nothing."""
     finite = np.concatenate([values[np.isfinite(values)] for values in maps])
     return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)

@@ -17,7 +17,7 @@ def cell_texts(
     z: Any, texts: Any, theme: Theme, *, x: Any, y: Any, low: float, high: float, scale: Scale = "sequential",
     size: int = 12,
 ) -> go.Scatter:  # fmt: skip
-    """A trace with a text in the middle of each cell of a heat map of `z` between `low` and `high`, `[y, x]`.
+    """Return a trace with a text in the middle of each cell of a heat map of `z` between `low` and `high`, `[y, x]`.
 
     Black or white by WCAG's contrast ratio, which is at least 4.58; plotly's own choice between white and dark grey
     goes below 3.5 on middle blues. Pointing and clicking go through to the heat map.
@@ -38,7 +38,7 @@ _EQUAL = (1.05 * 0.05) ** 0.5 - 0.05
 
 
 def luminance(colours: UInt8[np.ndarray, "*cells 3"]) -> Float64[np.ndarray, "*cells"]:
-    """The relative luminance of sRGB colours, 0 to 1 (WCAG 2.2)."""
+    """Return the relative luminance of sRGB colours, 0 to 1 (WCAG 2.2)."""
     channels = colours / 255
     linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
     luminances: Float64[np.ndarray, "*cells"] = linear @ np.array([0.2126, 0.7152, 0.0722])

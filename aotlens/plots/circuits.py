@@ -44,12 +44,12 @@ def full_labels(lines: Lines) -> list[str]:
 
 
 def short_labels(lines: Lines) -> list[str]:
-    """The same beside a title that says what is counted: `221` for `position 221`."""
+    """Label each row (or column) beside a title that says what is counted: `221` for `position 221`."""
     return full_labels(lines) if lines.are_texts or lines.of == "bias" else [str(number) for number in lines.ids]
 
 
 def circuit_figure(result: Circuit, *, theme: Theme = "light") -> go.Figure:
-    """Every entry of a small circuit, or of a part of one: `plot(circuit[:40, :40])`."""
+    """Draw every entry of a small circuit, or of a part of one: `plot(circuit[:40, :40])`."""
     if max(result.shape) > MOST_ENTRIES:
         height, width = result.shape
         raise ValueError(
@@ -65,7 +65,7 @@ def circuit_figure(result: Circuit, *, theme: Theme = "light") -> go.Figure:
 
 
 def map_figure(result: CircuitMap, *, theme: Theme = "light", block: Sequence[int] | None = None) -> go.Figure:
-    """Entries of some rows and columns; `layout.meta` names them, for clicks."""
+    """Draw entries of some rows and columns; `layout.meta` names them, for clicks."""
     figure = matrix_map(
         result.values, short_labels(result.rows), short_labels(result.columns), quantity=result.unit,
         row_title=result.rows.role, column_title=result.columns.role, theme=theme,
@@ -78,12 +78,12 @@ def map_figure(result: CircuitMap, *, theme: Theme = "light", block: Sequence[in
 
 
 def block_figure(result: CircuitBlock, *, theme: Theme = "light") -> go.Figure:
-    """The map of one block; `layout.meta` has its place in the overview."""
+    """Draw the map of one block; `layout.meta` has its place in the overview."""
     return map_figure(result.map, theme=theme, block=result.block)
 
 
 def overview_figure(result: Overview, *, theme: Theme = "light") -> go.Figure:
-    """A whole circuit in blocks; `layout.meta` has their sizes, for clicks."""
+    """Draw a whole circuit in blocks; `layout.meta` has their sizes, for clicks."""
     rows = _blocks(result.first_rows, result.rows, result.values.shape[0])
     columns = _blocks(result.first_columns, result.columns, result.values.shape[1])
     quantity = result.unit or f"{result.statistic} of each block"
@@ -98,7 +98,7 @@ def overview_figure(result: Overview, *, theme: Theme = "light") -> go.Figure:
 
 
 def spectrum_figure(result: Spectrum, *, theme: Theme = "light") -> go.Figure:
-    """Eigenvalues in the complex plane."""
+    """Draw eigenvalues in the complex plane."""
     if result.eigenvalues is None:
         raise ValueError(f"plot: {result.why}")
     return eigenvalue_plane(result.eigenvalues, unit=result.unit, theme=theme)
@@ -107,7 +107,8 @@ def spectrum_figure(result: Spectrum, *, theme: Theme = "light") -> go.Figure:
 def composition_figure(
     result: Composition, *, head: HeadLike, above_null: bool = True, theme: Theme = "light"
 ) -> go.Figure:
-    """The heads that one head reads in one mode, and those that read it: pairs above flipped signs, or all pairs."""
+    """Draw the heads that one head reads in one mode, and those that read it: pairs above flipped signs, or
+    all pairs."""
     n_layers, n_heads = result.values.shape[:2]
     chosen, edges = as_head(head, SimpleNamespace(n_layers=n_layers, n_heads=n_heads)), []
     for layer in range(n_layers):
@@ -121,14 +122,14 @@ def composition_figure(
 
 
 def head_composition_figure(result: HeadComposition, *, z: float = 0.0, theme: Theme = "light") -> go.Figure:
-    """The heads that one head reads and those that read it, of the pairs above their null those with at least this z:
-    the strongest 60."""
+    """Draw the heads that one head reads and those that read it, of the pairs above their null those with at least this
+    z: the strongest 60."""
     edges = [
         Edge(
-            earlier=_pair(result.earlier[at]), later=_pair(result.later[at]), mode=result.modes[at],
-            value=float(result.values[at]), z=float(result.z[at]), rank=int(result.rank[at]),
+            earlier=_pair(result.earlier[index]), later=_pair(result.later[index]), mode=result.modes[index],
+            value=float(result.values[index]), z=float(result.z[index]), rank=int(result.rank[index]),
         )
-        for at in result.strongest(z)[:MOST_EDGES].tolist()
+        for index in result.strongest(z)[:MOST_EDGES].tolist()
     ]  # fmt: skip
     return composition_graph(edges, result.head, result.n_layers, result.n_heads, theme=theme)
 
@@ -142,8 +143,8 @@ def _blocks(first: Lines | None, of: Any, n: int) -> list[str]:
     spans = [of(block) for block in range(n)]
     names = full_labels(first) if first is not None and first.are_texts else None
     return [
-        f"{span[0]}–{span[-1]}" if len(span) > 1 else f"{span[0]}" if names is None else f"{span[0]} {names[at]}"
-        for at, span in enumerate(spans)
+        f"{span[0]}–{span[-1]}" if len(span) > 1 else f"{span[0]}" if names is None else f"{span[0]} {names[index]}"
+        for index, span in enumerate(spans)
     ]
 
 
@@ -158,7 +159,8 @@ _FREQUENCIES = 4
 
 
 def distance_curve(profile: DistanceProfile, *, theme: Theme = "light") -> go.Figure:
-    """The score of one pair of tokens over distances, and what the frequencies of the largest amplitude add to it."""
+    """Draw the score of one pair of tokens over distances, and what the frequencies of the largest amplitude add to
+    it."""
     figure = go.Figure(layout=base_layout(theme))
     parts, order = profile.by_frequency, np.argsort(-profile.amplitude, kind="stable")
     for place, pair in enumerate(order[:_FREQUENCIES]):
@@ -174,7 +176,7 @@ def distance_curve(profile: DistanceProfile, *, theme: Theme = "light") -> go.Fi
 
 
 def reach_curve(result: Reach, *, theme: Theme = "light") -> go.Figure:
-    """The mean score of a head over pairs of tokens at each distance."""
+    """Draw the mean score of a head over pairs of tokens at each distance."""
     figure = go.Figure(layout=base_layout(theme))
     _line(figure, result.distances, result.mean_scores, "mean score", LINES[theme][0], 2.4)
     figure.add_annotation(

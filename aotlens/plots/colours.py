@@ -37,20 +37,20 @@ _NEGATIVE: dict[Theme, tuple[str, ...]] = {
 
 
 def stops(scale: Scale, theme: Theme) -> tuple[str, ...]:
-    """Evenly spaced colours from the least to the greatest value."""
+    """Return evenly spaced colours from the least to the greatest value."""
     if scale == "sequential":
         return _SEQUENTIAL[theme]
     return (*_NEGATIVE[theme][:0:-1], *_SEQUENTIAL[theme])
 
 
 def colorscale(scale: Scale, theme: Theme) -> list[list[Any]]:
-    """The scale as plotly takes it."""
+    """Return the scale as plotly takes it."""
     colours = stops(scale, theme)
     return [[index / (len(colours) - 1), colour] for index, colour in enumerate(colours)]
 
 
 def lookup(scale: Scale, theme: Theme, n_colours: int) -> UInt8[np.ndarray, "n_colours 3"]:
-    """The scale as a table of red, green, blue."""
+    """Return the scale as a table of red, green, blue."""
     colours = np.array([_rgb(colour) for colour in stops(scale, theme)], dtype=np.float64)
     where = np.linspace(0, len(colours) - 1, n_colours)
     channels = [np.interp(where, np.arange(len(colours)), colours[:, channel]) for channel in range(3)]
@@ -60,7 +60,7 @@ def lookup(scale: Scale, theme: Theme, n_colours: int) -> UInt8[np.ndarray, "n_c
 def base_layout(
     theme: Theme, *, xaxis: Mapping[str, Any] | None = None, yaxis: Mapping[str, Any] | None = None, **more: Any
 ) -> dict[str, Any]:
-    """Layout shared by all figures: transparent, so that the panel's own background shows.
+    """Return layout shared by all figures: transparent, so that the panel's own background shows.
 
     `xaxis`, `yaxis` and `more` are added to it. A figure that is made with its whole layout takes 7 ms where one whose
     layout and axes are updated afterwards takes 43: plotly checks all of it at each update.

@@ -42,7 +42,7 @@ class Edge:
 def composition_graph(
     edges: Sequence[Edge], head: tuple[int, int], n_layers: int, n_heads: int, *, theme: Theme = "light"
 ) -> go.Figure:
-    """The chosen head in the middle, heads of earlier layers to its left and of later layers to its right.
+    """Draw the chosen head in the middle, heads of earlier layers to its left and of later layers to its right.
 
     A line is an edge, its colour the way in which the later head reads, its width its value. Heads without an edge
     are faint. `customdata` of a head's point is `[layer, head]`, so that a click can go there.
@@ -71,10 +71,10 @@ def composition_graph(
         figure.add_trace(_line(edge, where, LINES[theme][place], bend, widest, name, edge.mode not in named))
         named.add(edge.mode)
     _add_points(figure, edges, where, theme)
-    linked = {one for edge in edges for one in (edge.earlier, edge.later)}
+    linked = {each for edge in edges for each in (edge.earlier, edge.later)}
     for on, heads in (
-        (False, [one for one in where if one not in linked and one != head]),
-        (True, [one for one in where if one in linked and one != head]),
+        (False, [each for each in where if each not in linked and each != head]),
+        (True, [each for each in where if each in linked and each != head]),
     ):
         figure.add_trace(_heads(heads, where, on, theme))
     figure.add_trace(_heads([head], where, True, theme, chosen=True))
@@ -138,12 +138,12 @@ def _add_points(
                     x=float(x[7]), y=float(y[7]), text=f"{mode} {edge.value:.2f}", showarrow=False, yshift=11,
                     font={"size": 11, "color": LINES[theme][place]},
                 )  # fmt: skip
-        at = (5, 8, 11)
+        places = (5, 8, 11)
         figure.add_trace(
             go.Scatter(
-                x=np.array([x[i] for x, _ in curves for i in at], dtype=np.float32),
-                y=np.array([y[i] for _, y in curves for i in at], dtype=np.float32),
-                text=[line for line in text for _ in at],
+                x=np.array([x[i] for x, _ in curves for i in places], dtype=np.float32),
+                y=np.array([y[i] for _, y in curves for i in places], dtype=np.float32),
+                text=[line for line in text for _ in places],
                 mode="markers",
                 marker={"size": 12, "color": LINES[theme][place], "opacity": 0},
                 hovertemplate="%{text}<extra></extra>",
@@ -162,10 +162,10 @@ def _heads(
 ) -> go.Scatter:
     colour = LINES[theme][1] if chosen else (INK[theme] if on else QUIET[theme])
     return go.Scatter(
-        x=np.array([where[one][0] for one in heads], dtype=np.float32),
-        y=np.array([where[one][1] for one in heads], dtype=np.float32),
-        text=[_name(one) for one in heads],
-        customdata=[list(one) for one in heads],
+        x=np.array([where[each][0] for each in heads], dtype=np.float32),
+        y=np.array([where[each][1] for each in heads], dtype=np.float32),
+        text=[_name(each) for each in heads],
+        customdata=[list(each) for each in heads],
         mode="markers+text",
         textfont={"size": 11, "color": INK[theme] if on else QUIET_INK[theme]},
         marker={

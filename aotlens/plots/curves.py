@@ -22,7 +22,8 @@ def seed_curves(
     quiet: Sequence[str] = (),
     theme: Theme = "light",
 ) -> go.Figure:
-    """A line a name (`[seed, point]`): the mean over seeds, in a band that holds them all. A NaN leaves its point out.
+    """Draw a line a name (`[seed, point]`): the mean over seeds, in a band that holds them all. A NaN leaves its point
+    out.
 
     `references` are levels to compare with, `quiet` names of curves that are dashed. With few points each is marked.
     Raises `ValueError` for no curves, for shapes that don't fit `x`, and for values that a logarithm does not have.
@@ -33,25 +34,25 @@ def seed_curves(
     for index, (name, values) in enumerate(curves.items()):
         if values.ndim != 2 or values.shape[1] != len(x):
             raise ValueError(f"seed_curves: expected {name!r} as [seed, {len(x)}], got {list(values.shape)}.")
-        kept = ~np.isnan(values).any(0)
-        if log_y and (values[:, kept] <= 0).any():
+        is_number = ~np.isnan(values).any(0)
+        if log_y and (values[:, is_number] <= 0).any():
             raise ValueError(f"seed_curves: expected positive values of {name!r} for a logarithmic axis.")
         colour = LINES[theme][index % len(LINES[theme])]
-        here, shown = x[kept], values[:, kept]
+        here, y = x[is_number], values[:, is_number]
         if len(values) > 1:
             figure.add_trace(
                 go.Scatter(
-                    x=np.concatenate([here, here[::-1]]), y=np.concatenate([shown.max(0), shown.min(0)[::-1]]),
+                    x=np.concatenate([here, here[::-1]]), y=np.concatenate([y.max(0), y.min(0)[::-1]]),
                     fill="toself", fillcolor=colour, opacity=0.16, line={"width": 0}, mode="lines", hoverinfo="skip",
                     showlegend=False, legendgroup=name,
                 )
             )  # fmt: skip
         figure.add_trace(
             go.Scatter(
-                x=here, y=shown.mean(0), name=name, legendgroup=name,
+                x=here, y=y.mean(0), name=name, legendgroup=name,
                 mode="lines+markers" if len(here) <= 30 else "lines", marker={"size": 5},
                 line={"color": colour, "width": 1.8, "dash": "dash" if name in quiet else "solid"},
-                customdata=np.stack([shown.min(0), shown.max(0)], 1),
+                customdata=np.stack([y.min(0), y.max(0)], 1),
                 hovertemplate="%{y:.4g} (%{customdata[0]:.4g} to %{customdata[1]:.4g})",
             )
         )  # fmt: skip

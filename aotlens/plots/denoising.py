@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def subspace_overlaps(result: HeadSubspaces, *, behind_gain: bool = False, theme: Theme = "light") -> go.Figure:
-    """log₂ of every pair's overlap ÷ that of random subspaces: 0 as random, above it shared directions. With
+    """Draw log₂ of every pair's overlap ÷ that of random subspaces: 0 as random, above it shared directions. With
     `behind_gain` ÷ that of random weights behind the same norms.
 
     A head beside itself is left at 0, and a head whose subspace is zero too.
@@ -45,8 +45,8 @@ def subspace_overlaps(result: HeadSubspaces, *, behind_gain: bool = False, theme
 
 
 def snr_curves(result: DenoisingRates, *, theme: Theme = "light") -> go.Figure:
-    """SNR after every layer ÷ SNR at the start, the mean over clusters, a line a δ with the band of all seeds, and the
-    theorem's (1 + ητ)^l where φ has a threshold. Layers whose numbers are no longer finite are left out."""
+    """Draw SNR after every layer ÷ SNR at the start, the mean over clusters, a line a δ with the band of all seeds, and
+    the theorem's (1 + ητ)^l where φ has a threshold. Layers whose numbers are no longer finite are left out."""
     gain = np.asarray(result.gains)
     layers = np.arange(gain.shape[-1])
     curves = {f"δ = {noise:g}": values for noise, values in zip(result.noises, gain, strict=True)}
@@ -60,8 +60,8 @@ def snr_curves(result: DenoisingRates, *, theme: Theme = "light") -> go.Figure:
 
 
 def rate_map(result: DenoisingRates, *, theme: Theme = "light") -> go.Figure:
-    """Measured ratio ÷ (1 + ητ) − 1 of every δ (down) and layer (across), the mean over seeds and clusters: 0 where the
-    theorem holds; −1 where numbers were no longer finite. Raises `ValueError` without a threshold."""
+    """Draw measured ratio ÷ (1 + ητ) − 1 of every δ (down) and layer (across), the mean over seeds and clusters: 0
+    where the theorem holds; −1 where numbers were no longer finite. Raises `ValueError` without a threshold."""
     if not math.isfinite(result.rate):
         raise ValueError("rate_map: the theorem has no rate for a φ without a threshold.")
     excess = np.nan_to_num(np.asarray(result.ratios) / result.rate - 1, nan=-1.0).mean((1, 3))
@@ -74,8 +74,8 @@ def rate_map(result: DenoisingRates, *, theme: Theme = "light") -> go.Figure:
 
 
 def audit_curves(result: DenoisingAudit, *, principal: bool = False, theme: Theme = "light") -> go.Figure:
-    """SNR after ÷ before every layer over relative depth, a line a grouping; dashed the same with the layer's writes
-    randomly rotated, in the band of all draws. `principal`: in principal directions of the heads' tokens."""
+    """Draw SNR after ÷ before every layer over relative depth, a line a grouping; dashed the same with the layer's
+    writes randomly rotated, in the band of all draws. `principal`: in principal directions of the heads' tokens."""
     ratios, null = (result.pca_ratios, result.pca_null_ratios) if principal else (result.ratios, result.null_ratios)
     null_name = "writes rotated"
     curves: dict[str, np.ndarray] = {}
@@ -91,8 +91,8 @@ def audit_curves(result: DenoisingAudit, *, principal: bool = False, theme: Them
 def denoiser_curves(
     result: DenoiserTraining | TrainedLayers, *, log: bool = False, theme: Theme = "light"
 ) -> go.Figure:
-    """Loss a prompt by epoch, in training and on other prompts, the mean over runs in the band of all; beside Bayes and
-    the zero predictor where the result knows them."""
+    """Draw loss a prompt by epoch, in training and on other prompts, the mean over runs in the band of all; beside
+    Bayes and the zero predictor where the result knows them."""
     layers: Any = getattr(result, "layers", result)
     train, test = np.asarray(layers.train_loss), np.asarray(layers.test_loss)
     before = np.full((len(train), 1), np.nan)  # epoch 0 has a test loss only
@@ -112,7 +112,8 @@ def loss_landscape(
     points: Mapping[str, tuple[float | int, float | int]] | None = None,
     theme: Theme = "light",
 ) -> go.Figure:
-    """log₁₀ of the loss over β (across) and α (up), with the best α of every β as a line; `points` are named (α, β)."""
+    """Draw log₁₀ of the loss over β (across) and α (up), with the best α of every β as a line; `points` are named (α,
+    β)."""
     alphas, betas, loss = (np.asarray(values) for values in (result.alphas, result.betas, result.loss))
     best = np.asarray(result.best_alpha)
     inside = (best >= alphas.min()) & (best <= alphas.max())
@@ -144,8 +145,8 @@ def loss_landscape(
 
 
 def run_matrices(result: RunMatrices, *, theme: Theme = "light") -> go.Figure:
-    """A row a matrix of a run: it, and the identity times the mean of its diagonal, on one colour scale with 0 in the
-    middle."""
+    """Draw a row a matrix of a run: it, and the identity times the mean of its diagonal, on one colour scale with 0 in
+    the middle."""
     matrices = {"W_QK": (np.asarray(result.W_QK), "β"), "W_OV": (np.asarray(result.W_OV), "α")}
     across, down = 0.1, 0.16  # gaps between maps, in shares of the figure
     traces: list[dict[str, Any]] = []
@@ -187,8 +188,8 @@ def run_matrices(result: RunMatrices, *, theme: Theme = "light") -> go.Figure:
 
 
 def found_scales(result: FoundScales, *, run: int | None = None, theme: Theme = "light") -> go.Figure:
-    """The loss over α and β with what the runs found; of several runs with their mean, and only that of the seed `run`,
-    where it is given."""
+    """Draw the loss over α and β with what the runs found; of several runs with their mean, and only that of the seed
+    `run`, where it is given."""
     others = [name for name in result.points if name.startswith("seed ") and run not in (None, int(name[5:]))]
     points = {name: point for name, point in result.points.items() if name not in others}
     return loss_landscape(result.landscape, points=points, theme=theme)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def plane_descent(result: PlaneDescent, *, theme: Theme = "light") -> go.Figure:
-    """Level lines of the energy of one prompt with its tokens, the query, its attention step and its way downhill.
+    """Draw level lines of the energy of one prompt with its tokens, the query, its attention step and its way downhill.
 
     The arrow is the one-step update; Bayes's answer and the clean token are beside it. The deeper the colour, the lower
     the energy. Both axes have one scale. A point may lie outside.
@@ -68,7 +68,7 @@ def _markers(name: str, points: np.ndarray, marker: dict[str, Any]) -> dict[str,
 
 
 def descent_errors(result: DescentErrors, *, theme: Theme = "light") -> go.Figure:
-    """Squared errors after 0, 1, … steps: the mean over prompts, one query's own, and levels to compare with.
+    """Draw squared errors after 0, 1, … steps: the mean over prompts, one query's own, and levels to compare with.
 
     The axis is logarithmic where the mean grows more than a hundredfold.
     """

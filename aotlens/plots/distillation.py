@@ -26,8 +26,9 @@ _DASHES = ("solid", "dash", "dot", "dashdot")
 
 
 def compared_distillations(result: ComparedDistillations, *, what: str = "heads", theme: Theme = "light") -> go.Figure:
-    """Errors of all heads (`what="heads"`), by width (`"widths"`), against attention (`"attention"`), costs of heads
-    replaced (`"costs"`); of the chosen head errors by kind of token (`"classes"`) and as training went on (`"curve"`).
+    """Draw errors of all heads (`what="heads"`), by width (`"widths"`), against attention (`"attention"`), costs of
+    heads replaced (`"costs"`); of the chosen head errors by kind of token (`"classes"`) and as training went on
+    (`"curve"`).
 
     Raises `ValueError` for another `what`, and for what was not measured.
     """
@@ -37,20 +38,20 @@ def compared_distillations(result: ComparedDistillations, *, what: str = "heads"
 
 
 def distillation(result: Distillation, *, width: int | None = None, theme: Theme = "light") -> go.Figure:
-    """Every head's held-out error as a feed-forward network of `width` (the widest for None), 0 to 1."""
+    """Draw every head's held-out error as a feed-forward network of `width` (the widest for None), 0 to 1."""
     width = max(result.hidden) if width is None else width
     name = f"{result.model_name}, {hidden_units(width)}".removeprefix(", ")
     return _error_grids({name: result}, width, theme=theme)
 
 
 def substitution(result: SubstitutionCosts, *, theme: Theme = "light") -> go.Figure:
-    """The cost of replacing more and more heads, in four orders and by three replacements."""
+    """Draw the cost of replacing more and more heads, in four orders and by three replacements."""
     unit = "loss, nats a token" if result.measure == "loss" else "divergence, nats a token"
     return _cost_curves({hidden_units(result.width): result}, unit=unit, theme=theme)
 
 
 def hidden_units(width: int) -> str:
-    """FFNs by their width, as a legend calls them."""
+    """Name FFNs by their width, as a legend calls them."""
     return f"{width} hidden unit{'' if width == 1 else 's'}" if width else "linear map"
 
 
@@ -66,20 +67,20 @@ def _error_grids(
 
     A point's customdata is [key, layer, head, note]; the chosen head has a frame, and one not distilled is blank.
     """
-    shapes = [found.attending.scores.values.shape[1:] for found in records.values()]  # of all of a model's heads
+    shapes = [each.attending.scores.values.shape[1:] for each in records.values()]  # of all of a model's heads
     deepest = max(n_layers for n_layers, _ in shapes)
     figure = make_subplots(
         1, len(shapes), column_widths=[n_heads for _, n_heads in shapes], horizontal_spacing=0.12 / len(shapes)
     )
-    said: list[go.Scatter] = []
-    for place, (name, found) in enumerate(records.items(), 1):
+    traces: list[go.Scatter] = []
+    for place, (name, record) in enumerate(records.items(), 1):
         n_layers, n_heads = shapes[place - 1]
         errors = np.full((n_layers, n_heads), np.nan)
         custom = [[[name, i, j, "not distilled"] for j in range(n_heads)] for i in range(n_layers)]
-        means, intervals = found.mean_error(width), found.interval(width)
-        for index, (layer, head) in enumerate(found.heads):
+        means, intervals = record.mean_error(width), record.interval(width)
+        for index, (layer, head) in enumerate(record.heads):
             errors[layer, head] = means[index]
-            custom[layer][head][3] = plotly_text(_note(found, index, intervals[index]))
+            custom[layer][head][3] = plotly_text(_note(record, index, intervals[index]))
         figure.add_heatmap(
             z=errors.astype(np.float32), x=[str(j) for j in range(n_heads)],
             y=[str(i) for i in range(n_layers)], customdata=custom, coloraxis="coloraxis", xgap=2, ygap=2,
@@ -88,7 +89,7 @@ def _error_grids(
         )  # fmt: skip
         texts = [["" if np.isnan(value) else f"{value:.2f}" for value in row] for row in errors]
         cells = figure.data[-1]
-        said.append(cell_texts(errors, texts, theme, x=cells.x, y=cells.y, low=0.0, high=1.0))
+        traces.append(cell_texts(errors, texts, theme, x=cells.x, y=cells.y, low=0.0, high=1.0))
         low = 1 - n_layers / deepest
         figure.update_yaxes(
             autorange="reversed", type="category", domain=[low, 1], showgrid=False, zeroline=False, col=place, row=1
@@ -105,7 +106,7 @@ def _error_grids(
                 type="rect", x0=chosen[2] - 0.47, x1=chosen[2] + 0.47, y0=chosen[1] - 0.45, y1=chosen[1] + 0.45,
                 line={"color": LINES[theme][1], "width": 3}, row=1, col=place,
             )  # fmt: skip
-    for place, texts in enumerate(said, 1):  # behind all grids, which a click knows by their numbers
+    for place, texts in enumerate(traces, 1):  # behind all grids, which a click knows by their numbers
         figure.add_trace(texts, row=1, col=place)
     _lay_out(figure, theme)
     figure.update_layout(
@@ -120,11 +121,11 @@ def _error_grids(
     return figure
 
 
-def _note(found: Distillation, place: int, interval: np.ndarray) -> str:
-    seeds = f"{found.n_seeds:,} seed{'' if found.n_seeds == 1 else 's'}"
-    said = f"95%: {interval[0]:.3f} to {interval[1]:.3f}, over {found.text_unit} and {seeds}"
-    said += f" · attends: {found.attending.attends[place].replace('_', ' ')}"
-    return said if found.linear_error is None else f"{said} · linear map {found.linear_error[place]:.3f}"
+def _note(record: Distillation, place: int, interval: np.ndarray) -> str:
+    seeds = f"{record.n_seeds:,} seed{'' if record.n_seeds == 1 else 's'}"
+    note = f"95%: {interval[0]:.3f} to {interval[1]:.3f}, over {record.text_unit} and {seeds}"
+    note += f" · attends: {record.attending.attends[place].replace('_', ' ')}"
+    return note if record.linear_error is None else f"{note} · linear map {record.linear_error[place]:.3f}"
 
 
 def _widths(result: ComparedDistillations, theme: Theme) -> go.Figure:
@@ -135,16 +136,16 @@ def _widths(result: ComparedDistillations, theme: Theme) -> go.Figure:
     times as long, and its bar then leaves the picture.
     """
     every = {name: record.distillation for name, record in result.records.items()}
-    wides = sorted({found.settings.wide or 0 for found in every.values()} - {0})
+    wides = sorted({each.settings.wide or 0 for each in every.values()} - {0})
     names = ["linear" if width == 0 else str(width) for width in result.widths]
     wide = "wide FFN" if len(wides) > 1 else f"wide FFN<br>({wides[0]})" if wides else ""
-    others = [one for one in (wide, "position’s<br>mean", "neighbours", "least<br>of all") if one]
+    others = [each for each in (wide, "position’s<br>mean", "neighbours", "least<br>of all") if each]
 
-    def profile(found: Distillation, pick: Callable[[np.ndarray], float]) -> np.ndarray:
-        values = [pick(found.mean_error(width)) if width in found.hidden else np.nan for width in result.widths]
+    def profile(of: Distillation, pick: Callable[[np.ndarray], float]) -> np.ndarray:
+        values = [pick(of.mean_error(width)) if width in of.hidden else np.nan for width in result.widths]
         for name, errors in (
-            (wide, found.wide_error), ("position’s<br>mean", found.position_error),
-            ("neighbours", found.neighbour_error), ("least<br>of all", found.floor),
+            (wide, of.wide_error), ("position’s<br>mean", of.position_error),
+            ("neighbours", of.neighbour_error), ("least<br>of all", of.floor),
         ):  # fmt: skip
             if name:
                 values.append(np.nan if errors is None else pick(errors))
@@ -198,7 +199,8 @@ def _clouds(result: ComparedDistillations, theme: Theme) -> go.Figure:
     titles = (f"mean attention: {result.across.replace('_', ' ')}", "pattern consistency over texts")
     every = {name: record.distillation for name, record in result.records.items()}
     x = {
-        name: (found.attending.to(result.across), found.attending.pattern_consistency) for name, found in every.items()
+        name: (record.attending.to(result.across), record.attending.pattern_consistency)
+        for name, record in every.items()
     }
     return head_clouds(every, result.width, x, titles, (result.of, *result.head), kinds=result.kinds, theme=theme)
 
@@ -213,31 +215,34 @@ def head_clouds(
     kinds: Sequence[str],
     theme: Theme = "light",
 ) -> go.Figure:
-    """Error against each of several quantities `x`: colour is where a head attends, shape its model, bars the interval.
+    """Draw error against each of several quantities `x`: colour is where a head attends, shape its model, bars the
+    interval.
 
     `kinds` are all kinds that a point can be of, in the order of the legend: each has its colour whatever else is
     there, the last is grey. A point's customdata is [key, layer, head]; the chosen head has a ring.
     """
-    of_kind = {name: [label.replace("_", " ") for label in found.attending.attends] for name, found in records.items()}
+    of_kind = {
+        name: [label.replace("_", " ") for label in record.attending.attends] for name, record in records.items()
+    }
     figure = make_subplots(1, len(titles), shared_yaxes=True, horizontal_spacing=0.04)
     colours = {kind: LINES[theme][place % len(LINES[theme])] for place, kind in enumerate(kinds)}
     colours[kinds[-1]] = QUIET_INK[theme]
     for column, title in enumerate(titles, 1):
-        for place, (name, found) in enumerate(records.items()):
-            errors, (low, high) = found.mean_error(width), found.interval(width).T
+        for place, (name, record) in enumerate(records.items()):
+            errors, (low, high) = record.mean_error(width), record.interval(width).T
             figure.add_scatter(
                 x=x[name][column - 1].astype(np.float32), y=errors.astype(np.float32), mode="markers",
                 showlegend=False, row=1, col=column,
                 error_y={"type": "data", "array": high - errors, "arrayminus": errors - low, "width": 0,
                          "thickness": 0.8, "color": QUIET_INK[theme]},
-                customdata=[[name, *head] for head in found.heads],
+                customdata=[[name, *head] for head in record.heads],
                 text=[f"{plotly_text(name)} {i}.{j}, {kind}"
-                      for (i, j), kind in zip(found.heads, of_kind[name], strict=True)],
+                      for (i, j), kind in zip(record.heads, of_kind[name], strict=True)],
                 marker={"size": 9, "symbol": _symbol(place), "color": [colours[kind] for kind in of_kind[name]],
                         "line": {"width": 0.6, "color": BACKGROUND[theme]}},
                 hovertemplate="<b>%{text}</b><br>" + plotly_text(title) + " %{x:.2f}, error %{y:.3f}<extra></extra>",
             )  # fmt: skip
-            for k, head in enumerate(found.heads):
+            for k, head in enumerate(record.heads):
                 if chosen == (name, *head):
                     figure.add_scatter(
                         x=[x[name][column - 1][k]], y=[errors[k]], mode="markers", showlegend=False,
@@ -266,8 +271,8 @@ def head_clouds(
 def _costs(result: ComparedDistillations, theme: Theme) -> go.Figure:
     result.cost_frame()  # says where there are none
     every = {name: record.costs for name, record in result.records.items()}
-    made = {f"{name}, {hidden_units(costs.width)}": costs for name, costs in every.items() if costs is not None}
-    return _cost_curves(made, theme=theme)
+    curves = {f"{name}, {hidden_units(costs.width)}": costs for name, costs in every.items() if costs is not None}
+    return _cost_curves(curves, theme=theme)
 
 
 def _cost_curves(

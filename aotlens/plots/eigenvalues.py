@@ -12,7 +12,7 @@ from aotlens.plots.colours import INK, LINES, Theme, base_layout
 def eigenvalue_plane(
     eigenvalues: Complex[np.ndarray, " inner"], *, unit: str = "", theme: Theme = "light"
 ) -> go.Figure:
-    """A point an eigenvalue; blue where the real part is positive, orange where it is negative.
+    """Draw a point an eigenvalue; blue where the real part is positive, orange where it is negative.
 
     Both axes have the same scale, so that a phase is an angle. A positive real part means that what goes in along the
     eigenvector comes out with the same sign: copying, if rows and columns are the same tokens.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def film_figure(measures: OverTraining, *, theme: Theme = "light") -> go.Figure:
-    """A frame a step: what every head does (its motifs, composition, copying), below the losses up to that step.
+    """Draw a frame a step: what every head does (its motifs, composition, copying), below the losses up to that step.
 
     Buttons play it and a slider goes to a step; `measures` are those of `aotlens.dynamics.film`.
     """
@@ -31,10 +31,10 @@ def film_figure(measures: OverTraining, *, theme: Theme = "light") -> go.Figure:
         each = measures.results[place]
         scores = [*each.motif_scores, *each.composition, each.copying, each.ov_distance.clip(max=1)]
         cells = np.stack([np.asarray(score).reshape(-1) for score in scores], axis=1)
-        kept = np.flatnonzero(~np.isnan(cells).all(0))
+        measured = np.flatnonzero(~np.isnan(cells).all(0))
         return [
             go.Heatmap(
-                z=cells[:, kept], x=[titles[column] for column in kept], y=heads, zmin=0, zmax=1,
+                z=cells[:, measured], x=[titles[column] for column in measured], y=heads, zmin=0, zmax=1,
                 colorscale="Viridis", colorbar={"len": 0.55, "y": 0.27},
                 hovertemplate="head %{y}, %{x}: %{z:.3f}<extra></extra>",
             ),

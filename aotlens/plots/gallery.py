@@ -21,7 +21,7 @@ def pattern_gallery(
     columns: int = 3,
     theme: Theme = "light",
 ) -> go.Figure:
-    """Heatmaps in a grid, queries down and keys across, all on one scale from 0 to 1.
+    """Draw heatmaps in a grid, queries down and keys across, all on one scale from 0 to 1.
 
     `str_tokens` has the tokens of each pattern. Raises `ValueError` for no patterns, and names that don't fit them.
     """

@@ -19,8 +19,8 @@ def head_points(
     quantity: str,
     theme: Theme = "light",
 ) -> go.Figure:
-    """A point a head with its interval, heads of a layer side by side; filled where the interval leaves out 0. NaN is
-    left out. `quantity` is the axis's title. Up to `MOST_NAMED` heads are named beside their points."""
+    """Draw a point a head with its interval, heads of a layer side by side; filled where the interval leaves out 0. NaN
+    is left out. `quantity` is the axis's title. Up to `MOST_NAMED` heads are named beside their points."""
     n_layers, n_heads = values.shape
     layers, heads = np.indices(values.shape)
     x = (layers + (heads - (n_heads - 1) / 2) * (0.7 / max(n_heads, 2))).ravel()
@@ -34,17 +34,17 @@ def head_points(
     )  # fmt: skip
     figure = go.Figure(layout=layout)
     sorts = ((apart, "the interval leaves out 0", "circle"), (~apart, "it does not", "circle-open"))
-    for kept, name, symbol in sorts:
-        kept = kept & np.isfinite(y)
+    for group, name, symbol in sorts:
+        group = group & np.isfinite(y)
         figure.add_scatter(
-            x=x[kept], y=y[kept], mode="markers+text" if len(names) <= MOST_NAMED else "markers", text=names[kept],
+            x=x[group], y=y[group], mode="markers+text" if len(names) <= MOST_NAMED else "markers", text=names[group],
             name=name, textposition="middle right", textfont={"size": 10, "color": QUIET_INK[theme]},
             marker={"size": 8, "color": LINES[theme][0], "symbol": symbol},
             error_y={
-                "type": "data", "symmetric": False, "array": (high - y)[kept], "arrayminus": (y - low)[kept],
+                "type": "data", "symmetric": False, "array": (high - y)[group], "arrayminus": (y - low)[group],
                 "width": 0, "thickness": 1.2, "color": LINES[theme][0],
             },
-            customdata=np.stack([low[kept], high[kept]], -1),
+            customdata=np.stack([low[group], high[group]], -1),
             hovertemplate="head %{text}: %{y:.3g} (%{customdata[0]:.3g} to %{customdata[1]:.3g})<extra></extra>",
         )  # fmt: skip
     return figure

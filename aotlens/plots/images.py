@@ -41,7 +41,8 @@ def overlay_grid(
     shared: bool = False,
     theme: Theme = "light",
 ) -> go.Figure:
-    """Row = image, column = map, such as a head's: each map lies over its image, as clear as its value is large.
+    """Draw a grid, row = image, column = map, such as a head's: each map lies over its image, as clear as its value is
+    large.
 
     `images` are grey `[image, height, width]` or have red, green and blue last; `maps` are `[image, column, row of
     patches, patch]`. Maps with a sign are blue above 0 and orange below. Each map has its own scale, up to its largest
@@ -107,7 +108,8 @@ def contribution_map(
     quantity: str = "logits",
     theme: Theme = "light",
 ) -> go.Figure:
-    """The picture as it is, and what each of its patches adds laid over it: blue for, orange against, clear at 0."""
+    """Draw the picture as it is, and what each of its patches adds laid over it: blue for, orange against,
+    clear at 0."""
     both = np.stack([np.zeros_like(patches), patches])[None]
     return overlay_grid(
         image[None], both, row_titles=[""], column_titles=["", f"{quantity} that patches add"], quantity=quantity,
@@ -116,7 +118,7 @@ def contribution_map(
 
 
 def layer_on_images(result: LayerOnImages, *, theme: Theme = "light") -> go.Figure:
-    """Row = image, column = head of the layer."""
+    """Draw a grid, row = image, column = head of the layer."""
     names = [f"image {number + 1}" for number in range(len(result.images))]
     heads = [f"{result.layer}.{head}" for head in range(result.values.shape[1])]
     return overlay_grid(
@@ -126,7 +128,7 @@ def layer_on_images(result: LayerOnImages, *, theme: Theme = "light") -> go.Figu
 
 
 def head_on_image(result: HeadOnImage, *, theme: Theme = "light") -> go.Figure:
-    """All maps of one head on its image, side by side."""
+    """Draw all maps of one head on its image, side by side."""
     names = [name.replace("_", "-") for name in result.maps]
     maps = np.stack(list(result.maps.values()))[None]
     return overlay_grid(
@@ -135,7 +137,8 @@ def head_on_image(result: HeadOnImage, *, theme: Theme = "light") -> go.Figure:
 
 
 def class_patches(result: ClassPatches, *, theme: Theme = "light") -> go.Figure:
-    """The contribution of every patch to the logit of the class, above the mean over classes, as the patches lie."""
+    """Draw the contribution of every patch to the logit of the class, above the mean over classes, as the
+    patches lie."""
     rows, columns = ([str(place) for place in range(n)] for n in result.patches.shape)
     quantity = f"logit of class {result.number} above the mean"
     return matrix_map(
@@ -144,7 +147,7 @@ def class_patches(result: ClassPatches, *, theme: Theme = "light") -> go.Figure:
 
 
 def class_predictions(result: ClassPredictions, *, theme: Theme = "light") -> go.Figure:
-    """A bar a class, the most probable first; beside it that with heads ablated."""
+    """Draw a bar a class, the most probable first; beside it that with heads ablated."""
     order = np.argsort(-result.probabilities, kind="stable")
     names = [plotly_text(result.classes[place]) for place in order]
     bars = [go.Bar(x=names, y=result.probabilities[order], name="full model")]
@@ -159,7 +162,7 @@ def _channels_last(images: UInt8[np.ndarray, "image channel height width"]) -> U
 
 
 def picture(image: UInt8[np.ndarray, "channel height width"], *, cell: int = 64) -> bytes:
-    """A PNG of one picture as it is, its pixels as squares: as many times larger as fits in `cell` pixels."""
+    """Return a PNG of one picture as it is, its pixels as squares: as many times larger as fits in `cell` pixels."""
     times = max(1, cell // max(image.shape[1:]))
     pixels = _channels_last(image[None])[0].repeat(times, axis=0).repeat(times, axis=1)
     buffer = io.BytesIO()
@@ -168,7 +171,8 @@ def picture(image: UInt8[np.ndarray, "channel height width"], *, cell: int = 64)
 
 
 def insertion_and_deletion(result: PatchCurves, *, theme: Theme = "light") -> go.Figure:
-    """Deletion and insertion side by side, a line a method: the mean over images, in a band of one standard error."""
+    """Draw deletion and insertion side by side, a line a method: the mean over images, in a band of one standard
+    error."""
     shares = result.shares
     titles = [
         "deletion: patches replaced, first those that matter",
@@ -200,8 +204,8 @@ def insertion_and_deletion(result: PatchCurves, *, theme: Theme = "light") -> go
 
 
 def consistency(result: SemanticConsistency, *, theme: Theme = "light") -> go.Figure:
-    """A point a head, layers across: within − between with its interval, filled where it is beyond chance; and, above,
-    the overlap with the head's mean map, which is position alone."""
+    """Draw a point a head, layers across: within − between with its interval, filled where it is beyond chance; and,
+    above, the overlap with the head's mean map, which is position alone."""
     beyond, (n_layers, n_heads) = result.adjusted_p <= 0.05, result.within.shape
     layers, heads = np.indices(result.within.shape)
     x = (layers + (heads - (n_heads - 1) / 2) * (0.7 / max(n_heads, 2))).ravel()
@@ -261,10 +265,10 @@ def _tiled(images: UInt8[np.ndarray, ...], n_columns: int, taller: float, wider:
     height, width = height * scale, width * scale
     down, across = round(height * taller), round(width * wider)
     canvas = np.zeros(((n_images - 1) * down + height, (n_columns - 1) * across + width, 4), dtype=np.uint8)
-    shown = (_DARKEST + pictures.astype(np.float32) * ((_BRIGHTEST - _DARKEST) / 255)).astype(np.uint8)
+    values = (_DARKEST + pictures.astype(np.float32) * ((_BRIGHTEST - _DARKEST) / 255)).astype(np.uint8)
     for image, column in np.ndindex(n_images, n_columns):
         tile = canvas[image * down : image * down + height, column * across : column * across + width]
-        tile[..., :3], tile[..., 3] = shown[image], 255
+        tile[..., :3], tile[..., 3] = values[image], 255
     buffer = io.BytesIO()
     Image.fromarray(canvas).save(buffer, format="PNG", compress_level=3)
     return buffer.getvalue()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def influence_steps(result: Influence, *, log: bool = False, theme: Theme = "light") -> go.Figure:
-    """Σ |dM/dw| over the windows of each step, as a share of all steps but the first, which is left out."""
+    """Draw Σ |dM/dw| over the windows of each step, as a share of all steps but the first, which is left out."""
     figure = go.Figure(layout=base_layout(theme))
     later = result.by_step[:, 1:]
     whole = later.sum(1, keepdims=True)
@@ -33,7 +33,7 @@ def influence_steps(result: Influence, *, log: bool = False, theme: Theme = "lig
 
 
 def window_table(result: InfluentialWindows, *, theme: Theme = "light") -> go.Figure:
-    """The windows at both ends as text; what stands earlier in a window is bold."""
+    """Draw the windows at both ends as text; what stands earlier in a window is bold."""
     columns = {
         "": ["helps" if helps else "harms" for helps in result.helps],
         "influence": [f"{value:+.3g}" for value in result.influences],
@@ -64,7 +64,7 @@ def _shown(piece: str) -> str:
 
 
 def check_points(result: InfluenceCheck, *, theme: Theme = "light") -> go.Figure:
-    """Each measure's retrainings: what influences predict, and what was found; beside them TracIn's order."""
+    """Draw each measure's retrainings: what influences predict, and what was found; beside them TracIn's order."""
     n = len(result.measures)
     titles = [
         f"{plotly_text(name)}: rank correlation {correlation(name):.2f}"
@@ -91,7 +91,7 @@ def check_points(result: InfluenceCheck, *, theme: Theme = "light") -> go.Figure
 
 
 def removal_lines(result: Removal, *, theme: Theme = "light") -> go.Figure:
-    """The measure over training, with all windows and without those at the ends; random removals are thin."""
+    """Draw the measure over training, with all windows and without those at the ends; random removals are thin."""
     figure = go.Figure(layout=base_layout(theme))
     runs = [
         ("without the most helpful", result.without_helpful, result.random_helpful),
@@ -120,7 +120,7 @@ def removal_lines(result: Removal, *, theme: Theme = "light") -> go.Figure:
 
 
 def retrained_lines(result: Retrained, *, theme: Theme = "light") -> go.Figure:
-    """Each measure of a run that was made again, over its steps."""
+    """Draw each measure of a run that was made again, over its steps."""
     figure = go.Figure(layout=base_layout(theme))
     for place, (name, values) in enumerate(zip(result.measures, result.values, strict=True)):
         figure.add_scatter(
@@ -134,7 +134,7 @@ def retrained_lines(result: Retrained, *, theme: Theme = "light") -> go.Figure:
 
 
 def property_points(result: InfluenceProperties, *, theme: Theme = "light") -> go.Figure:
-    """The prediction of windows' help by each of their properties alone, with its interval, over training."""
+    """Draw the prediction of windows' help by each of their properties alone, with its interval, over training."""
     figure = go.Figure(layout=base_layout(theme))
     for place, name in enumerate(result.properties):
         values = result.alone[:, place]

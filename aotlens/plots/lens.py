@@ -20,14 +20,17 @@ _WORDS, _HEADS = 24, 12
 
 
 def lens_map(result: LogitLens, *, theme: Theme = "light") -> go.Figure:
-    """The probability of what the stream says, layers up and positions across; words in the cells of short prompts."""
+    """Draw the probability of what the stream says, layers up and positions across; words in the cells of short
+    prompts."""
     n_layers, n_pos = result.kl.shape
-    said = np.array([[plotly_text(glyphs(result.says(layer, at))) for at in range(n_pos)] for layer in range(n_layers)])
+    predictions = np.array(
+        [[plotly_text(glyphs(result.says(layer, position))) for position in range(n_pos)] for layer in range(n_layers)]
+    )
     rows = [f"before {layer}" for layer in range(n_layers - 1)] + ["after the last"]
     words = result.str_tokens
-    columns = [str(at) for at in range(n_pos)] if words is None else axis_labels(words)
+    columns = [str(position) for position in range(n_pos)] if words is None else axis_labels(words)
     heatmap = go.Heatmap(
-        z=result.probabilities[..., 0].astype(np.float32), x=columns, y=rows, zmin=0, zmax=1, text=said,
+        z=result.probabilities[..., 0].astype(np.float32), x=columns, y=rows, zmin=0, zmax=1, text=predictions,
         customdata=np.stack([result.kl, result.rank], -1), colorscale=colorscale("sequential", theme),
         hovertemplate="%{y}, at %{x}<br><b>%{text}</b>  %{z:.3f}<br>KL %{customdata[0]:.3f} nats; the model’s first "
         "choice has rank %{customdata[1]}<extra></extra>",
@@ -38,12 +41,12 @@ def lens_map(result: LogitLens, *, theme: Theme = "light") -> go.Figure:
     layout = base_layout(theme, height=160 + 26 * n_layers, xaxis=across, yaxis=axis)
     traces = [heatmap]
     if n_pos <= _WORDS:
-        traces.append(cell_texts(heatmap.z, said, theme, x=columns, y=rows, low=0.0, high=1.0, size=11))
+        traces.append(cell_texts(heatmap.z, predictions, theme, x=columns, y=rows, low=0.0, high=1.0, size=11))
     return go.Figure(traces, layout=layout)
 
 
 def head_lens_map(result: HeadLens, *, theme: Theme = "light") -> go.Figure:
-    """The most that each head adds to one output, layers down and heads across, with its first three outputs."""
+    """Draw the most that each head adds to one output, layers down and heads across, with its first three outputs."""
     n_layers, n_heads, _ = result.added.shape
     tops, bottoms = (
         np.array([[_listed(result, row[:3]) for row in layer] for layer in outputs])
@@ -77,13 +80,14 @@ def _listed(result: HeadLens, tokens: np.ndarray) -> str:
 
 
 def jacobian_map(result: LogitJacobian, *, theme: Theme = "light") -> go.Figure:
-    """The strength with which a step at each position moves the logit: read by the read-out, or first by each head."""
+    """Draw the strength with which a step at each position moves the logit: read by the read-out, or first by each
+    head."""
     n_layers, n_heads, n_pos, _ = result.by_head.shape
     names = [f"{result.layer + layer}.{head}" for layer, head in np.ndindex(n_layers, n_heads)]
     values = np.concatenate([result.direct[None], result.by_head.reshape(-1, *result.direct.shape)])
     lengths = np.linalg.norm(values, axis=-1)
     words = result.str_tokens
-    columns = [f"{at} {glyphs(word)}".strip() for at, word in enumerate(words or [""] * n_pos)]
+    columns = [f"{position} {glyphs(word)}".strip() for position, word in enumerate(words or [""] * n_pos)]
     return matrix_map(
         lengths, ["read out", *names], columns, quantity="logits a unit", row_title="first read by",
         column_title="position", theme=theme,

@@ -30,7 +30,7 @@ def matrix_map(
     shares: bool = False,
     theme: Theme = "light",
 ) -> go.Figure:
-    """A heat map, rows down and columns across, with zero in the middle of the scale and exact values on hover.
+    """Draw a heat map, rows down and columns across, with zero in the middle of the scale and exact values on hover.
 
     With `shares`, values are shares of 1, and the scale goes from 0 to 1.
     Labels that read the same get their place in the map behind them. Up to 48 rows or columns are all labelled, of
@@ -61,7 +61,7 @@ def matrix_map(
 
 
 def distinct(labels: Sequence[str]) -> list[str]:
-    """Labels for a category axis, on which two that read the same would be one."""
+    """Return labels for a category axis, on which two that read the same would be one."""
     count = Counter(labels)
     return [
         plotly_text(label) if count[label] == 1 else f"{plotly_text(label)} ({place})"

@@ -27,8 +27,8 @@ def film_frames(
     *,
     theme: Theme = "light",
 ) -> list[Image.Image]:
-    """A picture for each step: attention of every head from 0 to 1, layers down, heads across, above the loss by log
-    step. Raises `ValueError` for other numbers of patterns, steps and losses."""
+    """Return a picture for each step: attention of every head from 0 to 1, layers down, heads across, above the loss by
+    log step. Raises `ValueError` for other numbers of patterns, steps and losses."""
     if not np.isfinite(losses).all():
         raise ValueError(f"losses: expected finite numbers, got {list(losses)}.")
     maps = list(patterns)

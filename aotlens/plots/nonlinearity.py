@@ -28,7 +28,7 @@ _EVEN = 64
 def error_lines(
     curve: ErrorCurve, *, at: float | int | None = None, log: bool = False, theme: Theme = "light"
 ) -> go.Figure:
-    """Above, the network (wide, pale) and the model that it was compiled into (thin); below, |model − network|.
+    """Draw the network (wide, pale) and the model that it was compiled into (thin) above, |model − network| below.
 
     Dotted uprights are the network's kinks, the dashed line is the proven bound, `at` a chosen x. With `log`, the
     error's axis is logarithmic; an error of exactly 0 is then a gap. A zoom stays while only η changes.
@@ -65,7 +65,7 @@ def error_lines(
 def error_surfaces(
     surface: ErrorSurface, *, at: tuple[float, float] | None = None, log: bool = False, theme: Theme = "light"
 ) -> go.Figure:
-    """The network's first output, and |model − network| with the proven bound at the top of its scale.
+    """Draw the network's first output, and |model − network| with the proven bound at the top of its scale.
 
     Dotted lines are kinks of the first layer; `at` is a chosen point. With `log`, the error's scale is log₁₀. A zoom
     stays while only η changes.
@@ -77,14 +77,14 @@ def error_surfaces(
         _heat(surface.x, surface.ffn, colorscale("diverging", theme), -top, top, "f", "f %{z:.4f}", 0.215), row=1, col=1
     )
     proven = surface.proven
-    shown, least, most, title, form = surface.error, 0.0, proven, "error", "%{z:.3e}"
+    error, least, most, title, form = surface.error, 0.0, proven, "error", "%{z:.3e}"
     if log:
         floor = max(float(surface.error[surface.error > 0].min(initial=proven)), 1e-17)
-        shown, least, most = np.log10(np.maximum(surface.error, floor)), float(np.log10(floor)), float(np.log10(proven))
+        error, least, most = np.log10(np.maximum(surface.error, floor)), float(np.log10(floor)), float(np.log10(proven))
         title, form = "log₁₀ error", "10^%{z:.2f}"
         least = min(least, most - 1)
     figure.add_trace(
-        _heat(surface.x, shown, colorscale("sequential", theme), least, most, title, f"error {form}", 0.785),
+        _heat(surface.x, error, colorscale("sequential", theme), least, most, title, f"error {form}", 0.785),
         row=1, col=2,
     )  # fmt: skip
     for column in (1, 2):
@@ -108,12 +108,12 @@ def error_surfaces(
 
 
 def gate(result: HeadGate, *, theme: Theme = "light") -> go.Figure:
-    """A head as a function of what it reads, t: above, t · weight beside ReLU(t); below, the softmax weight.
+    """Draw a head as a function of what it reads, t: above, t · weight beside ReLU(t); below, the softmax weight.
 
     The band is how far below ReLU(t) the result of a ReLU unit may lie (0.2785·η), which is drawn once more for
     |t| ≤ 8η. Circles are the model's own results; the upright is the chosen input.
     """
-    t, weight, eta, gap, at = result.t, result.weight, result.eta, result.gap, result.at
+    t, weight, eta, gap, t_at_input = result.t, result.weight, result.eta, result.gap, result.at
     order = np.argsort(result.read)
     measured = result.read[order], result.result[order]
     as_relu = gap is not None
@@ -126,8 +126,8 @@ def gate(result: HeadGate, *, theme: Theme = "light") -> go.Figure:
     for column in (1, 2) if as_relu else (1,):
         for trace, row in _gate_traces(t, weight, gap, measured, theme):
             figure.add_trace(trace.update(showlegend=column == 1), row=row, col=column)
-        if column == 1 or abs(at) <= 8 * eta:
-            figure.add_vline(x=at, line={"width": 1.5, "color": INK[theme]}, col=column)
+        if column == 1 or abs(t_at_input) <= 8 * eta:
+            figure.add_vline(x=t_at_input, line={"width": 1.5, "color": INK[theme]}, col=column)
     _axes(figure, theme)
     figure.update_xaxes(title_text="t", row=2)
     figure.update_xaxes(range=[float(t.min()), float(t.max())], col=1)
@@ -174,7 +174,7 @@ def _gate_traces(
 
 
 def head_pattern(result: HeadAtInput, *, theme: Theme = "light") -> go.Figure:
-    """The head's attention pattern on its sequence, with its numbers."""
+    """Draw the head's attention pattern on its sequence, with its numbers."""
     figure = attention_map(result.pattern, result.str_tokens, visible=result.visible, theme=theme)
     cells = figure.data[0]
     texts = [["" if np.isnan(value) else f"{value:.3f}" for value in row] for row in np.asarray(cells.z)]
@@ -184,7 +184,7 @@ def head_pattern(result: HeadAtInput, *, theme: Theme = "light") -> go.Figure:
 
 
 def mask_maps(result: CompiledMasks, *, theme: Theme = "light") -> go.Figure:
-    """The keys that each query sees, a picture for each kind of head: filled where it does."""
+    """Draw the keys that each query sees, a picture for each kind of head: filled where it does."""
     titles = [
         f"{n} head{'s' if n > 1 else ''}:<br>{kind}" for n, kind in zip(result.n_heads, result.kinds, strict=True)
     ]

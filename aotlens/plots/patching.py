@@ -24,7 +24,8 @@ MOST_BARS, MOST_LINKS, MOST_TOKENS = 30, 200, 40
 
 
 def patched_map(result: Patched, *, theme: Theme = "light") -> go.Figure:
-    """The restored share of every cell: layers down, positions or heads across; of heads by position, heads down."""
+    """Draw the restored share of every cell: layers down, positions or heads across; of heads by position,
+    heads down."""
     return _cells(result, result.restored, _restored_of(result), theme, result.positions)
 
 
@@ -47,7 +48,9 @@ def _cells(
     if result.axes[-1] == "position" and (share.ndim == 3 or "head" not in result.axes):
         places = range(values.shape[1]) if positions is None else positions
         words = result.str_tokens
-        columns = [f"{at} {glyphs(words[at]) if words and words[at] else ''}".strip() for at in places]
+        columns = [
+            f"{position} {glyphs(words[position]) if words and words[position] else ''}".strip() for position in places
+        ]
     else:
         columns = [str(head) for head in range(values.shape[1])]
     return matrix_map(
@@ -58,19 +61,19 @@ def _cells(
 
 
 def attribution_points(result: Attribution, shown: str = "check", *, theme: Theme = "light") -> go.Figure:
-    """The patched cells, a point each: the estimate across and the exact change up; dotted where both are equal. With
-    `shown="cells"` the estimate of every cell, as `patched_map` has what is exact."""
+    """Draw the patched cells, a point each: the estimate across and the exact change up; dotted where both are equal.
+    With `shown="cells"` the estimate of every cell, as `patched_map` has what is exact."""
     if shown == "cells":
         return _cells(result, result.estimate, f"{result.unit}, estimated", theme)
     names = [
-        ", ".join(f"{axis} {at}" for axis, at in zip(result.axes, cell, strict=True))
+        ", ".join(f"{axis} {index}" for axis, index in zip(result.axes, cell, strict=True))
         for cell in result.checked.tolist()
     ]
     return _estimates(result.estimated, result.exact, names, result.unit, theme)
 
 
 def edge_attribution_points(result: EdgeAttribution, *, theme: Theme = "light") -> go.Figure:
-    """The patched edges, as `attribution_points` has cells."""
+    """Draw the patched edges, as `attribution_points` has cells."""
     names = [str(result.edges[place]) for place in result.checked]
     return _estimates(result.estimate[result.checked], result.exact, names, result.unit, theme)
 
@@ -95,12 +98,14 @@ def _estimates(x: np.ndarray, y: np.ndarray, names: list[str], unit: str, theme:
 
 
 def edge_bars(result: PatchedEdges, *, theme: Theme = "light") -> go.Figure:
-    """The restored share of the edges that change most, largest first, with intervals where there are several pairs;
-    of edges patched together one bar."""
+    """Draw the restored share of the edges that change most, largest first, with intervals where there are several
+    pairs; of edges patched together one bar."""
     base = 1.0 if result.direction == "noising" else 0.0
     share, intervals = result.restored, result.intervals()
     order = np.argsort(-np.abs(share - base), kind="stable")[:MOST_BARS]
-    names = [f"{len(result.edges)} edges together"] if result.together else [str(result.edges[at]) for at in order]
+    names = (
+        [f"{len(result.edges)} edges together"] if result.together else [str(result.edges[index]) for index in order]
+    )
     reach = np.abs(intervals[order] - share[order, None]).T
     layout = base_layout(
         theme, height=120 + 20 * len(order), xaxis={"title": _restored_of(result)},
@@ -116,22 +121,22 @@ def edge_bars(result: PatchedEdges, *, theme: Theme = "light") -> go.Figure:
 
 
 def pair_strips(result: PromptPairs, row: int = 0, *, theme: Theme = "light") -> go.Figure:
-    """The tokens of one pair, clean above corrupted, each above what corresponds to it; shaded where they differ, and
-    empty where a token has none beside it."""
+    """Draw the tokens of one pair, clean above corrupted, each above what corresponds to it; shaded where they differ,
+    and empty where a token has none beside it."""
     words = None if result.str_tokens is None else result.str_tokens[row]
     pair = result.pairs[row]
     places = _columns(pair.positions, len(pair.clean), len(pair.corrupted))
     marks = np.full((2, len(places)), np.nan, dtype=np.float32)
-    said = np.full((2, len(places)), "", dtype=object)
+    texts = np.full((2, len(places)), "", dtype=object)
     differing = {*result.differences(row)}
     for column, ends in enumerate(places):
-        for line, at in enumerate(ends):
-            if at is not None:
+        for line, position in enumerate(ends):
+            if position is not None:
                 marks[line, column] = ends in differing or None in ends
-                said[line, column] = plotly_text(glyphs(words[line][at])) if words else str(at)
+                texts[line, column] = plotly_text(glyphs(words[line][position])) if words else str(position)
     names = ["clean", "corrupted"]
     heatmap = go.Heatmap(
-        z=marks, y=names, zmin=0, zmax=3, text=said, showscale=False, colorscale=colorscale("sequential", theme),
+        z=marks, y=names, zmin=0, zmax=3, text=texts, showscale=False, colorscale=colorscale("sequential", theme),
         texttemplate="%{text}" if len(places) <= MOST_TOKENS else None, textfont={"size": 11}, xgap=1, ygap=1,
         customdata=[["" if end is None else str(end) for end in line] for line in zip(*places, strict=True)],
         hovertemplate="%{y}, position %{customdata}<br><b>%{text}</b><extra></extra>",
@@ -144,14 +149,16 @@ def pair_strips(result: PromptPairs, row: int = 0, *, theme: Theme = "light") ->
 
 def _columns(positions: Alignment, n_clean: int, n_corrupted: int) -> list[tuple[int | None, int | None]]:
     """Both prompts side by side: positions that correspond in one column, others in columns of their own."""
-    found: list[tuple[int | None, int | None]] = []
+    columns: list[tuple[int | None, int | None]] = []
     a = b = 0
     for here, there in (*positions, (n_clean, n_corrupted)):
-        found += [(at, None) for at in range(a, here)] + [(None, at) for at in range(b, there)]
+        columns += [(position, None) for position in range(a, here)] + [
+            (None, position) for position in range(b, there)
+        ]
         if here < n_clean:
-            found.append((here, there))
+            columns.append((here, there))
         a, b = here + 1, there + 1
-    return found
+    return columns
 
 
 class _Box(NamedTuple):
@@ -164,7 +171,7 @@ class _Box(NamedTuple):
 
 
 def circuit_graph(result: EdgeCircuit, *, theme: Theme = "light") -> go.Figure:
-    """The edges of a circuit from the embedding to the logits, in columns of layers; the wider, the more of the
+    """Draw the edges of a circuit from the embedding to the logits, in columns of layers; the wider, the more of the
     faithfulness is lost without it, dashed where it rises, dotted where it was taken out by hand; into queries orange,
     keys blue, values green, others grey.
     """
@@ -176,7 +183,7 @@ def circuit_graph(result: EdgeCircuit, *, theme: Theme = "light") -> go.Figure:
     boxes: list[_Box] = []
     index: dict[str, int] = {}
     for column, place in enumerate(used):
-        here = sorted((order, name) for name, (at, order) in places.items() if at == place)
+        here = sorted((order, name) for name, (column_of, order) in places.items() if column_of == place)
         for number, (_, name) in enumerate(here, start=1):
             index[name] = len(boxes)
             notes = tuple(f"without {edge}: {share:.3f}" for edge, share in edges if edge.source == name)
@@ -187,11 +194,11 @@ def circuit_graph(result: EdgeCircuit, *, theme: Theme = "light") -> go.Figure:
         share = without.get(edge)
         receiver, side = edge.receiver
         lost = 0.0 if share is None else result.faithfulness - share
-        said = "taken out" if share is None else f"faithfulness <b>{share:.3f}</b> without it ({-lost:+.3f})"
+        note = "taken out" if share is None else f"faithfulness <b>{share:.3f}</b> without it ({-lost:+.3f})"
         links.append(
             LayeredLink(
                 index[edge.source], index[receiver], min(abs(lost) / max(abs(result.faithfulness), 1e-9), 1.0),
-                f"{edge}<br>{said}", {"q": 1, "k": 0, "v": 2}.get(side, 5),
+                f"{edge}<br>{note}", {"q": 1, "k": 0, "v": 2}.get(side, 5),
                 "dot" if share is None else "dash" if lost < 0 else "solid", str(edge),
             )
         )  # fmt: skip

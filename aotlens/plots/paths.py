@@ -29,8 +29,8 @@ def order_bars(
     first: int = 0,
     theme: Theme = "light",
 ) -> go.Figure:
-    """The summed contribution of all paths with k heads, one bar for each k from `first` on; blue adds, orange takes
-    away.
+    """Draw the summed contribution of all paths with k heads, one bar for each k from `first` on; blue adds, orange
+    takes away.
 
     `counts` is how many paths there are of each length, for the hover text. Raises `ValueError` where it does not fit.
     """
@@ -56,13 +56,13 @@ def order_bars(
 
 
 def logit_orders(result: LogitByOrder, *, theme: Theme = "light") -> go.Figure:
-    """The contribution of all paths through k heads to one logit, or to a difference of two."""
+    """Draw the contribution of all paths through k heads to one logit, or to a difference of two."""
     return order_bars(result.values, result.counts, quantity=result.unit, theme=theme)
 
 
 def flow(result: Sankey, *, theme: Theme = "light") -> go.Figure:
-    """A logit's flow from the prompt's tokens through heads: widths are sizes, blue adds to the end and orange takes
-    away. Nodes that no link touches are left out. In a column the largest node is at the top."""
+    """Draw a logit's flow from the prompt's tokens through heads: widths are sizes, blue adds to the end and orange
+    takes away. Nodes that no link touches are left out. In a column the largest node is at the top."""
     nodes, sources, targets, values = result.nodes, result.sources.tolist(), result.targets.tolist(), result.values
     last = 1 + max((_layer(node) for node in nodes), default=0)
     used = sorted({*sources, *targets})
@@ -115,8 +115,8 @@ def _box(result: Sankey, node: Node) -> str:
 
 def _note(result: Sankey, node: Node, through: float) -> str:
     amount = f"{through:+.3f} {result.unit}".replace("-", "−")
-    said = {"head": "through this head", "mlp": "from what this MLP writes", "bias": "from biases"}
-    return amount if node.kind == "logit" else f"all paths {said.get(node.kind, 'from here')}: {amount}"
+    sources = {"head": "through this head", "mlp": "from what this MLP writes", "bias": "from biases"}
+    return amount if node.kind == "logit" else f"all paths {sources.get(node.kind, 'from here')}: {amount}"
 
 
 def _sizes(used: Sequence[int], sources: Sequence[int], targets: Sequence[int], values: np.ndarray) -> list[float]:

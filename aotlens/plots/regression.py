@@ -27,9 +27,9 @@ def regression_curves(
     log: bool = False,
     theme: Theme = "light",
 ) -> go.Figure:
-    """Squared error ÷ the zero predictor's by the number of examples, a line and its 95% band a result; those named in
-    `quiet`, such as baselines, are dashed and have no band, and where they rise above all others a linear axis cuts
-    them off. Raises `ValueError` for none."""
+    """Draw squared error ÷ the zero predictor's by the number of examples, a line and its 95% band a result; those
+    named in `quiet`, such as baselines, are dashed and have no band, and where they rise above all others a linear axis
+    cuts them off. Raises `ValueError` for none."""
     listed = list(results) if isinstance(results, Sequence) else [results]
     if not listed:
         raise ValueError("regression_curves: expected at least one result.")
@@ -43,20 +43,20 @@ def regression_curves(
 
 
 def compared_regression(result: RegressionComparison, *, log: bool = False, theme: Theme = "light") -> go.Figure:
-    """Errors by the number of examples: models with their bands, baselines dashed."""
+    """Draw errors by the number of examples: models with their bands, baselines dashed."""
     return regression_curves(result.errors, quiet=result.baselines, log=log, theme=theme)
 
 
 def layer_curves(result: LayerReadings, *, log: bool = False, theme: Theme = "light") -> go.Figure:
-    """The error of the answer read off after each layer by the number of examples, beside least squares and the
+    """Draw the error of the answer read off after each layer by the number of examples, beside least squares and the
     algorithm that is nearest to each layer (dashed)."""
     figure = _figure(log, theme)
     n_layers = len(result.probe_errors) - 1
     names = ["before layer 0", *(f"after layer {layer}" for layer in range(n_layers))]
     for index, (name, errors) in enumerate(zip(names, result.probe_errors, strict=True)):
         _add_line(figure, index, name, errors, None, False, log, theme)
-    shown = dict.fromkeys([*result.nearest[1:], ("least squares", 1)])
-    for index, algorithm in enumerate(shown):
+    algorithms = dict.fromkeys([*result.nearest[1:], ("least squares", 1)])
+    for index, algorithm in enumerate(algorithms):
         kind, steps = algorithm
         name = kind if kind == "least squares" else f"{kind} descent, {steps} step{'s' if steps > 1 else ''}"
         errors = result.algorithm_errors[result.algorithms.index(algorithm)]
@@ -66,8 +66,8 @@ def layer_curves(result: LayerReadings, *, log: bool = False, theme: Theme = "li
 
 
 def support_points(result: SupportScores, *, theme: Theme = "light") -> go.Figure:
-    """The degree to which every head's scores go with the coordinates on which a sparse prompt's labels depend rather
-    than with the others, β_on − β_off, with 95% intervals over prompts."""
+    """Draw the degree to which every head's scores go with the coordinates on which a sparse prompt's labels depend
+    rather than with the others, β_on − β_off, with 95% intervals over prompts."""
     difference, reach = result.on - result.off, 1.96 * result.standard_error
     intervals = np.stack([difference - reach, difference + reach], -1)
     return head_points(difference, intervals, quantity="β_on − β_off, nats a unit of x·x", theme=theme)
@@ -106,18 +106,18 @@ def _add_line(
     theme: Theme,
 ) -> None:
     colour = LINES[theme][index % len(LINES[theme])]
-    kept = mean >= (_LEAST if log else 0.0)
-    examples, shown = np.arange(len(mean))[kept], mean[kept]
+    is_drawn = mean >= (_LEAST if log else 0.0)
+    examples, y = np.arange(len(mean))[is_drawn], mean[is_drawn]
     label = plotly_text(name)
     if bands is not None:
-        low, high = np.maximum(bands[kept], _LEAST if log else 0.0).T
+        low, high = np.maximum(bands[is_drawn], _LEAST if log else 0.0).T
         figure.add_scatter(
             x=np.concatenate([examples, examples[::-1]]), y=np.concatenate([high, low[::-1]]), fill="toself",
             fillcolor=colour, opacity=0.16, line={"width": 0}, mode="lines", hoverinfo="skip", showlegend=False,
             legendgroup=label,
         )  # fmt: skip
     figure.add_scatter(
-        x=examples, y=shown, name=label, legendgroup=label, mode="lines+markers" if len(mean) <= 30 else "lines",
+        x=examples, y=y, name=label, legendgroup=label, mode="lines+markers" if len(mean) <= 30 else "lines",
         marker={"size": 5}, line={"color": colour, "width": 1.8, "dash": "dash" if dashed else "solid"},
         hovertemplate="%{y:.4g}",
     )  # fmt: skip

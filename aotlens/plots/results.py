@@ -70,7 +70,7 @@ MOST_PATTERNS = 24
 
 
 def plot(result: Any, *, theme: Theme = "light", **options: Any) -> go.Figure:
-    """The figure that the app shows of this result; `FIGURES` lists the types of result that have one.
+    """Draw the figure that the app shows of this result; `FIGURES` lists the types of result that have one.
 
     Options are those of the figure's own function below: `head` of attention patterns and of compositions, `z` of one
     head's compositions, `motif` of motif scores, `score` of head scores, `x`, `y` and `head` of an atlas,
@@ -90,7 +90,7 @@ def plot(result: Any, *, theme: Theme = "light", **options: Any) -> go.Figure:
 
 
 def attention(patterns: AttentionPatterns, *, head: HeadLike | None = None, theme: Theme = "light") -> go.Figure:
-    """One head's attention pattern, or those of all heads side by side."""
+    """Draw one head's attention pattern, or those of all heads side by side."""
     names = [plain or f"{place}" for place, plain in enumerate(patterns.str_tokens)] or [
         str(token) for token in patterns.tokens
     ]
@@ -108,12 +108,12 @@ def attention(patterns: AttentionPatterns, *, head: HeadLike | None = None, them
 
 
 def head_map(result: HeadMap, *, theme: Theme = "light") -> go.Figure:
-    """One head's map, blank where it is NaN."""
+    """Draw one head's map, blank where it is NaN."""
     return attention_map(result.values, result.str_tokens, quantity=QUANTITIES[result.quantity], theme=theme)
 
 
 def compared_maps(result: ComparedMaps, *, theme: Theme = "light") -> go.Figure:
-    """right − left, entry by entry, with zero in the middle of the scale."""
+    """Draw right − left, entry by entry, with zero in the middle of the scale."""
     values = result.difference
     top = float(np.abs(np.nan_to_num(values)).max()) or 1.0
     quantity = f"Δ {QUANTITIES[result.left.quantity]}"
@@ -121,8 +121,8 @@ def compared_maps(result: ComparedMaps, *, theme: Theme = "light") -> go.Figure:
 
 
 def motifs(scores: MotifScores, *, motif: str | None = None, excess: bool = False, theme: Theme = "light") -> go.Figure:
-    """One motif's score of every head, layers down and heads across; without a name induction, or else the first. With
-    `excess`, attention to all motifs beyond uniform attention, a row a head."""
+    """Draw one motif's score of every head, layers down and heads across; without a name induction, or else the first.
+    With `excess`, attention to all motifs beyond uniform attention, a row a head."""
     if excess:
         rows = list(map(head_name, np.ndindex(*scores.excess.shape[1:])))
         columns = [name.replace("_", " ") for name in scores.motifs]
@@ -135,7 +135,8 @@ def motifs(scores: MotifScores, *, motif: str | None = None, excess: bool = Fals
 
 
 def head_scores(result: HeadScores, *, score: str | None = None, theme: Theme = "light") -> go.Figure:
-    """One score of every head less its chance, layers down and heads across; without a name the first measured one."""
+    """Draw one score of every head less its chance, layers down and heads across; without a name the first measured
+    one."""
     name = score or next(iter(result.measured), result.scores[0])
     if name not in result.scores:
         raise ValueError(f"plot: score={name!r}: expected one of {', '.join(result.scores)}.")
@@ -152,7 +153,7 @@ def pattern_consistency(
 
 
 def repeated(result: RepeatedPatterns, *, theme: Theme = "light") -> go.Figure:
-    """The distance of every two heads' patterns, heads of one group side by side."""
+    """Draw the distance of every two heads' patterns, heads of one group side by side."""
     order = np.argsort(result.groups, kind="stable")
     several = len(result.models) > 1
     names = [
@@ -167,7 +168,7 @@ def repeated(result: RepeatedPatterns, *, theme: Theme = "light") -> go.Figure:
 
 
 def matching(result: HeadMatching, *, by: str | None = None, theme: Theme = "light") -> go.Figure:
-    """The similarity of every two heads, by one measure (ov, qk, pattern) or the mean of all."""
+    """Draw the similarity of every two heads, by one measure (ov, qk, pattern) or the mean of all."""
     if by is not None and by not in result.measured:
         raise ValueError(f"plot: no measure {by!r}; there are {', '.join(result.measured)}.")
     values = result.similarity if by is None else getattr(result, by)
@@ -182,9 +183,9 @@ def matching(result: HeadMatching, *, by: str | None = None, theme: Theme = "lig
 def universality(
     result: Universality, *, by: str | None = None, blocks: bool = False, layers: bool = False, theme: Theme = "light"
 ) -> go.Figure:
-    """The similarity of every two heads of all models by one evidence (that of the groups), groups side by side; with
-    `blocks` model by model, and heads that are assigned to each other have a square; with `layers` instead how much the
-    heads of each layer come again above permuted ones, a line a test."""
+    """Draw the similarity of every two heads of all models by one evidence (that of the groups), groups side by side;
+    with `blocks` model by model, and heads that are assigned to each other have a square; with `layers` instead how
+    much the heads of each layer come again above permuted ones, a line a test."""
     if layers:
         return _by_layer(result, theme)
     evidence = result.grouped_by[0] if by is None else by
@@ -196,11 +197,11 @@ def universality(
     figure = matrix_map(values, names, names, quantity=evidence, row_title="head", column_title="head", theme=theme)
     if blocks:
         ends = np.concatenate([result.pairs, result.pairs[:, ::-1]]).T
-        one, other = np.array(figure.data[0].x)[ends]
+        first, other = np.array(figure.data[0].x)[ends]
         line = {"width": 1.5, "color": INK[theme]}
         seen = np.where(np.abs(values[*ends]) > np.abs(values).max() / 2, BACKGROUND[theme], INK[theme])
         figure.add_scatter(
-            x=one, y=other, mode="markers", name="assigned to each other", hoverinfo="skip", showlegend=False,
+            x=first, y=other, mode="markers", name="assigned to each other", hoverinfo="skip", showlegend=False,
             marker={"symbol": "square-open", "size": 9, "color": seen, "line": {"width": 1.5}},
         )  # fmt: skip
         edges = [-0.5, len(names) - 0.5]
@@ -231,7 +232,7 @@ def _by_layer(result: Universality, theme: Theme) -> go.Figure:
 
 
 def each_head(result: EachHead, *, theme: Theme = "light") -> go.Figure:
-    """The change of the model's loss without each head alone, with intervals; heads not left out are blank."""
+    """Draw the change of the model's loss without each head alone, with intervals; heads not left out are blank."""
     layers, heads = np.array(result.heads).T
     values = np.full((layers.max() + 1, heads.max() + 1, 3), np.nan)
     values[layers, heads] = np.column_stack([result.changes, result.intervals()])
@@ -241,12 +242,13 @@ def each_head(result: EachHead, *, theme: Theme = "light") -> go.Figure:
 def orders(
     expansion: PathExpansion, *, target: int | tuple[int, int], position: int = -1, theme: Theme = "light"
 ) -> go.Figure:
-    """The contribution of all paths through k heads to the logit of `target`, or a difference of two, at `position`."""
+    """Draw the contribution of all paths through k heads to the logit of `target`, or a difference of two, at
+    `position`."""
     return logit_orders(expansion.logit_by_order(position, target), theme=theme)
 
 
 def pair_sums(result: PairSums, *, theme: Theme = "light") -> go.Figure:
-    """All pairs of paths of a score in groups, query side down and key side across."""
+    """Draw all pairs of paths of a score in groups, query side down and key side across."""
     title = {"orders": "heads on the", "heads": "last head,", "sources": "source,"}[result.by]
     values = result.values.double().cpu().numpy()
     return matrix_map(
@@ -256,7 +258,7 @@ def pair_sums(result: PairSums, *, theme: Theme = "light") -> go.Figure:
 
 
 def importance(result: TermImportance, *, of: str = "orders", theme: Theme = "light") -> go.Figure:
-    """The decrease of the loss by paths of each length (`of="orders"`), or by each head, given all others
+    """Draw the decrease of the loss by paths of each length (`of="orders"`), or by each head, given all others
     (`of="heads"`).
 
     `of="heads alone"` shows what a head takes off the loss of a model without any other.
@@ -273,7 +275,7 @@ def importance(result: TermImportance, *, of: str = "orders", theme: Theme = "li
 
 
 def traced(result: Trace, *, theme: Theme = "light") -> go.Figure:
-    """The cells behind one cell, in columns of layers, with what each is made of: blue is the key side, orange the
+    """Draw the cells behind one cell, in columns of layers, with what each is made of: blue is the key side, orange the
     query side, dashed is negative."""
     layout = result.layout()
     links = []

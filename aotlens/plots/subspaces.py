@@ -25,8 +25,8 @@ _LEGEND = {
 
 
 def token_points(result: TokenPoints, *, layer: int = 0, theme: Theme = "light") -> go.Figure:
-    """Tokens as points of two or three coordinates at a layer, a colour for each cluster, on the same axes at every
-    layer. Raises `ValueError` for a layer that there is not."""
+    """Draw tokens as points of two or three coordinates at a layer, a colour for each cluster, on the same axes at
+    every layer. Raises `ValueError` for a layer that there is not."""
     labels, (n_layers, _, n_axes) = result.labels, result.coordinates.shape
     _need_layer(layer, n_layers)
     points = result.coordinates.astype(np.float32)
@@ -35,8 +35,8 @@ def token_points(result: TokenPoints, *, layer: int = 0, theme: Theme = "light")
     palette = np.array(LINES[theme])
     hover = "<br>".join(f"{title}  %{{{name}:.3f}}" for title, name in zip(result.axes, names, strict=True))
 
-    def coordinates(at: int) -> dict[str, Any]:
-        return {"type": kind, **dict(zip(names, points[at].T, strict=True))}
+    def coordinates(index: int) -> dict[str, Any]:
+        return {"type": kind, **dict(zip(names, points[index].T, strict=True))}
 
     # One trace for all clusters, since a frame's cost is in its traces; empty ones carry the legend.
     cloud = {
@@ -51,7 +51,7 @@ def token_points(result: TokenPoints, *, layer: int = 0, theme: Theme = "light")
         }
         for cluster in np.unique(labels).tolist()
     ]  # fmt: skip
-    frames = [{"name": str(at), "data": [coordinates(at)], "traces": [0]} for at in range(n_layers)]
+    frames = [{"name": str(index), "data": [coordinates(index)], "traces": [0]} for index in range(n_layers)]
     styled = [
         {"title": {"text": title, "font": {"size": 12}}, "range": list(end), "autorange": False, "zeroline": False}
         for title, end in zip(result.axes, result.ranges, strict=True)
@@ -67,7 +67,8 @@ def token_points(result: TokenPoints, *, layer: int = 0, theme: Theme = "light")
 
 
 def unrolled(result: Unrolling, *, layer: int = 0, theme: Theme = "light") -> go.Figure:
-    """The SNR of every cluster by layer on a logarithmic axis, and SNR(0) · rateˡ of their mean, where there is a rate.
+    """Draw the SNR of every cluster by layer on a logarithmic axis, and SNR(0) · rateˡ of their mean, where there is a
+    rate.
 
     The layers in which the rate is exact are shaded; a line stands at `layer`. Values that are not positive and finite
     are left out. Raises `ValueError` for a layer that there is not.
@@ -75,10 +76,10 @@ def unrolled(result: Unrolling, *, layer: int = 0, theme: Theme = "light") -> go
     snr = result.snr.numpy()
     n_layers = len(snr)
     _need_layer(layer, n_layers)
-    shown = np.where(np.isfinite(snr) & (snr > 0), snr, np.nan)
+    finite_snr = np.where(np.isfinite(snr) & (snr > 0), snr, np.nan)
     layers = np.arange(n_layers)
-    theory = None if math.isnan(result.rate) else np.nanmean(shown[0]) * result.rate**layers
-    everything = shown if theory is None else np.concatenate([shown.ravel(), theory])
+    theory = None if math.isnan(result.rate) else np.nanmean(finite_snr[0]) * result.rate**layers
+    everything = finite_snr if theory is None else np.concatenate([finite_snr.ravel(), theory])
     low, high = (float(end) for end in (np.nanmin(everything) / 1.3, np.nanmax(everything) * 1.3))
     curve = {"type": "scatter", "hovertemplate": "%{y:.4g}"}
     traces: list[dict[str, Any]] = [
@@ -86,14 +87,14 @@ def unrolled(result: Unrolling, *, layer: int = 0, theme: Theme = "light") -> go
             **curve, "x": layers, "y": values, "mode": "lines+markers", "name": str(cluster + 1), "marker": {"size": 4},
             "line": {"color": LINES[theme][cluster % len(LINES[theme])], "width": 1.6},
         }
-        for cluster, values in enumerate(shown.T)
+        for cluster, values in enumerate(finite_snr.T)
     ]  # fmt: skip
     if theory is not None:
         dashed = {"color": INK[theme], "width": 1.6, "dash": "dash"}
         traces.append({**curve, "x": layers, "y": theory, "mode": "lines", "name": "theory", "line": dashed})
 
-    def mark(at: int) -> dict[str, Any]:
-        return {"type": "scatter", "x": [at, at], "y": [low, high]}
+    def mark(index: int) -> dict[str, Any]:
+        return {"type": "scatter", "x": [index, index], "y": [low, high]}
 
     upright = {
         "mode": "lines",
@@ -101,7 +102,7 @@ def unrolled(result: Unrolling, *, layer: int = 0, theme: Theme = "light") -> go
         "hoverinfo": "skip",
         "line": {"color": LINES[theme][1], "width": 2},
     }
-    frames = [{"name": str(at), "data": [mark(at)], "traces": [len(traces)]} for at in layers.tolist()]
+    frames = [{"name": str(index), "data": [mark(index)], "traces": [len(traces)]} for index in layers.tolist()]
     shaded: dict[str, Any] = {}
     if exact_layers := result.exact_layers:
         ends = {"x0": 0, "x1": exact_layers, "y0": 0, "y1": 1, "yref": "y domain"}
@@ -123,8 +124,8 @@ def unrolled(result: Unrolling, *, layer: int = 0, theme: Theme = "light") -> go
 
 
 def memberships(result: Memberships, *, theme: Theme = "light") -> go.Figure:
-    """φ within a subspace between tokens at the layer that is looked at, queries down and keys across, in the order of
-    their clusters, which lines part. One colour scale from 0 to the largest weight of all layers."""
+    """Draw φ within a subspace between tokens at the layer that is looked at, queries down and keys across, in the
+    order of their clusters, which lines part. One colour scale from 0 to the largest weight of all layers."""
     patterns, labels, layer = result.patterns.astype(np.float32), result.labels, result.layer
     n_layers, _, n_keys = patterns.shape
     _need_layer(layer, n_layers)
@@ -138,7 +139,8 @@ def memberships(result: Memberships, *, theme: Theme = "light") -> go.Figure:
         "hovertemplate": "query %{y}<br>key %{x}<br><b>%{z:.4f}</b><extra></extra>",
     }  # fmt: skip
     frames = [
-        {"name": str(at), "data": [{"type": "heatmap", "z": patterns[at]}], "traces": [0]} for at in range(n_layers)
+        {"name": str(index), "data": [{"type": "heatmap", "z": patterns[index]}], "traces": [0]}
+        for index in range(n_layers)
     ]
     line = {"type": "line", "line": {"color": INK[theme], "width": 0.8}}
     shapes = []

@@ -18,9 +18,9 @@ _SYMBOLS = {"necessary": "circle", "not necessary": "circle-open", "undecided": 
 
 
 def sufficient_points(result: SufficientHeads, *, theme: Theme = "light") -> go.Figure:
-    """The faithfulness of the set without each of its heads, and of the full model without it, with intervals; dotted,
-    what was to be kept; at the left the set itself. A filled point is necessary, a ring is not, a ring with a dot is
-    undecided."""
+    """Draw the faithfulness of the set without each of its heads, and of the full model without it, with intervals;
+    dotted, what was to be kept; at the left the set itself. A filled point is necessary, a ring is not, a ring with a
+    dot is undecided."""
     names = list(map(head_name, result.heads))
     places = np.arange(1, len(names) + 1)
     low, high = result.interval
@@ -45,7 +45,7 @@ def sufficient_points(result: SufficientHeads, *, theme: Theme = "light") -> go.
 
 
 def shapley_points(result: ShapleyValues, *, theme: Theme = "light") -> go.Figure:
-    """Each head's Shapley value with its interval, and what it adds before all other heads and after them."""
+    """Draw each head's Shapley value with its interval, and what it adds before all other heads and after them."""
     names = [head_name(place) for place in np.ndindex(*result.values.shape)]
     places = np.arange(len(names))
     layout = base_layout(
@@ -80,11 +80,11 @@ def _add(
 ) -> None:
     low, high = np.asarray(intervals, float).reshape(-1, 2).T
     y = np.asarray(values, float)
-    said = [f"{one}: {verdict}" if verdict else one for one, verdict in zip(names, verdicts, strict=True)]
+    texts = [f"{head}: {verdict}" if verdict else head for head, verdict in zip(names, verdicts, strict=True)]
     reach = "%{y:.3f} (%{customdata[0]:.3f} to %{customdata[1]:.3f})"
     figure.add_scatter(
-        x=x, y=y, name=name, mode="markers", text=said,
-        marker={"size": 9, "color": colour, "symbol": [_SYMBOLS.get(one, "diamond") for one in verdicts]},
+        x=x, y=y, name=name, mode="markers", text=texts,
+        marker={"size": 9, "color": colour, "symbol": [_SYMBOLS.get(verdict, "diamond") for verdict in verdicts]},
         error_y={
             "type": "data", "symmetric": False, "array": np.nan_to_num(high - y), "arrayminus": np.nan_to_num(y - low),
             "width": 0, "thickness": 1.2, "color": colour,

@@ -27,7 +27,8 @@ def sprite(
     scale: Scale = "sequential",
     theme: Theme = "light",
 ) -> bytes:
-    """A PNG of every head's map, at most `cell` pixels a side. `visible` (one mask, or one per head) hides the rest.
+    """Return a PNG of every head's map, at most `cell` pixels a side. `visible` (one mask, or one per head) hides the
+    rest.
 
     About 20 ms for 144 heads of 128 tokens.
     """
@@ -45,7 +46,8 @@ def sprite(
 
 
 def shade(values: Float[np.ndarray, "layer head query key"], scale: Scale) -> Int16[np.ndarray, "layer head query key"]:
-    """Palette steps, each head on its own scale: 0 to 254, or −127 to 127 if diverging, at its largest magnitude.
+    """Return palette steps, each head on its own scale: 0 to 254, or −127 to 127 if diverging, at its largest
+    magnitude.
 
     The grid is for finding shapes; sizes are read off the large map, which has a colour bar.
     """
@@ -57,7 +59,7 @@ def shade(values: Float[np.ndarray, "layer head query key"], scale: Scale) -> In
 
 
 def pool(maps: Shaped[np.ndarray, "*stack query key"], cell: int) -> Shaped[np.ndarray, "*stack row column"]:
-    """Maps shrunk by a whole factor to at most `cell` a side, by the entry largest in magnitude of each block.
+    """Return maps shrunk by a whole factor to at most `cell` a side, by the entry largest in magnitude of each block.
 
     A mean would fade a previous-token head's one-pixel line as the text grows.
     """
@@ -78,7 +80,7 @@ def pool(maps: Shaped[np.ndarray, "*stack query key"], cell: int) -> Shaped[np.n
 
 
 def data_uri(png: bytes) -> str:
-    """A PNG as the `src` of an image."""
+    """Return a PNG as the `src` of an image."""
     return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
 
 

@@ -34,7 +34,7 @@ def training_curve(
     references: Mapping[str, float] | None = None,
     theme: Theme = "light",
 ) -> go.Figure:
-    """Losses in nats over training and, below them, scores of heads where they were logged.
+    """Draw losses in nats over training and, below them, scores of heads where they were logged.
 
     `history` has one mapping a logged step; a column may be missing from some of them. A column whose name ends in
     `loss` is a loss, any other number from 0 to 1 is a score. `references` are levels to compare with, such as a
@@ -104,8 +104,8 @@ def _title(name: str) -> str:
 
 
 def ledger_areas(result: Ledger, *, log: bool = True, theme: Theme = "light") -> go.Figure:
-    """Each entry's part of the change so far, those that lower the loss stacked downwards and the others upwards, with
-    the change itself as a line. With `log` the axis is logarithmic, and step 0 is left of step 1."""
+    """Draw each entry's part of the change so far, those that lower the loss stacked downwards and the others upwards,
+    with the change itself as a line. With `log` the axis is logarithmic, and step 0 is left of step 1."""
     steps = [max(float(step), 0.5) if log else float(step) for step in result.steps]
     so_far = np.vstack([np.zeros(len(result.entries)), result.parts.cumsum(0)])
     figure = go.Figure(layout=base_layout(theme))
@@ -137,7 +137,7 @@ MOST_LINES = 64
 def training_lines(
     result: OverTraining, *, of: str | None = None, log: bool = True, theme: Theme = "light"
 ) -> go.Figure:
-    """Every number of the results over training, or with `of` the entries of that array.
+    """Draw every number of the results over training, or with `of` the entries of that array.
 
     With `log` the axis is logarithmic, and step 0 is left of step 1. Of a film, the change points (`events`) are
     dotted lines: all of them beside the losses, and beside a measure of heads its own. Raises `ValueError` for an

@@ -36,12 +36,13 @@ TASK = "task"
 
 
 def names() -> list[str]:
-    """Every analysis by name: public functions of the library that take a model first, and views of a checkpoint."""
+    """Return every analysis by name: public functions of the library that take a model first, and views of a
+    checkpoint."""
     return [METRICS, *(f"{package}.{name}" for package in (*PACKAGES, VIEWS) for name in _functions(package))]
 
 
 def function(name: str) -> Callable[..., Any]:
-    """The function of that name. Raises `ValueError`, with names that are near, for one that is not there."""
+    """Return the function of that name. Raises `ValueError`, with names that are near, for one that is not there."""
     package, _, own = name.partition(".")
     if package in (*PACKAGES, VIEWS) and own in (functions := _functions(package)):
         return functions[own]
@@ -59,9 +60,9 @@ def _functions(package: str) -> dict[str, Callable[..., Any]]:
     home = import_module(f"aotlens.{package}")
     each = {name: getattr(home, name) for name in home.__all__}
     return {
-        name: made
-        for name, made in each.items()
-        if inspect.isfunction(made) and next(iter(inspect.signature(made).parameters), "") == "model"
+        name: analysis
+        for name, analysis in each.items()
+        if inspect.isfunction(analysis) and next(iter(inspect.signature(analysis).parameters), "") == "model"
     }
 
 
@@ -91,7 +92,8 @@ def check(name: str, settings: Mapping[str, Any], seed: int | None, has_data: bo
 
 
 def reads(name: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """The parameters that the sweep's data fill, if any: one of `INPUTS` or `CORPUS`, and `LABELS` or `TARGETS` of it.
+    """Return the parameters that the sweep's data fill, if any: one of `INPUTS` or `CORPUS`, and `LABELS` or `TARGETS`
+    of it.
 
     Inputs are a required parameter that no setting gives, or an optional one whose setting is "data".
     """
@@ -113,7 +115,7 @@ def reads(name: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def wants_task(name: str, settings: Mapping[str, Any]) -> bool:
-    """Whether the analysis is of in-context regression, and no setting says of which task."""
+    """Return whether the analysis is of in-context regression, and no setting says of which task."""
     if name == METRICS or name.startswith(f"{VIEWS}."):
         return False
     return TASK in inspect.signature(function(name)).parameters and TASK not in settings
@@ -127,7 +129,8 @@ def call(
     inputs: Inputs | None = None,
     corpus: Corpus | None = None,
 ) -> pd.DataFrame:
-    """The analysis of a model as a table. Raises `ValueError` for a result that is none, and whatever it raises."""
+    """Run the analysis of a model, and return it as a table. Raises `ValueError` for a result that is none, and
+    whatever it raises."""
     if name == METRICS:
         card = getattr(model, "card", None)
         if card is None or not card.metrics:
@@ -156,7 +159,8 @@ def _filled(name: str, settings: Mapping[str, Any], given: Mapping[str, Any]) ->
 
 
 def as_table(result: Any) -> pd.DataFrame:
-    """A result as rows: its `to_frame()`; a number, or a result's numbers, as one row; named results below each other.
+    """Return a result as rows: its `to_frame()`; a number, or a result's numbers, as one row; named results below each
+    other.
 
     Raises `ValueError` for what holds no table and no number.
     """

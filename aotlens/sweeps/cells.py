@@ -38,13 +38,13 @@ class _Model:
 
 
 def trainings(sweep: Sweep) -> list[Job]:
-    """A job for each recipe, seed and choice of the grid; raises `ValueError` for recipes or data not there."""
+    """Return a job for each recipe, seed and choice of the grid. Raise `ValueError` for recipes or data not there."""
     recipes = [models for models in sweep.models if models.recipe]
     return [_training(sweep, models, options) for models in recipes for options in models.trainings()]
 
 
 def analyses(sweep: Sweep, store: Store, trained: Sequence[Job], announce: Callable[[str], None]) -> Planned:
-    """A job for each analysis of each checkpoint, and of each training that is done.
+    """Return a job for each analysis of each checkpoint, and of each training that is done.
 
     Raises `ValueError` for checkpoints, analyses, settings and corpora that are not there.
     """
@@ -88,8 +88,8 @@ def _training(sweep: Sweep, models: Models, options: dict[str, Any]) -> Job:
     recipe = changed_recipe(models.recipe, **options)
     common = _common(sweep)
     chosen = {f"training_{name}": value for name, value in options.items() if name != "seed"}
-    said = models.corpus or recipe.data_section.spec
-    spec = None if said is None else absolute_spec(said)
+    corpus = models.corpus or recipe.data_section.spec
+    spec = None if corpus is None else absolute_spec(corpus)
     return Job(
         label={"model": recipe.name, "training_seed": recipe.seed, **chosen, "analysis": "training"},
         identity={**common, "recipe": recipe.to_dict(), "data": _data_hash(recipe, spec)},

@@ -29,8 +29,8 @@ def main(folder: Path) -> None:
         import traceback
 
         traceback.print_exc()
-        said = " ".join(str(error).split())
-        outcome = {"error": f"{type(error).__name__}: {said}" if said else type(error).__name__}
+        message = " ".join(str(error).split())
+        outcome = {"error": f"{type(error).__name__}: {message}" if message else type(error).__name__}
     unfinished = folder / f".{OUTCOME}"
     unfinished.write_text(json.dumps(outcome), encoding="utf-8")
     os.replace(unfinished, folder / OUTCOME)
@@ -81,12 +81,12 @@ def _model(folder: Path, job: dict[str, Any]) -> Any:
     return load(str(import_checkpoint(archive, into=folder / "checkpoints").path), job["device"])
 
 
-def _corpus(said: dict[str, str]) -> Any:
+def _corpus(described: dict[str, str]) -> Any:
     from aotlens.data import open_corpus
 
-    corpus = open_corpus(said["spec"])
-    if corpus.sha256() != said["sha256"]:
-        raise ValueError(f"corpus {said['spec']}: other text here than where the sweep was started.")
+    corpus = open_corpus(described["spec"])
+    if corpus.sha256() != described["sha256"]:
+        raise ValueError(f"corpus {described['spec']}: other text here than where the sweep was started.")
     return corpus
 
 

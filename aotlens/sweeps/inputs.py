@@ -58,7 +58,8 @@ class Inputs:
             return cls(inputs=file["inputs"], labels=labels, classes=tuple(map(str, file["classes"])))
 
     def for_model(self, model: Any) -> dict[str, Any]:
-        """`inputs` as the model reads them and `labels`, as tensors on its device, and images as an `ImageSet`."""
+        """Return `inputs` as the model reads them and `labels`, as tensors on its device, and images as an
+        `ImageSet`."""
         import torch
 
         inputs = torch.from_numpy(self.inputs)
@@ -147,7 +148,7 @@ def reads(model: Any) -> str:
 
 
 def task_of(model: Any, name: str) -> RegressionTask:
-    """The task of in-context regression of the model's card. Raises `ValueError` for a card that has none."""
+    """Return the task of in-context regression of the model's card. Raises `ValueError` for a card that has none."""
     from aotlens.train import Recipe
 
     card = getattr(model, "card", None)

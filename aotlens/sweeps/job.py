@@ -69,12 +69,12 @@ class Outcome:
 
 
 def key_of(identity: dict[str, Any]) -> str:
-    """A cell's name: SHA-256 of its identity, 20 digits of it."""
+    """Return a cell's name: SHA-256 of its identity, 20 digits of it."""
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:20]
 
 
 def packed(frame: pd.DataFrame) -> dict[str, Any]:
-    """The columns of a table as JSON that keeps every bit: types by name, and floats as Python prints them.
+    """Return the columns of a table as JSON that keeps every bit: types by name, and floats as Python prints them.
 
     What is missing is null; an infinity is a text. `unpacked` undoes it.
     """
@@ -86,22 +86,22 @@ def packed(frame: pd.DataFrame) -> dict[str, Any]:
 
 
 def unpacked(columns: dict[str, Any]) -> pd.DataFrame:
-    """The table that was `packed`."""
+    """Return the table that was `packed`."""
     import numpy as np
     import pandas as pd
 
-    made = {}
+    by_column = {}
     for name, column in columns.items():
         values, dtype = column["values"], column["dtype"]
         if dtype.startswith("float"):
-            made[name] = np.array([np.nan if value is None else float(value) for value in values], dtype=dtype)
+            by_column[name] = np.array([np.nan if value is None else float(value) for value in values], dtype=dtype)
         else:
-            made[name] = pd.Series(values, dtype="object" if dtype in ("str", "object", "category") else dtype)
-    return pd.DataFrame(made)
+            by_column[name] = pd.Series(values, dtype="object" if dtype in ("str", "object", "category") else dtype)
+    return pd.DataFrame(by_column)
 
 
 def fingerprint(model: Any) -> str:
-    """SHA-256 over what decides a model's results: two checkpoints of one name may hold other weights.
+    """Return SHA-256 over what decides a model's results: two checkpoints of one name may hold other weights.
 
     Those are its weights, configuration (but for the device), tokenizer, image processor and the counts of tokens.
     """

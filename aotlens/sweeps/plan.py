@@ -97,7 +97,8 @@ class Models:
             raise ValueError(f"{where} grid: expected some of {', '.join(TRAINING_OPTIONS)}, got {', '.join(unknown)}.")
 
     def trainings(self) -> Iterator[dict[str, Any]]:
-        """The options of each training: `seed` (None is the recipe's own) and one value of each entry of the grid."""
+        """Yield the options of each training: `seed` (None is the recipe's own) and one value of each entry of the
+        grid."""
         for seed in self.seeds or (None,):
             for options in combinations(self.grid):
                 yield {"seed": seed, **options}
@@ -127,7 +128,7 @@ class Analysis:
             raise ValueError(f"{self.name}: give seeds = [...] of the analysis in place of a setting seed.")
 
     def calls(self) -> Iterator[tuple[int | None, dict[str, Any]]]:
-        """The seed (None is the function's own) and the settings of each call."""
+        """Yield the seed (None is the function's own) and the settings of each call."""
         for seed in self.seeds or (None,):
             for chosen in combinations(self.grid):
                 yield seed, {**self.settings, **chosen}
@@ -170,17 +171,17 @@ class Sweep:
             for name, section in (("models", Models), ("analyses", Analysis)):
                 each = sections.get(name, [])
                 _require(isinstance(each, list), name, f"tables, each begun by [[{name}]]", each)
-                sections[name] = tuple(_made(section, one, f"[[{name}]]") for one in each)
+                sections[name] = tuple(_made(section, table, f"[[{name}]]") for table in each)
             if "data" in sections:
                 sections["data"] = _made(Data, sections["data"], "[data]")
-            made: Sweep = _made(cls, sections, "the top of the file")
+            sweep: Sweep = _made(cls, sections, "the top of the file")
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
-        return made
+        return sweep
 
 
 def load_sweep(path: str | Path) -> Sweep:
-    """A sweep from a TOML file. Raises `ValueError`, which names the file, for what is no sweep."""
+    """Load a sweep from a TOML file. Raises `ValueError`, which names the file, for what is no sweep."""
     path = Path(path)
     try:
         values = tomllib.loads(read_regular(path, kind="settings").decode("utf-8"))
@@ -196,7 +197,7 @@ def _n_choices(varied: Models | Analysis) -> int:
 
 
 def combinations(grid: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
-    """Every choice of one value for each name; one empty choice of an empty grid."""
+    """Yield every choice of one value for each name; one empty choice of an empty grid."""
     for values in itertools.product(*grid.values()):
         yield dict(zip(grid, values, strict=True))
 
@@ -211,18 +212,18 @@ def _made(cls: Any, values: Any, where: str) -> Any:
     needed = [name for name, each in fields.items() if _is_needed(each) and name not in values]
     if needed:
         raise ValueError(f"{where}: missing keys {', '.join(needed)}.")
-    said = dict(values)
-    for name, value in said.items():
+    arguments = dict(values)
+    for name, value in arguments.items():
         expected, fits = _KEYS[name]
         _require(fits(value), f"{where} {name}", expected, value)
-        said[name] = tuple(value) if isinstance(value, list) else value
-    if "grid" in said:
-        said["grid"] = {name: tuple(chosen) for name, chosen in said["grid"].items()}
-    return cls(**said)
+        arguments[name] = tuple(value) if isinstance(value, list) else value
+    if "grid" in arguments:
+        arguments["grid"] = {name: tuple(chosen) for name, chosen in arguments["grid"].items()}
+    return cls(**arguments)
 
 
-def _is_needed(one: dataclasses.Field[Any]) -> bool:
-    return one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
+def _is_needed(declared: dataclasses.Field[Any]) -> bool:
+    return declared.default is dataclasses.MISSING and declared.default_factory is dataclasses.MISSING
 
 
 def _require(holds: bool, where: str, expected: str, got: Any) -> None:

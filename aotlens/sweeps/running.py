@@ -41,7 +41,8 @@ class SweepStatus(Result):
         return f"{self.done} done, {len(self.failed)} failed, {self.missing} to do"
 
     def to_frame(self) -> pd.DataFrame:
-        """A row a row of each cell's table: cell, model, analysis, seed and settings, then the analysis's columns."""
+        """Return a row a row of each cell's table: cell, model, analysis, seed and settings, then the analysis's
+        columns."""
         store = Store(self.folder)
         return store.table(store.plan()[0])
 

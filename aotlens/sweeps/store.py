@@ -47,12 +47,13 @@ class Store:
         _write(self.folder / "plan.json", {"schema_version": SCHEMA_VERSION, "cells": cells, "waiting": waiting})
 
     def plan(self) -> tuple[dict[str, dict[str, Any]], int]:
-        """Labels by key, and the number of cells that wait for a training. Raises `ValueError` for a folder of none."""
+        """Return labels by key, and the number of cells that wait for a training. Raises `ValueError` for a folder of
+        none."""
         path = self.folder / "plan.json"
         if not path.is_file():
             raise ValueError(f"{self.folder}: no sweep was run here. Run it first: aotlens sweep SWEEP.toml")
-        said = _read(path) or {}
-        cells, waiting = said.get("cells"), said.get("waiting")
+        plan = _read(path) or {}
+        cells, waiting = plan.get("cells"), plan.get("waiting")
         if not isinstance(cells, dict) or not isinstance(waiting, int):
             raise ValueError(f"{path}: damaged, or of another version. Run the sweep again, which writes it anew.")
         return cells, waiting
@@ -65,21 +66,23 @@ class Store:
         _write(self.folder / "cells" / f"{outcome.key}.json", record)
 
     def outcome(self, key: str) -> Outcome | None:
-        """A cell that has ended, well or not; None for one that has not, or whose record is damaged or another's."""
+        """Return a cell that has ended, well or not; None for one that has not, or whose record is damaged or
+        another's."""
         record = _read(self.folder / "cells" / f"{key}.json")
         if record is None or not _is_outcome(record, key):
             return None
         return Outcome(key=key, **{name: record[name] for name in _FIELDS})
 
     def is_done(self, key: str) -> bool:
-        """Whether a cell need not be run: it has ended well, and what it has trained, if it has, is still there."""
+        """Return whether a cell need not be run: it has ended well, and what it has trained, if it has, is still
+        there."""
         outcome = self.outcome(key)
         if outcome is None or outcome.error is not None:
             return False
         return outcome.columns is not None or self._checkpoints(key) != []
 
     def checkpoint(self, key: str) -> Path:
-        """The folder of a training's checkpoint."""
+        """Return the folder of a training's checkpoint."""
         return self._checkpoints(key)[0]
 
     def _checkpoints(self, key: str) -> list[Path]:
@@ -105,7 +108,7 @@ class Store:
             archive.unlink(missing_ok=True)
 
     def table(self, keys: Iterable[str]) -> pd.DataFrame:
-        """One table of all that is done, a row a row of a cell's table: what the cell was, then its figures.
+        """Return one table of all that is done, a row a row of a cell's table: what the cell was, then its figures.
 
         Columns that an analysis has not are missing in its rows.
         """
@@ -121,8 +124,8 @@ class Store:
             except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
                 path = self.folder / "cells" / f"{key}.json"
                 raise ValueError(f"{path}: damaged ({error}). Delete it, and run the sweep again.") from error
-            said = {name: _as_text(value) for name, value in outcome.label.items()}
-            label = _whole_numbers_kept(pd.DataFrame({"cell": key, **said}, index=table.index))
+            texts = {name: _as_text(value) for name, value in outcome.label.items()}
+            label = _whole_numbers_kept(pd.DataFrame({"cell": key, **texts}, index=table.index))
             clashes = {name: f"result.{name}" for name in table.columns if name in label.columns}
             tables.append(pd.concat([label, table.rename(columns=clashes)], axis=1))
         return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()

@@ -39,7 +39,7 @@ class World:
         return batch[self.rank * share : (self.rank + 1) * share]
 
     def mean(self, value: Tensor) -> Tensor:
-        """The mean of a scalar over processes."""
+        """Return the mean of a scalar over processes."""
         if self.size == 1:
             return value
         total = value.detach().clone()
@@ -77,14 +77,14 @@ class World:
         """
         if self.size == 1:
             return work()
-        said: list[Any] = [None, None]
+        outcome: list[Any] = [None, None]
         if self.leads:
             try:
-                said = [work(), None]
+                outcome = [work(), None]
             except ValueError as error:
-                said = [None, error]
-        dist.broadcast_object_list(said)
-        value, refusal = said
+                outcome = [None, error]
+        dist.broadcast_object_list(outcome)
+        value, refusal = outcome
         if refusal is not None:
             raise refusal
         return value
@@ -108,7 +108,7 @@ def local_device(device: torch.device) -> torch.device:
 
 
 def describe(device: torch.device) -> str:
-    """The device in words, for a card."""
+    """Return the device in words, for a card."""
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
     return f"{processes} × {name}" if processes > 1 else name
@@ -116,7 +116,7 @@ def describe(device: torch.device) -> str:
 
 @contextmanager
 def join_world(device: torch.device) -> Iterator[World]:
-    """The world that torchrun describes in the environment, or a world of one."""
+    """Yield the world that torchrun describes in the environment, or a world of one."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield World()
         return

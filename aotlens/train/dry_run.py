@@ -151,17 +151,17 @@ def _check_room(recipe: Recipe, parameters: int, device: torch.device) -> None:
 def _first_pass(model: AttentionOnlyTransformer, recipe: Recipe, stage: Stage, rows: int) -> tuple[int, float]:
     """Bytes kept for the backward pass, weights not counted, and the seconds of a pass after one to warm up."""
     own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-    kept: dict[int, int] = {}
+    bytes_by_address: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
+            bytes_by_address[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         _pass(model, recipe, rows)
-    total = sum(kept.values())
+    total = sum(bytes_by_address.values())
     if model.recompute_activations:  # each block's input waits outside of the graph
         length = model.cfg.n_ctx if recipe.counted != "tokens" else stage.sequence_length
         total += model.cfg.n_layers * rows * length * model.cfg.d_model * 4

@@ -31,7 +31,7 @@ class Lion(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """One step, which needs one gradient only. Raises ValueError for a `closure`."""
+        """Take one step, which needs one gradient only. Raises ValueError for a `closure`."""
         if closure is not None:
             raise ValueError("Lion: expected a step without a closure: it evaluates no loss again.")
         for group in self.param_groups:

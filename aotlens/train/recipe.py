@@ -127,7 +127,7 @@ class Recipe:
             "prompts": self.prompts is not None,
         }
         own = OBJECTIVES[self.objective].section
-        if others := [name for name, said in given.items() if said and name != own]:
+        if others := [name for name, section in given.items() if section and name != own]:
             raise ValueError(
                 f"recipe {self.name!r}: objective = {self.objective!r} takes its data from [{own}], got [{others[0]}]."
             )
@@ -155,7 +155,7 @@ class Recipe:
         return section
 
     def model_config(self, d_vocab: int | None = None) -> ModelConfig:
-        """The model's configuration; its seed is the recipe's."""
+        """Return the model's configuration; its seed is the recipe's."""
         model = {key: None if value == "none" else value for key, value in self.model.items()}  # TOML has no null
         return ModelConfig.from_dict({"seed": self.seed, **model, "d_vocab": d_vocab})
 
@@ -189,10 +189,10 @@ class Recipe:
         for name, section in (("corpus", CorpusRecipe), ("images", ImagesRecipe), ("prompts", PromptsRecipe)):
             if name in values:
                 _check_keys(section, values[name], f"{where}, [{name}]")
-                said: dict[str, Any] = {
+                arguments: dict[str, Any] = {
                     key: tuple(value) if isinstance(value, list) else value for key, value in values[name].items()
                 }
-                sections[name] = section(**said)
+                sections[name] = section(**arguments)
         stages = values.get("stages", ())
         for stage in stages:
             _check_keys(Stage, stage, f"{where}, [[stages]]", counted, left_out=() if counted == "tokens" else _OF_TEXT)
@@ -212,7 +212,7 @@ class Recipe:
 
 
 def load_recipe(name_or_path: str | Path) -> Recipe:
-    """A recipe that comes with aotlens, by name, or one from a TOML file.
+    """Load a recipe that comes with aotlens, by name, or one from a TOML file.
 
     Raises `ValueError` for an unknown name (listing the known ones), bad TOML, or bad keys.
     """
@@ -234,7 +234,7 @@ def load_recipe(name_or_path: str | Path) -> Recipe:
 
 
 def list_recipes() -> list[str]:
-    """Names of the recipes that come with aotlens."""
+    """Return names of the recipes that come with aotlens."""
     folder = resources.files("aotlens.train") / "recipes"
     return sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml"))
 

@@ -65,7 +65,7 @@ def changed_recipe(
     tokenizer: str | None = None,
     rows_at_once: int | None = None,
 ) -> Recipe:
-    """The recipe with what the command gives in place of its own; None keeps the recipe's."""
+    """Return the recipe with what the command gives in place of its own; None keeps the recipe's."""
     recipe = load_recipe(name_or_path)
     last = recipe.stages[-1]
     last = dataclasses.replace(
@@ -84,7 +84,8 @@ def changed_recipe(
 
 
 def command_of(name_or_path: str, recipe: Recipe, corpus: str | None, **options: int | float | str | None) -> str:
-    """The command that trains this again, a local folder named by its kind only; `options` are of `changed_recipe`."""
+    """Return the command that trains this again, a local folder named by its kind only; `options` are of
+    `changed_recipe`."""
     words = ["aotlens train", name_or_path]
     if corpus is not None and corpus != recipe.data_section.spec:
         words.append(f"{'--corpus' if recipe.counted == 'tokens' else '--data'} {portable_spec(corpus)}")

@@ -28,7 +28,7 @@ def check_snapshots(rule: Sequence[int] | str | None, n_steps: int) -> None:
 
 
 def planned_steps(rule: Sequence[int] | str | None, n_steps: int) -> frozenset[int]:
-    """The steps of which a run keeps the weights whatever its loss does."""
+    """Return the steps of which a run keeps the weights whatever its loss does."""
     if rule is None or not isinstance(rule, str):
         return frozenset(rule or ())
     kind, number = _parse(rule)
@@ -36,8 +36,8 @@ def planned_steps(rule: Sequence[int] | str | None, n_steps: int) -> frozenset[i
 
 
 def log_steps(number: int, n_steps: int) -> list[int]:
-    """0 and `number − 1` steps up to the last, each the same factor from the one before it, as near as whole steps
-    allow; all steps of a run that has no more."""
+    """Return 0 and `number − 1` steps up to the last, each the same factor from the one before it, as near as whole
+    steps allow; all steps of a run that has no more."""
     if number > n_steps:
         return list(range(n_steps + 1))
     steps = [0, 1]
@@ -48,7 +48,7 @@ def log_steps(number: int, n_steps: int) -> list[int]:
 
 
 def loss_has_fallen(rule: Sequence[int] | str | None, fall: dict[str, float], loss: float) -> bool:
-    """Whether the smoothed loss has fallen, since this was last true, by a share of the first loss: 1 ÷ half the
+    """Return whether the smoothed loss has fallen, since this was last true, by a share of the first loss: 1 ÷ half the
     snapshots of a rule `loss:N`, so that no more than N are kept in all. `fall`, kept with the run, is changed."""
     if not isinstance(rule, str) or _parse(rule)[0] != "loss":
         return False

@@ -68,8 +68,10 @@ def copy_state(model: nn.Module, optimiser: torch.optim.Optimizer, world: World)
     """Give every process the weights and moments that the one which leads has loaded."""
     for tensor in model.state_dict().values():
         world.copy_from_leader(tensor)
-    kept = world.on_leader(lambda: {name: [*optimiser.state.get(own, ())] for name, own in model.named_parameters()})
+    state_keys = world.on_leader(
+        lambda: {name: [*optimiser.state.get(own, ())] for name, own in model.named_parameters()}
+    )
     for name, parameter in model.named_parameters():
-        for key in kept[name]:
+        for key in state_keys[name]:
             like = torch.zeros((), device=parameter.device) if key == "step" else torch.zeros_like(parameter)
             world.copy_from_leader(optimiser.state[parameter].setdefault(key, like))

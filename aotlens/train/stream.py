@@ -16,7 +16,7 @@ from aotlens.data.corpus import is_held_out
 
 
 def first_documents(corpus: Corpus, n_documents: int | None) -> Iterator[Document]:
-    """The first so many documents of a corpus, or all."""
+    """Yield the first so many documents of a corpus, or all."""
     return islice(corpus.documents(), n_documents)
 
 

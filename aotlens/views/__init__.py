@@ -66,8 +66,8 @@ FAMILIES = (
 
 
 def family(name: str) -> Family:
-    """The family of that name. Raises ValueError where there is none."""
+    """Return the family of that name. Raises ValueError where there is none."""
     if name not in FAMILIES:
         raise ValueError(f"{name!r}: expected one of {', '.join(FAMILIES)}.")
-    found: Family = import_module(f"aotlens.views.{name}").FAMILY
-    return found
+    opened: Family = import_module(f"aotlens.views.{name}").FAMILY
+    return opened

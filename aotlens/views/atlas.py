@@ -56,11 +56,11 @@ class Chosen:
     def atlas(self) -> Call | Part:
         """The atlas itself."""
         if self.corpus is not None:
-            made = call(
+            atlas = call(
                 "aotlens.heads.atlas", Load(self.checkpoint), self.corpus.named("text"), n_tokens=self.tokens,
                 hows=HOWS, n_ablated=N_ABLATED,
             )  # fmt: skip
-            return made.stamped(self.stamp).named("made")
+            return atlas.stamped(self.stamp).named("made")
         return self.record.part("atlas")
 
     @property

@@ -47,7 +47,7 @@ class Node:
         return hash(self.source)
 
     def run(self, workshop: Workshop | None = None) -> Any:
-        """The value. Raises what the functions raise."""
+        """Return the value, computed. Raises what the functions raise."""
         return _run(self, workshop or Workshop())
 
     @property
@@ -72,15 +72,15 @@ class Node:
         return "\n".join(["import aotlens", "", *lines, _line("result", self, names), *after]) + "\n"
 
     def part(self, name: str) -> Part:
-        """The attribute `name` of the value."""
+        """Return the attribute `name` of the value."""
         return Part(self, name)
 
     def item(self, place: Any) -> Part:
-        """The value's item at a place."""
+        """Return the value's item at a place."""
         return Part(self, place, item_of=True)
 
     def method(self, name: str, *args: Any, **options: Any) -> Call:
-        """A method of the value, called: in no time, as what `make` gives."""
+        """Return a method of the value, called: in no time, as what `make` gives."""
         return Call(Part(self, name), args, options, kept=False)
 
 
@@ -119,30 +119,30 @@ class Call(Node):
     """Whether it runs the models that its arguments were computed with, and not only those that it is handed."""
 
     def stamped(self, stamp: int) -> Call:
-        """The same of a file as it is now."""
+        """Return the call with the stamp of its file as it is now."""
         return replace(self, stamp=stamp)
 
     def running(self) -> Call:
-        """The same of what runs the models behind its arguments, as an expansion's."""
+        """Return the call as one that runs the models behind its arguments, as an expansion's."""
         return replace(self, runs=True)
 
     def named(self, name: str) -> Call:
-        """The same with a line of its own where it is printed, as the variable `name`."""
+        """Return the call with a line of its own where it is printed, as the variable `name`."""
         return replace(self, called=name)
 
 
 def stamp_of(*words: str) -> int:
-    """A stamp for `Call.stamped`, by the hash of what tells one content from another."""
+    """Return a stamp for `Call.stamped`, by the hash of what tells one content from another."""
     return int(contents_hash({}, {"words": words})[:16], 16)
 
 
 def call(function: str, *args: Any, **options: Any) -> Call:
-    """The call of a library function by its dotted name: work that is worth remembering."""
+    """Return the call of a library function by its dotted name: work that is worth remembering."""
     return Call(function, args, options)
 
 
 def make(function: str, *args: Any, **options: Any) -> Call:
-    """The same of what is made in no time, as a task."""
+    """Return the call of what is made in no time, as a task."""
     return Call(function, args, options, kept=False)
 
 
@@ -160,13 +160,14 @@ class Workshop:
         return self.progress
 
     def load(self, checkpoint: str) -> Any:
-        """The model of a checkpoint."""
+        """Return the model of a checkpoint."""
         from aotlens.checkpoints import load
 
         return load(checkpoint, folders=self._folders)
 
     def call(self, node: Call, work: Callable[[], Any]) -> Any:
-        """The result of a call that is worth remembering: what `work` gives. Its arguments are run inside `work`."""
+        """Return the result of a call that is worth remembering: what `work` gives. Its arguments are run inside
+        `work`."""
         return work()
 
     def use(self, models: Sequence[str], function: Callable[[], Any]) -> Any:

@@ -52,7 +52,7 @@ _COLUMN = {
 
 
 def meaning(chosen: Chosen, circuit: Circuit) -> str:
-    """The circuit in three sentences: whose it is, what its rows and columns are, what an entry is."""
+    """Describe the circuit in three sentences: whose it is, what its rows and columns are, what an entry is."""
     kind, (rows, columns) = chosen.kind, circuit.shape
     entry = _ENTRY["residual" if circuit.unit == "residual stream" else kind]
     if kind == "qk" and circuit.left.index == circuit.right.index == "position" and _only_earlier(chosen):
@@ -88,7 +88,7 @@ def exact_because(circuit: Circuit) -> str:
 
 
 def says_entries(chosen: Chosen, result: ExtremeEntries) -> str:
-    """A row's level and spread; what can be compared in a column; the largest entry of the whole."""
+    """Say a row's level and spread; what can be compared in a column; the largest entry of the whole."""
     statistics, unit = result.row_statistics, result.unit
     if statistics is None:
         ends = f"{result.headline[0].upper()}{result.headline[1:]}."
@@ -106,8 +106,8 @@ def says_overview(chosen: Chosen, result: Overview) -> str:
     entries = f"{result.n_rows:,} × {result.n_columns:,} entries"
     if result.row_size == result.column_size == 1:
         return f"Every one of the {entries}."
-    kept = "its entry largest in size, with its sign" if result.statistic == "extreme" else "its mean"
-    return f"A pixel is a block of {result.row_size} × {result.column_size} of the {entries}, shown by {kept}."
+    statistic = "its entry largest in size, with its sign" if result.statistic == "extreme" else "its mean"
+    return f"A pixel is a block of {result.row_size} × {result.column_size} of the {entries}, shown by {statistic}."
 
 
 def says_block(chosen: Chosen, result: CircuitBlock) -> str:
@@ -119,16 +119,16 @@ def says_block(chosen: Chosen, result: CircuitBlock) -> str:
 
 
 def says_eigenvalues(chosen: Chosen, result: Spectrum) -> str:
-    """The copying score, and what it says."""
+    """Say the copying score, and what it means."""
     n, size = len(result.singular_values), result.left_vectors.shape[0]
-    said = f"{n} eigenvalues; the other {size - n:,} are 0. "
+    sentence = f"{n} eigenvalues; the other {size - n:,} are 0. "
     if result.copying_score is None:
-        return said + result.why
+        return sentence + result.why
     name = "Copying score" if chosen.kind == "ov" else "Balance of signs"
     score = f"{name} Σ Re λ / Σ |λ| = {_signed(float(result.copying_score), 3)}"
     if result.by_construction:
-        return f"{said}{score}. This is 1 by construction and says nothing about what was learned: {result.why}"
-    return f"{said}{score} (1: all positive, 0: they cancel, −1: all negative)."
+        return f"{sentence}{score}. This is 1 by construction and says nothing about what was learned: {result.why}"
+    return f"{sentence}{score} (1: all positive, 0: they cancel, −1: all negative)."
 
 
 def says_pairs(chosen: Chosen, result: Spectrum) -> str:

@@ -71,7 +71,7 @@ class Chosen:
         return call("aotlens.circuits.extreme_entries", self.circuit, self.n_entries).named("entries")
 
     def overview(self, statistic: str) -> Call:
-        """The whole matrix in blocks."""
+        """Return the whole matrix in blocks."""
         return call("aotlens.circuits.block_overview", self.circuit, self.n_blocks, statistic).named("overview")
 
     def line(self, axis: str) -> Call:
@@ -91,11 +91,11 @@ class Chosen:
         return None if self.copying_cost(self.model.n_layers * self.model.n_heads) <= MOST_COPYING else (self.head,)
 
     def copying_cost(self, n_heads: int) -> float:
-        """Operations of copying rates, two products of tokens × logits a head."""
+        """Return the operations of copying rates, two products of tokens × logits a head."""
         return 4.0 * n_heads * float(self.model.d_vocab or 0) ** 2 * self.model.d_head * _STREAMED
 
     def products(self, n: int) -> float:
-        """Operations of n times the product of the circuit's factors."""
+        """Return the operations of n times the product of the circuit's factors."""
         rows, columns = self._sizes()
         return 2.0 * n * rows * columns * self.model.d_head * _STREAMED
 
@@ -111,12 +111,12 @@ class Chosen:
 
     def file(self, *parts: str) -> str:
         """Name a file about the circuit."""
-        at = [] if self.distance is None else [f"at-{self.distance}"]
-        return "-".join([f"{self.checkpoint}-head-{self.name}-{self.kind}-{self.left}-{self.right}", *at, *parts])
+        distance = [] if self.distance is None else [f"at-{self.distance}"]
+        return "-".join([f"{self.checkpoint}-head-{self.name}-{self.kind}-{self.left}-{self.right}", *distance, *parts])
 
 
 def most_distance(model: ModelConfig, kind: str) -> int:
-    """The largest distance that may be chosen; 0 where the circuit does not depend on it."""
+    """Return the largest distance that may be chosen; 0 where the circuit does not depend on it."""
     depends = kind == "qk" and (model.position_kind.rotates or model.position_kind.biases)
     return model.n_ctx - 1 if depends else 0
 
@@ -130,7 +130,9 @@ def left_sides(model: ModelConfig, layer: int, kind: str) -> dict[str, str]:
         sides["positions"] = "positions (undivided)" if undivided else "positions"
     sides |= {"bias": "bias", "residual": "residual stream"}
     earlier = range(layer if model.read_in == "tokens" else 0)
-    return sides | {f"{at}.{head}": f"tokens through {at}.{head}" for at in earlier for head in range(model.n_heads)}
+    return sides | {
+        f"{place}.{head}": f"tokens through {place}.{head}" for place in earlier for head in range(model.n_heads)
+    }
 
 
 def right_sides(model: ModelConfig, layer: int, kind: str) -> dict[str, str]:
@@ -140,6 +142,8 @@ def right_sides(model: ModelConfig, layer: int, kind: str) -> dict[str, str]:
     sides = {}
     if model.read_out in ("tokens", "classes"):
         later = range(layer + 1, model.n_layers)
-        through = {f"{at}.{head}": f"logits through {at}.{head}" for at in later for head in range(model.n_heads)}
+        through = {
+            f"{place}.{head}": f"logits through {place}.{head}" for place in later for head in range(model.n_heads)
+        }
         sides = {"logits": "logits", **through}
     return {**sides, "residual": "residual stream"}

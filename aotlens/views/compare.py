@@ -140,7 +140,7 @@ def _values(*checkpoints: CheckpointInfo, **given: Any) -> Chosen:
     panes = {
         side: Pane(
             checkpoint=info.name, model=info.model, tokenizer=info.tokenizer_sha256, text=texts[side],
-            ablated=as_heads([one for one in given[side].split(",") if one], shapes[side], at_least=0),
+            ablated=as_heads([name for name in given[side].split(",") if name], shapes[side], at_least=0),
         )
         for side, info in infos.items()
     }  # fmt: skip

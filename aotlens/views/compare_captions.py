@@ -17,7 +17,7 @@ _MEASURES = {"ov": "OV", "qk": "QK", "pattern": "pattern"}
 
 
 def pane_name(chosen: Chosen, side: str) -> str:
-    """A pane's checkpoint, and which of its heads are ablated."""
+    """Name a pane's checkpoint, and which of its heads are ablated."""
     pane = getattr(chosen, side)
     if not pane.ablated:
         return str(pane.checkpoint)
@@ -26,7 +26,7 @@ def pane_name(chosen: Chosen, side: str) -> str:
 
 
 def says_losses(chosen: Chosen, result: ComparedLosses) -> str:
-    """Both losses, their difference, and where it is largest."""
+    """Say both losses, their difference, and where it is largest."""
     parts = []
     for side in ("left", "right"):
         values = getattr(result, side)
@@ -106,7 +106,9 @@ def each_pair(result: HeadMatching) -> Iterator[dict[str, Any]]:
     for place, left in enumerate(result.left):
         right = result.beside(left)
         column = result.right.index(right)
-        measures = ", ".join(f"{_MEASURES[one]} {getattr(result, one)[place, column]:.2f}" for one in result.measured)
+        measures = ", ".join(
+            f"{_MEASURES[measure]} {getattr(result, measure)[place, column]:.2f}" for measure in result.measured
+        )
         similarity = float(result.similarity[place, column])
         alike = f"similarity {similarity:.2f}: cosines of {measures}"
         names = head_name(left), head_name(right)

@@ -59,11 +59,11 @@ class Chosen:
         return self.one_tokenizer and self.left.text == self.right.text
 
     def load(self, side: Side) -> Load:
-        """The model of a pane."""
+        """Return the model of a pane."""
         return Load(getattr(self, side).checkpoint, side)
 
     def run(self, side: Side, *, losses: bool = False) -> Call:
-        """The run of a pane."""
+        """Return the run of a pane."""
         pane: Pane = getattr(self, side)
         options: dict[str, Any] = {}
         if pane.ablated:
@@ -81,7 +81,7 @@ class Chosen:
         return make("aotlens.heads.compare_runs", *runs, **options).named("runs")
 
     def map(self, side: Side) -> Call:
-        """The map of a pane's head."""
+        """Return the map of a pane's head."""
         head = head_name(self.head) if side == "left" else self.beside
         return self.run(side).method("map", head, self.view, without_first=self.without_first)
 

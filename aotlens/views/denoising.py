@@ -112,17 +112,17 @@ def _of_errors(chosen: InPlane, result: DescentErrors) -> str:
     mean, curve = result.mean, result.mean.errors.mean(1)
     query, layer, bayes = float(curve[0]), float(mean.attention_errors.mean()), float(mean.bayes_errors.mean())
     best, last = int(curve.argmin()), len(curve) - 1
-    said = (
+    sentences = (
         f"Mean squared error over {N_PROMPTS} prompts: {query:.3g} at the query, {layer:.3g} after one step of "
         f"attention, {float(curve[last]):.3g} after {_steps(last)} of descent, {bayes:.3g} by Bayes."
     )
     if chosen.energy == "hopfield" and float(curve[last]) > 100 * query:
-        return f"{said} Contexts whose largest second moment is above 1/αβ drive the state to infinity."
+        return f"{sentences} Contexts whose largest second moment is above 1/αβ drive the state to infinity."
     if layer > query:
-        return f"{said} At these α and β attention makes it worse."
+        return f"{sentences} At these α and β attention makes it worse."
     if best < last and float(curve[last]) > 1.02 * float(curve[best]):
-        return f"{said} Iterating is best stopped after {_steps(best)}."
-    return said
+        return f"{sentences} Iterating is best stopped after {_steps(best)}."
+    return sentences
 
 
 def _steps(number: int) -> str:
@@ -199,24 +199,24 @@ def _of_curves(chosen: Trained, record: DenoiserTraining) -> str:
     n_stuck = len(frame) - len(good)
     end = frame.test_loss if not len(good) else good.test_loss
     kind = _KINDS[type(layers.task).__name__]
-    said = (
+    sentence = (
         f"{_count(len(frame), 'run')} of {layers.kind} attention on "
         f"{kind if layers.transform is None else f'transformed {kind}'}, {_count(layers.settings.n_epochs, 'epoch')}: "
         f"test loss {_spread(end, 4)} a prompt; Bayes {record.bayes.value:.4g}, the best scaled identities "
         f"{record.optimum.loss:.4g}, zero {record.baselines['zero']:.4g}."
     )
-    return f"{said} {_count(n_stuck, 'run')} stuck and left out." if n_stuck else said
+    return f"{sentence} {_count(n_stuck, 'run')} stuck and left out." if n_stuck else sentence
 
 
 def of_scales(record: DenoiserTraining) -> str:
-    """The mean diagonals that the runs found, in a sentence; nothing where all are stuck."""
+    """Say the mean diagonals that the runs found, in a sentence; nothing where all are stuck."""
     from aotlens.denoise.kept import BEST, scales
 
     layers, best = record.layers, record.optimum
-    found = [point for name, point in scales(record).items() if name != BEST]
-    if not found:
+    points = [point for name, point in scales(record).items() if name != BEST]
+    if not points:
         return ""
-    alpha, beta = (np.array(values) for values in zip(*found, strict=True))
+    alpha, beta = (np.array(values) for values in zip(*points, strict=True))
     if layers.kind == "linear":
         text = f"αβ = {_spread(alpha * beta, 3)}; the best is {best.beta:.4g}"
     else:
@@ -303,7 +303,7 @@ RUNS = View(
 
 
 def best_scales(chosen: InPlane) -> Mapping[str, float | int]:
-    """The α and β that lose least on a task: for softmax by a scan of β, for linear attention the product."""
+    """Return the α and β that lose least on a task: for softmax by a scan of β, for linear attention the product."""
     import torch
 
     from aotlens.denoise import landscape, optimal_linear_scale
@@ -313,5 +313,5 @@ def best_scales(chosen: InPlane) -> Mapping[str, float | int]:
     else:
         betas = torch.logspace(-1, 1.6, 60, dtype=torch.float64)
         scale = landscape(chosen.many.run(), torch.ones(1, dtype=torch.float64), betas).minimum
-    found = {"alpha": scale.alpha, "beta": scale.beta}
-    return {name: PARAMETERS[name].within(round(value, 3)) for name, value in found.items()}
+    scales_found = {"alpha": scale.alpha, "beta": scale.beta}
+    return {name: PARAMETERS[name].within(round(value, 3)) for name, value in scales_found.items()}

@@ -40,20 +40,22 @@ class Chosen:
         return f"{self.of} {self.layer}.{self.head}"
 
     def record(self, name: str) -> Call:
-        """A distillation with its origin."""
+        """Return a distillation with its origin."""
         if name in self.files:
-            made = call("aotlens.distill.load_record", self.files[name])
+            opened = call("aotlens.distill.load_record", self.files[name])
         else:
-            made = call("aotlens.distill.named_record", self.names.get(name, name))
-        return made.stamped(self.stamps.get(name, 0))
+            opened = call("aotlens.distill.named_record", self.names.get(name, name))
+        return opened.stamped(self.stamps.get(name, 0))
 
     def errors_on(self, model: str, text: str, width: int) -> Call:
         """Return the errors of the chosen head's FFN of a width along a text."""
         from aotlens.views.calls import Load
 
         tokens = Load(model).method("to_tokens", text).item(0)
-        found = self.record(self.of).part("distillation")
-        return call("aotlens.distill.text_errors", Load(model), found, tokens, (self.layer, self.head), width=width)
+        distillation = self.record(self.of).part("distillation")
+        return call(
+            "aotlens.distill.text_errors", Load(model), distillation, tokens, (self.layer, self.head), width=width
+        )
 
     def file(self, what: str) -> str:
         """Name a file about all of them."""
@@ -73,59 +75,59 @@ def _compared(chosen: Chosen) -> Call:
 
 
 def _headline(chosen: Chosen, result: ComparedDistillations) -> str:
-    said = result.headline
-    return f"{said[0].upper()}{said[1:]}."
+    headline = result.headline
+    return f"{headline[0].upper()}{headline[1:]}."
 
 
 def of_head(chosen: Chosen, result: ComparedDistillations) -> str:
-    """The chosen head in sentences."""
+    """Describe the chosen head in sentences."""
     from aotlens.distill.compared import units
 
-    record, found, place = result.records[result.of], result.found, result.place
-    low, high = found.interval(result.width)[place]
-    error = found.mean_error(result.width)[place]
-    rank = found.order(result.width).index(result.head) + 1
-    label = found.attending.attends[place]
+    record, distillation, place = result.records[result.of], result.found, result.place
+    low, high = distillation.interval(result.width)[place]
+    error = distillation.mean_error(result.width)[place]
+    rank = distillation.order(result.width).index(result.head) + 1
+    label = distillation.attending.attends[place]
     attends = "attends to no one target" if label == "mixed" else f"attends most to: {label.replace('_', ' ')}"
-    consistency = found.attending.pattern_consistency[place]
+    consistency = distillation.attending.pattern_consistency[place]
     same = "attends uniformly" if consistency != consistency else f"has a pattern consistency of {consistency:.2f}"
-    said = [
-        f"With {units(result.width)}: error {error:.3f} (95% over {found.text_unit} and seeds: {low:.3f} to "
-        f"{high:.3f}), number {rank} of {len(found.heads)} in FFN-likeness.",
+    sentences = [
+        f"With {units(result.width)}: error {error:.3f} (95% over {distillation.text_unit} and seeds: {low:.3f} to "
+        f"{high:.3f}), number {rank} of {len(distillation.heads)} in FFN-likeness.",
         f"The head {attends}; it {same} (1: the same on every text).",
-        _others(found, place),
+        _others(distillation, place),
     ]
     if record.costs is not None:
         alone = [f"{cost:+.4f}".replace("-", "−") for cost in record.costs.alone[place]]
-        said.append(
+        sentences.append(
             f"Replaced alone, it costs {alone[0]} nats a token by its FFN ({units(record.costs.width)}), {alone[1]} by "
             f"its mean, {alone[2]} by zero."
         )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
-def _others(found: Distillation, place: int) -> str:
+def _others(distillation: Distillation, place: int) -> str:
     parts = []
-    if found.linear_error is not None:
-        parts.append(f"linear map {found.linear_error[place]:.3f}")
-    parts.append(f"mean at the position {found.position_error[place]:.3f}")
-    if found.wide_error is not None:
-        parts.append(f"FFN of {found.settings.wide} units {found.wide_error[place]:.3f}")
-    if found.neighbour_error is not None:
-        parts.append(f"nearest neighbours {found.neighbour_error[place]:.3f}")
+    if distillation.linear_error is not None:
+        parts.append(f"linear map {distillation.linear_error[place]:.3f}")
+    parts.append(f"mean at the position {distillation.position_error[place]:.3f}")
+    if distillation.wide_error is not None:
+        parts.append(f"FFN of {distillation.settings.wide} units {distillation.wide_error[place]:.3f}")
+    if distillation.neighbour_error is not None:
+        parts.append(f"nearest neighbours {distillation.neighbour_error[place]:.3f}")
     return f"Beside it: {', '.join(parts)}."
 
 
 def _of_costs(chosen: Chosen, result: ComparedDistillations) -> str:
-    found = {name: record.costs for name, record in result.records.items()}
-    missing = [name for name, one in found.items() if one is None]
-    said = [
-        f"{name}: on {one.n_tokens:,} held-out tokens; rank correlation of a head’s error with its cost alone "
-        f"{one.rank_correlation:+.2f}."
-        for name, one in found.items()
-        if one is not None
+    costs = {name: record.costs for name, record in result.records.items()}
+    missing = [name for name, each in costs.items() if each is None]
+    sentences = [
+        f"{name}: on {each.n_tokens:,} held-out tokens; rank correlation of a head’s error with its cost alone "
+        f"{each.rank_correlation:+.2f}."
+        for name, each in costs.items()
+        if each is not None
     ]
-    return " ".join([*said, f"Not measured for {', '.join(missing)}."] if missing else said)
+    return " ".join([*sentences, f"Not measured for {', '.join(missing)}."] if missing else sentences)
 
 
 def _no_curve(chosen: Chosen) -> str | None:

@@ -28,7 +28,7 @@ class Choice:
         return next(iter(self.options))
 
     def checked(self, name: str, value: Any) -> str:
-        """The value. Raises ValueError, with the parameter's name, for what is none of them."""
+        """Return the value, checked. Raises ValueError, with the parameter's name, for what is none of them."""
         if not isinstance(value, str) or value not in self.options:
             raise ValueError(f"{name}: expected one of {', '.join(self.options)}, got {value!r}.")
         return value
@@ -48,7 +48,8 @@ class TextParameter:
     """The meaning of none, where there may be none."""
 
     def checked(self, name: str, value: Any) -> str:
-        """The value. Raises ValueError, with the parameter's name, for no text, or one that is too long."""
+        """Return the value, checked. Raises ValueError, with the parameter's name, for no text, or one that is too
+        long."""
         if not isinstance(value, str) or not (value or self.blank):
             raise ValueError(f"{name}: expected a text, got {value!r:.40}.")
         if len(value) > self.most:
@@ -81,16 +82,17 @@ class Family:
     """The largest number of these."""
 
     def view(self, name: str) -> View:
-        """The view of that name. Raises ValueError where there is none."""
+        """Return the view of that name. Raises ValueError where there is none."""
         for view in self.views:
             if view.name == name:
                 return view
         raise ValueError(
-            f"{name!r}: expected a view of {self.name}, one of {', '.join(one.name for one in self.views)}"
+            f"{name!r}: expected a view of {self.name}, one of {', '.join(each.name for each in self.views)}"
         )
 
     def chosen(self, *checkpoints: str | CheckpointInfo, **parameters: Any) -> Values:
-        """A choice for these checkpoints, by name or by their cards; parameters that are not given are as at first.
+        """Return a choice for these checkpoints, by name or by their cards; parameters that are not given are as at
+        first.
 
         Raises ValueError for checkpoints that it cannot be of, for a parameter that it has not, and for values out of
         bounds.
@@ -113,7 +115,7 @@ class Family:
         return self.values(*infos, **given)
 
     def analysis(self, view: View) -> Callable[..., Any]:
-        """`analysis(model, **parameters)`: the view's result of a model in memory, as a sweep calls it.
+        """Return `analysis(model, **parameters)`: the view's result of a model in memory, as a sweep calls it.
 
         Raises ValueError where the view is of no checkpoint, and for a model that is not fit for it."""
         if self.reads is None:
@@ -132,7 +134,7 @@ class Family:
         return analysis
 
     def of_model(self, model: Any, card: CheckpointInfo, **parameters: Any) -> tuple[Values, Workshop]:
-        """A choice for a model in memory, and where its calls are run. Raises ValueError as `chosen`."""
+        """Return a choice for a model in memory, and where its calls are run. Raises ValueError as `chosen`."""
         from aotlens.models import require_ours
 
         require_ours(model, "Family.of_model")
@@ -148,8 +150,8 @@ class Family:
 
 
 def first_token(info: CheckpointInfo) -> int | None:
-    """The token that texts of random tokens begin with, as `aotlens.data.windows.probe_start` has it: 0 where there is
-    no tokenizer."""
+    """Return the token that texts of random tokens begin with, as `aotlens.data.windows.probe_start` has it: 0 where
+    there is no tokenizer."""
     return 0 if info.tokenizer_sha256 is None and info.start_token is None else info.start_token
 
 

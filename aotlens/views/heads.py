@@ -62,27 +62,27 @@ class Chosen:
         return not self.model.get("causal", True)
 
     def run(self, *, ablated: bool = False, **asked: Any) -> Call:
-        """The run of the full model, or with the heads ablated."""
+        """Return the run of the full model, or with the heads ablated."""
         options: dict[str, Any] = {}
         if ablated:
             options = {"ablated": list(map(head_name, self.ablated)), "how": self.how}
             if self.reference is not None:
                 options["reference"] = self.reference.named("windows")
-        made = call("aotlens.heads.run_prompt", Load(self.checkpoint), self.text, **options, **asked)
-        return made.named("ablated" if ablated else "run")
+        run = call("aotlens.heads.run_prompt", Load(self.checkpoint), self.text, **options, **asked)
+        return run.named("ablated" if ablated else "run")
 
     def map(self, *, ablated: bool = False) -> Call:
-        """The head's map."""
+        """Return the head's map."""
         run = self.run(ablated=ablated, losses=False)
         return run.method("map", head_name(self.head), self.quantity, without_first=self.without_first)
 
     def quantities(self) -> Call:
-        """The maps of all heads, with the heads ablated where there are any: `[layer, head, query, key]`."""
+        """Return the maps of all heads, with the heads ablated where there are any: `[layer, head, query, key]`."""
         return Call(self.run(ablated=bool(self.ablated), losses=False).part("patterns").part("quantity"),
                     [self.quantity], kept=False)  # fmt: skip
 
     def predictions(self, *, ablated: bool = False) -> Call:
-        """The likeliest tokens after the position, or at it."""
+        """Return the likeliest tokens after the position, or at it."""
         tokens = Call(Part(Load(self.checkpoint), "to_tokens"), [self.text], kept=False).item(0)
         logits = self.run(ablated=ablated, losses=False, logits=True).part("logits")
         k = min(self.n_predictions, int(self.model.get("d_vocab") or self.n_predictions))
@@ -90,14 +90,14 @@ class Chosen:
         return call("aotlens.evaluate.predictions_of_logits", Load(self.checkpoint), tokens, logits, position, k)
 
     def losses(self) -> Call:
-        """The run with its losses; beside the run with the heads ablated, where there are any."""
+        """Return the run with its losses; beside the run with the heads ablated, where there are any."""
         full = self.run()
         if not self.ablated:
             return full
         return make("aotlens.heads.compare_runs", full, self.run(ablated=True)).named("runs").method("losses")
 
     def cost(self, n_passes: float = 1.0) -> float:
-        """Operations of so many passes over the text, with the heads ablated as well where there are any."""
+        """Return the operations of so many passes over the text, with the heads ablated as well where there are any."""
         return (1 + bool(self.ablated)) * n_passes * pass_cost(self.model, self.n_tokens)
 
     def file(self, what: str, *, ablated: bool = False) -> str:
@@ -120,13 +120,13 @@ def says_predictions(chosen: Chosen, result: NextTokenPredictions) -> str:
 
 
 def mean_loss(losses: np.ndarray) -> float:
-    """The mean of the losses that there are; NaN where there is none."""
+    """Return the mean of the losses that there are; NaN where there is none."""
     known = losses[np.isfinite(losses)]
     return float(known.mean()) if len(known) else float("nan")
 
 
 def says_full(chosen: Chosen, losses: np.ndarray) -> str:
-    """The full model's losses."""
+    """Say the full model's losses."""
     known = int(np.isfinite(losses).sum())
     if not known:
         return "No token of this text has a loss: it takes two tokens, or one that is no mask."
@@ -232,7 +232,7 @@ LOSSES = View(
 
 def _values(info: CheckpointInfo, **given: Any) -> Chosen:
     shape, how = SimpleNamespace(**info.model), given.pop("how")
-    ablated = as_heads([one for one in given.pop("ablated").split(",") if one], shape, at_least=0)
+    ablated = as_heads([name for name in given.pop("ablated").split(",") if name], shape, at_least=0)
     return Chosen(
         checkpoint=info.name, model=info.model, head=as_head(given.pop("head"), shape), ablated=tuple(sorted(ablated)),
         how=how, instead=HOWS[how], without_first=given.pop("first") == "hide", **given,

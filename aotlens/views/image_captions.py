@@ -25,8 +25,8 @@ def says_ablated(chosen: Any) -> str:
 
 def says_head(chosen: Any, result: HeadOnImage) -> str:
     """Say whose attention the maps show, and of which run."""
-    said = says_ablated(chosen)
-    return ". ".join(filter(None, [f"Query: {result.query}", said[:1].upper() + said[1:]])) + "."
+    ablated = says_ablated(chosen)
+    return ". ".join(filter(None, [f"Query: {result.query}", ablated[:1].upper() + ablated[1:]])) + "."
 
 
 def says_predictions(chosen: Any, result: ClassPredictions) -> str:
@@ -59,7 +59,7 @@ def says_patches(chosen: Any, result: ClassPatches) -> str:
 
 
 def class_name(chosen: Any, number: int) -> str:
-    """A class of the model by name, or its number where the names are not known."""
+    """Name a class of the model by name, or its number where the names are not known."""
     return str(chosen.classes[number]) if number < len(chosen.classes) else str(number)
 
 

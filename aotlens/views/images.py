@@ -68,13 +68,13 @@ class Chosen:
     @property
     def opened(self) -> Call:
         """The data at the model's size."""
-        made = call("aotlens.data.images.open_images", self.data, size=int(self.model["image_size"]))
-        return made.stamped(self.stamp).named("data")
+        opened = call("aotlens.data.images.open_images", self.data, size=int(self.model["image_size"]))
+        return opened.stamped(self.stamp).named("data")
 
     def chosen(self, n: int, **rest: Any) -> Call:
-        """`n` of the test images."""
-        made = call("aotlens.data.images.choose_images", self.opened.part("test"), n, **rest)
-        return made.named("images")
+        """Return `n` of the test images."""
+        images = call("aotlens.data.images.choose_images", self.opened.part("test"), n, **rest)
+        return images.named("images")
 
     @property
     def images(self) -> Call:
@@ -100,17 +100,17 @@ class Chosen:
         names = list(map(head_name, sorted(self.ablated)))
         others = self.opened.method("reference", self.n_reference).part("images")
         reference = {"reference": others} if self.how in NEEDS_REFERENCE else {}
-        made = call(
+        run = call(
             "aotlens.heads.image_run", Load(self.checkpoint), self.images.part("images"), names, self.how, **reference
         )
-        return made.named("ablated")
+        return run.named("ablated")
 
     def inputs(self, images: Call) -> Call:
         """Return the model's input for these images."""
         return Call(Part(Load(self.checkpoint), "to_images"), [images.part("images")], kept=False, called="inputs")
 
     def cost(self, n_passes: float) -> float:
-        """Operations of so many passes over an image."""
+        """Return the operations of so many passes over an image."""
         return n_passes * pass_cost(self.model, int(self.model["n_ctx"]))
 
     @property
@@ -273,8 +273,8 @@ CONSISTENCY = View(
 
 def contributions(chosen: Chosen) -> Node:
     """Return the contributions of the image's patches to every class: asked for once, whichever class is looked at."""
-    one = chosen.inputs(chosen.images).item(chosen.image)
-    return call("aotlens.paths.patch_contributions", Load(chosen.checkpoint), one).named("contributions")
+    image = chosen.inputs(chosen.images).item(chosen.image)
+    return call("aotlens.paths.patch_contributions", Load(chosen.checkpoint), image).named("contributions")
 
 
 def _values(info: CheckpointInfo, **chosen: Any) -> Chosen:

@@ -45,12 +45,13 @@ class Chosen:
         return min(self.n_tokens or len(self.text) // 3 + 2, int(self.model["n_ctx"]))
 
     def held(self, per_pair: float, per_width: float) -> float:
-        """Bytes of so many for each head and pair of positions, and for each head, position and width of the stream."""
+        """Return bytes of so many for each head and pair of positions, and for each head, position and width of the
+        stream."""
         n_heads = int(self.model["n_layers"]) * int(self.model["n_heads"])
         return n_heads * self.n_pos * (per_pair * self.n_pos + per_width * int(self.model["d_model"]))
 
     def cost(self, n_passes: float, read_outs: float = 0.0) -> float:
-        """Operations of so many passes over the text, and of reading it out so often."""
+        """Return the operations of so many passes over the text, and of reading it out so often."""
         n_pos, model = self.n_pos, self.model
         return n_passes * pass_cost(model, n_pos) + 2.0 * read_outs * n_pos * model["d_model"] * model["d_vocab"]
 
@@ -91,13 +92,13 @@ def _missing_jacobian(chosen: Chosen) -> str | None:
 
 def _says(chosen: Chosen, result: LogitLens) -> str:
     kl, n_layers = result.kl.mean(1), len(result.kl) - 1
-    said = ", ".join(f"{value:.2f}" for value in kl)
+    values = ", ".join(f"{value:.2f}" for value in kl)
     loss = "" if np.isnan(result.loss).all() else (
         f" Loss on the text’s next tokens: {', '.join(f'{value:.2f}' for value in np.nanmean(result.loss, 1))} nats."
     )  # fmt: skip
     return (
         f"KL divergence from the model’s prediction, mean over {result.kl.shape[1]} positions, before layers 0 to "
-        f"{n_layers - 1} and after the last: {said} nats.{loss} After the text the model says "
+        f"{n_layers - 1} and after the last: {values} nats.{loss} After the text the model says "
         f"‹{result.says(-1, -1)}›; the stream says so from {_row(int(result.settled[-1]), n_layers)} on."
     )
 

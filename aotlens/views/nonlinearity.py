@@ -24,8 +24,8 @@ def _of_error(chosen: Chosen) -> Call:
 
 
 def _drawn(chosen: Chosen) -> dict[str, Any]:
-    at = chosen.point[0] if chosen.inputs == 1 else chosen.point
-    return {"at": at, **({"log": True} if chosen.scale == "log" else {})}
+    point = chosen.point[0] if chosen.inputs == 1 else chosen.point
+    return {"at": point, **({"log": True} if chosen.scale == "log" else {})}
 
 
 def _of_head(function: str) -> Any:

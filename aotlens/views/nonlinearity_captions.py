@@ -18,9 +18,9 @@ _GAP, _WORST = 0.2785, 1.2785
 
 
 def network(chosen: Chosen, compiled: CompiledFFN) -> str:
-    """The network in a sentence."""
+    """Describe the network in a sentence."""
     widths = compiled.ffn.widths
-    said = {
+    sentences = {
         "abs": "|x| = ReLU(x) + ReLU(−x).",
         "hat": "ReLU(x + 1) − 2 ReLU(x) + ReLU(x − 1).",
         "ramp": f"0 up to −{RAMP / 2:g}, 1 from {RAMP / 2:g}, straight between.",
@@ -32,10 +32,10 @@ def network(chosen: Chosen, compiled: CompiledFFN) -> str:
         "drawn": "Straight lines between your points, flat outside: one hidden unit a point, exactly.",
     }[chosen.preset]
     if chosen.inputs == 2 and chosen.preset != "random":
-        said += " For two inputs: f(x₁) + f(x₂)."
+        sentences += " For two inputs: f(x₁) + f(x₂)."
     if chosen.activation == "silu" and chosen.preset != "random":
-        said += " With SiLU in place of ReLU these weights give another, smooth function."
-    return f"{said} An FFN with {' + '.join(map(str, widths))} hidden unit{'s' if sum(widths) > 1 else ''}."
+        sentences += " With SiLU in place of ReLU these weights give another, smooth function."
+    return f"{sentences} An FFN with {' + '.join(map(str, widths))} hidden unit{'s' if sum(widths) > 1 else ''}."
 
 
 def exactness(chosen: Chosen) -> str:
@@ -68,7 +68,7 @@ def eta(chosen: Chosen, compiled: CompiledFFN, by_proof: Sequence[float]) -> str
 
 
 def model(chosen: Chosen, compiled: CompiledFFN) -> str:
-    """The model, its bound and its η."""
+    """Describe the model, its bound and its η."""
     etas = ", ".join(f"{each:.3g}" for each in dict.fromkeys(compiled.etas))
     return f"{compiled.headline[0].upper()}{compiled.headline[1:]}. η: {etas}."
 
@@ -107,7 +107,7 @@ def error(chosen: Chosen, result: ErrorCurve | ErrorSurface) -> str:
 
 
 def head(chosen: Chosen, result: HeadAtInput) -> str:
-    """The head with its numbers, a line each: what it reads, its weight, what it writes."""
+    """Describe the head with its numbers, a line each: what it reads, its weight, what it writes."""
     from aotlens.distill.compile.described import short
 
     role, x = result.role, result.str_tokens[1]
@@ -149,5 +149,5 @@ def gate(chosen: Chosen, result: HeadGate) -> str:
 
 
 def plain(value: float) -> str:
-    """A number as people write it."""
+    """Write a number as people write it."""
     return f"{value:.6g}".replace("-", "−")

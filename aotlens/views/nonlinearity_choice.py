@@ -125,9 +125,9 @@ class Chosen:
     def widths(self) -> tuple[int, ...]:
         """Units of each layer, at most."""
         by_preset = {"abs": 2, "hat": 3, "ramp": 2, "sawtooth": 3, "drawn": MAX_KNOTS, "random": self.width}
-        one = by_preset.get(self.preset, self.width + 1)
+        units = by_preset.get(self.preset, self.width + 1)
         copies = self.inputs if self.preset != "random" else 1
-        return (one * copies,) * (self.depth if "depth" in USES[self.preset] else 1)
+        return (units * copies,) * (self.depth if "depth" in USES[self.preset] else 1)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -156,7 +156,8 @@ class Chosen:
 
 
 def read_points(text: str) -> tuple[list[float], list[float]]:
-    """`x,y;x,y`, or a line each, as two lists. Raises `ValueError` for a line that is no point, and for too many."""
+    """Read `x,y;x,y`, or a line each, as two lists. Raises `ValueError` for a line that is no point, and for
+    too many."""
     lines = [line.strip() for line in text.replace(";", "\n").split("\n") if line.strip()]
     if len(lines) > MAX_KNOTS:
         raise ValueError(f"Expected at most {MAX_KNOTS} points, got {len(lines)}; take some away.")

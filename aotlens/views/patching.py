@@ -108,7 +108,7 @@ class Chosen:
         return min((self.n_tokens or guess) if self.texts else self.length + 2, int(self.model["n_ctx"]))
 
     def cost(self, n_passes: float) -> float:
-        """Operations of so many passes over all pairs."""
+        """Return the operations of so many passes over all pairs."""
         return n_passes * self.n_pairs * pass_cost(self.model, self.n_pos)
 
     @property
@@ -171,12 +171,12 @@ def _search(chosen: Chosen) -> Call:
 
 
 def _circuit(chosen: Chosen) -> Call:
-    found = _search(chosen)
+    circuit = _search(chosen)
     if not chosen.removed:
-        return found
+        return circuit
     edges = [edge.strip() for edge in chosen.removed.split(",") if edge.strip()]
     less = "aotlens.patching.circuit_faithfulness"
-    return call(less, *chosen.made, found.named("found"), chosen.metric, without=edges, keep=chosen.keep)
+    return call(less, *chosen.made, circuit.named("found"), chosen.metric, without=edges, keep=chosen.keep)
 
 
 def _file(chosen: Chosen, what: str) -> str:

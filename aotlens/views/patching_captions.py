@@ -22,9 +22,9 @@ def _cell(result: Patched | Attribution, place: tuple[int, ...]) -> str:
     layer = f"head {of['layer']}.{of['head']}" if "head" in of else f"layer {of['layer']}"
     if "position" not in of:
         return layer
-    at = of["position"]
-    word = result.str_tokens[at] if result.str_tokens else ""
-    return f"{layer}, position {at}" + (f" (‹{word}›)" if word else "")
+    position = of["position"]
+    word = result.str_tokens[position] if result.str_tokens else ""
+    return f"{layer}, position {position}" + (f" (‹{word}›)" if word else "")
 
 
 def says_patched(chosen: Any, result: Patched) -> str:
@@ -33,21 +33,21 @@ def says_patched(chosen: Any, result: Patched) -> str:
     base, verb = (1.0, "takes most away") if chosen.direction == "noising" else (0.0, "restores most")
     place = np.unravel_index(int(np.abs(result.restored - base).argmax()), result.restored.shape)
     asked = f"Answer ‹{result.outputs[0]}›, wrong answer ‹{result.outputs[1]}›. " if result.outputs else ""
-    said = (
+    sentences = (
         f"{asked}{METRICS[chosen.metric].capitalize()}: {clean:.3f} {result.unit} clean, {corrupted:.3f} corrupted"
         f"{'' if len(result.clean) == 1 else f', means over {len(result.clean)} pairs'}. Of all cells "
-        f"{_cell(result, tuple(int(at) for at in place))} {verb}: with it patched {result.values[place]:.3f}, a share "
+        f"{_cell(result, tuple(int(i) for i in place))} {verb}: with it patched {result.values[place]:.3f}, a share "
         f"of {result.restored[place]:.2f} of the way from corrupted to clean"
     )
     low, high = result.intervals()[place]
-    said = f"{said}{'' if np.isnan(low) else f' (95% {low:.2f} to {high:.2f}, over pairs)'}."
+    sentences = f"{sentences}{'' if np.isnan(low) else f' (95% {low:.2f} to {high:.2f}, over pairs)'}."
     low, high = result.difference_interval
     if low <= 0 <= high:
-        said += (
+        sentences += (
             f" Over pairs clean and corrupted prompts cannot be told apart (95% of their difference {low:.3f} to "
             f"{high:.3f}), so these are shares of next to nothing."
         )
-    return said
+    return sentences
 
 
 def says_estimate(chosen: Any, result: Attribution) -> str:
@@ -71,11 +71,11 @@ def says_circuit(chosen: Any, result: EdgeCircuit) -> str:
         else "on the pair that it was searched on; pairs that it has not seen would check it"
     )  # fmt: skip
     needed = sum(each == "necessary" for each in result.necessary)
-    said = (
+    sentence = (
         f"{len(result.edges)} of {result.n_edges} edges keep {result.faithfulness:.2f}{reach} of what the corrupted "
         f"prompt takes away, {where}; all other edges keep {result.completeness:.2f}."
     )
-    return said if np.isnan(low) else f"{said} {needed} are necessary for {result.keep:g}."
+    return sentence if np.isnan(low) else f"{sentence} {needed} are necessary for {result.keep:g}."
 
 
 def _counted(n: int, noun: str) -> str:

@@ -39,11 +39,11 @@ class Prompt:
     @property
     def expansion(self) -> Call:
         """All paths of the prompt."""
-        made = call("aotlens.paths.expand", Load(self.checkpoint), self.text, split_sources=True)
-        return made.named("expansion")
+        expansion = call("aotlens.paths.expand", Load(self.checkpoint), self.text, split_sources=True)
+        return expansion.named("expansion")
 
     def of(self, method: str, *args: Any, **options: Any) -> Call:
-        """A method of the expansion: work that is worth remembering."""
+        """Return a method of the expansion: work that is worth remembering."""
         return Call(self.expansion.part(method), args, options)
 
 
@@ -75,17 +75,17 @@ class Chosen(Prompt):
 
 
 def summary(result: LogitBySource) -> str:
-    """The logit, where it stands, how likely its token is, and what biases bring."""
+    """Say the logit, where it stands, how likely its token is, and what biases bring."""
     here = describe(result.str_tokens[result.position])
-    said = (
+    sentence = (
         f"After {here} at position {result.position}: {result.end} = {signed(result.logit)}, "
         f"probability of {result.first} {percent(result.probability)}."
     )
-    return f"{said} Of the logit, biases bring {signed(result.of_biases)}." if "bias" in result.names else said
+    return f"{sentence} Of the logit, biases bring {signed(result.of_biases)}." if "bias" in result.names else sentence
 
 
 def total(result: LogitBySource) -> str:
-    """Whether the paths add up."""
+    """Say whether the paths add up."""
     all_of_them, here = result.residual, result.by_order.error
     verdict = (
         "" if all_of_them.within_tolerance else " This is above the tolerance: don't trust the paths of this text."
@@ -104,41 +104,41 @@ def _says_orders(chosen: Chosen, result: LogitByOrder) -> str:
     )
 
 
-def _says_top(chosen: Chosen, found: TopPaths) -> str:
+def _says_top(chosen: Chosen, result: TopPaths) -> str:
     """Say which ranks are proven, what is left, and how large a path that isn't listed can be."""
-    n = len(found.paths)
-    ranks = f"Exact top {n}" if found.complete else f"The top {found.n_proven} of {n} are exact"
-    if not found.complete and not found.n_proven:
+    n = len(result.paths)
+    ranks = f"Exact top {n}" if result.complete else f"The top {result.n_proven} of {n} are exact"
+    if not result.complete and not result.n_proven:
         ranks = f"None of these {n} is proven to be in the exact top {n}"
-    which = "" if found.through is None else f" through head {chosen.through}"
-    several = f" among {found.n_paths:,} paths{which} ({found.n_evaluated:,} computed)"
-    together = "" if found.through is None else f" All of them together: {signed(found.total)} {found.unit}."
-    rest = found.n_paths - n
+    which = "" if result.through is None else f" through head {chosen.through}"
+    several = f" among {result.n_paths:,} paths{which} ({result.n_evaluated:,} computed)"
+    together = "" if result.through is None else f" All of them together: {signed(result.total)} {result.unit}."
+    rest = result.n_paths - n
     if not rest:
         return f"{ranks}{several}: these are all paths there are.{together}"
     return (
-        f"{ranks}{several}.{together} Listed: {signed(found.total - found.remainder)}; the other {rest:,} together: "
-        f"{signed(found.remainder)} {found.unit}. No single one of them is more than {found.bound:.3f} "
-        f"{SENSES[found.by]}."
+        f"{ranks}{several}.{together} Listed: {signed(result.total - result.remainder)}; the other {rest:,} together: "
+        f"{signed(result.remainder)} {result.unit}. No single one of them is more than {result.bound:.3f} "
+        f"{SENSES[result.by]}."
     )
 
 
-def _says_flow(chosen: Chosen, found: Sankey) -> str:
-    n = len(found.values)
-    return f"The {n} largest of {found.n_links:,} links, {found.shown:.0%} of the flow in size; the rest isn't drawn."
+def _says_flow(chosen: Chosen, result: Sankey) -> str:
+    n = len(result.values)
+    return f"The {n} largest of {result.n_links:,} links, {result.shown:.0%} of the flow in size; the rest isn't drawn."
 
 
-def _says_heads(chosen: Chosen, found: LogitByHead) -> str:
-    return f"{found.headline[0].upper()}{found.headline[1:]}."
+def _says_heads(chosen: Chosen, result: LogitByHead) -> str:
+    return f"{result.headline[0].upper()}{result.headline[1:]}."
 
 
 def _says_effect(chosen: Chosen, effect: RemovalEffect) -> str:
-    said = f"{effect.headline[0].upper()}{effect.headline[1:]}."
+    sentence = f"{effect.headline[0].upper()}{effect.headline[1:]}."
     if not effect.reversed:
-        return said
+        return sentence
     own, change = effect.clean[0] - effect.linear[0], effect.forward[0] - effect.clean[0]
     return (
-        f"{said} It adds {signed(own)} itself, and without it the logit {'rises' if change > 0 else 'falls'} by "
+        f"{sentence} It adds {signed(own)} itself, and without it the logit {'rises' if change > 0 else 'falls'} by "
         f"{abs(change):.3f} all the same: later heads look elsewhere without it, and norms rescale, which the linear "
         "estimate holds as they were."
     )
@@ -251,7 +251,7 @@ def signed(value: float, digits: int = 3) -> str:
 
 
 def percent(share: float) -> str:
-    """A probability for people."""
+    """Write a probability for people."""
     if share >= 0.01:
         return f"{share:.1%}"
     return f"{share:.2g}" if share < 1e-5 else f"{100 * share:.2g}%"

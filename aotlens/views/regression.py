@@ -64,13 +64,13 @@ class Chosen:
     @property
     def task(self) -> Call:
         """The task that the prompts are drawn from."""
-        said = {
+        settings = {
             "n_nonzero": self.nonzero, "n_dims": self.dims, "noise_std": self.noise, "input_scale": self.scale,
             "input_mean": self.mean, "input_skew": self.skew,
         }  # fmt: skip
         usual = {"n_nonzero": None, "n_dims": None, "noise_std": 0.0, "input_scale": 1.0}
-        said = {name: value for name, value in said.items() if value != usual.get(name, 0.0)}
-        return make("aotlens.data.RegressionTask", d=self.d, **said).named("task")
+        settings = {name: value for name, value in settings.items() if value != usual.get(name, 0.0)}
+        return make("aotlens.data.RegressionTask", d=self.d, **settings).named("task")
 
     @property
     def model(self) -> Load:
@@ -78,7 +78,7 @@ class Chosen:
         return Load(self.checkpoint)
 
     def prompts(self, n_prompts: int) -> Call:
-        """The first prompts of the task, as long as the checkpoint reads them."""
+        """Return the first prompts of the task, as long as the checkpoint reads them."""
         return self.task.method("sample", n_prompts, self.points[self.checkpoint], self.seed).named("prompts")
 
     def operations(self, model: str, n_prompts: int, n_passes: int = 1) -> float:
@@ -115,7 +115,7 @@ def sizes(*infos: CheckpointInfo) -> dict[str, Any]:
 
 
 def regresses(info: CheckpointInfo) -> bool:
-    """Whether a checkpoint is of in-context regression: vectors in, one number out, later tokens unseen."""
+    """Return whether a checkpoint is of in-context regression: vectors in, one number out, later tokens unseen."""
     model = info.model
     ends = model.get("read_in"), model.get("read_out"), model.get("d_out")
     return ends == ("vectors", "vectors", 1) and bool(model.get("causal", True))
@@ -141,7 +141,7 @@ def _errors(chosen: Chosen) -> Call:
 
 
 def make_task(chosen: Chosen) -> Any:
-    """The task itself."""
+    """Return the task itself."""
     return chosen.task.run()
 
 
@@ -304,10 +304,10 @@ def _of_support(chosen: Chosen, scores: SupportScores) -> str:
     layer, head = np.unravel_index(int(np.abs(z).argmax()), z.shape)
     largest = (2 * np.log(max(z.size, 2))) ** 0.5
     beyond = int((np.abs(z) > _THRESHOLD).sum())
-    found = f"{beyond} of {z.size} heads" if beyond else f"None of {z.size} heads"
+    heads = f"{beyond} of {z.size} heads" if beyond else f"None of {z.size} heads"
     verb = "differ" if beyond != 1 else "differs"
     return (
-        f"{found} {verb} by more than {_THRESHOLD:g} standard errors between the {chosen.nonzero} coordinates that "
+        f"{heads} {verb} by more than {_THRESHOLD:g} standard errors between the {chosen.nonzero} coordinates that "
         f"count and the others; the largest is head {layer}.{head} with {z[layer, head]:+.1f}. Under the "
         f"null, the largest of {z.size} would be about {largest:.1f}. The unit is the prompt: {scores.n_prompts}."
     )

@@ -185,7 +185,7 @@ BY_ORDERS = _sums("orders", "By numbers of heads", "how many heads their two pat
 
 
 def counted(number: int) -> str:
-    """A number of pairs: 81,205, or 3.5 · 10¹⁹."""
+    """Write a number of pairs: 81,205, or 3.5 · 10¹⁹."""
     if number < _LARGE:
         return f"{number:,}"
     digits, _, power = f"{number:.1e}".partition("e+")

@@ -100,45 +100,45 @@ def _of_snr(chosen: Chosen, unrolling: Unrolling) -> str:
     course = f"SNR (mean over clusters): {number(float(mean[0]))} as drawn"
     if 0 < best < last:
         course += f", {number(float(mean[best]))} after layer {best}, its highest"
-    said = [f"{course}, {number(float(mean[last]))} after layer {last}."]
+    sentences = [f"{course}, {number(float(mean[last]))} after layer {last}."]
     if math.isnan(unrolling.rate):
-        said.append("The theorem is of the thresholded softmax and predicts no rate for the plain one.")
+        sentences.append("The theorem is of the thresholded softmax and predicts no rate for the plain one.")
     else:
         exact = unrolling.exact_layers
         rate = f"The theorem’s 1 + ητ = {number(unrolling.rate)} a layer"
         if exact == last:
-            said.append(f"{rate} holds exactly in all {last} layers.")
+            sentences.append(f"{rate} holds exactly in all {last} layers.")
         elif exact:
-            said.append(f"{rate} holds exactly for the first {exact} of {last} layers, then breaks.")
+            sentences.append(f"{rate} holds exactly for the first {exact} of {last} layers, then breaks.")
         else:
-            said.append(f"{rate} does not hold exactly, from the first layer on.")
+            sentences.append(f"{rate} does not hold exactly, from the first layer on.")
         rows = CONDITIONS.call(chosen).run().rows
-        said.append(f"{sum(row.met for row in rows)} of its {len(rows)} explicit conditions are met.")
+        sentences.append(f"{sum(row.met for row in rows)} of its {len(rows)} explicit conditions are met.")
     if unrolling.overflowed:
-        said.append(f"After layer {last} numbers leave float64’s range, so the layers end there.")
+        sentences.append(f"After layer {last} numbers leave float64’s range, so the layers end there.")
     coherence = unrolling.mixture.coherence
     if coherence:
-        said.append(
+        sentences.append(
             f"The subspaces are not orthogonal: the smallest angle between two has a cosine of {coherence:.2f}, and "
             "the theorem assumes 0."
         )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
 def by_layer(unrolling: Unrolling) -> list[str]:
-    """A sentence for each layer."""
+    """Write a sentence for each layer."""
     mean, ratios = unrolling.snr.mean(1).tolist(), unrolling.ratios
     labels = unrolling.mixture.labels
     own = unrolling.angles.gather(2, labels[None, :, None].expand(len(mean), -1, 1)).mean((1, 2)).tolist()
-    said = []
+    sentences = []
     for layer, (snr, angle) in enumerate(zip(mean, own, strict=True)):
         text = f"Layer {layer}: mean SNR {number(snr)}"
         if layer:
             least, most = float(ratios[layer - 1].min()), float(ratios[layer - 1].max())
             text += f", × {least:.3f}" if most - least < 5e-4 else f", × {least:.3f} to {most:.3f} by cluster"
-        said.append(f"{text}; tokens are {angle:.1f}° from their own subspace on average.")
-    said[0] = said[0].replace("Layer 0:", "Layer 0, the tokens as drawn:")
-    return said
+        sentences.append(f"{text}; tokens are {angle:.1f}° from their own subspace on average.")
+    sentences[0] = sentences[0].replace("Layer 0:", "Layer 0, the tokens as drawn:")
+    return sentences
 
 
 def number(value: float) -> str:

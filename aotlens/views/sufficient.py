@@ -61,8 +61,8 @@ def _task(chosen: Chosen) -> tuple[Any, Any]:
     """Return tokens and targets."""
     if chosen.task == "repeats":
         sizes = int(chosen.model["d_vocab"]), N_SEQUENCES, chosen.half_length
-        made = make("aotlens.data.repeated_random_tokens", *sizes, chosen.seed, eot_id=chosen.start)
-        tokens: Any = made.named("tokens")
+        tokens_and_targets = make("aotlens.data.repeated_random_tokens", *sizes, chosen.seed, eot_id=chosen.start)
+        tokens: Any = tokens_and_targets.named("tokens")
         targets: Any = make("aotlens.data.repeated_targets", tokens, chosen.half_length).named("targets")
     else:
         task = make("aotlens.data.RegressionTask", d=int(chosen.model["d_in"])).named("task")
@@ -108,13 +108,13 @@ def _says(chosen: Chosen, result: SufficientHeads) -> str:
 
 def _verdicts(result: SufficientHeads, verdicts: Sequence[str]) -> str:
     """The heads of the set by what is said of them."""
-    found = {
+    by_verdict = {
         verdict: [
-            f"{layer}.{head}" for (layer, head), said in zip(result.heads, verdicts, strict=True) if said == verdict
+            f"{layer}.{head}" for (layer, head), each in zip(result.heads, verdicts, strict=True) if each == verdict
         ]
         for verdict in ("necessary", "not necessary", "undecided")
     }
-    return "; ".join(f"{verdict} {', '.join(heads)}" for verdict, heads in found.items() if heads) or "no head"
+    return "; ".join(f"{verdict} {', '.join(heads)}" for verdict, heads in by_verdict.items() if heads) or "no head"
 
 
 SUFFICIENT = View(

@@ -65,7 +65,7 @@ class Chosen:
 
 
 def steps_of(info: CheckpointInfo) -> list[int]:
-    """The steps of which there are snapshots of the run that trained a checkpoint."""
+    """Return the steps of which there are snapshots of the run that trained a checkpoint."""
     from aotlens.checkpoints.snapshots import snapshot_steps
 
     return [] if info.path is None else snapshot_steps(info.path)
@@ -162,10 +162,10 @@ def _says_film(chosen: Chosen, result: OverTraining) -> str:
     changed = sorted(
         ((c.step, c.after, name) for name, c in changes.items() if c.step is not None and c.after is not None)
     )
-    said = "; ".join(f"{name} between steps {after:,} and {step:,}" for step, after, name in changed)
+    changes_at = "; ".join(f"{name} between steps {after:,} and {step:,}" for step, after, name in changed)
     flat = ", ".join(name for name, change in changes.items() if change.step is None)
     unchanged = f" No change point: {flat}." if flat else ""
-    return f"{len(result.steps)} snapshots. Leaves its first values for good: {said or 'nothing'}.{unchanged}"
+    return f"{len(result.steps)} snapshots. Leaves its first values for good: {changes_at or 'nothing'}.{unchanged}"
 
 
 def _says_ledger(chosen: Chosen, result: Ledger) -> str:

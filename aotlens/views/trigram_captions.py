@@ -55,41 +55,43 @@ def says_choice(chosen: Chosen, least: int, most_count: int) -> str:
     of = f"the triples whose {' and '.join(among)}" if among else "all triples of tokens"
     by = f"{SCORES[chosen.score]}: {_MEANING[chosen.score]}."
     if not chosen.over:
-        said = f"The {chosen.k:,} {which} of {of}{what}, found exactly, by {by}"
+        sentence = f"The {chosen.k:,} {which} of {of}{what}, found exactly, by {by}"
     else:
-        said = (
+        sentence = (
             f"Among the {max(chosen.k, chosen.depth):,} {which} of {of}{what}, found exactly, the first {chosen.k:,} "
             f"that differ from every better one in more than {_over(chosen)}. By {by}"
         )
     if not chosen.counted:
-        return f"{said} {_UNIFORM}"
+        return f"{sentence} {_UNIFORM}"
     if least > most_count:
-        return f"{said} No token was seen {least:,} times in training, so none is left out for being rare."
-    return said
+        return f"{sentence} No token was seen {least:,} times in training, so none is left out for being rare."
+    return sentence
 
 
 def rows_caption(chosen: Chosen, rows: TrigramRows) -> str:
     """Say how many rows there are, what the text says of them, and how many are grouped with them."""
-    said = f"{len(rows):,} rows"
+    sentence = f"{len(rows):,} rows"
     if rows.groups is not None and len(rows):
         beneath = rows.listed_frame()["grouped"]
-        said += f", with which {int(beneath.sum()):,} are grouped that differ from one of them in {_over(chosen)} only"
+        sentence += (
+            f", with which {int(beneath.sum()):,} are grouped that differ from one of them in {_over(chosen)} only"
+        )
     verdict = "" if rows.evidence is None else f" {says_summary(rows.evidence)}"
-    return f"{said}.{verdict}"
+    return f"{sentence}.{verdict}"
 
 
-def says_summary(found: Evidence) -> str:
-    """The verdicts in a sentence."""
-    return f"{found.headline[0].upper()}{found.headline[1:]}."
+def says_summary(result: Evidence) -> str:
+    """Say the verdicts in a sentence."""
+    return f"{result.headline[0].upper()}{result.headline[1:]}."
 
 
 def says_verdicts(chosen: Chosen, rows: TrigramRows) -> str:
     """Say how the rows did in the text, or that they were not checked."""
     if rows.evidence is None or chosen.reading is None:
         return "No verdicts yet: the rows have not been checked against text."
-    found = rows.evidence
-    read = f"Read: the first {found.n_tokens:,} tokens of {chosen.reading.about}."
-    return f"{says_summary(found)} {read} {found.assumption}"
+    evidence = rows.evidence
+    read = f"Read: the first {evidence.n_tokens:,} tokens of {chosen.reading.about}."
+    return f"{says_summary(evidence)} {read} {evidence.assumption}"
 
 
 def rule() -> str:
@@ -121,33 +123,33 @@ def says_forced(rows: TrigramRows) -> str:
     )
 
 
-def says_path(chosen: Chosen, found: Bigrams) -> str:
+def says_path(chosen: Chosen, result: Bigrams) -> str:
     """Say what the direct path's table is."""
-    names = " and ".join(map(head_name, found.heads))
-    what = f"W_E W_U{f' with what {names} write' if found.heads else ''}"
+    names = " and ".join(map(head_name, result.heads))
+    what = f"W_E W_U{f' with what {names} write' if result.heads else ''}"
     which = "entries of the tokens searched for" if chosen.after else "largest entries of all"
-    relative = f" Relative: {found.relative}" if found.relative else ""
-    return f"{len(found.first):,} {which}, found exactly, of {what}.{relative}"
+    relative = f" Relative: {result.relative}" if result.relative else ""
+    return f"{len(result.first):,} {which}, found exactly, of {what}.{relative}"
 
 
-def says_own_heads(own: Sequence[Any], found: Bigrams) -> str:
+def says_own_heads(own: Sequence[Any], result: Bigrams) -> str:
     """Say which heads attend to the token itself, where they are not part of the path."""
     if not own:
         return "No head attends to the token itself by distance alone, where that can be read from the weights."
-    if found.heads:
+    if result.heads:
         return ""
     names = " and ".join(map(head_name, own))
     verb = "Heads" if len(own) > 1 else "Head"
     return f"{verb} {names} attend{'' if len(own) > 1 else 's'} to the token itself, whatever it is, and can be added."
 
 
-def says_zero_layer(chosen: Chosen, found: ZeroLayer) -> str:
+def says_zero_layer(chosen: Chosen, result: ZeroLayer) -> str:
     """Say how far the direct path's prediction is from the text."""
     assert chosen.reading is not None
     return (
-        f"Its prediction is {found.mean_kl:.2f} nats a token (KL) from the {int(found.count.sum()):,} bigrams of "
-        f"{chosen.reading.about}; unigram frequencies are {found.unigram_kl:.2f} from them, whose entropy is "
-        f"{found.entropy:.2f} nats."
+        f"Its prediction is {result.mean_kl:.2f} nats a token (KL) from the {int(result.count.sum()):,} bigrams of "
+        f"{chosen.reading.about}; unigram frequencies are {result.unigram_kl:.2f} from them, whose entropy is "
+        f"{result.entropy:.2f} nats."
     )
 
 
@@ -158,10 +160,10 @@ def in_weights(row: TrigramRow) -> list[str]:
     """Say what the weights say about a row, and of which kind it is."""
     from aotlens.trigrams.kinds import kind_of
 
-    table, at = row.rows.table, row.number
+    table, index = row.rows.table, row.number
     source, destination, out = _tokens(row)
-    z, attention = float(table.qk[at]), float(table.attention[at])
-    ov, effect = float(table.ov[at]), float(table.effect[at])
+    z, attention = float(table.qk[index]), float(table.attention[index])
+    ov, effect = float(table.ov[index]), float(table.effect[index])
     verb, change = ("raises", "adds") if ov >= 0 else ("lowers", "takes")
     side = "above" if z >= 0 else "below"
     looks = (
@@ -172,7 +174,7 @@ def in_weights(row: TrigramRow) -> list[str]:
         None: f"Against {table.n_background} such tokens",
         "mean": f"Averaged over distances of 1 to {table.n_background} tokens, with what positions add,",
     }.get(table.distance, f"At a distance of {table.distance} tokens, with what positions add,")  # type: ignore[arg-type]
-    kind = kind_of(table.source_token[at], table.out_token[at])
+    kind = kind_of(table.source_token[index], table.out_token[index])
     return [
         f"With {source} earlier in the text, head {table.layer}.{table.head} at {destination} {verb} the logit of "
         f"{out} by {abs(effect):.3g} logits: its odds × {math.exp(min(effect, 300.0)):.3g}.",
@@ -185,50 +187,50 @@ def in_weights(row: TrigramRow) -> list[str]:
 
 def in_text(row: TrigramRow, about: str) -> list[str]:
     """Say what text says about a row that was checked."""
-    found, at = row.rows.evidence, row.number
-    assert found is not None
+    evidence, i = row.rows.evidence, row.number
+    assert evidence is not None
     source, destination, out = _tokens(row)
-    counts, link = found.counts, found.association
-    n, followed = int(counts.pair[at]), int(counts.pair_out[at])
-    read = f"In the first {found.n_tokens:,} tokens of {about},"
+    counts, link = evidence.counts, evidence.association
+    n, followed = int(counts.pair[i]), int(counts.pair_out[i])
+    read = f"In the first {evidence.n_tokens:,} tokens of {about},"
     if n == 0:
         return [f"{read} {source} never comes before {destination} within the model's context: too rare to say."]
-    at_all = float(counts.destination_out[at]) / float(counts.destination[at])
-    said = [
-        f"{read} {source} … {destination} occurs {_count(n, 'time')}, in {_count(int(counts.windows[at]), 'window')}. "
+    at_all = float(counts.destination_out[i]) / float(counts.destination[i])
+    sentences = [
+        f"{read} {source} … {destination} occurs {_count(n, 'time')}, in {_count(int(counts.windows[i]), 'window')}. "
         f"{out} follows {followed:,} of them, {followed / n:.2%}; after {destination} in general {at_all:.2%}."
     ]
-    within, overall = float(link.lift_within[at]), float(link.lift[at])
+    within, overall = float(link.lift_within[i]), float(link.lift[i])
     if math.isfinite(within):
-        low, high = float(link.low[at]), float(link.high[at])
+        low, high = float(link.low[i]), float(link.high[i])
         known = math.isfinite(low) and math.isfinite(high)
         interval = f" (95% interval {_short(low)} to {_short(high)})" if known else ""
-        said[0] += (
+        sentences[0] += (
             f" Within stretches of one document that is a lift of {_short(within)}{interval}; overall, "
             f"{_short(overall)}."
         )
-    if link.lifts_disagree[at]:
-        said.append(
+    if link.lifts_disagree[i]:
+        sentences.append(
             f"The two lifts lie on different sides of 1: {source} tells which document or passage it is, rather than "
             "what comes next."
         )
-    q, change = float(link.q_value[at]), float(found.ablation_change[at])
-    why = f" (q = {q:.2g}; {_rule(found, at)})" if math.isfinite(q) else f" ({_too_rare()})"
+    q, change = float(link.q_value[i]), float(evidence.ablation_change[i])
+    why = f" (q = {q:.2g}; {_rule(evidence, i)})" if math.isfinite(q) else f" ({_too_rare()})"
     helps = "the head helps here" if change < 0 else "the head hurts here"
     return [
-        *said,
-        f"Verdict: {found.verdict[at]}{why}. With whole documents as stretches: {found.by_document.verdicts[at]}. "
-        f"{found.assumption}",
-        f"In those places the head gives {source} {float(found.attention[at]):.2%} of its attention on average, which "
-        f"moves {out} by {float(found.direct_effect[at]):+.3g} logits directly. Without the head the log-probability "
-        f"of {out} changes by {change:+.3g} nats: {helps}, with all that it attends to.",
+        *sentences,
+        f"Verdict: {evidence.verdict[i]}{why}. With whole documents as stretches: {evidence.by_document.verdicts[i]}. "
+        f"{evidence.assumption}",
+        f"In those places the head gives {source} {float(evidence.attention[i]):.2%} of its attention on average, "
+        f"which moves {out} by {float(evidence.direct_effect[i]):+.3g} logits directly. Without the head the "
+        f"log-probability of {out} changes by {change:+.3g} nats: {helps}, with all that it attends to.",
     ]
 
 
 def _tokens(row: TrigramRow) -> tuple[str, str, str]:
-    table, at = row.rows.table, row.number
+    table, index = row.rows.table, row.number
     source, destination, out = (
-        f"‹{glyphs(strings[at])}›" for strings in (table.source_token, table.destination_token, table.out_token)
+        f"‹{glyphs(strings[index])}›" for strings in (table.source_token, table.destination_token, table.out_token)
     )
     return source, destination, out
 
@@ -237,10 +239,10 @@ def _over(chosen: Chosen) -> str:
     return "the source or the destination" if "destination" in chosen.over else "the source"
 
 
-def _rule(found: Evidence, row: int) -> str:
+def _rule(evidence: Evidence, row: int) -> str:
     from aotlens.trigrams.verdict import FALSE_DISCOVERY_RATE
 
-    side = "more" if found.table.upwards[row] else "less"
+    side = "more" if evidence.table.upwards[row] else "less"
     return f"confirmed where q ≤ {FALSE_DISCOVERY_RATE}, tested for {side} often"
 
 

@@ -113,14 +113,14 @@ class Chosen:
         return self.check() if self.checked else self.listed
 
     def check(self, **options: Any) -> Call:
-        """The check of the rows against the text."""
+        """Return the check of the rows against the text."""
         assert self.reading is not None
         ids = call(
             "aotlens.trigrams.read_ids", Load(self.checkpoint), self.reading.text.named("text"), **self.extent
         ).named("ids")
         given = {"n_examples": N_EXAMPLES, "limit": MOST_FORCED, **options}
-        made = call("aotlens.trigrams.check_rows", Load(self.checkpoint), self.listed, ids, **given)
-        return made if options else made.named("checked")
+        check = call("aotlens.trigrams.check_rows", Load(self.checkpoint), self.listed, ids, **given)
+        return check if options else check.named("checked")
 
     @property
     def extent(self) -> dict[str, Any]:
@@ -161,7 +161,7 @@ class Chosen:
         return options
 
     def of_head(self, head: Head) -> Chosen:
-        """The same of another head."""
+        """Return the choice for another head."""
         return replace(self, head=head)
 
     def file(self, what: str) -> str:

@@ -34,8 +34,8 @@ def _missing_text(chosen: Chosen) -> str | None:
 
 
 def _missing_check(chosen: Chosen) -> str | None:
-    said = "The rows have not been checked against text, so it is not known what they force."
-    return _missing_rows(chosen) or (None if chosen.checked or chosen.stored else said)
+    reason = "The rows have not been checked against text, so it is not known what they force."
+    return _missing_rows(chosen) or (None if chosen.checked or chosen.stored else reason)
 
 
 def _search_cost(chosen: Chosen) -> float:

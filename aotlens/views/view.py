@@ -34,7 +34,7 @@ class About:
 
 
 def cells(frame: pd.DataFrame, most: int) -> list[tuple[str, ...]]:
-    """A view's table as it is printed: its columns, and its rows up to so many."""
+    """Return a view's table as it is printed: its columns, and its rows up to so many."""
     rows = (tuple(map(_cell, row)) for row in frame.head(most).itertuples(index=False))
     return [tuple(map(str, frame.columns)), *rows]
 
@@ -60,7 +60,7 @@ class Parameter:
         return self.step >= 1
 
     def within(self, value: Any) -> Any:
-        """A value within the bounds; the first one for what is no number."""
+        """Return a value within the bounds; the first one for what is no number."""
         number = value if isinstance(value, int | float) and not isinstance(value, bool) else self.first
         if number is None:
             return None
@@ -68,7 +68,7 @@ class Parameter:
         return int(number) if self.whole else float(number)
 
     def checked(self, name: str, value: Any) -> Any:
-        """The value. Raises ValueError, with the parameter's name, for what is out of bounds, or no number."""
+        """Return the value. Raises ValueError, with the parameter's name, for what is out of bounds, or no number."""
         if value is None and self.first is None:
             return None
         if self.within(value) != value or isinstance(value, bool):
@@ -142,7 +142,8 @@ class View:
         return bool(self.slow) and not self.made_by
 
     def result(self, values: Values, workshop: Workshop | None = None) -> Any:
-        """The result. Raises ValueError where there is none, with what is missing, and what the library raises."""
+        """Return the result. Raises ValueError where there is none, with what is missing, and what the
+        library raises."""
         return self._call(values).run(workshop)
 
     def _call(self, values: Values) -> Call:
@@ -152,13 +153,13 @@ class View:
         return self.call(values)
 
     def figure(self, values: Values, result: Any, theme: Theme = "light") -> go.Figure:
-        """The figure of a result."""
+        """Draw the figure of a result."""
         from aotlens.plots import plot
 
         return plot(result, theme=theme, **self.drawn(values))
 
     def frame(self, result: Any) -> pd.DataFrame:
-        """The table of a result."""
+        """Return the table of a result."""
         frame: pd.DataFrame = getattr(result, self.table)()
         return frame
 

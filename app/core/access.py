@@ -21,12 +21,12 @@ _GUESSES, _SECONDS = 10, 60.0
 
 
 def new_token() -> str:
-    """A token of 256 random bits."""
+    """Return a token of 256 random bits."""
     return secrets.token_urlsafe(32)
 
 
 def checked_token(token: str) -> str:
-    """Raises ValueError for what is too short or cannot stand in an address."""
+    """Raise ValueError for what is too short or cannot stand in an address."""
     if not _TOKEN.fullmatch(token):
         raise ValueError(
             f"expected a token of 8 to 200 letters, digits and - . _ ~, got one of {len(token)} characters. Without "
@@ -36,7 +36,7 @@ def checked_token(token: str) -> str:
 
 
 def bits(token: str) -> float:
-    """The bits that a token can hold at most: its length times those of a character of the kinds that it has."""
+    """Return the bits that a token can hold at most: its length times those of a character of the kinds that it has."""
     kinds = ((r"[a-z]", 26), (r"[A-Z]", 26), (r"[0-9]", 10), (r"[._~-]", 4))
     return len(token) * math.log2(sum(size for kind, size in kinds if re.search(kind, token, re.ASCII)) or 1)
 
@@ -60,8 +60,8 @@ class Access:
         self._lock = threading.Lock()
 
     def right(self, given: str, address: str | None = None) -> bool:
-        """Whether it is the token. Raises TooManyGuesses, without having looked, where too many from this address were
-        wrong."""
+        """Return whether it is the token. Raises TooManyGuesses, without having looked, where too many from this
+        address were wrong."""
         with self._lock:
             now, key = self._clock(), address or ""
             wrong = self._wrong.get(key, deque())

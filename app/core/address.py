@@ -85,14 +85,14 @@ class Address(Generic[State]):
     def __init__(self, name: str, state: type[State]) -> None:
         self.name, self.path, self._state = name, f"/{name}", state
         declared = dataclasses.fields(state)  # type: ignore[arg-type]
-        self._fields: dict[str, Field] = {one.name: one.metadata["address"] for one in declared}
+        self._fields: dict[str, Field] = {each.name: each.metadata["address"] for each in declared}
         self._first = state()
         keys = [self._key(name) for name in self._fields]
         if len(set(keys)) < len(keys):
             raise ValueError(f"The address of {name} has a key twice: {keys}.")
 
     def read(self, search: str | None, core: Core | None = None) -> tuple[State, list[str]]:
-        """The state, and a sentence for each value that cannot be: what was expected, what came, what was taken.
+        """Return the state, and a sentence for each value that cannot be: what was expected, what came, what was taken.
 
         Addresses are typed, cut and pasted, so this never fails. With a `core`, what is named must be there:
         checkpoints, heads, tokens, texts.
@@ -116,27 +116,27 @@ class Address(Generic[State]):
         return state, sentences
 
     def parse(self, search: str | None) -> State:
-        """The state alone."""
+        """Return the state alone."""
         return self.read(search)[0]
 
     def format(self, state: State) -> str:
-        """The address of a state; defaults are left out."""
+        """Return the address of a state; defaults are left out."""
         pairs = {self._key(name): self._written(name, state) for name in self._fields}
         # A lone surrogate can't be part of an address; the page says so where the text is.
         query = urlencode({key: value for key, value in pairs.items() if value is not None}, errors="replace")
         return f"{self.path}?{query}" if query else self.path
 
     def to(self, **values: Any) -> str:
-        """The address of a state given by its fields. Raises TypeError for a field that there isn't."""
+        """Return the address of a state given by its fields. Raises TypeError for a field that there isn't."""
         return self.format(self._state(**values))
 
     def names(self) -> list[str]:
-        """The fields, in order."""
+        """Return the fields, in order."""
         return list(self._fields)
 
     def state(self, data: Mapping[str, Any]) -> State:
-        """The state that JSON says by fields' names; what it does not name is as at first. Raises Unfit for a value
-        that the address could not say."""
+        """Return the state that JSON says by fields' names; what it does not name is as at first. Raises Unfit for a
+        value that the address could not say."""
         values = {name: field.of_json(data[name]) for name, field in self._fields.items() if data.get(name) is not None}
         return dataclasses.replace(self._first, **values)  # type: ignore[type-var]
 
@@ -145,15 +145,15 @@ class Address(Generic[State]):
         return dataclasses.asdict(state)  # type: ignore[call-overload, no-any-return]
 
     def unsaid(self, value: Any, *, strict: bool = False) -> str | None:
-        """The first of the fields' names under which JSON has, at any depth, what this address could not say; `strict`,
-        under which a value of another kind is nothing else of that name (`Field.says`)."""
+        """Return the first of the fields' names under which JSON has, at any depth, what this address could not say;
+        `strict`, under which a value of another kind is nothing else of that name (`Field.says`)."""
         parts = value if isinstance(value, list) else ()
         if isinstance(value, dict):
             for name, part in value.items():
                 if name in self._fields and part is not None and not self._fields[name].says(part, strict=strict):
                     return str(name)
             parts = list(value.values())
-        return next((name for one in parts if (name := self.unsaid(one, strict=strict)) is not None), None)
+        return next((name for each in parts if (name := self.unsaid(each, strict=strict)) is not None), None)
 
     def browser(self) -> dict[str, Any]:
         """Describe the fields, as the browser needs them to write this form."""
@@ -168,7 +168,7 @@ class Address(Generic[State]):
         }
 
     def written(self, name: str, value: Any) -> str:
-        """A field's value as it stands in an address."""
+        """Return a field's value as it stands in an address."""
         return self._fields[name].written(value) or ""
 
     def _key(self, name: str) -> str:
@@ -190,6 +190,6 @@ class Address(Generic[State]):
 
 
 def parse_query(search: str | None) -> dict[str, str]:
-    """The last value of each key of `?key=value&…`."""
+    """Return the last value of each key of `?key=value&…`."""
     query = (search or "").removeprefix("?")
     return {key: values[-1] for key, values in parse_qs(query, keep_blank_values=True, max_num_fields=None).items()}

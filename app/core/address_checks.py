@@ -52,7 +52,7 @@ def heads(*of: str) -> Check:
 
     def check(core: Core, state: Any, value: tuple[tuple[int, int], ...]) -> None:
         shape = core.catalog.shape(_checkpoint(core, state, of))
-        there = value if shape is None else tuple(one for one in value if one[0] < shape[0] and one[1] < shape[1])
+        there = value if shape is None else tuple(each for each in value if each[0] < shape[0] and each[1] < shape[1])
         if shape is not None and there != value:
             raise Unfit(f"heads of {shape[0]} layers of {shape[1]} heads, the first of which is 0.0", there)
 

@@ -43,14 +43,14 @@ class Field:
         return None if text == "" and not self.blank else text
 
     def of_json(self, value: Any) -> Any:
-        """The value that JSON says. Raises Unfit for one that an address could not say."""
+        """Return the value that JSON says. Raises Unfit for one that an address could not say."""
         if not self.says(value, strict=True):
             raise Unfit(f"what the address could say, got {value!r}")
         text = value if isinstance(value, str) else self.write(_tuples(value))
         return self.read(text) if text or self.blank else _tuples(value)
 
     def says(self, value: Any, *, strict: bool = False) -> bool:
-        """Whether an address could say this value, as JSON has it: of the field's type, and within its bounds.
+        """Return whether an address could say this value, as JSON has it: of the field's type, and within its bounds.
 
         An object is something else of that name, and so is what is of another kind where the field is no number: `head`
         beside `layer`, or the heads that are compared at the left; `strict`, that is not said either. A number may be
@@ -119,7 +119,7 @@ def whole(
     key: str | None = None,
     check: Check | None = None,
 ) -> Any:
-    """A whole number within bounds, or one of `words`."""
+    """Return a whole number within bounds, or one of `words`."""
     also = "".join(f" or {word!r}" for word in words)
 
     def read(value: str) -> int | str:
@@ -138,7 +138,7 @@ def whole(
 def real(
     default: float | None = None, *, least: float = -math.inf, most: float = math.inf, key: str | None = None
 ) -> Any:
-    """A finite number, `0.001` or `1e-3`; within bounds, where they are given."""
+    """Return a finite number, `0.001` or `1e-3`; within bounds, where they are given."""
 
     def read(value: str) -> float:
         number = _read_real(value)
@@ -150,7 +150,7 @@ def real(
 
 
 def choice(choices: Sequence[str], default: str | None = None, *, key: str | None = None) -> Any:
-    """One of `choices`."""
+    """Return one of `choices`."""
 
     def read(value: str) -> str:
         if value not in choices:
@@ -173,7 +173,7 @@ def flag(word: str, *, key: str | None = None) -> Any:
 
 
 def pair(*, key: str | None = None, check: Check | None = None, expected: str = "two whole numbers, as 1.3") -> Any:
-    """Two whole numbers: `1.3`."""
+    """Declare two whole numbers: `1.3`."""
 
     def read(value: str) -> tuple[int, int]:
         numbers = read_pair(value)
@@ -188,9 +188,9 @@ def pairs(*, most: int, key: str | None = None, check: Check | None = None, expe
     """Declare distinct pairs of whole numbers in their order, at most so many: `1.0,1.3`."""
 
     def read(value: str) -> tuple[tuple[int, int], ...]:
-        found = [read_pair(part) for part in value.split(",")]
-        distinct = tuple(sorted({one for one in found if one is not None}))
-        if None in found:
+        parsed = [read_pair(part) for part in value.split(",")]
+        distinct = tuple(sorted({each for each in parsed if each is not None}))
+        if None in parsed:
             raise Unfit(expected)
         if len(distinct) > most:
             raise Unfit(f"at most {most} of them", distinct[:most])
@@ -251,7 +251,7 @@ def texts(*, most: int, longest: int, key: str | None = None, check: Check | Non
 
 
 def checkpoint(*, key: str | None = None) -> Any:
-    """A checkpoint's name."""
+    """Return a checkpoint's name."""
     return text(check=checks.checkpoint, key=key)
 
 
@@ -261,29 +261,30 @@ def head(*of: str, key: str | None = None) -> Any:
 
 
 def prompt() -> Any:
-    """A text to run. The address says it, or the key under which a long one is kept (`Corpora.addressed`)."""
+    """Return a text to run. The address says it, or the key under which a long one is kept (`Corpora.addressed`)."""
     return text(
         blank=True, check=checks.prompt, meant=lambda core, value: core.corpora.prompt(value), browser={"prompt": True}
     )
 
 
 def heads(*of: str, key: str | None = None) -> Any:
-    """A set of heads, `1.0,1.3`, of the checkpoint that the first of the fields `of` that says one says."""
+    """Return a set of heads, `1.0,1.3`, of the checkpoint that the first of the fields `of` that says one says."""
     return pairs(most=1024, key=key, check=checks.heads(*of), expected="layers and heads, as 1.0,1.3")
 
 
 def token() -> Any:
-    """The id of a token of the state's checkpoint."""
+    """Return the id of a token of the state's checkpoint."""
     return whole(check=checks.token)
 
 
 def position(first: str) -> Any:
-    """The position of a token in the state's text, or in `first` where it has none, as its checkpoint reads it."""
+    """Return the position of a token in the state's text, or in `first` where it has none, as its checkpoint
+    reads it."""
     return whole(check=checks.position(first))
 
 
 def cell(first: str) -> Any:
-    """An entry of a head's map: the positions of query and key, `18.4`, in the same text."""
+    """Return an entry of a head's map: the positions of query and key, `18.4`, in the same text."""
     return pair(check=checks.cell(first), expected="the positions of a query and a key, as 18.4")
 
 
@@ -293,12 +294,12 @@ def against() -> Any:
 
 
 def corpus() -> Any:
-    """A text to read: a name that the server knows, or the key of a text of somebody's own; None: its first."""
+    """Return a text to read: a name that the server knows, or the key of a text of somebody's own; None: its first."""
     return text(check=checks.corpus)
 
 
 def motif(default: str) -> Any:
-    """The name of a motif (`aotlens.heads.MOTIFS`); links made before one was renamed open it."""
+    """Return the name of a motif (`aotlens.heads.MOTIFS`); links made before one was renamed open it."""
 
     return text(default, most=60, renamed={"broadcast": "uniform_attention"}, check=checks.motif)
 

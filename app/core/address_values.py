@@ -14,19 +14,19 @@ _REAL = re.compile(REAL, re.ASCII | re.IGNORECASE)
 
 
 def read_whole(value: str, digits: int = MAX_DIGITS) -> int | None:
-    """A whole number of at most so many digits; None for anything else."""
+    """Return a whole number of at most so many digits; None for anything else."""
     return int(value) if value.isascii() and value.isdigit() and len(value) <= digits else None
 
 
 def read_pair(value: str) -> tuple[int, int] | None:
-    """Two whole numbers, `1.3`; None for anything else."""
+    """Return two whole numbers, `1.3`; None for anything else."""
     first, dot, second = value.partition(".")
     numbers = read_whole(first), read_whole(second)
     return (numbers[0], numbers[1]) if dot and numbers[0] is not None and numbers[1] is not None else None
 
 
 def quoted(value: str) -> str:
-    """A value as a sentence names it: its beginning, where it is long."""
+    """Return a value as a sentence names it: its beginning, where it is long."""
     return value if len(value) <= _MAX_QUOTED else value[: _MAX_QUOTED - 1] + "…"
 
 
@@ -36,7 +36,7 @@ def dotted(pair: tuple[int, int] | None) -> str:
 
 
 def number(value: str | None) -> float | None:
-    """A finite number, `0.001` or `1e-3`; None for anything else."""
+    """Return a finite number, `0.001` or `1e-3`; None for anything else."""
     if value is None or len(value) > 40 or not _REAL.fullmatch(value):
         return None
     result = float(value)

@@ -17,7 +17,8 @@ _ARENAS, _LARGE = 2, 128 * 2**10
 
 
 def give_memory_back() -> bool:
-    """Sets the C library's allocator, before threads are started; whether it has such settings (glibc, on Linux)."""
+    """Set the C library's allocator, before threads are started; return whether it has such settings (glibc, on
+    Linux)."""
     if not sys.platform.startswith("linux"):
         return False
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)

@@ -67,7 +67,7 @@ class Boundary:
 
 
 def answer_always(server: Flask) -> None:
-    """Puts the boundary around `server`, which then leaves errors that are not HTTP's own to it."""
+    """Put the boundary around `server`, which then leaves errors that are not HTTP's own to it."""
     server.config["PROPAGATE_EXCEPTIONS"] = True
     server.wsgi_app = Boundary(server.wsgi_app)  # type: ignore[method-assign]
 

@@ -18,7 +18,7 @@ class Keeper(Protocol):
     """A holder of values that count."""
 
     def forget(self, key: Any) -> None:
-        """Drops a value. Called with the memory's lock held."""
+        """Drop a value. Called with the memory's lock held."""
 
 
 class Memory:
@@ -44,11 +44,11 @@ class Memory:
     def cache(
         self, most: int | None = None, cost: Callable[[Any], int] | None = None, *, grows: bool = False
     ) -> Cache[Any, Any]:
-        """A cache within this memory; see `Cache`."""
+        """Return a cache within this memory; see `Cache`."""
         return Cache(self, most, cost, grows=grows)
 
     def count(self, keeper: Keeper, key: Any, held: Held) -> None:
-        """Counts a value of a keeper as the newest, and drops the least recently used ones that no longer fit."""
+        """Count a value of a keeper as the newest, and drop the least recently used ones that no longer fit."""
         with self.lock:
             self.release(keeper, key)
             self._kept[id(keeper), key] = keeper, held
@@ -62,13 +62,13 @@ class Memory:
                 its_keeper.forget(oldest)
 
     def used(self, keeper: Keeper, key: Any) -> None:
-        """Notes that somebody has asked for a value."""
+        """Note that somebody has asked for a value."""
         with self.lock:
             if (id(keeper), key) in self._kept:
                 self._kept.move_to_end((id(keeper), key))
 
     def release(self, keeper: Keeper, key: Any) -> None:
-        """Counts a value no more, that its keeper has dropped."""
+        """Count a value no more, that its keeper has dropped."""
         with self.lock:
             _, held = self._kept.pop((id(keeper), key), (keeper, Held(n_bytes=0)))
             self._total -= held.n_bytes
@@ -102,7 +102,8 @@ class Cache(Generic[Key, Value]):
         self._handed_out: dict[Key, Value] = {}
 
     def get(self, key: Key, make: Callable[[], Value]) -> Value:
-        """The value of `key`, from `make()` if it isn't there. A failure reaches all who wait, and isn't kept."""
+        """Return the value of `key`, from `make()` if it isn't there. A failure reaches all who wait, and
+        isn't kept."""
         if self._grows:
             self._measure_again()
         with self._memory.lock:
@@ -129,12 +130,12 @@ class Cache(Generic[Key, Value]):
         return value
 
     def known(self, key: Key) -> Value | None:
-        """The value of `key`, if it is there."""
+        """Return the value of `key`, if it is there."""
         with self._memory.lock:
             return self._use(key) if key in self._values else None
 
     def forget(self, key: Key) -> None:
-        """Drops a value that no longer fits; the memory counts it no more."""
+        """Drop a value that no longer fits; the memory counts it no more."""
         self._values.pop(key, None)
         self._handed_out.pop(key, None)
 

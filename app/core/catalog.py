@@ -40,7 +40,7 @@ class LoadedModel:
     """The key, which changes when the weights do, so that a checkpoint trained again isn't served from a cache."""
 
     def copied(self) -> AttentionOnlyTransformer:
-        """A copy of the model, which runs for minutes while others use the original."""
+        """Return a copy of the model, which runs for minutes while others use the original."""
         with self.exclusive:
             return copy.deepcopy(self.model)
 
@@ -59,7 +59,7 @@ class Catalog:
         self._models: Cache[tuple[str, str], LoadedModel] = memory.cache(settings.max_models)
 
     def list(self) -> builtins.list[CheckpointInfo]:
-        """All of them, live models and given folders first, broken ones last; at most `listing_seconds` old."""
+        """Return all checkpoints, live models and given folders first, broken ones last; at most `listing_seconds` old."""
         now = time.monotonic()
         if self._listing is None or now - self._listing[0] > self._settings.listing_seconds:
             self._listing = (now, self._read())
@@ -73,7 +73,7 @@ class Catalog:
         return replace(info, problem=self._reading.problem(info.name))
 
     def _read(self) -> builtins.list[CheckpointInfo]:
-        found = list_checkpoints(self._settings.checkpoints, vanished=True)  # they were there at the start
+        checkpoints = list_checkpoints(self._settings.checkpoints, vanished=True)  # they were there at the start
         given = [folder.expanduser().absolute() for folder in self._settings.checkpoints]
 
         def order(info: CheckpointInfo) -> tuple[bool, bool]:
@@ -81,10 +81,10 @@ class Catalog:
             ours = path is not None and any(folder == path or folder in path.parents for folder in given)
             return info.problem is not None, not ours
 
-        return sorted(found, key=order)
+        return sorted(checkpoints, key=order)
 
     def info(self, name: str | None) -> CheckpointInfo:
-        """The checkpoint of that name, broken or not; NAME@STEP is a snapshot of the run that trained NAME."""
+        """Return the checkpoint of that name, broken or not; NAME@STEP is a snapshot of the run that trained NAME."""
         known = self.list()
         for info in known:
             if info.name == name:
@@ -100,17 +100,17 @@ class Catalog:
         raise RequestError(f"No checkpoint is called {name!r}. There are: {names}. Choose one of them.")
 
     def default(self) -> str | None:
-        """The one that the settings name, if it's there; else the first that reads text and isn't broken."""
+        """Return the one that the settings name, if it's there; else the first that reads text and isn't broken."""
         usable = [info.name for info in self.list() if self.reads_text(info)]
         preferred = self._settings.first_checkpoint
         return preferred if preferred in usable else next(iter(usable), None)
 
     def default_of_images(self) -> str | None:
-        """The first that reads images and isn't broken; None where there is none."""
+        """Return the first that reads images and isn't broken; None where there is none."""
         return next((info.name for info in self.list() if self.reads_images(info)), None)
 
     def config(self, name: str | None) -> dict[str, Any]:
-        """The model's configuration of the checkpoint of that name; empty where it isn't there or is broken."""
+        """Return the model's configuration of the checkpoint of that name; empty where it isn't there or is broken."""
         run = (name or "").rpartition("@")[0]  # a snapshot has the configuration of the checkpoint
         names = {name, run} if run else {name}
         return next((info.model for info in self.list() if info.name in names and info.problem is None), {})
@@ -123,27 +123,27 @@ class Catalog:
 
     @staticmethod
     def reads_text(info: CheckpointInfo) -> bool:
-        """Whether the Heads page can show it: text, symbols, or ids where it has no tokenizer."""
+        """Return whether the Heads page can show it: text, symbols, or ids where it has no tokenizer."""
         return info.problem is None and info.model.get("read_in", "tokens") == "tokens"
 
     @staticmethod
     def reads_images(info: CheckpointInfo) -> bool:
-        """Whether the Images page can show it: image patches in, classes out."""
+        """Return whether the Images page can show it: image patches in, classes out."""
         ends = info.model.get("read_in"), info.model.get("read_out")
         return info.problem is None and ends == ("patches", "classes")
 
     @staticmethod
     def regresses(info: CheckpointInfo) -> bool:
-        """Whether the Regression page can show it: vectors in, one number out, later tokens unseen."""
+        """Return whether the Regression page can show it: vectors in, one number out, later tokens unseen."""
         return info.problem is None and regresses(info)
 
     def page_of(self, info: CheckpointInfo) -> str | None:
-        """The name of the page that shows a checkpoint's heads; None where none does."""
+        """Return the name of the page that shows a checkpoint's heads; None where none does."""
         pages = {"heads": self.reads_text, "images": self.reads_images, "regression": self.regresses}
         return next((page for page, shows in pages.items() if shows(info)), None)
 
     def need_text(self, name: str | None) -> None:
-        """Raises RequestError for a checkpoint that reads no text, and says where it can be looked at."""
+        """Raise RequestError for a checkpoint that reads no text, and say where it can be looked at."""
         info = self.info(name)
         if info.problem is not None or self.reads_text(info):
             return
@@ -167,9 +167,9 @@ class Catalog:
         if info.problem is not None:
             raise RequestError(f"The checkpoint {info.name} can't be opened. {info.problem}")
         key = info.name, info.weights_sha256
-        kept = self._models.known(key)
-        if kept is not None:
-            return kept
+        cached = self._models.known(key)
+        if cached is not None:
+            return cached
         return self.read(info, "weights", lambda: self._models.get(key, lambda: self._load(info)))
 
     def read(self, info: CheckpointInfo, part: str, read: Callable[[], Value]) -> Value:
@@ -186,7 +186,7 @@ class Catalog:
 
 
 def with_words(model: AttentionOnlyTransformer) -> AttentionOnlyTransformer:
-    """The model, or, where it has no tokenizer, one of the same weights whose words are its ids."""
+    """Return the model, or, where it has no tokenizer, one of the same weights whose words are its ids."""
     from aotlens.data import SymbolTokenizer
 
     if model.tokenizer is not None or model.cfg.read_in != "tokens" or model.cfg.d_vocab is None:

@@ -50,8 +50,8 @@ ENCODINGS: Mapping[str, Encoding] = {
 
 
 def compress(server: Flask, memory: Memory) -> None:
-    """Compresses every answer of `server` that gains by it; files that never change may be kept for good."""
-    kept: Cache[tuple[str, bytes], bytes] = memory.cache(cost=len)
+    """Compress every answer of `server` that gains by it; files that never change may be kept for good."""
+    cache: Cache[tuple[str, bytes], bytes] = memory.cache(cost=len)
 
     @server.after_request
     def smaller(response: Response) -> Response:
@@ -60,13 +60,13 @@ def compress(server: Flask, memory: Memory) -> None:
         if not _worth_it(response):
             return response
         response.vary.add("Accept-Encoding")
-        name = next((one for one in ENCODINGS if request.accept_encodings[one] > 0), None)
+        name = next((each for each in ENCODINGS if request.accept_encodings[each] > 0), None)
         if name is None:
             return response
         content, encoding = response.get_data(), ENCODINGS[name]
         if request.method in ("GET", "HEAD") and not response.cache_control.no_store:
             digest = hashlib.sha256(content).digest()
-            response.set_data(kept.get((name, digest), lambda: encoding.well(content)))
+            response.set_data(cache.get((name, digest), lambda: encoding.well(content)))
         else:
             response.set_data(encoding.quickly(content))
         response.headers["Content-Encoding"] = name
@@ -74,7 +74,7 @@ def compress(server: Flask, memory: Memory) -> None:
 
 
 def warm_up(server: Flask, settings: Settings, path: str, *later: str) -> None:
-    """Compresses the page at `path`, the files that it names and those that it loads `later`, before anybody asks."""
+    """Compress the page at `path`, the files that it names and those that it loads `later`, before anybody asks."""
     client = server.test_client()
     own = {"Host": "localhost"} | ({} if settings.token is None else {"Authorization": f"Bearer {settings.token}"})
     page = client.get(path, headers={**own, "Accept-Encoding": "identity"}).text

@@ -86,14 +86,14 @@ class Corpora:
     def choices(self) -> list[dict[str, str]]:
         """List the texts to choose from, for a menu: the server's corpora by name, a person's own texts by key."""
         named = [{"value": name, "label": name} for name in self.names]
-        return [*named, *({"value": one.key, "label": f"{one.name} (yours)"} for one in self.own.list())]
+        return [*named, *({"value": each.key, "label": f"{each.name} (yours)"} for each in self.own.list())]
 
     def chosen(self, name: str | None, info: CheckpointInfo | None = None) -> str | None:
-        """The name (or key) if there is such a text, else the first corpus with documents held out from a model's
-        training, else the first; None where there is none."""
+        """Return the name (or key) if there is such a text, else the first corpus with documents held out from a
+        model's training, else the first; None where there is none."""
         if name in self._corpora or self.own.get(name) is not None:
             return name
-        fitting = (one for one in self._corpora if info is not None and self._held_out(one, info))
+        fitting = (each for each in self._corpora if info is not None and self._held_out(each, info))
         return next(fitting, next(iter(self._corpora), None))
 
     def _held_out(self, name: str, info: CheckpointInfo) -> tuple[str, ...]:
@@ -101,7 +101,8 @@ class Corpora:
         return () if corpus is None else info.held_out(corpus.names())
 
     def text(self, name: str | None, info: CheckpointInfo) -> Text:
-        """A corpus for a model: of its own training corpus only what was held out. A key gives the text it is of."""
+        """Return a corpus for a model: of its own training corpus only what was held out. A key gives the text it is
+        of."""
         if is_key(name):
             return self._own(str(name))
         corpus = self._corpus(name or "")
@@ -128,7 +129,7 @@ class Corpora:
         )
 
     def opening(self, name: str) -> Call:
-        """The call that opens a text, for Python.
+        """Return the call that opens a text, for Python.
 
         Of a path, it has the last part only, which a browser may know; a text of somebody's own is in the local folder.
         """
@@ -178,16 +179,16 @@ class Corpora:
         return text if self.own.full and self.own.get(key_of(text)) is None else self._keep(text)
 
     def prompt(self, addressed: str) -> str:
-        """The text of what an address says; what is no key of a kept text is a text."""
-        kept = self.own.get(addressed)
-        return addressed if kept is None else self.own.text(kept)
+        """Return the text of what an address says; what is no key of a kept text is a text."""
+        own = self.own.get(addressed)
+        return addressed if own is None else self.own.text(own)
 
     def _own(self, key: str) -> Text:
         """A text by its key. Raises RequestError when it is gone."""
-        kept = self.own.get(key)
-        if kept is not None:
-            about = f"your text ‹{kept.name}› of {kept.n_characters:,} characters"
-            return Text(key=key, label=kept.name, about=about, corpus=self.own.corpus(kept), documents=None)
+        own = self.own.get(key)
+        if own is not None:
+            about = f"your text ‹{own.name}› of {own.n_characters:,} characters"
+            return Text(key=key, label=own.name, about=about, corpus=self.own.corpus(own), documents=None)
         if key not in self._pasted:
             raise RequestError("That text is no longer here: paste or upload it again.")
         text = self._pasted[key]

@@ -13,7 +13,7 @@ class RequestError(ValueError):
 
 
 def logged(log: logging.Logger, what: str) -> str:
-    """Logs the exception that is being handled, and gives the id that the log has and whoever asked is told."""
+    """Log the exception that is being handled, and return the id that the log has and whoever asked is told."""
     id = secrets.token_hex(4)
     log.exception("%s (error %s)", what, id)
     return id
@@ -29,9 +29,9 @@ def not_kept(error: WriteError) -> str:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether something did not fit in memory: Python's own, numpy's and torch's ways to say so."""
-    said = str(error).lower()
+    """Return whether something did not fit in memory: Python's own, numpy's and torch's ways to say so."""
+    message = str(error).lower()
     named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     return named or (
-        isinstance(error, RuntimeError) and ("not enough memory" in said or "can't allocate memory" in said)
+        isinstance(error, RuntimeError) and ("not enough memory" in message or "can't allocate memory" in message)
     )

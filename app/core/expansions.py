@@ -58,14 +58,14 @@ class Expansions:
         self._expanded: Cache[str, Expanded] = memory.cache(grows=True)
 
     def of(self, checkpoint: str | None, text: str, *, length: int | None = None) -> Expanded:
-        """A prompt's expansion. Raises RequestError for text that `Inference` refuses, and for what would take more
-        operations or memory than one request may."""
+        """Return a prompt's expansion. Raises RequestError for text that `Inference` refuses, and for what would take
+        more operations or memory than one request may."""
         self._catalog.need_text(checkpoint)
         loaded, tokens = self._inference.tokens(checkpoint, text, length=length)
         assert checkpoint is not None
         key = hashlib.sha256(f"{loaded.key}:{tokens}".encode()).hexdigest()[:24]
-        found = self._expanded.get(key, lambda: self._expand(key, checkpoint, text, loaded, tokens))
-        return found if found.text == text and found.checkpoint == checkpoint else replace(found, text=text)
+        expanded = self._expanded.get(key, lambda: self._expand(key, checkpoint, text, loaded, tokens))
+        return expanded if expanded.text == text and expanded.checkpoint == checkpoint else replace(expanded, text=text)
 
     def _expand(self, key: str, checkpoint: str, text: str, loaded: LoadedModel, tokens: Sequence[int]) -> Expanded:
         import torch

@@ -25,12 +25,12 @@ class File:
 
 
 def json_file(name: str, content: dict[str, Any]) -> File:
-    """A JSON file for people and programs: indented, never NaN."""
+    """Return a JSON file for people and programs: indented, never NaN."""
     return text_file(name, json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1), "application/json")
 
 
 def csv_file(name: str, table: pd.DataFrame | Iterable[Mapping[str, Any]]) -> File:
-    """A table as CSV; texts are quoted, since an unquoted carriage return ends a row. Refuses one of nothing."""
+    """Return a table as CSV; texts are quoted, since an unquoted carriage return ends a row. Refuses one of nothing."""
     import pandas as pd
 
     frame = table if isinstance(table, pd.DataFrame) else pd.DataFrame(list(table))
@@ -40,10 +40,10 @@ def csv_file(name: str, table: pd.DataFrame | Iterable[Mapping[str, Any]]) -> Fi
 
 
 def text_file(name: str, content: str, mime: str) -> File:
-    """A file of UTF-8."""
+    """Return a file of UTF-8."""
     return File(name=safe_name(name), content=content.encode("utf-8"), mime=mime)
 
 
 def safe_name(name: str) -> str:
-    """A name that every file system takes."""
+    """Return a name that every file system takes."""
     return re.sub(r"[^\w.\-]+", "_", name)

@@ -40,7 +40,7 @@ def _check_view(result: PromptResult, view: View) -> None:
 
 
 def check_head(result: PromptResult, layer: int, head: int) -> None:
-    """Raises RequestError for a head that the model doesn't have."""
+    """Raise RequestError for a head that the model doesn't have."""
     patterns = result.patterns
     if not (0 <= layer < patterns.n_layers and 0 <= head < patterns.n_heads):
         raise RequestError(
@@ -59,12 +59,12 @@ def head_values(result: PromptResult, layer: int, head: int, view: View, hide_fi
 def head_figure(
     result: PromptResult, layer: int, head: int, view: View, hide_first: bool, theme: Theme, *, levels: bool = False
 ) -> go.Figure:  # fmt: skip
-    """The large map of one head. `layout.meta` says whose it is, so that the browser can tell it from another's.
+    """Draw the large map of one head. `layout.meta` says whose it is, so that the browser can tell it from another's.
 
     With `levels`, a picture without numbers: those are in `head_line`.
     """
-    shown, quantity = head_values(result, layer, head, view, hide_first), QUANTITIES[view]
-    figure = attention_map(shown, result.patterns.str_tokens, quantity=quantity, theme=theme, levels=levels)
+    cells, quantity = head_values(result, layer, head, view, hide_first), QUANTITIES[view]
+    figure = attention_map(cells, result.patterns.str_tokens, quantity=quantity, theme=theme, levels=levels)
     name = f"{result.checkpoint} · head {layer}.{head} · {quantity}"
     meta = {**map_of(result, layer, head, view, hide_first), "name": name, "quantity": quantity}
     figure.layout.meta = {**(figure.layout.meta or {}), **meta}
@@ -79,9 +79,10 @@ def map_of(result: PromptResult, layer: int, head: int, view: View, hide_first: 
 def head_line(
     result: PromptResult, layer: int, head: int, view: View, hide_first: bool, position: int
 ) -> dict[str, Any]:
-    """A token's row and column of a head's map, to the last bit: float32 in base64, NaN where nothing is shown."""
-    shown = head_values(result, layer, head, view, hide_first)
-    row, column = (b64encode(part.astype("<f4").tobytes()).decode() for part in _row_and_column(shown, position))
+    """Return a token's row and column of a head's map, to the last bit: float32 in base64, NaN where nothing
+    is shown."""
+    cells = head_values(result, layer, head, view, hide_first)
+    row, column = (b64encode(part.astype("<f4").tobytes()).decode() for part in _row_and_column(cells, position))
     return {**map_of(result, layer, head, view, hide_first), "position": position, "row": row, "column": column}
 
 
@@ -90,14 +91,14 @@ def _check_position(n_pos: int, position: int) -> None:
         raise RequestError(f"Position {position} isn't in this text of {n_pos} tokens; choose one of the tokens.")
 
 
-def _row_and_column(shown: np.ndarray, position: int) -> tuple[np.ndarray, np.ndarray]:
-    _check_position(len(shown), position)
-    return shown[position], shown[:, position]
+def _row_and_column(cells: np.ndarray, position: int) -> tuple[np.ndarray, np.ndarray]:
+    _check_position(len(cells), position)
+    return cells[position], cells[:, position]
 
 
 def packed_maps(result: PromptResult, view: View, off: str, clearest: ClearestHead | None = None) -> bytes:
-    """All heads' maps in the arrays of the widget; `off` says in words which heads are off, and the header which head
-    to show first and why."""
+    """Return all heads' maps in the arrays of the widget; `off` says in words which heads are off, and the header which
+    head to show first and why."""
     patterns = result.patterns
     maps = HeadMaps(
         values=values(result, view), str_tokens=patterns.str_tokens, visible=patterns.visible,
@@ -109,7 +110,7 @@ def packed_maps(result: PromptResult, view: View, off: str, clearest: ClearestHe
 
 
 def line_bytes(result: PromptResult, layer: int, head: int, view: View, position: int) -> bytes:
-    """A token's row and column of a head's map, to the last bit: float32, NaN where a query sees nothing."""
+    """Return a token's row and column of a head's map, to the last bit: float32, NaN where a query sees nothing."""
     if is_long(result):
         check_head(result, layer, head)
         _check_view(result, view)
@@ -122,7 +123,7 @@ def line_bytes(result: PromptResult, layer: int, head: int, view: View, position
 
 
 def is_long(result: PromptResult) -> bool:
-    """Whether patterns of a result are computed row by row."""
+    """Return whether patterns of a result are computed row by row."""
     return result.logits is None
 
 
@@ -137,7 +138,7 @@ def _long_maps(inference: Inference, result: PromptResult, view: View, off: str)
 
 
 def packed_long_maps(inference: Inference, result: PromptResult, view: View, off: str) -> bytes:
-    """All heads' maps of a long prompt, a byte a block of entries, as `packed_maps`."""
+    """Return all heads' maps of a long prompt, a byte a block of entries, as `packed_maps`."""
     maps = _long_maps(inference, result, view, off)
     reason = (
         f"On {result.patterns.n_pos:,} tokens a pixel is the largest of a block of entries. Zoom in for single entries "
@@ -149,8 +150,8 @@ def packed_long_maps(inference: Inference, result: PromptResult, view: View, off
 def tile_bytes(
     inference: Inference, result: PromptResult, view: View, head: tuple[int, int], block: int, row: int, column: int
 ) -> bytes:
-    """A tile of one head's map on a long prompt: `TILE` blocks of `block` entries a side, the tile's number down and
-    across. Raises RequestError for a tile that there is not."""
+    """Return a tile of one head's map on a long prompt: `TILE` blocks of `block` entries a side, the tile's number down
+    and across. Raises RequestError for a tile that there is not."""
     check_head(result, *head)
     n_pos, side = result.patterns.n_pos, TILE * block
     is_there = min(row, column) >= 0 and max(row, column) * side < n_pos
@@ -166,17 +167,17 @@ def tile_bytes(
 
 
 def grid_picture(result: PromptResult, view: View, hide_first: bool, theme: Theme) -> bytes:
-    """A PNG of all heads: row = layer, column = head."""
-    shown = values(result, view)
-    n_heads = shown.shape[0] * shown.shape[1]
+    """Return a PNG of all heads: row = layer, column = head."""
+    maps = values(result, view)
+    n_heads = maps.shape[0] * maps.shape[1]
     cell = next((size for most, size in _CELLS if n_heads <= most), _SMALLEST_CELL)
     seen = result.patterns.seen(without_first=hide_first)
-    signed = bool((np.where(seen[None], shown, 0) < 0).any())
-    return sprite(shown, seen, cell=cell, scale="diverging" if signed else "sequential", theme=theme)
+    signed = bool((np.where(seen[None], maps, 0) < 0).any())
+    return sprite(maps, seen, cell=cell, scale="diverging" if signed else "sequential", theme=theme)
 
 
 def all_heads_figure(result: PromptResult, view: View, hide_first: bool) -> go.Figure:
-    """The same as a figure for a paper, light whatever the page's theme."""
+    """Draw the same as a figure for a paper, light whatever the page's theme."""
     return all_heads_maps(
         values(result, view),
         result.patterns.seen(without_first=hide_first),

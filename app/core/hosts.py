@@ -17,13 +17,14 @@ _HOST = re.compile(r"(?P<name>[\w.-]+|\[[0-9a-fA-F:.]+\])(:\d{1,5})?", re.ASCII)
 
 
 def named(header: str) -> str | None:
-    """The name of a Host header, in lower case and without its port; None where it has no form that a host can have."""
+    """Return the name of a Host header, in lower case and without its port; None where it has no form that a host can
+    have."""
     match = _HOST.fullmatch(header)
     return match.group("name").lower() if match else None
 
 
 def is_address(name: str) -> bool:
-    """Whether a host is an address, IPv4 or [IPv6], rather than a name that somebody may let point anywhere."""
+    """Return whether a host is an address, IPv4 or [IPv6], rather than a name that somebody may let point anywhere."""
     try:
         ip_address(name.removeprefix("[").removesuffix("]"))
     except ValueError:
@@ -32,13 +33,14 @@ def is_address(name: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether what listens on a host can be reached from this machine only."""
+    """Return whether what listens on a host can be reached from this machine only."""
     bare = host.strip("[]")
     return bare == "localhost" or (is_address(bare) and ip_address(bare).is_loopback)
 
 
 def checked_name(name: str) -> str:
-    """A name as a Host header may have it. Raises ValueError, with the right form, for what no header can have."""
+    """Return a name as a Host header may have it. Raises ValueError, with the right form, for what no header
+    can have."""
     if is_address(name):
         bare = name.strip("[]")
         return f"[{bare}]" if ":" in bare else bare

@@ -57,8 +57,8 @@ class Images:
         return f"{kind}{colon}{PurePath(argument).name if kind in ('npz', 'folder') else argument}"
 
     def fitting(self, trained_on: str, classes: tuple[str, ...], size: int) -> str:
-        """The data set of a model: what it says that it was trained on, if that is at hand; else the first that the
-        server was given; else what is always there and has its classes; else the digits."""
+        """Return the data set of a model: what it says that it was trained on, if that is at hand; else the first that
+        the server was given; else what is always there and has its classes; else the digits."""
         named = [name for name in self._specs if self.is_called(name, trained_on)]
         alike = (name for name in _ALWAYS if not named and not self.given and self.open(name, size).classes == classes)
         return next(iter([*named, *self.given]), next(alike, _ALWAYS[0]))
@@ -69,11 +69,12 @@ class Images:
         return list(self._specs)[len(_ALWAYS) :]
 
     def is_called(self, name: str, trained_on: str) -> bool:
-        """Whether a data set is what a model says that it was trained on."""
+        """Return whether a data set is what a model says that it was trained on."""
         return trained_on in (name, self._specs[name])
 
     def open(self, name: str, size: int) -> ImageData:
-        """A data set, its images scaled to squares of `size` pixels. Raises RequestError where it can't be read."""
+        """Return a data set, its images scaled to squares of `size` pixels. Raises RequestError where it can't be
+        read."""
         from aotlens.data.images import open_images
 
         if name not in self._specs:

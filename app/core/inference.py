@@ -115,7 +115,7 @@ class Inference:
     def switched(
         self, loaded: LoadedModel, off: Heads, how: How, read: Text | None, length: int
     ) -> Iterator[AttentionOnlyTransformer]:
-        """A model with heads switched off, for the one thread that is inside."""
+        """Yield the model with heads switched off, for the one thread that is inside."""
         with loaded.exclusive:
             if not off:
                 yield loaded.model
@@ -124,7 +124,8 @@ class Inference:
                 yield loaded.model
 
     def maxima(self, result: PromptResult, view: str) -> BlockMaxima:
-        """The largest entries of blocks of all heads on a long prompt. Raises RequestError after `request_seconds`."""
+        """Return the largest entries of blocks of all heads on a long prompt. Raises RequestError after
+        `request_seconds`."""
         from aotlens.widget import grid_block
 
         def compute() -> BlockMaxima:
@@ -135,7 +136,8 @@ class Inference:
         return self._maxima.get((result.key, view), compute)
 
     def clearest(self, result: PromptResult) -> ClearestHead | None:
-        """The head whose behaviour on the prompt is clearest; None where no head shows a motif, and of long ones."""
+        """Return the head whose behaviour on the prompt is clearest; None where no head shows a motif, and of long
+        ones."""
         from aotlens.heads.clearest import clearest_head
 
         if result.logits is None:
@@ -143,7 +145,8 @@ class Inference:
         return clearest_head(result.patterns)
 
     def losses(self, result: PromptResult) -> np.ndarray:
-        """The loss of each token of a prompt in the run that `result` is of, in nats: float32 `[pos]`, NaN for none.
+        """Return the loss of each token of a prompt in the run that `result` is of, in nats: float32 `[pos]`, NaN for
+        none.
 
         A model that sees both sides is asked for each token with a mask in its place, so this takes a while. Raises
         RequestError where such a model has no mask token.
@@ -153,7 +156,7 @@ class Inference:
     def tokens(
         self, checkpoint: str | None, text: str, *, length: int | None = None, long: bool = False
     ) -> tuple[LoadedModel, list[int]]:
-        """A model and its tokens for `text`, refused as `analyse` says where it can't be read or is too long."""
+        """Return a model and its tokens for `text`, refused as `analyse` says where it can't be read or is too long."""
         self._check_length(length if length is not None else len(text))
         loaded = self._catalog.load(checkpoint)
         assert checkpoint is not None
@@ -219,8 +222,8 @@ class Inference:
         return head_labels(self.motifs(checkpoint))
 
     def token_limit(self, loaded: LoadedModel, *, long: bool = False) -> int:
-        """The longest prompt for a model: its context, the app's limit, and what patterns fit in memory; with `long`,
-        where no pattern is kept, what queries and keys do."""
+        """Return the longest prompt for a model: its context, the app's limit, and what patterns fit in memory; with
+        `long`, where no pattern is kept, what queries and keys do."""
         cfg, settings = loaded.model.cfg, self._settings
         n_heads = cfg.n_layers * cfg.n_heads
         whole = min(cfg.n_ctx, settings.max_tokens, math.isqrt(settings.max_result_bytes // (8 * n_heads)))

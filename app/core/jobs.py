@@ -80,7 +80,7 @@ class Jobs:
         self._turn = threading.Lock()
 
     def get(self, key: str) -> Job | None:
-        """The job of that key, if there is one."""
+        """Return the job of that key, if there is one."""
         with self._lock:
             if key in self._jobs:
                 self._jobs.move_to_end(key)
@@ -89,7 +89,7 @@ class Jobs:
         return job
 
     def forget(self, key: str) -> None:
-        """Drops a job that has ended, whose result no longer fits into memory."""
+        """Drop a job that has ended, whose result no longer fits into memory."""
         with self._lock:
             job = self._jobs.get(key)
             if job is not None and not job.active:
@@ -112,10 +112,10 @@ class Jobs:
                 )
             job = self._jobs[key] = Job(key=key, label=label, sessions={session})
             self._jobs.move_to_end(key)
-            idle = [one for one, other in self._jobs.items() if not other.active]
-            for one in idle[: max(len(idle) - self._kept, 0)]:
-                del self._jobs[one]
-                self._memory.release(self, one)
+            idle = [each for each, other in self._jobs.items() if not other.active]
+            for old in idle[: max(len(idle) - self._kept, 0)]:
+                del self._jobs[old]
+                self._memory.release(self, old)
         # A daemon: Ctrl+C on the server does not wait for it.
         threading.Thread(target=self._run, args=(job, work), daemon=True).start()
         return job
@@ -141,14 +141,15 @@ class Jobs:
         return min(active, key=lambda job: (session not in job.sessions, job.state != "running"), default=None)
 
     def watched(self, key: str | None, session: str) -> Job | None:
-        """The job of a key, unless it goes on without the session; else what is under way, the session's own first."""
+        """Return the job of a key, unless it goes on without the session; else what is under way, the session's own
+        first."""
         job = self.get(key) if key else None
         if job is None or (job.active and session not in job.sessions):
             return self.under_way(session)
         return job
 
     def awaited(self, session: str) -> bool:
-        """Whether a session waits for any."""
+        """Return whether a session waits for any."""
         job = self.under_way(session)
         return job is not None and session in job.sessions
 

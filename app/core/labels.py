@@ -26,13 +26,13 @@ class Labels:
     """The other head that the side goes through, as `layer.head`."""
 
     def text(self, index: int) -> str:
-        """The token as it is, or what the index counts."""
+        """Return the token as it is, or what the index counts."""
         if self.texts is not None:
             return self.texts[index]
         return "bias" if self.of == "bias" else f"{self.of} {index}"
 
     def shown(self, index: int) -> str:
-        """The same with every character visible."""
+        """Return the text with every character visible."""
         return glyphs(self.text(index)) if self.texts is not None else self.text(index)
 
     def short(self, index: int) -> str:
@@ -40,21 +40,21 @@ class Labels:
         return str(index) if self.texts is None and self.of != "bias" else self.shown(index)
 
     def search(self, wanted: str, n: int) -> list[int]:
-        """The first `n` indices whose text has `wanted` in it, exact ones first, then those that begin with it.
+        """Return the first `n` indices whose text has `wanted` in it, exact ones first, then those that begin with it.
 
         `·the`, ` the` and `262` are all ways to find the token ` the`.
         """
         if not wanted:
             return list(range(min(n, self.n)))
         written = glyphs(wanted).casefold()
-        found: list[tuple[int, int, int]] = []
+        hits: list[tuple[int, int, int]] = []
         for index in range(self.n):
             here = self.shown(index).casefold()
             if str(index) == wanted or here == written:
-                found.append((0, len(here), index))
+                hits.append((0, len(here), index))
             elif written in here:
-                found.append((1 if here.lstrip("·").startswith(written) else 2, len(here), index))
-        return [index for *_, index in sorted(found)[:n]]
+                hits.append((1 if here.lstrip("·").startswith(written) else 2, len(here), index))
+        return [index for *_, index in sorted(hits)[:n]]
 
     @property
     def plural(self) -> str:
@@ -63,7 +63,7 @@ class Labels:
 
 
 def labels_of(side: Side, n: int, model: AttentionOnlyTransformer) -> Labels:
-    """The labels of a circuit's side with `n` rows."""
+    """Return the labels of a circuit's side with `n` rows."""
     tokenizer = model.tokenizer
     texts = None
     if side.index == "token" and tokenizer is not None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def require_at_most(found: float, most: float, of: str, *, choose: str = "a smaller model") -> None:
-    """Raises RequestError for more operations or bytes (`of`) than `most`, and says what to choose."""
+    """Raise RequestError for more operations or bytes (`of`) than `most`, and say what to choose."""
     if found > most:
         would = "hold" if of == "bytes" else "take"
         raise RequestError(

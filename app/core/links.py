@@ -25,5 +25,5 @@ class Links:
         return iter(self._addresses.values())
 
     def to(self, page: str, **values: Any) -> str:
-        """The address of a page with these fields."""
+        """Return the address of a page with these fields."""
         return self[page].to(**values)

@@ -32,7 +32,7 @@ _LONGEST = 20
 
 
 def is_key(name: object) -> bool:
-    """Whether something that a browser says has the form of a key."""
+    """Return whether something that a browser says has the form of a key."""
     return isinstance(name, str) and _KEY.fullmatch(name) is not None
 
 
@@ -82,11 +82,12 @@ class OwnImages:
         return key
 
     def known(self, key: str | None) -> bool:
-        """Whether an image of that key is kept."""
+        """Return whether an image of that key is kept."""
         return key is not None and is_key(key) and self._path(key).is_file()
 
     def read(self, key: str, size: int, *, colour: bool) -> Tensor:
-        """The image for a model: uint8 `[channel, size, size]`, its middle square, with three channels or one."""
+        """Return the image for a model: uint8 `[channel, size, size]`, its middle square, with three channels
+        or one."""
         from aotlens.data.images import decode_image
 
         if not self.known(key):
@@ -122,8 +123,8 @@ class OwnImages:
         return buffer.getvalue()
 
     def _forget_oldest(self) -> None:
-        kept = [path for path in self.folder.glob("image-*.png") if is_key(path.stem)]
-        for path in sorted(kept, key=_modified)[: max(len(kept) - self._settings.own_images, 0)]:
+        paths = [path for path in self.folder.glob("image-*.png") if is_key(path.stem)]
+        for path in sorted(paths, key=_modified)[: max(len(paths) - self._settings.own_images, 0)]:
             path.unlink(missing_ok=True)
 
 

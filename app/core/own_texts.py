@@ -37,7 +37,7 @@ class OwnText:
 
 
 def key_of(text: str) -> str:
-    """The key of a text, kept or not."""
+    """Return the key of a text, kept or not."""
     return f"text-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:16]}"
 
 
@@ -47,7 +47,7 @@ def plain(text: str) -> str:
 
 
 def is_key(name: str | None) -> bool:
-    """Whether something that a browser says has the form of a key."""
+    """Return whether something that a browser says has the form of a key."""
     return _KEY.fullmatch(name or "") is not None
 
 
@@ -76,19 +76,19 @@ class OwnTexts:
         text = plain(text)
         data = text.encode("utf-8", "replace")
         self._check(len(data), text)
-        one = OwnText(key=key_of(text), name=plain_name(name), n_characters=len(text))
-        label = json.dumps({"name": one.name, "characters": one.n_characters}, ensure_ascii=False)
+        own = OwnText(key=key_of(text), name=plain_name(name), n_characters=len(text))
+        label = json.dumps({"name": own.name, "characters": own.n_characters}, ensure_ascii=False)
         with self._counting:
-            if self.full and self.get(one.key) is None:
+            if self.full and self.get(own.key) is None:
                 raise RequestError(
                     f"{self._settings.own_texts} texts are kept here, and no more: delete one that you no longer need "
                     "(beside the choice of a text), and try again."
                 )
             # The text first: what is listed can be read.
-            for path, what in ((self._path(one.key, ".txt"), data), (self._path(one.key, ".json"), label.encode())):
+            for path, what in ((self._path(own.key, ".txt"), data), (self._path(own.key, ".json"), label.encode())):
                 with replacing_file(path) as temporary:
                     temporary.write_bytes(what)
-        return one
+        return own
 
     @property
     def full(self) -> bool:
@@ -97,11 +97,11 @@ class OwnTexts:
 
     def list(self) -> list[OwnText]:
         """Return the texts that are kept, by name."""
-        found = (self.get(path.stem) for path in self.folder.glob("text-*.json"))
-        return sorted((one for one in found if one is not None), key=lambda one: (one.name.casefold(), one.key))
+        texts = (self.get(path.stem) for path in self.folder.glob("text-*.json"))
+        return sorted((each for each in texts if each is not None), key=lambda each: (each.name.casefold(), each.key))
 
     def get(self, key: str | None) -> OwnText | None:
-        """The text of a key, if it is kept and whole."""
+        """Return the text of a key, if it is kept and whole."""
         if key is None or not is_key(key) or not self._path(key, ".txt").is_file():
             return None
         try:
@@ -110,24 +110,24 @@ class OwnTexts:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def text(self, one: OwnText) -> str:
-        """The text itself."""
-        return self._path(one.key, ".txt").read_bytes().decode("utf-8")
+    def text(self, own: OwnText) -> str:
+        """Return the text itself."""
+        return self._path(own.key, ".txt").read_bytes().decode("utf-8")
 
-    def corpus(self, one: OwnText) -> Corpus:
-        """The text as a corpus of one document."""
+    def corpus(self, own: OwnText) -> Corpus:
+        """Return the text as a corpus of one document."""
         from aotlens.data import open_corpus
 
-        return open_corpus(f"file:{self._path(one.key, '.txt')}")
+        return open_corpus(f"file:{self._path(own.key, '.txt')}")
 
     def delete(self, key: str | None) -> OwnText:
         """Remove a text; what was made of it stays."""
-        one = self.get(key)
-        if one is None:
+        own = self.get(key)
+        if own is None:
             raise RequestError("That text is not kept here, so there is nothing to delete.")
         for suffix in (".json", ".txt"):
-            self._path(one.key, suffix).unlink(missing_ok=True)
-        return one
+            self._path(own.key, suffix).unlink(missing_ok=True)
+        return own
 
     def _path(self, key: str, suffix: str) -> Path:
         assert is_key(key)
@@ -167,7 +167,7 @@ def too_large(n_bytes: int, settings: Settings) -> str:
 
 
 def plain_name(name: str) -> str:
-    """The last part of a file's name, in one line."""
+    """Return the last part of a file's name, in one line."""
     last = PurePath(name.replace("\\", "/")).name
-    plain = "".join(one if one.isprintable() else " " for one in last).strip()
+    plain = "".join(character if character.isprintable() else " " for character in last).strip()
     return plain[:_MAX_NAME] or "a text"

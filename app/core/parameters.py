@@ -19,17 +19,17 @@ __all__ = ["Parameter", "declared", "parameter", "parameters", "whole_within", "
 
 
 def whole_within(value: Any, otherwise: int, least: int, most: int) -> int:
-    """The whole number that a box holds, within bounds; `otherwise` for what is no number, as an empty box."""
+    """Return the whole number that a box holds, within bounds; `otherwise` for what is no number, as an empty box."""
     return min(max(int(value), least), most) if isinstance(value, int | float) else otherwise
 
 
 def parameter(label: str, first: float, *, least: float, most: float, step: float = 1) -> Any:
-    """A field of an address that a slider sets; whole where its steps are."""
+    """Return a field of an address that a slider sets; whole where its steps are."""
     return declared(Parameter(label, first, least, most, step))
 
 
 def declared(parameter: Parameter) -> Any:
-    """The same of a view's parameter."""
+    """Return the field of an address for a view's parameter."""
     if parameter.whole:
         field = address.whole(int(parameter.first), least=int(parameter.least), most=int(parameter.most))
     else:

@@ -55,7 +55,7 @@ class Reading:
             raise Silent(self.problem(name)) from None
 
     def is_silent(self, name: str) -> bool:
-        """Whether somebody has waited in vain for a part of it, which has not come since."""
+        """Return whether somebody has waited in vain for a part of it, which has not come since."""
         now = time.monotonic()
         with self._lock:
             return any(of == name and now > read.deadline for (of, _), read in self._under_way.items())

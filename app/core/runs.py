@@ -29,7 +29,8 @@ class RunWorkshop(AppWorkshop):
         """The corpus that windows are cut from, by their stamp."""
 
     def windows(self, info: CheckpointInfo, how: Any, corpus: str | None, length: int) -> Call | None:
-        """The windows from which ablated heads are replaced; None where `how` reads none. Raises RequestError."""
+        """Return the windows from which ablated heads are replaced; None where `how` reads none. Raises
+        RequestError."""
         text = self._core.switches.text(info.name, how, corpus)
         if text is None:
             return None
@@ -45,7 +46,7 @@ class RunWorkshop(AppWorkshop):
         return cut.stamped(stamp)
 
     def call(self, node: Call, work: Callable[[], Any]) -> Any:
-        """A run, an expansion, a score, or what has been kept of a call."""
+        """Return a run, an expansion, a score, or what has been kept of a call."""
         function = node.function
         if function == "aotlens.heads.run_prompt":
             return self._run(node)
@@ -76,6 +77,6 @@ class RunWorkshop(AppWorkshop):
 def question_of(
     checkpoint: str, text: str, head: Head, query: int, key: int, against: int | str | None
 ) -> ScoreQuestion:
-    """A score as core/scores.py asks for it; `against` as the library has it."""
+    """Return a score as core/scores.py asks for it; `against` as the library has it."""
     plain = "plain" if against is None else against
     return ScoreQuestion(checkpoint=checkpoint, text=text, head=head, query=query, key=key, against=plain)

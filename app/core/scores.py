@@ -56,7 +56,7 @@ class Explained:
         return "plain" if self.score.against is None else self.score.against
 
     def at(self, position: int) -> str:
-        """A token and where it stands: `" Pend"@18`."""
+        """Return a token and where it stands: `" Pend"@18`."""
         return self.score.words.at(position)
 
 
@@ -83,7 +83,7 @@ class Scores:
         self._explained: Cache[tuple[str, ScoreQuestion], Explained] = memory.cache(32, grows=True)
 
     def explain(self, question: ScoreQuestion) -> Explained:
-        """A score's expansion. Raises RequestError, in a sentence, for a cell that has none."""
+        """Return a score's expansion. Raises RequestError, in a sentence, for a cell that has none."""
         expanded = self._expansions.of(question.checkpoint, question.text)
         return self._explained.get((expanded.key, question), lambda: self._explain(expanded, question))
 
@@ -95,8 +95,8 @@ class Scores:
                 against, reason = _compared(score, question.against)
                 score = expanded.expansion.score(*cell, against=None if against == "plain" else against)
         except ValueError as error:  # a hidden key, a pattern without scores
-            said = str(error).removeprefix("score: ")
-            raise RequestError(f"This attention can't be explained: {said}") from error
+            message = str(error).removeprefix("score: ")
+            raise RequestError(f"This attention can't be explained: {message}") from error
         return Explained(question=question, expanded=expanded, score=score, reason=reason)
 
     def cancellation(self, question: ScoreQuestion) -> tuple[float, float]:
@@ -112,10 +112,10 @@ class Scores:
             return [("plain", "raw score")]
         others = [key for key in _by_score(score) if key != score.key]
         first = [0] if 0 in others else []
-        kept = [*first, *(key for key in others if key)][: _OTHERS + 1]
-        if isinstance(score.against, int) and score.against not in kept:
-            kept.append(score.against)
-        named = [(key, "the first token" if key == 0 else explained.at(key)) for key in kept]
+        keys = [*first, *(key for key in others if key)][: _OTHERS + 1]
+        if isinstance(score.against, int) and score.against not in keys:
+            keys.append(score.against)
+        named = [(key, "the first token" if key == 0 else explained.at(key)) for key in keys]
         mean: list[tuple[Against, str]] = [("mean", "the average key")] if others else []
         return [*mean, *named, ("plain", "raw score")]
 

@@ -28,7 +28,7 @@ _HEADERS = {
 
 
 def content_security_policy(script_hashes: Sequence[str]) -> str:
-    """The policy of every page: nothing from elsewhere, no inline script but those hashed, no eval.
+    """Return the policy of every page: nothing from elsewhere, no inline script but those hashed, no eval.
 
     Mantine, plotly and ag-grid write style attributes and style elements, so styles need 'unsafe-inline'. Images may
     be data: (thumbnails) and blob: (plotly's export).
@@ -49,7 +49,7 @@ def content_security_policy(script_hashes: Sequence[str]) -> str:
 
 
 def secure(server: Flask, settings: Settings, script_hashes: Sequence[str]) -> None:
-    """Applies all of it; `script_hashes` are those of every inline script."""
+    """Apply all of it; `script_hashes` are those of every inline script."""
     server.config["MAX_CONTENT_LENGTH"] = settings.max_request_bytes
     trusted = {host.lower() for host in settings.hosts}
     # An address leads to itself only: it is names that somebody may let point here.
@@ -75,6 +75,6 @@ def secure(server: Flask, settings: Settings, script_hashes: Sequence[str]) -> N
         # Scripts and styles say themselves how long they keep; all else is somebody's texts and models.
         if "Cache-Control" not in response.headers:
             # Chromium looks up the icon at each new address.
-            kept = {"text/html": "no-cache", "image/x-icon": "public, max-age=86400"}
-            response.headers["Cache-Control"] = kept.get(response.mimetype or "", "no-store")
+            caching = {"text/html": "no-cache", "image/x-icon": "public, max-age=86400"}
+            response.headers["Cache-Control"] = caching.get(response.mimetype or "", "no-store")
         return response

@@ -16,13 +16,13 @@ _NAME = re.compile(r"[\w-]{22}", re.ASCII)
 
 
 def current() -> str:
-    """The session of the request that is being answered; empty where the browser keeps no cookies."""
+    """Return the session of the request that is being answered; empty where the browser keeps no cookies."""
     name = request.cookies.get(_COOKIE, "")
     return name if _NAME.fullmatch(name) else ""
 
 
 def keep_sessions(server: Flask) -> None:
-    """Names every browser that opens a page and has no name yet."""
+    """Name every browser that opens a page and has no name yet."""
 
     @server.after_request
     def name_browser(response: Response) -> Response:

@@ -24,7 +24,7 @@ class Held:
 
 
 def held_by(value: Any) -> Held:
-    """The arrays, tables, texts and containers that a value holds, each once, and the models.
+    """Return the arrays, tables, texts and containers that a value holds, each once, and the models.
 
     An array that is a view counts as what it is a view of, since that stays in memory with it. What native code keeps
     beside that, such as a tokenizer's vocabulary, is not seen.

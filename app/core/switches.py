@@ -37,7 +37,8 @@ class Switches:
         self._switches: Cache[tuple[int, str, str, int], HeadSwitches] = memory.cache(8)
 
     def text(self, checkpoint: str, how: str, corpus: str | None) -> Text | None:
-        """The text that a way to switch off reads; None where it reads none. Raises RequestError where it needs one."""
+        """Return the text that a way to switch off reads; None where it reads none. Raises RequestError where it needs
+        one."""
         if how not in NEEDS:
             return None
         if corpus is None:

@@ -27,7 +27,7 @@ class AppWorkshop(Workshop):
         self._kept = core.memory.cache(kept)
 
     def load(self, checkpoint: str) -> Any:
-        """The model of a checkpoint."""
+        """Return the model of a checkpoint."""
         loaded = self._catalog.load(checkpoint)
         return loaded.model if self.progress is None else loaded.copied()
 
@@ -39,7 +39,7 @@ class AppWorkshop(Workshop):
         return node.source, node.stamps, tuple(self._catalog.load(name).key for name in node.models)
 
     def told(self, progress: Progress) -> AppWorkshop:
-        """The same for long work: it says how far it is, and runs copies of models while others use the originals."""
+        """Return the workshop for long work, which says how far it is, and runs copies of models while others use the originals."""
         other = copy.copy(self)
         other.progress = progress
         return other
@@ -64,21 +64,21 @@ class AppWorkshop(Workshop):
         return deadline(self._settings.request_seconds)
 
     def known(self, view: View, values: Any) -> bool:
-        """Whether a view's result is kept, or the part of it that takes long."""
+        """Return whether a view's result is kept, or the part of it that takes long."""
         part = view.slow_part or view.call
         return view.missing(values) is None and self._kept.known(self._key(part(values))) is not None
 
     def waits(self, view: View, values: Any) -> bool:
-        """Whether a view's result is to be started first: it takes long, or where its cost is known, more operations
-        than one request may take, and it is not kept."""
+        """Return whether a view's result is to be started first: it takes long, or where its cost is known, more
+        operations than one request may take, and it is not kept."""
         if not view.slow or view.missing(values) is not None:
             return False
         cost = view.cost(values)
         return not 0 < cost <= self._settings.max_operations and not self.known(view, values)
 
     def result(self, view: View, values: Any) -> Any:
-        """A view's result. Raises RequestError for what is missing, for what the library refuses, and for what takes
-        long and has not been made."""
+        """Return a view's result. Raises RequestError for what is missing, for what the library refuses, and for what
+        takes long and has not been made."""
         if self.progress is None and self.waits(view, values):
             raise RequestError("This takes long and has not been made for this choice: start it first.")
         if view.missing(values) is None and not self.known(view, values):
@@ -102,10 +102,10 @@ class AppWorkshop(Workshop):
         if self.progress is None:
             limits.append((view.cost, self._settings.max_operations, "operations"))
         for estimate, most, of in limits:
-            found = estimate(values)
-            fits = _fitting(estimate, most, values) if found > most and texts else 0
+            amount = estimate(values)
+            fits = _fitting(estimate, most, values) if amount > most and texts else 0
             shorter = f"a text of at most {fits:,} tokens (this has {values.n_tokens:,}), or " if fits else ""
-            require_at_most(found, most, of, choose=f"{shorter}a smaller model")
+            require_at_most(amount, most, of, choose=f"{shorter}a smaller model")
 
 
 def _fitting(estimate: Callable[[Any], float], most: float, values: Any) -> int:

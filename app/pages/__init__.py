@@ -38,8 +38,8 @@ PAGES: tuple[Page, ...] = tuple(import_module(f"app.pages.{name}").PAGE for name
 def grouped(pages: Sequence[Page]) -> dict[str, list[Page]]:
     """Group the pages of the menu, in their order; one that is in no group is one by itself."""
     of = {name: group for group, names in GROUPS.items() for name in names}
-    found: dict[str, list[Page]] = {}
+    groups: dict[str, list[Page]] = {}
     for page in pages:
         if page.in_navigation:
-            found.setdefault(of.get(page.name, page.title), []).append(page)
-    return found
+            groups.setdefault(of.get(page.name, page.title), []).append(page)
+    return groups

@@ -72,7 +72,7 @@ class App(Dash):
         """The files that the server saves, with what it is told for them, by page, for `sharing.finish`."""
 
     def set_index(self, *, early: str, styles: str, scripts: str, first: Callable[[], str] = str) -> None:
-        """Sets the HTML of every page; `first` gives what the page at the address that is asked for draws by itself."""
+        """Set the HTML of every page; `first` gives what the page at the address that is asked for draws by itself."""
         self.index_string = _INDEX.format(early=early, styles=styles, scripts=scripts)
         self._first = first
 

@@ -38,7 +38,7 @@ def stop_bar(panel: str, *kept: Component, every: int = _EVERY) -> html.Div:
 
 
 def job_bar(panel: str, *, every: int = _EVERY) -> html.Div:
-    """The same for `follow_job`, which watches one job."""
+    """Lay out the bar of `stop_bar` for `follow_job`, which watches one job."""
     return stop_bar(panel, dcc.Store(id=ids.watched(panel)), every=every)
 
 
@@ -57,7 +57,7 @@ def follow_job(
     output: Props | None = None,
     parts: Sequence[str] = (),
 ) -> None:
-    """The callback of a panel's job.
+    """Register the callback of a panel's job.
 
     `start(session=…, **form)` starts one, `units` are what is counted of it, `failed` is the title where it fails.
     `done(job, **kept)` answers, by the names of `output` and `parts`, what is shown when it is done; under `progress`,

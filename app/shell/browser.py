@@ -84,7 +84,7 @@ class Wiring:
             yield from (*listener["inputs"], *listener["state"], *listener["outputs"])
 
     def register(self, app: Dash, page: str, entry: Browser, *, script: str | None = None) -> None:
-        """Adds a page's entry; its function is in the script `script`, the page's own unless told."""
+        """Add a page's entry; its function is in the script `script`, the page's own unless told."""
         script = script or page
         self.called.append((script, entry.name))
         names = [*entry.inputs, *entry.state]
@@ -105,7 +105,7 @@ class Wiring:
         )
 
     def write_address(self, page: str, address: Address[Any], sources: Mapping[str, Source]) -> None:
-        """The browser writes the page's address from `sources`. Raises ValueError where a field has none."""
+        """Let the browser write the page's address from `sources`. Raises ValueError where a field has none."""
         if sources and set(sources) != set(address.names()):
             differing = sorted(set(sources) ^ set(address.names()))
             raise ValueError(f"{page}: `writes` and the address differ in {', '.join(differing)}.")
@@ -115,7 +115,7 @@ class Wiring:
             self._listen(page, "address", wire, {"inputs": list(places)})
 
     def link(self, page: str, links: Sequence[Link]) -> None:
-        """The browser keeps a page's links up to date."""
+        """Let the browser keep a page's links up to date."""
         if links:
             places: dict[tuple[str, str], int] = {}
             wires = [self._composed(page, link.page, link.fields, link.always, places) for link in links]
@@ -169,7 +169,7 @@ class Wiring:
         return ClientsideFunction(page, label)
 
     def script(self) -> str:
-        """The script that ties the functions to Dash's callbacks; it runs after all others."""
+        """Return the script that ties the functions to Dash's callbacks; it runs after all others."""
         told = {"addresses": self._addresses, "callbacks": self._callbacks, "listeners": self._listeners}
         return f"aotlens.wire({json.dumps(told, ensure_ascii=False)});\n"
 

@@ -62,14 +62,15 @@ T = TypeVar("T")
 
 
 def part(panel: str, name: str, **rest: Any) -> Output:
-    """A panel's part as an output: figure, matrix, rows, columns, body, caption, title, explanation or notice."""
+    """Return a panel's part as an output: figure, matrix, rows, columns, body, caption, title, explanation or
+    notice."""
     make_id, prop = _PARTS[name]
     return Output(make_id(panel), prop, **rest)
 
 
 def emptied(outputs: Mapping[str, Output]) -> dict[str, Any]:
     """Return the value of each output when there is nothing to show."""
-    return {name: _EMPTY.get(one.component_property, no_update) for name, one in outputs.items()}
+    return {name: _EMPTY.get(each.component_property, no_update) for name, each in outputs.items()}
 
 
 def spoken(work: Callable[[], T], name: str) -> tuple[T | None, Any]:
@@ -106,9 +107,11 @@ class _Guarded:
         if misnamed:
             raise ValueError(f"`empty` names what is no output: {', '.join(sorted(misnamed))}.")
         self.nothing = {**emptied(self.outputs), **(empty or {})}
-        places = {str(one): name for name, one in (self.inputs | self.state).items()}
-        self.returned = {name: places[str(one)] for name, one in self.outputs.items() if str(one) in places}
-        self.filled = {name: one.component_id for name, one in self.outputs.items() if one.component_property == "data"}
+        places = {str(each): name for name, each in (self.inputs | self.state).items()}
+        self.returned = {name: places[str(each)] for name, each in self.outputs.items() if str(each) in places}
+        self.filled = {
+            name: each.component_id for name, each in self.outputs.items() if each.component_property == "data"
+        }
 
     def answer(self, values: dict[str, Any]) -> tuple[dict[str, Any], bool]:
         """All outputs and the notice, and whether it went well."""
@@ -146,7 +149,7 @@ def guarded(
     at_first: bool = True,
     shares_notice: bool = False,
 ) -> Callable[[Callable[..., Answer]], Callable[..., dict[str, Any]]]:
-    """A callback whose errors are said in `panel`; `shares_notice` where other callbacks speak there, too.
+    """Return a callback whose errors are said in `panel`; `shares_notice` where other callbacks speak there, too.
 
     `reads` makes of inputs what they mean; where that is None, there is nothing to show, and the callback isn't called.
     A theme that nobody has chosen yet is light.
@@ -155,17 +158,18 @@ def guarded(
     at_first = at_first and stores(seen=ids.seen(panel))["seen"] not in inputs.values()
 
     def decorate(callback: Callable[..., Answer]) -> Callable[..., dict[str, Any]]:
-        one = _Guarded(
+        guard = _Guarded(
             app, callback, panel=panel, inputs=inputs, state=state, reads=reads, parts=parts, output=output, empty=empty
         )
 
         @app.callback(
-            output={**one.outputs, "notice": part(panel, "notice", allow_duplicate=shares_notice)}, inputs=one.inputs,
-            state=one.state, prevent_initial_call="initial_duplicate" if shares_notice and at_first else not at_first,
+            output={**guard.outputs, "notice": part(panel, "notice", allow_duplicate=shares_notice)},
+            inputs=guard.inputs, state=guard.state,
+            prevent_initial_call="initial_duplicate" if shares_notice and at_first else not at_first,
         )  # fmt: skip
         @wraps(callback)
         def answered(**values: Any) -> dict[str, Any]:
-            return one.answer(values)[0]
+            return guard.answer(values)[0]
 
         return answered
 
@@ -190,20 +194,22 @@ class Together:
         self._app, self._keys, self._reads = app, keys, reads or {}
         self._panels: dict[str, _Guarded] = {}
 
-    def of(self, *, panel: str, inputs: Props, **said: Any) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
-        """A panel of them; what is said is as for `guarded`."""
+    def of(
+        self, *, panel: str, inputs: Props, **settings: Any
+    ) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
+        """Return a panel of them; what is said is as for `guarded`."""
 
         def decorate(callback: Callable[..., Answer]) -> Callable[..., Answer]:
             reads = {name: reader for name, reader in self._reads.items() if name in inputs}
-            self._panels[panel] = _Guarded(self._app, callback, panel=panel, inputs=inputs, reads=reads, **said)
+            self._panels[panel] = _Guarded(self._app, callback, panel=panel, inputs=inputs, reads=reads, **settings)
             return callback
 
         return decorate
 
     def register(self) -> None:
         """Tell Dash of the callback."""
-        asked = {str(one): one for each in self._panels.values() for one in each.inputs.values()}
-        held = {str(one): one for each in self._panels.values() for one in each.state.values()}
+        asked = {str(prop): prop for each in self._panels.values() for prop in each.inputs.values()}
+        held = {str(prop): prop for each in self._panels.values() for prop in each.state.values()}
         outputs = {
             panel: {**each.outputs, "notice": part(panel, "notice")} for panel, each in self._panels.items()
         }  # fmt: skip
@@ -218,13 +224,13 @@ class Together:
             now = dict(before) if isinstance(before, dict) else {}
             panels = {}
             for panel, each in self._panels.items():
-                values = {name: asked[str(one)] for name, one in each.inputs.items()}
+                values = {name: asked[str(prop)] for name, prop in each.inputs.items()}
                 key = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
                 panels[panel] = dict.fromkeys([*each.outputs, "notice"], no_update)
                 if panel not in now and not asked[str(Input(ids.seen(panel), "data"))]:
                     continue  # it has not been seen
                 if now.get(panel) != key:
-                    values |= {name: held[str(one)] for name, one in each.state.items()}
+                    values |= {name: held[str(prop)] for name, prop in each.state.items()}
                     panels[panel], good = each.answer(values)
                     now[panel] = key if good else ""
             self._app.asked.sent(self._keys, now)

@@ -21,18 +21,18 @@ from app.shell.props import components
 
 
 def check(app: App) -> Mapping[str, Component]:
-    """Every component by its id. Raises ValueError that names every fault, so that none has to be looked for."""
+    """Return every component by its id. Raises ValueError that names every fault, so that none has to be looked for."""
     layouts = [page.content(app.core, app.services[page.name], page.address.parse(None)) for page in app.pages]
-    everything = [one for layout in (app.layout, *layouts) for one in components(layout)]
-    counts = Counter(one.id for one in everything)
+    everything = [each for layout in (app.layout, *layouts) for each in components(layout)]
+    counts = Counter(each.id for each in everything)
     faults = [f"the id {name!r} is given {count} times" for name, count in counts.items() if count > 1]
-    by_id = {one.id: one for one in everything}
+    by_id = {each.id: each for each in everything}
     for callback in app._callback_list:
         faults += _faults(callback, by_id)
     faults += _unplaced(app.wiring.listened, by_id)
     faults += _missing_functions(app)
     for page, layout in zip(app.pages, layouts, strict=True):
-        offered = {ids.exporting(one.id) for one in components(layout) if one.id.endswith(ids.export("", "python"))}
+        offered = {ids.exporting(each.id) for each in components(layout) if each.id.endswith(ids.export("", "python"))}
         faults += _unanswered(page, offered)
     if faults:
         raise ValueError("The app's callbacks do not fit its layouts:\n  " + "\n  ".join(dict.fromkeys(faults)))

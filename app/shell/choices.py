@@ -17,7 +17,7 @@ _FILTER = {"function": "keepAll"}
 
 
 def one_of(id: str, label: str, placeholder: str) -> dmc.Select:
-    """One row or column; none means the one of the largest entry."""
+    """Return one row or column; none means the one of the largest entry."""
     return dmc.Select(
         id=id, label=label, placeholder=placeholder, data=[], value=None, searchable=True, clearable=True,
         filter=_FILTER, nothingFoundMessage="Nothing like that", size="xs", className="choose-one",
@@ -40,7 +40,7 @@ def options(labels: Labels, indices: Iterable[int]) -> list[dict[str, str]]:
 
 
 def head_picker(id: str, store: str) -> html.Div:
-    """A place for `head_buttons`, which a callback answers for the store `ids.drawn(id)`.
+    """Return a place for `head_buttons`, which a callback answers for the store `ids.drawn(id)`.
 
     static/head_picker.js puts the head that is picked, [layer, head], into `store`; `app.shell.sharing.mark_head` marks
     the head that is shown.
@@ -49,12 +49,12 @@ def head_picker(id: str, store: str) -> html.Div:
 
 
 def head_buttons(n_layers: int, n_heads: int) -> list[Any]:
-    """A row of buttons a layer; arrows move between them, so the Tab key stops once."""
+    """Return a row of buttons a layer; arrows move between them, so the Tab key stops once."""
     return _by_layer(n_layers, n_heads, "pick-head", "Head")
 
 
 def head_switches(id: str, store: str) -> html.Div:
-    """A place for `head_switch_buttons`, which a callback answers for the store `ids.drawn(id)`.
+    """Return a place for `head_switch_buttons`, which a callback answers for the store `ids.drawn(id)`.
 
     A click switches a head off, or on again: static/head_switches.js puts those that are off, [[layer, head], …] in
     order, into `store`, and `app.shell.sharing.mark_switches` marks them.
@@ -63,7 +63,7 @@ def head_switches(id: str, store: str) -> html.Div:
 
 
 def head_switch_buttons(n_layers: int, n_heads: int) -> list[Any]:
-    """A row of switches a layer; arrows move between them."""
+    """Return a row of switches a layer; arrows move between them."""
     return _by_layer(n_layers, n_heads, "head-switch", "Ablate head")
 
 
@@ -87,7 +87,7 @@ def _by_layer(n_layers: int, n_heads: int, class_name: str, what: str) -> list[A
 
 
 def tooltip(labels: Labels, index: int) -> str:
-    """A token beyond doubt."""
+    """Return a token beyond doubt."""
     if labels.texts is None:
         return labels.text(index)
     return f"{describe(labels.text(index))} · id {index}"

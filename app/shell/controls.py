@@ -14,23 +14,23 @@ from app.shell.choices import head_picker
 
 
 def labelled(label: str, control: Any, *, size: str = "sm") -> html.Div:
-    """A control that has no label of its own."""
+    """Return a control that has no label of its own."""
     return html.Div([html.Span(label, className=f"field-label field-label-{size}"), control])
 
 
 def switch_of(id: str, label: str, value: str, options: Mapping[str, str], *, size: Any = "xs") -> dmc.SegmentedControl:
-    """One of a few, side by side; `options` are labels by value, `label` is for screen readers."""
-    data = [{"value": one, "label": text} for one, text in options.items()]
+    """Lay out a choice of one of a few, side by side; `options` are labels by value, `label` is for screen readers."""
+    data = [{"value": option, "label": text} for option, text in options.items()]
     return dmc.SegmentedControl(id=id, data=data, value=value, size=size, **{"aria-label": label})
 
 
 def segments(id: str, label: str, value: str, options: Mapping[str, str], *, size: Any = "sm") -> html.Div:
-    """The same with its label above it."""
+    """Lay out a `switch_of` with its label above it."""
     return labelled(label, switch_of(id, label, value, options, size=size), size=size)
 
 
 def whole_number(id: str, label: str | None, value: Any, least: int, most: int | None, **rest: Any) -> dmc.NumberInput:
-    """A whole number within bounds."""
+    """Lay out a box for a whole number within bounds."""
     return dmc.NumberInput(
         id=id, label=label, value=value, min=least, max=most, allowDecimal=False,
         **{"debounce": 300, "clampBehavior": "blur", "size": "sm", **rest},
@@ -38,12 +38,13 @@ def whole_number(id: str, label: str | None, value: Any, least: int, most: int |
 
 
 def parameter_slider(id: str, parameter: Parameter, value: float) -> html.Div:
-    """The slider of a page's parameter."""
+    """Return the slider of a page's parameter."""
     return slider(id, parameter.label, value, parameter.least, parameter.most, parameter.step)
 
 
 def slider(id: str, label: str, value: float, least: float, most: float, step: float, **rest: Any) -> html.Div:
-    """A number within bounds. It is told when it is let go; `sharing.show_values` says beside the label what it is."""
+    """Return a number within bounds. It is told when it is let go; `sharing.show_values` says beside the label what it
+    is."""
     size = len(f"{step:.10f}".rstrip("0").partition(".")[2])
     return html.Div(
         [
@@ -60,11 +61,11 @@ def slider(id: str, label: str, value: float, least: float, most: float, step: f
 
 
 def head_choice(picker: str, store: str) -> html.Div:
-    """A head picker with its label."""
+    """Return a head picker with its label."""
     return labelled("Head (layer.head)", head_picker(picker, store))
 
 
 def link_button(id: str, text: str, href: str, *, hidden: bool = False) -> html.A:
-    """A link to another page, as a button."""
+    """Return a link to another page, as a button."""
     look = "button-link hidden" if hidden else "button-link"
     return html.A(text, id=id, href=href, className=look, **{"data-in-app": ""})

@@ -20,6 +20,6 @@ from app.shell import ids
 
 
 def drawn(id: str, class_name: str, label: str, **attributes: Any) -> html.Div:
-    """An empty group of elements, named `label` for screen readers, and the store that they come through."""
+    """Return an empty group of elements, named `label` for screen readers, and the store that they come through."""
     group = html.Div(id=id, className=class_name, role="group", **{"aria-label": label, **attributes})
     return html.Div([group, dcc.Store(id=ids.drawn(id))], className="drawn")

@@ -12,7 +12,7 @@ _LIST = "/find.json"
 
 
 def serve(server: Flask, core: Core, pages: Mapping[str, str]) -> None:
-    """Answers with all that can be found: `pages` by title and address, checkpoints, and heads of stored atlases."""
+    """Answer with all that can be found: `pages` by title and address, checkpoints, and heads of stored atlases."""
 
     @server.get(_LIST)
     def everything() -> Response:

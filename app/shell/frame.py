@@ -72,8 +72,8 @@ def frame(groups: Mapping[str, Sequence[tuple[str, str]]]) -> dmc.MantineProvide
 
 
 def first_header(groups: Mapping[str, Sequence[tuple[str, str]]], path: str) -> str:
-    """The name and the groups of pages as HTML, with that of the page at `path` marked, for what is shown before Dash
-    has started."""
+    """Return the name and the groups of pages as HTML, with that of the page at `path` marked, for what is shown before
+    Dash has started."""
     names = "".join(
         f'<span class="{"nav-alone" if len(pages) == 1 else "nav-name"}"'
         f"{' data-page' if path in dict(pages).values() else ''}>{escape(name)}</span>"

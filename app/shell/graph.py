@@ -36,19 +36,19 @@ EMPTY: dict[str, Any] = {
 
 
 def blank(sentence: str, theme: Theme) -> dict[str, Any]:
-    """An empty figure that says why it is empty."""
+    """Return an empty figure that says why it is empty."""
     text = {"text": "<br>".join(wrap(sentence, 56)), "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5,
             "showarrow": False, "font": {**base_layout(theme)["font"], "size": 13}}  # fmt: skip
     return {"data": [], "layout": {**EMPTY["layout"], "annotations": [text]}}
 
 
 def figure(panel: str, class_name: str) -> html.Div:
-    """The one figure of a panel; `class_name` sets its size."""
+    """Return the one figure of a panel; `class_name` sets its size."""
     return graph(ids.graph(panel), class_name)
 
 
 def matrix(panel: str, class_name: str) -> html.Div:
-    """The one block of a matrix of a panel (static/matrix.js), whose entries come through a store."""
+    """Return the one block of a matrix of a panel (static/matrix.js), whose entries come through a store."""
     box = html.Div(id=ids.matrix(panel), className=f"large {class_name}", **QUIET)
     return html.Div([box, dcc.Store(id=ids.drawn(ids.matrix(panel)))])
 
@@ -69,12 +69,12 @@ def entries_of(figure: go.Figure) -> dict[str, Any]:
 
 
 def caption(panel: str) -> html.P:
-    """A sentence about what a panel shows, filled by a callback."""
+    """Return a sentence about what a panel shows, filled by a callback."""
     return html.P(id=ids.caption(panel), className="caption", role="status")
 
 
 def graph(id: str, class_name: str) -> html.Div:
-    """An empty graph in a box that sets its size: a responsive dcc.Graph has `height: 100%` of its own."""
+    """Return an empty graph in a box that sets its size: a responsive dcc.Graph has `height: 100%` of its own."""
     return html.Div(
         dcc.Graph(id=id, figure=EMPTY, config=CONFIG, className="graph", responsive=True),
         id=ids.box(id),

@@ -22,7 +22,7 @@ from app.shell.props import Props, props, stores
 
 
 def head_map(panel: str, class_name: str) -> list[Any]:
-    """The figure of a panel that shows `head_maps.head_figure(…, levels=True)`; `class_name` sets its size."""
+    """Return the figure of a panel that shows `head_maps.head_figure(…, levels=True)`; `class_name` sets its size."""
     return [
         figure(panel, class_name),
         dcc.Store(id=ids.wanted(panel)),
@@ -32,7 +32,7 @@ def head_map(panel: str, class_name: str) -> list[Any]:
 
 
 def tell_lines(app: App, panel: str, result_of: Callable[..., PromptResult], state: Props) -> None:
-    """The callback that gives a token's numbers, of the prompt that `result_of(**state)` is."""
+    """Register the callback that gives a token's numbers, of the prompt that `result_of(**state)` is."""
     panel_id = props("id", id=panel)
     drawn = Browser("mapDrawn", inputs=props("figure", figure=ids.graph(panel)), state=panel_id)
     told = Browser("lineTold", inputs=stores(line=ids.line(panel)), state=panel_id)
@@ -58,5 +58,5 @@ def tell_lines(app: App, panel: str, result_of: Callable[..., PromptResult], sta
         result = result_of(**given)
         if wanted["key"] != result.key:  # another text has been run
             raise PreventUpdate
-        shown = (int(wanted["layer"]), int(wanted["head"]), wanted["view"], bool(wanted["hide_first"]))
-        return {"line": head_maps.head_line(result, *shown, int(wanted["position"]))}
+        of_map = (int(wanted["layer"]), int(wanted["head"]), wanted["view"], bool(wanted["hide_first"]))
+        return {"line": head_maps.head_line(result, *of_map, int(wanted["position"]))}

@@ -49,22 +49,22 @@ def notice(panel: str) -> str:
 
 
 def graph(panel: str) -> str:
-    """A panel's one figure."""
+    """Return a panel's one figure."""
     return f"{panel}-graph"
 
 
 def table(panel: str) -> str:
-    """A panel's one table."""
+    """Return a panel's one table."""
     return f"{panel}-table"
 
 
 def asked_rows(table: str) -> str:
-    """The store of a table of any length that says which rows it asks for."""
+    """Return the store of a table of any length that says which rows it asks for."""
     return f"{table}-asked"
 
 
 def sent_rows(table: str) -> str:
-    """The store of such a table that holds the answer."""
+    """Return the store of such a table that holds the answer."""
     return f"{table}-sent"
 
 
@@ -74,7 +74,7 @@ def body(panel: str) -> str:
 
 
 def caption(panel: str) -> str:
-    """A sentence about what is shown, beside it."""
+    """Return a sentence about what is shown, beside it."""
     return f"{panel}-caption"
 
 
@@ -94,7 +94,7 @@ def explanation(panel: str) -> str:
 
 
 def title(panel: str) -> str:
-    """A panel's heading."""
+    """Return a panel's heading."""
     return f"{panel}-title"
 
 
@@ -104,17 +104,17 @@ def value_of(slider: str) -> str:
 
 
 def seen(panel: str) -> str:
-    """The store of a panel that is asked for when it is in view: what is shown there, or shall be."""
+    """Return the store of a panel that is asked for when it is in view: what is shown there, or shall be."""
     return f"{panel}-seen"
 
 
 def maximise(panel: str) -> str:
-    """The button that gives a panel the whole window."""
+    """Return the button that gives a panel the whole window."""
     return f"{panel}-maximise"
 
 
 def export(panel: str, kind: str) -> str:
-    """The menu entry that saves a panel's content as `kind`: png, svg, csv, json or npz."""
+    """Return the menu entry that saves a panel's content as `kind`: png, svg, csv, json or npz."""
     return f"{panel}-export-{kind}"
 
 
@@ -129,22 +129,22 @@ def upload(choice: str) -> str:
 
 
 def uploaded(choice: str) -> str:
-    """The store that has that file on its way to the server."""
+    """Return the store that has that file on its way to the server."""
     return f"{choice}-uploaded"
 
 
 def delete(choice: str) -> str:
-    """The button that deletes the chosen text, if it is one's own."""
+    """Return the button that deletes the chosen text, if it is one's own."""
     return f"{choice}-delete"
 
 
 def start(panel: str) -> str:
-    """The button that starts the panel's job (`app.shell.background`)."""
+    """Return the button that starts the panel's job (`app.shell.background`)."""
     return f"{panel}-start"
 
 
 def stop(panel: str) -> str:
-    """The button that ends it."""
+    """Return the button that ends it."""
     return f"{panel}-stop"
 
 
@@ -159,37 +159,38 @@ def timer(panel: str) -> str:
 
 
 def watched(panel: str) -> str:
-    """The store with the key of the job whose result shall be shown."""
+    """Return the store with the key of the job whose result shall be shown."""
     return f"{panel}-watched"
 
 
 def made(panel: str) -> str:
-    """The store with the key of the job whose result is there to be shown."""
+    """Return the store with the key of the job whose result is there to be shown."""
     return f"{panel}-made"
 
 
 def drawn(group: str) -> str:
-    """The store of the elements that the browser draws in a group (`app.shell.drawn`)."""
+    """Return the store of the elements that the browser draws in a group (`app.shell.drawn`)."""
     return f"{group}-drawn"
 
 
 def matrix(panel: str) -> str:
-    """A panel's one block of a matrix, which the widget draws (`graph.matrix`)."""
+    """Return a panel's one block of a matrix, which the widget draws (`graph.matrix`)."""
     return f"{panel}-matrix"
 
 
 def paper(panel: str) -> str:
-    """The store of a panel that holds a figure to save as a picture (`app.shell.sharing.save_pictures`)."""
+    """Return the store of a panel that holds a figure to save as a picture (`app.shell.sharing.save_pictures`)."""
     return f"{panel}-paper"
 
 
 def wanted(panel: str) -> str:
-    """The store of a head's map that says whose numbers are asked for: what `head_maps.map_of` says, and a position."""
+    """Return the store of a head's map that says whose numbers are asked for: what `head_maps.map_of` says, and a
+    position."""
     return f"{panel}-wanted"
 
 
 def line(panel: str) -> str:
-    """The store that holds them: the same with row and column, as core/head_maps.py answers."""
+    """Return the store that holds them: the same with row and column, as core/head_maps.py answers."""
     return f"{panel}-line"
 
 
@@ -199,10 +200,10 @@ def tip(panel: str) -> str:
 
 
 def page_of(id: str) -> str:
-    """The page of one of its ids."""
+    """Return the page of one of its ids."""
     return id.partition("-")[0]
 
 
 def exporting(entry: str) -> str:
-    """The panel of such an entry."""
+    """Return the panel of such an entry."""
     return entry.rpartition("-export-")[0]

@@ -26,7 +26,7 @@ _ANY_PATH = "/<path:path>"
 
 
 def find(pages: Sequence[Page], pathname: str | None, search: str | None = None) -> Page | None:
-    """The page at a path; `/` is the start page, or with a query the first of the menu."""
+    """Return the page at a path; `/` is the start page, or with a query the first of the menu."""
     path = (pathname or "/").rstrip("/")
     if not path:
         start = None if (search or "").strip("?") else next((page for page in pages if not page.in_navigation), None)
@@ -48,9 +48,9 @@ def content(app: App, pathname: str | None, search: str | None) -> Any:
     state, sentences = page.address.read(search, app.core)
     if "along" in parse_query(search):
         sentences = []  # a link of the menu took what was chosen along, whatever this page can show of it
-    shown = page.content(app.core, app.services[page.name], state)
-    app.asked.laid_out(shown)
-    return [taken_instead(sentences), *shown] if sentences else shown
+    laid_out = page.content(app.core, app.services[page.name], state)
+    app.asked.laid_out(laid_out)
+    return [taken_instead(sentences), *laid_out] if sentences else laid_out
 
 
 def first_picture(app: App, groups: Mapping[str, Sequence[tuple[str, str]]]) -> str:
@@ -68,7 +68,8 @@ def first_picture(app: App, groups: Mapping[str, Sequence[tuple[str, str]]]) -> 
 
 
 def register(app: App) -> None:
-    """The callback that shows a page, the status of an unknown address, the mark of the current page, the theme."""
+    """Register the callback that shows a page, the status of an unknown address, the mark of the current page, the
+    theme."""
 
     @app.server.after_request
     def mark_missing(response: Response) -> Response:
@@ -79,8 +80,8 @@ def register(app: App) -> None:
 
     @app.callback(Output(ids.PAGE, "children"), Input(ids.LOCATION, "pathname"), Input(ids.LOCATION, "search"))
     def show_page(pathname: str | None, search: str | None) -> Any:
-        shown, said = spoken(lambda: content(app, pathname, search), f"the page {pathname}")
-        return shown if said is None else said
+        laid_out, problem = spoken(lambda: content(app, pathname, search), f"the page {pathname}")
+        return laid_out if problem is None else problem
 
     app.wiring.register(
         app,

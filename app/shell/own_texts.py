@@ -24,7 +24,7 @@ from app.shell.props import props, stores, values
 
 
 def serve(server: Flask, core: Core) -> None:
-    """Keeps a text that is sent, and answers what an address says of it (static/address.js)."""
+    """Keep a text that is sent, and answer what an address says of it (static/address.js)."""
 
     @server.post("/texts")
     def keep() -> Response:
@@ -35,7 +35,7 @@ def serve(server: Flask, core: Core) -> None:
 
 
 def text_choice(id: str, corpora: Corpora, value: str | None, **rest: Any) -> dmc.Select:
-    """The server's texts, one's own, and what is pasted below."""
+    """Return the server's texts, one's own, and what is pasted below."""
     data = [*corpora.choices(), {"value": PASTED, "label": PASTED}]
     return dmc.Select(id=id, label="Text", data=data, value=value or PASTED, allowDeselect=False, **rest)
 
@@ -67,7 +67,7 @@ def own_text(choice: str, pasted: str, settings: Settings, value: str = "") -> h
 
 
 def register(app: App, panel: str, choice: str, pasted: str) -> None:
-    """The callbacks of `own_text`; `panel` says what is wrong."""
+    """Register the callbacks of `own_text`; `panel` says what is wrong."""
     app.wiring.register(
         app, "shell",
         Browser("sendText", inputs=props("contents", contents=ids.upload(choice)),
@@ -103,16 +103,16 @@ def register(app: App, panel: str, choice: str, pasted: str) -> None:
                 return corpora.chosen(None) or PASTED
             return corpora.own.keep(str(file.get("name") or ""), content_of(file, large)).key
 
-        value, said = spoken(work, f"a text for {choice}")
+        value, problem = spoken(work, f"a text for {choice}")
         if value is None:
-            return {"choices": no_update, "chosen": no_update, "contents": None, "notice": said}
+            return {"choices": no_update, "chosen": no_update, "contents": None, "notice": problem}
         data = [*corpora.choices(), {"value": PASTED, "label": PASTED}]
         return {"choices": data, "chosen": value, "contents": None, "notice": None}
 
 
 def content_of(file: dict[str, Any], refused: Callable[[int], str]) -> bytes:
-    """The bytes of an uploaded file, `data:…;base64,…`; of one that is too large, the browser sends the size only, and
-    `refused` says what is said of it."""
+    """Return the bytes of an uploaded file, `data:…;base64,…`; of one that is too large, the browser sends the size
+    only, and `refused` says what is said of it."""
     if "bytes" in file:
         raise RequestError(refused(int(file["bytes"])))
     try:

@@ -30,7 +30,7 @@ class Python:
 
 
 def python_of(*panels: str) -> Callable[[Write], Python]:
-    """Makes `Page.python` of a function that answers for these panels."""
+    """Make `Page.python` of a function that answers for these panels."""
     return lambda write: Python(panels, write)
 
 
@@ -66,7 +66,7 @@ class Page:
     """The page's `__init__.py`: beside it are its script, NAME.js, and its style, NAME.css, where it has them."""
 
     def content(self, core: Core, service: Any, state: Any) -> list[Any]:
-        """All that the page is for a state: what it lays out, and where a file to save goes."""
+        """Return all that the page is for a state: what it lays out, and where a file to save goes."""
         return [dcc.Download(id=file_of(self.name)), self.layout(core, service, state)]
 
     @property

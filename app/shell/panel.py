@@ -39,7 +39,7 @@ def panel(
     follows: str | None = None,
     always: bool = False,
 ) -> html.Section:
-    """A view. `exports` are kinds of files; the page's callbacks answer `ids.export(id, kind)`.
+    """Return a view. `exports` are kinds of files; the page's callbacks answer `ids.export(id, kind)`.
 
     The `explanation`, a text or what `about` gives, is behind a "?" beside the title; nothing for none. With `follows`,
     a store of the page, the panel is asked for when it is in view (`sharing.when_seen`), or `always`.
@@ -89,9 +89,9 @@ def tabs(
     are open, since Dash asks every component there at each step of a callback.
     """
     heads = [dmc.TabsTab(text, value=name) for name, (text, _) in sections.items()]
-    kept: dict[str, Any] = {"keepMounted": True} if when_open else {}
+    mounting: dict[str, Any] = {"keepMounted": True} if when_open else {}
     bodies = [
-        dmc.TabsPanel(content, value=name, **({} if name in when_open else kept))
+        dmc.TabsPanel(content, value=name, **({} if name in when_open else mounting))
         for name, (_, content) in sections.items()
     ]
     heads_list = dmc.TabsList(heads, **{"aria-label": label})
@@ -101,7 +101,7 @@ def tabs(
 
 
 def icon_button(id: str, icon: str, label: str, **rest: Any) -> dmc.ActionIcon:
-    """A button with an icon of static/shell.css, named for screen readers and on hover."""
+    """Return a button with an icon of static/shell.css, named for screen readers and on hover."""
     return dmc.ActionIcon(
         html.Span(className=f"icon icon-{icon}"),
         id=id,

@@ -24,7 +24,7 @@ def checkpoint_choice(
     reads_text: bool = False,
     note: Callable[[CheckpointInfo], str] = lambda info: "",
 ) -> dmc.Select:
-    """Every checkpoint; those that can't be opened, or (`reads_text`) don't read text, can't be chosen.
+    """Return every checkpoint; those that can't be opened, or (`reads_text`) don't read text, can't be chosen.
 
     `note` says more about one that can.
     """
@@ -60,7 +60,8 @@ def text_form(
     count: str,
     rows: int = 3,
 ) -> html.Div:
-    """A checkpoint and a text, which `app.shell.sharing.submit_text` runs. `examples` are texts by what they show."""
+    """Return a checkpoint and a text, which `app.shell.sharing.submit_text` runs. `examples` are texts by what they
+    show."""
     return html.Div(
         [
             checkpoint,

@@ -20,7 +20,7 @@ Role = TypeVar("Role", bound=DashDependency)
 
 
 def props(name: str, **components: str) -> dict[str, Prop]:
-    """The property `name` of each."""
+    """Return the property `name` of each."""
     return {key: (component, name) for key, component in components.items()}
 
 
@@ -36,14 +36,14 @@ def inside(store: str, *keys: str) -> dict[str, Prop]:
 
 def as_role(role: type[Role], named: Props | None) -> dict[str, Any]:
     """Return each as Dash's `Input`, `State` or `Output`."""
-    return {key: role(*one) if isinstance(one, tuple) else one for key, one in (named or {}).items()}
+    return {key: role(*prop) if isinstance(prop, tuple) else prop for key, prop in (named or {}).items()}
 
 
 def components(tree: Any) -> Iterator[Component]:
-    """Every component with an id, wherever in a layout it is."""
+    """Yield every component with an id, wherever in a layout it is."""
     if isinstance(tree, list | tuple):
-        for one in tree:
-            yield from components(one)
+        for part in tree:
+            yield from components(part)
     elif isinstance(tree, Component):
         if isinstance(getattr(tree, "id", None), str):
             yield tree

@@ -22,7 +22,7 @@ from app.shell.props import children
 
 
 def loading(checkpoint: str | None) -> list[str]:
-    """The first lines of most views: the library, and the model as `model`."""
+    """Return the first lines of most views: the library, and the model as `model`."""
     return ["import aotlens", "", f"model = aotlens.load({checkpoint!r})"]
 
 
@@ -74,7 +74,7 @@ def dialog() -> html.Dialog:
 
 
 def register(app: App) -> None:
-    """The callback that writes the lines."""
+    """Register the callback that writes the lines."""
     pages = {page.name: page for page in app.pages}
 
     @app.callback(
@@ -90,8 +90,8 @@ def register(app: App) -> None:
                 raise RequestError("There is no such page, so there is no Python for it.")
             return lines(app, page.name, str(asked["panel"]), asked["search"])
 
-        text, said = spoken(written, "Python for a view")
-        return text if said is None else said
+        text, problem = spoken(written, "Python for a view")
+        return text if problem is None else problem
 
     app.asked.declare({ids.PYTHON_ASKED: {"panel": "heads-map", "search": "?head=1.0"}})
 
@@ -99,10 +99,10 @@ def register(app: App) -> None:
 
 
 def lines(app: App, page: str, panel: str, search: str | None) -> str:
-    """The lines for a panel of a page at an address."""
-    found = next(one for one in app.pages if one.name == page)
-    state, taken = found.address.read(search, app.core)
-    written = found.python and found.python.write(app.core, app.services[page], state, panel)
+    """Return the lines for a panel of a page at an address."""
+    owner = next(each for each in app.pages if each.name == page)
+    state, taken = owner.address.read(search, app.core)
+    written = owner.python and owner.python.write(app.core, app.services[page], state, panel)
     if not written:
         raise RequestError("There is nothing here that Python could repeat.")
     return "\n".join([*(f"# {sentence}" for sentence in taken), *written]) + "\n"

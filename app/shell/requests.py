@@ -50,11 +50,11 @@ class RequestForms:
         self._noting = threading.Lock()
 
     def address(self, address: Address[Any]) -> None:
-        """Notes a page's address, which must be able to say what the page's stores hold under its fields' names."""
+        """Note a page's address, which must be able to say what the page's stores hold under its fields' names."""
         self._addresses[address.name] = address
 
     def declare(self, stores: Mapping[str, Any]) -> None:
-        """Notes examples of what browsers put into stores, in the words of `like`."""
+        """Note examples of what browsers put into stores, in the words of `like`."""
         self._declared |= stores
 
     def same(self, store: str, stores: Iterable[str]) -> None:
@@ -62,25 +62,27 @@ class RequestForms:
         self._same |= dict.fromkeys(stores, store)
 
     def sent(self, store: str, value: Any) -> None:
-        """Notes what the server puts into a store, or offers as choices."""
-        choices = [one["value"] for one in value if isinstance(one, dict) and "value" in one] if _lists(value) else []
-        hashes = [_hash(one) for one in (value, *choices)]
+        """Note what the server puts into a store, or offers as choices."""
+        choices = (
+            [each["value"] for each in value if isinstance(each, dict) and "value" in each] if _lists(value) else []
+        )
+        hashes = [_hash(each) for each in (value, *choices)]
         with self._noting:
             known = self._sent.setdefault(store, {})
-            for one in hashes:
-                known.pop(one, None)  # it is the newest again
-                known[one] = None
+            for each in hashes:
+                known.pop(each, None)  # it is the newest again
+                known[each] = None
             while len(known) > _REMEMBERED:
                 del known[next(iter(known))]
 
     def laid_out(self, tree: Any) -> None:
-        """Notes what the stores of a page hold at first, which its address may say."""
-        for one in components(tree):
-            if getattr(one, "data", None) is not None:
-                self.sent(one.id, one.data)
+        """Note what the stores of a page hold at first, which its address may say."""
+        for component in components(tree):
+            if getattr(component, "data", None) is not None:
+                self.sent(component.id, component.data)
 
     def refuse_unlike(self, app: Dash, components: Mapping[str, Component]) -> None:
-        """Answers 400 to every other request for a callback of `app`."""
+        """Answer 400 to every other request for a callback of `app`."""
         self._components = components
 
         @app.server.before_request
@@ -103,17 +105,17 @@ class RequestForms:
             raise Unlike("there is no callback of that output")
         outputs = [] if callback["no_output"] else _places(body["output"])
         given = body.get("outputs", [])
-        if "outputs" in body and [_place(one) for one in (given if isinstance(given, list) else [given])] != outputs:
+        if "outputs" in body and [_place(each) for each in (given if isinstance(given, list) else [given])] != outputs:
             raise Unlike(f"expected the outputs {outputs}")
         values: dict[Place, Any] = {}
         for kind in ("inputs", "state"):
-            expected = [(one["id"], one["property"]) for one in callback[kind]]
+            expected = [(each["id"], each["property"]) for each in callback[kind]]
             entries = body.get(kind, [])
-            if not isinstance(entries, list) or [_place(one) for one in entries] != expected:
+            if not isinstance(entries, list) or [_place(each) for each in entries] != expected:
                 raise Unlike(f"expected the {kind} {expected}")
             values |= {place: entry.get("value") for place, entry in zip(expected, entries, strict=True)}
         changed = body.get("changedPropIds", [])
-        if not isinstance(changed, list) or not all(isinstance(one, str) for one in changed):
+        if not isinstance(changed, list) or not all(isinstance(each, str) for each in changed):
             raise Unlike("expected a list of names under changedPropIds")
         g.asked_changed = changed
         for (id, prop), value in values.items():
@@ -127,12 +129,12 @@ class RequestForms:
         return values
 
     def unsaid(self, store: str, value: Any, *, strict: bool = False) -> str | None:
-        """The field of the page's address under whose name a store has what the address could not say."""
+        """Return the field of the page's address under whose name a store has what the address could not say."""
         address = self._addresses.get(store.partition("-")[0])
         return None if address is None else address.unsaid(value, strict=strict)
 
     def unlike(self, values: Mapping[Place, Any], changed: Sequence[str]) -> str | None:
-        """The first place with a value that no page sends; None where all could be."""
+        """Return the first place with a value that no page sends; None where all could be."""
         for (id, prop), value in values.items():
             component = self._components.get(id)
             if component is None:
@@ -166,7 +168,7 @@ class RequestForms:
         """Whether a choice is among those that are laid out or were sent, and a number within the bounds."""
         options, sent = getattr(component, "data", None), self._sent.get(component.id, {})
         if isinstance(value, str) and isinstance(options, list):
-            laid_out = [one.get("value") if isinstance(one, dict) else one for one in options]
+            laid_out = [each.get("value") if isinstance(each, dict) else each for each in options]
             return value in laid_out or _hash(value) in sent
         least, most = getattr(component, "min", None), getattr(component, "max", None)
         if isinstance(value, int | float):
@@ -175,7 +177,7 @@ class RequestForms:
 
 
 def refuse_wrong_values() -> None:
-    """Answers 400 to the request under way if a value of it is none that a page sends; for where a callback failed."""
+    """Answer 400 to the request under way if a value of it is none that a page sends; for where a callback failed."""
     asked = g.get("asked") if has_request_context() else None
     place = asked.unlike(g.asked_values, g.asked_changed) if asked is not None else None
     if place is not None:
@@ -183,7 +185,8 @@ def refuse_wrong_values() -> None:
 
 
 def like(value: Any, example: Any) -> bool:
-    """Whether a value has the form of an example: the same keys and kinds; of a set, one of it. None is like anything.
+    """Return whether a value has the form of an example: the same keys and kinds; of a set, one of it. None is like
+    anything.
 
     A tuple is a list of that length, a list is of any length.
     """
@@ -196,18 +199,18 @@ def like(value: Any, example: Any) -> bool:
     if isinstance(example, int | float):
         return isinstance(value, int | float) and (isinstance(example, float) or float(value).is_integer())
     if isinstance(example, dict):
-        return isinstance(value, dict) and all(key in value and like(value[key], one) for key, one in example.items())
+        return isinstance(value, dict) and all(key in value and like(value[key], each) for key, each in example.items())
     if isinstance(example, tuple) and example:
         return isinstance(value, list) and len(value) == len(example) and all(map(like, value, example))
     if isinstance(example, list | tuple):
         return isinstance(value, list | tuple) and all(
-            any(like(one, part) for part in example or [None]) for one in value
+            any(like(each, part) for part in example or [None]) for each in value
         )
     return isinstance(value, str)
 
 
 def fits(value: Any, expected: Any) -> bool:
-    """Whether a JSON value is of a type as Dash's components declare theirs."""
+    """Return whether a JSON value is of a type as Dash's components declare theirs."""
     origin, arguments = get_origin(expected), get_args(expected)
     if expected is Any:
         return True
@@ -216,7 +219,7 @@ def fits(value: Any, expected: Any) -> bool:
     if origin is Annotated:  # Dash's own way to say "a number"
         return isinstance(value, int | float) and not isinstance(value, bool)
     if origin is Union:
-        return any(fits(value, one) for one in arguments)
+        return any(fits(value, argument) for argument in arguments)
     if origin is Literal:
         return value in arguments
     kind = origin or expected
@@ -225,7 +228,7 @@ def fits(value: Any, expected: Any) -> bool:
     if kind is dict or (isinstance(kind, type) and issubclass(kind, Mapping)):
         return isinstance(value, dict)
     if isinstance(kind, type) and issubclass(kind, Sequence):
-        return isinstance(value, list) and all(fits(one, part) for part in arguments[:1] for one in value)
+        return isinstance(value, list) and all(fits(each, part) for part in arguments[:1] for each in value)
     return True
 
 
@@ -277,5 +280,5 @@ def _place(entry: Any) -> Place | None:
 
 def _places(output: str) -> list[Place]:
     """Split `id.property`, or `..id.property...id.property..`; one that others set too has `@` and more behind it."""
-    parts = (one.rpartition(".") for one in output.removeprefix("..").removesuffix("..").split("..."))
+    parts = (each.rpartition(".") for each in output.removeprefix("..").removesuffix("..").split("..."))
     return [(id, prop.partition("@")[0]) for id, _, prop in parts]

@@ -24,8 +24,8 @@ class Prompted(Protocol):
 
 
 def pair_table(links: Links, prompt: Prompted, words: ScoreWords, top: TopPairs) -> html.Table:
-    """The largest pairs, largest first. A head's name leads to its map: the page Heads goes there by itself, and from
-    other pages the link is followed (static/shell.js)."""
+    """Return the largest pairs, largest first. A head's name leads to its map: the page Heads goes there by itself, and
+    from other pages the link is followed (static/shell.js)."""
     largest = max((abs(value) for value in top.values), default=1.0) or 1.0
     head = html.Tr([html.Th(words.unit, scope="col", className="number"), html.Th("from", scope="col"), html.Td("")])
     rows = []
@@ -34,13 +34,13 @@ def pair_table(links: Links, prompt: Prompted, words: ScoreWords, top: TopPairs)
         kind = "bar" if share >= 0 else "bar bar-negative"
         bar = html.Span(html.Span(className=kind, style={"width": f"{100 * abs(share):.1f}%"}), className="track")
         sure = "" if rank < top.n_proven else "?"
-        said = html.Td([head_link(links, prompt, piece) for piece in pieces], title=formula)
-        rows.append(html.Tr([html.Td(signed(value, 2) + sure, className="number"), said, html.Td(bar)]))
+        sentence = html.Td([head_link(links, prompt, piece) for piece in pieces], title=formula)
+        rows.append(html.Tr([html.Td(signed(value, 2) + sure, className="number"), sentence, html.Td(bar)]))
     return html.Table([html.Thead(head), html.Tbody(rows)], className="pairs")
 
 
 def head_link(links: Links, prompt: Prompted, piece: Piece) -> Any:
-    """A part of a sentence: words, or a head's name that leads to its map."""
+    """Return a part of a sentence: words, or a head's name that leads to its map."""
     if piece.head is None:
         return piece.text
     place: dict[str, Any] = {"position": piece.position, "direction": piece.direction}

@@ -34,7 +34,7 @@ def submit_text(app: App, *, prompt: str, text: str, example: str, checkpoint: s
 
 
 def mark_head(app: App, picker: str, shown: str) -> None:
-    """Draws a `head_picker` and marks the head of what the store `shown` holds, {layer, head, …} or nothing."""
+    """Draw a `head_picker` and mark the head of what the store `shown` holds, {layer, head, …} or nothing."""
     _shell(
         app,
         "showHead",
@@ -44,7 +44,7 @@ def mark_head(app: App, picker: str, shown: str) -> None:
 
 
 def mark_switches(app: App, switches: str, off: str) -> None:
-    """Draws `choices.head_switches` and marks the heads in the store `off`, [[layer, head], …], as switched off."""
+    """Draw `choices.head_switches` and mark the heads in the store `off`, [[layer, head], …], as switched off."""
     _shell(
         app,
         "showSwitches",
@@ -54,7 +54,7 @@ def mark_switches(app: App, switches: str, off: str) -> None:
 
 
 def show_values(app: App, sliders: Sequence[str]) -> None:
-    """Says beside the label of each `controls.slider` what its value is."""
+    """Say beside the label of each `controls.slider` what its value is."""
     _shell(
         app,
         "showValues",
@@ -65,7 +65,7 @@ def show_values(app: App, sliders: Sequence[str]) -> None:
 
 
 def when_seen(app: App, shown: str, panels: Iterable[str]) -> None:
-    """Passes what the store `shown` holds on to each panel's own store, `ids.seen(panel)`, once the panel is in view.
+    """Pass what the store `shown` holds on to each panel's own store, `ids.seen(panel)`, once the panel is in view.
 
     The callbacks of `panels` listen to that store. A panel that has not answered yet says that it waits
     (static/waiting.js).
@@ -76,7 +76,7 @@ def when_seen(app: App, shown: str, panels: Iterable[str]) -> None:
 
 
 def long_table(app: App, table: str) -> None:
-    """A `tables.long_grid` asks through the store `ids.asked_rows(table)` and shows what `ids.sent_rows(table)` gets.
+    """Let a `tables.long_grid` ask through the store `ids.asked_rows(table)` and show what `ids.sent_rows(table)` gets.
 
     AnyParameter is {number, startRow, endRow, sortModel, context}, of the context that the page's script gave to
     `aotlens.listRows`; sent is {number, rows, count} (static/long_table.js).
@@ -121,19 +121,20 @@ def search_tokens(
             if labels is None:
                 return no_update
             chosen = [value] if isinstance(value, str) else value or []
-            kept = [int(index) for index in chosen if index.isdecimal() and int(index) < labels.n]
+            indices = [int(index) for index in chosen if index.isdecimal() and int(index) < labels.n]
             # A chosen one's text stands in the box; whoever opens the list then wants to see others.
-            named = isinstance(value, str) and kept != [] and wanted == labels.shown(kept[0])
+            named = isinstance(value, str) and indices != [] and wanted == labels.shown(indices[0])
             typed = "" if named else wanted or ""
             hits = labels.search(typed, app.core.settings.n_options) if typed or first is None else first(data)
-            return options(labels, [*hits, *kept])
+            return options(labels, [*hits, *indices])
 
-        found, said = spoken(offered, f"searching {choice}")
-        return no_update if said is not None else found
+        offers, problem = spoken(offered, f"searching {choice}")
+        return no_update if problem is not None else offers
 
 
 def save_files(app: App, files: Mapping[str, Callable[..., File]], state: Props) -> None:
-    """The entries of export menus that the server answers: `files[entry](**state)`. Pictures, the browser saves alone.
+    """Register the entries of export menus that the server answers: `files[entry](**state)`. Pictures, the browser
+    saves alone.
 
     What is wrong is said in the entry's panel.
     """
@@ -142,8 +143,8 @@ def save_files(app: App, files: Mapping[str, Callable[..., File]], state: Props)
 
 
 def finish(app: App) -> None:
-    """One callback for all panels that follow a store, and one for all that a page saves, when all pages are known:
-    each costs the browser something at every step of every other one."""
+    """Register one callback for all panels that follow a store, and one for all that a page saves, when all pages are
+    known: each costs the browser something at every step of every other one."""
     for shown in app.followers:
         _shell(app, "passOn", inputs=stores(shown=shown) | props("id", id=shown))
     for page, groups in app.saving.items():
@@ -164,13 +165,14 @@ def _save(app: App, page: str, groups: Sequence[tuple[Mapping[str, Callable[...,
         if entry not in makers:  # a request that names nothing pressed
             return no_update
         make, place = makers[entry]
-        file, said = spoken(lambda: make(**given[place]), f"saving {entry}")
-        set_props(ids.notice(ids.exporting(entry)), {"children": said})
+        file, problem = spoken(lambda: make(**given[place]), f"saving {entry}")
+        set_props(ids.notice(ids.exporting(entry)), {"children": problem})
         return no_update if file is None else dcc.send_bytes(file.content, file.name, type=file.mime)
 
 
 def save_pictures(app: App, panel: str, make: Callable[..., Any], state: Props) -> None:
-    """The entries PNG and SVG of a panel whose picture is made for the file: `make(**state)` gives a plotly figure.
+    """Register the entries PNG and SVG of a panel whose picture is made for the file: `make(**state)` gives a plotly
+    figure.
 
     The panel has the store `ids.paper(panel)`; the browser draws the figure in its own size (static/shell.js).
     """
@@ -184,10 +186,10 @@ def save_pictures(app: App, panel: str, make: Callable[..., Any], state: Props) 
     )
     def draw(clicks: Any, given: dict[str, Any]) -> Any:
         entry = str(ctx.triggered_id)
-        if entry not in {one.component_id for one in entries.values()}:
+        if entry not in {each.component_id for each in entries.values()}:
             return no_update
-        figure, said = spoken(lambda: make(**given), f"drawing {entry}")
-        set_props(ids.notice(panel), {"children": said})
+        figure, problem = spoken(lambda: make(**given), f"drawing {entry}")
+        set_props(ids.notice(panel), {"children": problem})
         return no_update if figure is None else {"format": entry.rpartition("-")[2], "figure": figure}
 
     _shell(app, "saveFigure", inputs=stores(picture=ids.paper(panel)), at_first=False)

@@ -34,7 +34,7 @@ class _SignedIn(SecureCookieSessionInterface):
 
 
 def require_token(server: Flask, settings: Settings) -> None:
-    """Lets only those in who have the settings' token, where there is one."""
+    """Let only those in who have the settings' token, where there is one."""
     if settings.token is None:
         return
     access = Access(settings.token)
@@ -87,7 +87,7 @@ def require_token(server: Flask, settings: Settings) -> None:
 
 
 def signed_in() -> bool:
-    """Whether the request that is being answered comes from a browser that has signed in."""
+    """Return whether the request that is being answered comes from a browser that has signed in."""
     return session.get(_SIGNED_IN) is True
 
 
@@ -116,11 +116,11 @@ def _to(address: str) -> Response:
 
 def _page(target: str, problem: str = "", status: int = 200, seconds: int | None = None) -> Response:
     """The page on which a person gives the token, and goes on to `target`."""
-    said = f'<p class="problem" id="problem" role="alert">{html.escape(problem)}</p>' if problem else ""
+    notice = f'<p class="problem" id="problem" role="alert">{html.escape(problem)}</p>' if problem else ""
     marks = 'aria-invalid="true" aria-describedby="problem hint"' if problem else 'aria-describedby="hint"'
     page = (
         FILE.read_text("utf-8")
-        .replace("{problem}", said)
+        .replace("{problem}", notice)
         .replace("{marks}", marks)
         .replace("{next}", html.escape(target))
     )

@@ -56,12 +56,12 @@ class StaticFile:
 
 
 def read(path: Path) -> StaticFile:
-    """A file of the shell or of a page."""
+    """Return a file of the shell or of a page."""
     return StaticFile(name=path.name, content=path.read_bytes())
 
 
 def scripts(pages: Sequence[Page], wiring: str) -> list[StaticFile]:
-    """The shell's, the pages', what ties them to Dash's callbacks, and what starts Dash."""
+    """Return the shell's, the pages', what ties them to Dash's callbacks, and what starts Dash."""
     own = [page.script for page in pages if page.script is not None]
     tied = StaticFile(name="callbacks.js", content=wiring.encode())
     return [*(read(HERE / name) for name in SCRIPTS), *map(read, own), tied, read(HERE / LAST)]
@@ -74,14 +74,14 @@ def early() -> list[StaticFile]:
 
 
 def styles(pages: Sequence[Page]) -> list[StaticFile]:
-    """The widget's, the shell's, then the pages'."""
+    """Return the widget's, the shell's, then the pages'."""
     own = [page.style for page in pages if page.style is not None]
     shared = StaticFile(name="widget.css", content=style().encode())
     return [shared, *(read(HERE / name) for name in STYLES), *map(read, own)]
 
 
 def serve(server: Flask, files: Sequence[StaticFile]) -> None:
-    """Answers for these files only."""
+    """Serve these files only."""
     by_path = {file.path: file for file in files}
 
     @server.get("/static/<path:rest>")
@@ -95,5 +95,5 @@ def serve(server: Flask, files: Sequence[StaticFile]) -> None:
 
 
 def tags(files: Sequence[StaticFile]) -> str:
-    """The HTML that loads them, in order."""
+    """Return the HTML that loads them, in order."""
     return "\n        ".join(file.tag for file in files)

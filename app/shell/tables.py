@@ -24,7 +24,7 @@ _OPTIONS: dict[str, Any] = {
 
 
 def number(field: str, title: str, form: str, help: str = "", **rest: Any) -> dict[str, Any]:
-    """A numeric column. The formatter is an expression that dash-ag-grid reads without eval."""
+    """Return a numeric column. The formatter is an expression that dash-ag-grid reads without eval."""
     return {
         "field": field,
         "headerName": title,
@@ -36,29 +36,29 @@ def number(field: str, title: str, form: str, help: str = "", **rest: Any) -> di
 
 
 def value_tables(id: str, label: str, class_name: str = "") -> html.Div:
-    """A place for tables that a callback answers for the store `ids.drawn(id)`, each by `value_table`; the page's
-    script draws them with `aotlens.drawTables` (static/value_table.js)."""
+    """Return a place for tables that a callback answers for the store `ids.drawn(id)`, each by `value_table`; the
+    page's script draws them with `aotlens.drawTables` (static/value_table.js)."""
     return drawn(id, f"value-tables {class_name}".strip(), label)
 
 
 def value_table(
     columns: Sequence[tuple[str, str, str]], rows: Sequence[Sequence[Any]], *, heading: str = "", height: str = ""
 ) -> dict[str, Any]:
-    """A table for `value_tables`: columns by title, help and kind (`number`, by which rows can be sorted, or a class),
-    rows of texts and of `pick`s; `height` is a class of the page."""
+    """Return a table for `value_tables`: columns by title, help and kind (`number`, by which rows can be sorted, or a
+    class), rows of texts and of `pick`s; `height` is a class of the page."""
     named = [{"title": title, "help": help, "kind": kind} for title, help, kind in columns]
     return {"heading": heading, "columns": named, "rows": [list(row) for row in rows], "height": height}
 
 
 def pick(text: str, title: str, what: Any, class_name: str = "") -> dict[str, Any]:
-    """A cell that can be clicked: its text and tooltip, and what the page's script gets of it."""
+    """Return a cell that can be clicked: its text and tooltip, and what the page's script gets of it."""
     return {"text": text, "title": title, "pick": what, "class": class_name}
 
 
 def grid(
     id: str, columns: Sequence[dict[str, Any]] = (), *, key: str, height: int, header: int = 48, **rest: Any
 ) -> dag.AgGrid:
-    """An empty table, filled by a callback; `key` is the field that tells its rows apart, sizes are pixels."""
+    """Return an empty table, filled by a callback; `key` is the field that tells its rows apart, sizes are pixels."""
     return dag.AgGrid(
         id=id,
         columnDefs=list(columns),
@@ -81,7 +81,7 @@ PAGE = 100
 
 
 def long_grid(id: str, columns: Sequence[dict[str, Any]], *, key: str, height: int) -> html.Div:
-    """A table of any length: the server sends what is in view (`app.shell.sharing.long_table`)."""
+    """Return a table of any length: the server sends what is in view (`app.shell.sharing.long_table`)."""
     table = dag.AgGrid(
         id=id,
         columnDefs=list(columns),

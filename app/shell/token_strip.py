@@ -18,7 +18,7 @@ def token_strip(
     top: float | None = None,
     tips: Sequence[str] | None = None,
 ) -> list[html.Button]:
-    """One button a token, whitespace told apart; the tooltip has the exact text, the id and the position.
+    """Return one button a token, whitespace told apart; the tooltip has the exact text, the id and the position.
 
     One stop of the Tab key for the whole strip: arrows move within it. `values`, where given, shade the tokens by
     value ÷ `top` (by default the largest |value|; negative ones in the other colour) and stand beneath them; NaN is

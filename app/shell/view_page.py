@@ -47,7 +47,7 @@ class Views:
         self.jobs = Jobs(core.settings.n_views, memory=core.memory, seconds=core.settings.job_seconds)
 
     def fitting(self) -> list[str]:
-        """The checkpoints that it can be of."""
+        """Return the checkpoints that it can be of."""
         return fitting(self.core, self.family)
 
     def values(self, shown: Mapping[str, Any]) -> Values:
@@ -64,7 +64,7 @@ class Views:
 
 
 def fitting(core: Core, family: Family) -> list[str]:
-    """The checkpoints here that a family can be of."""
+    """Return the checkpoints here that a family can be of."""
     reads = family.reads
     return [] if reads is None else [i.name for i in core.catalog.list() if i.problem is None and reads(i)]
 
@@ -77,7 +77,7 @@ def view_page(
     above: Callable[[Core, Views, Mapping[str, Any]], Any] | None = None,
     browser: Sequence[Browser] = (),
 ) -> Page:
-    """The page of a family whose views are of one checkpoint, of several, or of none.
+    """Return the page of a family whose views are of one checkpoint, of several, or of none.
 
     `above(core, service, what was chosen)` is a panel of the page's own that stands before those of the views, and
     `browser` what its script does; what is chosen is in the store NAME-shown.
@@ -90,13 +90,13 @@ def view_page(
     clicked = {panel: view for panel, view in views.items() if view.picks}
     picked = dict.fromkeys(each for view in clicked.values() for each in _picked(view))
     controls = {field: ids[field] for field in fields}
-    at = address.Address(name, _state(family))
+    page_address = address.Address(name, _state(family))
 
     def layout(core: Core, service: Views, state: Any) -> html.Div:
         there = service.fitting()
         none = family.reads is not None and not there
-        said = _said(core, family, there, state)
-        form = [_control(core, there, field, family, ids[field], said[field], field in picked) for field in fields]
+        choices = _said(core, family, there, state)
+        form = [_control(core, there, field, family, ids[field], choices[field], field in picked) for field in fields]
         return html.Div(
             [
                 *(dcc.Store(id=ids[store], data=None) for store in ("shown", "keys")),
@@ -106,7 +106,7 @@ def view_page(
                         html.Div(
                             [
                                 *([empty(family.none or NONE)] if none else []),
-                                *([] if above is None else [above(core, service, said)]),
+                                *([] if above is None else [above(core, service, choices)]),
                                 *(
                                     view_panel(
                                         id,
@@ -128,8 +128,8 @@ def view_page(
 
     def register(app: App, core: Core, service: Views) -> None:
         sliders = [field for field, each in family.parameters.items() if isinstance(each, Parameter)]
-        said = children(**{f"said_{field}": shell_ids.value_of(ids[field]) for field in sliders})
-        outputs = stores(shown=ids["shown"]) | said
+        numbers = children(**{f"said_{field}": shell_ids.value_of(ids[field]) for field in sliders})
+        outputs = stores(shown=ids["shown"]) | numbers
         collect = Browser("collect", inputs=values_of(**controls), outputs=outputs, listens=True)
         app.wiring.register(app, "shell", collect)
         if clicked:
@@ -148,9 +148,9 @@ def view_page(
         return python_lines(views[panel], service.values(_said(core, family, service.fitting(), state)))
 
     return Page(
-        title=title, address=at, service=lambda core: Views(core, family), layout=layout, register=register,
+        title=title, address=page_address, service=lambda core: Views(core, family), layout=layout, register=register,
         python=Python(tuple(views), python), writes=inside(ids["shown"], *fields), file=file,
-        sends={ids["shown"]: dataclasses.asdict(at.parse(None))}, browser=browser,
+        sends={ids["shown"]: dataclasses.asdict(page_address.parse(None))}, browser=browser,
     )  # fmt: skip
 
 
@@ -166,12 +166,12 @@ def _of(family: Family) -> str:
 
 def _said(core: Core, family: Family, there: list[str], state: Any) -> dict[str, Any]:
     """Return the choices that an address says, with the first checkpoints where it says none."""
-    said, of = dataclasses.asdict(state), _of(family)
+    choices, of = dataclasses.asdict(state), _of(family)
     if of == "models":
-        said[of] = list(said[of]) or _first_several(core, there)
+        choices[of] = list(choices[of]) or _first_several(core, there)
     elif of:
-        said[of] = said[of] or _first(core, there)
-    return said
+        choices[of] = choices[of] or _first(core, there)
+    return choices
 
 
 def _state(family: Family) -> type[Any]:
@@ -185,8 +185,8 @@ def _state(family: Family) -> type[Any]:
             kind = "checkpoints" if several else "a checkpoint"
             raise Unfit(f"{kind} that this can be of ({', '.join(there) or 'there are none'})", taken)
 
-    one, several = address.text(check=check), address.texts(most=family.most, longest=80, check=check)
-    named = {"checkpoint": (str | None, one), "models": (tuple[str, ...], several)}
+    single, several = address.text(check=check), address.texts(most=family.most, longest=80, check=check)
+    named = {"checkpoint": (str | None, single), "models": (tuple[str, ...], several)}
     checkpoint = [(of, *named[of])] if (of := _of(family)) else []
     rest = [(name, Any, _field(each)) for name, each in family.parameters.items()]
     return dataclasses.make_dataclass("State", [*checkpoint, *rest], frozen=True, kw_only=True)
@@ -224,7 +224,7 @@ def _control(core: Core, there: list[str], field: str, family: Family, id: str, 
     left: where it waits for more typing (Mantine's `debounce`), two clicks meanwhile can leave the first one's."""
     if field == "checkpoint":
         choice = checkpoint_choice(id, core.catalog, value)
-        choice.data = [one for one in choice.data if one["value"] in there]
+        choice.data = [option for option in choice.data if option["value"] in there]
         return choice
     if field == "models":
         return dmc.MultiSelect(
@@ -233,10 +233,14 @@ def _control(core: Core, there: list[str], field: str, family: Family, id: str, 
         )  # fmt: skip
     each = family.parameters[field]
     if isinstance(each, Choice):
-        data = [{"value": one, "label": words} for one, words in each.options.items()]
+        data = [{"value": option, "label": words} for option, words in each.options.items()]
         return dmc.Select(id=id, label=each.label, data=data, value=value, allowDeselect=False, size="xs")
     if isinstance(each, TextParameter):
-        said = {"id": id, "label": each.label, "value": value, "placeholder": each.blank, "size": "xs"}
-        said["debounce"] = True if picked else 500
-        return dmc.TextInput(**said) if each.lines == 1 else dmc.Textarea(**said, autosize=True, minRows=each.lines)
+        settings = {"id": id, "label": each.label, "value": value, "placeholder": each.blank, "size": "xs"}
+        settings["debounce"] = True if picked else 500
+        return (
+            dmc.TextInput(**settings)
+            if each.lines == 1
+            else dmc.Textarea(**settings, autosize=True, minRows=each.lines)
+        )
     return parameter_slider(id, each, value)

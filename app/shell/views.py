@@ -75,20 +75,20 @@ def view_panel(
     is_matrix: bool = False,
     exports: Sequence[str] = FILES,
 ) -> html.Section:
-    """The panel of a view: its caption above its figure, or its `matrix`, between what else the page has there; `size`
-    is a class.
+    """Return the panel of a view: its caption above its figure, or its `matrix`, between what else the page has there;
+    `size` is a class.
 
     Not `captioned` where the page says the answer elsewhere. With `after`, the page lays out the caption itself.
     """
-    said = [] if after else [html.Div(caption(id), hidden=not captioned)]
+    captions = [] if after else [html.Div(caption(id), hidden=not captioned)]
     starts = [start_bar(id)] if view.starts else []
     listed = [grid(ids.table(id), key="row", height=300)] if view.listed else []
-    content = [*before, *starts, *said, (matrix if is_matrix else figure)(id, size), *after, *listed]
+    content = [*before, *starts, *captions, (matrix if is_matrix else figure)(id, size), *after, *listed]
     return frames.panel(id, view.title, about_view(view), content, controls=controls, exports=exports, follows=follows)
 
 
 def drawn_of(view: View) -> View | Own:
-    """What `show_views` draws of a view: its figure and caption, and its table where it is listed."""
+    """Return what `show_views` draws of a view: its figure and caption, and its table where it is listed."""
     if not view.listed:
         return view
 
@@ -108,7 +108,7 @@ def drawn_of(view: View) -> View | Own:
 
 
 def start_bar(id: str) -> html.Div:
-    """The button that starts a slow view, and how far it is."""
+    """Return the button that starts a slow view, and how far it is."""
     button = dmc.Button("Start", id=ids.start(id), n_clicks=0, size="compact-sm")
     return html.Div([button, job_bar(id), dcc.Store(id=ids.made(id))], className="view-start")
 
@@ -119,7 +119,7 @@ def about_view(view: View) -> Any:
 
 
 def picture(workshop: AppWorkshop, view: View, values: Any, theme: Theme) -> dict[str, Any]:
-    """A view's figure and caption. Raises RequestError for what is missing."""
+    """Return a view's figure and caption. Raises RequestError for what is missing."""
     result = workshop.result(view, values)
     drawn = _refusing(lambda: view.figure(values, result, theme))
     drawn.layout.meta = {**(drawn.layout.meta or {}), "name": view.file(values), "picks": view.picks}
@@ -127,19 +127,19 @@ def picture(workshop: AppWorkshop, view: View, values: Any, theme: Theme) -> dic
 
 
 def table(workshop: AppWorkshop, view: View, values: Any) -> File:
-    """A view's table as a file."""
+    """Return a view's table as a file."""
     result = workshop.result(view, values)
     return csv_file(f"{view.file(values)}.csv", _refusing(lambda: view.frame(result)))
 
 
 def record(workshop: AppWorkshop, view: View, values: Any) -> File:
-    """A view's result as JSON: what was chosen, the result's numbers and texts, the rows of its table, and of a circuit
-    its graph."""
+    """Return a view's result as JSON: what was chosen, the result's numbers and texts, the rows of its table, and of a
+    circuit its graph."""
     result = workshop.result(view, values)
     frame = _refusing(lambda: view.frame(result))
     rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    said = dict(values) if isinstance(values, Mapping) else _fields(values)
-    plain = {name: _exact(value) for name, value in {**said, **_fields(result)}.items() if _is_plain(value)}
+    chosen = dict(values) if isinstance(values, Mapping) else _fields(values)
+    plain = {name: _exact(value) for name, value in {**chosen, **_fields(result)}.items() if _is_plain(value)}
     graph = {"graph": result.to_graph()} if hasattr(result, "to_graph") else {}
     return json_file(f"{view.file(values)}.json", {**plain, "rows": rows, **graph})
 
@@ -187,7 +187,7 @@ def show_views(
     `values(shown, **inputs)` are what was chosen. The store `keys` holds what each picture was of.
     """
     when_seen(app, shown, views)
-    panels = {name: one if isinstance(one, Own) else Own(view=one, parts=_PARTS) for name, one in views.items()}
+    panels = {name: each if isinstance(each, Own) else Own(view=each, parts=_PARTS) for name, each in views.items()}
     outputs = {
         name: {each: part(name, each) for each in (*panel.parts, "notice")} | as_role(Output, panel.outputs)
         for name, panel in panels.items()
@@ -271,8 +271,8 @@ def follow_views(
     *,
     shown: str,
 ) -> None:
-    """The callbacks of views that are slow: each is started by its panel's button, for what the store `shown` holds,
-    and drawn by `show_views` once it is made."""
+    """Register the callbacks of views that are slow: each is started by its panel's button, for what the store `shown`
+    holds, and drawn by `show_views` once it is made."""
     for panel, view in views.items():
         if view.starts:
             _follow(app, jobs, workshop, panel, view, values, shown)

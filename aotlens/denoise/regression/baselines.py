@@ -56,12 +56,13 @@ Estimator: TypeAlias = Callable[[Tensor, Tensor, RegressionTask], Tensor]
 
 
 def zero(inputs: Inputs, labels: Labels, task: RegressionTask) -> Tensor:
-    """0 for every label."""
+    """Estimate 0 for every label."""
     return torch.zeros_like(labels)
 
 
 def least_squares(inputs: Inputs, labels: Labels, task: RegressionTask) -> Tensor:
-    """The least-squares solution of least norm, by singular values: LAPACK's gelsy was wrong where columns are zero."""
+    """Return the estimates of the least-squares solution of least norm, by singular values: LAPACK's gelsy was wrong
+    where columns are zero."""
     estimated = torch.zeros_like(labels)
     for i in range(1, inputs.shape[1]):
         examples, values = inputs[:, :i], labels[:, :i, None]
@@ -71,7 +72,7 @@ def least_squares(inputs: Inputs, labels: Labels, task: RegressionTask) -> Tenso
 
 
 def averaging(inputs: Inputs, labels: Labels, task: RegressionTask) -> Tensor:
-    """(1/i) Σ_j y_j x_j as the weights."""
+    """Return the estimates with (1/i) Σ_j y_j x_j as the weights."""
     sums = (labels[..., None] * inputs).cumsum(1)[:, :-1]
     counts = torch.arange(1, inputs.shape[1], dtype=inputs.dtype)
     estimates = (sums * inputs[:, 1:]).sum(-1) / counts
@@ -79,7 +80,7 @@ def averaging(inputs: Inputs, labels: Labels, task: RegressionTask) -> Tensor:
 
 
 def nearest_3(inputs: Inputs, labels: Labels, task: RegressionTask) -> Tensor:
-    """The mean label of the three nearest inputs by Euclidean distance."""
+    """Return the mean label of the three nearest inputs by Euclidean distance."""
     n_points = inputs.shape[1]
     hidden = torch.ones(n_points, n_points, dtype=torch.bool).triu()
     distances = torch.cdist(inputs, inputs).masked_fill(hidden, torch.inf)
@@ -92,7 +93,8 @@ def nearest_3(inputs: Inputs, labels: Labels, task: RegressionTask) -> Tensor:
 def lasso(
     inputs: Inputs, labels: Labels, task: RegressionTask | None = None, points: Sequence[int] | None = None
 ) -> Tensor:
-    """The lasso, a fit of some 0.7 ms a prompt and point; 0 at all but `points`, where they are given.
+    """Return the estimates of the lasso, a fit of some 0.7 ms a prompt and point; 0 at all but `points`, where they are
+    given.
 
     By coordinate descent; where that has not converged after 20,000 rounds, as for one fit in 400, whose columns are
     nearly collinear, by least-angle regression, which follows the whole path. Raises `ValueError` where neither
@@ -103,7 +105,7 @@ def lasso(
     descent = Lasso(alpha=LASSO_ALPHA, fit_intercept=False, tol=LASSO_GAP, max_iter=20_000)
     path = LassoLars(alpha=LASSO_ALPHA, fit_intercept=False, eps=1e-14, max_iter=5_000)
     estimated = torch.zeros_like(labels)
-    for x, y, said in zip(inputs.numpy(), labels.numpy(), estimated, strict=True):
+    for x, y, predictions in zip(inputs.numpy(), labels.numpy(), estimated, strict=True):
         for i in range(1, len(x)) if points is None else points:
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")  # what has not converged is seen by its gap
@@ -117,7 +119,7 @@ def lasso(
                     f"lasso: expected a duality gap of at most {LASSO_GAP:g} of ‖y‖² from {i} examples, got {gap:.3g}; "
                     "are inputs or labels huge?"
                 )
-            said[i] = float(x[i] @ weights)
+            predictions[i] = float(x[i] @ weights)
     return estimated
 
 
@@ -132,7 +134,7 @@ def _duality_gap(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> float:
 
 
 def ridge(inputs: Inputs, labels: Labels, task: RegressionTask) -> Tensor:
-    """Ridge regression with the noise's variance as λ, or `RIDGE_WITHOUT_NOISE`."""
+    """Return the estimates of ridge regression with the noise's variance as λ, or `RIDGE_WITHOUT_NOISE`."""
     weight = task.noise_std**2 or RIDGE_WITHOUT_NOISE
     penalty = weight * torch.eye(inputs.shape[-1], dtype=inputs.dtype)
     estimated = torch.zeros_like(labels)
@@ -144,7 +146,7 @@ def ridge(inputs: Inputs, labels: Labels, task: RegressionTask) -> Tensor:
 
 
 def bayes(inputs: Inputs, labels: Labels, task: RegressionTask) -> Tensor:
-    """The posterior mean of every label, with all supports of a sparse w enumerated.
+    """Return the posterior mean of every label, with all supports of a sparse w enumerated.
 
     Time: O(supports · k³) a prompt and point; memory: some 100 MB. Raises `ValueError` without noise, where the
     posterior is no density, and for more than `MOST_SUPPORTS` supports.
@@ -171,8 +173,8 @@ def bayes(inputs: Inputs, labels: Labels, task: RegressionTask) -> Tensor:
             factor = torch.linalg.cholesky(precision)
             means = torch.cholesky_solve(b[..., None], factor)[..., 0]
             log_evidence = (b * means).sum(-1) / 2 - factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-            said = (x[:, i][:, supports] * means).sum(-1)
-            estimated[start : start + rows_at_once, i] = (log_evidence.softmax(-1) * said).sum(-1)
+            by_support = (x[:, i][:, supports] * means).sum(-1)
+            estimated[start : start + rows_at_once, i] = (log_evidence.softmax(-1) * by_support).sum(-1)
     return estimated
 
 
@@ -189,7 +191,8 @@ ESTIMATORS: dict[str, Estimator] = {
 
 
 def shown_baselines(task: RegressionTask) -> tuple[str, ...]:
-    """The names of the quick baselines that stand beside a model on a task; with noisy labels the optimum is one."""
+    """Return the names of the quick baselines that stand beside a model on a task; with noisy labels the optimum is
+    one."""
     names = ["least squares", "averaging", "3 nearest"]
     if task.noise_std:
         names += ["ridge", "Bayes"] if _n_supports(task) <= MOST_SUPPORTS else ["ridge"]

@@ -39,11 +39,13 @@ class RegressionComparison(Result):
 
     @property
     def headline(self) -> str:
-        at = self.examples
-        return f"after {at} examples " + ", ".join(f"{each.name} {each.mean[at]:.3g}" for each in self.errors)
+        n_examples = self.examples
+        return f"after {n_examples} examples " + ", ".join(
+            f"{each.name} {each.mean[n_examples]:.3g}" for each in self.errors
+        )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an estimator and a number of examples: examples, error, low, high, name."""
+        """Return one row an estimator and a number of examples: examples, error, low, high, name."""
         import pandas as pd
 
         return pd.concat([each.to_frame().assign(name=each.name) for each in self.errors], ignore_index=True)

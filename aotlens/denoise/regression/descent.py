@@ -68,7 +68,7 @@ class Spectra:
     def estimates(
         self, n_steps: int, step_size: Float[Tensor, " point"], factor: Float[Tensor, " point"]
     ) -> Float[Tensor, "prompt point"]:
-        """x·w_k after `n_steps` steps of size η with γ = `factor`, one of each a point."""
+        """Return x·w_k after `n_steps` steps of size η with γ = `factor`, one of each a point."""
         slope = step_size[:, None] * (1 - factor[:, None] * self.eigenvalues)
         left = (1 - slope * self.eigenvalues) ** n_steps
         filtered = torch.where(
@@ -87,14 +87,14 @@ class FittedDescent:
     """γ."""
 
     def estimates(self, spectra: Spectra) -> Float[Tensor, "step prompt point"]:
-        """x·w_k for k = 1, 2, …"""
+        """Return x·w_k for k = 1, 2, …"""
         each = zip(self.step_sizes, self.factors, strict=True)
         return torch.stack([spectra.estimates(k, size, factor) for k, (size, factor) in enumerate(each, start=1)])
 
 
 def fit_descent(algorithm: str, spectra: Spectra, n_steps: int) -> FittedDescent:
-    """The η and γ with the least mean squared error on the prompts of `spectra`, for 1 to `n_steps` steps, among those
-    that stay stable on others, as at the head of this module.
+    """Return the η and γ with the least mean squared error on the prompts of `spectra`, for 1 to `n_steps` steps, among
+    those that stay stable on others, as at the head of this module.
 
     Raises `ValueError` for an algorithm that is not in `ALGORITHMS`. Time: O(50 · 6 · steps · prompts · points · d).
     """

@@ -20,14 +20,15 @@ from aotlens.models import AttentionOnlyTransformer, ModelConfig
 
 
 def paired_tokens(prompts: RegressionPrompts) -> Float[Tensor, "prompt pos d_model"]:
-    """Tokens (x_j, y_j) of all examples but the last, whose label is to be found: it stands last as (x, 0)."""
-    shown = prompts.labels.clone()
-    shown[:, -1] = 0.0
-    return torch.cat([prompts.inputs, shown[..., None]], dim=-1)
+    """Return tokens (x_j, y_j) of all examples but the last, whose label is to be found: it stands last as (x, 0)."""
+    labels = prompts.labels.clone()
+    labels[:, -1] = 0.0
+    return torch.cat([prompts.inputs, labels[..., None]], dim=-1)
 
 
 def one_step_paired(d: int, n_points: int, step_size: float | int = 1.0) -> AttentionOnlyTransformer:
-    """One layer on `paired_tokens`: the last coordinate of its output at the query is the estimate, γ = η/(i + 1).
+    """Return one layer on `paired_tokens`: the last coordinate of its output at the query is the estimate, γ = η/(i +
+    1).
 
     One head with W_Q = W_K the projection on x, W_V that on y and W_O η times its transpose; what it writes comes on
     top of the query's own y = 0. `n_points` counts the query. Weights are float64.
@@ -40,7 +41,7 @@ def one_step_paired(d: int, n_points: int, step_size: float | int = 1.0) -> Atte
 
 
 def one_step_interleaved(d: int, n_points: int, step_size: float | int = 1.0) -> AttentionOnlyTransformer:
-    """Two layers on interleaved tokens that give the estimate at every x, γ = η/(2i + 1) after i examples.
+    """Return two layers on interleaved tokens that give the estimate at every x, γ = η/(2i + 1) after i examples.
 
     The stream holds, side by side, the token (d numbers), a copy (d), and the estimate (1). In the first layer the
     query y_j, at position p = 2j − 1 from 0, has the score p + 1 with the position before, by one-hot positions that

@@ -61,8 +61,8 @@ class LayerReadings(Result):
         return f"the last layer's answer is nearest to {told} (distance {self.distance[-1].min():.3g})"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a state: layers before it, the probe's mean error over queries with an example before, the nearest
-        algorithm with its steps and distance, and the probe's error after each number of examples."""
+        """Return one row a state: layers before it, the probe's mean error over queries with an example before, the
+        nearest algorithm with its steps and distance, and the probe's error after each number of examples."""
         import pandas as pd
 
         states = pd.DataFrame(
@@ -78,7 +78,7 @@ class LayerReadings(Result):
 
 
 def counted_steps(steps: int) -> str:
-    """`1 step`, `2 steps`."""
+    """Say how many steps there are: `1 step`, `2 steps`."""
     return f"{steps} step{'s' if steps > 1 else ''}"
 
 
@@ -109,14 +109,14 @@ def read_layers(
     probed = _probe(_streams(model, fit), fit.labels, _streams(model, held))
     spectra, others = Spectra.of(held), Spectra.of(fit)
     names: list[tuple[str, int]] = []
-    said: list[Tensor] = []
+    by_algorithm: list[Tensor] = []
     for algorithm in ALGORITHMS:
         by_steps = fit_descent(algorithm, others, n_steps).estimates(spectra)
         names += [(algorithm, steps) for steps in range(1, n_steps + 1)]
-        said += list(by_steps)
+        by_algorithm += list(by_steps)
     names.append(("least squares", 1))
-    said.append(estimates("least squares", held, task))
-    algorithms = torch.stack(said)
+    by_algorithm.append(estimates("least squares", held, task))
+    algorithms = torch.stack(by_algorithm)
 
     def error(estimated: Tensor) -> Float64[np.ndarray, "*rows example"]:
         return ((estimated - held.labels).pow(2).mean(-2) / task.zero_error).numpy()

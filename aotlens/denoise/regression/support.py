@@ -57,7 +57,7 @@ class SupportScores(Result):
         return f"most towards the support in {top_head(self.z)}, in standard errors"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head: layer, head, on, off, labels, z."""
+        """Return one row a head: layer, head, on, off, labels, z."""
         import pandas as pd
 
         layers, heads = np.indices(self.on.shape)
@@ -75,7 +75,7 @@ def support_scores(
     seed: int = 0,
     batch_size: int = 64,
 ) -> SupportScores:
-    """β_on and β_off of every head on `n_prompts` prompts of a sparse `task`.
+    """Return β_on and β_off of every head on `n_prompts` prompts of a sparse `task`.
 
     Points are as many as the context holds unless given. Raises `ValueError` for a task on whose every active
     coordinate labels depend, for fewer than three points or four prompts, for a φ without scores, and as
@@ -128,5 +128,5 @@ def _centred(values: Float[Tensor, "prompt head query key of"]) -> Float[Tensor,
     n_points = values.shape[2]
     before = torch.ones(n_points, n_points, dtype=torch.bool).tril(-1)[:, :, None]
     counts = before.sum(1, keepdim=True).clamp(min=1)
-    kept = torch.where(before, values, 0.0)
-    return torch.where(before, kept - kept.sum(3, keepdim=True) / counts, 0.0)
+    values_before = torch.where(before, values, 0.0)
+    return torch.where(before, values_before - values_before.sum(3, keepdim=True) / counts, 0.0)

@@ -73,7 +73,7 @@ def _all_at_once(ffn: FeedForward, level: float, near: Tensor) -> Tensor:
 def climb(
     error: _Error, points: Float[Tensor, "point d_in"], *, bound: float | int, scale: float, seed: int = 0
 ) -> Float[Tensor, "worst d_in"]:
-    """The worst of `points`, moved at random by ever less as long as that makes them worse."""
+    """Return the worst of `points`, moved at random by ever less as long as that makes them worse."""
     generator = torch.Generator().manual_seed(require_seed(seed))
     values = error(points)
     best = points[values.argsort(descending=True)[:16]]

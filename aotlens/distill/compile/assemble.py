@@ -14,7 +14,7 @@ from aotlens.models import AttentionOnlyTransformer, ModelConfig
 
 
 def assemble(layers: Sequence[Sequence[HeadGroup]], n_tokens: int) -> AttentionOnlyTransformer:
-    """A float64 model of vectors, without norm, positions or biases, whose layer ℓ has the heads of `layers[ℓ]`.
+    """Return a float64 model of vectors, without norm, positions or biases, whose layer ℓ has the heads of `layers[ℓ]`.
 
     Position 0 is the auxiliary token (the paper's last one: a mask's top-left block then serves fewer tokens too),
     positions 1 … n_tokens the tokens. The model has one mask for all layers, so heads that see different keys have
@@ -67,7 +67,7 @@ def key_mask(sees: Sees, n_tokens: int) -> Bool[Tensor, "query key"]:
 
 
 def count_heads(model: AttentionOnlyTransformer) -> Int[Tensor, " layer"]:
-    """Heads of each layer that can write anything: those whose W_V and W_O are not all zero."""
+    """Return heads of each layer that can write anything: those whose W_V and W_O are not all zero."""
     return ((model.W_V != 0).flatten(2).any(-1) & (model.W_O != 0).flatten(2).any(-1)).sum(-1)
 
 

@@ -77,7 +77,7 @@ def bound_error(
     relu_gap: float = RELU_GAP,
     rounding: bool = True,
 ) -> Bound:
-    """The recursion above for `layers` and the auxiliary token `v`.
+    """Compute the recursion above for `layers` and the auxiliary token `v`.
 
     `rounding=False` leaves exact arithmetic, `relu_gap=0.0` leaves rounding.
     """

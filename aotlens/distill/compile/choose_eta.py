@@ -26,7 +26,7 @@ def choose_etas(
     tolerance: float | int,
     v: Float[Tensor, " d_model"],
 ) -> tuple[float, ...]:
-    """η_ℓ = (tolerance − rounding) / (number of ReLU layers · 0.2785 · C_ℓ); 1 for SiLU.
+    """Choose η_ℓ = (tolerance − rounding) / (number of ReLU layers · 0.2785 · C_ℓ); 1 for SiLU.
 
     C_ℓ is how much an error of one unit everywhere in layer ℓ can become at the output, through |W_{ℓ+1}| … |W_{L+1}|
     and the slopes. Each ReLU layer has an equal share of what rounding leaves of the tolerance, and no η is larger than

@@ -81,7 +81,7 @@ class CompiledFFN(Result):
         return self.model.cfg.n_ctx - 1
 
     def embed(self, x: Float[Tensor, "sequence token d_in"]) -> Float[Tensor, "sequence pos d_model"]:
-        """The model's input: v, and x with zeros, the constant 1 and a last 0 (the paper's E_in, v first)."""
+        """Return the model's input: v, and x with zeros, the constant 1 and a last 0 (the paper's E_in, v first)."""
         sequences, tokens, d_in = x.shape
         stream = x.new_zeros(sequences, tokens + 1, len(self.auxiliary), dtype=torch.float64)
         stream[:, 0] = self.auxiliary.to(x.device)
@@ -110,19 +110,19 @@ class CompiledFFN(Result):
 
     @torch.no_grad()
     def error(self, x: Float[Tensor, "n d_in"]) -> Float[Tensor, "n d_out"]:
-        """|model(x) − f(x)|, both in float64. Raises `ValueError` as a call does."""
+        """Return |model(x) − f(x)|, both in float64. Raises `ValueError` as a call does."""
         return self._finite((self(x) - self.ffn(x.to(torch.float64)).to(self.model.device)).abs(), x)
 
-    def _finite(self, found: Tensor, x: Tensor) -> Tensor:
-        if not found.isfinite().all():
+    def _finite(self, outputs: Tensor, x: Tensor) -> Tensor:
+        if not outputs.isfinite().all():
             raise ValueError(
                 f"numbers beyond float64 occur at inputs of up to {float(x.abs().max()):.3g}; the proof is for "
                 f"[-{self.bound:g}, {self.bound:g}]. Give inputs nearer to that."
             )
-        return found
+        return outputs
 
     def adversarial_points(self, n: int = 2000, seed: int = 0) -> Float[Tensor, "point d_in"]:
-        """Points within the bound where the error is likely to be large: kinks, corners, random ones, climbs.
+        """Return points within the bound where the error is likely to be large: kinks, corners, random ones, climbs.
 
         Evaluates the model at about 2n + 3,000 points.
         """
@@ -134,7 +134,8 @@ class CompiledFFN(Result):
     def measured_error(
         self, points: Float[Tensor, "point d_in"] | None = None, *, n: int = 2000, seed: int = 0
     ) -> float:
-        """The largest error of any output at `points`, or at `adversarial_points(n, seed)`. A measurement, no bound.
+        """Return the largest error of any output at `points`, or at `adversarial_points(n, seed)`. A measurement, no
+        bound.
 
         Raises `ValueError` for points outside the bound, and for none.
         """
@@ -145,7 +146,8 @@ class CompiledFFN(Result):
         return float(self.error(self.adversarial_points(n, seed) if points is None else points).max())
 
     def with_etas(self, etas: Sequence[float]) -> CompiledFFN:
-        """The same network with other η, one a layer, instead of those from the tolerance: `proven_error` follows.
+        """Return the same network with other η, one a layer, instead of those from the tolerance: `proven_error`
+        follows.
 
         `tolerance` is then the proven error. Raises `ValueError` for another number of them, for what is not positive
         and finite, and for a SiLU layer's η other than 1.
@@ -162,8 +164,8 @@ class CompiledFFN(Result):
         return _build(self.ffn, self.construction, self.bound, None, self.auxiliary, etas, self.n_tokens)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a layer: layer, units, activation, eta, unit_error (at most), heads, and how many Theorem 4.1 states
-        (paper_heads) and its proof needs (proof_heads)."""
+        """Return one row a layer: layer, units, activation, eta, unit_error (at most), heads, and how many Theorem 4.1
+        states (paper_heads) and its proof needs (proof_heads)."""
         import pandas as pd
 
         relu = [activation == "relu" for activation in self.ffn.activations]
@@ -193,7 +195,7 @@ def compile_ffn(
     activation: Activation | None = None,
     n_tokens: int = 8,
 ) -> CompiledFFN:
-    """An attention-only transformer that computes a ReLU or SiLU network (*nonlinearity*, Theorem 4.1).
+    """Compile an attention-only transformer that computes a ReLU or SiLU network (*nonlinearity*, Theorem 4.1).
 
     Claim: for every x in [-bound, bound]^D, |model(x) − f(x)| ≤ `proven_error` ≤ tolerance in each output, in float64
     and with rounding. SiLU is exact up to rounding. ReLU units are η SiLU(·/η), within 0.2785·η of ReLU; η is chosen

@@ -63,7 +63,7 @@ class ErrorCurve(Result):
         return f"the largest error found is {self.measured:.3g}, at most {self.proven:.3g} is proven"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a point: x, ffn, model (with a number where there are several outputs), error."""
+        """Return one row a point: x, ffn, model (with a number where there are several outputs), error."""
         import pandas as pd
 
         names = [""] if self.ffn.shape[1] == 1 else [f"_{output}" for output in range(self.ffn.shape[1])]
@@ -96,7 +96,7 @@ class ErrorSurface(Result):
         return f"the largest error found is {self.measured:.3g}, at most {self.proven:.3g} is proven"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a point: x1, x2, ffn, model, error."""
+        """Return one row a point: x1, x2, ffn, model, error."""
         import pandas as pd
 
         second, first = np.meshgrid(self.x, self.x, indexing="ij")
@@ -125,11 +125,11 @@ def find_kinks(ffn: FeedForward, bound: float | int) -> Kinks:
         interval, unit = crosses.nonzero(as_tuple=True)
         start, width = knots[:-1][interval], knots.diff()[interval]
         from_, to = left[interval, unit], right[interval, unit]
-        at = start + width * (from_ / (from_ - to))
+        crossings = start + width * (from_ / (from_ - to))
         slope = ((to - from_) / width).abs()
-        here = torch.full_like(at, layer)
-        kinks.append(torch.stack([at, here, unit.to(at.dtype), slope], 1))
-        knots = torch.cat([knots, at]).unique()
+        here = torch.full_like(crossings, layer)
+        kinks.append(torch.stack([crossings, here, unit.to(crossings.dtype), slope], 1))
+        knots = torch.cat([knots, crossings]).unique()
     rows = torch.cat(kinks) if kinks else torch.zeros(0, 4, dtype=torch.float64)
     x, layers, units, slopes = rows[rows[:, 0].argsort(stable=True)].T.numpy()
     return Kinks(x=x, layer=layers.astype(np.int64), unit=units.astype(np.int64), slope=slopes)
@@ -240,7 +240,7 @@ def kink_lines(ffn: FeedForward, bound: float | int) -> list[Float[np.ndarray, "
 def gate_curve(
     eta: float | int, *, reach: float | int, n: int = 401
 ) -> tuple[Float[np.ndarray, " t"], Float[np.ndarray, " t"]]:
-    """t in [-reach, reach], and the softmax weight of a token that scores itself 0 and the auxiliary token −t/η.
+    """Return t in [-reach, reach], and the softmax weight of a token that scores itself 0 and the auxiliary token −t/η.
 
     That is sigmoid(t/η); t times it is η·SiLU(t/η). Besides `n` equally spaced t, as many within 8η of 0.
     """

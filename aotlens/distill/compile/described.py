@@ -51,7 +51,7 @@ class CompiledHeads(Result):
         return f"{len(self.roles)} heads, {units} of them hidden units"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head: layer, head, job, reads, writes, kink, sees, eta (NaN for heads without a gate)."""
+        """Return one row a head: layer, head, job, reads, writes, kink, sees, eta (NaN for heads without a gate)."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -86,7 +86,7 @@ class CompiledMasks(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row for each query and key that it sees: kind, n_heads, query, key."""
+        """Return one row for each query and key that it sees: kind, n_heads, query, key."""
         import pandas as pd
 
         kind, query, key = self.masks.nonzero()
@@ -101,7 +101,7 @@ class CompiledMasks(Result):
 
 
 def describe_heads(compiled: CompiledFFN) -> CompiledHeads:
-    """Every head that writes something, with what it reads and writes in formulas."""
+    """Return every head that writes something, with what it reads and writes in formulas."""
     roles = head_roles(compiled)
     kinks = find_kinks(compiled.ffn, compiled.bound) if compiled.ffn.d_in == 1 else None
     return CompiledHeads(
@@ -114,7 +114,7 @@ def describe_heads(compiled: CompiledFFN) -> CompiledHeads:
 
 
 def attention_masks(compiled: CompiledFFN) -> CompiledMasks:
-    """The masks of the heads that write something, each once."""
+    """Return the masks of the heads that write something, each once."""
     mask = np.array(compiled.model.cfg.attn_mask)
     masks: dict[bytes, np.ndarray] = {}
     counts: dict[bytes, int] = {}
@@ -131,7 +131,8 @@ def attention_masks(compiled: CompiledFFN) -> CompiledMasks:
 
 
 def role_at(compiled: CompiledFFN, head: HeadLike | None = None) -> HeadRole:
-    """The role of a head; of the first hidden unit's for None. Raises `ValueError` for a head that writes nothing."""
+    """Return the role of a head; of the first hidden unit's for None. Raises `ValueError` for a head that writes
+    nothing."""
     roles = head_roles(compiled)
     if head is None:
         return next((role for role in roles if role.job == "unit"), roles[0])
@@ -152,7 +153,7 @@ def job_of(role: HeadRole) -> str:
 
 
 def reads_of(compiled: CompiledFFN, role: HeadRole) -> str:
-    """t as a formula, `0.5·x₁ − 1`; of the wide head, the coordinates that it takes."""
+    """Write t as a formula, `0.5·x₁ − 1`; of the wide head, the coordinates that it takes."""
     if role.reads.shape[1] > 1:
         return ", ".join(cut([_coordinate(compiled, role.layer, int(i)) for i in role.reads.any(1).nonzero()[:, 0]]))
     names = [_coordinate(compiled, role.layer, index) for index in range(role.reads.shape[0])]
@@ -180,7 +181,7 @@ def short(value: float) -> str:
 
 
 def cut(parts: Sequence[str]) -> list[str]:
-    """The first few of many, and how many there are."""
+    """Return the first few of many, and how many there are."""
     return list(parts) if len(parts) <= _TERMS + 1 else [*parts[:_TERMS], f"… ({len(parts)})"]
 
 

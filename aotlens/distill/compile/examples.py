@@ -21,35 +21,36 @@ TARGETS: dict[Target, Callable[[Tensor], Tensor]] = {"square": torch.square, "si
 
 
 def interpolate(x: Sequence[float | int], y: Sequence[float | int]) -> FeedForward:
-    """The ReLU network of one hidden layer that joins the points (x_i, y_i) by straight lines, flat outside them.
+    """Return the ReLU network of one hidden layer that joins the points (x_i, y_i) by straight lines, flat outside
+    them.
 
         f(t) = y_0 + Σ_i (s_i − s_{i−1}) ReLU(t − x_i),   s_i = (y_{i+1} − y_i)/(x_{i+1} − x_i),   0 beyond both ends.
 
     A unit a point; points at which the slope does not change (by more than rounding) need none. The points may come in
     any order. Raises `ValueError` for fewer than two, for two at the same x, and for numbers that are not finite.
     """
-    at, to = torch.tensor(x, dtype=torch.float64), torch.tensor(y, dtype=torch.float64)
-    if at.ndim != 1 or at.shape != to.shape or len(at) < 2:
+    knots, to = torch.tensor(x, dtype=torch.float64), torch.tensor(y, dtype=torch.float64)
+    if knots.ndim != 1 or knots.shape != to.shape or len(knots) < 2:
         raise ValueError(f"interpolate: expected two points or more, got {len(x)} x and {len(y)} y.")
-    if not (at.isfinite().all() and to.isfinite().all()):
+    if not (knots.isfinite().all() and to.isfinite().all()):
         raise ValueError("interpolate: expected finite x and y.")
-    order = at.argsort()
-    at, to = at[order], to[order]
-    if (at.diff() == 0).any():
-        twice = float(at[:-1][at.diff() == 0][0])
+    order = knots.argsort()
+    knots, to = knots[order], to[order]
+    if (knots.diff() == 0).any():
+        twice = float(knots[:-1][knots.diff() == 0][0])
         raise ValueError(f"interpolate: two points have x = {twice:g}; a function has one value there. Move one.")
-    slopes = torch.cat([at.new_zeros(1), to.diff() / at.diff(), at.new_zeros(1)])
+    slopes = torch.cat([knots.new_zeros(1), to.diff() / knots.diff(), knots.new_zeros(1)])
     if not slopes.isfinite().all():
         raise ValueError("interpolate: two points are so close that the slope between them is no finite number.")
     turns = slopes.diff()
     turns[turns.abs() <= _ON_A_LINE * slopes.abs().max()] = 0.0
-    kept = turns != 0 if turns.any() else torch.arange(len(at)) == 0
-    n = int(kept.sum())
-    return _network([(at.new_ones(1, n), -at[kept]), (turns[kept][:, None], to[:1])])
+    is_kink = turns != 0 if turns.any() else torch.arange(len(knots)) == 0
+    n = int(is_kink.sum())
+    return _network([(knots.new_ones(1, n), -knots[is_kink]), (turns[is_kink][:, None], to[:1])])
 
 
 def fit(target: Target, *, width: int, bound: float | int) -> FeedForward:
-    """`TARGETS[target]`, interpolated at `width` + 1 equally spaced points of [-bound, bound]."""
+    """Return `TARGETS[target]`, interpolated at `width` + 1 equally spaced points of [-bound, bound]."""
     if width < 1 or not bound > 0:
         raise ValueError(f"fit: expected width ≥ 1 and bound > 0, got {width} and {bound}.")
     x = torch.linspace(-bound, bound, width + 1, dtype=torch.float64)
@@ -58,19 +59,20 @@ def fit(target: Target, *, width: int, bound: float | int) -> FeedForward:
 
 
 def absolute_value() -> FeedForward:
-    """|x| = ReLU(x) + ReLU(−x)."""
+    """Return the network |x| = ReLU(x) + ReLU(−x)."""
     return _network([([[1.0, -1.0]], None), ([[1.0], [1.0]], None)])
 
 
 def ramp(width: float | int = 0.2) -> FeedForward:
-    """0 up to −width/2, 1 from width/2 on, straight between: a step as steep as one likes."""
+    """Return the network that is 0 up to −width/2, 1 from width/2 on, straight between: a step as steep as
+    one likes."""
     if not width > 0:
         raise ValueError(f"ramp: expected a width above 0, got {width}.")
     return interpolate([-width / 2, width / 2], [0.0, 1.0])
 
 
 def sawtooth(depth: int) -> FeedForward:
-    """2^(depth − 1) teeth on [−1, 1] with three units a layer; 0 outside.
+    """Return the network of 2^(depth − 1) teeth on [−1, 1] with three units a layer; 0 outside.
 
     The tent 2ReLU(u) − 4ReLU(u − 1/2) + 2ReLU(u − 1) composed with itself, u = (x + 1)/2. One hidden layer would need
     a unit a kink (Telgarsky, *Benefits of depth in neural networks*, 2016).
@@ -99,7 +101,7 @@ def random_network(d_in: int, *, width: int, depth: int, seed: int = 0) -> FeedF
 
 
 def on_each_coordinate(ffn: FeedForward, d_in: int) -> FeedForward:
-    """f(x_1) + … + f(x_D) for an f of one number: D copies side by side."""
+    """Return the network f(x_1) + … + f(x_D) for an f of one number: D copies side by side."""
     if ffn.d_in != 1 or d_in < 1:
         raise ValueError(f"on_each_coordinate: expected a network of one number and D ≥ 1, got {ffn.d_in} and {d_in}.")
     weights = [torch.block_diag(*[weight] * d_in) for weight in ffn.weights[:-1]]
@@ -112,7 +114,7 @@ def on_each_coordinate(ffn: FeedForward, d_in: int) -> FeedForward:
 
 
 def with_activation(ffn: FeedForward, activation: Activation) -> FeedForward:
-    """The same weights with another activation: another function."""
+    """Return the same weights with another activation: another function."""
     return replace(ffn, activations=(activation,) * ffn.depth)
 
 

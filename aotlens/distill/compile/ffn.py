@@ -61,7 +61,7 @@ class FeedForward(Result):
         return tuple(weight.shape[1] for weight in self.weights[:-1])
 
     def pre_activations(self, x: Float[Tensor, "n d_in"]) -> tuple[Float[Tensor, "n _"], ...]:
-        """a_1 … a_{L+1}, the last of which is f(x). Raises `ValueError` for rows of another width."""
+        """Return a_1 … a_{L+1}, the last of which is f(x). Raises `ValueError` for rows of another width."""
         if x.ndim != 2 or x.shape[1] != self.d_in:
             raise ValueError(f"expected rows [n, {self.d_in}], as the FFN reads, got {list(x.shape)}.")
         activations = [x @ self.weights[0] + self.biases[0]]
@@ -75,7 +75,7 @@ class FeedForward(Result):
 
 
 def read_ffn(ffn: nn.Module | Layers | FeedForward, activation: Activation | None = None) -> FeedForward:
-    """The `FeedForward` that `ffn` is.
+    """Return the `FeedForward` that `ffn` is.
 
     `ffn` is an `nn.Sequential` (nested ones too) of `nn.Linear`, `nn.ReLU`, `nn.SiLU`, `nn.Identity` and inactive
     `nn.Dropout`; or pairs (W [input, output], b or None) with `activation` between them, applied as x @ W + b. An

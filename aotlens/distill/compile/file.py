@@ -12,7 +12,8 @@ _NAME = re.compile(r"(?:(.*)\.)?(\d+)\.(weight|bias)")
 
 
 def load_ffn(path: str | Path, activation: Activation) -> FeedForward:
-    """The network in a safetensors file of an `nn.Sequential`'s state dict, with `activation` between its layers.
+    """Return the network in a safetensors file of an `nn.Sequential`'s state dict, with `activation` between its
+    layers.
 
     Tensors are named `N.weight` [output, input] and `N.bias` [output], as `nn.Linear` stores them, with one common
     prefix or none; layers go by ascending N, with gaps where the activations stand, as `nn.Sequential` numbers them:

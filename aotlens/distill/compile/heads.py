@@ -38,7 +38,7 @@ class HeadGroup:
 
 
 def layer_heads(layer: UnitLayer, v: Float[Tensor, " d_model"]) -> tuple[HeadGroup, ...]:
-    """The heads that do what `layer` says, for the auxiliary token `v`."""
+    """Return the heads that do what `layer` says, for the auxiliary token `v`."""
     if layer.construction != "paper":
         return (_cancelling_heads(layer, v), unit_heads(layer.read, layer.write, layer.eta, v))
     read, write = _cancelling_pairs(layer)
@@ -52,7 +52,7 @@ def unit_heads(
     eta: Float[Tensor, " unit"],
     v: Float[Tensor, " d_model"],
 ) -> HeadGroup:
-    """One head of size 1 a unit, writing η SiLU(x · read / η) · write."""
+    """Return one head of size 1 a unit, writing η SiLU(x · read / η) · write."""
     n = read.shape[1]
     nothing = torch.zeros(n, 1, dtype=torch.float64)
     return HeadGroup(

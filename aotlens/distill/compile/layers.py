@@ -51,7 +51,7 @@ class UnitLayer:
 
 
 def stream_width(ffn: FeedForward, construction: Construction) -> int:
-    """d_model: max(W, D, D') + 2 for "paper" (whose Theorem 4.1 takes D' ≤ W for granted).
+    """Return d_model: max(W, D, D') + 2 for "paper" (whose Theorem 4.1 takes D' ≤ W for granted).
 
     The last hidden layer never lies in the stream, its units' heads write the output at once; so the others need
     max(D, W_1, …, W_{L−1}, D') + 2 only.
@@ -61,7 +61,7 @@ def stream_width(ffn: FeedForward, construction: Construction) -> int:
 
 
 def heads_needed(ffn: FeedForward, construction: Construction) -> tuple[int, ...]:
-    """Heads of each layer, as `compile_ffn` lists them; units whose weights are all zero are counted here.
+    """Return heads of each layer, as `compile_ffn` lists them; units whose weights are all zero are counted here.
 
     "paper" is what Theorem 4.1's proof needs, of which the theorem states max{W, D} + 1. The last layer's constant
     carries the last bias on; without one it needs no head.
@@ -76,7 +76,7 @@ def heads_needed(ffn: FeedForward, construction: Construction) -> tuple[int, ...
 
 
 def unit_layers(ffn: FeedForward, etas: Sequence[float], construction: Construction) -> tuple[UnitLayer, ...]:
-    """One `UnitLayer` for each hidden layer; `etas[ℓ]` is η of layer ℓ where it is ReLU.
+    """Return one `UnitLayer` for each hidden layer; `etas[ℓ]` is η of layer ℓ where it is ReLU.
 
     lean, narrow: unit u of layer ℓ reads column u of W_ℓ and its bias from the constant, and writes coordinate u (the
     last layer's: row u of W_{L+1}); heads that see their own token only clear what the layer before had written, and

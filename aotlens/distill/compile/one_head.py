@@ -51,7 +51,7 @@ class HeadAtInput(Result):
         return f"head {self.role.layer}.{self.role.head}, weight on itself {self.pattern[1, 1]:.5g}"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row for each query and key that it sees: query, query_x, key, key_x, attention."""
+        """Return one row for each query and key that it sees: query, query_x, key, key_x, attention."""
         import pandas as pd
 
         query, key = self.visible.nonzero()
@@ -89,7 +89,7 @@ class HeadGate(Result):
         return f"head {self.layer}.{self.head}, η {self.eta:.3g}"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an input, of the model itself: x (x1, x2, …), t, result."""
+        """Return one row an input, of the model itself: x (x1, x2, …), t, result."""
         import pandas as pd
 
         names = ["x"] if self.x.shape[1] == 1 else [f"x{place + 1}" for place in range(self.x.shape[1])]
@@ -99,14 +99,15 @@ class HeadGate(Result):
 def head_at_input(
     compiled: CompiledFFN, head: HeadLike | None = None, x: Sequence[float | int] | None = None
 ) -> HeadAtInput:
-    """One head where the first token is `x` and the next ones are −bound, 0 and bound, as far as the sequence goes.
+    """Return one head where the first token is `x` and the next ones are −bound, 0 and bound, as far as the sequence
+    goes.
 
     `head` is the first hidden unit's and `x` a quarter of the bound unless given. Raises `ValueError` for a head that
     writes nothing, and for an x of another length or outside the bound.
     """
-    role, at, bound = role_at(compiled, head), _checked(compiled, x), compiled.bound
-    others = [(share * bound,) * len(at) for share in (-1.0, 0.0, 1.0)][: compiled.n_tokens - 1]
-    rows = [at, *others, *[at] * (compiled.n_tokens - 1 - len(others))]
+    role, first, bound = role_at(compiled, head), _checked(compiled, x), compiled.bound
+    others = [(share * bound,) * len(first) for share in (-1.0, 0.0, 1.0)][: compiled.n_tokens - 1]
+    rows = [first, *others, *[first] * (compiled.n_tokens - 1 - len(others))]
     pattern, stream, z = _run(compiled, torch.tensor(rows, dtype=torch.float64)[None], role)
     mask = np.array(compiled.model.cfg.attn_mask)
     return HeadAtInput(
@@ -114,7 +115,7 @@ def head_at_input(
         job=job_of(role),
         reads=reads_of(compiled, role),
         writes=writes_of(compiled, role),
-        x=at,
+        x=first,
         str_tokens=("aux.", *map(_token, rows)),
         pattern=pattern[0],
         visible=mask[0 if len(mask) == 1 else role.head],
@@ -124,18 +125,18 @@ def head_at_input(
 
 
 def head_gate(compiled: CompiledFFN, head: HeadLike | None = None, x: Sequence[float | int] | None = None) -> HeadGate:
-    """A head's gate: sigmoid(t/η) over all t that occur, and the model's own at inputs over the whole range.
+    """Return a head's gate: sigmoid(t/η) over all t that occur, and the model's own at inputs over the whole range.
 
     `head` and `x` as for `head_at_input`. Raises `ValueError` for a head without a gate, which sees its own token only.
     Cost: 41 inputs (81 of two numbers) through the model.
     """
-    role, at = role_at(compiled, head), _checked(compiled, x)
+    role, first = role_at(compiled, head), _checked(compiled, x)
     if role.eta is None:
         raise ValueError(
             f"head {role.layer}.{role.head} has no gate: it sees its own token only, its weight is 1, and it is linear."
         )
     inputs = _inputs(compiled)
-    pattern, stream, _ = _run(compiled, torch.from_numpy(np.concatenate([[at], inputs]))[:, None], role)
+    pattern, stream, _ = _run(compiled, torch.from_numpy(np.concatenate([[first], inputs]))[:, None], role)
     read, weight = (stream[:, 1] @ role.reads.numpy())[:, 0], pattern[:, 1, 1]
     here, read, weight = float(read[0]), read[1:], weight[1:]
     reach = 1.05 * float(max(np.abs(read).max(), abs(here), 1e-3))
@@ -158,10 +159,10 @@ def head_gate(compiled: CompiledFFN, head: HeadLike | None = None, x: Sequence[f
 
 def _checked(compiled: CompiledFFN, x: Sequence[float | int] | None) -> tuple[float, ...]:
     d_in, bound = compiled.ffn.d_in, compiled.bound
-    at = tuple(map(float, x)) if x is not None else (bound / 4,) * d_in
-    if len(at) != d_in or not all(abs(each) <= bound for each in at):
-        raise ValueError(f"x: expected {d_in} numbers in [-{bound:g}, {bound:g}], got {at}.")
-    return at
+    numbers = tuple(map(float, x)) if x is not None else (bound / 4,) * d_in
+    if len(numbers) != d_in or not all(abs(each) <= bound for each in numbers):
+        raise ValueError(f"x: expected {d_in} numbers in [-{bound:g}, {bound:g}], got {numbers}.")
+    return numbers
 
 
 def _inputs(compiled: CompiledFFN) -> np.ndarray:

@@ -50,12 +50,12 @@ class HeadRole(Result):
 
 
 def head_roles(compiled: CompiledFFN) -> tuple[HeadRole, ...]:
-    """Every head that is not all zeros, layer by layer in the order of its place."""
+    """Return every head that is not all zeros, layer by layer in the order of its place."""
     mask = compiled.model.cfg.attn_mask
     assert mask is not None
     shared = len(mask) == 1
     gated = [bool(mask[0 if shared else head][1][0]) for head in range(compiled.model.cfg.n_heads)]
-    places = {flag: [head for head, one in enumerate(gated) if one == flag] for flag in (True, False)}
+    places = {flag: [head for head, is_gated in enumerate(gated) if is_gated == flag] for flag in (True, False)}
     roles: list[HeadRole] = []
     for index, layer in enumerate(unit_layers(compiled.ffn, compiled.etas, compiled.construction)):
         last = index == compiled.ffn.depth - 1

@@ -30,7 +30,7 @@ class Attending(Result):
     for uniform attention."""
 
     def to(self, motif: str) -> Float64[np.ndarray, " head"]:
-        """Mean attention to a motif's keys; NaN for a motif that was not measured."""
+        """Return mean attention to a motif's keys; NaN for a motif that was not measured."""
         if motif not in self.scores.motifs:
             return np.full(len(self.heads), np.nan)
         layers, heads = np.array(self.heads).T
@@ -52,7 +52,7 @@ class Attending(Result):
         return tuple(labels[layer][head] for layer, head in self.heads)
 
     def to_frame(self) -> pd.DataFrame:
-        """layer, head, a column a motif, pattern_consistency, attends."""
+        """Return layer, head, a column a motif, pattern_consistency, attends."""
         import pandas as pd
 
         frame = pd.DataFrame(self.heads, columns=["layer", "head"]).merge(self.scores.to_frame(), how="left")

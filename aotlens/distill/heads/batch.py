@@ -65,7 +65,7 @@ class FFNBatch:
         self._layers = torch.tensor([layer for layer, _, _ in self.by_layer], device=W1.device)
 
     def hidden(self, x: Float[Tensor, "layer d tokens"]) -> Float[Tensor, "problem width_1 tokens"]:
-        """relu(W₁ x̃), with a last row of ones."""
+        """Return relu(W₁ x̃), with a last row of ones."""
         n, width, d = self.W1.shape
         out = torch.empty(n, width + 1, x.shape[2], dtype=x.dtype, device=x.device)
         out[:, width] = 1
@@ -82,11 +82,11 @@ class FFNBatch:
     def residual(
         self, hidden: Float[Tensor, "problem width_1 tokens"], t: Float[Tensor, "head out tokens"]
     ) -> Float[Tensor, "problem out tokens"]:
-        """t̂ − t."""
+        """Return t̂ − t."""
         return torch.bmm(self.W2, hidden).sub_(t[self.places])
 
     def step(self, x: Float[Tensor, "layer d tokens"], t: Float[Tensor, "head out tokens"], factor: float) -> None:
-        """One step of Adam on the mean squared error of these tokens, at `factor` of the learning rate."""
+        """Take one step of Adam on the mean squared error of these tokens, at `factor` of the learning rate."""
         width = self.width
         hidden = self.hidden(x)
         residual = self.residual(hidden, t).mul_(2 / (t.shape[1] * t.shape[2]))
@@ -107,7 +107,7 @@ class FFNBatch:
     def squared_errors(
         self, x: Float[Tensor, "layer d tokens"], t: Float[Tensor, "head out tokens"]
     ) -> Float[Tensor, "problem tokens"]:
-        """‖t̂ − t‖² at every token, of the problems that are trained now. Memory: 256 MB beside the result."""
+        """Return ‖t̂ − t‖² at every token, of the problems that are trained now. Memory: 256 MB beside the result."""
         size = self.columns_at_once(t.shape[1])
         parts = zip(x.split(size, dim=2), t.split(size, dim=2), strict=True)
         return torch.cat([self.residual(self.hidden(a), b).square_().sum(1) for a, b in parts], dim=1)
@@ -173,7 +173,7 @@ class FFNBatch:
         return better
 
     def restore_best(self) -> None:
-        """All problems again, each with its best weights; training is over."""
+        """Restore all problems, each with its best weights; training is over."""
         self._place(list(range(len(self.problems))), self.best_W1, self.best_W2)
 
 
@@ -185,7 +185,7 @@ def start_batch(
     t: Float[Tensor, "head out tokens"],
     learning_rate: float,
 ) -> FFNBatch:
-    """Units that look along the best linear map, and output weights that are best for those units on (x, t).
+    """Return units that look along the best linear map, and output weights that are best for those units on (x, t).
 
     With warm = U S Vᵀ, the units' directions are a random rotation of the first columns of U; any beyond its rank are
     random mixtures of them in proportion to S. Biases are normal, 0.3 wide. Everything random is a function of (seed,

@@ -16,7 +16,8 @@ CLASSES = ("first", "separator", "newline", "punctuation", "number", "word", "wo
 
 
 def classes_of(reader: HeadReader, windows: Int64[Tensor, "windows pos"]) -> Int64[Tensor, "windows pos"]:
-    """The index in `CLASSES` of every token; every token but the first is a `word` for a model without a tokenizer.
+    """Return the index in `CLASSES` of every token; every token but the first is a `word` for a model without a
+    tokenizer.
 
     separator: special tokens; newline: whitespace only; word: begins with a space (in WordPiece, anything not beginning
     with ##); word part: what continues a word.

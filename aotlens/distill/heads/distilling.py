@@ -160,7 +160,7 @@ def held_out_windows(
     held_out: Collection[str] | float | None = None,
     sequence_length: int | None = None,
 ) -> Windows:
-    """Windows `[windows, pos]` of the documents that `distill_heads` would judge by, spread evenly over them."""
+    """Return windows `[windows, pos]` of the documents that `distill_heads` would judge by, spread evenly over them."""
     _, judged, _ = sides(HeadReader.of(model, "distillation"), corpus, held_out, sequence_length)
     return judged(n_tokens).ids
 
@@ -203,7 +203,7 @@ def _start(
     return training
 
 
-def _result(training: Training, texts: Texts, sums: Sums, neighbours: Any, found: Any) -> Distillation:
+def _result(training: Training, texts: Texts, sums: Sums, neighbours: Any, attention: Any) -> Distillation:
     source, settings = training.source, training.settings
     n_heads, n_trained = len(source.heads), len(settings.trained)
     shape = (n_heads, settings.seeds)
@@ -240,7 +240,7 @@ def _result(training: Training, texts: Texts, sums: Sums, neighbours: Any, found
         curve_seconds=np.array([e.seconds for e in training.curve], dtype=np.float64),
         curve=_curve(training, n_heads, n_trained),
         stopped_at=_stopped(training, n_heads, n_trained),
-        attending=found,
+        attending=attention,
         weights={width: _weights(training, width) for width in settings.hidden},
         mean_z=_to_z(training, training.moments.mean()[:, None])[:, 0].float().cpu(),
     )

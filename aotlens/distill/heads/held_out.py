@@ -45,8 +45,8 @@ class Sums:
 def blocks_of(
     n_windows: int, document_of: Int64[np.ndarray, " window"] | None
 ) -> tuple[Int64[np.ndarray, " window"], bool]:
-    """The block of each window, and whether blocks are documents: they are where an interval can be over documents
-    (`LEAST_CLUSTERS`), otherwise stretches of consecutive windows, `N_BLOCKS` where there are as many."""
+    """Return the block of each window, and whether blocks are documents: they are where an interval can be over
+    documents (`LEAST_CLUSTERS`), otherwise stretches of consecutive windows, `N_BLOCKS` where there are as many."""
     if document_of is not None:
         blocks = np.unique(document_of, return_inverse=True)[1]
         if blocks.max() + 1 >= LEAST_CLUSTERS:

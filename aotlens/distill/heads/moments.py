@@ -37,13 +37,13 @@ class Moments:
         return self.t_by_position.sum(2) / self.n
 
     def position_means(self) -> Float[Tensor, "head out pos"]:
-        """The training mean where a position had no token."""
+        """Return the mean of each position; the training mean where a position had no token."""
         seen = self.n_by_position > 0
         means = self.t_by_position / self.n_by_position.clamp(min=1)
         return torch.where(seen, means, self.mean()[:, :, None])
 
     def linear(self) -> Float[Tensor, "head out d"]:
-        """B of every head; the smallest one where inputs do not span their space."""
+        """Return B of every head; the smallest one where inputs do not span their space."""
         maps = []
         for layer, heads in enumerate(self.heads_of_layer):
             inverse = torch.linalg.pinv(self.xx[layer] / self.n, rtol=1e-10, hermitian=True)

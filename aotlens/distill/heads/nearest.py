@@ -32,7 +32,7 @@ def n_queries(training: Training, held_out: Int64[Tensor, "held_out pos"]) -> in
 def nearest_neighbour_errors(
     training: Training, held_out: Int64[Tensor, "held_out pos"], step: Callable[[int], None] | None = None
 ) -> tuple[Float64[Tensor, " head"], Int64[Tensor, " head"]]:
-    """(error of every head on some held-out windows, its k). `step(queries)` is called as they are answered."""
+    """Return (error of every head on some held-out windows, its k). `step(queries)` is called as they are answered."""
     source, settings = training.source, training.settings
     length = training.windows.shape[1]
     fits = settings.buffer_bytes // 2 // source.bytes_per_token()

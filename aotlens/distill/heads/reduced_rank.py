@@ -24,7 +24,8 @@ _MARGIN = 1.5  # biases beyond the farthest input seen
 def reduced_rank(
     moments: Moments, linear: Float[Tensor, "head out d"], rank: int
 ) -> tuple[Float[Tensor, "head out _r"], Float[Tensor, "head _r d_1"], Float[Tensor, "head out"]]:
-    """(P, Pᵀ B, c) of every head; r is at most `out`. `linear` is `moments.linear()`, its last column the constant."""
+    """Return (P, Pᵀ B, c) of every head; r is at most `out`. `linear` is `moments.linear()`, its last column the
+    constant."""
     left, right, constants = [], [], []
     for layer, heads in enumerate(moments.heads_of_layer):
         second = moments.xx[layer] / moments.n
@@ -47,7 +48,7 @@ def as_network(
     width: int,
     x: Float[Tensor, "layer d tokens"],
 ) -> tuple[Float[Tensor, "head width d"], Float[Tensor, "head out width_1"]]:
-    """(W₁, W₂) of every head: linear on the inputs x and half as far again. Units beyond rank `out` are zero."""
+    """Return (W₁, W₂) of every head: linear on the inputs x and half as far again. Units beyond rank `out` are zero."""
     P, PtB, constant = reduced_rank(moments, linear, width)
     n_heads, n_out, rank = P.shape
     sizes = PtB.norm(dim=2, keepdim=True)

@@ -156,7 +156,7 @@ class Distillation(Result):
         return self.hidden.index(width)
 
     def mean_error(self, width: int | None = None) -> Float64[np.ndarray, " head"]:
-        """Every head's error at this width, averaged over seeds."""
+        """Return every head's error at this width, averaged over seeds."""
         return self.error[:, self.width_index(width)].mean(1)
 
     def interval(self, width: int | None = None, confidence: float = 0.95) -> Float64[np.ndarray, "head 2"]:
@@ -183,7 +183,7 @@ class Distillation(Result):
         return "held-out documents" if self.blocks_are_documents else "stretches of the held-out text"
 
     def over_heads(self, width: int | None = None, confidence: float = 0.95) -> tuple[float, float, float]:
-        """(mean, low, high) of `mean_error` over heads: Student's t, heads taken as independent, low at least 0.
+        """Return (mean, low, high) of `mean_error` over heads: Student's t, heads taken as independent, low at least 0.
 
         Raises `ValueError` for a single head.
         """
@@ -200,7 +200,7 @@ class Distillation(Result):
         return tuple(self.heads[place] for place in np.argsort(self.mean_error(width), kind="stable"))
 
     def best_seed(self, head: HeadLike, width: int | None = None) -> int:
-        """The seed whose FFN did best on validation text, from 0."""
+        """Return the seed whose FFN did best on validation text, from 0."""
         index = self.width_index(width)
         if self.hidden[index] == 0:
             return 0
@@ -219,12 +219,12 @@ class Distillation(Result):
         return self.ffns(width)(self.place(head), self.seed_index(head, width, seed), x)
 
     def ffns(self, width: int | None = None) -> FFNWeights:
-        """The FFNs of a width. Raises `ValueError` where they were not kept (`compress`)."""
+        """Return the FFNs of a width. Raises `ValueError` where they were not kept (`compress`)."""
         width = self.hidden[self.width_index(width)]
         if width not in self.weights:
-            kept = ", ".join(map(str, self.weights)) or "no width"
+            stored_widths = ", ".join(map(str, self.weights)) or "no width"
             raise ValueError(
-                f"width={width}: only the errors were kept, FFNs are of {kept}; distil again to have them."
+                f"width={width}: only the errors were kept, FFNs are of {stored_widths}; distil again to have them."
             )
         return self.weights[width]
 
@@ -238,15 +238,15 @@ class Distillation(Result):
         if self.only_seed is None:
             return chosen
         place = self.place(head)
-        kept = int(self.only_seed[place])
-        if chosen != kept:
+        stored_seed = int(self.only_seed[place])
+        if chosen != stored_seed:
             raise ValueError(
-                f"seed={seed}: only the FFN of seed {kept} was kept of head {_listed((self.heads[place],))}."
+                f"seed={seed}: only the FFN of seed {stored_seed} was kept of head {_listed((self.heads[place],))}."
             )
         return 0
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head, width and seed: its error, the head's baselines, where it attends."""
+        """Return one row a head, width and seed: its error, the head's baselines, where it attends."""
         import pandas as pd
 
         about = self.attending.to_frame()
@@ -268,8 +268,8 @@ class Distillation(Result):
         return frame[first + [name for name in frame if name not in first]]
 
     def class_frame(self) -> pd.DataFrame:
-        """One row a head, width and kind of token that occurs: error among them (mean over seeds), share of tokens, and
-        share of the head's squared error."""
+        """Return one row a head, width and kind of token that occurs: error among them (mean over seeds), share of
+        tokens, and share of the head's squared error."""
         import pandas as pd
 
         rows = []

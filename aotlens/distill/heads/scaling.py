@@ -46,7 +46,7 @@ class Scaling:
     """The best linear map from x̃ to t on the first piece of text: where FFNs' first layers begin to look."""
 
     def inputs(self, layer: int, x: Float[Tensor, "tokens d_model"]) -> Float[Tensor, "d_model_1 tokens"]:
-        """x̃ as columns, with a last row of ones for biases."""
+        """Return x̃ as columns, with a last row of ones for biases."""
         dtype = x.dtype
         shifted = x - self.x_mean[layer].to(dtype)
         out = torch.ones(x.shape[1] + 1, len(x), dtype=dtype, device=x.device)
@@ -54,7 +54,7 @@ class Scaling:
         return out
 
     def targets(self, heads: slice, z: Float[Tensor, "tokens head d_head"]) -> Float[Tensor, "head out tokens"]:
-        """t of the heads of one layer, as columns."""
+        """Return t of the heads of one layer, as columns."""
         dtype = z.dtype
         t = torch.bmm(self.basis[heads].transpose(1, 2).to(dtype), z.permute(1, 2, 0))
         return (t - self.t_mean[heads, :, None].to(dtype)) * _inverse(self.scale[heads])[:, None, None].to(dtype)
@@ -68,7 +68,7 @@ class Scaling:
 
 
 def group_by_layer(heads: Sequence[Head]) -> dict[int, slice]:
-    """Model layer → where its heads stand in `heads`, which are in order."""
+    """Return model layer → where its heads stand in `heads`, which are in order."""
     layers: dict[int, slice] = {}
     for place, (layer, _) in enumerate(heads):
         start = layers[layer].start if layer in layers else place
@@ -93,8 +93,8 @@ def fit_scaling(
         variances, directions = torch.linalg.eigh(shifted.T @ shifted / len(x))
         # A norm removes one direction exactly; the decomposition itself rounds too.
         smallest = max(rounding**2, 4 * x.shape[1] * torch.finfo(torch.float64).eps) * float(variances[-1])
-        kept = variances > max(smallest, 1e-30)
-        whiten = torch.where(kept, directions / variances.clamp(min=1e-30).sqrt(), 0.0)
+        is_spanned = variances > max(smallest, 1e-30)
+        whiten = torch.where(is_spanned, directions / variances.clamp(min=1e-30).sqrt(), 0.0)
         x_means.append(mean)
         whitens.append(whiten)
         whitened = shifted @ whiten

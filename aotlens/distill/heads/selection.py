@@ -72,12 +72,12 @@ class SubstitutionCosts(Result):
         return 0.0 if len(self.heads) < 3 or math.isnan(correlation) else correlation
 
     def mean_cost(self, curve: Float64[np.ndarray, "*orders size"]) -> Float64[np.ndarray, "*orders"]:
-        """A curve's mean over sizes from one head to all but all: what an order costs on the whole."""
+        """Return a curve's mean over sizes from one head to all but all: what an order costs on the whole."""
         part = curve[..., :-1] if len(self.sizes) > 1 else curve
         return np.asarray(part.mean(-1))
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head: its FFN's error, and the cost of each kind alone."""
+        """Return one row a head: its FFN's error, and the cost of each kind alone."""
         import pandas as pd
 
         columns = {kind: self.alone[:, k] for k, kind in enumerate(KINDS)}
@@ -85,7 +85,7 @@ class SubstitutionCosts(Result):
         return pd.DataFrame({"layer": layers, "head": numbers, "error": self.error, **columns})
 
     def curve_frame(self) -> pd.DataFrame:
-        """One row an order, kind and number of heads replaced."""
+        """Return one row an order, kind and number of heads replaced."""
         import pandas as pd
 
         curves = [("by error", kind, self.by_error[k]) for k, kind in enumerate(KINDS)]
@@ -112,7 +112,7 @@ def substitution_costs(
     batch_size: int = 8,
     progress: Progress | None = None,
 ) -> SubstitutionCosts:
-    """Costs on `tokens`, which should be held out (`aotlens.distill.held_out_windows`): ids
+    """Return costs on `tokens`, which should be held out (`aotlens.distill.held_out_windows`): ids
     `[batch, pos]`, a text, or texts of equally many tokens.
 
     Mean ablation takes the distillation's training means. `sizes` are the numbers of heads replaced together, all of

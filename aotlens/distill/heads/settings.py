@@ -72,5 +72,5 @@ class Settings:
         return tuple(width for width in self.hidden if width)
 
     def factor(self, step: int, steps: int) -> float:
-        """The learning rate of a step, as a part of its height."""
+        """Return the learning rate of a step, as a part of its height."""
         return min(1.0, (step + 1) / 10) * 0.5 * (1 + math.cos(math.pi * step / steps))

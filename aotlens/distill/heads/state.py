@@ -13,7 +13,7 @@ from aotlens.files import load_progress, save_progress
 
 
 def save_training(path: Path, training: Training, identity: dict[str, Any]) -> None:
-    """`identity` is what the run was started with: `load_training` refuses another."""
+    """Save a run. `identity` is what the run was started with: `load_training` refuses another."""
     tensors = {f"scaling.{name}": tensor for name, tensor in training.scaling.tensors().items()}
     tensors |= {f"moments.{name}": tensor for name, tensor in training.moments.tensors().items()}
     batches = []
@@ -35,7 +35,7 @@ def save_training(path: Path, training: Training, identity: dict[str, Any]) -> N
 
 
 def load_training(path: Path, identity: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the counters of a run.
+    """Return the tensors and the counters of a run.
 
     Raises `ValueError` for a damaged file, and for another run's, naming what differs.
     """

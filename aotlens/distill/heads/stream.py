@@ -88,21 +88,21 @@ class Source:
 
 
 def order_of_tokens(n_tokens: int, seed: int, number: int) -> Int64[Tensor, " tokens"]:
-    """A random order of the tokens of piece `number`."""
+    """Return a random order of the tokens of piece `number`."""
     return torch.from_numpy(np.random.default_rng([seed, 29, number]).permutation(n_tokens))
 
 
 def windows_of_piece(
     windows: Int64[Tensor, "windows pos"], n_windows: int, seed: int, number: int
 ) -> tuple[Int64[Tensor, "piece pos"], int]:
-    """The windows of piece `number`, and how many of them were not in any piece before.
+    """Return the windows of piece `number`, and how many of them were not in any piece before.
 
     All windows come in a random order, then all again in another, and so on.
     """
     wanted = np.arange(number * n_windows, (number + 1) * n_windows)
     rounds, places = wanted // len(windows), wanted % len(windows)
     chosen = np.empty(len(wanted), dtype=np.int64)
-    for one in np.unique(rounds):
-        order = np.random.default_rng([seed, 23, int(one)]).permutation(len(windows))
-        chosen[rounds == one] = order[places[rounds == one]]
+    for turn in np.unique(rounds):
+        order = np.random.default_rng([seed, 23, int(turn)]).permutation(len(windows))
+        chosen[rounds == turn] = order[places[rounds == turn]]
     return windows[torch.from_numpy(chosen)], int((rounds == 0).sum())

@@ -33,7 +33,7 @@ def substitute(
     width: int | None = None,
     seed: int | None = None,
 ) -> AnyModel:
-    """A copy of the model with the FFNs of `heads` (all that were distilled, for None) in the heads' places.
+    """Return a copy of the model with the FFNs of `heads` (all that were distilled, for None) in the heads' places.
 
     It takes hooks, `run_with_cache` and everything else as the model does: a listener at `hook_z` sees ẑ, and
     `reset_hooks` leaves the FFNs in place. `width` is needed where several were distilled; `seed` None takes the one
@@ -57,7 +57,8 @@ def substitution_hooks(
     width: int | None = None,
     seed: int | None = None,
 ) -> Hooks:
-    """The same for one run: `model.run_with_hooks(tokens, fwd_hooks=substitution_hooks(model, distillation))`."""
+    """Return the hooks that do the same as `substitute` for one run: `model.run_with_hooks(tokens,
+    fwd_hooks=substitution_hooks(model, distillation))`."""
     return replacement_hooks(model, *_ffns(model, distillation, heads, width, seed))
 
 
@@ -127,7 +128,8 @@ def token_errors(
     width: int | None = None,
     seed: int | None = None,
 ) -> tuple[Float[Tensor, "batch pos"], Float[Tensor, "batch pos"]]:
-    """(‖y − ŷ‖², ‖y − ȳ‖²) of one head at every position: where its FFN fails, and by how much the head moves there.
+    """Return (‖y − ŷ‖², ‖y − ȳ‖²) of one head at every position: where its FFN fails, and by how much the head moves
+    there.
 
     y is the head's result, or its z, as the distillation's target. `tokens` are ids `[batch, pos]`, a text, or texts of
     equally many tokens.

@@ -36,7 +36,8 @@ Side = Callable[[int], Windows]
 def sides(
     reader: HeadReader, corpus: Corpus, held_out: Collection[str] | float | None, sequence_length: int | None
 ) -> tuple[Side, Side, tuple[str, ...]]:
-    """Training and held-out text, each a function from a number of tokens to windows, and the held-out documents.
+    """Return training and held-out text, each a function from a number of tokens to windows, and the held-out
+    documents.
 
     None holds out those that the model's card kept from training where the corpus has some (`CheckpointInfo.held_out`),
     else a tenth: the last of few documents, the end of a single one. Raises `ValueError` for a length that the model

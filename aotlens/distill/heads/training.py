@@ -73,7 +73,7 @@ class Training:
 
     @torch.no_grad()
     def train_piece(self) -> None:
-        """One piece of text through the model, the moments and every FFN; an evaluation where one is due."""
+        """Take one piece of text through the model, the moments and every FFN; an evaluation where one is due."""
         began = time.perf_counter()
         piece, n_new = self._next_piece()
         if n_new:
@@ -124,7 +124,7 @@ class Training:
         self.curve.append(Evaluation(tokens=self.tokens_done, seconds=seconds, squared_errors=by_batch))
 
     def finish(self) -> None:
-        """Every FFN with its best weights, ready to be judged; where the best map of rank `width` does better on
+        """Give every FFN its best weights, ready to be judged; where the best map of rank `width` does better on
         validation text, that map as a network of the same width."""
         began = time.perf_counter()
         for batch in self.batches:

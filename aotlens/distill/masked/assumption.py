@@ -43,7 +43,7 @@ class MaskedSequences(Result):
 def check_assumption(
     X: Float[Tensor, "n pos d_model"], mask: Float[Tensor, " d_mask"] | None = None
 ) -> MaskedSequences:
-    """The sequences with what Assumption 3.1 says of them.
+    """Return the sequences with what Assumption 3.1 says of them.
 
     1. Token lengths lie in [r_1, r_2], r_1 > 0.   2. Distinct tokens are at least δ > 0 apart (so it is for any finite
     set: reported).   3. No two sequences are equal up to the order of their tokens.   4. No sequence has a token twice.
@@ -139,5 +139,5 @@ def _some(chosen: Tensor) -> str:
 
 
 def _list(indices: list[int], most: int = 8) -> str:
-    shown = ", ".join(map(str, indices[:most]))
-    return shown if len(indices) <= most else f"{shown}, … ({len(indices)} in all)"
+    listed = ", ".join(map(str, indices[:most]))
+    return listed if len(indices) <= most else f"{listed}, … ({len(indices)} in all)"

@@ -73,7 +73,7 @@ def distinguish_mask(
     score_separation: float | int | None = None,
     seed: int = 0,
 ) -> DistinguishedMasks:
-    """A layer after which [MASK] has another vector in every one of n sequences that fulfil Assumption 3.1.
+    """Return a layer after which [MASK] has another vector in every one of n sequences that fulfil Assumption 3.1.
 
     With v a unit vector, p_j = v·x_j, m the mask's position and u'' (W_O) a vector, the layer adds u''·c to [MASK]:
 
@@ -181,7 +181,8 @@ def _random(data: MaskedSequences, generator: torch.Generator, pattern: Tensor |
 def one_head_layer(
     length: int, width: int, v: Tensor, out: Tensor, pattern: Tensor | None = None
 ) -> AttentionOnlyTransformer:
-    """One layer with one head of size 1, W_OV = v outᵀ: softmax (W_Q and W_K to be filled in), or a fixed `pattern`."""
+    """Return one layer with one head of size 1, W_OV = v outᵀ: softmax (W_Q and W_K to be filled in), or a fixed
+    `pattern`."""
     cfg = ModelConfig(
         n_layers=1,
         d_model=width,

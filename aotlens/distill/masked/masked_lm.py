@@ -81,13 +81,13 @@ class MaskedLanguageModel(Result):
         return max(3 * len(self.targets), self.data.X.shape[2]) + 1
 
     def predict(self, X: Float[Tensor, "m pos d_model"]) -> Float[Tensor, "m pos"]:
-        """The number that is written at every position; at a mask, the id of the token that was there."""
+        """Return the number that is written at every position; at a mask, the id of the token that was there."""
         if X.ndim != 3 or X.shape[1:] != self.data.X.shape[1:]:
             raise ValueError(f"expected sequences {list(self.data.X.shape[1:])}, got {list(X.shape[1:])}.")
         return _run(self.stages, X)[..., 0]
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a sequence: sequence, position, target, prediction, error, recovered."""
+        """Return one row a sequence: sequence, position, target, prediction, error, recovered."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -112,7 +112,7 @@ def masked_lm(
     pattern: Float[Tensor, "query key"] | None = None,
     seed: int = 0,
 ) -> MaskedLanguageModel:
-    """An attention-only model with |model(X^(i)) at its mask − y^(i)| ≤ tolerance for all n sequences.
+    """Return an attention-only model with |model(X^(i)) at its mask − y^(i)| ≤ tolerance for all n sequences.
 
     A head (`distinguish_mask`) makes [MASK] another vector in every sequence, [MASK] + u''·c_i. The last layer is Lemma
     H.4's network of 3n ReLU units through (c_i, y_i), along u'', compiled by Theorem 4.1. The paper's §6 builds the

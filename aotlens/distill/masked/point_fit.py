@@ -51,7 +51,7 @@ def point_fit(
     direction: Float[Tensor, " d_direction"] | None = None,
     seed: int = 0,
 ) -> PointFit:
-    """A network with f(x_i) = y_i for n distinct points (Lemma H.4).
+    """Return a network with f(x_i) = y_i for n distinct points (Lemma H.4).
 
     Along a unit vector v on which the points differ, with K > 2 / min |v·(x_i − x_j)|:
 
@@ -111,7 +111,7 @@ def point_fit(
 
 
 def least_gap(values: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch"]:
-    """The least distance of two of the n values; infinity for one value."""
+    """Return the least distance of two of the n values; infinity for one value."""
     if values.shape[-1] < 2:
         return torch.full(values.shape[:-1], math.inf, dtype=values.dtype)
     return values.sort(-1).values.diff(dim=-1).amin(-1)

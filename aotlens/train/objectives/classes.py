@@ -79,10 +79,10 @@ class Classes(Objective[ImageTrainingData]):
         data = data.named(section.classes) if section.classes else data
         cfg = cls.model_config(recipe)
         channels, height, width = data.train.images.shape[1:]
-        found, expected = (channels, height, width, len(data.classes)), (
+        shape, expected = (channels, height, width, len(data.classes)), (
             cfg.n_channels, cfg.image_size, cfg.image_size, cfg.d_out
         )  # fmt: skip
-        if found != expected:
+        if shape != expected:
             raise ValueError(
                 f"recipe {recipe.name!r}: the model reads {cfg.n_channels} × {cfg.image_size} × {cfg.image_size} "
                 f"pixels in {cfg.d_out} classes, but {chosen} has {channels} × {height} × {width} in "
@@ -131,12 +131,12 @@ class Classes(Objective[ImageTrainingData]):
         return _spread(self.data.validation, _RUNNING_IMAGES)
 
     def running_metrics(self, model: AttentionOnlyTransformer) -> dict[str, float]:
-        """Loss, in nats an image, and share right of (at most some 2,000) validation images."""
-        found = evaluate_images(model, self._running_images)
-        return {"validation_loss": found.loss, "validation_accuracy": found.accuracy}
+        """Return loss, in nats an image, and share right of (at most some 2,000) validation images."""
+        evaluation = evaluate_images(model, self._running_images)
+        return {"validation_loss": evaluation.loss, "validation_accuracy": evaluation.accuracy}
 
     def final_metrics(self, model: AttentionOnlyTransformer) -> dict[str, Any]:
-        """Losses and accuracies of all validation images and, for the first time, of the test images.
+        """Return losses and accuracies of all validation images and, for the first time, of the test images.
 
         `class_share_loss` is what the shares of the classes among the training images lose on the validation images;
         `test_accuracy_low` and `test_accuracy_high` are Wilson's 95% interval.

@@ -124,7 +124,7 @@ class NextToken(Objective[TrainingData]):
         return validation_windows(self.data.validation, length, max_windows=most)
 
     def running_metrics(self, model: AttentionOnlyTransformer) -> dict[str, float]:
-        """Validation loss in nats a token, and the best heads' induction and previous-token scores."""
+        """Return validation loss in nats a token, and the best heads' induction and previous-token scores."""
         scores = motif_scores(model, n_sequences=8, half_length=min(50, (model.cfg.n_ctx - 1) // 2))
         return {
             "validation_loss": validation_loss(model, self._running_windows),
@@ -133,7 +133,7 @@ class NextToken(Objective[TrainingData]):
         }
 
     def final_metrics(self, model: AttentionOnlyTransformer) -> dict[str, Any]:
-        """Losses on the validation split, the bigram baseline, motifs on repeated tokens.
+        """Return losses on the validation split, the bigram baseline, motifs on repeated tokens.
 
         Losses are nats a token; `bigram_loss` is that of a smoothed bigram model of the training tokens (the first 200
         million of more) on the very windows of `validation_loss`, each of which begins with the separator. `heads`
@@ -190,7 +190,7 @@ class Masked(NextToken):
         return mask_id
 
     def running_metrics(self, model: AttentionOnlyTransformer) -> dict[str, float]:
-        """The loss on hidden tokens, and the best heads' attention to either neighbour."""
+        """Return the loss on hidden tokens, and the best heads' attention to either neighbour."""
         places = attention_by_place(model, self._running_windows[:8].to(model.device))
         return {
             "masked_loss": masked_loss(model, self._running_windows).loss,
@@ -199,8 +199,8 @@ class Masked(NextToken):
         }
 
     def final_metrics(self, model: AttentionOnlyTransformer) -> dict[str, Any]:
-        """`masked_loss`, `unigram_loss` and the share guessed right, on the same hidden tokens, and for each place the
-        head that attends there most."""
+        """Return `masked_loss`, `unigram_loss` and the share guessed right, on the same hidden tokens, and for each
+        place the head that attends there most."""
         windows = self._final_windows(min(256, model.cfg.n_ctx))
         losses = masked_loss(model, windows)
         baseline = unigram_loss(self.data.train.counts(), losses.targets)

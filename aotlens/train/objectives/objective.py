@@ -46,13 +46,13 @@ class Objective(ABC, Generic[Data]):
 
     @classmethod
     def model_config(cls, recipe: Recipe) -> ModelConfig:
-        """The model as far as the recipe tells it."""
+        """Return the model as far as the recipe tells it."""
         return recipe.model_config()
 
     @classmethod
     @abstractmethod
     def random_batch(cls, recipe: Recipe, n_rows: int) -> Batch:
-        """Rows of the last stage that cost what real ones cost, for a dry run."""
+        """Return rows of the last stage that cost what real ones cost, for a dry run."""
 
     @classmethod
     @abstractmethod
@@ -70,7 +70,7 @@ class Objective(ABC, Generic[Data]):
 
     @abstractmethod
     def make_model(self) -> AttentionOnlyTransformer:
-        """The model with its initial weights, and with what it needs to read and to be read (its tokenizer)."""
+        """Return the model with its initial weights, and with what it needs to read and to be read (its tokenizer)."""
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
@@ -78,7 +78,8 @@ class Objective(ABC, Generic[Data]):
 
     @abstractmethod
     def batch(self, stage: int, step: int) -> Batch:
-        """The rows and targets of a step within a stage, over all processes: a pure function of (seed, stage, step)."""
+        """Return the rows and targets of a step within a stage, over all processes: a pure function of (seed, stage,
+        step)."""
 
     @abstractmethod
     def running_metrics(self, model: AttentionOnlyTransformer) -> dict[str, float]:
@@ -86,12 +87,12 @@ class Objective(ABC, Generic[Data]):
 
     @abstractmethod
     def final_metrics(self, model: AttentionOnlyTransformer) -> dict[str, Any]:
-        """The figures of the finished checkpoint's card."""
+        """Return the figures of the finished checkpoint's card."""
 
     @abstractmethod
     def corpus(self) -> dict[str, Any]:
-        """The data for the card: name, where it is had, license, hash, what was held out; never a local path."""
+        """Return the data for the card: name, where it is had, license, hash, what was held out; never a local path."""
 
     def stage_seed(self, stage: int) -> int:
-        """The seed of a stage's batches."""
+        """Return the seed of a stage's batches."""
         return self.recipe.seed + _SEED_STRIDE * (stage + 1)

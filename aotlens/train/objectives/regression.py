@@ -66,7 +66,7 @@ class Regression(Objective[RegressionTask]):
         home: Path | None = None,
         announce: Callable[[str], None] = lambda message: None,
     ) -> RegressionTask:
-        """The recipe's task. Raises `ValueError` for data given on the command line."""
+        """Return the recipe's task. Raises `ValueError` for data given on the command line."""
         if spec is not None:
             raise ValueError(f"recipe {recipe.name!r}: prompts are drawn, not read; leave out --data {spec}.")
         assert recipe.prompts is not None
@@ -91,13 +91,13 @@ class Regression(Objective[RegressionTask]):
         return self.recipe.prompts.curriculum
 
     def running_metrics(self, model: AttentionOnlyTransformer) -> dict[str, float]:
-        """The error on 256 prompts, mean over all numbers of examples, and after 2d of them."""
+        """Return the error on 256 prompts, mean over all numbers of examples, and after 2d of them."""
         errors = self._errors(model, _RUNNING_PROMPTS, _RUNNING_SEED).mean
         return {"regression_error": float(errors.mean()), **self._after(errors)}
 
     def final_metrics(self, model: AttentionOnlyTransformer) -> dict[str, Any]:
-        """The error on 1,280 prompts, ÷ the zero predictor's: mean over all numbers of examples, beside least squares';
-        after d and 2d examples; and each.
+        """Return the error on 1,280 prompts, ÷ the zero predictor's: mean over all numbers of examples, beside least
+        squares'; after d and 2d examples; and each.
 
         That of least squares is the closed form mean max(0, 1 − i/d), where labels have no noise; it then has none.
         """
@@ -129,6 +129,7 @@ class Regression(Objective[RegressionTask]):
         return {"error_after_d": float(errors[min(d, last)]), "error_after_2d": float(errors[min(2 * d, last)])}
 
     def corpus(self) -> dict[str, Any]:
-        """The hash is of the first step's tokens, by which one can tell that prompts are drawn alike elsewhere."""
+        """Return the data for the card, with the hash of the first step's tokens: whether prompts are drawn alike
+        elsewhere."""
         tokens, _ = self.batch(0, 0)
         return {"sha256": hashlib.sha256(tokens.numpy().tobytes()).hexdigest()}

@@ -32,7 +32,7 @@ from app.shell.views import Own, follow_views, python_lines, show_views, tables
 
 
 def register(app: App, service: Atlases) -> None:
-    """The callbacks of the form, of all heads and of one."""
+    """Register the callbacks of the form, of all heads and of one."""
     own_texts.register(app, ids.FORM, ids.CORPUS, ids.PASTED)
     mark_head(app, ids.HEADS, ids.CHOSEN)
     _register_form(app, service)
@@ -64,14 +64,15 @@ def _own(panel: str, draw: Any, **rest: Any) -> Own:
 
 
 def list_heads(chosen: Chosen, result: Any) -> dict[str, Any]:
-    """The heads that are found: the usual columns, and those that the search names."""
+    """Return the heads that are found: the usual columns, and those that the search names."""
     frame = result.to_frame()
     listed = columns_of(frame, *captions.named(chosen.where, frame))
     return {"columns": head_columns(frame, listed), "rows": head_rows(frame, listed), "caption": result.headline}
 
 
 def list_shapley(chosen: Chosen, result: Any) -> dict[str, Any]:
-    """The Shapley value of each head beside the loss without it alone, under the name that the atlas has for it."""
+    """Return the Shapley value of each head beside the loss without it alone, under the name that the atlas has for
+    it."""
     frame = result.to_frame()
     frame = frame.assign(loss_position_mean=-frame["last"], hidden=frame["hidden"].map({True: "yes", False: ""}))
     listed = ["loss_position_mean", "shapley", "low", "high", "first", "last", "hidden"]
@@ -82,7 +83,7 @@ def list_shapley(chosen: Chosen, result: Any) -> dict[str, Any]:
 
 @python_of(*(panel for panel in VIEWS if panel != ids.SUMMARY), *GUIDED)
 def python(core: Core, service: Atlases, state: AtlasState, panel: str) -> list[str]:
-    """The lines that give a panel's numbers."""
+    """Return the lines that give a panel's numbers."""
     return python_lines({**VIEWS, **GUIDED}[panel], service.of_address(state))
 
 
@@ -115,20 +116,20 @@ def _register_choice(app: App, service: Atlases) -> None:
         if checkpoint is None:
             return None
         choice = service.choose(checkpoint, asked["corpus"], made)
-        shown = service.shown(choice)
+        result = service.shown(choice)
         d_mlp = service.core.catalog.config(checkpoint).get("d_mlp")
         mlps = [captions.mlps(checkpoint, d_mlp)] if d_mlp else []
-        if choice is None or shown is None:
+        if choice is None or result is None:
             service.core.catalog.need_text(checkpoint)  # of a model of images none can be made
             return {"shown": None, "body": " ".join([captions.none_yet(checkpoint), *mlps])}
-        options = [{"value": name, "label": column_title(name)} for name in score_columns(shown.atlas.to_frame())]
-        said = [*captions.shown(shown), *mlps]
-        if asked["corpus"] is not None and shown.corpus is None:
-            said.append(captions.gone(checkpoint, asked["corpus"]))
+        options = [{"value": name, "label": column_title(name)} for name in score_columns(result.atlas.to_frame())]
+        sentences = [*captions.shown(result), *mlps]
+        if asked["corpus"] is not None and result.corpus is None:
+            sentences.append(captions.gone(checkpoint, asked["corpus"]))
         shape = choice["layers"], choice["heads"]
         same = before is not None and (before["layers"], before["heads"]) == shape
         return {
-            "shown": choice, "xs": options, "ys": options, "body": " ".join(said),
+            "shown": choice, "xs": options, "ys": options, "body": " ".join(sentences),
             "buttons": no_update if same else head_buttons(*shape),
         }  # fmt: skip
 

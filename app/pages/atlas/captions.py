@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from app.pages.atlas.service import AtlasResult
 
 
-def shown(made: AtlasResult) -> list[str]:
+def shown(result: AtlasResult) -> list[str]:
     """Say which atlas the page shows, and what stands out."""
-    said = [f"{made.atlas.headline.replace('_', ' ')}.", f"Read: {made.about}."]
+    sentences = [f"{result.atlas.headline.replace('_', ' ')}.", f"Read: {result.about}."]
     reasons: dict[str, list[str]] = {}
-    for what, why in made.atlas.missing.items():
+    for what, why in result.atlas.missing.items():
         reasons.setdefault(why, []).append(what)
-    said += [f"Not measured: {' and '.join(names)}; {why}." for why, names in reasons.items()]
-    return said
+    sentences += [f"Not measured: {' and '.join(names)}; {why}." for why, names in reasons.items()]
+    return sentences
 
 
 def mlps(checkpoint: str, d_mlp: int) -> str:
@@ -42,21 +42,21 @@ def gone(checkpoint: str, corpus: str) -> str:
 
 
 def signed(value: float, form: str = "+.3f") -> str:
-    """A number with its sign."""
+    """Return a number with its sign."""
     return format(value, form).replace("-", "−")
 
 
 def between(low: float, high: float, form: str = "+.3f") -> str:
-    """An interval."""
+    """Return an interval."""
     return f"{signed(low, form)} to {signed(high, form)}"
 
 
 def name(head: Head) -> str:
-    """A head as it is written."""
+    """Return a head as it is written."""
     return f"{head[0]}.{head[1]}"
 
 
 def named(where: str | None, columns: Iterable[str]) -> list[str]:
-    """The columns that a search names."""
+    """Return the columns that a search names."""
     written = (where or "").casefold().replace(" ", "_")
     return [column for column in columns if column in written]

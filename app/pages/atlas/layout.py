@@ -40,7 +40,7 @@ TOKENS = (16_384, 65_536, 200_000)
 
 
 def layout(core: Core, service: Atlases, state: AtlasState) -> html.Div:
-    """The page for an address; with nothing in it, the stored atlas of the first checkpoint."""
+    """Return the page for an address; with nothing in it, the stored atlas of the first checkpoint."""
     return html.Div(
         [
             html.H1("Atlas", className="sr-only"),
@@ -84,10 +84,10 @@ def _form(core: Core, state: AtlasState) -> html.Section:
         className="atlas-another",
         open=state.corpus is not None,
     )
-    said = html.Div(id=shell.body(ids.FORM), className="meaning", role="status")
+    body = html.Div(id=shell.body(ids.FORM), className="meaning", role="status")
     choices = [
         checkpoint_choice(ids.CHECKPOINT, core.catalog, checkpoint, reads_text=True),
-        html.Div([said, another], className="atlas-about"),
+        html.Div([body, another], className="atlas-about"),
     ]
     content = [html.Div(choices, className="atlas-choices"), job_bar(ids.FORM)]
     return panel(ids.FORM, "What every head does", _EXPLAIN_FORM, content)

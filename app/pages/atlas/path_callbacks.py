@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def register(app: App, service: Atlases) -> None:
-    """The path's callbacks."""
+    """Register the path's callbacks."""
     view = GUIDED[ids.VERDICT]
 
     def chosen(shown: Any) -> Chosen:
@@ -38,7 +38,7 @@ def register(app: App, service: Atlases) -> None:
 
 
 def judge(chosen: Chosen, circuit: InductionCircuit) -> dict[str, Any]:
-    """The five claims, and what each head of the model is worth alone."""
+    """Return the five claims, and what each head of the model is worth alone."""
     rows = [
         (str(place), check.claim, check.measured,
          html.Span("✓ holds" if check.holds else "✗ fails", className="met" if check.holds else "unmet"))

@@ -69,14 +69,14 @@ class Atlases:
         """
         name = checkpoint or self.core.catalog.default()
         done = self.done(made) or self.done(self._keys.get((str(name), corpus or "")))
-        shown = done if done is not None and done.chosen.checkpoint == name else self.stored(name)
-        if shown is None:
+        result = done if done is not None and done.chosen.checkpoint == name else self.stored(name)
+        if result is None:
             return None
         first = name == self.core.catalog.default()
-        key = None if shown.corpus is None else shown.key
-        n_layers, n_heads = shown.atlas.entropy.shape
+        key = None if result.corpus is None else result.key
+        n_layers, n_heads = result.atlas.entropy.shape
         return {
-            "checkpoint": None if first else name, "corpus": shown.corpus, "key": key, "name": name,
+            "checkpoint": None if first else name, "corpus": result.corpus, "key": key, "name": name,
             "layers": n_layers, "heads": n_heads,
         }  # fmt: skip
 
@@ -87,7 +87,7 @@ class Atlases:
         return self.stored(choice["name"]) if choice["key"] is None else self.done(choice["key"])
 
     def stored(self, checkpoint: str | None) -> AtlasResult | None:
-        """The atlas that comes with a checkpoint; None for one that has none, or other weights of that name.
+        """Return the atlas that comes with a checkpoint; None for one that has none, or other weights of that name.
 
         Raises RequestError for one that can't be read.
         """
@@ -113,7 +113,7 @@ class Atlases:
         return AtlasResult(chosen=chosen, corpus=None, about=about, atlas=record.atlas, key=key)
 
     def done(self, key: str | None) -> AtlasResult | None:
-        """A finished atlas; None where there is none any more."""
+        """Return a finished atlas; None where there is none any more."""
         job = self.jobs.get(key) if key else None
         return job.result if job is not None and job.state == "done" else None
 
@@ -135,7 +135,7 @@ class Atlases:
         assert text.corpus is not None  # a pasted text is kept before it is ordered
         report(0, 0, "reading text")
         model = loaded.copied()
-        made = atlas(
+        result = atlas(
             model, text.corpus, n_tokens=order.tokens, hows=HOWS, n_ablated=N_ABLATED,
             progress=lambda done, total: report(done, total, "measuring heads"),
         )  # fmt: skip
@@ -145,15 +145,15 @@ class Atlases:
             checkpoint=order.checkpoint, corpus=self.core.corpora.opening(order.corpus), tokens=order.tokens,
             stamp=stamp,
         )  # fmt: skip
-        about = f"{text.about}: {made.examples.tokens.size:,} tokens"
-        return AtlasResult(chosen=chosen, corpus=order.corpus, about=about, atlas=made, key=key)
+        about = f"{text.about}: {result.examples.tokens.size:,} tokens"
+        return AtlasResult(chosen=chosen, corpus=order.corpus, about=about, atlas=result, key=key)
 
     def stamped(self, stamp: int) -> Atlas:
-        """The atlas that was made in the background and has this stamp. Raises RequestError where it is gone."""
-        made = self.done(self._stamps.get(stamp))
-        if made is None:
+        """Return the atlas that was made in the background and has this stamp. Raises RequestError where it is gone."""
+        result = self.done(self._stamps.get(stamp))
+        if result is None:
             raise RequestError(_GONE)
-        return made.atlas
+        return result.atlas
 
     # ── what is chosen in it ────────────────────────────────────────────────────────────────────────────────
 
@@ -162,40 +162,40 @@ class Atlases:
         bin: str | None = None,
     ) -> Chosen:  # fmt: skip
         """Return what the page says that it shows. Raises RequestError for an atlas that is no longer there."""
-        made = self.needed(shown)
+        result = self.needed(shown)
         head = (int(shown["layer"]), int(shown["head"])) if shown["picked"] else None
-        return _chosen(made, where, x, y, head, int(bin) if bin else None)
+        return _chosen(result, where, x, y, head, int(bin) if bin else None)
 
     def needed(self, shown: Mapping[str, Any]) -> AtlasResult:
         """Return the atlas that is shown. Raises RequestError where it is no longer there."""
-        made = self.shown(shown)
-        if made is None:
+        result = self.shown(shown)
+        if result is None:
             raise RequestError(_GONE)
-        return made
+        return result
 
     def made_of(self, chosen: Chosen) -> AtlasResult:
-        """The atlas that views ask for so. Raises RequestError where it is no longer there."""
+        """Return the atlas that views ask for so. Raises RequestError where it is no longer there."""
         key = None if chosen.corpus is None else self._stamps.get(chosen.stamp, "")
         return self.needed({"key": key, "name": chosen.checkpoint})
 
     def of_address(self, state: AtlasState) -> Chosen:
         """Return the choices that an address says. Raises RequestError for an atlas that is not there."""
-        made = self.shown(self.choose(state.checkpoint, state.corpus, None))
-        if made is None:
+        result = self.shown(self.choose(state.checkpoint, state.corpus, None))
+        if result is None:
             name = state.checkpoint or self.core.catalog.default()
             raise RequestError(f"There is no atlas of {name} yet: choose a text above, and press Make the atlas.")
-        return _chosen(made, state.where, state.x, state.y, state.head, state.bin)
+        return _chosen(result, state.where, state.x, state.y, state.head, state.bin)
 
 
-def _chosen(made: AtlasResult, where: str | None, x: str, y: str, head: Head | None, bin: int | None) -> Chosen:
+def _chosen(result: AtlasResult, where: str | None, x: str, y: str, head: Head | None, bin: int | None) -> Chosen:
     from aotlens.heads import find_heads
 
     readable = where = where or ""
     try:
-        find_heads(made.atlas, where)
+        find_heads(result.atlas, where)
     except ValueError:
         readable = ""
-    return replace(made.chosen, where=where, readable=readable, x=x, y=y, head=head, bin=bin)
+    return replace(result.chosen, where=where, readable=readable, x=x, y=y, head=head, bin=bin)
 
 
 class _Workshop(AppWorkshop):

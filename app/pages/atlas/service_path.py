@@ -32,21 +32,21 @@ class Step:
     """(text, address), the view itself first."""
 
 
-def steps(service: Atlases, made: AtlasResult, circuit: InductionCircuit) -> list[Step]:
-    """The six views, in order, for the heads of an atlas and their circuit. Raises RequestError where the text cannot
-    be read by this model, or nothing comes twice in it."""
+def steps(service: Atlases, result: AtlasResult, circuit: InductionCircuit) -> list[Step]:
+    """Return the six views, in order, for the heads of an atlas and their circuit. Raises RequestError where the text
+    cannot be read by this model, or nothing comes twice in it."""
     from aotlens.heads.induction import strongest_repeat
     from aotlens.heads.motifs import MOTIFS
 
-    checkpoint = made.chosen.checkpoint
-    links, at = service.core.links, {"checkpoint": checkpoint}
-    here = {**at, "corpus": made.corpus}
+    checkpoint = result.chosen.checkpoint
+    links, model = service.core.links, {"checkpoint": checkpoint}
+    here = {**model, "corpus": result.corpus}
     best = int(circuit.induction.argmax())
     head, earlier = circuit.heads[best], circuit.previous[best]
     name, before = captions.name(head), captions.name(earlier)
     threshold = MOTIFS["induction"].threshold
     scores = [
-        f"{captions.name(one)} ({score:.2f})" for one, score in zip(circuit.heads, circuit.induction, strict=True)
+        f"{captions.name(which)} ({score:.2f})" for which, score in zip(circuit.heads, circuit.induction, strict=True)
     ]
     patterns = service.core.inference.analyse(checkpoint, _TEXT).patterns
     try:
@@ -54,23 +54,23 @@ def steps(service: Atlases, made: AtlasResult, circuit: InductionCircuit) -> lis
     except ValueError as error:
         raise RequestError(f"The text of the second step: {error}") from error
     tokens = [f"‹{glyphs(text)}›" for text in patterns.str_tokens]
-    place = made.atlas.motifs.motifs.index("previous_token")
-    chance = made.atlas.motifs.chance
+    place = result.atlas.motifs.motifs.index("previous_token")
+    chance = result.atlas.motifs.chance
     by_chance = "" if chance is None else f" (chance {chance[(place, *earlier)]:.2f})"
-    on_text = made.atlas.motifs["induction"][head]
+    on_text = result.atlas.motifs["induction"][head]
     each, n_tokens = circuit.each, int(service.core.catalog.config(checkpoint)["d_vocab"])
     beside = [
-        f" Without {captions.name(one)}, of the same layer, by {change:.2f}."
-        for one, change in zip(each.heads, each.changes, strict=True)
-        if one[0] == head[0] and one not in circuit.heads
+        f" Without {captions.name(lost)}, of the same layer, by {change:.2f}."
+        for lost, change in zip(each.heads, each.changes, strict=True)
+        if lost[0] == head[0] and lost not in circuit.heads
     ]
     return [
         Step(
             title="Find the heads that repeat",
             look=f"The points at the right: heads whose induction score on random tokens is {threshold} or more.",
-            means=f"{len(circuit.heads)} of {len(made.atlas.heads)} heads attend, on random tokens that come twice, to "
-            f"what followed the first occurrence: {', '.join(scores)}. On {made.about} the same score of {name} is "
-            f"{on_text:.2f}.",
+            means=f"{len(circuit.heads)} of {len(result.atlas.heads)} heads attend, on random tokens that come twice, "
+            f"to what followed the first occurrence: {', '.join(scores)}. On {result.about} the same score of {name} "
+            f"is {on_text:.2f}.",
             links=(("Open the scatter", ADDRESS.to(**here, where=f"induction_random >= {threshold}", y="copying")),),
         ),
         Step(
@@ -78,7 +78,7 @@ def steps(service: Atlases, made: AtlasResult, circuit: InductionCircuit) -> lis
             look=f"The locked token {tokens[query]} in the second line, and the token that it attends to.",
             means=f"Head {name} gives {attention:.0%} of its attention to {tokens[key]}, which followed "
             f"{tokens[query]} the first time. Nothing but the first line tells what comes next.",
-            links=(("Open the text", links.to("heads", **at, text=_TEXT, head=head, position=query)),),
+            links=(("Open the text", links.to("heads", **model, text=_TEXT, head=head, position=query)),),
         ),
         Step(
             title="What it writes",
@@ -86,7 +86,7 @@ def steps(service: Atlases, made: AtlasResult, circuit: InductionCircuit) -> lis
             means=f"Through {name}, {circuit.copying[best]:.1%} of all {n_tokens:,} tokens make themselves the "
             "likeliest next token: it copies what it attends to. Attending to what came next and copying it "
             "continues the text.",
-            links=(("Open its copying", links.to("circuits", **at, head=head, kind="ov", beside="copying")),),
+            links=(("Open its copying", links.to("circuits", **model, head=head, kind="ov", beside="copying")),),
         ),
         Step(
             title="How does it know where to look?",
@@ -95,7 +95,7 @@ def steps(service: Atlases, made: AtlasResult, circuit: InductionCircuit) -> lis
             f"and {before} gives {circuit.previous_token[best]:.2f} of its attention to the token before{by_chance}. "
             "So each key tells which token stood before it.",
             links=(
-                ("Open the composition", links.to("circuits", **at, head=head, view="composition")),
+                ("Open the composition", links.to("circuits", **model, head=head, view="composition")),
                 (f"The summary of {before}", ADDRESS.to(**here, head=earlier, tab="head")),
             ),
         ),
@@ -104,7 +104,7 @@ def steps(service: Atlases, made: AtlasResult, circuit: InductionCircuit) -> lis
             look=f"QK of {name} with keys through {before}: the largest entries pair a token with itself.",
             means=f"For {circuit.matching[best]:.1%} of all tokens as query, the key that scores highest is the place "
             f"behind that same token. Without {before} in between it is {circuit.directly[best]:.1%}.",
-            links=(("Open the circuit", links.to("circuits", **at, head=head, kind="qk", right=before)),),
+            links=(("Open the circuit", links.to("circuits", **model, head=head, kind="qk", right=before)),),
         ),
         Step(
             title="Take it away",
@@ -114,12 +114,12 @@ def steps(service: Atlases, made: AtlasResult, circuit: InductionCircuit) -> lis
             f"{circuit.without_previous.change:.2f} without {_names(circuit.previous)}."
             + "".join(beside),
             links=(
-                ("Switch them off", links.to("heads", **at, text=_TEXT, head=head, off=circuit.heads, tab="loss")),
-                ("Open the paths", links.to("paths", **at, without=name, through=head, beside="without")),
+                ("Switch them off", links.to("heads", **model, text=_TEXT, head=head, off=circuit.heads, tab="loss")),
+                ("Open the paths", links.to("paths", **model, without=name, through=head, beside="without")),
             ),
         ),
     ]  # fmt: skip
 
 
 def _names(heads: tuple[tuple[int, int], ...]) -> str:
-    return ", ".join(captions.name(one) for one in sorted(set(heads)))
+    return ", ".join(captions.name(each) for each in sorted(set(heads)))

@@ -32,7 +32,7 @@ def sentence(chosen: Chosen, summary: HeadSummary) -> dict[str, Any]:
 
 
 def passages(core: Core, chosen: Chosen, summary: HeadSummary) -> dict[str, Any]:
-    """A passage each, with a link to the same text on the Heads page; and the bins that have some."""
+    """Return a passage each, with a link to the same text on the Heads page; and the bins that have some."""
     bins = [
         {"value": str(place), "label": f".{place}", "disabled": count == 0}
         for place, count in enumerate(summary.counts)
@@ -64,11 +64,11 @@ def _pieces(example: Example, strings: Sequence[str]) -> Iterator[html.Span]:
     """The text around the query and around the keys that it attends to."""
     query, weights = example.query, dict(zip(example.keys, example.weights, strict=True))
     keys = {key for key, weight in weights.items() if weight >= _LEAST and key != query}
-    shown = set(range(max(1, query - _BEFORE_QUERY), min(query + 2, len(strings))))
+    positions = set(range(max(1, query - _BEFORE_QUERY), min(query + 2, len(strings))))
     for key in keys:
-        shown |= set(range(max(1, key - _BEFORE_KEY), min(key + 2, len(strings))))
+        positions |= set(range(max(1, key - _BEFORE_KEY), min(key + 2, len(strings))))
     before, plain = 0, ""
-    for position in sorted(shown):
+    for position in sorted(positions):
         marked = position in keys or position in (query, query + 1)
         gap = position > before + 1
         if plain and (gap or marked):
@@ -90,23 +90,23 @@ def _plain(text: str) -> html.Span:
 
 
 def _marked(text: str, distance: int, weight: float, is_key: bool) -> html.Span:
-    kind, said = ("key", f"attention {weight:.2f}") if is_key else ("next", "what comes next")
+    kind, meaning = ("key", f"attention {weight:.2f}") if is_key else ("next", "what comes next")
     if distance == 0:
         own = f", which attends to itself by {weight:.2f}" if weight else ""
-        kind, said = "query", f"the query{own}"
+        kind, meaning = "query", f"the query{own}"
     number = [html.Sub(f"{weight:.2f}".removeprefix("0"))] if is_key else []
     return html.Span(
         [glyphs(text), *number],
         className=f"token piece-{kind}",
         style={"--heat": f"{0 if kind == 'next' else 100 * weight:.0f}%"},
-        title=f"{describe(text)}: {said}",
+        title=f"{describe(text)}: {meaning}",
     )
 
 
-def weights(core: Core, chosen: Chosen, found: SharpestCircuits) -> dict[str, Any]:
-    """A table a circuit: a row's token, and its largest entries with their values."""
+def weights(core: Core, chosen: Chosen, circuits: SharpestCircuits) -> dict[str, Any]:
+    """Return a table a circuit: a row's token, and its largest entries with their values."""
     boxes = []
-    for each in found.circuits:
+    for each in circuits.circuits:
         side = {} if each.through is None else {{"k": "right", "q": "left"}[each.mode]: captions.name(each.through)}
         place = {"checkpoint": chosen.checkpoint, "kind": each.kind, "head": each.head, **side}
         whole = dcc.Link("whole", href=core.links.to("circuits", **place))
@@ -129,21 +129,21 @@ def _token(text: str) -> html.Span:
 
 
 def partners(core: Core, chosen: Chosen, summary: HeadSummary) -> dict[str, Any]:
-    """A row a partner: whom it is, by which input, how far beyond chance, and the circuit through it."""
+    """Return a row a partner: whom it is, by which input, how far beyond chance, and the circuit through it."""
     if "circuits" in summary.atlas.missing:
         return {"body": _quiet(f"Not measured: {summary.atlas.missing['circuits']}.")}
     frame, rows = summary.partner_frame(), []
-    for one in frame.itertuples():
-        partner = (one.layer, one.head)
-        earlier, later = (partner, summary.head) if one.relation == "reads" else (summary.head, partner)
-        side = {"left" if one.mode in "qv" else "right": captions.name(earlier)}
-        place = {"checkpoint": chosen.checkpoint, "head": later, "kind": "ov" if one.mode == "v" else "qk", **side}
+    for row in frame.itertuples():
+        partner = (row.layer, row.head)
+        earlier, later = (partner, summary.head) if row.relation == "reads" else (summary.head, partner)
+        side = {"left" if row.mode in "qv" else "right": captions.name(earlier)}
+        place = {"checkpoint": chosen.checkpoint, "head": later, "kind": "ov" if row.mode == "v" else "qk", **side}
         circuit = dcc.Link("circuit", href=core.links.to("circuits", **place))
         button = html.Button(
             captions.name(partner), className="plain-button atlas-go", title="Its summary",
-            **{"data-layer": str(one.layer), "data-head": str(one.head)},
+            **{"data-layer": str(row.layer), "data-head": str(row.head)},
         )  # fmt: skip
-        rows.append((one.relation, button, MODES[one.mode], f"{one.z:.1f}", circuit))
+        rows.append((row.relation, button, MODES[row.mode], f"{row.z:.1f}", circuit))
     if not rows:
         return {"body": _quiet("No other head is read or fed beyond flipped signs.")}
     by = "by its" if "reads" in set(frame["relation"]) else "by"
@@ -151,29 +151,29 @@ def partners(core: Core, chosen: Chosen, summary: HeadSummary) -> dict[str, Any]
 
 
 def losses(chosen: Chosen, summary: HeadSummary) -> dict[str, Any]:
-    """A row a kind of replacement."""
+    """Return a row a kind of replacement."""
     records = list(summary.loss_frame().itertuples())
     if not records:
         why = summary.atlas.missing.get("ablations", "the atlas was made without")
         return {"body": _quiet(f"Not measured: {why}.")}
     rows = [
-        (html.Span(_HOWS[one.how][0], title=_HOWS[one.how][1]), captions.signed(one.change),
-         captions.between(one.low, one.high), captions.signed(one.together))
-        for one in records
+        (html.Span(_HOWS[each.how][0], title=_HOWS[each.how][1]), captions.signed(each.change),
+         captions.between(each.low, each.high), captions.signed(each.together))
+        for each in records
     ]  # fmt: skip
     table = small_table(("replaced by", "loss", "95%", "all heads"), rows, numbers=(1, 2, 3))
     return {"body": [table, _quiet(f"Nats a token, from {records[0].clean:.3f}; {records[0].n} windows.")]}
 
 
 def motifs(chosen: Chosen, summary: HeadSummary) -> dict[str, Any]:
-    """A row a motif, those most beyond chance first."""
+    """Return a row a motif, those most beyond chance first."""
     frame = summary.to_frame().dropna(subset="excess")
     frame = frame.sort_values("excess", ascending=False, kind="stable").head(_N_MOTIFS)
     rows = [
-        (one["motif"].replace("_", " "), f"{one['score']:.2f}", f"{one['chance']:.2f}",
-         captions.signed(one["excess"], "+.2f"),
-         captions.between(one["low"], one["high"], "+.2f") if "low" in one else "")
-        for one in frame.to_dict("records")
+        (each["motif"].replace("_", " "), f"{each['score']:.2f}", f"{each['chance']:.2f}",
+         captions.signed(each["excess"], "+.2f"),
+         captions.between(each["low"], each["high"], "+.2f") if "low" in each else "")
+        for each in frame.to_dict("records")
     ]  # fmt: skip
     return {"body": small_table(("attends to", "score", "chance", "excess", "95%"), rows, numbers=(1, 2, 3, 4))}
 
@@ -183,7 +183,7 @@ def _quiet(text: str) -> html.P:
 
 
 def small_table(titles: Sequence[str], rows: Sequence[Sequence[Any]], *, numbers: Sequence[int] = ()) -> html.Table:
-    """A table of a few rows; `numbers` are the columns that are numbers."""
+    """Return a table of a few rows; `numbers` are the columns that are numbers."""
 
     def kind(place: int) -> str:
         return "number" if place in numbers else ""

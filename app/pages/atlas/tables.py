@@ -25,7 +25,7 @@ _FORMS = {
 
 
 def columns_of(frame: pd.DataFrame, *more: str) -> list[str]:
-    """The columns that are listed: the usual ones that there are, and `more`."""
+    """Return the columns that are listed: the usual ones that there are, and `more`."""
     wanted = [name for name in LISTED if name in frame]
     return [*wanted, *(name for name in dict.fromkeys(more) if name in frame and name not in wanted)]
 
@@ -38,16 +38,16 @@ def head_columns(frame: pd.DataFrame, listed: Sequence[str]) -> list[dict[str, A
     ]  # fmt: skip
     sentences = {name: score.sentence for name, score in HEAD_SCORES.items()}
     for column in listed:
-        said = column_help(column, sentences)
+        meaning = column_help(column, sentences)
         if frame[column].dtype.kind in "fiu":
-            defs.append(number(column, column_title(column), _FORMS.get(column, ".2f"), said))
+            defs.append(number(column, column_title(column), _FORMS.get(column, ".2f"), meaning))
         else:
-            defs.append({"field": column, "headerName": column_title(column), "headerTooltip": said})
+            defs.append({"field": column, "headerName": column_title(column), "headerTooltip": meaning})
     return defs
 
 
 def head_rows(frame: pd.DataFrame, listed: Sequence[str]) -> list[dict[str, Any]]:
-    """One record a head."""
+    """Return one record a head."""
     rows = []
     for record in frame.to_dict("records"):
         layer, head = int(record["layer"]), int(record["head"])

@@ -23,7 +23,7 @@ from app.shell.sharing import when_seen
 
 
 def register(app: App, core: Core, service: Checkpoints) -> None:
-    """The page's callbacks."""
+    """Register the page's callbacks."""
     when_seen(app, ids.CHOSEN, (ids.CURVE, ids.PARAMETERS))
 
     @guarded(

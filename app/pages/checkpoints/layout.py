@@ -31,7 +31,7 @@ _EXPLAIN_PARAMETERS = "Every tensor of the checkpoint's file, with its shape and
 
 
 def layout(core: Core, service: Checkpoints, state: CheckpointsState) -> html.Div:
-    """The page for an address; with nothing in it, the first checkpoint is chosen."""
+    """Return the page for an address; with nothing in it, the first checkpoint is chosen."""
     rows = service.rows()
     chosen = state.checkpoint or (rows[0]["name"] if rows else None)
     table = checkpoints_grid(ids.TABLE, rows, chosen) if rows else empty("There are no checkpoints.")

@@ -11,7 +11,7 @@ from app.shell.page import python_of
 
 @python_of(ids.CATALOG, ids.CARD, ids.CURVE, ids.PARAMETERS)
 def python(core: Core, service: Checkpoints, state: CheckpointsState, panel: str) -> list[str]:
-    """The lines that give a panel's numbers."""
+    """Return the lines that give a panel's numbers."""
     chosen = state.checkpoint or service.rows()[0]["name"]
     info = ["from aotlens.checkpoints import find_checkpoint", "", f"info = find_checkpoint({chosen!r})"]
     return {

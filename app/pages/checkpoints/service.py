@@ -31,7 +31,7 @@ class Checkpoints:
         self._core = core
 
     def rows(self) -> list[dict[str, Any]]:
-        """One for each checkpoint."""
+        """Return one for each checkpoint."""
         return [row_of(info) for info in self._core.catalog.list()]
 
     def curve(self, name: str | None, theme: Theme) -> go.Figure | None:

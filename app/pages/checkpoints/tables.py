@@ -13,7 +13,7 @@ from app.shell.tables import CHOOSE, COLUMN, FITTED, number
 
 
 def checkpoints_grid(id: str, rows: Sequence[dict[str, Any]], chosen: str | None) -> dag.AgGrid:
-    """Every checkpoint; one row can be chosen."""
+    """Return every checkpoint; one row can be chosen."""
     return dag.AgGrid(
         id=id,
         columnDefs=_CHECKPOINTS,
@@ -32,7 +32,7 @@ def checkpoints_grid(id: str, rows: Sequence[dict[str, Any]], chosen: str | None
 
 
 def parameters(rows: Sequence[dict[str, Any]]) -> Any:
-    """The tensors of a checkpoint, and how many weights they are; counts of training tokens are no weights."""
+    """Return the tensors of a checkpoint, and how many weights they are; counts of training tokens are no weights."""
     if not rows:
         return empty("Nothing could be read.")
     total = sum(row["numbers"] for row in rows if row["name"] != "unigram_counts")
@@ -53,8 +53,8 @@ def parameters(rows: Sequence[dict[str, Any]]) -> Any:
 def _loss(field: str, title: str, help: str, **rest: Any) -> dict[str, Any]:
     """A loss, with a dagger where it is a masked model's or of images, and no next-token loss."""
     column = number(field, title, ".3f", help, tooltipField="loss_note", **rest)
-    shown = column["valueFormatter"]["function"]
-    return {**column, "valueFormatter": {"function": f"({shown}) + (params.data.loss_note ? ' †' : '')"}}
+    formatted = column["valueFormatter"]["function"]
+    return {**column, "valueFormatter": {"function": f"({formatted}) + (params.data.loss_note ? ' †' : '')"}}
 
 
 _CHECKPOINTS: list[dict[str, Any]] = [

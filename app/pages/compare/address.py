@@ -64,7 +64,7 @@ class CompareState:
 
 
 def pane_of(state: CompareState, side: Side) -> tuple[str | None, str]:
-    """The checkpoint of a pane (None: the first) and its text, as the address says it."""
+    """Return the checkpoint of a pane (None: the first) and its text, as the address says it."""
     text = FIRST if state.text is None else state.text
     if side == "left":
         return state.left, text

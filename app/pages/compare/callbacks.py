@@ -26,7 +26,7 @@ from app.shell.views import Own, python_lines, record, show_views, tables
 
 
 def register(app: App, core: Core, service: Compare) -> None:
-    """The page's callbacks, and the route of its maps."""
+    """Register the page's callbacks, and the route of its maps."""
     maps.register(app, service)
     for switches, store in ((ids.LEFT_SWITCHES, ids.LEFT_OFF), (ids.RIGHT_SWITCHES, ids.RIGHT_OFF)):
         mark_switches(app, switches, store)
@@ -59,26 +59,26 @@ def register(app: App, core: Core, service: Compare) -> None:
 
 def choose(service: Compare, chosen: Chosen, runs: Any) -> dict[str, Any]:
     """Return what both panes hold, for the browser: it asks for their maps, and knows which positions correspond."""
-    core, shown = service.core, {}
+    core, panes = service.core, {}
     for side in SIDES:
         pane, patterns = getattr(chosen, side), getattr(runs, side).patterns
-        shown[side] = {"checkpoint": pane.checkpoint, "text": core.corpora.addressed(pane.text),
+        panes[side] = {"checkpoint": pane.checkpoint, "text": core.corpora.addressed(pane.text),
                        "off": [list(head) for head in pane.ablated], "layers": patterns.n_layers,
                        "heads": patterns.n_heads, "size": patterns.n_pos}  # fmt: skip
-    other = None if chosen.right.text == chosen.left.text else shown["right"]["text"]
-    shown |= {
+    other = None if chosen.right.text == chosen.left.text else panes["right"]["text"]
+    panes |= {
         "key": service.key(chosen), "one_model": chosen.one_model, "unmatched": chosen.unmatched,
-        "aligned": runs.aligned, "places": [list(place) for place in runs.positions], "text": shown["left"]["text"],
+        "aligned": runs.aligned, "places": [list(place) for place in runs.positions], "text": panes["left"]["text"],
         "other": other, "says": says_positions(runs),
     }  # fmt: skip
-    sizes = [shown[side]["size"] for side in SIDES]
-    switches = {side: head_switch_buttons(shown[side]["layers"], shown[side]["heads"]) for side in SIDES}
+    sizes = [panes[side]["size"] for side in SIDES]
+    switches = {side: head_switch_buttons(panes[side]["layers"], panes[side]["heads"]) for side in SIDES}
     count = f"{sizes[0]} tokens" if runs.aligned else f"{sizes[0]} and {sizes[1]} tokens"
-    return {"shown": shown, **switches, "count": count}
+    return {"shown": panes, **switches, "count": count}
 
 
 def draw_losses(service: Compare, chosen: Chosen, result: Any) -> dict[str, Any]:
-    """One strip of differences; where the panes have different tokens, a strip of losses each."""
+    """Return one strip of differences; where the panes have different tokens, a strip of losses each."""
     runs = service.workshop.result(RUNS, chosen)
     if result.difference is None:
         shades, tips = {"strip": (runs.left, result.left), "other": (runs.right, result.right)}, None
@@ -100,5 +100,5 @@ def list_pairs(service: Compare, chosen: Chosen, result: Any) -> dict[str, Any]:
 
 @python_of(*VIEWS)
 def python(core: Core, service: Compare, state: CompareState, panel: str) -> list[str]:
-    """The lines that give a panel's numbers."""
+    """Return the lines that give a panel's numbers."""
     return python_lines(VIEWS[panel], service.of_address(state))

@@ -27,7 +27,7 @@ from app.shell.views import FILES, about_view, view_panel
 
 
 def layout(core: Core, service: Compare, state: CompareState) -> html.Div:
-    """The page for an address; with nothing in it, the first checkpoint beside itself on the first example."""
+    """Return the page for an address; with nothing in it, the first checkpoint beside itself on the first example."""
     state = service.first_of(state)
     asked = service.asked_of(state)
     positions = {"left": state.position, "right": state.other_position}

@@ -21,12 +21,12 @@ from app.shell.callbacks import spoken
 
 
 def register(app: App, service: Compare) -> None:
-    """The route."""
+    """Register the route."""
 
     @app.server.get("/compare/maps")
     def compare_maps() -> Response:
         state = ADDRESS.parse(request.query_string.decode())
-        content, said = spoken(lambda: service.packed(state), "packing maps of a pane")
+        content, problem = spoken(lambda: service.packed(state), "packing maps of a pane")
         if content is None:
-            return Response(json.dumps(said, cls=PlotlyJSONEncoder), mimetype="application/json")
+            return Response(json.dumps(problem, cls=PlotlyJSONEncoder), mimetype="application/json")
         return Response(content, mimetype=MAPS)

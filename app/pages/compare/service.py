@@ -27,8 +27,9 @@ class Compare:
         self.core, self.workshop = core, RunWorkshop(core, core.settings.n_views)
 
     def first_of(self, state: CompareState) -> CompareState:
-        """The address; of an empty one, the first checkpoint beside itself without a head of its first layer, and a
-        head of the next one, which may have read it. (In novels-2l-mhsa: induction without the previous-token head.)"""
+        """Return the address; of an empty one, the first checkpoint beside itself without a head of its first layer,
+        and a head of the next one, which may have read it. (In novels-2l-mhsa: induction without the previous-token
+        head.)"""
         shape = self.core.catalog.shape(self.core.catalog.default())
         if state != CompareState() or shape is None:
             return state
@@ -56,8 +57,8 @@ class Compare:
         self, asked: Mapping[str, Any], pair: Mapping[str, Any] | None = None, view: str = "attention",
         hide_first: bool = False,
     ) -> Chosen:  # fmt: skip
-        """The panes that a browser asks for, `{left: {checkpoint, off}, right: …, text, other, how, corpus}`, and a
-        head of each.
+        """Return the panes that a browser asks for, `{left: {checkpoint, off}, right: …, text, other, how, corpus}`,
+        and a head of each.
 
         Raises RequestError as `Inference.tokens` and `Switches.text`, with the name of the pane.
         """
@@ -90,7 +91,8 @@ class Compare:
         return hashlib.sha256(RUNS.key(chosen).encode()).hexdigest()[:16]
 
     def packed(self, state: CompareState) -> bytes:
-        """All heads' maps of an address's left pane, to within half a 254th of a step, as the widget reads them."""
+        """Return all heads' maps of an address's left pane, to within half a 254th of a step, as the widget reads
+        them."""
         chosen = self.of_address(state)
         patterns, pane = self.workshop.result(RUNS, chosen).left.patterns, chosen.left
         try:

@@ -18,7 +18,7 @@ from app.shell.sharing import mark_head, when_seen
 
 
 def register(app: App, core: Core, service: Distillations) -> None:
-    """The page's callbacks."""
+    """Register the page's callbacks."""
     mark_head(app, ids.HEADS, ids.SHOWN)
     when_seen(app, ids.SHOWN, PANELS)
     callbacks.register(app, core, service)

@@ -35,7 +35,7 @@ _SHOWN = ("width", "across", "of", "layer", "head")
 
 
 def register(app: App, core: Core, service: Distillations) -> None:
-    """The page's callbacks."""
+    """Register the page's callbacks."""
     _register_choice(app, service)
     _register_table(app, service)
     _register_head(app, core, service)
@@ -65,19 +65,19 @@ def _register_choice(app: App, service: Distillations) -> None:
             results=tuple(results or ()), width=int(width) if width else None, across=across, of=asked.get("of"),
             head=None if asked.get("head") is None else (int(asked["layer"] or 0), int(asked["head"])),
         )  # fmt: skip
-        shown, problems = service.describe(state) if results or service.first() else (None, [captions.NO_RESULT])
-        notice = [problem(one, "Not everything can be shown") for one in problems] or None
-        if shown is None:
+        view, problems = service.describe(state) if results or service.first() else (None, [captions.NO_RESULT])
+        notice = [problem(each, "Not everything can be shown") for each in problems] or None
+        if view is None:
             return {"shown": None, "meaning": None, "data": None, "heads": None, "notice": notice}
-        same_model = before is not None and before["of"] == shown.of
+        same_model = before is not None and before["of"] == view.of
         return {
-            "shown": {**{name: getattr(shown, name) for name in _SHOWN}, "results": list(shown.results)},
-            "widths": [{"value": str(n), "label": "linear" if n == 0 else str(n)} for n in service.widths(shown)],
-            "width": str(shown.width),
+            "shown": {**{name: getattr(view, name) for name in _SHOWN}, "results": list(view.results)},
+            "widths": [{"value": str(n), "label": "linear" if n == 0 else str(n)} for n in service.widths(view)],
+            "width": str(view.width),
             "targets": captions.across_options(),
-            "meaning": captions.answer(service, shown),
-            "data": [html.Li([html.B(key), captions.data(service, key, shown.width)]) for key in shown.results],
-            "heads": no_update if same_model else head_buttons(*service.shape(shown.of)),
+            "meaning": captions.answer(service, view),
+            "data": [html.Li([html.B(key), captions.data(service, key, view.width)]) for key in view.results],
+            "heads": no_update if same_model else head_buttons(*service.shape(view.of)),
             "notice": notice,
         }
 
@@ -127,12 +127,12 @@ def _register_head(app: App, core: Core, service: Distillations) -> None:
 
 
 def heads_csv(service: Distillations) -> Callable[..., File]:
-    """The file of the table: what the map of errors has."""
+    """Return the file of the table: what the map of errors has."""
     return tables(service.workshop, {ids.ALL: HEADS}, service.values)[shell.export(ids.ALL, "csv")]
 
 
 def text_csv(service: Distillations, shown: Any, prompt: dict[str, Any] | None) -> File:
-    """One row a token: where the FFN fails."""
+    """Return one row a token: where the FFN fails."""
     read = service.read(shown)
     if read is None:
         raise RequestError("Nothing is shown, so there is nothing to save: choose a result first.")
@@ -146,7 +146,7 @@ def text_csv(service: Distillations, shown: Any, prompt: dict[str, Any] | None) 
 
 
 def result_options(service: Distillations, chosen: list[str]) -> list[dict[str, str]]:
-    """Every result; and what an address names, so that it can be seen and taken away where it isn't there."""
+    """Return every result; and what an address names, so that it can be seen and taken away where it isn't there."""
     entries = service.list()
     missing = [key for key in chosen if key not in {entry.key for entry in entries}]
     known = [{"value": entry.key, "label": entry.label} for entry in entries]

@@ -42,11 +42,11 @@ def across_options() -> list[dict[str, str]]:
     return [{"value": name, "label": f"attention: {motif.title}"} for name, motif in motifs_of("tokens").items()]
 
 
-def motif_columns(page: Distillations, shown: Chosen) -> list[tuple[str, str, str]]:
+def motif_columns(page: Distillations, chosen: Chosen) -> list[tuple[str, str, str]]:
     """Name, title and meaning of every motif that was measured in one of the results, for the table."""
     from aotlens.heads import motifs_of
 
-    attending = [page.record(key).distillation.attending for key in shown.results]
+    attending = [page.record(key).distillation.attending for key in chosen.results]
     return [
         (name, motif.title, f"Score: {motif.sentence}")
         for name, motif in motifs_of("tokens").items()
@@ -61,40 +61,44 @@ def units(width: int) -> str:
     return units(width)
 
 
-def answer(page: Distillations, shown: Chosen) -> str:
+def answer(page: Distillations, chosen: Chosen) -> str:
     """Say what share of the heads' outputs FFNs of this width explain; and what a comparison of models does not say."""
-    compared = page.workshop.result(HEADS, shown)
-    return " ".join([compared.answer, *([ONE_OF_EACH] if len(shown.results) > 1 else [])])
+    compared = page.workshop.result(HEADS, chosen)
+    return " ".join([compared.answer, *([ONE_OF_EACH] if len(chosen.results) > 1 else [])])
 
 
 def data(page: Distillations, key: str, width: int) -> str:
     """Say what was distilled, on what, by what; and what came out on the whole."""
     record = page.record(key)
-    found, settings = record.distillation, record.distillation.settings
+    distillation, settings = record.distillation, record.distillation.settings
     known = next((info for info in page.catalog.list() if info.name == record.checkpoint), None)
     model = {} if known is None or known.problem else known.model
     kind = str(model.get("attention", "")).upper() + (" and MLPs" if model.get("d_mlp") else "")
     about = f" ({kind}, {model['n_layers']} × {model['n_heads']} heads)" if kind else ""
-    whole = f"{len(found.heads)} heads" if len(found.heads) > 1 else "1 head"
-    mean = f"mean error {found.mean_error(width).mean():.3f}"
-    if len(found.heads) > 1:
-        _, low, high = found.over_heads(width)
+    whole = f"{len(distillation.heads)} heads" if len(distillation.heads) > 1 else "1 head"
+    mean = f"mean error {distillation.mean_error(width).mean():.3f}"
+    if len(distillation.heads) > 1:
+        _, low, high = distillation.over_heads(width)
         mean = f"{mean} (95% over heads: {max(low, 0):.3f} to {high:.3f})"
     seeds = settings.seed if settings.seeds == 1 else f"{settings.seed}–{settings.seed + settings.seeds - 1}"
     where = f" of {record.corpus}" if record.corpus else ""
-    held_out = f" from {_count(len(found.held_out_documents), 'held-out document')}" if found.held_out_documents else ""
+    held_out = (
+        f" from {_count(len(distillation.held_out_documents), 'held-out document')}"
+        if distillation.held_out_documents
+        else ""
+    )
     command = f" Made by: {record.command}." if record.command else ""
     return (
-        f"{about}: {whole}, {units(width)}: {mean}. Trained on at most {found.train_tokens:,} tokens{where}, "
-        f"seeds {seeds}; errors on {found.held_out_tokens:,} tokens{held_out}.{command}"
+        f"{about}: {whole}, {units(width)}: {mean}. Trained on at most {distillation.train_tokens:,} tokens{where}, "
+        f"seeds {seeds}; errors on {distillation.held_out_tokens:,} tokens{held_out}.{command}"
     )
 
 
-def on_text(shown: Chosen, errors: TextErrors | None, width: int) -> str:
+def on_text(chosen: Chosen, errors: TextErrors | None, width: int) -> str:
     """Say what the colours of the tokens mean, and the text's own error."""
     if errors is None:
         return "This result has kept no FFN, so there is only the head’s map: distil below to see where one fails."
-    other = "" if width == shown.width else f" Only FFNs of {units(width)} were kept, so these are theirs."
+    other = "" if width == chosen.width else f" Only FFNs of {units(width)} were kept, so these are theirs."
     return (
         f"Error on this text: {errors.error:.3f}, with {units(width)}.{other} The number under a token is the FFN’s "
         "squared error there; 1 is what always writing the mean is off by on an average token. Blue: the FFN fails."

@@ -20,14 +20,14 @@ from app.shell.props import props, stores, values
 
 
 def register(app: App, service: Distillations) -> None:
-    """The form's callbacks."""
+    """Register the form's callbacks."""
     own_texts.register(app, ids.FORM, ids.FORM_CORPUS, ids.FORM_PASTED)
 
     def start(session: str, **form: Any) -> Job:
         return service.start(order_of(service, **form), session=session)
 
     def done(job: Job, results: list[str] | None) -> dict[str, Any]:
-        value = [*(one for one in results or [] if one != job.result), job.result][-MAX_RESULTS:]
+        value = [*(each for each in results or [] if each != job.result), job.result][-MAX_RESULTS:]
         return {"results": value, "options": result_options(service, value), "progress": kept_as(job)}
 
     follow_job(

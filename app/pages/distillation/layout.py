@@ -39,7 +39,7 @@ _EXPLAIN_DISTIL = (
 
 
 def layout(core: Core, service: Distillations, state: DistillationState) -> html.Div:
-    """The page for an address; with nothing in it, the bundled results side by side."""
+    """Return the page for an address; with nothing in it, the bundled results side by side."""
     asked = None if state.head is None else {"of": state.of, "layer": state.head[0], "head": state.head[1]}
     text = FIRST if state.text is None else state.text
     return html.Div(

@@ -14,12 +14,12 @@ from app.shell.views import python_lines
 
 @python_of(*VIEWS, *PANELS)
 def python(core: Core, service: Distillations, state: DistillationState, panel: str) -> list[str] | None:
-    """The lines that give a panel's numbers."""
-    shown, _ = service.describe(state)
-    if shown is None:
+    """Return the lines that give a panel's numbers."""
+    chosen, _ = service.describe(state)
+    if chosen is None:
         return None
     if panel != ids.ON_TEXT:
-        return python_lines(VIEWS.get(panel, HEADS), shown)
+        return python_lines(VIEWS.get(panel, HEADS), chosen)
     text = FIRST if state.text is None else state.text
-    width = service.on_text(shown, text)[1]
-    return shown.errors_on(service.record(shown.of).checkpoint, text, width).part("relative").python().splitlines()
+    width = service.on_text(chosen, text)[1]
+    return chosen.errors_on(service.record(chosen.of).checkpoint, text, width).part("relative").python().splitlines()

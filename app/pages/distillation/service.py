@@ -92,7 +92,7 @@ class Distillations:
         ]
 
     def record(self, key: str) -> Record:
-        """Raises RequestError for a name that isn't there, and for a file that can't be read."""
+        """Raise RequestError for a name that isn't there, and for a file that can't be read."""
         entries = {entry.key: entry for entry in self.list()}
         if key not in entries:
             names = ", ".join(entries) or "none yet"
@@ -139,11 +139,11 @@ class Distillations:
         return {key: of(entry) for key, entry in entries.items()}
 
     def called(self, name: str, *, in_file: bool) -> Record:
-        """The record that Python calls so: a file's, or one of `named_record`."""
+        """Return the record that Python calls so: a file's, or one of `named_record`."""
         entries = {entry.key: entry for entry in self.list()}
         named = self._names(entries)
         return self.record(
-            next(key for key, one in entries.items() if named[key] == name and (one.source == "file") == in_file)
+            next(key for key, entry in entries.items() if named[key] == name and (entry.source == "file") == in_file)
         )
 
     def first(self) -> tuple[str, ...]:
@@ -153,7 +153,7 @@ class Distillations:
         return compared or tuple(keys[:1])
 
     def read(self, shown: Any) -> Chosen | None:
-        """The same; None where nothing is shown."""
+        """Return what the page says that it shows; None where nothing is shown."""
         return self.values(shown) if shown else None
 
     def describe(self, state: DistillationState) -> tuple[Chosen | None, list[str]]:
@@ -174,15 +174,15 @@ class Distillations:
             width = WIDTH if WIDTH in widths else widths[len(widths) // 2]
             if state.width is not None:
                 problems.append(f"No result here has FFNs of {state.width} hidden units: those of {width} are shown.")
-        with_width = {key: one for key, one in records.items() if width in one.distillation.hidden}
+        with_width = {key: stored for key, stored in records.items() if width in stored.distillation.hidden}
         for key in records.keys() - with_width.keys():
             had = ", ".join(map(str, records[key].distillation.hidden))
             problems.append(f"{key} has no FFNs of {width} hidden units, only of {had}: choose one of these to see it.")
         of = state.of if state.of in with_width else next(iter(with_width))
         if state.of not in (None, of):
             problems.append(f"{state.of} is not among what is shown, so the head is one of {of}.")
-        found = with_width[of].distillation
-        head = state.head if state.head in found.heads else found.order(width)[0]
+        distillation = with_width[of].distillation
+        head = state.head if state.head in distillation.heads else distillation.order(width)[0]
         if state.head is not None and head != state.head and state.of == of:
             problems.append(f"Head {state.head[0]}.{state.head[1]} of {of} was not distilled.")
         across = state.across if state.across in MOTIFS else DistillationState.across
@@ -191,12 +191,12 @@ class Distillations:
         for key, record in with_width.items():
             if why := record.distillation.attending.why_not(across):
                 problems.append(f"{key}: attention to {across.replace('_', ' ')} was not measured: {why}.")
-        shown = {"width": width, "across": across, "of": of, "layer": head[0], "head": head[1]}
-        return self.values({"results": tuple(with_width), **shown}), problems
+        choice = {"width": width, "across": across, "of": of, "layer": head[0], "head": head[1]}
+        return self.values({"results": tuple(with_width), **choice}), problems
 
-    def widths(self, shown: Chosen) -> list[int]:
+    def widths(self, chosen: Chosen) -> list[int]:
         """Return the numbers of hidden units of all results that are shown."""
-        return sorted({width for key in shown.results for width in self.record(key).distillation.hidden})
+        return sorted({width for key in chosen.results for width in self.record(key).distillation.hidden})
 
     def shape(self, key: str) -> tuple[int, int]:
         """Return layers and heads of a result's model; as far as distilled where the model isn't here."""
@@ -209,7 +209,7 @@ class Distillations:
     # ── one head on a text ──────────────────────────────────────────────────────────────────────────────────
 
     def on_text(
-        self, shown: Chosen, text: str, length: int | None = None
+        self, chosen: Chosen, text: str, length: int | None = None
     ) -> tuple[TextErrors | None, int, PromptResult]:
         """Return where the chosen head's FFN fails, of how many hidden units, and the head's patterns.
 
@@ -219,7 +219,7 @@ class Distillations:
 
         from aotlens.distill import text_errors
 
-        record = self.record(shown.of)
+        record = self.record(chosen.of)
         info = self.catalog.info(record.checkpoint)
         if not record.belongs_to(info):
             raise RequestError(
@@ -227,15 +227,15 @@ class Distillations:
                 "be held against these FFNs. Distil it below."
             )
         result = self.inference.analyse(info.name, text, length=length)
-        kept = record.distillation.weights
-        width = shown.width if shown.width in kept else WIDTH if WIDTH in kept else next(iter(kept), None)
+        weights = record.distillation.weights
+        width = chosen.width if chosen.width in weights else WIDTH if WIDTH in weights else next(iter(weights), None)
         if width is None:
-            return None, shown.width, result
+            return None, chosen.width, result
         loaded = self.catalog.load(info.name)
         with loaded.exclusive:
             errors = text_errors(
                 loaded.model, record.distillation, torch.from_numpy(result.patterns.tokens),
-                (shown.layer, shown.head), width=width,
+                (chosen.layer, chosen.head), width=width,
             )  # fmt: skip
         return errors, width, result
 
@@ -268,7 +268,7 @@ class Distillations:
         report(0, order.tokens, "reading text")
         model = loaded.copied()
         tokens = max(order.tokens, 1024)
-        found = distill_heads(
+        result = distill_heads(
             model, text.corpus, order.hidden, heads=order.heads, seeds=order.seeds, train_tokens=tokens,
             held_out_tokens=min(65_536, tokens), validation_tokens=min(8192, tokens // 4),
             neighbours=min(16_384, tokens), progress=lambda done, total: report(done, total, "training FFNs"),
@@ -278,10 +278,14 @@ class Distillations:
             width = WIDTH if WIDTH in order.hidden else order.hidden[-1]
             windows = held_out_windows(model, text.corpus, min(self.settings.cost_tokens, tokens))
             costs = substitution_costs(
-                model, found, windows, width=width, progress=lambda done, total: report(done, total, "replacing heads")
+                model,
+                result,
+                windows,
+                width=width,
+                progress=lambda done, total: report(done, total, "replacing heads"),
             )
         record = Record(
-            distillation=found, checkpoint=order.checkpoint, weights_sha256=info.weights_sha256, corpus=text.label,
+            distillation=result, checkpoint=order.checkpoint, weights_sha256=info.weights_sha256, corpus=text.label,
             command="distilled in this app", costs=costs,
         )  # fmt: skip
         record.save(distillations_folder() / f"{order.key}{_SUFFIX}")
@@ -293,12 +297,12 @@ def heads_of(text: str | None) -> tuple[Head, ...] | None:
     parts = [part for part in re.split(r"[,\s]+", text or "") if part]
     if not parts:
         return None
-    found = [re.fullmatch(r"(\d{1,4})\.(\d{1,4})", part) for part in parts]
-    if not all(found):
+    matches = [re.fullmatch(r"(\d{1,4})\.(\d{1,4})", part) for part in parts]
+    if not all(matches):
         raise RequestError(
             f"Heads: expected layer.head with commas between, as 1.0, 2.3, or nothing for all; got {text!r}."
         )
-    return tuple(sorted({(int(one[1]), int(one[2])) for one in found if one}))
+    return tuple(sorted({(int(match[1]), int(match[2])) for match in matches if match}))
 
 
 class _Workshop(AppWorkshop):

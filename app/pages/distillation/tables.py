@@ -17,7 +17,7 @@ _NATS = "Added loss when this head alone is replaced, nats a token"
 
 
 def head_columns(motifs: Sequence[tuple[str, str, str]]) -> list[dict[str, Any]]:
-    """The columns, with one for each motif: its name, its title and what it means."""
+    """Return the columns, with one for each motif: its name, its title and what it means."""
 
     def share(field: str, title: str, help: str) -> dict[str, Any]:
         return number(field, title, ".2f", help)
@@ -46,7 +46,7 @@ def head_columns(motifs: Sequence[tuple[str, str, str]]) -> list[dict[str, Any]]
 
 
 def head_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """A record a head of the table of compared distillations; NaN is no JSON."""
+    """Return a record a head of the table of compared distillations; NaN is no JSON."""
     rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
     names = (f"{row['layer']}.{row['head']}" for row in rows)
     return [{"id": f"{row['result']}:{name}", "name": name, **row} for row, name in zip(rows, names, strict=True)]
@@ -55,7 +55,8 @@ def head_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
 def error_chips(
     tokens: Sequence[int], str_tokens: Sequence[str], errors: Sequence[float], movement: Sequence[float]
 ) -> list[html.Span]:
-    """One chip a token, the bluer the larger its error; full colour at 1, or at the largest where that is more."""
+    """Return one chip a token, the bluer the larger its error; full colour at 1, or at the largest where that
+    is more."""
     top = max(1.0, *errors)
     return [
         html.Span(

@@ -30,9 +30,9 @@ def _data(core: Core, state: Any, name: str) -> None:
 
 
 def _own(core: Core, state: Any, value: tuple[str, ...]) -> None:
-    kept = tuple(one for one in value if is_key(one) and core.images.own.known(one))
-    if kept != value:
-        raise Unfit("the keys of images that are kept here: not all of them are, or they have been removed", kept)
+    known = tuple(key for key in value if is_key(key) and core.images.own.known(key))
+    if known != value:
+        raise Unfit("the keys of images that are kept here: not all of them are, or they have been removed", known)
 
 
 def _shape(core: Core, state: Any) -> tuple[int, int] | None:
@@ -53,7 +53,7 @@ def _head(core: Core, state: Any, value: int) -> None:
 
 def _heads(core: Core, state: Any, value: tuple[tuple[int, int], ...]) -> None:
     shape = _shape(core, state)
-    there = value if shape is None else tuple(one for one in value if one[0] < shape[0] and one[1] < shape[1])
+    there = value if shape is None else tuple(head for head in value if head[0] < shape[0] and head[1] < shape[1])
     if shape is not None and there != value:
         raise Unfit(f"heads of {shape[0]} layers of {shape[1]} heads, the first of which is 0.0", there)
 

@@ -33,7 +33,7 @@ _ADDED = replace(PATCHES, call=lambda chosen: PATCHES.call(replace(chosen, targe
 
 
 def register(app: App, service: Images) -> None:
-    """The page's callbacks."""
+    """Register the page's callbacks."""
     show_values(app, [ids.LAYER])
     panels = {
         ids.PANEL: Own(
@@ -109,20 +109,20 @@ def add_up(name: str, chosen: ImageRequest, result: Any) -> dict[str, Any]:
     """Return what patches add to a class, for the browser to draw."""
     class_name = chosen.classes[result.number]
     drawn = {"image": chosen.image, "name": class_name, "patches": result.patches.ravel().tolist()}
-    said = says_ablated(chosen)
-    caption = f"Maps of a run with {said}." if said else ""
+    ablated = says_ablated(chosen)
+    caption = f"Maps of a run with {ablated}." if ablated else ""
     return {name: drawn, "caption": caption if name == "added" else PATCHES.caption(chosen, result)}
 
 
 def predict(service: Images, chosen: ImageRequest, result: Any) -> dict[str, Any]:
-    """The likeliest classes."""
+    """Return the likeliest classes."""
     label = service.labels(chosen)[chosen.image]
     caption = VIEWS[ids.PREDICTIONS].caption(replace(chosen, label=label), result)
     return {"likeliest": [listed.likeliest(result, service.core.settings.n_predictions)], "caption": caption}
 
 
 def rank(chosen: ImageRequest, result: Any) -> dict[str, Any]:
-    """All heads by their consistency."""
+    """Return all heads by their consistency."""
     heads = [list(head) for head in result.ranking()]
     ranking = {"checkpoint": chosen.checkpoint, "data": chosen.called, "heads": heads}
     caption = VIEWS[ids.CONSISTENCY].caption(chosen, result)
@@ -152,5 +152,5 @@ def arrays(service: Images, shown: Any, **looks: Any) -> File:
 
 @python_of(*VIEWS)
 def python(core: Core, service: Images, state: ImagesState, panel: str) -> list[str]:
-    """The lines that give a panel's numbers."""
+    """Return the lines that give a panel's numbers."""
     return python_lines(VIEWS[panel], service.of_address(state))

@@ -33,11 +33,11 @@ _CANVAS = 224
 
 
 def layout(core: Core, service: Images, state: ImagesState) -> html.Div:
-    """The page for an address; with nothing in it, the first model of images on what it was trained on."""
+    """Return the page for an address; with nothing in it, the first model of images on what it was trained on."""
     checkpoint = state.checkpoint or core.catalog.default_of_images()
     stores = {
         ids.START: state.start, ids.OWN: list(state.own), ids.IMAGE: state.image, ids.HEAD: [state.layer, state.head],
-        ids.OFF: [list(one) for one in state.off], ids.PATCH: None if state.patch is None else list(state.patch),
+        ids.OFF: [list(head) for head in state.off], ids.PATCH: None if state.patch is None else list(state.patch),
         **dict.fromkeys((ids.SENT, ids.CHOSEN, ids.SHOWN, ids.ADDED, ids.TAKEN, ids.MEASURED, ids.RANKING)),
         **dict.fromkeys((ids.FORM, ids.DRAWN, ids.RANKED_OF)),
     }  # fmt: skip

@@ -24,7 +24,7 @@ _MOST = 4 * 2**20
 
 
 def register(app: App, service: Images) -> None:
-    """The route."""
+    """Register the route."""
 
     @app.server.get("/images/maps")
     def image_maps() -> Response:
@@ -34,7 +34,7 @@ def register(app: App, service: Images) -> None:
 
 
 def packed(service: Images, chosen: ImageRequest) -> bytes:
-    """The maps of a choice."""
+    """Return the maps of a choice."""
     run = service.run(chosen)
     n_images, n_layers, n_heads = run.maps.pattern.shape[:3]
     fits = n_bytes(n_images, n_layers * n_heads, run.maps.grid.n_patches) <= _MOST
@@ -46,15 +46,15 @@ def packed(service: Images, chosen: ImageRequest) -> bytes:
 
 def sayings(service: Images, chosen: ImageRequest) -> list[dict[str, Any]]:
     """Say what the full model predicts for each image, and whether that is wrong."""
-    full, said = service.run(chosen, full=True), []
+    full, lines = service.run(chosen, full=True), []
     for label, number, row in zip(service.labels(chosen), full.predicted, full.probabilities, strict=True):
         best, wrong = chosen.classes[number], label is not None and chosen.is_known and label != chosen.classes[number]
         what = "yours" if label is None else f"class {label}"
-        said.append(
+        lines.append(
             {
                 "text": f"{best} · {row[number]:.2f}" + (f"\n✗ {label}" if wrong else ""),
                 "title": f"{what}, predicted {best} with probability {row[number]:.2f}{', wrong' if wrong else ''}",
                 "wrong": wrong,
             }
         )
-    return said
+    return lines

@@ -47,8 +47,8 @@ def register(app: App, service: Images) -> None:
                 return []
             content = content_of(sent, lambda n_bytes: too_large(n_bytes, settings))
             key = images.keep(content, str(sent.get("name") or ""))
-            others = [one for one in own or () if one != key]
+            others = [each for each in own or () if each != key]
             return [key, *others][: settings.own_images_shown]
 
-        kept, problem = spoken(work, "an image of somebody's own")
-        return {"own": no_update if kept is None else kept, "contents": None, "notice": problem}
+        keys, problem = spoken(work, "an image of somebody's own")
+        return {"own": no_update if keys is None else keys, "contents": None, "notice": problem}

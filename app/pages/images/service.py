@@ -54,7 +54,7 @@ class Images:
         self.jobs = Jobs(core.settings.n_views, memory=core.memory, seconds=core.settings.job_seconds)
 
     def load(self, checkpoint: str | None) -> tuple[str, LoadedModel]:
-        """A model of images by its name, the first where none is named."""
+        """Return a model of images by its name, the first where none is named."""
         name = checkpoint or self.core.catalog.default_of_images()
         if name is None:
             raise RequestError(NO_MODEL)
@@ -109,8 +109,8 @@ class Images:
 
     def of_address(self, state: ImagesState) -> ImageRequest:
         """Return the request that an address says."""
-        said = asdict(state)
-        return self.values(said, (state.layer, state.head), state.patch, state.view)
+        fields = asdict(state)
+        return self.values(fields, (state.layer, state.head), state.patch, state.view)
 
     def _names(self, data: str, opened: ImageData, processor: Any) -> tuple[str, ...]:
         """Name the data's classes: the model's where it was trained on them, and where they only number as many."""
@@ -127,7 +127,7 @@ class Images:
         return max(1, min(fits))
 
     def chosen(self, request: ImageRequest) -> ChosenImages:
-        """The images that are shown."""
+        """Return the images that are shown."""
         try:
             images: ChosenImages = request.images.run(self.workshop)
         except ValueError as error:
@@ -140,7 +140,7 @@ class Images:
         return run
 
     def labels(self, request: ImageRequest) -> list[str | None]:
-        """The class of each image by name; None for a person's own."""
+        """Return the class of each image by name; None for a person's own."""
         return [request.names[label] if label >= 0 else None for label in self.chosen(request).labels.tolist()]
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def likeliest(result: ClassPredictions, most: int) -> html.Table:
-    """The most probable classes, with bars; in a second column those with heads ablated."""
+    """Return the most probable classes, with bars; in a second column those with heads ablated."""
     runs = [result.probabilities, *([] if result.ablated is None else [result.ablated])]
     rows = [
         html.Tr(
@@ -37,7 +37,7 @@ def _probability(value: float) -> html.Td:
 
 
 def by_consistency(result: SemanticConsistency) -> list[dict[str, Any]]:
-    """Every head, the most consistent first."""
+    """Return every head, the most consistent first."""
     columns = [
         ("head", "layer.head; click to see its layer; bold: beyond chance", "mono"),
         ("within", "Mean overlap (IoU) of its regions on two images of one class", "number"),

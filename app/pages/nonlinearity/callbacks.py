@@ -48,7 +48,7 @@ _FILES = {"safetensors": files.model_safetensors, "ffn": files.ffn_safetensors, 
 
 
 def register(app: App, core: Core, service: Nonlinearity) -> None:
-    """The page's callbacks."""
+    """Register the page's callbacks."""
     mark_head(app, ids.PICKER, ids.SHOWN)
     figures = {panel: Own(view=VIEWS[panel], parts=("figure", "caption"), quiet=True) for panel in (
         ids.ERROR, ids.GATE, ids.MASK
@@ -83,7 +83,7 @@ def register(app: App, core: Core, service: Nonlinearity) -> None:
 
 
 def choose(service: Nonlinearity, chosen: NonlinearityRequest, compiled: CompiledFFN) -> dict[str, Any]:
-    """The network that is shown, what is said of it, and where its sliders stand."""
+    """Return the network that is shown, what is said of it, and where its sliders stand."""
     by_proof = chosen.by_proof.run(service.workshop).etas
     slider = slider_of(by_proof[0] if chosen.eta is None else chosen.eta)
     reach = {"min": -chosen.bound, "max": chosen.bound, "step": chosen.bound / 200}
@@ -127,7 +127,7 @@ def describe(service: Nonlinearity, chosen: NonlinearityRequest, compiled: Compi
 
 
 def list_heads(chosen: NonlinearityRequest, heads: CompiledHeads) -> dict[str, Any]:
-    """A row a head."""
+    """Return a row a head."""
     rows = heads.to_frame().to_dict("records")
     for row in rows:
         row |= {"head": f"{row['layer']}.{row['head']}", "eta": None if math.isnan(row["eta"]) else row["eta"]}
@@ -135,12 +135,12 @@ def list_heads(chosen: NonlinearityRequest, heads: CompiledHeads) -> dict[str, A
 
 
 def name_head(chosen: NonlinearityRequest, result: Any) -> dict[str, Any]:
-    """The head's name."""
+    """Return the head's name."""
     return {"title": f"Head {result.role.layer}.{result.role.head}"}
 
 
 def role_buttons(heads: CompiledHeads) -> list[html.Div]:
-    """A button for each head that writes something, a row a layer; those without a gate look different."""
+    """Return a button for each head that writes something, a row a layer; those without a gate look different."""
     return [
         html.Div(
             [
@@ -165,5 +165,5 @@ def role_buttons(heads: CompiledHeads) -> list[html.Div]:
 
 @python_of(*VIEWS)
 def python(core: Core, service: Nonlinearity, state: NonlinearityState, panel: str) -> list[str]:
-    """The lines that give a panel's numbers."""
+    """Return the lines that give a panel's numbers."""
     return python_lines(VIEWS[panel], service.of_address(state))

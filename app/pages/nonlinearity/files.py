@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def model_safetensors(workshop: AppWorkshop, view: View, chosen: Chosen) -> File:
-    """The attention model's state dict in float64; its metadata hold the model's configuration and what is proven."""
+    """Return the attention model's state dict in float64; its metadata hold the model's configuration and what is
+    proven."""
     compiled = workshop.result(view, chosen)
     about = {
         "model": json.dumps(compiled.model.cfg.to_dict()),
@@ -32,7 +33,7 @@ def model_safetensors(workshop: AppWorkshop, view: View, chosen: Chosen) -> File
 
 
 def ffn_safetensors(workshop: AppWorkshop, view: View, chosen: Chosen) -> File:
-    """The network in float64, as the state dict of nn.Sequential(Linear, activation, Linear, …)."""
+    """Return the network in float64, as the state dict of nn.Sequential(Linear, activation, Linear, …)."""
     ffn = workshop.result(view, chosen).ffn
     tensors: dict[str, Tensor] = {}
     for layer, (weight, bias) in enumerate(zip(ffn.weights, ffn.biases, strict=True)):
@@ -41,7 +42,8 @@ def ffn_safetensors(workshop: AppWorkshop, view: View, chosen: Chosen) -> File:
 
 
 def model_zip(workshop: AppWorkshop, view: View, chosen: Chosen) -> File:
-    """A checkpoint's folder. Checkpoints are float32, so the proof does not hold for it; the card says what does."""
+    """Return a checkpoint's folder. Checkpoints are float32, so the proof does not hold for it; the card says what
+    does."""
     from aotlens.checkpoints import CheckpointInfo, save_checkpoint
 
     compiled, name = workshop.result(view, chosen), chosen.file("")[:-1]

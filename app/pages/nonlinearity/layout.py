@@ -45,7 +45,7 @@ HEAD_COLUMNS = [
 
 
 def layout(core: Core, service: Nonlinearity, state: NonlinearityState) -> html.Div:
-    """The page for an address; with nothing in it, the hat."""
+    """Return the page for an address; with nothing in it, the hat."""
     return html.Div(
         [
             html.H1("Non-linearity", className="sr-only"),
@@ -117,11 +117,11 @@ def _network_panel(state: NonlinearityState) -> html.Section:
             placeholder="0.5, −1, 2", className="for-vector",
         ),
     ]  # fmt: skip
-    said = [html.Div(id=ids.MEANING), html.P(id=ids.EXACTNESS, className="exact")]
+    lines = [html.Div(id=ids.MEANING), html.P(id=ids.EXACTNESS, className="exact")]
     content = [
         html.Div(controls, className="choices"),
         _drawing(state),
-        html.Div(said, className="meaning", role="status"),
+        html.Div(lines, className="meaning", role="status"),
     ]
     return panel(ids.PANEL, "A network to compile", _EXPLAIN, content, follows=ids.CHOSEN, always=True)
 

@@ -67,13 +67,13 @@ class Nonlinearity:
         roles = {(role.layer, role.head): role for role in heads.roles}
         units = (place for place, role in roles.items() if role.job == "unit")
         head = state.head if state.head in roles else next(units, next(iter(roles)))
-        said = []
+        sentences = []
         if before is None and state.head not in (None, head):
             expected = "a head of this model that is not only zeros"
-            said = [ADDRESS.sentence("head", ADDRESS.written("head", state.head), expected, head)]
+            sentences = [ADDRESS.sentence("head", ADDRESS.written("head", state.head), expected, head)]
         network = {name: value for name, value in ADDRESS.json(state).items() if name not in _LOOKS}
         same = before is not None and all(before[name] == value for name, value in network.items() if name in before)
-        return replace(chosen, head=head, gated=roles[head].gated, said=tuple(said), same_heads=same)
+        return replace(chosen, head=head, gated=roles[head].gated, said=tuple(sentences), same_heads=same)
 
 
 def from_form(form: Mapping[str, Any]) -> NonlinearityState:

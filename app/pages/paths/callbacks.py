@@ -38,7 +38,7 @@ _TRACE_FILES = {"svg": "image/svg+xml", "html": "text/html", "json": "applicatio
 
 
 def register(app: App, core: Core, paths: Paths) -> None:
-    """The page's callbacks."""
+    """Register the page's callbacks."""
     submit_text(app, prompt=ids.PROMPT, text=ids.TEXT, example=ids.EXAMPLE, checkpoint=ids.CHECKPOINT, run=ids.RUN)
     for choice in (ids.TARGET, ids.VERSUS):
         search_tokens(app, choice, ids.SHOWN, partial(_labels, paths), partial(_first_tokens, paths))
@@ -103,9 +103,9 @@ def choose(paths: Paths, chosen: Chosen, sources: Any) -> dict[str, Any]:
     labels = paths.labels(chosen.checkpoint)
     offered = paths.choices({"checkpoint": chosen.checkpoint, "text": chosen.text}, chosen.position)
     others = [token for token in offered if token != chosen.target]
-    said = {name: getattr(chosen, name) for name in SHOWN}
+    fields = {name: getattr(chosen, name) for name in SHOWN}
     return {
-        "shown": {**said, "run": expanded.key, "tokens": list(expanded.expansion.tokens)},
+        "shown": {**fields, "run": expanded.key, "tokens": list(expanded.expansion.tokens)},
         "position": chosen.position,
         "strip": source_strip(sources.str_tokens, sources.of_tokens, chosen.position, sources.unit),
         "targets": options(labels, [chosen.target, *offered]),
@@ -179,7 +179,7 @@ def _panels(views: Mapping[str, Any], *but: str) -> list[str]:
 
 @python_of(*_panels(VIEWS, ids.PANEL), *_panels(SCORE_VIEWS, ids.SCORE))
 def python(core: Core, paths: Paths, state: PathsState, panel: str) -> list[str]:
-    """The lines that give a panel's numbers."""
+    """Return the lines that give a panel's numbers."""
     if panel in VIEWS:
         return python_lines(VIEWS[panel], paths.of_address(state))
     return python_lines(SCORE_VIEWS[panel], paths.score_of_address(state))

@@ -27,7 +27,7 @@ _EXAMPLES = {"A name that came before (induction)": FIRST, **EXAMPLES}
 
 
 def layout(core: Core, paths: Paths, state: PathsState) -> html.Div:
-    """The page for an address; with nothing in it, the first checkpoint on the first example."""
+    """Return the page for an address; with nothing in it, the first checkpoint on the first example."""
     checkpoint = state.checkpoint or core.catalog.default()
     text = FIRST if state.text is None else state.text
     return html.Div(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def target(paths: Paths, chosen: ChosenScore, score: ScoreExpansion) -> list[Any]:
-    """The form, the tokens of either side, and what is explained."""
+    """Return the form, the tokens of either side, and what is explained."""
     heads, sums = head_names(paths.expanded(chosen)), paths.workshop.result(BY_HEADS, chosen).values
     against = "plain" if chosen.against is None else str(chosen.against)
     form = [
@@ -30,8 +30,8 @@ def target(paths: Paths, chosen: ChosenScore, score: ScoreExpansion) -> list[Any
     adds_up = [_proof(score), cancellation(float(sums.abs().sum()), float(sums.sum()))]
     return [
         html.Div(form, className="score-form"),
-        *(_strip(score, side, at) for side, at in (("query", chosen.query), ("key", chosen.key))),
-        *(html.P(" ".join(text for text in said if text), className="score-says") for said in (sentences, adds_up)),
+        *(_strip(score, side, position) for side, position in (("query", chosen.query), ("key", chosen.key))),
+        *(html.P(" ".join(text for text in texts if text), className="score-says") for texts in (sentences, adds_up)),
     ]
 
 
@@ -56,17 +56,17 @@ def _choice(name: str, label: str, options: dict[str, str], chosen: str) -> list
     ]
 
 
-def _strip(score: ScoreExpansion, side: str, at: int) -> html.Div:
+def _strip(score: ScoreExpansion, side: str, position: int) -> html.Div:
     words, values = score.words, score.by_source_position(side).sum(0).double().cpu().numpy()
     group = {"role": "group", "aria-label": f"Tokens: the {side} and where it comes from", "data-side": side}
     chips = html.Div(
-        source_strip(words.str_tokens, values, at, words.unit), className="strip score-strip", **group
+        source_strip(words.str_tokens, values, position, words.unit), className="strip score-strip", **group
     )  # fmt: skip
     return html.Div([html.Span(side.capitalize(), className="field-label"), chips], className="score-strip-row")
 
 
 def trace_lines(paths: Paths, chosen: ChosenScore, trace: Trace) -> list[Any]:
-    """The trace in words: each cell with what either side is made of, largest first."""
+    """Return the trace in words: each cell with what either side is made of, largest first."""
     from aotlens.paths.score.trace_layout import cancelling
 
     def cell(each: TraceEdge | TraceNode) -> Any:

@@ -29,7 +29,7 @@ class Paths:
         self._texts: Cache[str, Labels] = core.memory.cache(core.settings.max_models)
 
     def expanded(self, prompt: Prompt) -> Expanded:
-        """The prompt of what was chosen."""
+        """Return the prompt of what was chosen."""
         return self.core.expansions.of(prompt.checkpoint, prompt.text)
 
     # ── a logit ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -76,7 +76,7 @@ class Paths:
         )  # fmt: skip
 
     def labels(self, checkpoint: str) -> Labels:
-        """Every token of a checkpoint, for search."""
+        """Return every token of a checkpoint, for search."""
         loaded = self.core.catalog.load(checkpoint)
         n, tokenizer = loaded.model.cfg.d_vocab or 0, loaded.model.tokenizer
         return self._texts.get(
@@ -90,7 +90,7 @@ class Paths:
         n = min(self.core.settings.n_predictions, expansion.frozen.R.shape[1])
         likely = expansion.frozen.logits[position].topk(n).indices.tolist()
         came = [expansion.tokens[position + 1]] if position + 1 < expansion.n_pos else []
-        return [*likely, *(one for one in came if one not in likely)]
+        return [*likely, *(token for token in came if token not in likely)]
 
     def _expand(self, prompt: Mapping[str, Any]) -> Expanded:
         text, length = prompt.get("text") or "", prompt.get("length")
@@ -109,14 +109,14 @@ class Paths:
         token and the query itself; the head, of the layers above the first, the one that attends to such a key most.
         """
         expanded, against = self._expand(prompt), as_against(cell["against"])
-        head, query, key, said = _cell(expanded, cell["head"], cell["query"], cell["key"])
+        head, query, key, note = _cell(expanded, cell["head"], cell["query"], cell["key"])
         question = ScoreQuestion(
             checkpoint=expanded.checkpoint, text=expanded.text, head=head, query=query, key=key, against=against
         )
         explained = self.core.scores.explain(question)
         return ChosenScore(
             checkpoint=expanded.checkpoint, text=expanded.text, head=head, query=query, key=key,
-            against=explained.score.against, reason=explained.reason, said=said, budget=self.core.settings.path_budget,
+            against=explained.score.against, reason=explained.reason, said=note, budget=self.core.settings.path_budget,
         )  # fmt: skip
 
     def score_of_address(self, state: PathsState) -> ChosenScore:
@@ -141,7 +141,7 @@ def head_names(expanded: Expanded) -> list[str]:
 
 def _cell(expanded: Expanded, head: Any, query: int | None, key: int | None) -> tuple[Head, int, int, str]:
     """A head, a query and a key that there are, and a sentence on a key that the query does not see."""
-    n_pos, said = expanded.expansion.n_pos, ""
+    n_pos, note = expanded.expansion.n_pos, ""
     whole_numbers("a score", *(part for part in (query, key, *(head or ())) if part is not None))
     query = n_pos - 1 if query is None or not 0 <= query < n_pos else query
     attention = _to_others(expanded, query)
@@ -152,10 +152,10 @@ def _cell(expanded: Expanded, head: Any, query: int | None, key: int | None) -> 
         head = (first + above, number)
     layer, number = int(head[0]), int(head[1])
     if key is not None and (not 0 <= key < n_pos or (key > query and not expanded.loaded.model.sees_later_keys)):
-        key, said = None, f"Query {query} does not see key {key}; another one was taken."
+        key, note = None, f"Query {query} does not see key {key}; another one was taken."
     if key is None:
         key = int(attention[layer, number].argmax())
-    return (layer, number), query, key, said
+    return (layer, number), query, key, note
 
 
 def _to_others(expanded: Expanded, query: int) -> np.ndarray:

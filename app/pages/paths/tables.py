@@ -21,44 +21,45 @@ _NUMBERED = 0.04
 
 
 def source_strip(str_tokens: Sequence[str], values: np.ndarray, position: int, unit: str) -> list[html.Button]:
-    """One button a token, shaded by what all paths from it add; the one before the target is marked."""
+    """Return one button a token, shaded by what all paths from it add; the one before the target is marked."""
     top = float(np.abs(values).max(initial=0.0)) or 1.0
     return [
-        _chip(at, text, float(value), float(value) / top, at == position, unit)
-        for at, (text, value) in enumerate(zip(str_tokens, values, strict=True))
+        _chip(index, text, float(value), float(value) / top, index == position, unit)
+        for index, (text, value) in enumerate(zip(str_tokens, values, strict=True))
     ]
 
 
-def _chip(at: int, text: str, value: float, share: float, chosen: bool, unit: str) -> html.Button:
+def _chip(position: int, text: str, value: float, share: float, chosen: bool, unit: str) -> html.Button:
     kinds = ["chip", *(["chip-space"] if is_whitespace(text) else []), *(["chip-negative"] if share < 0 else [])]
-    shown = {"data-value": signed(value, 1)} if abs(share) >= _NUMBERED else {}
+    numbers = {"data-value": signed(value, 1)} if abs(share) >= _NUMBERED else {}
     return html.Button(
         glyphs(text),
         className=" ".join([*kinds, *(["chip-locked"] if chosen else [])]),
-        title=f"{describe(text)} · position {at} · all paths from here: {signed(value)} {unit}",
+        title=f"{describe(text)} · position {position} · all paths from here: {signed(value)} {unit}",
         tabIndex=0 if chosen else -1,
         style={"--heat": f"{100 * abs(share):.1f}%"},
-        **{"data-position": str(at), "aria-pressed": str(chosen).lower(), **shown},
+        **{"data-position": str(position), "aria-pressed": str(chosen).lower(), **numbers},
     )
 
 
 def path_table(links: Links, chosen: Chosen, top: TopPaths) -> html.Table:
-    """A row a path: its sentence, with a link at each head, its contribution as a bar, and a way to take it away."""
+    """Return a row a path: its sentence, with a link at each head, its contribution as a bar, and a way to take it
+    away."""
     titles = ("", "path", top.unit, "", html.Span("take it away", className="sr-only"))
     head = [html.Th(title, scope="col", className="number" if title == top.unit else "") for title in titles]
     largest = max((abs(value) for value in top.values), default=1.0) or 1.0
     rows = []
-    for rank, (path, said, value) in enumerate(zip(top.paths, top.sentences, top.values, strict=True)):
+    for rank, (path, sentence, value) in enumerate(zip(top.paths, top.sentences, top.values, strict=True)):
         share, proven = value / largest, rank < top.n_proven
         why = "proven: no path is larger" if proven else "not proven: a path that was not computed may be larger"
         bar = html.Span(
             className="bar" if share >= 0 else "bar bar-negative",
             style={"width": f"{50 * abs(share):.2f}%", "left": "50%" if share >= 0 else f"{50 - 50 * abs(share):.2f}%"},
         )
-        without = {"title": f"The model without {said}", "data-without": path.key}
+        without = {"title": f"The model without {sentence}", "data-without": path.key}
         cells = [
             html.Td(f"{rank + 1}" if proven else f"{rank + 1}?", className="rank", title=why),
-            html.Td(_sentence(links, chosen, path, said, top.end), className="sentence"),
+            html.Td(_sentence(links, chosen, path, sentence, top.end), className="sentence"),
             html.Td(signed(value), className="number"),
             html.Td(html.Span(bar, className="track")),
             html.Td(html.Button("without", className="take-away", **without)),
@@ -67,10 +68,10 @@ def path_table(links: Links, chosen: Chosen, top: TopPaths) -> html.Table:
     return html.Table([html.Thead(html.Tr(head)), html.Tbody(rows)], className="paths")
 
 
-def _sentence(links: Links, chosen: Chosen, path: Path, said: str, end: str) -> list[Any]:
+def _sentence(links: Links, chosen: Chosen, path: Path, sentence: str, end: str) -> list[Any]:
     """The last head is opened at the target's position, the first one at the source's, seen from there."""
     after = "".join(f" → {layer}.{head}" for layer, head in path.heads) + f" → {end}"
-    parts: list[Any] = [html.Span(said.removesuffix(after), className="start")]
+    parts: list[Any] = [html.Span(sentence.removesuffix(after), className="start")]
     for index, head in enumerate(path.heads):
         place: dict[str, Any] = {}
         name = f"{head[0]}.{head[1]}"
@@ -101,7 +102,7 @@ def head_columns(unit: str) -> list[dict[str, Any]]:
 
 
 def effect_tables(effect: RemovalEffect) -> list[Any]:
-    """The model, and the model without the head or path in two ways; and what it expects next."""
+    """Return the model, and the model without the head or path in two ways; and what it expects next."""
     titles = ("", "model", "without it: forward pass", "change", "without it: linear estimate", "change")
     head = html.Tr([html.Th(title, scope="col", className="number" if title else "") for title in titles])
     body = [

@@ -19,17 +19,17 @@ Axis = Literal["linear", "log"]
 
 
 def names(core: Core) -> dict[str, int]:
-    """The width of the inputs that each model of regression reads, by the models' names."""
+    """Return the width of the inputs that each model of regression reads, by the models' names."""
     listed = [info for info in core.catalog.list() if core.catalog.regresses(info)]
     return {info.name: int(info.model.get("d_in") or info.model["d_model"]) for info in listed}
 
 
 def _models(core: Core, state: Any, value: tuple[str, ...]) -> None:
     known = names(core)
-    kept = tuple(name for name in value if name in known and known[name] == known.get(value[0]))
-    if kept != value:
+    fitting = tuple(name for name in value if name in known and known[name] == known.get(value[0]))
+    if fitting != value:
         there = ", ".join(known) or "there are none"
-        raise Unfit(f"checkpoints of in-context regression that read equally many numbers ({there})", kept)
+        raise Unfit(f"checkpoints of in-context regression that read equally many numbers ({there})", fitting)
 
 
 def _checkpoint(core: Core, state: Any, name: str) -> None:

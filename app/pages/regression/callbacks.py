@@ -29,7 +29,7 @@ _VIEWS = {ids.ERRORS: ERRORS, **PANELS}
 
 
 def register(app: App, core: Core, service: Regressions) -> None:
-    """The page's callbacks."""
+    """Register the page's callbacks."""
     show_values(app, [ids.DIMS, ids.NONZERO, *SLIDERS.values()])
     when_seen(app, ids.SHOWN, (ids.GRID, ids.MAP))
     _register_errors(app, core, service)
@@ -48,7 +48,7 @@ def register(app: App, core: Core, service: Regressions) -> None:
 
 @python_of(*_VIEWS, ids.GRID, ids.MAP)
 def python(core: Core, service: Regressions, state: RegressionState, panel: str) -> list[str]:
-    """The lines that give a panel's numbers."""
+    """Return the lines that give a panel's numbers."""
     chosen = service.chosen(state)
     view: View | None = _VIEWS.get(panel)
     return maps.python(chosen, state, panel) if view is None else python_lines(view, chosen)
@@ -83,7 +83,7 @@ def _register_errors(app: App, core: Core, service: Regressions) -> None:
         names = list(service.by_width()[chosen.d])
         models, dims = list(chosen.models), chosen.dims or chosen.d
         task = {name: getattr(chosen, name) for name in ("dims", "nonzero", *PARAMETERS)}
-        shown = picture(service.workshop, ERRORS, chosen, theme)
+        drawn = picture(service.workshop, ERRORS, chosen, theme)
         return {
             "shown": {
                 **task, "models": models, "checkpoint": chosen.checkpoint, "d": chosen.d,
@@ -92,8 +92,8 @@ def _register_errors(app: App, core: Core, service: Regressions) -> None:
             "offered": names, "looked": names, "models": models, "checkpoint": chosen.checkpoint, "dims": dims,
             "nonzero": chosen.nonzero or dims, "most_dims": max(chosen.d, 2), "most_nonzero": max(chosen.d, 2),
             "one_dim": chosen.d < 2, "one_weight": chosen.d < 2,
-            "figure": shown["figure"],
-            "body": [html.Div(line) for line in (shown["caption"], of_task(chosen))],
+            "figure": drawn["figure"],
+            "body": [html.Div(line) for line in (drawn["caption"], of_task(chosen))],
             "caption": trained_on(core.catalog.info(chosen.checkpoint).recipe),
         }  # fmt: skip
 

@@ -36,7 +36,7 @@ from app.shell.views import FILES, view_panel
 
 
 def layout(core: Core, service: Regressions, state: RegressionState) -> html.Div:
-    """The page for an address; with nothing in it, all models of the narrowest inputs."""
+    """Return the page for an address; with nothing in it, all models of the narrowest inputs."""
     try:
         asked = service.chosen(state)
     except RequestError:
@@ -71,7 +71,7 @@ def _parameters(service: Regressions, asked: Chosen | None) -> html.Section:
     whole = {"disabled": d < 2}
     controls = [
         dmc.Select(
-            id=ids.D, label="Models that read", data=[{"value": one, "label": f"{one} numbers"} for one in widths],
+            id=ids.D, label="Models that read", data=[{"value": n, "label": f"{n} numbers"} for n in widths],
             value=None if asked is None else str(d), allowDeselect=False, **small,
         ),
         dmc.MultiSelect(

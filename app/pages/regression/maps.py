@@ -45,7 +45,7 @@ _N_KEYS = 3
 
 
 def register(app: App, service: Regressions) -> None:
-    """The callbacks of the two panels."""
+    """Register the callbacks of the two panels."""
     mark_head(app, ids.CELLS, ids.LOOKED)
 
     def result_of(shown: Any, prompt: str) -> PromptResult:
@@ -97,7 +97,7 @@ def register(app: App, service: Regressions) -> None:
             "title": f"Head {layer}.{number}",
             "looked": {"layer": layer, "head": number},
             "head": [layer, number],
-            "queries": [{"value": str(at), "label": name} for at, name in enumerate(patterns.str_tokens)],
+            "queries": [{"value": str(position), "label": name} for position, name in enumerate(patterns.str_tokens)],
             "query": None if locked is None else str(locked),
             "caption": caption(result, prompts, int(prompt), (layer, number), locked),
         }
@@ -132,7 +132,7 @@ def caption(result: PromptResult, prompts: RegressionPrompts, number: int, head:
 
 
 def make_file(service: Regressions, shown: Any, head: Any, prompt: Any) -> File:
-    """A head's map as a table."""
+    """Return a head's map as a table."""
     _need(shown)
     chosen, number = service.values(shown), int(prompt or 0)
     result = service.prompt(chosen, number)
@@ -149,7 +149,7 @@ def make_file(service: Regressions, shown: Any, head: Any, prompt: Any) -> File:
 
 
 def python(chosen: Chosen, state: RegressionState, panel: str) -> list[str]:
-    """The lines that give the maps, or one of them."""
+    """Return the lines that give the maps, or one of them."""
     tokens = chosen.prompts(N_SHOWN).part("tokens").item(state.prompt)
     patterns = call("aotlens.heads.attention_patterns", chosen.model, tokens).named("patterns")
     maps = {
@@ -160,7 +160,7 @@ def python(chosen: Chosen, state: RegressionState, panel: str) -> list[str]:
 
 
 def head_cells(n_layers: int, n_heads: int) -> list[html.Button]:
-    """A transparent button over each head's map, which the shell's head picker listens to."""
+    """Return a transparent button over each head's map, which the shell's head picker listens to."""
     return [
         html.Button(
             html.Span(f"{layer}.{head}", className="cell-label"),

@@ -31,7 +31,7 @@ class Regressions:
         self.workshop = AppWorkshop(core, core.settings.n_regressions)
 
     def by_width(self) -> dict[int, tuple[str, ...]]:
-        """The models of regression by the width of the inputs that they read."""
+        """Return the models of regression by the width of the inputs that they read."""
         known = names(self.core)
         return {d: tuple(name for name in known if known[name] == d) for d in sorted(set(known.values()))}
 
@@ -63,12 +63,12 @@ class Regressions:
         return self.chosen(ADDRESS.state({**shown, **also}))
 
     def prompts(self, chosen: Chosen) -> RegressionPrompts:
-        """The first prompts of the task, which can be looked at one by one."""
+        """Return the first prompts of the task, which can be looked at one by one."""
         prompts: RegressionPrompts = chosen.prompts(N_SHOWN).run()
         return prompts
 
     def prompt(self, chosen: Chosen, number: int) -> PromptResult:
-        """One of the first prompts through the checkpoint: its positions are called x1, y1, x2, …"""
+        """Return one of the first prompts through the checkpoint: its positions are called x1, y1, x2, …"""
         from aotlens.heads.patterns import patterns_and_logits
 
         number = min(max(number, 0), N_SHOWN - 1)
@@ -85,8 +85,8 @@ class Regressions:
                 patterns=replace(patterns, str_tokens=position_names(len(ids))), logits=estimates,
             )  # fmt: skip
 
-        made: PromptResult = self.workshop.keep(("prompt", named), run)
-        return made
+        result: PromptResult = self.workshop.keep(("prompt", named), run)
+        return result
 
 
 def position_names(n_pos: int) -> tuple[str, ...]:

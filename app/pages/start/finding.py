@@ -51,7 +51,7 @@ class Findings:
         self._kept: dict[str, Finding | None] = {}
 
     def finding(self) -> Finding | None:
-        """The finding; None where the checkpoint has no stored atlas, or no induction circuit is in it."""
+        """Return the finding; None where the checkpoint has no stored atlas, or no induction circuit is in it."""
         checkpoint = self.core.catalog.default()
         if checkpoint is None:
             return None

@@ -41,7 +41,7 @@ PAGE = Page(
     browser=(
         Browser(
             "collect",
-            inputs=values(**ids.named(" ".join(one for one in CONTROLS if one != "own")))
+            inputs=values(**ids.named(" ".join(name for name in CONTROLS if name != "own")))
             | stores(head=ids.HEAD)
             | props("checked", own=ids.OWN),
             state=stores(before=ids.ASKED),

@@ -37,7 +37,7 @@ FIRST_TOKENS = 300_000
 
 
 def max_distance(n_ctx: int, positions: str | None) -> int:
-    """The largest distance to a source: half the context; 0 for a model without positions."""
+    """Return the largest distance to a source: half the context; 0 for a model without positions."""
     return max(n_ctx // 2, 1) if positions else 0
 
 

@@ -45,11 +45,11 @@ _TO_START = "So many tokens take long to search through: Start does it in the ba
 
 
 def register(app: App, core: Core, trigrams: Trigrams) -> None:
-    """The page's callbacks."""
+    """Register the page's callbacks."""
     mark_head(app, ids.HEADS, ids.SHOWN)
     own_texts.register(app, ids.EVIDENCE, ids.CORPUS, ids.PASTED)
     long_table(app, shell.table(ids.ROWS))
-    shown = stores(row=ids.ROW, checked=shell.made(ids.EVIDENCE))
+    of_row = stores(row=ids.ROW, checked=shell.made(ids.EVIDENCE))
     panels = {
         ids.CHOICE: Own(
             view=CHOICE,
@@ -88,7 +88,7 @@ def register(app: App, core: Core, trigrams: Trigrams) -> None:
             reads=lambda chosen: chosen.head,
         ),
     }  # fmt: skip
-    show_views(app, trigrams.workshop, panels, trigrams.values, shown=ids.ASKED, keys=ids.DRAWN, inputs=shown)
+    show_views(app, trigrams.workshop, panels, trigrams.values, shown=ids.ASKED, keys=ids.DRAWN, inputs=of_row)
     reading = {
         ids.EVIDENCE: Own(
             view=CHECK,
@@ -152,31 +152,31 @@ def _selected(trigrams: Trigrams, chosen: Shown) -> Any:
 
 
 def list_rows(trigrams: Trigrams, chosen: Shown, rows: TrigramRows) -> dict[str, Any]:
-    """The first rows of the table, and how many match what is searched for."""
-    view, kept = VIEWS[ids.ROWS], _selected(trigrams, chosen)
+    """Return the first rows of the table, and how many match what is searched for."""
+    view, selected = VIEWS[ids.ROWS], _selected(trigrams, chosen)
     caption = view.caption(chosen, rows)
     if chosen.filters:
-        caption = f"{len(kept):,} of {len(rows):,} rows match{caption[caption.index(' rows') + 5 :]}"
+        caption = f"{len(selected):,} of {len(rows):,} rows match{caption[caption.index(' rows') + 5 :]}"
     if rows.groups is not None and trigrams.core.settings.members_shown < len(rows.groups.table):
         caption += (
             f" + lists the best {trigrams.core.settings.members_shown:,} others of a group; the CSV has them all."
         )
     if ("verdict" in dict(chosen.filters)) and rows.evidence is None:
         caption += " No row has a verdict before the rows are checked against text."
-    page, count = table_rows.page(kept, rows, [], 0, PAGE, most=0)
+    page, count = table_rows.page(selected, rows, [], 0, PAGE, most=0)
     hidden = hidden_columns(
         grouped=rows.groups is not None, scored=chosen.score != "effect", checked=rows.evidence is not None
     )
     first = {"whole": view.key(chosen), "filters": chosen.filters, "rows": page, "count": count, "hidden": hidden}
-    said = relative([rows.table.relative], "rows") if rows.table.relative else exact(EXACT)
-    return {"first": first, "caption": caption, "relative": said, "start": "hidden"}
+    note = relative([rows.table.relative], "rows") if rows.table.relative else exact(EXACT)
+    return {"first": first, "caption": caption, "relative": note, "start": "hidden"}
 
 
 def explain(trigrams: Trigrams, chosen: Shown, row: TrigramRow) -> dict[str, Any]:
     """Return what weights and text say of one row, and where it happens."""
-    table, at = row.rows.table, row.number
+    table, index = row.rows.table, row.number
     chips = [
-        html.Span(glyphs(text[at]), className="token", title=f"{describe(text[at])} · id {ids_of[at]}")
+        html.Span(glyphs(text[index]), className="token", title=f"{describe(text[index])} · id {ids_of[index]}")
         for text, ids_of in (
             (table.source_token, table.source), (table.destination_token, table.destination),
             (table.out_token, table.out),
@@ -188,12 +188,12 @@ def explain(trigrams: Trigrams, chosen: Shown, row: TrigramRow) -> dict[str, Any
         *_paragraphs(in_weights(row)),
         html.H3("In text", className="trigram-side"),
     ]
-    found = row.rows.evidence
-    if found is None or chosen.reading is None:
+    evidence = row.rows.evidence
+    if evidence is None or chosen.reading is None:
         body += _paragraphs(["Not checked. Check the rows against text to see whether it is so, and where."])
     else:
         body += _paragraphs(in_text(row, chosen.reading.about))
-        places = [one for one in found.examples if one.row == at]
+        places = [each for each in evidence.examples if each.row == index]
         if places:
             roles = {
                 "source": "source", "destination": "destination", "out": "predicted token",
@@ -205,8 +205,8 @@ def explain(trigrams: Trigrams, chosen: Shown, row: TrigramRow) -> dict[str, Any
                 html.P(marks, className="trigram-legend"),
                 occurrence_list(trigrams.core, chosen, places),
             ]
-    answer = {"body": body, "title": f"Row {at + 1:,}"}
-    if chosen.row not in (None, at + 1):
+    answer = {"body": body, "title": f"Row {index + 1:,}"}
+    if chosen.row not in (None, index + 1):
         n, rank = len(row.rows), int(chosen.row or 0)
         answer["notice"] = problem(f"There is no row {rank:,} among {n:,} rows; the nearest is explained instead.")
     return answer
@@ -242,12 +242,12 @@ def list_forced(chosen: Shown, rows: TrigramRows) -> dict[str, Any]:
     return {"rows": records, "caption": FORCED.caption(chosen, rows), "style": forced_height(len(records))}
 
 
-def list_heads(chosen: Shown, found: RowsByHead) -> dict[str, Any]:
-    """A record for every head."""
-    records = found.to_frame().to_dict("records")
+def list_heads(chosen: Shown, result: RowsByHead) -> dict[str, Any]:
+    """Return a record for every head."""
+    records = result.to_frame().to_dict("records")
     here = chosen.name
-    rows = [{**one, "chosen": one["head"] == here} for one in records]
-    return {"rows": rows, "caption": VIEWS[ids.ALL_HEADS].caption(chosen, found)}
+    rows = [{**each, "chosen": each["head"] == here} for each in records]
+    return {"rows": rows, "caption": VIEWS[ids.ALL_HEADS].caption(chosen, result)}
 
 
 def before_check(trigrams: Trigrams, chosen: Shown) -> dict[str, Any]:
@@ -260,28 +260,28 @@ def before_check(trigrams: Trigrams, chosen: Shown) -> dict[str, Any]:
     return {"caption": caption, "rule": rule(), "check": False}
 
 
-def list_bigrams(trigrams: Trigrams, chosen: Shown, found: Bigrams) -> dict[str, Any]:
-    """The direct path's bigrams, tokens with glyphs; null where the text does not have the first token."""
+def list_bigrams(trigrams: Trigrams, chosen: Shown, result: Bigrams) -> dict[str, Any]:
+    """Return the direct path's bigrams, tokens with glyphs; null where the text does not have the first token."""
     own = chosen.own_heads.run(trigrams.workshop)
-    said = [VIEWS[ids.PATH].caption(chosen, found), says_own_heads(own, found)]
+    sentences = [VIEWS[ids.PATH].caption(chosen, result), says_own_heads(own, result)]
     if chosen.reading is not None:
-        said.append(ZERO_LAYER.caption(chosen, trigrams.workshop.result(ZERO_LAYER, chosen)))
-    frame = found.to_frame()
+        sentences.append(ZERO_LAYER.caption(chosen, trigrams.workshop.result(ZERO_LAYER, chosen)))
+    frame = result.to_frame()
     for name in ("first", "second"):
         frame[name] = [glyphs(token) for token in frame[name]]
     records = [
-        {"id": str(number), **{name: None if value != value else value for name, value in one.items()}}
-        for number, one in enumerate(frame.to_dict(orient="records"))
+        {"id": str(number), **{name: None if value != value else value for name, value in values.items()}}
+        for number, values in enumerate(frame.to_dict(orient="records"))
     ]
     return {
         "rows": records,
-        "columns": bigram_columns(counted=found.count is not None),
-        "caption": " ".join(filter(None, said)),
+        "columns": bigram_columns(counted=result.count is not None),
+        "caption": " ".join(filter(None, sentences)),
         "own": not own,
     }
 
 
 @python_of(*VIEWS)
 def python(core: Core, trigrams: Trigrams, state: TrigramsState, panel: str) -> list[str]:
-    """The lines that give a panel's numbers."""
+    """Return the lines that give a panel's numbers."""
     return python_lines(VIEWS[panel], trigrams.of_address(state))

@@ -29,7 +29,7 @@ _DISTANCES = {"none": "left out", "mean": "mean", "fixed": "tokens:"}
 
 
 def layout(core: Core, service: Trigrams, state: TrigramsState) -> html.Div:
-    """The page for an address; with nothing in it, rows that come checked."""
+    """Return the page for an address; with nothing in it, rows that come checked."""
     checkpoint = service.first(state)
     return html.Div(
         [
@@ -85,9 +85,9 @@ def _started(id: str, text: str, **rest: Any) -> html.Div:
 
 
 def _besides(core: Core, state: TrigramsState, checkpoint: str | None) -> dict[str, tuple[str, Any]]:
-    one = html.Div(id=shell.body(ids.ONE), className="one-row", tabIndex=0)
+    row = html.Div(id=shell.body(ids.ONE), className="one-row", tabIndex=0)
     return {
-        "one": ("One row", _panel(ids.ONE, one, exports=("python",))),
+        "one": ("One row", _panel(ids.ONE, row, exports=("python",))),
         "text": (CHECK.title, _evidence_panel(core, state, checkpoint)),
     }
 

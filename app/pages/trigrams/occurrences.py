@@ -27,12 +27,12 @@ _TITLES = {
 
 
 def occurrence_list(core: Core, chosen: Chosen, examples: list[Example]) -> html.Ol:
-    """One a paragraph, its three tokens marked; each opens in Heads."""
+    """Return one a paragraph, its three tokens marked; each opens in Heads."""
     return html.Ol([html.Li(occurrence(core, chosen, example)) for example in examples], className="occurrences")
 
 
 def occurrence(core: Core, chosen: Chosen, example: Example) -> Any:
-    """One place: the attention from the destination to all copies of the source, and the text."""
+    """Return one place: the attention from the destination to all copies of the source, and the text."""
     loaded = core.catalog.load(chosen.checkpoint)
     tokens = [int(token) for token in example.tokens]
     distance = example.destination_position - example.source_position
@@ -57,14 +57,14 @@ def _pieces(names: list[str], example: Example) -> list[html.Span]:
     """The tokens around the three, in order."""
     source, destination = example.source_position, example.destination_position
     roles = {source: "source", destination: "destination", len(names) - 1: "out" if example.follows else "instead"}
-    shown = {
+    positions = {
         *range(max(0, source - _AROUND), min(len(names), source + _AROUND + 1)),
         *range(max(0, destination - _AROUND), len(names)),
     }
     if destination - source <= _MAX_GAP:
-        shown = set(range(max(0, source - _AROUND), len(names)))
+        positions = set(range(max(0, source - _AROUND), len(names)))
     pieces, last = [], -1
-    for position in sorted(shown):
+    for position in sorted(positions):
         if position != last + 1:
             gap = f"… {position - last - 1} tokens …" if last >= 0 else "…"
             pieces.append(html.Span(gap, className="role-gap"))
@@ -78,7 +78,8 @@ def _pieces(names: list[str], example: Example) -> list[html.Span]:
 
 
 def opening(model: Any, tokens: list[int], example: Example, limit: int) -> tuple[str | None, int]:
-    """A text of which the model makes these very tokens, with as few of the first dropped as possible; and how many.
+    """Return a text of which the model makes these very tokens, with as few of the first dropped as possible; and how
+    many.
 
     A window may begin within a word or a character, where its text alone would be cut into other tokens.
     """

@@ -26,7 +26,7 @@ _MAX_PAGE = 1000
 
 
 def select(frame: pd.DataFrame, filters: Sequence[tuple[str, str]]) -> pd.DataFrame:
-    """The rows that match every filter: parts of tokens, a verdict, a kind."""
+    """Return the rows that match every filter: parts of tokens, a verdict, a kind."""
     from aotlens.trigrams.find import is_like
 
     keep = np.ones(len(frame), dtype=bool)
@@ -34,18 +34,18 @@ def select(frame: pd.DataFrame, filters: Sequence[tuple[str, str]]) -> pd.DataFr
         if column in ("verdict", "kind"):
             keep &= frame[column].eq(wanted).to_numpy() if column in frame else False
         else:
-            keep &= np.fromiter((is_like(one, wanted) for one in frame[f"{column}_shown"]), bool, len(frame))
+            keep &= np.fromiter((is_like(token, wanted) for token in frame[f"{column}_shown"]), bool, len(frame))
     return frame[keep]
 
 
 def sort(frame: pd.DataFrame, model: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Sort by the grid's columns, stable, what is missing last."""
-    known = [one for one in model if one.get("colId") in frame]
+    known = [each for each in model if each.get("colId") in frame]
     if not known:
         return frame
     return frame.sort_values(
-        [str(one["colId"]) for one in known],
-        ascending=[one.get("sort") != "desc" for one in known],
+        [str(each["colId"]) for each in known],
+        ascending=[each.get("sort") != "desc" for each in known],
         kind="stable",
         na_position="last",
     )
@@ -71,15 +71,15 @@ def page(
                 places.append(place)
     start = max(start, 0)
     listed = range(len(places))[start : min(end, start + _MAX_PAGE)]
-    own = iter(records(frame.iloc[[places[at] for at in listed if at not in others]]))
-    return [others[at] if at in others else next(own) for at in listed], len(places)
+    own = iter(records(frame.iloc[[places[index] for index in listed if index not in others]]))
+    return [others[index] if index in others else next(own) for index in listed], len(places)
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return rows as the grid takes them; null for NaN, which JSON doesn't have."""
     present = [column for column in COLUMNS if column in frame]
-    found = frame[present].to_dict(orient="records")
-    return [{"id": str(one["rank"]), **{key: exact(value) for key, value in one.items()}} for one in found]
+    rows = frame[present].to_dict(orient="records")
+    return [{"id": str(row["rank"]), **{key: exact(value) for key, value in row.items()}} for row in rows]
 
 
 def exact(value: Any) -> Any:

@@ -66,7 +66,7 @@ class Trigrams:
         self._texts: dict[int, tuple[str, str]] = {}
 
     def first(self, state: TrigramsState) -> str | None:
-        """The checkpoint of a state; where it names neither that nor a head, one whose rows come checked."""
+        """Return the checkpoint of a state; where it names neither that nor a head, one whose rows come checked."""
         default = self.core.catalog.default()
         if state.checkpoint is not None or state.head is not None or self._record(OPENS_ON) is None:
             return state.checkpoint or default
@@ -92,7 +92,7 @@ class Trigrams:
         return self._of(state, pasted, _NOTHING_PASTED if self.core.corpora.names else _NO_TEXT)
 
     def started(self, asked: Mapping[str, Any]) -> Shown:
-        """The same for work that is started: the address goes on to mean a pasted text."""
+        """Return the values for work that is started: the address goes on to mean a pasted text."""
         return self.values(asked, keep=True)
 
     def of_address(self, state: TrigramsState) -> Shown:
@@ -180,7 +180,7 @@ class Trigrams:
         return Reading(text=opened, about=text.about, tokens=most, held_out=text.documents is not None)
 
     def opened(self, stamp: int) -> Any:
-        """The text with this stamp, as the library reads it."""
+        """Return the text with this stamp, as the library reads it."""
         corpus, checkpoint = self._texts[stamp]
         text = self.core.corpora.text(corpus, self.core.catalog.info(checkpoint))
         return text.pasted if text.corpus is None else text.corpus
@@ -193,7 +193,9 @@ class Trigrams:
         path = stored_rows_path(checkpoint)
         if not path.exists():
             return None
-        info = next((one for one in self.core.catalog.list() if one.name == checkpoint and one.problem is None), None)
+        info = next(
+            (each for each in self.core.catalog.list() if each.name == checkpoint and each.problem is None), None
+        )
         if info is None:
             return None
         if checkpoint not in self._records:
@@ -202,16 +204,16 @@ class Trigrams:
         return record if record is not None and record.belongs_to(info) else None
 
     def frame(self, chosen: Chosen) -> pd.DataFrame:
-        """The rows that are listed, tokens with glyphs beside them."""
+        """Return the rows that are listed, tokens with glyphs beside them."""
         call = ROWS.call(chosen)
         rows = self.workshop.result(ROWS, chosen)
         return self._frames.get((call.source, call.stamps, id(rows)), lambda: with_glyphs(rows.listed_frame()))
 
 
 def with_glyphs(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with what its tokens are shown as."""
-    shown = {f"{role}_shown": [glyphs(token) for token in frame[role]] for role in ("source", "destination", "out")}
-    return frame.assign(**shown)
+    """Return the frame with what its tokens are shown as."""
+    columns = {f"{role}_shown": [glyphs(token) for token in frame[role]] for role in ("source", "destination", "out")}
+    return frame.assign(**columns)
 
 
 class _Workshop(AppWorkshop):
@@ -238,11 +240,11 @@ class _Workshop(AppWorkshop):
     def _every_head(self, values: Shown) -> Any:
         from aotlens.trigrams.rows import gather_rows
 
-        tell, one = self.progress, ROWS if values.reading is None else CHECK
+        tell, view = self.progress, ROWS if values.reading is None else CHECK
         heads = [(layer, head) for layer in range(values.shape[0]) for head in range(values.shape[1])]
 
         def rows_of(head: Head) -> Any:
             done = heads.index(head)
-            return self.told(lambda *_: tell and tell(done, len(heads))).result(one, values.of_head(head))
+            return self.told(lambda *_: tell and tell(done, len(heads))).result(view, values.of_head(head))
 
         return gather_rows(heads, rows_of, progress=tell)

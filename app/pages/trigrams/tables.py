@@ -17,12 +17,13 @@ _EVIDENCE = (
 
 
 def rows_grid(id: str) -> html.Div:
-    """A table of any length: the server sends what is in view."""
+    """Return a table of any length: the server sends what is in view."""
     return long_grid(id, row_columns(), key="id", height=560)
 
 
 def hidden_columns(*, grouped: bool, scored: bool, checked: bool) -> list[str]:
-    """The columns that say nothing of rows that are not grouped, that are ranked by their effect, or not checked."""
+    """Return the columns that say nothing of rows that are not grouped, that are ranked by their effect, or not
+    checked."""
     own = {"grouped": grouped, "score": scored, **dict.fromkeys(_EVIDENCE, checked)}
     return [name for name, there in own.items() if not there]
 
@@ -84,7 +85,7 @@ def _lift_overall() -> dict[str, Any]:
 
 
 def forced_grid(id: str) -> dag.AgGrid:
-    """A row a forced triple: two confirmed rows, what they force, and what the text says of that."""
+    """Return a row a forced triple: two confirmed rows, what they force, and what the text says of that."""
     pair = {"cellClass": "mono"}
     columns = [
         {"field": "source", "headerName": "source", "cellClass": "mono",
@@ -119,7 +120,7 @@ def _height(n_rows: int) -> int:
 
 
 def heads_grid(id: str) -> dag.AgGrid:
-    """A row a head."""
+    """Return a row a head."""
     return grid(id, head_columns(), key="head", height=300)
 
 
@@ -138,12 +139,12 @@ def head_columns() -> list[dict[str, Any]]:
 
 
 def bigrams_grid(id: str) -> dag.AgGrid:
-    """A row a bigram of the direct path."""
+    """Return a row a bigram of the direct path."""
     return grid(id, bigram_columns(counted=False), key="id", height=520)
 
 
 def bigram_columns(*, counted: bool) -> list[dict[str, Any]]:
-    """The two tokens, what the path says and, where a text was read, how often it is so there."""
+    """Return the two tokens, what the path says and, where a text was read, how often it is so there."""
     token = {"cellClass": "mono"}
     columns = [
         {"field": "first", "headerName": "last token", "headerTooltip": "The last token of the text so far", **token},
