@@ -19,11 +19,7 @@ MAX_BYTES = 300_000
 
 
 def main(argv: list[str] | None = None) -> int:
-<<<<<<< HEAD
-    """Train and write. Return the exit code."""
-=======
     """Train and write. Returns the exit code."""
->>>>>>> 96310634f8fb5ec28816fe806d453dfc0c050502
     paths = {bundled_path(*key).stem: key for key in BUNDLED}
     parser = argparse.ArgumentParser(prog="python -m analyses.bundle_denoisers", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", choices=[[], *paths], help="which (all)")

@@ -25,11 +25,7 @@ WIDTH, N_RANDOM, MAX_BYTES = 16, 3, 1_500_000
 
 
 def main(argv: list[str] | None = None) -> int:
-<<<<<<< HEAD
-    """Parse, measure, write. Return the exit code."""
-=======
     """Parse, measure and write. Returns the exit code."""
->>>>>>> 96310634f8fb5ec28816fe806d453dfc0c050502
     parser = argparse.ArgumentParser(prog="python -m analyses.bundle_distillations", description=__doc__)
     parser.add_argument("source", type=Path, metavar="DIR", help="--out of head_distillation")
     parser.add_argument("names", nargs="*", metavar="NAME", default=NAMES, help="checkpoints (all that are in DIR)")

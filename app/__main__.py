@@ -32,11 +32,7 @@ class StartError(Exception):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-<<<<<<< HEAD
-    """Parse, check, serve. Return the exit code."""
-=======
     """Parse, check and serve. Returns the exit code."""
->>>>>>> 96310634f8fb5ec28816fe806d453dfc0c050502
     settings = _parse(argv)
     try:
         _serve(settings)
