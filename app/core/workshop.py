@@ -39,7 +39,7 @@ class AppWorkshop(Workshop):
         return node.source, node.stamps, tuple(self._catalog.load(name).key for name in node.models)
 
     def told(self, progress: Progress) -> AppWorkshop:
-        """Return the workshop for long work, which says how far it is, and runs copies of models while others use the originals."""
+        """Return the workshop for long work, which says how far it is; it runs copies of models."""
         other = copy.copy(self)
         other.progress = progress
         return other
