@@ -101,12 +101,12 @@ class DenoisingAudit(Result):
 
     @property
     def null_ratios(self) -> Float[Tensor, "draw grouping layer"]:
-        """The same with the writes rotated, of every draw."""
+        """The ratios with the writes rotated, of every draw."""
         return mean_ratio(self.null_snr, self.snr[0])
 
     @property
     def rotated_ratios(self) -> Float[Tensor, "draw grouping layer"]:
-        """The same in the rotated subspaces: no null of `ratios`, since they start at another SNR."""
+        """The ratios in the rotated subspaces: no null of `ratios`, since they start at another SNR."""
         return mean_ratio(self.rotated_snr[:, 1], self.rotated_snr[:, 0])
 
     @property
@@ -116,7 +116,7 @@ class DenoisingAudit(Result):
 
     @property
     def pca_null_ratios(self) -> Float[Tensor, "draw grouping layer"]:
-        """The same with the writes rotated."""
+        """The ratios in principal directions with the writes rotated."""
         return mean_ratio(self.pca_null_snr, self.pca_snr[0])
 
     @property

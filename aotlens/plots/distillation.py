@@ -152,13 +152,13 @@ def _widths(result: ComparedDistillations, theme: Theme) -> go.Figure:
         return np.array(values, dtype=np.float64)
 
     means, intervals = {}, {}
-    for name, found in every.items():
-        means[name] = profile(found, np.mean)  # type: ignore[arg-type]
-        if len(found.heads) > 1:
+    for name, distilled in every.items():
+        means[name] = profile(distilled, np.mean)  # type: ignore[arg-type]
+        if len(distilled.heads) > 1:
             reach = np.repeat(means[name][:, None], 2, axis=1)
             for k, width in enumerate(result.widths):
-                if width in found.hidden:
-                    reach[k] = found.over_heads(width)[1:]
+                if width in distilled.hidden:
+                    reach[k] = distilled.over_heads(width)[1:]
             intervals[name] = reach
     categories, n_lines = [*names, *others], len(names)
     head = f"{result.of} {head_name(result.head)}", profile(result.found, lambda errors: errors[result.place])

@@ -247,7 +247,7 @@ def _drop_defaults(values: dict[str, Any], cls: Any, names: tuple[str, ...]) -> 
 
 
 def _spelled(values: dict[str, Any], old: str, new: str) -> dict[str, Any]:
-    """The same with what is counted named otherwise: `warmup_tokens` as `warmup_images`. [images] is a section."""
+    """Return `values` with what is counted named otherwise: `warmup_tokens` as `warmup_images`; sections stay."""
     sections = ("corpus", "images", "prompts", "model", "stages")
     return {
         name if name in sections and isinstance(value, dict | list | tuple) else _renamed(name, old, new): value

@@ -49,7 +49,7 @@ def content_security_policy(script_hashes: Sequence[str]) -> str:
 
 
 def secure(server: Flask, settings: Settings, script_hashes: Sequence[str]) -> None:
-    """Apply all of it; `script_hashes` are those of every inline script."""
+    """Protect every request and answer of `server`; `script_hashes` are those of every inline script."""
     server.config["MAX_CONTENT_LENGTH"] = settings.max_request_bytes
     trusted = {host.lower() for host in settings.hosts}
     # An address leads to itself only: it is names that somebody may let point here.

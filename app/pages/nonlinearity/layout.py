@@ -96,7 +96,7 @@ def _tab(id: str, size: str, **rest: Any) -> tuple[str, Any]:
 
 
 def _listed(id: str, content: Any, *files: str) -> tuple[str, Any]:
-    """The same of one without a figure."""
+    """A view's title and its panel, without a figure."""
     view, exports = VIEWS[id], ("csv", "json", *files, "python")
     return view.title, panel(id, view.title, about_view(view), content, exports=exports, follows=ids.CHOSEN)
 
