@@ -345,11 +345,7 @@ def results_of(distillations: dict[str, Distillation], costs: dict[str, Substitu
 
 
 def bundled() -> Results:
-<<<<<<< HEAD
     """Load the results from the bundled distillations, where `analyses.bundle_distillations` has put what this made."""
-=======
-    """Return the results from the bundled distillations, in which `analyses.bundle_distillations` has put these."""
->>>>>>> 80356cbb660cf79b6e822bc4b2601f842c0786ea
     records = bundled_distillations()
     distillations = {name: records[name].distillation for name in (*NOVELS, CODE)}
     return results_of(distillations, {name: cost for name in REPLACED if (cost := records[name].costs) is not None})

@@ -59,11 +59,7 @@ class Catalog:
         self._models: Cache[tuple[str, str], LoadedModel] = memory.cache(settings.max_models)
 
     def list(self) -> builtins.list[CheckpointInfo]:
-<<<<<<< HEAD
         """List all checkpoints, live and given ones first, broken ones last; at most `listing_seconds` old."""
-=======
-        """Return checkpoints: live models and given folders first, broken ones last (`listing_seconds` old at most)."""
->>>>>>> 80356cbb660cf79b6e822bc4b2601f842c0786ea
         now = time.monotonic()
         if self._listing is None or now - self._listing[0] > self._settings.listing_seconds:
             self._listing = (now, self._read())

@@ -39,11 +39,7 @@ class AppWorkshop(Workshop):
         return node.source, node.stamps, tuple(self._catalog.load(name).key for name in node.models)
 
     def told(self, progress: Progress) -> AppWorkshop:
-<<<<<<< HEAD
         """Return the workshop for long work, which says how far it is, and runs copies of models that others use."""
-=======
-        """Return the workshop for long work, which says how far it is; it runs copies of models."""
->>>>>>> 80356cbb660cf79b6e822bc4b2601f842c0786ea
         other = copy.copy(self)
         other.progress = progress
         return other
