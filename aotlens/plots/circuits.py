@@ -17,8 +17,6 @@ from aotlens.plots.labels import glyphs
 from aotlens.plots.matrix import matrix_map
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from aotlens.circuits import (
         Circuit,
         CircuitBlock,

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import plotly.graph_objects as go
 
 from aotlens.conventions import Head, HeadLike, as_head, head_name
 from aotlens.plots import circuits, images, patching
@@ -49,8 +50,6 @@ from aotlens.plots.sufficient import shapley_points, sufficient_points
 from aotlens.plots.training import ledger_areas, training_lines
 
 if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
     from aotlens.heads import (
         AttentionPatterns,
         ComparedMaps,
