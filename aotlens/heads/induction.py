@@ -145,8 +145,8 @@ class InductionCircuit(Result):
         return self.verdict
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an induction head: layer, head, induction, previous, z, previous_token, matching, directly, copying,
-        and what is lost without it alone."""
+        """Return one row an induction head: layer, head, induction, previous, z, previous_token, matching, directly,
+        copying, and what is lost without it alone."""
         import pandas as pd
 
         layers, heads = np.array(self.heads).T
@@ -158,8 +158,8 @@ class InductionCircuit(Result):
 
 
 def induction_pairs(atlas: Atlas) -> tuple[tuple[Head, Head, float], ...]:
-    """The induction heads of an atlas, each with the earlier head that its keys read most, and by how many standard
-    deviations beyond flipped signs: claims 1 and 2 of `induction_circuit`, which puts all five to the test.
+    """List the induction heads of an atlas, each with the earlier head that its keys read most, and by how many
+    standard deviations beyond flipped signs: claims 1 and 2 of `induction_circuit`, which puts all five to the test.
 
     Raises `ValueError` for an atlas without composition, and where no head behind the first layer reaches the induction
     motif's threshold on random tokens.

@@ -144,9 +144,9 @@ class MotifTally:
             classes = self.motifs[index].classes
             if classes is None or not masks[index].any():
                 continue
-            found = classes(batch).matched()
-            queries = (masks[index].any(-1) & (found > 0).any(-1))[..., None]
-            targets[place], weights[place] = masks[index] & queries, found * queries
+            matched = classes(batch).matched()
+            queries = (masks[index].any(-1) & (matched > 0).any(-1))[..., None]
+            targets[place], weights[place] = masks[index] & queries, matched * queries
         return [targets, weights]
 
     def _add_distances(
@@ -156,11 +156,11 @@ class MotifTally:
         if self.by_distance:
             self.at_distance[layer] += attention.sum(0).double().cpu()
         for index, offsets in self.offsets.items():
-            found = self._at_offsets(attention, pattern, offsets).transpose(1, 2).float().cpu()
-            chooses = (torch.arange(first, first + len(found)) % 2 == 0) & (len(self.inputs) > 1)
+            at_offsets = self._at_offsets(attention, pattern, offsets).transpose(1, 2).float().cpu()
+            chooses = (torch.arange(first, first + len(at_offsets)) % 2 == 0) & (len(self.inputs) > 1)
             scored = ~chooses
-            self.chosen_on[index][:, layer] += found[chooses if len(self.inputs) > 1 else scored].sum(0)
-            self.at_offset[index][:, :, layer].index_add_(0, units[scored], found[scored])
+            self.chosen_on[index][:, layer] += at_offsets[chooses if len(self.inputs) > 1 else scored].sum(0)
+            self.at_offset[index][:, :, layer].index_add_(0, units[scored], at_offsets[scored])
 
     def _at_offsets(
         self,
