@@ -89,7 +89,8 @@ class Atlas(Result):
     ablations: Mapping[str, EachHead]
     """The ablations by kind of replacement."""
     together: Mapping[str, Ablation]
-    """The same with all heads replaced at once: with `fixed_pattern`, whether contextual patterns are needed at all."""
+    """The ablations with all heads replaced at once: with `fixed_pattern`, whether contextual patterns are needed at
+    all."""
     missing: Mapping[str, str] = field(default_factory=dict)
     """The parts that this model cannot give, and why."""
     distillation: Any = None

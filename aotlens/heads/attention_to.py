@@ -64,7 +64,7 @@ class MotifScores(Result):
     """The score of every head for each motif: for motifs with a mask its mean attention there, 0 to 1 for softmax."""
 
     motifs: tuple[str, ...]
-    """Names."""
+    """The names of the motifs."""
     values: Float64[np.ndarray, "motif layer head"]
     """NaN for a motif that could not be measured."""
     n_queries: Int64[np.ndarray, " motif"]

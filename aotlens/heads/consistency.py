@@ -227,7 +227,7 @@ class _Pairs:
 
     members: Float[Tensor, "image class"]
     permuted: Float[Tensor, "image column"]
-    """The same for every permutation, classes side by side."""
+    """The members under every permutation of the labels, classes side by side."""
     draws: Float[Tensor, "draw image"]
     """The number of times that an image was drawn."""
 

@@ -163,7 +163,7 @@ class HeadScores(Result):
     """The scores of every head, each beside its chance."""
 
     scores: tuple[str, ...]
-    """Names."""
+    """The names of the scores."""
     values: Float64[np.ndarray, "score layer head"]
     """NaN for a score that could not be measured."""
     chance: Float64[np.ndarray, "score layer head"]

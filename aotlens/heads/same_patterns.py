@@ -44,7 +44,7 @@ class PatternConsistency(Result):
 
     values: Float64[np.ndarray, "layer head"]
     without_first: Float64[np.ndarray, "layer head"]
-    """The same without key 0."""
+    """The consistency of the patterns without key 0, each row rescaled to sum to 1."""
     left_out: Float64[np.ndarray, "layer head"]
     """The share of rows that `without_first` leaves out, since nearly all of their attention is on key 0."""
     n_sequences: int

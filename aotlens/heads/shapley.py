@@ -52,7 +52,7 @@ class ShapleyValues(Result):
     whole: float
     """m(all): the mean over sequences of the measure of the full model."""
     empty: float
-    """m(∅): the same with all heads replaced."""
+    """m(∅): the mean over sequences of the measure with all heads replaced."""
     values: Float64[np.ndarray, "layer head"]
     """φ; their sum is `whole` − `empty`."""
     intervals: Float64[np.ndarray, "layer head 2"]

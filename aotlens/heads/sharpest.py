@@ -40,7 +40,7 @@ class SharpestRows(Result):
     """`q` or `k`: on which side; empty where there is none."""
     rows: tuple[str, ...]
     entries: tuple[tuple[str, ...], ...]
-    """Tokens, by row."""
+    """The tokens of the largest entries, by row."""
     values: Float64[np.ndarray, "row entry"]
     """The values of the entries, above the row's level (`aotlens.circuits.StrongestRows.relative`)."""
 

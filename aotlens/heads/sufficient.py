@@ -58,7 +58,7 @@ class SufficientHeads(Result):
     whole: float
     """m(all): the mean over sequences of the measure of the full model, in `unit`."""
     empty: float
-    """m(∅): the same with all heads replaced."""
+    """m(∅): the mean over sequences of the measure with all heads replaced."""
     searched: float
     """The set's faithfulness on the sequences of the search."""
     faithfulness: float

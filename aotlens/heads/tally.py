@@ -33,10 +33,10 @@ class MotifTally:
     own: Float64[Tensor, "unit motif layer head"]
     """Attention to the motif's keys, summed over queries (a score of the pattern: summed over sequences)."""
     even: Float64[Tensor, "unit motif layer head"]
-    """The same of uniform attention over the keys that a query sees."""
+    """The attention to these keys of uniform attention over the keys that a query sees."""
     others: Float64[Tensor, "unit motif layer head"] | None
-    """The same of the head's mean pattern over the other sequences; of motifs with classes `compared` − `matched` of
-    it, and 0 for motifs of position."""
+    """The attention to these keys of the head's mean pattern over the other sequences; of motifs with classes
+    `compared` − `matched` of it, and 0 for motifs of position."""
     counts: Float64[Tensor, "unit motif"]
     """The number of queries (sequences, for a score of the pattern and for offsets)."""
     with_classes: list[int]

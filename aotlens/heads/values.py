@@ -29,7 +29,7 @@ class ValueNorms(Result):
     """Mean norms by layer, head and class of tokens."""
 
     names: tuple[str, ...]
-    """The classes."""
+    """The names of the classes."""
     counts: Int64[np.ndarray, " kind"]
     """Tokens of each class."""
     norms: Float64[np.ndarray, "layer head kind"]
