@@ -26,7 +26,8 @@ def audited(result: AuditResult | None, checkpoint: str | None = None, *, gone: 
     )
     return (
         f"{result.order.checkpoint} on {result.about}, in the subspaces of {audit.matrix}: SNR after ÷ before a layer "
-        f"is {float(known.min()):.2f} to {float(known.max()):.2f}. It rises in {int((known > 1).sum())} of {len(known)} "
+        f"is {float(known.min()):.2f} to {float(known.max()):.2f}. "
+        f"It rises in {int((known > 1).sum())} of {len(known)} "
         f"(grouping, layer) pairs. By more than with the layer’s writes rotated in any of {len(audit.null_snr)} random "
         f"rotations it rises in {rises} and falls in {falls}; chance alone would give at most "
         f"{number(len(known) / (1 + len(audit.null_snr)))} of each. {theory}"

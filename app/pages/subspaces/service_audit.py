@@ -65,7 +65,7 @@ class Audits:
         return AuditRequest(checkpoint=str(checkpoint), corpus=source, draws=draws)
 
     def start(self, order: AuditRequest, session: str = "") -> Job:
-        """Return audit in the background; return the job that does, or did. Raises RequestError for what
+        """Audit in the background; return the job that does, or did. Raises RequestError for what
         isn't there."""
         loaded = self.core.catalog.load(order.checkpoint)
         cfg = loaded.model.cfg
