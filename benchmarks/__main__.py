@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def names() -> list[str]:
-    """The measurements there are: every module here that doesn't start with an underscore."""
+    """List the measurements there are: every module here that doesn't start with an underscore."""
     return sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
 
 

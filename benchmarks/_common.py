@@ -80,7 +80,7 @@ def model_config(d_vocab: int, n_ctx: int, *, quick: bool, bias: bool = True) ->
 
 
 def build(cfg: ModelConfig) -> AttentionOnlyTransformer:
-    """The model with noise on its biases and gains too, ready to be measured."""
+    """Build the model with noise on its biases and gains too, ready to be measured."""
     model = AttentionOnlyTransformer(cfg).eval().requires_grad_(False)
     generator = torch.Generator().manual_seed(0)
     for name, parameter in model.named_parameters():

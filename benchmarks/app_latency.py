@@ -113,7 +113,7 @@ app.run(port=int(sys.argv[1]))
 
 def prompts(model: AttentionOnlyTransformer, count: int, n_tokens: int = N_TOKENS) -> Iterator[str]:
     """Yield texts of exactly `n_tokens` tokens with the start token, from the standard library's source."""
-    found = 0
+    n_texts = 0
     for document in open_corpus("stdlib").documents():
         words = document.text.split(" ")
         for start in range(0, len(words), 200):
@@ -123,21 +123,22 @@ def prompts(model: AttentionOnlyTransformer, count: int, n_tokens: int = N_TOKEN
                 text = "".join(pieces)
                 if model.to_tokens(text).shape[1] == n_tokens:
                     yield text
-                    found += 1
-            if found == count:
+                    n_texts += 1
+            if n_texts == count:
                 return
 
 
 @contextmanager
 def served() -> Iterator[str]:
-    """The app in a process of its own; yields its address."""
+    """Serve the app in a process of its own; yield its address."""
     with served_by() as (address, _):
         yield address
 
 
 @contextmanager
 def served_by(code: str | None = None) -> Iterator[tuple[str, int]]:
-    """The same, and the process's number; or what the Python in `code` serves at the port that it is given."""
+    """Serve the app, or what the Python in `code` serves at the port that it is given; yield the address and the
+    process's number."""
     with closing(socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -278,23 +279,23 @@ def choices(page: Page, address: str, server: int, model: AttentionOnlyTransform
 
 
 def run_to_picture(page: Page, address: str, model: AttentionOnlyTransformer, count: int) -> dict[str, float]:
-    """A click on Run, against `run_with_cache`."""
+    """Time a click on Run, against `run_with_cache`."""
     page.goto(f"{address}/heads?checkpoint={LARGE}")
     drawn(page, MAP)
     names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)]
-    shown, computed = [], []
+    pictures, computed = [], []
     for text in prompts(model, WARM_UP + count):
-        shown.append(page.evaluate(_RUN, [text, RUN, TEXT, ALL_HEADS, _WAIT_MS]))
+        pictures.append(page.evaluate(_RUN, [text, RUN, TEXT, ALL_HEADS, _WAIT_MS]))
         tokens = model.to_tokens(text)
         started = time.perf_counter()
         with torch.inference_mode():
             model.run_with_cache(tokens, names_filter=names)
         computed.append((time.perf_counter() - started) * 1000)
-    shown, computed = shown[WARM_UP:], computed[WARM_UP:]
+    pictures, computed = pictures[WARM_UP:], computed[WARM_UP:]
     return {
-        **spread("run_to_picture_ms", shown),
+        **spread("run_to_picture_ms", pictures),
         "run_with_cache_ms": statistics.median(computed),
-        "run_ratio": statistics.median(s / c for s, c in zip(shown, computed, strict=True)),
+        "run_ratio": statistics.median(s / c for s, c in zip(pictures, computed, strict=True)),
     }
 
 
@@ -347,7 +348,7 @@ def circuits(page: Page, address: str, checkpoint: str, n: int) -> dict[str, flo
 
 
 def spread(name: str, values: list[float]) -> dict[str, float]:
-    """The median, and below what 95% lie."""
+    """Return the median, and below what 95% lie."""
     return {name: statistics.median(values), f"{name}_95%": sorted(values)[int(0.95 * (len(values) - 1))]}
 
 

@@ -40,7 +40,7 @@ def load_model(quick: bool) -> AttentionOnlyTransformer:
 
 @torch.no_grad()
 def measure_pass(model: AttentionOnlyTransformer, tokens: Tensor, pairs: int) -> dict[str, float | str]:
-    """The atlas's pass ÷ plain passes with a cache."""
+    """Measure the atlas's pass ÷ plain passes with a cache."""
     reader = HeadReader.of(model)
 
     def plain() -> None:

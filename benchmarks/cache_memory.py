@@ -34,7 +34,7 @@ STATUS = Path("/proc/self/status")
 
 
 def run(model: Any, tokens: Tensor) -> dict[str, Tensor]:
-    """Every layer's pattern, and nothing else."""
+    """Run the model for every layer's pattern, and nothing else."""
     _, cache = model.run_with_cache(
         tokens, names_filter=lambda name: name.endswith("attn.hook_pattern"), return_cache_object=False
     )

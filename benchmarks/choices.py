@@ -56,7 +56,7 @@ CHOICES = {
 
 
 def measure(page: Page, address: str, server: int, choice: Choice, times: int) -> dict[str, float]:
-    """A page's load, and `times` choices on it after those that warm up."""
+    """Time a page's load, and `times` choices on it after those that warm up."""
     meter = Meter(page, server)
     page.goto(f"{address}/{choice.page}?{choice.query}")
     page.wait_for_selector(choice.click or f"{choice.slider} [role=slider]")

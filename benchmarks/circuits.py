@@ -64,7 +64,7 @@ def circuits(
 
 
 def bare_products(circuit: FactoredMatrix, tile: tuple[int, int]) -> None:
-    """Every tile of the product, into one buffer."""
+    """Compute every tile of the product into one buffer."""
     buffer = torch.empty(tile[0] * tile[1])
     for c in range(0, circuit.rdim, tile[1]):
         right = circuit.B[:, c : c + tile[1]]
@@ -87,8 +87,8 @@ def fastest_tile(circuit: FactoredMatrix) -> tuple[int, int]:
 
 def loop_top(circuit: FactoredMatrix, k: int, rows: int = 1024) -> tuple[Tensor, Tensor]:
     """Search as a user of TransformerLens writes it for a vocabulary that is too large."""
-    found = [circuit[start : start + rows].AB.topk(k) for start in range(0, circuit.ldim, rows)]
-    return torch.cat([top.values for top in found]), torch.cat([top.indices for top in found])
+    tops = [circuit[start : start + rows].AB.topk(k) for start in range(0, circuit.ldim, rows)]
+    return torch.cat([top.values for top in tops]), torch.cat([top.indices for top in tops])
 
 
 def check_rows(circuit: FactoredMatrix, k: int) -> None:
@@ -117,7 +117,7 @@ def row(what: str, timing: _common.Timing, against: str, **more: Any) -> dict[st
 
 
 def per_row(d_vocab: int, n_heads: int, k: int, pairs: int, *, quick: bool) -> Iterator[dict[str, Any]]:
-    """Every head's circuits against bare products; the first one against the loop as well."""
+    """Measure every head's circuits against bare products; the first one against the loop as well."""
     tile, timings = None, []
     for name, head, circuit in circuits(d_vocab, n_heads, quick=quick):
         if tile is None:
@@ -145,10 +145,10 @@ def small(k: int, pairs: int, *, quick: bool) -> Iterator[dict[str, Any]]:
     """Measure small vocabularies against the loop: a product and a `topk`, and what makes the answer exact."""
     for d_vocab in (256,) if quick else (256, 1024, 2048):
         generator = torch.Generator().manual_seed(4)
-        made = FactoredMatrix(
+        circuit = FactoredMatrix(
             torch.randn(d_vocab, 32, generator=generator), torch.randn(32, d_vocab, generator=generator)
         )
-        timing = _common.time_in_turn(lambda c=made: top_per_row(c, k), lambda c=made: loop_top(c, k), 7 * pairs)
+        timing = _common.time_in_turn(lambda c=circuit: top_per_row(c, k), lambda c=circuit: loop_top(c, k), 7 * pairs)
         yield row(f"top {k} per row, V = {d_vocab:,}, d_head 32", timing, "loop of [rows].AB and topk")
     trained = qk_circuit(aotlens.load("novels-2l-mhsa"), "1.0")
     check_rows(trained, k)
@@ -179,9 +179,9 @@ def memory_here(d_vocab: int, k: int, *, quick: bool) -> int:
 
 
 def measure(call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    found = call()
-    print(f"  {found['what']}: {found['ours ÷ theirs']:.3f}", file=sys.stderr, flush=True)
-    return found
+    case = call()
+    print(f"  {case['what']}: {case['ours ÷ theirs']:.3f}", file=sys.stderr, flush=True)
+    return case
 
 
 @torch.inference_mode()

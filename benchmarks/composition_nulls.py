@@ -36,7 +36,7 @@ CHECKPOINTS = (
 def backwards(model: AttentionOnlyTransformer, mode: Mode, streams: Tensor) -> np.ndarray:
     """Return z against flipped signs of every pair of which the head that writes stands in a later layer."""
     pairs = HeadPairs(model, mode, True, None)
-    found = []
+    all_z = []
     for layer in range(model.cfg.n_layers - 1):
         basis, writes, moments = eigenbasis(streams[layer]), pairs.writes[layer + 1 :], pairs.moments[layer + 1 :, :, 0]
         writing = Heads.of(writes @ basis, moments)
@@ -44,8 +44,8 @@ def backwards(model: AttentionOnlyTransformer, mode: Mode, streams: Tensor) -> n
         ((mean, std),) = sign_moments(writing, [(len(writing.Y), reading)])
         X = writes.flatten(0, 1)[:, None] @ pairs.F[layer]
         square = ((moments.flatten(0, 1)[:, None] @ X) * (X @ pairs.grams_S[layer])).sum((-2, -1))
-        found.append(((square - mean) / std).flatten())
-    return torch.cat(found).numpy()
+        all_z.append(((square - mean) / std).flatten())
+    return torch.cat(all_z).numpy()
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -57,14 +57,15 @@ def main(argv: list[str] | None = None) -> int:
         tokens = torch.as_tensor(np.asarray(stored.atlas.examples.tokens)).long()[::8]
         streams = written_moments(model, tokens, True).streams
         of_text = all_compositions(model, data=tokens)
-        for mode, found in all_compositions(model, folded=True).items():
+        for mode, composition in all_compositions(model, folded=True).items():
             if mode == "q" and model.cfg.attention == "mssa":  # W_QK is symmetric: q and k are one
                 continue
-            n = int(np.isfinite(found.z).sum())
+            n = int(np.isfinite(composition.z).sum())
             against = backwards(model, mode, streams)
             rows.append(
-                {"checkpoint": name, "mode": mode, "pairs": n, "rotations": f"{(found.z >= EDGE_Z).sum() / n:.3f}",
-                 "signs, embeddings": f"{found.edges.sum() / n:.3f}",
+                {"checkpoint": name, "mode": mode, "pairs": n,
+                 "rotations": f"{(composition.z >= EDGE_Z).sum() / n:.3f}",
+                 "signs, embeddings": f"{composition.edges.sum() / n:.3f}",
                  "signs, text": f"{of_text[mode].edges.sum() / n:.3f}",
                  "the wrong way round": f"{(against >= EDGE_Z).mean():.3f}"}
             )  # fmt: skip

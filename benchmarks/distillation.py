@@ -109,7 +109,7 @@ def distil(
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began: list[float] = []
     wall, cpu = time.perf_counter(), time.process_time()
-    found = distill_heads(
+    distillation = distill_heads(
         model,
         (train, held_out, held_out),
         [0, *WIDTHS],
@@ -124,22 +124,28 @@ def distil(
     load = (time.process_time() - cpu) / (time.perf_counter() - wall)
     per_unit = 1e6 if sys.platform == "darwin" else 1e3  # bytes there, kilobytes elsewhere
     memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / per_unit
-    return found, began[0], load, memory
+    return distillation, began[0], load, memory
 
 
-def seconds_to_reach(found: Distillation, before: float, head: tuple[int, int], width: int, error: float) -> float:
+def seconds_to_reach(
+    distillation: Distillation, before: float, head: tuple[int, int], width: int, error: float
+) -> float:
     """Return the seconds until all seeds of a head's FFN have had at most this error; infinity if they never do."""
-    curve = found.curve[:, found.place(head), found.settings.trained.index(width)]  # [evaluation, seed]
+    curve = distillation.curve[
+        :, distillation.place(head), distillation.settings.trained.index(width)
+    ]  # [evaluation, seed]
     reached = (np.minimum.accumulate(curve, axis=0) <= error).all(1)
-    return before + float(found.curve_seconds[reached.argmax()]) if reached.any() else float("inf")
+    return before + float(distillation.curve_seconds[reached.argmax()]) if reached.any() else float("inf")
 
 
 def measure(*, quick: bool, corpus: str, n_heads: int, threads: int | None) -> list[dict[str, Any]]:
     model = load_model(quick)
     train, held_out = texts(model, corpus, quick)
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        found, before, load, memory = pool.apply(distil, (quick, train, held_out, threads))
-    chosen = [found.heads[i * len(found.heads) // n_heads + i % model.cfg.n_heads] for i in range(n_heads)]
+        distillation, before, load, memory = pool.apply(distil, (quick, train, held_out, threads))
+    chosen = [
+        distillation.heads[i * len(distillation.heads) // n_heads + i % model.cfg.n_heads] for i in range(n_heads)
+    ]
     few = train[: (4000 if quick else _SKLEARN_TOKENS) // train.shape[1]]
     rows = []
     for width in WIDTHS:
@@ -148,12 +154,12 @@ def measure(*, quick: bool, corpus: str, n_heads: int, threads: int | None) -> l
             x, y = activations(model, few, head)
             x_new, y_new = activations(model, held_out, head)
             fit = fit_sklearn(x, y, x_new, y_new, width, 20 if quick else 200)
-            mean = activations_mean(found, model, head)
+            mean = activations_mean(distillation, model, head)
             error = fit["squared"] / float(((y_new - mean) ** 2).sum())
-            ours.append(seconds_to_reach(found, before, head, width, error))
+            ours.append(seconds_to_reach(distillation, before, head, width, error))
             fits.append({**fit, "error": error})
             _say(head, width, fits[-1], ours[-1])
-        networks = len(found.heads) * SEEDS
+        networks = len(distillation.heads) * SEEDS
         rows.append(
             {
                 "hidden units": str(width),
@@ -163,7 +169,12 @@ def measure(*, quick: bool, corpus: str, n_heads: int, threads: int | None) -> l
                 "scikit-learn, all (processor s)": networks * float(np.mean([fit["cpu"] for fit in fits])),
                 "its error": float(np.mean([fit["error"] for fit in fits])),
                 "our final error": float(
-                    np.mean([found.curve[:, found.place(h), WIDTHS.index(width)].min(0).mean() for h in chosen])
+                    np.mean(
+                        [
+                            distillation.curve[:, distillation.place(h), WIDTHS.index(width)].min(0).mean()
+                            for h in chosen
+                        ]
+                    )
                 ),
                 "ours there (s)": max(ours),
                 "reached": f"{sum(np.isfinite(ours))} of {len(ours)}",
@@ -177,10 +188,10 @@ def _say(head: tuple[int, int], width: int, fit: dict[str, Any], ours: float) ->
     print(f"{head[0]}.{head[1]}, {width} units: {theirs}; ours there after {ours:.1f} s", file=sys.stderr, flush=True)
 
 
-def activations_mean(found: Distillation, model: AttentionOnlyTransformer, head: tuple[int, int]) -> np.ndarray:
-    """The training mean that errors are measured from, in the coordinates of `activations`."""
+def activations_mean(distillation: Distillation, model: AttentionOnlyTransformer, head: tuple[int, int]) -> np.ndarray:
+    """Return the training mean that errors are measured from, in the coordinates of `activations`."""
     U, S, _ = torch.linalg.svd(HeadReader.of(model).W_O(head[0])[head[1]], full_matrices=False)
-    return (found.mean_z[found.place(head)].float() @ (U * S)).numpy()
+    return (distillation.mean_z[distillation.place(head)].float() @ (U * S)).numpy()
 
 
 def _total(rows: list[dict[str, Any]], load: float, memory: float) -> dict[str, Any]:

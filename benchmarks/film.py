@@ -40,7 +40,7 @@ N_SNAPSHOTS = 100
 
 
 def recipe_of(attention: str, n_steps: int, *, quick: bool) -> Recipe:
-    """A run on random tokens that come twice and on text, as the bundled models of two layers."""
+    """Return a run on random tokens that come twice and on text, as the bundled models of two layers."""
     rows, length, width = (4, 64, 32) if quick else (8, 256, 128)
     sizes = {"attention": attention, "n_layers": 2, "d_model": width, "n_heads": 4, "d_head": width // 4}
     stage = Stage(
@@ -54,7 +54,7 @@ def recipe_of(attention: str, n_steps: int, *, quick: bool) -> Recipe:
 
 
 def rotated(model: AttentionOnlyTransformer) -> AttentionOnlyTransformer:
-    """The same model with every head's factors rotated."""
+    """Return the same model with every head's factors rotated."""
     other = copy.deepcopy(model).double().requires_grad_(False)
     generator = torch.Generator().manual_seed(0)
     for attention in (block.attn for block in other.blocks):
@@ -75,7 +75,7 @@ def trained(recipe: Recipe, data: Any, out: Path) -> float:
 
 
 def measure(attention: str, folder: Path, n_steps: int, *, quick: bool) -> dict[str, Any]:
-    """One row: all that is measured of a kind of head."""
+    """Return one row: all that is measured of a kind of head."""
     recipe = recipe_of(attention, n_steps, quick=quick)
     data = prepare(recipe.corpus, home=folder)
     n_snapshots = 12 if quick else N_SNAPSHOTS
@@ -102,13 +102,13 @@ def measure(attention: str, folder: Path, n_steps: int, *, quick: bool) -> dict[
 
 
 def split(run: Run) -> dict[str, float]:
-    """The ledger's figures."""
+    """Return the ledger's figures."""
     end = run[run.steps[-1]]
     half = min(31, (end.cfg.n_ctx - 1) // 2)
     tokens = repeated_random_tokens(end.cfg.d_vocab, 16, half, 1, eot_id=0)
     books = ledger([run[step] for step in [*run.steps[:-1:3], run.steps[-1]]], tokens)
     started = run[run.steps[len(run.steps) // 2]]
-    one, two = (ledger([started, each], tokens, tolerance=1.0) for end in [end] for each in (end, rotated(end)))
+    first, second = (ledger([started, each], tokens, tolerance=1.0) for end in [end] for each in (end, rotated(end)))
     changes = np.abs(np.diff(books.losses))
     worst = (np.abs(books.residuals) / np.maximum(changes, np.abs(books.change) / len(changes))).max()
     return {
@@ -117,7 +117,7 @@ def split(run: Run) -> dict[str, float]:
         "worst segment's": float(worst),
         "with every second snapshot": float(books.halved or 0.0),
         "passes": books.n_passes,
-        "rotated heads": float(np.abs(one.parts - two.parts).max() / np.abs(one.parts).sum()),
+        "rotated heads": float(np.abs(first.parts - second.parts).max() / np.abs(first.parts).sum()),
     }
 
 

@@ -35,7 +35,7 @@ def config(side: int, *, quick: bool) -> ModelConfig:
 
 
 def with_patterns(model: AttentionOnlyTransformer, images: torch.Tensor) -> None:
-    """A pass in which every pattern is computed, and none kept."""
+    """Run a pass in which every pattern is computed, and none kept."""
     hooks = [(hook_names.attn(layer, hook_names.PATTERN), _look) for layer in range(model.cfg.n_layers)]
     model.run_with_hooks(images, return_type=None, fwd_hooks=hooks)
 

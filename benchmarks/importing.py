@@ -34,7 +34,7 @@ OPENERS = ("ours", "transformers")
 
 
 def write_folder(folder: Path, kind: str, quick: bool) -> int:
-    """A folder as Hugging Face writes it; returns the bytes of its weights."""
+    """Write a folder as Hugging Face does; return the bytes of its weights."""
     import transformers
 
     sizes: dict[str, Any] = {"n_layer": 2, "n_embd": 128, "n_head": 2, "vocab_size": 1000} if quick else {}

@@ -31,7 +31,7 @@ MEASURES = ("repeated_loss", "induction 1.0")
 
 
 def run_of(rows: int, length: int, n_steps: int, home: Path) -> RecipeRun:
-    """The run that is timed."""
+    """Return the run that is timed."""
     stage = Stage(
         tokens=n_steps * rows * length, batch_size=rows, sequence_length=length, learning_rate=3e-3,
         repeat_fraction=1.0, repeat_source="text",
@@ -51,7 +51,7 @@ def plain(run: RecipeRun, home: Path) -> None:
 
 
 def swept(run: RecipeRun, home: Path) -> None:
-    """The influence of every window on two measures."""
+    """Compute the influence of every window on two measures."""
     influence(run, MEASURES, folder=home)
 
 
@@ -76,9 +76,9 @@ def measured(name: str, sizes: tuple[int, int, int], home: Path, threads: int) -
     answer = context.Queue()
     process = context.Process(target=_measured, args=(name, sizes, home, threads, answer))
     process.start()
-    found: tuple[float, int] = answer.get()
+    figures: tuple[float, int] = answer.get()
     process.join()
-    return found
+    return figures
 
 
 def main(argv: list[str] | None = None) -> int:

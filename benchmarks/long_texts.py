@@ -43,7 +43,7 @@ _READY = """() => { const { map } = document.querySelector("#heads-map-canvas") 
 
 
 def make_model(folder: Path) -> AttentionOnlyTransformer:
-    """A checkpoint with random weights and a bundled tokenizer."""
+    """Make a checkpoint with random weights and a bundled tokenizer."""
     tokenizer = aotlens.load("novels-2l-mhsa", device="cpu").tokenizer
     sizes = {"n_layers": 12, "n_heads": 4, "d_model": 256, "d_head": 64, "d_vocab": 4096, "n_ctx": 4096}
     model = AttentionOnlyTransformer(ModelConfig(**sizes, seed=1), tokenizer)
@@ -52,19 +52,20 @@ def make_model(folder: Path) -> AttentionOnlyTransformer:
 
 
 def text_of(model: AttentionOnlyTransformer, n_tokens: int) -> str:
-    """The longest beginning of a novel, to a token, that is not more than so many tokens with the start token."""
+    """Return the longest beginning of a novel, to a token, that is not more than so many tokens with the
+    start token."""
     novel = next(iter(open_corpus("novels").documents())).text
     pieces = model.to_str_tokens(novel[: 8 * n_tokens], prepend_bos=False)[: n_tokens - 1]
-    while (found := model.to_tokens("".join(pieces)).shape[1]) > n_tokens:  # bytes of cut characters count anew
-        pieces = pieces[: n_tokens - found]
+    while (n_ids := model.to_tokens("".join(pieces)).shape[1]) > n_tokens:  # bytes of cut characters count anew
+        pieces = pieces[: n_tokens - n_ids]
     return "".join(pieces)
 
 
 def megabytes(process: int, name: str) -> float:
     """Return a figure of a process's status, such as VmHWM, in MB."""
-    found = re.search(rf"{name}:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
-    assert found is not None
-    return int(found[1]) / 1024
+    match = re.search(rf"{name}:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
+    assert match is not None
+    return int(match[1]) / 1024
 
 
 def own_megabytes(browser: Browser) -> float:

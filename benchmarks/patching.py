@@ -38,8 +38,8 @@ SAMPLE = 24
 
 def timed(work: Any, clock: Any = time.perf_counter) -> tuple[float, Any]:
     start = clock()
-    found = work()
-    return clock() - start, found
+    result = work()
+    return clock() - start, result
 
 
 @torch.no_grad()
@@ -58,7 +58,7 @@ def measure(n_pairs: int, length: int, sample: int) -> list[dict[str, Any]]:
 
     _, cache = bridge.run_with_cache(clean)
     generator = np.random.default_rng(0)
-    found = []
+    comparisons = []
     for what, name, setter, axes in (
         ("resid_pre", "resid_pre", theirs.layer_pos_patch_setter, ("layer", "pos")),
         ("z", "z", theirs.layer_head_vector_patch_setter, ("layer", "head")),
@@ -72,7 +72,7 @@ def measure(n_pairs: int, length: int, sample: int) -> list[dict[str, Any]]:
             )
         )
         theirs_all = took / len(cells) * result.values.size
-        found.append(
+        comparisons.append(
             {
                 "what": what, "cells": result.values.size, "pairs": n_pairs, "tokens": clean.shape[1], "ours, s": ours,
                 "theirs, s (scaled)": theirs_all, "ratio": ours / theirs_all,
@@ -83,10 +83,10 @@ def measure(n_pairs: int, length: int, sample: int) -> list[dict[str, Any]]:
     forward = min(timed(lambda: model(corrupted), spent)[0] for _ in range(3))
     with torch.enable_grad():
         estimate = min(timed(lambda: attribution(model, pairs, "z", check=1), spent)[0] for _ in range(3))
-    found.append(
+    comparisons.append(
         {"what": "attribution of z, one cell checked", "ours, s": estimate, "forward passes": estimate / forward}
     )
-    return found
+    return comparisons
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -103,11 +103,11 @@ def main(argv: list[str] | None = None) -> int:
     model, circuits = aotlens.load("novels-2l-mhsa", device="cpu"), []
     for differs in ("value", "key"):
         pairs = PromptPairs.induction(model, differs=differs, n=64, length=24)
-        took, found = timed(lambda pairs=pairs: find_circuit(model, pairs))
+        took, circuit = timed(lambda pairs=pairs: find_circuit(model, pairs))
         circuits.append(
-            {"pairs": f"induction, {differs}", "seconds": took, "edges": len(found.edges), "of": found.n_edges,
-             "sets tried": found.n_runs, "faithfulness": found.faithfulness, "low": found.interval[0],
-             "all others": found.completeness}
+            {"pairs": f"induction, {differs}", "seconds": took, "edges": len(circuit.edges), "of": circuit.n_edges,
+             "sets tried": circuit.n_runs, "faithfulness": circuit.faithfulness, "low": circuit.interval[0],
+             "all others": circuit.completeness}
         )  # fmt: skip
     _common.report("patching: a circuit", circuits, None)
     met = sweeps[0]["ratio"] <= 0.4 and sweeps[1]["ratio"] <= 0.3 and estimate["forward passes"] <= 4

@@ -47,7 +47,7 @@ PROMPT = (
 def only_path_hooks(
     model: AttentionOnlyTransformer, tokens: Tensor, sequences: list[tuple[int, ...]]
 ) -> tuple[Tensor, list[tuple[str, Callable[..., Any]]]]:
-    """A batch of the prompt, and hooks that keep path i in row i: digit 0 skips a layer, 1 + h takes head h."""
+    """Return a batch of the prompt, and hooks that keep path i in row i: digit 0 skips a layer, 1 + h takes head h."""
     with torch.inference_mode():
         _, cache = model.run_with_cache(
             tokens[None], names_filter=lambda name: name.endswith((hook_names.PATTERN, "hook_scale"))
@@ -126,14 +126,14 @@ def measure_by_order(model: AttentionOnlyTransformer, tokens: Tensor, pairs: int
         model.run_with_cache(tokens[None])
 
     expansions = [expand(model, tokens) for _ in range(2 * (pairs + 1))]
-    one = _common.time_in_turn(lambda: expansions.pop().by_order(7), cached, pairs)
+    one_target = _common.time_in_turn(lambda: expansions.pop().by_order(7), cached, pairs)
     everything = _common.time_in_turn(lambda: expansions.pop().by_order(), cached, pairs)
     freezing = _common.time_in_turn(lambda: expand(model, tokens), cached, pairs)
     residual = expand(model, tokens).residual()
     return {
         "tokens": len(tokens),
-        "forward pass with cache (s)": one.second,
-        "one target ÷ forward": one.ratio,
+        "forward pass with cache (s)": one_target.second,
+        "one target ÷ forward": one_target.ratio,
         "whole vocabulary ÷ forward": everything.ratio,
         "expand ÷ forward": freezing.ratio,
         "sum of paths − model": residual.largest,
@@ -150,10 +150,10 @@ def measure_top(name: str, model: AttentionOnlyTransformer, tokens: Tensor, n_po
     proven, seconds, expanded = [], [], []
     for position in torch.linspace(1, expansion.n_pos - 1, n_positions).round().int().tolist():
         start = time.perf_counter()
-        found = expansion.top(20, position)
+        top = expansion.top(20, position)
         seconds.append(time.perf_counter() - start)
-        proven.append(found.n_proven / len(found.paths))
-        expanded.append(found.n_expanded)
+        proven.append(top.n_proven / len(top.paths))
+        expanded.append(top.n_expanded)
     return {
         "model": name,
         "tokens": len(tokens),

@@ -69,7 +69,7 @@ def forward(quick: bool, pairs: int) -> dict[str, object]:
 
 
 def opening(quick: bool) -> dict[str, object]:
-    """A folder of Pythia-410m's shape, opened in a process of its own."""
+    """Time opening a folder of Pythia-410m's shape in a process of its own."""
     import transformers
 
     sizes = (256, 2, 4, 1024) if quick else (1024, 24, 16, 4096)
@@ -80,13 +80,13 @@ def opening(quick: bool) -> dict[str, object]:
     with TemporaryDirectory() as folder:
         transformers.GPTNeoXForCausalLM(config).half().save_pretrained(folder)
         command = [sys.executable, "-W", "ignore", "-c", _OPENING, folder]
-        found = subprocess.run(command, capture_output=True, text=True, check=True)
-    own, with_file = map(float, found.stdout.split())
+        process = subprocess.run(command, capture_output=True, text=True, check=True)
+    own, with_file = map(float, process.stdout.split())
     return {"what": "memory of opening ÷ the model's", "ratio": own, "with mapped pages": with_file}
 
 
 def largest(lengths_vary: bool, quick: bool, pairs: int) -> dict[str, object]:
-    """The 100 largest entries over distances."""
+    """Time the 100 largest entries over distances."""
     n_tokens, d_head = 2_000 if quick else 48_262, 32 if lengths_vary else 64
     cfg = ModelConfig(
         n_layers=1, d_model=8, n_heads=1, d_head=d_head, n_ctx=256, d_vocab=2, positions="rotary", norm="rms"
@@ -104,18 +104,18 @@ def largest(lengths_vary: bool, quick: bool, pairs: int) -> dict[str, object]:
                 torch.mm(rows, columns.T, out=buffer[: shape[0] * shape[1]].view(shape))
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    found = best_scores(cfg, q, k, range(N_DISTANCES), 100)
+    entries = best_scores(cfg, q, k, range(N_DISTANCES), 100)
     more = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**20
     timing = _common.time_in_turn(lambda: best_scores(cfg, q, k, range(N_DISTANCES), 100), products, pairs)
     what = f"top 100 over {N_DISTANCES} distances ÷ products, {'lengths vary' if lengths_vary else 'one length'}"
     return {
-        "what": f"{what} ({found.share_of_pairs:.2%} of pairs)", "ratio, wall": timing.ratio / N_DISTANCES,
+        "what": f"{what} ({entries.share_of_pairs:.2%} of pairs)", "ratio, wall": timing.ratio / N_DISTANCES,
         "ratio, processor": timing.cpu_ratio / N_DISTANCES, "GB more": more,
     }  # fmt: skip
 
 
 def trained(pairs: int) -> dict[str, object]:
-    """The same of the heads of `novels-2l-rotary`, 4,096 tokens: their mean."""
+    """Time the largest entries of the heads of `novels-2l-rotary`, 4,096 tokens: their mean."""
     import aotlens
     from aotlens.circuits import qk_circuit
 

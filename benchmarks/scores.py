@@ -56,11 +56,11 @@ def measure(name: str, model: AttentionOnlyTransformer, tokens: Tensor, n_cells:
         cached()
         one_pass = time.perf_counter() - start
         start = time.perf_counter()
-        found = score.top(20)
+        top = score.top(20)
         passes.append((time.perf_counter() - start) / one_pass)
-        expanded.append(found.n_expanded)
-        proven.append(found.complete)
-        final.append(score.top(20, budget=10).pairs == found.pairs)
+        expanded.append(top.n_expanded)
+        proven.append(top.complete)
+        final.append(score.top(20, budget=10).pairs == top.pairs)
     fresh = [expand(model, tokens) for _ in range(pairs + 1)]
     for each in fresh:
         each.score(*chosen[0])  # the layer's scores and maps, once a layer of a prompt

@@ -59,40 +59,40 @@ _PRESS = """
 def moves(
     page: Page, address: str, name: str, graphs: tuple[str, ...], compute: Callable[[int], Any], count: int
 ) -> dict[str, float]:
-    """The seed moved by one, again and again, beside the library's computation of the same."""
+    """Time the seed moved by one, again and again, beside the library's own computation of what is drawn."""
     page.goto(f"{address}/{name}")
     page.wait_for_function(
         "graphs => graphs.every(id => document.querySelector(`#${id} .js-plotly-plot`)?.layout?.meta?.key)",
         arg=list(graphs), timeout=_WAIT_MS,
     )  # fmt: skip
     page.wait_for_load_state("networkidle")
-    shown, wall, processor = [], [], []
+    pictures, wall, processor = [], [], []
     for seed in range(1, WARM_UP + count + 1):
-        shown.append(page.evaluate(_PRESS, [f"{name}-seed", list(graphs), {"seed": seed}, _WAIT_MS]))
+        pictures.append(page.evaluate(_PRESS, [f"{name}-seed", list(graphs), {"seed": seed}, _WAIT_MS]))
         page.wait_for_load_state("networkidle")
         started, started_cpu = time.perf_counter(), time.process_time()
         compute(seed)
         wall.append((time.perf_counter() - started) * 1000)
         processor.append((time.process_time() - started_cpu) * 1000)
-    shown, wall, processor = shown[WARM_UP:], wall[WARM_UP:], processor[WARM_UP:]
+    pictures, wall, processor = pictures[WARM_UP:], wall[WARM_UP:], processor[WARM_UP:]
     return {
-        **spread(f"{name}_slider_ms", shown),
+        **spread(f"{name}_slider_ms", pictures),
         f"{name}_library_ms": statistics.median(wall),
         f"{name}_library_processor_ms": statistics.median(processor),
-        f"{name}_ratio": statistics.median(s / w for s, w in zip(shown, wall, strict=True)),
+        f"{name}_ratio": statistics.median(s / w for s, w in zip(pictures, wall, strict=True)),
     }
 
 
 def layers(page: Page, address: str, count: int) -> dict[str, float]:
-    """The layer slider, which asks the server nothing."""
+    """Time the layer slider, which asks the server nothing."""
     page.goto(f"{address}/subspaces?layers=24")
     page.wait_for_selector("#subspaces-membership[data-layer='0']", timeout=_WAIT_MS)
     page.wait_for_load_state("networkidle")
-    shown = [
+    pictures = [
         page.evaluate(_PRESS, ["subspaces-layer", list(SUBSPACES), {"layer": layer}, _WAIT_MS])
         for layer in range(1, min(count, 20) + 1)
     ]
-    return spread("subspaces_layer_ms", shown)
+    return spread("subspaces_layer_ms", pictures)
 
 
 def unrolled(seed: int) -> None:
@@ -105,10 +105,10 @@ def unrolled(seed: int) -> None:
 def descended(seed: int) -> None:
     """Compute what the Denoising page computes for another seed, at its first sizes."""
     circle = Spheres(n=2, d=1, radius=1.0, noise_variance=0.1)
-    one, many = circle.sample(1, 20, seed), circle.sample(400, 20, 1000 + seed)
+    single, many = circle.sample(1, 20, seed), circle.sample(400, 20, 1000 + seed)
     axis = torch.linspace(-2, 2, 61, dtype=torch.float64)
-    energy_on_plane(one.context[0], axis, axis, alpha=1.0, beta=10.0)
-    for prompts in (one, many):
+    energy_on_plane(single.context[0], axis, axis, alpha=1.0, beta=10.0)
+    for prompts in (single, many):
         descend(circle, prompts, alpha=1.0, beta=10.0, n_steps=20)
 
 

@@ -34,7 +34,7 @@ STEPS = 2  # of each, in a run that is timed
 
 
 def recipe_of(attention: str, quick: bool) -> Recipe:
-    """The run: as the bundled models', in one stage."""
+    """Return the run: as the bundled models', in one stage."""
     width, d_vocab = (32, 64) if quick else (128, 4096)
     model = {"attention": attention, "n_layers": 2 if quick else 4, "d_model": width, "n_heads": 4}
     return Recipe(
@@ -70,14 +70,14 @@ def plain_step(model: PlainMHSA, optimiser: torch.optim.Optimizer, rows: Tensor)
 
 
 def our_step(model: AttentionOnlyTransformer, optimiser: torch.optim.Optimizer, rows: Tensor, recipe: Recipe) -> float:
-    """A step of the training loop, its loss read as on a CPU."""
+    """Take a step of the training loop, its loss read as on a CPU."""
     loss = add_gradients(model, rows, None, recipe)
     update_weights(model, optimiser, recipe)
     return loss.item()
 
 
 def measure(attention: str, quick: bool, pairs: int) -> dict[str, Any]:
-    """One row: ours with `attention` against plain MHSA."""
+    """Return one row: ours with `attention` against plain MHSA."""
     recipe = recipe_of(attention, quick)
     torch.manual_seed(0)
     model = AttentionOnlyTransformer(recipe.model_config(recipe.corpus.d_vocab))

@@ -38,7 +38,7 @@ _TILE = 1024
 
 
 def model_of(d_vocab: int, d_model: int, d_head: int) -> AttentionOnlyTransformer:
-    """One layer without a norm, Zipf's counts, scores with a standard deviation of about 1 nat."""
+    """Return one layer without a norm, Zipf's counts, scores with a standard deviation of about 1 nat."""
     cfg = ModelConfig(
         n_layers=1, d_model=d_model, n_heads=8, d_head=d_head, n_ctx=256, d_vocab=d_vocab, norm=None, positions="qk"
     )
@@ -49,7 +49,7 @@ def model_of(d_vocab: int, d_model: int, d_head: int) -> AttentionOnlyTransforme
 
 
 def products(model: AttentionOnlyTransformer) -> None:
-    """The bare products of head 0.0's circuits."""
+    """Compute the bare products of head 0.0's circuits."""
     circuits = head_circuits(model, "0.0")
     buffer = torch.empty(_TILE, _TILE)
     for circuit in (circuits.qk, circuits.ov):

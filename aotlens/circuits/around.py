@@ -30,7 +30,7 @@ class HeadComposition(Result):
     n_layers: int
     n_heads: int
     earlier: Int64[np.ndarray, "pair 2"]
-    """Layer and head."""
+    """The layer and number of each pair's earlier head."""
     later: Int64[np.ndarray, "pair 2"]
     modes: tuple[str, ...]
     """q, k or v; qk where queries and keys are one matrix (MSSA without rotary positions), so that the two scores are

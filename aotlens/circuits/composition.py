@@ -98,7 +98,8 @@ class Composition(Result):
     """(norms² − random_mean) / random_std: of the square, which is skewed, so no p-value can be read off it. NaN also
     where no rotation changes the product."""
     z_signs: Float64[np.ndarray, "layer head layer head"]
-    """The same against flipped signs, (norms² − signs_mean) / signs_std; NaN also where no flip changes the product."""
+    """(norms² − signs_mean) / signs_std: the z of the square against flipped signs; NaN also where no flip changes the
+    product."""
     signs_mean: Float64[np.ndarray, "layer head layer head"]
     """The mean of the squared norm over flips of signs, exactly."""
     signs_std: Float64[np.ndarray, "layer head layer head"]
@@ -107,7 +108,8 @@ class Composition(Result):
     """(1 + rotations that reach norms²) / (1 + n_random): one-sided, small where the pair composes. NaN where none were
     drawn: without `n_random`, and for pairs whose z lies outside `BAND`, of which it says enough."""
     p_below: Float64[np.ndarray, "layer head layer head"]
-    """The same for rotations that stay at or below norms²: small where the two heads avoid each other."""
+    """(1 + rotations that stay at or below norms²) / (1 + n_random): one-sided, small where the two heads avoid each
+    other. NaN where `p_above` is."""
     random_mean: Float64[np.ndarray, "layer head layer head"]
     """The mean of the squared norm over rotations of the later head, exactly."""
     random_std: Float64[np.ndarray, "layer head layer head"]

@@ -147,9 +147,9 @@ class StrongestRows(NamedTuple):
     rows: Int64[Tensor, " row"]
     columns: Int64[Tensor, "row k"]
     values: Float64[Tensor, "row k"]
-    """The entries."""
+    """The entries of the circuit at these rows and columns."""
     relative: Float64[Tensor, "row k"]
-    """The same above the row's level: log-mean-exp of the row (QK, nats), mean of the row (OV, logits)."""
+    """The entries above the row's level: log-mean-exp of the row (QK, nats), mean of the row (OV, logits)."""
 
     def __repr__(self) -> str:
         return describe(self)

@@ -35,10 +35,10 @@ class Ends(Result):
 
     highest: Int64[np.ndarray, "vector k"]
     highest_values: Float64[np.ndarray, "vector k"]
-    """Falling."""
+    """The values of the highest entries, falling."""
     lowest: Int64[np.ndarray, "vector k"]
     lowest_values: Float64[np.ndarray, "vector k"]
-    """Rising."""
+    """The values of the lowest entries, rising."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

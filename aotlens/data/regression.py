@@ -32,11 +32,11 @@ class RegressionPrompts:
     """Prompts with what they were drawn from."""
 
     inputs: Float[Tensor, "prompt point d"]
-    """x_i."""
+    """The inputs x_i."""
     labels: Float[Tensor, "prompt point"]
-    """y_i, noise included."""
+    """The labels y_i, noise included."""
     weights: Float[Tensor, "prompt d"]
-    """w."""
+    """The weights w of the task."""
 
     def __len__(self) -> int:
         return len(self.inputs)

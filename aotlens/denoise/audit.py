@@ -82,7 +82,7 @@ class DenoisingAudit(Result):
     pca_snr: Float[Tensor, "moment grouping layer head"]
     """The SNR in the principal directions of the head's tokens in the windows' other half; for "all tokens" NaN."""
     pca_null_snr: Float[Tensor, "draw grouping layer head"]
-    """The same after the layer, with its writes rotated."""
+    """The SNR after the layer in the principal directions, with its writes rotated by one random rotation a draw."""
     random_group_snr: Float[Tensor, "draw moment grouping layer head"]
     """The SNR in the principal directions of random groups of the same sizes."""
     predicted_rate: float | None

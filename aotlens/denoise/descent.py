@@ -63,7 +63,7 @@ class Descent(Result):
     alpha: float | int
     beta: float | int
     step_size: float | int
-    """γ."""
+    """γ, the step size of the descent."""
     attention_step: float | int
     """The γ at which the first step is the attention layer."""
     states: Float[Tensor, "time prompt n"]

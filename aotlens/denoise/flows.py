@@ -40,7 +40,7 @@ class HeadAsymmetry(Result):
 
     asymmetry: Float[Tensor, "layer head"]
     null: Float[Tensor, "draw layer head"]
-    """The same with W_OV rotated, a rotation a draw; all heads share the rotations."""
+    """‖J − Jᵀ‖ ÷ ‖J + Jᵀ‖ with W_OV rotated, a rotation a draw; all heads share the rotations."""
     n_queries: int
     """Queries that were read; a head's mean leaves out those at which its J is zero (its pattern rests on one key)."""
 

@@ -152,7 +152,7 @@ class Landscape(Result):
     best_alpha: Float[Tensor, " beta"]
     """The best α at each β, in closed form (the loss is a parabola in α)."""
     best_loss: Float[Tensor, " beta"]
-    """The loss there."""
+    """The loss at the best α of each β."""
 
     @property
     def minimum(self) -> Scale:

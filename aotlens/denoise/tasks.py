@@ -134,7 +134,7 @@ class LinearSubspaces(Task):
     d: int = 8
     """Dimension of the subspace."""
     signal_variance: float | int = 2.0
-    """σ_0²."""
+    """σ_0², the variance of tokens within the subspace, a direction."""
     noise_variance: float | int = 1.0
 
     @property

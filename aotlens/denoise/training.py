@@ -85,7 +85,8 @@ class TrainedLayers(Result):
     train_loss: Float[Tensor, "run epoch"]
     """Squared error a training prompt, summed over n, the mean over the epoch's batches as they were trained on."""
     test_loss: Float[Tensor, "run measured"]
-    """The same on prompts kept apart, after each epoch; entry 0 is before training, so there is one more."""
+    """Squared error a prompt on prompts kept apart, summed over n, after each epoch; entry 0 is before training, so
+    there is one more."""
     transform: Float[Tensor, "n n"] | None = None
     """A of Appendix H, where context and query were transformed."""
 

@@ -110,7 +110,7 @@ class _Sweep:
         self.folder = folder / joblib.hash(self.identity)[:16]
 
     def run(self, measures: Mapping[str, Measure]) -> Influence:
-        """The whole sweep."""
+        """Run the whole sweep: replay training, then carry the measures' gradients back through its steps."""
         end = self._replay()
         replayed = self._difference()
         values, adjoint = self._at_the_end(measures, end.weights)

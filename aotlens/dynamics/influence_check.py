@@ -51,7 +51,7 @@ class InfluenceCheck(Result):
     predicted: Float64[np.ndarray, "measure subset"]
     """−Σ dM/dw over the windows left out."""
     tracin: Float64[np.ndarray, "measure subset"]
-    """The same of TracIn's."""
+    """−Σ of TracIn's influences over the windows left out."""
     found: Float64[np.ndarray, "measure subset"]
     """M retrained without them − M retrained with all."""
 
@@ -181,7 +181,7 @@ class Removal(Result):
     random_helpful: Float64[np.ndarray, "draw moment"]
     """The measure without random windows, of each step as many as of the helpful ones."""
     random_harmful: Float64[np.ndarray, "draw moment"]
-    """The same of the harmful ones."""
+    """The measure without random windows, of each step as many as of the harmful ones."""
 
     @property
     def effects(self) -> tuple[float, float]:

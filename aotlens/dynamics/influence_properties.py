@@ -50,9 +50,9 @@ class InfluenceProperties(Result):
     alone_intervals: Float64[np.ndarray, "part property 2"]
     """95%, by a bootstrap over `clusters`; of this run, not of others. NaN for fewer than 20 clusters."""
     coefficients: Float64[np.ndarray, "part property"]
-    """The same with the other properties held; NaN for one that another follows closely (|`correlations`| > .95)."""
+    """`alone` with the other properties held; NaN for one that another follows closely (|`correlations`| > .95)."""
     intervals: Float64[np.ndarray, "part property 2"]
-    """As `alone_intervals`."""
+    """95% intervals of `coefficients`, drawn as `alone_intervals` are."""
     correlations: Float64[np.ndarray, "property property"]
     """Of the properties' differences within steps; NaN where one is constant."""
     r_squared: Float64[np.ndarray, " part"]

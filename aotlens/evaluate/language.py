@@ -113,7 +113,7 @@ class BigramModel(Result):
     """v · d_vocab + w of every pair seen, sorted."""
     pair_counts: Int64[np.ndarray, " pairs"]
     unigram: Float[np.ndarray, " d_vocab"]
-    """p(w)."""
+    """p(w), the probability of each token whatever comes before."""
 
     @property
     def headline(self) -> str:

@@ -91,9 +91,9 @@ class Ablation(Result):
         return float(self.changes.mean())
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """(low, high) of `change`: of the paired differences, over clusters where they are known, else over sequences,
-        which are then taken as independent; windows of one document are not (`aotlens.statistics.ratio_intervals`).
-        NaN for one sequence, and for fewer than 3 clusters."""
+        """Return (low, high) of `change`: of the paired differences, over clusters where they are known, else over
+        sequences, which are then taken as independent; windows of one document are not
+        (`aotlens.statistics.ratio_intervals`). NaN for one sequence, and for fewer than 3 clusters."""
         return mean_interval(self.changes, self.clusters, confidence=confidence)
 
     @property
@@ -104,7 +104,7 @@ class Ablation(Result):
         return f"{what} changes by {self.change:+.4f}{interval} {self.unit}, from {self.clean_mean:.3f}"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a sequence: sequence, clean, ablated, change, and its cluster where that is known."""
+        """Return one row a sequence: sequence, clean, ablated, change, and its cluster where that is known."""
         import pandas as pd
 
         columns = {"clean": self.clean, "ablated": self.ablated, "change": self.changes}
@@ -192,8 +192,8 @@ def unit_of(model: AttentionOnlyTransformer, metric: Metric | Measure | None) ->
 def measured(
     model: AttentionOnlyTransformer, logits: Tensor, part: Batch, first: int, metric: Metric | Measure | None
 ) -> tuple[Float64[np.ndarray, " sequence"], Tensor | None]:
-    """The loss, or the metric, of each sequence of `part`, whose first one has the number `first`; and the loss of each
-    token, None with a metric. Raises `ValueError` as `ablate`."""
+    """Return the loss, or the metric, of each sequence of `part`, whose first one has the number `first`; and the loss
+    of each token, None with a metric. Raises `ValueError` as `ablate`."""
     return _losses(model, logits, part, first) if metric is None else (_by_metric(metric, logits, part), None)
 
 

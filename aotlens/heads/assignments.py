@@ -56,11 +56,11 @@ class Assignments:
         self._n = int(owner.max()) + 1
 
     def has(self, matched: str, tested: str) -> bool:
-        """Whether every model has both kinds of evidence."""
+        """Return whether every model has both kinds of evidence."""
         return all(np.isfinite(self._similarity[name]).all() for name in (matched, tested))
 
     def pairs(self, matched: str) -> np.ndarray:
-        """`[pair, 2]`: the heads that are assigned to each other, of every two models."""
+        """Return `[pair, 2]`: the heads that are assigned to each other, of every two models."""
         from scipy.optimize import linear_sum_assignment
 
         assigned = []
@@ -73,7 +73,7 @@ class Assignments:
     def of(self, matched: str, tested: str) -> TestedPairs:
         """Read the tested evidence off the pairs that are matched on the other."""
         pairs, values = self.pairs(matched), self._similarity[tested]
-        found = values[pairs[:, 0], pairs[:, 1]]
+        similarity = values[pairs[:, 0], pairs[:, 1]]
         permuted = values[self._permutations[:, pairs[:, 0]], self._permutations[:, pairs[:, 1]]]
         # The mean over all permutations: that of all heads of the two layers.
         _, layer = np.unique(np.stack([self._owner, self._layers]), axis=1, return_inverse=True)
@@ -84,18 +84,18 @@ class Assignments:
         owners = self._owner[pairs]
         for a, b in itertools.combinations(range(self._n), 2):
             own = (owners == [a, b]).all(1)
-            of_models[a, b] = of_models[b, a] = mean = found[own].mean()
+            of_models[a, b] = of_models[b, a] = mean = similarity[own].mean()
             excess[a, b] = excess[b, a] = mean - expected[own].mean()
             p[a, b] = p[b, a] = (1 + (permuted[:, own].mean(1) >= mean - 1e-12).sum()) / (1 + len(permuted))
         in_pairs = [(pairs == head).any(1) for head in range(len(self._owner))]
         by_head, expected_by_head = (
-            np.array([each[own].mean() if own.any() else np.nan for own in in_pairs]) for each in (found, expected)
+            np.array([each[own].mean() if own.any() else np.nan for own in in_pairs]) for each in (similarity, expected)
         )
         by_model = np.full((len(self._owner), self._n), np.nan)
-        for one, other in ((0, 1), (1, 0)):
-            by_model[pairs[:, one], owners[:, other]] = found - expected
+        for side, other in ((0, 1), (1, 0)):
+            by_model[pairs[:, side], owners[:, other]] = similarity - expected
         return TestedPairs(
-            float(found.mean()), permuted.mean(1), of_models, p, excess, by_head, expected_by_head, by_model
+            float(similarity.mean()), permuted.mean(1), of_models, p, excess, by_head, expected_by_head, by_model
         )
 
     def groups(

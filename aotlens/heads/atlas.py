@@ -89,7 +89,8 @@ class Atlas(Result):
     ablations: Mapping[str, EachHead]
     """The ablations by kind of replacement."""
     together: Mapping[str, Ablation]
-    """The same with all heads replaced at once: with `fixed_pattern`, whether contextual patterns are needed at all."""
+    """The ablations with all heads replaced at once: with `fixed_pattern`, whether contextual patterns are needed at
+    all."""
     missing: Mapping[str, str] = field(default_factory=dict)
     """The parts that this model cannot give, and why."""
     distillation: Any = None
@@ -114,20 +115,25 @@ class Atlas(Result):
         return tuple(np.ndindex(*self.entropy.shape))  # type: ignore[arg-type]
 
     def reads(self, head: HeadLike, n: int = 3) -> tuple[Partner, ...]:
-        """The earlier heads whose output this one reads most beyond chance, by z; from all modes."""
+        """Return the earlier heads whose output this one reads most beyond chance, by z; from all modes."""
         layer, number = as_head(head)
         return self._partners(n, lambda values: values[..., layer, number])
 
     def feeds(self, head: HeadLike, n: int = 3) -> tuple[Partner, ...]:
-        """The later heads that read this one most beyond chance."""
+        """Return the later heads that read this one most beyond chance."""
         layer, number = as_head(head)
         return self._partners(n, lambda values: values[layer, number])
 
     def _partners(self, n: int, of: Callable[[np.ndarray], np.ndarray]) -> tuple[Partner, ...]:
         partners = [
-            Partner(head=(int(at[0]), int(at[1])), mode=mode, value=float(of(self.composition[mode])[at]), z=float(z))
+            Partner(
+                head=(int(index[0]), int(index[1])),
+                mode=mode,
+                value=float(of(self.composition[mode])[index]),
+                z=float(z),
+            )
             for mode, all_z in self.composition_z.items()
-            for at, z in np.ndenumerate(of(all_z))
+            for index, z in np.ndenumerate(of(all_z))
             if np.isfinite(z) and z > 0
         ]
         return tuple(sorted(partners, key=lambda partner: -partner.z)[:n])
@@ -135,34 +141,39 @@ class Atlas(Result):
     def sentence(self, head: HeadLike) -> str:
         """Describe a head from its scores: its label or strongest motif, chance, pattern consistency, and its cost."""
         layer, number = as_head(head)
-        at, labels = (layer, number), self.labels
-        said = [labels.sentence(at)]
-        induction = self.random["induction"][at] if "induction" in self.random.motifs else np.nan
+        index, labels = (layer, number), self.labels
+        sentences = [labels.sentence(index)]
+        induction = self.random["induction"][index] if "induction" in self.random.motifs else np.nan
         if induction >= MOTIFS["induction"].threshold and labels.names[layer][number] != "induction":
-            said.append(f"On random tokens that come twice it does induction ({induction:.2f}).")
-        consistency = self.pattern_consistency.values[at]
-        said.append("Its pattern is uniform." if np.isnan(consistency) else f"Pattern consistency {consistency:.2f}.")
+            sentences.append(f"On random tokens that come twice it does induction ({induction:.2f}).")
+        consistency = self.pattern_consistency.values[index]
+        sentences.append(
+            "Its pattern is uniform." if np.isnan(consistency) else f"Pattern consistency {consistency:.2f}."
+        )
         for how, result in self.ablations.items():
             if how == "position_mean":
-                place = result.heads.index(at)
+                place = result.heads.index(index)
                 low, high = result.intervals()[place]
-                said.append(f"Without it the loss changes by {result.changes[place]:+.3f} ({low:+.3f} to {high:+.3f}).")
-        said += [] if self.scores is None else self.scores.sentences(at)
-        return " ".join(said)
+                sentences.append(
+                    f"Without it the loss changes by {result.changes[place]:+.3f} ({low:+.3f} to {high:+.3f})."
+                )
+        sentences += [] if self.scores is None else self.scores.sentences(index)
+        return " ".join(sentences)
 
     def where(self, search: str) -> tuple[Head, ...]:
-        """The heads that `search` finds in the table, as `induction_random > 0.4 and layer = 1` or `previous token`.
+        """Return the heads that `search` finds in the table, as `induction_random > 0.4 and layer = 1` or `previous
+        token`.
 
         `aotlens.heads.head_search` says what can be written. Raises `ValueError` for what cannot be read.
         """
-        found = rows_where(self.to_frame(), search)
-        return tuple(head for head, is_found in zip(self.heads, found, strict=True) if is_found)
+        matches = rows_where(self.to_frame(), search)
+        return tuple(head for head, is_found in zip(self.heads, matches, strict=True) if is_found)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head: label, whether it rests on the first token otherwise, and the margin on text, scores and
-        their excess (`x_…`), shape, copying, declared scores and their excess, its first partner in each direction, the
-        change of the loss by each replacement with its interval, and the error of a feed-forward network of 16 hidden
-        units (or of the most that were distilled) in its place."""
+        """Return one row a head: label, whether it rests on the first token otherwise, and the margin on text, scores
+        and their excess (`x_…`), shape, copying, declared scores and their excess, its first partner in each direction,
+        the change of the loss by each replacement with its interval, and the error of a feed-forward network of 16
+        hidden units (or of the most that were distilled) in its place."""
         import pandas as pd
 
         scores = self.motifs

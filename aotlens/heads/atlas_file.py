@@ -25,7 +25,7 @@ Stage = Mapping[str, Any]
 
 
 def identity(model: Any, tokens: Int64[Tensor, "sequence pos"], settings: Mapping[str, Any]) -> str:
-    """A hash of everything that an atlas depends on."""
+    """Hash everything that an atlas depends on."""
     about = json.dumps([SCHEMA_VERSION, repr(model.cfg), dict(settings)], sort_keys=True, default=str)
     tensors = {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
     weights = contents_hash(tensors, {"tokens": hashlib.sha256(tokens.numpy().tobytes()).hexdigest()})
@@ -50,7 +50,7 @@ class Stages:
         self.tensors, self.about = read_tensors(path, "an atlas", metadata.get("sha256"), about, remedy), about
 
     def get(self, name: str, make: Callable[[], Stage]) -> Stage:
-        """The results of a stage, made now unless they are there."""
+        """Return the results of a stage, made now unless they are there."""
         if name not in self.about:
             plain: dict[str, Any] = {}
             for key, value in make().items():
@@ -69,7 +69,7 @@ class Steps:
         self.progress, self.total, self.before = progress, total, 0
 
     def within(self, size: int) -> Progress | None:
-        """The progress of a stage that takes `size` of the whole."""
+        """Return the progress of a stage that takes `size` of the whole."""
         if self.progress is None:
             return None
         report, before, total = self.progress, self.before, self.total

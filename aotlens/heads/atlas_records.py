@@ -42,7 +42,7 @@ def bundled_atlas_path(checkpoint: str) -> Path:
 
 
 def stored_atlas(checkpoint: str, *, distillation: Any = None) -> AtlasRecord:
-    """The bundled atlas of a bundled checkpoint; a `distillation` is shown beside the rest, as by `atlas`.
+    """Load the bundled atlas of a bundled checkpoint; a `distillation` is shown beside the rest, as by `atlas`.
 
     Raises `ValueError`, which names them, for a checkpoint that has none.
     """

@@ -79,6 +79,11 @@ def circuits_stage(model: Any, tokens: Tensor) -> Stage:
         rates[head] = copying_rate(model, head).top1
         score = spectrum(ov_circuit(model, head), k=1, n_vectors=1).copying_score
         scores[head] = np.nan if score is None else score
-    made = all_compositions(model, data=tokens)
-    parts = {f"composition {mode}": each.values for mode, each in made.items()}
-    return {"copying": rates, "copying_score": scores, **parts, **{f"z {mode}": e.z_signs for mode, e in made.items()}}
+    compositions = all_compositions(model, data=tokens)
+    parts = {f"composition {mode}": each.values for mode, each in compositions.items()}
+    return {
+        "copying": rates,
+        "copying_score": scores,
+        **parts,
+        **{f"z {mode}": e.z_signs for mode, e in compositions.items()},
+    }

@@ -64,7 +64,7 @@ class MotifScores(Result):
     """The score of every head for each motif: for motifs with a mask its mean attention there, 0 to 1 for softmax."""
 
     motifs: tuple[str, ...]
-    """Names."""
+    """The names of the motifs."""
     values: Float64[np.ndarray, "motif layer head"]
     """NaN for a motif that could not be measured."""
     n_queries: Int64[np.ndarray, " motif"]
@@ -107,7 +107,7 @@ class MotifScores(Result):
         return self.values[self.motifs.index(motif)]
 
     def best(self, motif: str) -> tuple[Head, float] | None:
-        """The head with the highest score, and that score; None for a motif that could not be measured."""
+        """Return the head with the highest score, and that score; None for a motif that could not be measured."""
         scores = self[motif]
         if not np.isfinite(scores).any():
             return None
@@ -136,13 +136,13 @@ class MotifScores(Result):
         return np.array([*self.motifs, MIXED])[self._labelled(threshold)].tolist()  # −1 is the last
 
     def resting(self, threshold: float | None = None) -> Bool[np.ndarray, "layer head"]:
-        """Heads that rest on the first position, and have another label for the rest of their attention."""
+        """Return heads that rest on the first position, and have another label for the rest of their attention."""
         place = self.motifs.index("first_token") if "first_token" in self.motifs else -1
         labelled = self._labelled(threshold)
         return self.rests(threshold) & (labelled >= 0) & (labelled != place)
 
     def rests(self, threshold: float | None = None) -> Bool[np.ndarray, "layer head"]:
-        """Heads whose attention to the first position reaches `threshold` (None: that motif's own)."""
+        """Return heads whose attention to the first position reaches `threshold` (None: that motif's own)."""
         if "first_token" not in self.motifs:
             return np.zeros(self.values.shape[1:], dtype=bool)
         with np.errstate(invalid="ignore"):
@@ -223,7 +223,7 @@ class MotifScores(Result):
         ).tolist()
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head: layer, head, and a column a motif."""
+        """Return one row a head: layer, head, and a column a motif."""
         import pandas as pd
 
         layers, heads = np.indices(self.values.shape[1:])
@@ -231,8 +231,8 @@ class MotifScores(Result):
         return pd.DataFrame({"layer": layers.ravel(), "head": heads.ravel(), **columns})
 
     def chance_frame(self) -> pd.DataFrame:
-        """One row a head and motif: layer, head, motif, score, and what is known of chance, compared (the score over
-        the queries that chance is of), uniform, excess, low, high (the interval of the excess)."""
+        """Return one row a head and motif: layer, head, motif, score, and what is known of chance, compared (the score
+        over the queries that chance is of), uniform, excess, low, high (the interval of the excess)."""
         import pandas as pd
 
         motifs, layers, heads = (each.ravel() for each in np.indices(self.values.shape))
@@ -284,7 +284,7 @@ def attention_to(
 
 
 def scores_of(tally: MotifTally, *, others: bool, intervals: bool) -> MotifScores:
-    """The scores of a finished tally; arguments as in `attention_to`."""
+    """Return the scores of a finished tally; arguments as in `attention_to`."""
     n_queries = tally.counts.sum(0)
     divisor = torch.where(n_queries > 0, n_queries, torch.nan)[:, None, None]
     chances = tally.even.clone()

@@ -52,9 +52,9 @@ class ClearestHead:
 
 
 def clearest_head(patterns: AttentionPatterns) -> ClearestHead | None:
-    """The head with the highest score for the first motif that a head shows on this text; None where none does."""
-    found = (_best(patterns, MOTIFS[name]) for name in _ORDER)
-    return next((each for each in found if each is not None), None)
+    """Find the head with the highest score for the first motif that a head shows on this text; None where none does."""
+    candidates = (_best(patterns, MOTIFS[name]) for name in _ORDER)
+    return next((each for each in candidates if each is not None), None)
 
 
 def _best(patterns: AttentionPatterns, motif: Motif) -> ClearestHead | None:

@@ -82,12 +82,13 @@ class SemanticConsistency(Result):
         )
 
     def ranking(self) -> tuple[Head, ...]:
-        """All heads, the most consistent first."""
+        """Return all heads, the most consistent first."""
         order = np.argsort(-self.difference.ravel(), kind="stable")
         return tuple((int(place) // self.within.shape[1], int(place) % self.within.shape[1]) for place in order)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head: layer, head, within, between, difference, low, high, p, adjusted_p, with_mean, region."""
+        """Return one row a head: layer, head, within, between, difference, low, high, p, adjusted_p, with_mean,
+        region."""
         import pandas as pd
 
         layer_and_head: np.ndarray = np.indices(self.within.shape)
@@ -112,7 +113,7 @@ def semantic_consistency(
     batch_size: int = 32,
     progress: Progress | None = None,
 ) -> SemanticConsistency:
-    """Whether every head's region depends on the class of the image; definitions at the head of this module.
+    """Test whether every head's region depends on the class of the image; definitions at the head of this module.
 
     `images` are what the model takes, `labels` the number of each one's class, whatever the model predicts; `query` is
     as in `ImageMaps.attention`. `progress(done, total)` counts images, then heads. Time: a forward pass, and for each
@@ -173,17 +174,17 @@ def semantic_consistency(
 
 
 def region(maps: Float[Tensor, "*more patch"], mass: float) -> Bool[Tensor, "*more patch"]:
-    """The smallest set of patches with the share `mass` of each map's sum; none of a map of zeros."""
+    """Find the smallest set of patches with the share `mass` of each map's sum; none of a map of zeros."""
     wide = maps.double()
     values, order = wide.sort(dim=-1, descending=True, stable=True)
     before = values.cumsum(-1) - values
     # What is reached up to rounding is reached: four patches with a quarter each hold a half with two.
-    kept = (before < mass * wide.sum(-1, keepdim=True) * (1 - 1e-6)) & (values > 0)
-    return torch.zeros_like(kept).scatter(-1, order, kept)
+    is_inside = (before < mass * wide.sum(-1, keepdim=True) * (1 - 1e-6)) & (values > 0)
+    return torch.zeros_like(is_inside).scatter(-1, order, is_inside)
 
 
 def pair_overlaps(regions: Bool[Tensor, "image patch"]) -> Float[Tensor, "image image"]:
-    """The IoU of every two images' regions, 0 of an image with itself, which is no pair."""
+    """Compute the IoU of every two images' regions, 0 of an image with itself, which is no pair."""
     member = regions.float()
     shared, sizes = member @ member.T, member.sum(1)
     union = sizes[:, None] + sizes - shared
@@ -226,7 +227,7 @@ class _Pairs:
 
     members: Float[Tensor, "image class"]
     permuted: Float[Tensor, "image column"]
-    """The same for every permutation, classes side by side."""
+    """The members under every permutation of the labels, classes side by side."""
     draws: Float[Tensor, "draw image"]
     """The number of times that an image was drawn."""
 

@@ -66,7 +66,7 @@ class EachHead(Result):
         return f"{self.how}: head {layer}.{head} {what} ({self.changes[top]:+.4f} {self.unit})"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head: layer, head, change, low, high."""
+        """Return one row a head: layer, head, change, low, high."""
         import pandas as pd
 
         low, high = self.intervals().T
@@ -90,7 +90,7 @@ def ablate_each(
     batch_size: int = 8,
     progress: Progress | None = None,
 ) -> EachHead:
-    """`ablate` for each of `heads` (all for None) alone: the same numbers, without computing earlier layers again.
+    """Measure what `ablate` does for each of `heads` (all for None) alone, without computing earlier layers again.
 
     Arguments are those of `ablate`. Time: the clean passes of one `ablate`, and for each head a pass through the layers
     from its own on. Memory: the stream before every layer, and what stands for every head, of `batch_size` sequences.

@@ -61,7 +61,7 @@ class HeadExamples(Result):
         return f"{n} examples of {np.prod(self.counts.shape[:2])} heads from {self.tokens.size:,} tokens"
 
     def of(self, head: HeadLike, bin: int | None = None) -> tuple[Example, ...]:
-        """The examples of a head, of one bin or from all, those that attend away most first.
+        """Return the examples of a head, of one bin or from all, those that attend away most first.
 
         Raises `ValueError` for another head or bin.
         """
@@ -72,27 +72,33 @@ class HeadExamples(Result):
             raise ValueError(f"bin={bin}: expected 0 to {N_BINS - 1}, tenths of the attention away from key 0.")
         examples = []
         for place in range(N_BINS - 1, -1, -1) if bin is None else (bin,):
-            at = (layer, number, place)
-            for i in np.flatnonzero(self.sequence[at] >= 0):
-                keys, weights = self.keys[(*at, i)], self.weights[(*at, i)]
+            index = (layer, number, place)
+            for i in np.flatnonzero(self.sequence[index] >= 0):
+                keys, weights = self.keys[(*index, i)], self.weights[(*index, i)]
                 seen = keys >= 0
                 examples.append(
                     Example(
-                        sequence=int(self.sequence[(*at, i)]), query=int(self.query[(*at, i)]),
-                        away=float(self.away[(*at, i)]), keys=tuple(keys[seen].tolist()),
+                        sequence=int(self.sequence[(*index, i)]), query=int(self.query[(*index, i)]),
+                        away=float(self.away[(*index, i)]), keys=tuple(keys[seen].tolist()),
                         weights=tuple(weights[seen].tolist()),
                     )
                 )  # fmt: skip
         return tuple(sorted(examples, key=lambda example: -example.away))
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an example: layer, head, bin, sequence, query, away, key, weight (of the key with most)."""
+        """Return one row an example: layer, head, bin, sequence, query, away, key, weight (of the key with most)."""
         import pandas as pd
 
         layer, head, place, example = np.nonzero(self.sequence >= 0)
-        at = (layer, head, place, example)
-        columns = {"layer": layer, "head": head, "bin": place, "sequence": self.sequence[at], "query": self.query[at]}
-        columns |= {"away": self.away[at], "key": self.keys[at][:, 0], "weight": self.weights[at][:, 0]}
+        index = (layer, head, place, example)
+        columns = {
+            "layer": layer,
+            "head": head,
+            "bin": place,
+            "sequence": self.sequence[index],
+            "query": self.query[index],
+        }
+        columns |= {"away": self.away[index], "key": self.keys[index][:, 0], "weight": self.weights[index][:, 0]}
         return pd.DataFrame(columns)
 
 
@@ -120,31 +126,31 @@ class ExampleTally:
         for head in range(away.shape[1]):
             self.counts[layer, head] += np.bincount(bins[:, head].ravel(), minlength=N_BINS)
         for i, head, place in self._smallest(layer, drawn, bins):
-            at = (layer, head, int(bins[i, head, place]))
-            slot = int(self.draws[at].argmax())
-            if drawn[i, head, place] >= self.draws[(*at, slot)]:
+            index = (layer, head, int(bins[i, head, place]))
+            slot = int(self.draws[index].argmax())
+            if drawn[i, head, place] >= self.draws[(*index, slot)]:
                 continue
-            self.draws[(*at, slot)] = drawn[i, head, place]
-            self.sequence[(*at, slot)], self.query[(*at, slot)] = first + i, place + 2
-            self.away[(*at, slot)] = away[i, head, place]
+            self.draws[(*index, slot)] = drawn[i, head, place]
+            self.sequence[(*index, slot)], self.query[(*index, slot)] = first + i, place + 2
+            self.away[(*index, slot)] = away[i, head, place]
             row = pattern[i, head, place + 2, 1:]
             weights, keys = row.topk(min(N_KEYS, len(row)))
-            kept = weights > 0
-            self.keys[(*at, slot)] = -1
-            self.weights[(*at, slot)] = 0.0
-            n = int(kept.sum())
-            self.keys[(*at, slot)][:n] = keys[kept].cpu().numpy() + 1
-            self.weights[(*at, slot)][:n] = weights[kept].cpu().numpy()
+            is_positive = weights > 0
+            self.keys[(*index, slot)] = -1
+            self.weights[(*index, slot)] = 0.0
+            n = int(is_positive.sum())
+            self.keys[(*index, slot)][:n] = keys[is_positive].cpu().numpy() + 1
+            self.weights[(*index, slot)][:n] = weights[is_positive].cpu().numpy()
 
     def _smallest(self, layer: int, drawn: np.ndarray, bins: np.ndarray) -> list[tuple[int, int, int]]:
         """(sequence, head, query) of the `n_examples` smallest draws of each head and bin that may still be taken."""
         heads = np.broadcast_to(np.arange(drawn.shape[1])[:, None], drawn.shape)
-        at = np.nonzero(drawn < self.draws[layer].max(-1)[heads, bins])
-        reservoir = heads[at] * N_BINS + bins[at]
-        order = np.lexsort((drawn[at], reservoir))
+        candidates = np.nonzero(drawn < self.draws[layer].max(-1)[heads, bins])
+        reservoir = heads[candidates] * N_BINS + bins[candidates]
+        order = np.lexsort((drawn[candidates], reservoir))
         first = np.searchsorted(reservoir[order], reservoir[order])  # where each reservoir begins
-        kept = order[np.arange(len(order)) - first < self.n_examples]
-        return [(int(i), int(head), int(query)) for i, head, query in np.stack(at, 1)[kept]]
+        smallest = order[np.arange(len(order)) - first < self.n_examples]
+        return [(int(i), int(head), int(query)) for i, head, query in np.stack(candidates, 1)[smallest]]
 
     def result(self) -> HeadExamples:
         order = self.draws.argsort(-1, kind="stable")  # not the order of the slots, which batches decide

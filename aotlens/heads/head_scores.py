@@ -163,7 +163,7 @@ class HeadScores(Result):
     """The scores of every head, each beside its chance."""
 
     scores: tuple[str, ...]
-    """Names."""
+    """The names of the scores."""
     values: Float64[np.ndarray, "score layer head"]
     """NaN for a score that could not be measured."""
     chance: Float64[np.ndarray, "score layer head"]
@@ -197,17 +197,17 @@ class HeadScores(Result):
     def sentences(self, head: HeadLike) -> list[str]:
         """Describe a head by the declared scores that it has, each with its value and chance."""
         layer, number = as_head(head)
-        said = []
+        sentences = []
         for name in self.measured:
             score, place = HEAD_SCORES.get(name), self.scores.index(name)
             value, chance = self.values[place, layer, number], self.chance[place, layer, number]
             sentence = "" if score is None else score.sentence_of(value, chance)
             if sentence and score is not None:
-                said.append(f"{sentence[:-1]} ({value:.2f} {score.unit}; {chance:.2f} by chance).")
-        return said
+                sentences.append(f"{sentence[:-1]} ({value:.2f} {score.unit}; {chance:.2f} by chance).")
+        return sentences
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head and score: layer, head, score, value, chance, excess, n."""
+        """Return one row a head and score: layer, head, score, value, chance, excess, n."""
         import pandas as pd
 
         scores, layers, heads = (each.ravel() for each in np.indices(self.values.shape))

@@ -42,13 +42,13 @@ def rows_where(frame: pd.DataFrame, search: str) -> Bool[np.ndarray, " row"]:
         return np.ones(len(frame), dtype=bool)
     if len(search) > _MOST_CHARACTERS:
         raise ValueError(f"expected a search of at most {_MOST_CHARACTERS} characters, got {len(search)}.")
-    found = np.zeros(len(frame), dtype=bool)
+    matches = np.zeros(len(frame), dtype=bool)
     for alternative in re.split(r"\s+or\s+", search.strip(), flags=re.IGNORECASE):
         rows = np.ones(len(frame), dtype=bool)
         for term in re.split(r"\s+and\s+", alternative, flags=re.IGNORECASE):
             rows &= _rows_of_term(frame, term.strip())
-        found |= rows
-    return found
+        matches |= rows
+    return matches
 
 
 def _rows_of_term(frame: pd.DataFrame, term: str) -> Bool[np.ndarray, " row"]:
@@ -83,13 +83,13 @@ def _rows_of_words(frame: pd.DataFrame, words: str) -> Bool[np.ndarray, " row"]:
     wanted = _plain(words)
     if re.fullmatch(r"\d+\.\d+", wanted):
         return _names(frame) == wanted
-    found = np.array([wanted in _plain(label) for label in frame["label"]], dtype=bool)
-    if not found.any():  # a motif is a label and a column: where heads have the label, that is meant
+    matches = np.array([wanted in _plain(label) for label in frame["label"]], dtype=bool)
+    if not matches.any():  # a motif is a label and a column: where heads have the label, that is meant
         if wanted in map(_plain, frame.columns):
             raise ValueError(f"{words!r} is a column: compare it with something, as {words} > 0.4.")
         labels = sorted({_plain(label) for label in frame["label"]})
         raise ValueError(f"{words!r}: no head has such a label; there are {', '.join(labels)}.")
-    return found
+    return matches
 
 
 def _names(frame: pd.DataFrame) -> np.ndarray:

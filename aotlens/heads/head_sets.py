@@ -56,7 +56,7 @@ class HeadSets:
         return len(self._known)
 
     def numbers(self, kept: Kept) -> Float64[np.ndarray, " sequence"]:
-        """The measure of each sequence with all heads but `kept` replaced."""
+        """Compute the measure of each sequence with all heads but `kept` replaced."""
         if kept not in self._known:
             replaced, start = self.heads - kept, 0
             numbers: list[np.ndarray] = []
@@ -79,9 +79,9 @@ class HeadSets:
         """Return the intervals of the faithfulness of each set."""
         whole = self._effects(self.heads)
         sign = np.sign(whole.mean())
-        effects = np.array([sign * self._effects(kept) for kept in sets]).reshape(len(sets), len(whole))
+        effects = np.array([sign * self._effects(each) for each in sets]).reshape(len(sets), len(whole))
         return ratio_intervals(effects, sign * whole, self.clusters, confidence=confidence)
 
     def best(self, sets: Iterable[Kept]) -> Kept:
-        """The most faithful of some sets; among equals the first."""
+        """Return the most faithful of some sets; among equals the first."""
         return max(sets, key=self.faithfulness)

@@ -62,7 +62,7 @@ class ImageMaps(Result):
         return self.grid.query_name()
 
     def attention(self, query: Query = None) -> Float[np.ndarray, "image layer head row column"]:
-        """The attention of `query` to every patch.
+        """Return the attention of `query` to every patch.
 
         `query` is a patch (row, column), "mean" over all patches, or None: [CLS] where there is one, else the mean.
         Raises `ValueError` for a patch that there is not.
@@ -70,15 +70,15 @@ class ImageMaps(Result):
         return self.grid.as_map(self.grid.of_query(self.pattern, query))
 
     def value_weighted(self, query: Query = None) -> Float[np.ndarray, "image layer head row column"]:
-        """pattern · ‖v‖ of `query`: the norm of what each patch alone would add to the head's z there."""
+        """Return pattern · ‖v‖ of `query`: the norm of what each patch alone would add to the head's z there."""
         return self.grid.as_map(self.grid.of_query(self.pattern, query) * self.value_norms)
 
     def to_class_token(self, query: Query = None) -> Float[np.ndarray, "image layer head"]:
-        """The attention of `query` to what is no patch: [CLS] (and a distillation token); 0 without one."""
+        """Return the attention of `query` to what is no patch: [CLS] (and a distillation token); 0 without one."""
         return self.grid.of_query(self.pattern, query)[..., : self.grid.n_before].sum(-1)
 
     def rollout(self, query: Query = None) -> Float[np.ndarray, "image row column"]:
-        """Attention rollout from `query` after the last layer to the patches that were read.
+        """Return attention rollout from `query` after the last layer to the patches that were read.
 
         Raises `ValueError` for patterns with negative entries (a linear φ), whose products are no shares.
         """
@@ -101,7 +101,7 @@ def image_maps(
     max_bytes: float | int = 2_000_000_000,
     progress: Progress | None = None,
 ) -> ImageMaps:
-    """The maps of every head on `images`: floats as the model takes them, or one image.
+    """Compute the maps of every head on `images`: floats as the model takes them, or one image.
 
     `model` is one of ours that reads patches (with MLPs, too) or a ViT as a TransformerLens bridge. `batch_size` is as
     many images as have 20 MB of patterns in a layer, unless it is given. `progress(done, total)` counts images. Time:
@@ -132,7 +132,7 @@ def image_maps(
 
 
 def require_shares(pattern: np.ndarray | Tensor, purpose: str) -> None:
-    """Raises `ValueError` for attention with negative entries, which says nothing about shares."""
+    """Raise `ValueError` for attention with negative entries, which says nothing about shares."""
     if bool((pattern < 0).any()):
         raise ValueError(
             f"{purpose}: expected attention that is nowhere negative, got entries below 0 (this model's φ is linear in "

@@ -13,12 +13,12 @@ from aotlens.heads.patch_grid import PatchGrid
 
 
 def grid_of(inputs: Inputs) -> PatchGrid:
-    """The patches of the images. Raises `Missing` for inputs that are none."""
+    """Return the grid of the images' patches. Raises `Missing` for inputs that are none."""
     return inputs.need(inputs.grid, "images")
 
 
 def neighbour(down: int, right: int) -> Callable[[Inputs], Targets]:
-    """The patch so many rows down and columns to the right of the query."""
+    """Return the patch so many rows down and columns to the right of the query."""
 
     def mask(inputs: Inputs) -> Targets:
         grid = grid_of(inputs)
@@ -32,7 +32,7 @@ def neighbour(down: int, right: int) -> Callable[[Inputs], Targets]:
 
 
 def border(inputs: Inputs) -> Targets:
-    """The patches at the edge of the image, for every query, [CLS] included."""
+    """Return the patches at the edge of the image, for every query, [CLS] included."""
     grid = grid_of(inputs)
     edge = torch.ones(grid.rows, grid.columns, dtype=torch.bool)
     edge[1:-1, 1:-1] = False
@@ -40,12 +40,13 @@ def border(inputs: Inputs) -> Targets:
 
 
 def foreground(inputs: Inputs) -> Targets:
-    """The patches that stand out from the background, for every query, [CLS] included."""
+    """Return the patches that stand out from the background, for every query, [CLS] included."""
     return _for_every_query(inputs, standing_out(inputs.tokens, grid_of(inputs)))
 
 
 def standing_out(images: Float[Tensor, "batch channel height width"], grid: PatchGrid) -> Bool[Tensor, "batch patch"]:
-    """The patches whose mean distance from the background is beyond Otsu's threshold (1979) of the image's patches.
+    """Return the patches whose mean distance from the background is beyond Otsu's threshold (1979) of the image's
+    patches.
 
     The background is the median of the image's outermost pixels, for each channel. The threshold is the one of two
     groups whose means differ most, n₀ n₁ (μ₀ − μ₁)². An image whose patches are all as far has none, nor has one patch.

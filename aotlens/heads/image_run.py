@@ -50,7 +50,7 @@ class LayerOnImages(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a patch: image, head, row, column, and the quantity."""
+        """Return one row a patch: image, head, row, column, and the quantity."""
         import pandas as pd
 
         columns: dict[str, Any] = dict(
@@ -88,7 +88,7 @@ class HeadOnImage(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a patch: row, column, attention, value_weighted, and rollout where there is one."""
+        """Return one row a patch: row, column, attention, value_weighted, and rollout where there is one."""
         import pandas as pd
 
         rows, columns = np.indices(self.attention.shape)
@@ -109,19 +109,19 @@ class ClassPredictions(Result):
     """The number of images of the run whose predicted class the ablation changes."""
 
     def best(self, *, ablated: bool = False) -> tuple[str, float]:
-        """The most probable class, and its probability."""
+        """Return the most probable class, and its probability."""
         values = self.ablated if ablated and self.ablated is not None else self.probabilities
         return self.classes[int(values.argmax())], float(values.max())
 
     @property
     def headline(self) -> str:
-        said = "{} ({:.3f})".format(*self.best())
-        return said if self.ablated is None else "{}; with heads ablated {} ({:.3f})".format(
-            said, *self.best(ablated=True)
+        prediction = "{} ({:.3f})".format(*self.best())
+        return prediction if self.ablated is None else "{}; with heads ablated {} ({:.3f})".format(
+            prediction, *self.best(ablated=True)
         )  # fmt: skip
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a class: class, logit, probability, and probability_ablated where heads are ablated."""
+        """Return one row a class: class, logit, probability, and probability_ablated where heads are ablated."""
         import pandas as pd
 
         columns = {"class": self.classes, "logit": self.logits, "probability": self.probabilities}
@@ -157,7 +157,7 @@ class ImageRun(Result):
         return self.maps.headline + (f"; {names} ablated ({self.how})" if names else "")
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an image: image, predicted (the name of a class), probability."""
+        """Return one row an image: image, predicted (the name of a class), probability."""
         import pandas as pd
 
         names = [self.classes[number] for number in self.predicted]
@@ -165,7 +165,7 @@ class ImageRun(Result):
         return pd.DataFrame({"image": numbers, "predicted": names, "probability": self.probabilities.max(1)})
 
     def layer(self, layer: int, query: Query = None, quantity: str = "attention") -> LayerOnImages:
-        """All maps of a layer's heads; `quantity` is `"attention"` or `"value_weighted"`, `query` as in
+        """Return all maps of a layer's heads; `quantity` is `"attention"` or `"value_weighted"`, `query` as in
         `ImageMaps.attention`. Raises `ValueError` for a layer, a query or a quantity that there is not."""
         if quantity not in ("attention", "value_weighted"):
             raise ValueError(f"quantity={quantity!r}: expected attention or value_weighted.")
@@ -175,7 +175,8 @@ class ImageRun(Result):
         return LayerOnImages(images=self.images, layer=layer, quantity=quantity, query=name, values=values)
 
     def head(self, head: HeadLike, image: int = 0, query: Query = None) -> HeadOnImage:
-        """The maps of one head on one image. Raises `ValueError` for a head, an image or a query that there is not."""
+        """Return the maps of one head on one image. Raises `ValueError` for a head, an image or a query that there is
+        not."""
         require_whole("image", image, 0, len(self.images) - 1)
         n_layers, n_heads = self.maps.pattern.shape[1:3]
         layer, number = as_head(head, SimpleNamespace(n_layers=n_layers, n_heads=n_heads))
@@ -210,7 +211,7 @@ def image_run(
     reference: UInt8[Tensor, "other channel height width"] | None = None,
     progress: Progress | None = None,
 ) -> ImageRun:
-    """The maps and the logits of `model` on `images`, pixels from 0 to 255, with the heads `ablated`.
+    """Compute the maps and the logits of `model` on `images`, pixels from 0 to 255, with the heads `ablated`.
 
     `how` says what their outputs are replaced with (`aotlens.heads.ablation`), `reference` are other images, from which
     means and other outputs are taken. `progress(done, total)` counts images. Time: two forward passes, and what the

@@ -116,7 +116,7 @@ class InactiveHeads(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head: layer, head, output_norm, first_token, first_value_norm, inactive, missed,
+        """Return one row a head: layer, head, output_norm, first_token, first_value_norm, inactive, missed,
         resting_but_active."""
         import pandas as pd
 

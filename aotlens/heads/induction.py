@@ -69,7 +69,8 @@ class InductionCircuit(Result):
     matching: Float64[np.ndarray, " head"]
     """Share of tokens whose row of the QK circuit, keys through that head, is highest at the same token."""
     directly: Float64[np.ndarray, " head"]
-    """The same with keys that are the tokens themselves: what the circuit would be without the earlier head."""
+    """Share of tokens whose row of the head's own QK circuit, keys the tokens themselves, is highest at the same token:
+    what the circuit would be without the earlier head."""
     copying: Float64[np.ndarray, " head"]
     """Share of tokens that raise their own logit most through the head."""
     first_half: float
@@ -77,9 +78,9 @@ class InductionCircuit(Result):
     each: EachHead
     """The loss on the same tokens when they come again, and without each head of the model alone."""
     without_heads: Ablation
-    """The same without all of `heads`."""
+    """The loss on the repeated tokens without all of `heads`."""
     without_previous: Ablation
-    """The same without all of `previous`."""
+    """The loss on the repeated tokens without all of `previous`."""
 
     @property
     def gain(self) -> float:
@@ -145,8 +146,8 @@ class InductionCircuit(Result):
         return self.verdict
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an induction head: layer, head, induction, previous, z, previous_token, matching, directly, copying,
-        and what is lost without it alone."""
+        """Return one row an induction head: layer, head, induction, previous, z, previous_token, matching, directly,
+        copying, and what is lost without it alone."""
         import pandas as pd
 
         layers, heads = np.array(self.heads).T
@@ -158,8 +159,8 @@ class InductionCircuit(Result):
 
 
 def induction_pairs(atlas: Atlas) -> tuple[tuple[Head, Head, float], ...]:
-    """The induction heads of an atlas, each with the earlier head that its keys read most, and by how many standard
-    deviations beyond flipped signs: claims 1 and 2 of `induction_circuit`, which puts all five to the test.
+    """List the induction heads of an atlas, each with the earlier head that its keys read most, and by how many
+    standard deviations beyond flipped signs: claims 1 and 2 of `induction_circuit`, which puts all five to the test.
 
     Raises `ValueError` for an atlas without composition, and where no head behind the first layer reaches the induction
     motif's threshold on random tokens.

@@ -42,16 +42,16 @@ class KeyClasses(NamedTuple):
     """Whether the key at the query's own position may be among its targets."""
 
     def targets(self) -> Bool[Tensor, "batch query key"]:
-        """The keys of the class that a query asks for, at or before it."""
+        """Return the keys of the class that a query asks for, at or before it."""
         return self._asked_for().tril(0 if self.own else -1)
 
     def _asked_for(self) -> Bool[Tensor, "batch query key"]:
         return (self.queries[:, :, None] == self.keys[:, None, :]).tril()
 
     def matched(self) -> Float[Tensor, "batch query key"]:
-        """Weights for which Σ attention · weight is what the m targets of a query would get by chance: the mean share
-        of the *other* classes that have as many of the keys that it sees, n, times m ÷ n. (n is m, or m + 1 where the
-        query's own key is of the class and no target.) Rows of 0 for queries without such a class."""
+        """Return weights for which Σ attention · weight is what the m targets of a query would get by chance: the mean
+        share of the *other* classes that have as many of the keys that it sees, n, times m ÷ n. (n is m, or m + 1 where
+        the query's own key is of the class and no target.) Rows of 0 for queries without such a class."""
         seen = (self.keys >= 0)[:, None, :].expand(-1, self.keys.shape[1], -1).tril()
         alike = (self.keys[:, :, None] == self.keys[:, None, :]).float()  # [batch, key, other]
         size = seen.float() @ alike  # how many of the keys that the query sees are of this key's class
@@ -116,13 +116,13 @@ class Inputs:
         return "prompts" if self.tokens.is_floating_point() else "tokens"
 
     def need(self, value: Known | None, what: str) -> Known:
-        """`value`, one of the fields that may be None. Raises `Missing`, naming it as `what`, where it is."""
+        """Return `value`, one of the fields that may be None. Raises `Missing`, naming it as `what`, where it is."""
         if value is None:
             raise Missing(f"it needs {what}, which these inputs lack (a model without a tokenizer has none)")
         return value
 
     def targets(self, keys: Bool[Tensor, "*batch query key"]) -> Targets:
-        """`keys` as far as their query sees them, for the queries that have one and stand apart from both ends.
+        """Return `keys` as far as their query sees them, for the queries that have one and stand apart from both ends.
 
         These are positions i ≥ 2, and i ≤ n − 3 where later keys are seen, so that the previous, the query's own, the
         next, the first and the last position that a query sees are different ones. Of images every patch counts, and
@@ -140,7 +140,8 @@ class Inputs:
 
 
 def special_ids(tokenizer: Any) -> frozenset[int]:
-    """Ids of the tokens that begin, end, separate or pad texts; a mask and an unknown word stand for words instead."""
+    """List the ids of the tokens that begin, end, separate or pad texts; a mask and an unknown word stand for words
+    instead."""
     if isinstance(tokenizer, Tokenizer | SymbolTokenizer):
         return frozenset() if tokenizer.eot_id is None else frozenset({tokenizer.eot_id})
     separating = {getattr(tokenizer, f"{kind}_token_id", None) for kind in ("bos", "eos", "cls", "sep", "pad")}
@@ -149,7 +150,7 @@ def special_ids(tokenizer: Any) -> frozenset[int]:
 
 
 def vocabulary(tokenizer: Any, d_vocab: int) -> tuple[str, ...]:
-    """The string of each of `d_vocab` ids, with spaces and line ends as they are; "" for ids without a token."""
+    """Return the string of each of `d_vocab` ids, with spaces and line ends as they are; "" for ids without a token."""
     if isinstance(tokenizer, Tokenizer | SymbolTokenizer):
         strings = list(tokenizer.str_tokens(range(min(tokenizer.d_vocab, d_vocab))))
     else:

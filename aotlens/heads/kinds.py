@@ -42,8 +42,8 @@ class KindComparison(Result):
         return f"{self.kinds[0]} and {self.kinds[1]}, matched by {matched}, {tested}: {excess}, {verdict}"
 
     def to_frame(self) -> pd.DataFrame:
-        """A row a test and kind: `matched`, `tested`, `kind`, the `observed` mean, its `excess` over permuted heads,
-        and the test's `p`."""
+        """Return a row a test and kind: `matched`, `tested`, `kind`, the `observed` mean, its `excess` over permuted
+        heads, and the test's `p`."""
         import pandas as pd
 
         rows = [

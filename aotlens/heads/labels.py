@@ -53,7 +53,7 @@ class HeadLabels(Result):
         return ", ".join(f"{counts[i]} {names[i]}" for i in order[:6])
 
     def source(self, head: HeadLike) -> MotifScores:
-        """The scores that a head's label is from."""
+        """Return the scores that a head's label is from."""
         known = self.random if self.from_random[as_head(head)] else self.text
         assert known is not None
         return known
@@ -61,7 +61,7 @@ class HeadLabels(Result):
     def sentence(self, head: HeadLike) -> str:
         """Describe the head by its label, with its score and chance; and by what a label of its layer cannot mean."""
         layer, number = as_head(head)
-        name, scores, at = self.names[layer][number], self.source(head), (layer, number)
+        name, scores, index = self.names[layer][number], self.source(head), (layer, number)
         if name == MIXED:
             excess = np.nan_to_num(scores.excess[:, layer, number], nan=-np.inf)
             best = int(excess.argmax())
@@ -69,19 +69,19 @@ class HeadLabels(Result):
             return f"It has no one motif; most beyond chance is {closest} ({excess[best]:+.2f})."
         motif, place = MOTIFS.get(name), scores.motifs.index(name)
         of_keys = scores.chance is not None and (motif is None or motif.score is None)  # uniform attention is all alike
-        chance = f" (chance {scores.chance[(place, *at)]:.2f})" if of_keys else ""  # type: ignore[index]
+        chance = f" (chance {scores.chance[(place, *index)]:.2f})" if of_keys else ""  # type: ignore[index]
         where = " on random tokens that come twice" if scores is self.random and self.text is not None else ""
-        said = f"{name.replace('_', ' ')}." if motif is None else motif.sentence
-        said = f"{said[:-1]}{where}: {scores[name][at]:.2f}{chance}."
-        if self.resting[at]:
-            first = (self.text or scores)["first_token"][at]
-            said += f" Otherwise it rests on the first token ({first:.2f})."
+        sentence = f"{name.replace('_', ' ')}." if motif is None else motif.sentence
+        sentence = f"{sentence[:-1]}{where}: {scores[name][index]:.2f}{chance}."
+        if self.resting[index]:
+            first = (self.text or scores)["first_token"][index]
+            sentence += f" Otherwise it rests on the first token ({first:.2f})."
         if layer == 0 and name == "induction":
-            said += f" {OF_THE_FIRST_LAYER}"
-        return said
+            sentence += f" {OF_THE_FIRST_LAYER}"
+        return sentence
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head: layer, head, label, resting, margin."""
+        """Return one row a head: layer, head, label, resting, margin."""
         import pandas as pd
 
         layers, heads = np.indices(self.resting.shape)
@@ -90,7 +90,7 @@ class HeadLabels(Result):
 
 
 def head_labels(random: MotifScores | None = None, text: MotifScores | None = None) -> HeadLabels:
-    """The label of every head from its scores on random tokens that come twice (`motif_scores(model)`) and on text.
+    """Label every head from its scores on random tokens that come twice (`motif_scores(model)`) and on text.
 
     The rule is at the head of this module. Raises `ValueError` where neither is given.
     """
@@ -112,8 +112,8 @@ def head_labels(random: MotifScores | None = None, text: MotifScores | None = No
 
 
 def label_words(label: str, resting: bool) -> str:
-    """A label as tables write it: "induction, resting" for a head that does this with what it does not spend on the
-    first position."""
+    """Write a label as tables write it: "induction, resting" for a head that does this with what it does not spend on
+    the first position."""
     return label.replace("_", " ") + (", resting" if resting else "")
 
 

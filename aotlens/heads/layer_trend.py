@@ -66,16 +66,16 @@ def interval(value: float, without: Float64[np.ndarray, " model"]) -> Contrast:
 
 def contrasts(n_layers: int) -> dict[str, Float64[np.ndarray, " layer"]]:
     """Return the weights of `rise`, for two layers and more, and of `ends`, for three and more."""
-    found: dict[str, np.ndarray] = {}
+    weights: dict[str, np.ndarray] = {}
     if n_layers >= 2:
         half = n_layers // 2
-        found["rise"] = np.zeros(n_layers)
-        found["rise"][-half:], found["rise"][:half] = 1 / half, -1 / half
+        weights["rise"] = np.zeros(n_layers)
+        weights["rise"][-half:], weights["rise"][:half] = 1 / half, -1 / half
     if n_layers >= 3:
         third = n_layers // 3
-        found["ends"] = np.full(n_layers, -1 / (n_layers - 2 * third))
-        found["ends"][-third:] = found["ends"][:third] = 1 / (2 * third)
-    return found
+        weights["ends"] = np.full(n_layers, -1 / (n_layers - 2 * third))
+        weights["ends"][-third:] = weights["ends"][:third] = 1 / (2 * third)
+    return weights
 
 
 def sentence(values: Float64[np.ndarray, " layer"], without: Float64[np.ndarray, "model layer"]) -> str:
@@ -83,7 +83,7 @@ def sentence(values: Float64[np.ndarray, " layer"], without: Float64[np.ndarray,
     if len(values) < 2 or not np.isfinite(values).all():
         return ""
     most, least = int(values.argmax()), int(values.argmin())
-    said = [f"Above permuted heads it is {values[most]:+.3f} in layer {most}, the most, and {values[least]:+.3f} in "
+    clauses = [f"Above permuted heads it is {values[most]:+.3f} in layer {most}, the most, and {values[least]:+.3f} in "
             f"layer {least}, the least"]  # fmt: skip
     words = {"rise": ("in later layers than in earlier ones", "more", "less"),
              "ends": ("in middle layers than in outer ones", "less", "more")}  # fmt: skip
@@ -91,8 +91,8 @@ def sentence(values: Float64[np.ndarray, " layer"], without: Float64[np.ndarray,
         value, low, high = interval(float(weights @ values), without @ weights)
         where, above, below = words[name]
         if np.isnan(low):
-            said.append("with fewer than three models nothing is said of a trend")
+            clauses.append("with fewer than three models nothing is said of a trend")
             break
         verdict = above if low > 0 else below if high < 0 else "neither more nor less"
-        said.append(f"{verdict} {where}, by {value:+.3f} (95% {low:+.3f} to {high:+.3f} over models)")
-    return "; ".join(said) + "."
+        clauses.append(f"{verdict} {where}, by {value:+.3f} (95% {low:+.3f} to {high:+.3f} over models)")
+    return "; ".join(clauses) + "."

@@ -26,8 +26,8 @@ Alike = Float64[np.ndarray, "head head"]
 def weights_alike(
     models: list[AttentionOnlyTransformer], owner: Int64[np.ndarray, " head"], done: Callable[[], None]
 ) -> dict[str, Alike]:
-    """`ov`, `qk` and `written` of every two heads; `qk` is NaN where a model has no queries and keys. `done` is called
-    after each pair of models."""
+    """Compute the similarities `ov`, `qk` and `written` of every two heads; `qk` is NaN where a model has no queries
+    and keys. `done` is called after each pair of models."""
     counts = [double(model.unigram_counts) for model in models if model.unigram_counts is not None]
     size = len(models[0].W_E)
     shares = [count / count.sum() for count in counts] or [torch.full((size,), 1 / size).double()]
@@ -79,7 +79,7 @@ class OnText:
 
 @torch.no_grad()
 def on_text(model: AttentionOnlyTransformer, ids: Tensor, batch_size: int) -> OnText:
-    """The patterns of all heads of a model on the sequences, and each head's effect on every token's loss."""
+    """Measure the patterns of all heads of a model on the sequences, and each head's effect on every token's loss."""
     reader = HeadReader.of(model, "universality")
     visible = reader.visible_keys(ids.shape[1])[0].float()
     visible[:, 0] = 0
@@ -115,7 +115,8 @@ def _losses(model: AttentionOnlyTransformer, ids: Tensor, batch_size: int) -> Te
 
 
 def texts_alike(runs: list[OnText]) -> dict[str, Alike]:
-    """`pattern`, `content` and `effect` of every two heads; 0 for a head that does not vary."""
+    """Compute the similarities `pattern`, `content` and `effect` of every two heads; 0 for a head that does
+    not vary."""
     patterns = torch.cat([run.patterns for run in runs]).double()
     own = patterns.mean(1, keepdim=True)
     return {

@@ -36,7 +36,7 @@ class MaskSimilarity(Result):
         return f"mean cosine {self.cosine[0].mean():.3f} before the layers, {self.cosine[-1].mean():.3f} after them"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a depth and pair: depth (0 is before the first layer), pair, cosine."""
+        """Return one row a depth and pair: depth (0 is before the first layer), pair, cosine."""
         import pandas as pd
 
         depths, pairs = np.indices(self.cosine.shape)
@@ -51,7 +51,8 @@ def mask_similarity(
     *,
     batch_size: int = 32,
 ) -> MaskSimilarity:
-    """Cosine of the streams at `position` of each pair of sequences, which have the same token (the mask) there.
+    """Compute the cosine of the streams at `position` of each pair of sequences, which have the same token (the mask)
+    there.
 
     Cost: a forward pass of every sequence. Raises `ValueError` for pairs of different shapes, none, a position outside
     them, and different tokens there, which differ before any layer.
@@ -75,11 +76,11 @@ def mask_similarity(
 
 def _streams(reader: HeadReader, tokens: Tensor, position: int) -> Float64[Tensor, "depth pair d_model"]:
     """The stream at `position` before the first layer and after each."""
-    found: dict[int, Tensor] = {}
+    streams: dict[int, Tensor] = {}
 
     def keep(layer: int, stream: Tensor) -> None:
-        found[layer] = stream[:, position].detach().float().cpu().double()
+        streams[layer] = stream[:, position].detach().float().cpu().double()
 
     reader.listen(tokens, hook_names.resid_pre, keep)
     reader.listen(tokens, hook_names.resid_post, lambda layer, stream: keep(layer + 1, stream))
-    return torch.stack([found[depth] for depth in range(len(found))])
+    return torch.stack([streams[depth] for depth in range(len(streams))])

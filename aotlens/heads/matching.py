@@ -91,8 +91,8 @@ class HeadMatching(Result):
         *,
         batch_size: int = 2,
     ) -> HeadMatching:
-        """The same two models matched by their patterns on `tokens` too, as `match_heads` does; the circuits' cosines,
-        which cost the most and do not depend on a text, are kept. Raises `ValueError` for models of other sizes."""
+        """Match the two models by their patterns on `tokens` too, as `match_heads` does; the circuits' cosines, which
+        cost the most and do not depend on a text, are kept. Raises `ValueError` for models of other sizes."""
         for model in (a, b):
             require_ours(model, "HeadMatching.on", without=("norm_after", "norm_output", "qk_norm", "clip_qkv"))
         for model, heads in ((a, self.left), (b, self.right)):
@@ -112,11 +112,11 @@ class HeadMatching(Result):
         return replace(self, pairs=pairs)
 
     def partner(self, head: Head) -> Head | None:
-        """The right head that `head` of the left model is paired with; None for one that is left over."""
+        """Return the right head that `head` of the left model is paired with; None for one that is left over."""
         return dict(self.pairs).get(head)
 
     def beside(self, head: HeadLike) -> Head:
-        """The right head that `head` of the left model is paired with, or is most like where it is left over."""
+        """Return the right head that `head` of the left model is paired with, or is most like where it is left over."""
         head = as_head(head)
         if head not in self.left:
             raise ValueError(f"HeadMatching.beside: expected one of the {len(self.left)} left heads, got {head}.")
@@ -140,13 +140,14 @@ class HeadMatching(Result):
         return rows
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a pair: the two heads, a column a measure, their mean, and the margin, in the order of left heads."""
+        """Return one row a pair: the two heads, a column a measure, their mean, and the margin, in the order of left
+        heads."""
         import pandas as pd
 
         return pd.DataFrame(self._rows())
 
     def similarities(self) -> pd.DataFrame:
-        """One row for every left and every right head: a column a measure, and their mean."""
+        """Return one row for every left and every right head: a column a measure, and their mean."""
         import pandas as pd
 
         names = [list(map(head_name, side)) for side in (self.left, self.right)]
@@ -217,7 +218,7 @@ Factors = tuple[Tensor, Tensor]
 
 
 def ov_factors(model: AttentionOnlyTransformer, p: Tensor) -> Factors:
-    """√p W_E W_V `[head, d_vocab, d_head]` and W_O W_U √p `[head, d_head, d_vocab]`, centred over outs."""
+    """Return √p W_E W_V `[head, d_vocab, d_head]` and W_O W_U √p `[head, d_head, d_vocab]`, centred over outs."""
     unembedding = double(folded_norm(model, None).into(double(model.W_U).to(folded_norm(model, None).gain)))
     unembedding = (unembedding - (unembedding @ p)[:, None]) * p.sqrt()
     W_V, W_O = double(model.W_V), double(model.W_O)
@@ -226,7 +227,7 @@ def ov_factors(model: AttentionOnlyTransformer, p: Tensor) -> Factors:
 
 
 def qk_factors(model: AttentionOnlyTransformer, p: Tensor) -> Factors:
-    """√p W_E W_Q `[head, d_vocab, d_head]` and (W_E W_K)ᵀ √p `[head, d_head, d_vocab]`, centred over sources."""
+    """Return √p W_E W_Q `[head, d_vocab, d_head]` and (W_E W_K)ᵀ √p `[head, d_head, d_vocab]`, centred over sources."""
     W_Q, W_K = double(model.W_Q), double(model.W_K)
     rows, columns = [], []
     for layer in range(len(W_Q)):

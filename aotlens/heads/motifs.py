@@ -99,7 +99,7 @@ class Motif:
             )
 
     def targets(self, inputs: Inputs) -> Targets | None:
-        """The pairs of its `mask` or `classes`; None where it has neither. Raises `Missing`."""
+        """Return the pairs of its `mask` or `classes`; None where it has neither. Raises `Missing`."""
         if self.classes is not None:
             return inputs.targets(self.classes(inputs).targets())
         return None if self.mask is None else self.mask(inputs)
@@ -111,7 +111,7 @@ class Motif:
 
 
 def offset(by: int) -> Mask:
-    """The key `by` positions after the query (before it where negative)."""
+    """Return the key `by` positions after the query (before it where negative)."""
 
     def mask(inputs: Inputs) -> Targets:
         position = torch.arange(inputs.n_pos)
@@ -121,7 +121,7 @@ def offset(by: int) -> Mask:
 
 
 def position(at: int) -> Mask:
-    """The key at one position, counted from the end where negative; not the query itself."""
+    """Return the key at one position, counted from the end where negative; not the query itself."""
 
     def mask(inputs: Inputs) -> Targets:
         keys = torch.zeros(inputs.n_pos, inputs.n_pos, dtype=torch.bool)
@@ -133,14 +133,15 @@ def position(at: int) -> Mask:
 
 
 def first(inputs: Inputs) -> Targets:
-    """The key at position 0, which of an image is [CLS]."""
+    """Return the key at position 0, which of an image is [CLS]."""
     if inputs.grid is not None and not inputs.grid.n_before:
         raise Missing("this model has no [CLS]")
     return position(0)(inputs)
 
 
 def by_token_before(inputs: Inputs) -> KeyClasses:
-    """Keys by the token that they follow, the start token aside; a query asks for those that followed its own token."""
+    """Return keys by the token that they follow, the start token aside; a query asks for those that followed its own
+    token."""
     keys = torch.full_like(inputs.tokens, -1)
     keys[:, 2:] = inputs.tokens[:, 1:-1]
     return KeyClasses(keys=keys, queries=inputs.tokens, own=True)
@@ -155,14 +156,14 @@ def special(inputs: Inputs) -> Targets:
 
 
 def by_token(inputs: Inputs) -> KeyClasses:
-    """Keys by their token, the start token aside; a query asks for the earlier ones of its own."""
+    """Return keys by their token, the start token aside; a query asks for the earlier ones of its own."""
     keys = inputs.tokens.clone()
     keys[:, 0] = -1
     return KeyClasses(keys=keys, queries=inputs.tokens, own=False)
 
 
 def by_next_token(inputs: Inputs) -> KeyClasses:
-    """Keys by their token, the start token aside; a query asks for those of the token that comes next.
+    """Return keys by their token, the start token aside; a query asks for those of the token that comes next.
 
     The retrieval score of Wu et al. (2404.15574) counts how often a head's largest attention, while a needle from the
     context is being written, is on the token that is written; this is the mean attention there, on any text.
@@ -174,7 +175,8 @@ def by_next_token(inputs: Inputs) -> KeyClasses:
 
 
 def of_strings(keys: Callable[[Sequence[str]], Bool[Tensor, "query key"]]) -> Mask:
-    """The (query, key) pairs that `keys` gives of a sequence's strings, position 0 aside; special tokens are ""."""
+    """Return the (query, key) pairs that `keys` gives of a sequence's strings, position 0 aside; special tokens are
+    ""."""
 
     def mask(inputs: Inputs) -> Targets:
         strings = inputs.need(inputs.vocabulary, "the strings of tokens")
@@ -198,22 +200,22 @@ def distant_offsets(inputs: Inputs) -> list[int]:
 
 
 def evenness(pattern: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head"]:
-    """−Σ A ln A ÷ ln v over the rows of queries from the third on, averaged; v is i + 1, or all keys where any query
-    attends to a later one."""
+    """Return −Σ A ln A ÷ ln v over the rows of queries from the third on, averaged; v is i + 1, or all keys where any
+    query attends to a later one."""
     n_pos = pattern.shape[-1]
     seen = torch.arange(1, n_pos + 1) if not bool(pattern.triu(1).any()) else torch.full((n_pos,), n_pos)
     return (row_entropy(pattern) / seen.clamp(min=2).log().to(pattern))[..., 2:].mean(-1)
 
 
 def row_entropy(pattern: Float[Tensor, "*rows query key"]) -> Float[Tensor, "*rows query"]:
-    """−Σ A ln A in nats. (`torch.special.entr` takes three times as long on a processor.)"""
+    """Return −Σ A ln A in nats. (`torch.special.entr` takes three times as long on a processor.)"""
     positive = pattern.clamp(min=torch.finfo(pattern.dtype).tiny)
     return -(positive * positive.log()).sum(-1)
 
 
 def of_positions(keys: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Inputs], Targets]:
-    """The (query, key) pairs, not after the query, for which `keys(query, key)` holds: inputs stand at even positions,
-    labels at odd ones."""
+    """Return the (query, key) pairs, not after the query, for which `keys(query, key)` holds: inputs stand at even
+    positions, labels at odd ones."""
 
     def mask(inputs: Inputs) -> Targets:
         position = torch.arange(inputs.n_pos)
@@ -343,13 +345,14 @@ PLACES = ("previous_token", "current_token", "next_token", "first_token", "last_
 
 
 def motifs_of(reads: Reads) -> dict[str, Motif]:
-    """The motifs that can be measured on tokens, on images or on prompts of in-context regression, by their names."""
+    """Return the motifs that can be measured on tokens, on images or on prompts of in-context regression, by their
+    names."""
     return {name: motif for name, motif in MOTIFS.items() if reads in motif.reads}
 
 
 def as_motifs(motifs: Iterable[str | Motif] | str | Motif | None, reads: Reads = "tokens") -> tuple[Motif, ...]:
-    """The motifs that were named or given; for None all of what is read. Raises `ValueError` for another name, or
-    none."""
+    """Return the motifs that were named or given; for None all of what is read. Raises `ValueError` for another name,
+    or none."""
     if motifs is None:
         return tuple(motifs_of(reads).values())
     listed = [motifs] if isinstance(motifs, str | Motif) else list(motifs)

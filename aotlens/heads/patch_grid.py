@@ -28,7 +28,7 @@ class PatchGrid:
 
     @classmethod
     def of(cls, model: Any, is_bridge: bool = False) -> PatchGrid:
-        """The patches of a model of ours that reads patches, or of a ViT behind a TransformerLens bridge."""
+        """Return the patches of a model of ours that reads patches, or of a ViT behind a TransformerLens bridge."""
         cfg = model.original_model.config if is_bridge else model.cfg
         height, width = _pair(cfg.image_size)
         patch_height, patch_width = _pair(cfg.patch_size)
@@ -52,7 +52,7 @@ class PatchGrid:
         return f"images [image, {', '.join(map(str, self.image))}] as floats"
 
     def position(self, row: int, column: int) -> int:
-        """The position of a patch. Raises `ValueError` for one that there is not."""
+        """Return the position of a patch. Raises `ValueError` for one that there is not."""
         if not (0 <= row < self.rows and 0 <= column < self.columns):
             raise ValueError(
                 f"patch ({row}, {column}): expected a row from 0 to {self.rows - 1} and a column from 0 to "
@@ -69,7 +69,8 @@ class PatchGrid:
         return "patch ({}, {})".format(*self._patch(query))
 
     def of_query(self, pattern: Array, query: Query = None) -> Array:
-        """The attention of a query to every key: the row of `pattern` `[…, query, key]`, or the mean over patches."""
+        """Return the attention of a query to every key: the row of `pattern` `[…, query, key]`, or the mean over
+        patches."""
         if query == "mean" or (query is None and not self.n_before):
             return pattern[..., self.n_before :, :].mean(-2)
         return pattern[..., 0 if query is None else self.position(*self._patch(query)), :]

@@ -69,11 +69,11 @@ class AttentionPatterns(Result):
         return sum(array.nbytes for array in arrays if array is not None)
 
     def value_weighted(self) -> Float[np.ndarray, "layer head query key"]:
-        """pattern · ‖v‖: the norm of what each key alone would add to the head's z at a query (d_head units)."""
+        """Return pattern · ‖v‖: the norm of what each key alone would add to the head's z at a query (d_head units)."""
         return self.pattern * self.value_norms[:, :, None, :]
 
     def quantity(self, name: str) -> Float[np.ndarray, "layer head query key"]:
-        """`"attention"` (`pattern`), `"weighted"` (`value_weighted()`) or `"scores"`.
+        """Return `"attention"` (`pattern`), `"weighted"` (`value_weighted()`) or `"scores"`.
 
         Raises `ValueError` for another name, and for the scores of a fixed pattern.
         """
@@ -81,17 +81,17 @@ class AttentionPatterns(Result):
             raise ValueError(f"quantity {name!r}: expected 'attention', 'weighted' or 'scores'.")
         if name == "scores" and self.scores is None:
             raise ValueError("A fixed pattern has no queries, no keys and so no scores. Choose another quantity.")
-        found = {"attention": self.pattern, "scores": self.scores}.get(name)
-        return self.value_weighted() if found is None else found
+        quantity = {"attention": self.pattern, "scores": self.scores}.get(name)
+        return self.value_weighted() if quantity is None else quantity
 
     def seen(self, *, without_first: bool = False) -> Bool[np.ndarray, "mask query key"]:
-        """`visible`; `without_first` leaves out position 0 as a key."""
+        """Return `visible`; `without_first` leaves out position 0 as a key."""
         return self.visible & (np.arange(self.n_pos) > 0) if without_first else self.visible
 
     def of_head(
         self, head: HeadLike, quantity: str = "attention", *, without_first: bool = False
     ) -> Float32[np.ndarray, "query key"]:
-        """One head's `quantity`, NaN where a query does not see the key.
+        """Return one head's `quantity`, NaN where a query does not see the key.
 
         Raises `ValueError` for a head that there is not, and as `quantity`.
         """
@@ -105,7 +105,8 @@ class AttentionPatterns(Result):
 def attention_patterns(
     model: AttentionOnlyTransformer, tokens: Shaped[Tensor, ...] | str | list[str]
 ) -> AttentionPatterns:
-    """The patterns of one prompt: a text, or token ids `[pos]` or `[1, pos]`; or of one image or sequence of vectors.
+    """Compute the patterns of one prompt: a text, or token ids `[pos]` or `[1, pos]`; or of one image or sequence of
+    vectors.
 
     An image is `[channel, height, width]` (or a batch of one), floats as the model reads them, or uint8 pixels for a
     model with an image processor; vectors are `[pos, d_in]`. Raises `ValueError` for a batch, for what the model does
@@ -118,17 +119,18 @@ def attention_patterns(
 def patterns_and_logits(
     model: AttentionOnlyTransformer, tokens: Shaped[Tensor, ...] | str | list[str]
 ) -> tuple[AttentionPatterns, Float[Tensor, "*pos outputs"]]:
-    """The same and, of the same forward pass, what the model writes at each position (or once): on its device.
+    """Compute `attention_patterns` and, in one forward pass, the model's output at each position (or once): on its
+    device.
 
     `predictions_of_logits` and `token_losses` of `aotlens.evaluate` read them, without another pass.
     """
     require_ours(model, "attention_patterns")
     tokens = model.to_prompt(tokens, "attention_patterns")[0]
     cfg = model.cfg
-    kept = {hook_names.attn(layer, name) for layer in range(cfg.n_layers) for name in _HOOKS}
+    names = {hook_names.attn(layer, name) for layer in range(cfg.n_layers) for name in _HOOKS}
     with torch.inference_mode():
         logits, cache = model.run_with_cache(
-            tokens[None].to(model.device), names_filter=lambda name: name in kept, return_cache_object=False
+            tokens[None].to(model.device), names_filter=lambda name: name in names, return_cache_object=False
         )
         n_pos = cache[hook_names.attn(0, hook_names.V)].shape[1]
         widest = max(range(cfg.n_layers), key=lambda layer: cfg.window(layer) or cfg.n_ctx)

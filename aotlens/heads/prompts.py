@@ -20,8 +20,8 @@ from aotlens.models import AttentionOnlyTransformer, require_ours
 def attention_in_prompts(
     model: AttentionOnlyTransformer, tokens: Float[Tensor, "prompt pos d"], *, batch_size: int = 64
 ) -> MotifScores:
-    """Every head's mean attention to each motif of prompts (`motifs_of("prompts")`) on interleaved `tokens`, beside
-    uniform attention's.
+    """Measure every head's mean attention to each motif of prompts (`motifs_of("prompts")`) on interleaved `tokens`,
+    beside uniform attention's.
 
     Intervals of the excess are over prompts. Raises `ValueError` for a model that does not read vectors or whose
     pattern does not depend on what it reads, and for fewer than two points.

@@ -130,7 +130,7 @@ class HeadReader:
         return refusal(self.model.cfg, "circuits", ("norm_after", "norm_output", "clip_qkv"))
 
     def input_name(self, layer: int) -> str:
-        """The hook point from which `as_input` makes x."""
+        """Return the hook point from which `as_input` makes x."""
         if self.is_bridge:
             return hook_names.attn(layer, "hook_in")
         return (
@@ -146,7 +146,7 @@ class HeadReader:
         return hook_names.attn(layer, hook_names.PATTERN)
 
     def as_input(self, layer: int, hooked: Tensor) -> Float[Tensor, "batch pos d_model"]:
-        """x, from what `input_name`'s hook point shows: our norm's comes before its gain and bias."""
+        """Return x, from what `input_name`'s hook point shows: our norm's comes before its gain and bias."""
         if self.is_bridge or not self.model.cfg.reads_normed:
             return hooked
         norm = folded_norm(self.model, layer)
@@ -164,7 +164,7 @@ class HeadReader:
         return self.model.blocks[layer].attn.W_O.detach()
 
     def require_heads(self, heads: HeadLike | Iterable[HeadLike] | None) -> tuple[Head, ...]:
-        """The heads in order of layer and head; all of them for None. Raises `ValueError` for one it lacks."""
+        """Return the heads in order of layer and head; all of them for None. Raises `ValueError` for one it lacks."""
         if heads is None:
             return tuple((layer, head) for layer in range(self.n_layers) for head in range(self.n_heads))
         return tuple(sorted(as_heads(heads, self)))
@@ -172,7 +172,8 @@ class HeadReader:
     def require_ids(
         self, tokens: Tensor | str | list[str], name: str = "tokens", at_least: int = 1
     ) -> Int64[Tensor, "batch pos"]:
-        """The ids of `tokens` on the CPU; texts get the start token, and a bridge's that sees later tokens its end.
+        """Return the ids of `tokens` on the CPU; texts get the start token, and a bridge's that sees later tokens its
+        end.
 
         Raises `ValueError` for ids that are not the model's or exceed its context, and for texts of different lengths:
         padding would count among the positions that are averaged over.
@@ -191,7 +192,7 @@ class HeadReader:
         return tokens.cpu().long()
 
     def require_images(self, images: Tensor, name: str = "images") -> Tensor:
-        """A batch of images, or one, as the model takes them: floats `[image, channel, height, width]`.
+        """Return a batch of images, or one, as the model takes them: floats `[image, channel, height, width]`.
 
         Raises `ValueError` for another shape or type, and for none.
         """
@@ -256,7 +257,7 @@ class HeadReader:
     def read(
         self, tokens: Rows, layers: Collection[int]
     ) -> dict[int, tuple[Float[Tensor, "batch pos d_model"], Float[Tensor, "batch pos head d_head"]]]:
-        """(x, z) of each of `layers`; one forward pass as far as the last of them."""
+        """Read (x, z) of each of `layers`, in one forward pass as far as the last of them."""
         seen: dict[int, tuple[Tensor, Tensor]] = {}
         inputs: dict[int, Tensor] = {}
         last = max(layers)
@@ -280,7 +281,7 @@ class HeadReader:
 
     @torch.no_grad()
     def run(self, tokens: Rows, hooks: Hooks, return_type: str | None = None) -> Any:
-        """A forward pass with hooks, which are gone afterwards; logits with `return_type="logits"`."""
+        """Run a forward pass with hooks, which are gone afterwards; logits with `return_type="logits"`."""
         try:
             return self.model.run_with_hooks(tokens.to(self.device), return_type=return_type, fwd_hooks=hooks)
         except _Done:

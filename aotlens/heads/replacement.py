@@ -39,7 +39,7 @@ class Batch:
         attention_mask: Tensor | None = None,
         targets: Tensor | None = None,
     ) -> Batch:
-        """A text, texts, one sequence or several, on the model's device. Raises `ValueError` for no sequence."""
+        """Read a text, texts, one sequence or several, onto the model's device. Raises `ValueError` for no sequence."""
         x, text_mask = model.to_batch(inputs)
         if isinstance(inputs, Tensor) and inputs.ndim < x.ndim:  # one sequence, and so are its targets
             targets = targets if targets is None else targets[None]
@@ -118,18 +118,18 @@ class Replacement:
             )
 
     def run(self, part: Batch, rows: slice) -> tuple[Tensor, Tensor]:
-        """The logits of `part`, which is `rows` of the batch: clean, and with the heads replaced."""
+        """Return the logits of `part`, which is `rows` of the batch: clean, and with the heads replaced."""
         clean, given, _ = self.clean(part, rows)
         return clean, self.replaced(part, given)
 
     def clean(
         self, part: Batch, rows: slice, *, streams: bool = False
     ) -> tuple[Tensor, dict[int, Tensor], dict[int, Tensor]]:
-        """The clean logits of `part`, which is `rows` of the batch; by layer, what takes the place of its heads; and
-        with `streams` the stream before it."""
+        """Return the clean logits of `part`, which is `rows` of the batch; by layer, what takes the place of its heads;
+        and with `streams` the stream before it."""
         before = {hook_names.resid_pre(layer): layer for layer in self.in_layer} if streams else {}
-        logits, own, kept = self._clean(part, listen=self.leaves_out, also=tuple(before))
-        return logits, self.stand_ins(part, rows, own), {layer: kept[name] for name, layer in before.items()}
+        logits, own, cached = self._clean(part, listen=self.leaves_out, also=tuple(before))
+        return logits, self.stand_ins(part, rows, own), {layer: cached[name] for name, layer in before.items()}
 
     def stand_ins(self, part: Batch, rows: slice, own: dict[int, Tensor]) -> dict[int, Tensor]:
         """Return, by layer, what takes the place of the heads on `part`, which is `rows` of the batch; `own` is what
@@ -149,7 +149,7 @@ class Replacement:
         *,
         start: tuple[int, Tensor] | None = None,
     ) -> Tensor:
-        """The logits with `heads`, all or some of those that were named, replaced by what `clean` gave.
+        """Return the logits with `heads`, all or some of those that were named, replaced by what `clean` gave.
 
         `start`, a layer and the stream before it, leaves out the layers before.
         """
@@ -201,7 +201,7 @@ class Replacement:
         return (self.sums[layer] - sums) / (self.count - counts)[:, None, None, None]
 
     def put(self, layer: int, heads: list[int], given: Tensor | None, part: Batch) -> Callable[..., Tensor]:
-        """A hook that replaces `heads` of a layer; `given` has all those of the layer that were named."""
+        """Return a hook that replaces `heads` of a layer; `given` has all those of the layer that were named."""
         if given is not None and heads != self.in_layer[layer]:
             given = given[:, [self.in_layer[layer].index(head) for head in heads]]
 

@@ -48,7 +48,7 @@ class HeadMap(Result):
         return f"{self.quantity} of head {self.head[0]}.{self.head[1]} on {len(self.values)} tokens"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row for each query and key that is not NaN."""
+        """Return one row for each query and key that is not NaN."""
         return _entries(self.str_tokens, self.values, {self.quantity: self.values})
 
 
@@ -81,7 +81,7 @@ class ComparedMaps(Result):
         return f"largest difference {self.difference[query, key]:+.3f}, query {query}, key {key}" if size.any() else ""
 
     def to_frame(self) -> pd.DataFrame:
-        """One row for each query and key that both have: left, right and difference."""
+        """Return one row for each query and key that both have: left, right and difference."""
         columns = {"left": self.left.values, "right": self.right_at_left, "difference": self.difference}
         return _entries(self.left.str_tokens, self.difference, columns)
 
@@ -104,11 +104,13 @@ class ComparedLosses(Result):
 
     @property
     def headline(self) -> str:
-        means = [f"{np.nanmean(one):.3f}" if np.isfinite(one).any() else "none" for one in (self.left, self.right)]
+        means = [
+            f"{np.nanmean(losses):.3f}" if np.isfinite(losses).any() else "none" for losses in (self.left, self.right)
+        ]
         return f"mean loss {means[0]} nats at the left, {means[1]} at the right"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a token; where the runs have different tokens, the left's, then the right's."""
+        """Return one row a token; where the runs have different tokens, the left's, then the right's."""
         import pandas as pd
 
         def rows(tokens: tuple[str, ...], **columns: Any) -> pd.DataFrame:
@@ -138,7 +140,7 @@ class PromptRun(Result):
         return f"{self.patterns.headline}, {f'{without} ablated' if without else 'no heads ablated'}"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a token: position, token and, where it was asked for, its loss."""
+        """Return one row a token: position, token and, where it was asked for, its loss."""
         import pandas as pd
 
         tokens = self.patterns.str_tokens
@@ -146,7 +148,7 @@ class PromptRun(Result):
         return pd.DataFrame({"position": range(len(tokens)), "token": tokens, **columns})
 
     def map(self, head: HeadLike, quantity: str = "attention", *, without_first: bool = False) -> HeadMap:
-        """The map of one head; `without_first` leaves out attention to position 0.
+        """Return the map of one head; `without_first` leaves out attention to position 0.
 
         Raises `ValueError` for a head that there is not, and as `AttentionPatterns.quantity`.
         """
@@ -187,7 +189,7 @@ class ComparedRuns(Result):
         )
 
     def losses(self) -> ComparedLosses:
-        """The loss of each token in both runs. Raises `ValueError` where a run was made without losses."""
+        """Return the loss of each token in both runs. Raises `ValueError` where a run was made without losses."""
         left, right = self.left.losses, self.right.losses
         if left is None or right is None:
             raise ValueError(
@@ -206,7 +208,7 @@ class ComparedRuns(Result):
         *,
         without_first: bool = False,
     ) -> ComparedMaps:
-        """The left run's `head` and the right run's `other`, by default the head of the same number.
+        """Return the left run's `head` and the right run's `other`, by default the head of the same number.
 
         Raises `ValueError` as `PromptRun.map`, and where no positions correspond.
         """
@@ -242,12 +244,12 @@ def run_prompt(
         if losses:
             given = None if model.sees_later_keys else written
             loss = token_losses(model, torch.from_numpy(patterns.tokens), logits=given)
-    kept = written.cpu() if logits else None
-    return PromptRun(text=text, patterns=patterns, losses=loss, logits=kept, ablated=tuple(sorted(heads)))
+    stored_logits = written.cpu() if logits else None
+    return PromptRun(text=text, patterns=patterns, losses=loss, logits=stored_logits, ablated=tuple(sorted(heads)))
 
 
 def compare_runs(left: PromptRun, right: PromptRun, *, one_tokenizer: bool = True) -> ComparedRuns:
-    """Two runs, with the positions that correspond.
+    """Pair two runs, with the positions that correspond.
 
     These are the same positions where both have the same tokens of one text, or equally many tokens of one tokenizer;
     otherwise those of a longest common subsequence of tokens. One text that two tokenizers cut differently has none.

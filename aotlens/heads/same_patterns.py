@@ -44,7 +44,7 @@ class PatternConsistency(Result):
 
     values: Float64[np.ndarray, "layer head"]
     without_first: Float64[np.ndarray, "layer head"]
-    """The same without key 0."""
+    """The consistency of the patterns without key 0, each row rescaled to sum to 1."""
     left_out: Float64[np.ndarray, "layer head"]
     """The share of rows that `without_first` leaves out, since nearly all of their attention is on key 0."""
     n_sequences: int
@@ -56,7 +56,7 @@ class PatternConsistency(Result):
         return f"{constant or 'uniform patterns'}; without key 0 up to {left_out:.1%} of rows are left out"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head: layer, head, pattern_consistency, without_first, left_out."""
+        """Return one row a head: layer, head, pattern_consistency, without_first, left_out."""
         import pandas as pd
 
         layers, heads = np.indices(self.values.shape)
@@ -85,18 +85,18 @@ class ConsistencyTally:
         rest = pattern.clone()
         rest[..., 0] = 0.0
         off_sink = rest.sum(-1)
-        kept = (off_sink >= LEAST_OFF_SINK).to(pattern)
-        self.rest.add(layer, rest * (kept / off_sink.clamp(min=LEAST_OFF_SINK))[..., None], kept)
+        counted = (off_sink >= LEAST_OFF_SINK).to(pattern)
+        self.rest.add(layer, rest * (counted / off_sink.clamp(min=LEAST_OFF_SINK))[..., None], counted)
 
     def result(self) -> PatternConsistency:
         others = self.visible.clone()
         others[..., 0] = False
         rows = (others.sum(-1) >= 2).expand_as(self.rest.counts[0])  # [head, query]: the queries that it counts
-        kept = (self.rest.counts * rows).sum(-1) / (self.n_sequences * rows.sum(-1))
+        counted_share = (self.rest.counts * rows).sum(-1) / (self.n_sequences * rows.sum(-1))
         return PatternConsistency(
             values=self.whole.consistency(self.visible).numpy(),
             without_first=self.rest.consistency(others).numpy(),
-            left_out=(1 - kept).cpu().double().numpy(),
+            left_out=(1 - counted_share).cpu().double().numpy(),
             n_sequences=self.n_sequences,
         )
 
@@ -109,10 +109,10 @@ class _Rows:
         self.squares = torch.zeros_like(sums[..., 0])
         self.counts = torch.zeros_like(sums[..., 0])
 
-    def add(self, layer: int, pattern: Tensor, kept: Float[Tensor, "batch head query"]) -> None:
+    def add(self, layer: int, pattern: Tensor, counted: Float[Tensor, "batch head query"]) -> None:
         self.sums[layer] += pattern.sum(0).to(self.sums)
         self.squares[layer] += pattern.square().sum((0, 3)).to(self.sums)
-        self.counts[layer] += kept.sum(0).to(self.sums)
+        self.counts[layer] += counted.sum(0).to(self.sums)
 
     def consistency(self, visible: Tensor) -> Float64[Tensor, "layer head"]:
         sums, squares, n = (each.cpu().double() for each in (self.sums, self.squares, self.counts))
@@ -163,7 +163,7 @@ class RepeatedPatterns(Result):
     """The distance up to which groups were joined, by the mean distance between their heads."""
 
     def members(self, group: int) -> tuple[tuple[str, Head], ...]:
-        """(model, head) of every head of a group."""
+        """Return (model, head) of every head of a group."""
         return tuple(
             (self.models[place], head)
             for (place, head), number in zip(self.heads, self.groups, strict=True)
@@ -179,7 +179,7 @@ class RepeatedPatterns(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head: model, layer, head, group, size of the group, largest groups first."""
+        """Return one row a head: model, layer, head, group, size of the group, largest groups first."""
         import pandas as pd
 
         sizes = np.bincount(self.groups)

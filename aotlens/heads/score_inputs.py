@@ -57,13 +57,13 @@ class ScoreInputs:
     @torch.no_grad()
     def activations(self, ids: Int64[Tensor, " pos"], names: Iterable[str]) -> dict[str, Tensor]:
         """Run one sequence, and return the activations of these hook points, without the batch dimension."""
-        found: dict[str, Tensor] = {}
+        activations: dict[str, Tensor] = {}
 
         def keep(value: Tensor, hook: Any) -> None:
-            found[hook.name] = value[0].detach()
+            activations[hook.name] = value[0].detach()
 
         self.reader.run(ids[None], [(name, keep) for name in names])
-        return found
+        return activations
 
     def by_head(self, v: Float[Tensor, "pos kv *rest"]) -> Float[Tensor, "pos head *rest"]:
         """Return the values of every head, or their norms; grouped keys serve heads in turn."""

@@ -115,7 +115,8 @@ def attention_by_place(
     batch_size: int = 8,
     progress: Progress | None = None,
 ) -> MotifScores:
-    """Mean attention of every head to each of `PLACES`, over sequences of one length; what is left of 1 goes elsewhere.
+    """Measure the mean attention of every head to each of `PLACES`, over sequences of one length; what is left of 1
+    goes elsewhere.
 
     `tokens` are as in `attention_to`. Next and last token are NaN for a causal model, whose queries do not see them.
     Raises `ValueError` for fewer than 5 tokens and as `attention_to`.
@@ -149,7 +150,7 @@ class TargetedAttention(Result):
         return self.attention / self.expected
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head: layer, head, attention, expected, ratio."""
+        """Return one row a head: layer, head, attention, expected, ratio."""
         import pandas as pd
 
         layers, heads = np.indices(self.attention.shape)
@@ -164,7 +165,7 @@ def targeted_attention(
     *,
     batch_size: int = 8,
 ) -> TargetedAttention:
-    """Every head's attention to `targets` on `tokens`; `targets[b, q, k]` marks key k for query q.
+    """Measure every head's attention to `targets` on `tokens`; `targets[b, q, k]` marks key k for query q.
 
     Every query with a marked key counts, wherever it stands. Raises `ValueError` where shapes disagree, where no pair
     is marked, for a key after its query in a causal model, which does not see it, and as `attention_to`.

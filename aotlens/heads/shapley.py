@@ -52,7 +52,7 @@ class ShapleyValues(Result):
     whole: float
     """m(all): the mean over sequences of the measure of the full model."""
     empty: float
-    """m(∅): the same with all heads replaced."""
+    """m(∅): the mean over sequences of the measure with all heads replaced."""
     values: Float64[np.ndarray, "layer head"]
     """φ; their sum is `whole` − `empty`."""
     intervals: Float64[np.ndarray, "layer head 2"]
@@ -87,7 +87,7 @@ class ShapleyValues(Result):
         return f"{most} {self.unit} of {self.whole - self.empty:+.3f} by all heads ({how})"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head: layer, head, shapley, its interval (low, high), order_error, first, last, hidden."""
+        """Return one row a head: layer, head, shapley, its interval (low, high), order_error, first, last, hidden."""
         import pandas as pd
 
         places = np.array(list(np.ndindex(*self.values.shape)))
@@ -119,7 +119,7 @@ def shapley_heads(
     batch_size: int = 16,
     progress: Progress | None = None,
 ) -> ShapleyValues:
-    """The Shapley value of every head; the definition is at the head of this module.
+    """Estimate the Shapley value of every head; the definition is at the head of this module.
 
     Measured is the loss, on next tokens or `targets`, or `metric(logits, targets)`, as in `ablate`; so are `how` and
     `reference`. Up to 12 heads all sets are tried, and values are exact. Of more heads, or where it is given,

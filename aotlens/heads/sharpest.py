@@ -40,7 +40,7 @@ class SharpestRows(Result):
     """`q` or `k`: on which side; empty where there is none."""
     rows: tuple[str, ...]
     entries: tuple[tuple[str, ...], ...]
-    """Tokens, by row."""
+    """The tokens of the largest entries, by row."""
     values: Float64[np.ndarray, "row entry"]
     """The values of the entries, above the row's level (`aotlens.circuits.StrongestRows.relative`)."""
 
@@ -63,7 +63,7 @@ class SharpestRows(Result):
         return f"{self.title}; {self.rows[0]!r} → {self.entries[0][0]!r} ({self.values[0, 0]:.1f} {self.unit})"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an entry: circuit, row, entry, above_row."""
+        """Return one row an entry: circuit, row, entry, above_row."""
         import pandas as pd
 
         records = [
@@ -85,7 +85,7 @@ class SharpestCircuits(Result):
         return ". ".join(each.headline for each in self.circuits)
 
     def to_frame(self) -> pd.DataFrame:
-        """The tables of all circuits, one below the other."""
+        """Return the tables of all circuits, one below the other."""
         import pandas as pd
 
         return pd.concat([each.to_frame() for each in self.circuits], ignore_index=True)
@@ -110,7 +110,7 @@ def sharpest_circuits(model: AttentionOnlyTransformer, atlas: Atlas, head: HeadL
     if model.cfg.has_query_key:
         circuits.append(_rows(model, chosen, "qk", None, ""))
         for mode in ("k", "q"):
-            partner = next((one for one in atlas.reads(chosen, 99) if one.mode == mode), None)
+            partner = next((each for each in atlas.reads(chosen, 99) if each.mode == mode), None)
             if partner is not None and partner.z >= LEAST_Z:
                 circuits.append(_rows(model, chosen, "qk", partner.head, mode))
                 break
@@ -125,12 +125,12 @@ def _rows(model: AttentionOnlyTransformer, head: Head, kind: str, through: Head 
     circuit = (qk_circuit if kind == "qk" else ov_circuit)(model, head, *sides)
     counts = model.unigram_counts
     frequent = torch.arange(circuit.shape[0]) if counts is None else counts.argsort(descending=True).cpu()
-    found = strongest_rows(circuit, frequent[:N_FREQUENT], n=N_ROWS)
+    strongest = strongest_rows(circuit, frequent[:N_FREQUENT], n=N_ROWS)
     if model.tokenizer is None:
         raise ValueError("expected a model with a tokenizer, whose tokens have texts.")
     texts = model.tokenizer.str_tokens
     return SharpestRows(
-        head=head, kind=kind, through=through, mode=mode, rows=tuple(texts(found.rows.tolist())),
-        entries=tuple(tuple(texts(row)) for row in found.columns.tolist()),
-        values=found.relative.cpu().double().numpy(),
+        head=head, kind=kind, through=through, mode=mode, rows=tuple(texts(strongest.rows.tolist())),
+        entries=tuple(tuple(texts(row)) for row in strongest.columns.tolist()),
+        values=strongest.relative.cpu().double().numpy(),
     )  # fmt: skip

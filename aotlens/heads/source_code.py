@@ -73,8 +73,10 @@ def delimiters(str_tokens: Sequence[str]) -> Bool[Tensor, "query key"]:
     """Pair every query with each token of Unicode's punctuation alone, as brackets and quotes are, spaces aside, and
     with each blank one that holds a line break."""
     categories = [{unicodedata.category(character)[0] for character in token.strip()} for token in str_tokens]
-    found = [each == {"P"} or (not each and "\n" in token) for each, token in zip(categories, str_tokens, strict=True)]
-    return torch.tensor(found).expand(len(str_tokens), -1).clone()
+    is_delimiter = [
+        each == {"P"} or (not each and "\n" in token) for each, token in zip(categories, str_tokens, strict=True)
+    ]
+    return torch.tensor(is_delimiter).expand(len(str_tokens), -1).clone()
 
 
 def _is_mark(character: str) -> bool:

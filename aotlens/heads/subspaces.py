@@ -142,7 +142,7 @@ class HeadSubspaces(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a pair of heads, the largest z first; a model of one head has none."""
+        """Return one row a pair of heads, the largest z first; a model of one head has none."""
         import pandas as pd
 
         n_layers, n_heads = self.bases.shape[:2]
@@ -159,8 +159,8 @@ class HeadSubspaces(Result):
         return pd.DataFrame(columns).sort_values("z", ascending=False, kind="stable", ignore_index=True)
 
     def head_frame(self) -> pd.DataFrame:
-        """One row a head: the dimension of its subspace, its effective rank, and the mean overlap with the other heads
-        of its layer beside that of random subspaces, and of random weights behind the same norm."""
+        """Return one row a head: the dimension of its subspace, its effective rank, and the mean overlap with the other
+        heads of its layer beside that of random subspaces, and of random weights behind the same norm."""
         import pandas as pd
 
         n_layers, n_heads = self.bases.shape[:2]
@@ -177,7 +177,7 @@ class HeadSubspaces(Result):
 def subspaces(
     model: AttentionOnlyTransformer, *, n_random: int = 1000, n_weights: int = 20, seed: int = 0
 ) -> HeadSubspaces:
-    """The subspaces that the heads read, their principal angles and effective ranks, beside random subspaces.
+    """Measure the subspaces that the heads read, their principal angles and effective ranks, beside random subspaces.
 
     What a subspace is, and what it is held against, stands at the head of this module. Biases and the scale of scores
     change no subspace. `n_random` rotations, drawn from `seed`, give the law of the largest cosine, and `n_weights`

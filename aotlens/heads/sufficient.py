@@ -58,7 +58,7 @@ class SufficientHeads(Result):
     whole: float
     """m(all): the mean over sequences of the measure of the full model, in `unit`."""
     empty: float
-    """m(∅): the same with all heads replaced."""
+    """m(∅): the mean over sequences of the measure with all heads replaced."""
     searched: float
     """The set's faithfulness on the sequences of the search."""
     faithfulness: float
@@ -106,8 +106,8 @@ class SufficientHeads(Result):
         return f"{names} keep{least} {self.faithfulness:.3f}{reach} on {where}"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head of the set: layer, head, and for `within` and `without` the faithfulness, its interval (_low,
-        _high) and whether the head is necessary in that sense (necessary_within, necessary_in_model)."""
+        """Return one row a head of the set: layer, head, and for `within` and `without` the faithfulness, its interval
+        (_low, _high) and whether the head is necessary in that sense (necessary_within, necessary_in_model)."""
         import pandas as pd
 
         frame = pd.DataFrame(list(self.heads), columns=["layer", "head"])
@@ -181,13 +181,13 @@ def sufficient_heads(
         part.clusters = None if groups is None else groups[rows.numpy()]
         _require_effect(part, heads, unit_of(model, metric), which)
 
-    found: dict[Literal["backward", "forward"], Kept] = {"backward": _backward(searched, frozenset(heads), keep)}
-    found["forward"] = _forward(searched, heads, keep, len(found["backward"]))
-    reached = [name for name, kept in found.items() if searched.faithfulness(kept) >= keep]
-    search = min(reached, key=lambda name: len(found[name]))
-    kept = found[search]
-    members = tuple(sorted(kept))
-    within, without = [kept - {head} for head in members], [frozenset(heads) - {head} for head in members]
+    sets: dict[Literal["backward", "forward"], Kept] = {"backward": _backward(searched, frozenset(heads), keep)}
+    sets["forward"] = _forward(searched, heads, keep, len(sets["backward"]))
+    reached = [name for name, each in sets.items() if searched.faithfulness(each) >= keep]
+    search = min(reached, key=lambda name: len(sets[name]))
+    smallest = sets[search]
+    members = tuple(sorted(smallest))
+    within, without = [smallest - {head} for head in members], [frozenset(heads) - {head} for head in members]
     for_all = _CONFIDENCE ** (1 / max(len(members), 1))
     return SufficientHeads(
         heads=members,
@@ -196,15 +196,15 @@ def sufficient_heads(
         unit=unit_of(model, metric),
         whole=float(checked.numbers(frozenset(heads)).mean()),
         empty=float(checked.numbers(frozenset()).mean()),
-        searched=searched.faithfulness(kept),
-        faithfulness=checked.faithfulness(kept),
-        interval=tuple(checked.intervals([kept], _CONFIDENCE)[0].tolist()),
+        searched=searched.faithfulness(smallest),
+        faithfulness=checked.faithfulness(smallest),
+        interval=tuple(checked.intervals([smallest], _CONFIDENCE)[0].tolist()),
         within=np.array([checked.faithfulness(each) for each in within]),
         within_intervals=checked.intervals(within, for_all),
         without=np.array([checked.faithfulness(each) for each in without]),
         without_intervals=checked.intervals(without, for_all),
         search=search,
-        sizes=(len(found["backward"]), len(found["forward"])),
+        sizes=(len(sets["backward"]), len(sets["forward"])),
         n_searched=n_searched,
         n_held_out=n_held_out,
         n_runs=searched.n_runs,
@@ -230,25 +230,25 @@ def _require_effect(sets: HeadSets, heads: list[Head], unit: str, which: str) ->
         )
 
 
-def _backward(sets: HeadSets, kept: Kept, keep: float) -> Kept:
-    while kept:
-        best = sets.best(kept - {head} for head in sorted(kept))
+def _backward(sets: HeadSets, members: Kept, keep: float) -> Kept:
+    while members:
+        best = sets.best(members - {head} for head in sorted(members))
         if sets.faithfulness(best) < keep:
             break
-        kept = best
-    return kept
+        members = best
+    return members
 
 
 def _forward(sets: HeadSets, heads: list[Head], keep: float, limit: int) -> Kept:
     """Search forward, and give up at `limit` heads, which the other search reached."""
-    kept: Kept = frozenset()
+    members: Kept = frozenset()
     value: Callable[[Kept], float] = sets.faithfulness
-    while value(kept) < keep and len(kept) < limit:
-        left = [head for head in heads if head not in kept]
-        best = sets.best(kept | {head} for head in left)
-        if value(best) < keep and len(left) > 1 and len(kept) + 2 <= limit:
-            pair = sets.best(kept | set(two) for two in combinations(left, 2))
-            if value(pair) >= keep or value(pair) - value(kept) > 2 * (value(best) - value(kept)):
+    while value(members) < keep and len(members) < limit:
+        left = [head for head in heads if head not in members]
+        best = sets.best(members | {head} for head in left)
+        if value(best) < keep and len(left) > 1 and len(members) + 2 <= limit:
+            pair = sets.best(members | set(two) for two in combinations(left, 2))
+            if value(pair) >= keep or value(pair) - value(members) > 2 * (value(best) - value(members)):
                 best = pair
-        kept = best
-    return _backward(sets, kept, keep) if value(kept) >= keep else kept
+        members = best
+    return _backward(sets, members, keep) if value(members) >= keep else members

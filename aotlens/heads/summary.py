@@ -40,12 +40,12 @@ class FoundHeads(Result):
         return f"{total} {heads}" if n == total else f"{n} of {total} {heads}"
 
     def to_frame(self) -> pd.DataFrame:
-        """The rows of the atlas's table that are found."""
+        """Return the rows of the atlas's table that are found."""
         return self.atlas.to_frame()[self.found]
 
 
 def find_heads(atlas: Atlas, search: str = "") -> FoundHeads:
-    """The heads that `search` finds, as `induction_random > 0.4 and layer = 1` or `previous token`; all for none.
+    """Find the heads that `search` finds, as `induction_random > 0.4 and layer = 1` or `previous token`; all for none.
 
     `aotlens.heads.head_search` says what can be written. Raises `ValueError` for what cannot be read.
     """
@@ -94,16 +94,16 @@ class HeadSummary(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a motif, as `MotifScores.chance_frame`."""
+        """Return one row a motif, as `MotifScores.chance_frame`."""
         return self._own(self.atlas.motifs.chance_frame())
 
     def example_frame(self) -> pd.DataFrame:
-        """One row an example of the bin, as `HeadExamples.to_frame`."""
+        """Return one row an example of the bin, as `HeadExamples.to_frame`."""
         frame = self._own(self.atlas.examples.to_frame())
         return frame[frame["bin"] == self.bin].reset_index(drop=True)
 
     def partner_frame(self) -> pd.DataFrame:
-        """One row a head that it reads or feeds: relation, layer, head, mode, composition, z."""
+        """Return one row a head that it reads or feeds: relation, layer, head, mode, composition, z."""
         import pandas as pd
 
         relations = {"reads": self.atlas.reads(self.head, N_PARTNERS), "feeds": self.atlas.feeds(self.head, N_PARTNERS)}
@@ -117,8 +117,8 @@ class HeadSummary(Result):
         )
 
     def loss_frame(self) -> pd.DataFrame:
-        """One row a kind of replacement: how, change, low, high (the interval of the change), together (the change
-        with all heads replaced), clean (the loss with none), n (windows); nats a token."""
+        """Return one row a kind of replacement: how, change, low, high (the interval of the change), together (the
+        change with all heads replaced), clean (the loss with none), n (windows); nats a token."""
         import pandas as pd
 
         records = []
@@ -134,8 +134,8 @@ class HeadSummary(Result):
 
 
 def head_summary(atlas: Atlas, head: HeadLike, bin: int | None = None) -> HeadSummary:
-    """The summary of a head, with examples of a `bin`, 0 to 9, of its attention away from key 0; without one, or where
-    that has none, of the highest bin that has some.
+    """Summarise a head, with examples of a `bin`, 0 to 9, of its attention away from key 0; without one, or where that
+    has none, of the highest bin that has some.
 
     Raises `ValueError` for a head that the atlas does not have.
     """

@@ -33,10 +33,10 @@ class MotifTally:
     own: Float64[Tensor, "unit motif layer head"]
     """Attention to the motif's keys, summed over queries (a score of the pattern: summed over sequences)."""
     even: Float64[Tensor, "unit motif layer head"]
-    """The same of uniform attention over the keys that a query sees."""
+    """The attention to these keys of uniform attention over the keys that a query sees."""
     others: Float64[Tensor, "unit motif layer head"] | None
-    """The same of the head's mean pattern over the other sequences; of motifs with classes `compared` − `matched` of
-    it, and 0 for motifs of position."""
+    """The attention to these keys of the head's mean pattern over the other sequences; of motifs with classes
+    `compared` − `matched` of it, and 0 for motifs of position."""
     counts: Float64[Tensor, "unit motif"]
     """The number of queries (sequences, for a score of the pattern and for offsets)."""
     with_classes: list[int]
@@ -144,9 +144,9 @@ class MotifTally:
             classes = self.motifs[index].classes
             if classes is None or not masks[index].any():
                 continue
-            found = classes(batch).matched()
-            queries = (masks[index].any(-1) & (found > 0).any(-1))[..., None]
-            targets[place], weights[place] = masks[index] & queries, found * queries
+            matched = classes(batch).matched()
+            queries = (masks[index].any(-1) & (matched > 0).any(-1))[..., None]
+            targets[place], weights[place] = masks[index] & queries, matched * queries
         return [targets, weights]
 
     def _add_distances(
@@ -156,11 +156,11 @@ class MotifTally:
         if self.by_distance:
             self.at_distance[layer] += attention.sum(0).double().cpu()
         for index, offsets in self.offsets.items():
-            found = self._at_offsets(attention, pattern, offsets).transpose(1, 2).float().cpu()
-            chooses = (torch.arange(first, first + len(found)) % 2 == 0) & (len(self.inputs) > 1)
+            at_offsets = self._at_offsets(attention, pattern, offsets).transpose(1, 2).float().cpu()
+            chooses = (torch.arange(first, first + len(at_offsets)) % 2 == 0) & (len(self.inputs) > 1)
             scored = ~chooses
-            self.chosen_on[index][:, layer] += found[chooses if len(self.inputs) > 1 else scored].sum(0)
-            self.at_offset[index][:, :, layer].index_add_(0, units[scored], found[scored])
+            self.chosen_on[index][:, layer] += at_offsets[chooses if len(self.inputs) > 1 else scored].sum(0)
+            self.at_offset[index][:, :, layer].index_add_(0, units[scored], at_offsets[scored])
 
     def _at_offsets(
         self,

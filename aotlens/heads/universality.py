@@ -100,13 +100,13 @@ class Universality(Result):
         )
 
     def of(self, evidence: str) -> Float64[np.ndarray, "head head"]:
-        """The similarities of one kind of evidence. Raises `ValueError` for an unknown one."""
+        """Return the similarities of one kind of evidence. Raises `ValueError` for an unknown one."""
         if evidence not in EVIDENCE:
             raise ValueError(f"{evidence!r}: expected one of {', '.join(EVIDENCE)}.")
         return self.similarity[EVIDENCE.index(evidence)]
 
     def to_frame(self) -> pd.DataFrame:
-        """A row a group: its size, its heads by model, `matched`, `tested`, `se`, `q`."""
+        """Return a row a group: its size, its heads by model, `matched`, `tested`, `se`, `q`."""
         import pandas as pd
 
         rows = []
@@ -127,9 +127,9 @@ class Universality(Result):
         return layer_trend.sentence(self.by_layer[place] - self.by_layer_null[place], self.by_layer_without[place])
 
     def layers_frame(self) -> pd.DataFrame:
-        """A row a test and layer: `matched`, `tested`, `layer`, the `observed` mean of its heads, `null_mean` (of
-        permuted ones), and the `excess` between them with its 95% interval over models, `low` and `high` (NaN for fewer
-        than three; `heads.layer_trend` has the formula)."""
+        """Return a row a test and layer: `matched`, `tested`, `layer`, the `observed` mean of its heads, `null_mean`
+        (of permuted ones), and the `excess` between them with its 95% interval over models, `low` and `high` (NaN for
+        fewer than three; `heads.layer_trend` has the formula)."""
         import pandas as pd
 
         rows = []
@@ -148,10 +148,10 @@ class Universality(Result):
         return tests.pairs(self.grouped_by[0])
 
     def pairs_frame(self) -> pd.DataFrame:
-        """A row for every two assigned heads: `left_model`, `left`, `right_model`, `right`; `matched` and `tested`
-        similarity; `p`, the share of all pairs of heads of these two layers that are as alike by the tested evidence
-        (exact, the smallest is one by their number); `mean` and `p_models`, the mean of `tested` over all heads of the
-        two models and its `pair_p`, where the two kinds of evidence are one of `tests`."""
+        """Return a row for every two assigned heads: `left_model`, `left`, `right_model`, `right`; `matched` and
+        `tested` similarity; `p`, the share of all pairs of heads of these two layers that are as alike by the tested
+        evidence (exact, the smallest is one by their number); `mean` and `p_models`, the mean of `tested` over all
+        heads of the two models and its `pair_p`, where the two kinds of evidence are one of `tests`."""
         import pandas as pd
 
         matched, tested = map(self.of, self.grouped_by)
@@ -173,7 +173,7 @@ class Universality(Result):
         return pd.DataFrame(rows)
 
     def tests_frame(self) -> pd.DataFrame:
-        """A row a test: `matched`, `tested`, `observed`, `null_mean`, `null_std`, `p`."""
+        """Return a row a test: `matched`, `tested`, `observed`, `null_mean`, `null_std`, `p`."""
         import pandas as pd
 
         columns = {name: getattr(self, name) for name in ("observed", "null_mean", "null_std", "p")}

@@ -29,7 +29,7 @@ class ValueNorms(Result):
     """Mean norms by layer, head and class of tokens."""
 
     names: tuple[str, ...]
-    """The classes."""
+    """The names of the classes."""
     counts: Int64[np.ndarray, " kind"]
     """Tokens of each class."""
     norms: Float64[np.ndarray, "layer head kind"]
@@ -40,18 +40,18 @@ class ValueNorms(Result):
         return ", ".join(f"{name} {mean:.3g}" for name, mean in zip(self.names, self.norms.mean((0, 1)), strict=True))
 
     def by_layer(self) -> Float64[np.ndarray, "layer kind"]:
-        """The mean over heads: what Figure 10 draws."""
+        """Return the mean over heads: what Figure 10 draws."""
         return self.norms.mean(1)
 
     def relative(self, name: str, to: str) -> Float64[np.ndarray, "layer head"]:
-        """The norm of one class ÷ that of another. Raises `ValueError` for an unknown class."""
+        """Return the norm of one class ÷ that of another. Raises `ValueError` for an unknown class."""
         for wanted in (name, to):
             if wanted not in self.names:
                 raise ValueError(f"no class {wanted!r}; there are {', '.join(self.names)}.")
         return self.norms[..., self.names.index(name)] / self.norms[..., self.names.index(to)]
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head: layer, head, and a column a class."""
+        """Return one row a head: layer, head, and a column a class."""
         import pandas as pd
 
         layers, heads = np.indices(self.norms.shape[:2])
@@ -64,7 +64,8 @@ def value_norms(
     batches: Iterable[tuple[Int[Tensor, ...], Int[Tensor, ...]]],
     names: Sequence[str],
 ) -> ValueNorms:
-    """Mean norms of value vectors, over batches of (tokens, class of each token: its index in `names`, −1 for none).
+    """Measure the mean norms of value vectors, over batches of (tokens, class of each token: its index in `names`, −1
+    for none).
 
     Sequences of a batch have one length, without padding. Heads that share keys and values (grouped keys, of a bridge)
     have the norms of those that they share. Cost: a forward pass. Raises `ValueError` for no batches,

@@ -88,10 +88,10 @@ def successor_pairs(model: Any, names: Iterable[str] = ORDINALS) -> list[tuple[i
         except ValueError:
             return None
 
-    found = []
+    pairs = []
     for words, cyclic in (ORDINALS[name] for name in names):
         for space in ("", " "):
             ids = [id_of(space + word) for word in words]
             following = [*ids[1:], ids[0] if cyclic else None]
-            found += [(a, b) for a, b in zip(ids, following, strict=True) if a is not None and b is not None]
-    return found
+            pairs += [(a, b) for a, b in zip(ids, following, strict=True) if a is not None and b is not None]
+    return pairs

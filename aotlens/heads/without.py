@@ -33,7 +33,7 @@ def without(
     seed: int = 0,
     batch_size: int = 8,
 ) -> Iterator[None]:
-    """Inside, every run of `model` is one without `heads`, as `ablate` has it with this `how` and `reference`.
+    """Leave `heads` out of every run of `model` inside, as `ablate` does with this `how` and `reference`.
 
     On sequences of the reference's length the logits are those of `ablate`; shorter ones take its first positions,
     which in a causal model are the same whatever follows (`"mean"`, `"zero"` and `"uniform"` take any length). By
@@ -51,7 +51,7 @@ def without(
 
 
 def reference_length(how: str, n_pos: int, n_new: int = 0) -> int:
-    """The positions that a reference's sequences need for a prompt of `n_pos` tokens that `n_new` follow."""
+    """Return the positions that a reference's sequences need for a prompt of `n_pos` tokens that `n_new` follow."""
     return n_pos if how == "mean" else n_pos + n_new
 
 
@@ -90,7 +90,7 @@ class HeadSwitches:
 
     @contextmanager
     def off(self, heads: HeadLike | Iterable[HeadLike]) -> Iterator[None]:
-        """Inside, every run of the model is one without `heads`, each of them one that is switched here; none is none.
+        """Leave `heads`, each of them one that is switched here, out of every run of the model inside; none is none.
 
         Raises `ValueError` as `without`, and for heads that were not prepared.
         """

@@ -113,7 +113,7 @@ class ModelConfig:
     rotary: Rotary | None = None
     """Frequencies and pairs of `positions="rotary"`; the fields of a `Rotary`, as a dictionary, are taken too."""
     rotary_local: Rotary | None = None
-    """The same of layers that have a window, where theirs differ (Gemma 3)."""
+    """Frequencies and pairs of layers that have a window, where theirs differ (Gemma 3)."""
     alibi_slopes: tuple[float, ...] | None = None
     """Slope of each head, in nats a position, of `positions="alibi"`; `None` is Press et al.'s."""
     bias: bool = False

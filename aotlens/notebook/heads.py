@@ -46,7 +46,7 @@ class HeadGrid:
     patterns: AttentionPatterns
     """The numbers: `view.patterns.pattern[*view.head, view.query, view.key]` is the entry that is held."""
     maps: HeadMaps
-    """The same as they are drawn."""
+    """The widget that draws them."""
 
     def __init__(self, model: AttentionOnlyTransformer, prompt: Tensor | str, head: HeadLike, *, live: bool) -> None:
         require_ours(model, "show")

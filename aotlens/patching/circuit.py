@@ -58,7 +58,7 @@ class EdgeCircuit(Result):
     empty: float
     """m(∅): that of the corrupted prompts."""
     value: float
-    """m(C)."""
+    """m(C): the mean over pairs of the metric with all edges but the circuit's patched."""
     searched: float
     """The faithfulness on the pairs of the search; of a set that was given, on all pairs."""
     faithfulness: float

@@ -55,7 +55,7 @@ class Bounds:
     reach: Float64[Tensor, "order f pos"]
     """r_1, r_2, …; bounds are on the CPU."""
     moved: Float64[Tensor, "f pos"]
-    """m_1."""
+    """m_1: the largest norm of what each source moves to a position of one head's output."""
     sigma: Float64[Tensor, "earlier later"]
     """Bounds on the spectral norms of virtual heads; 0 unless the layers increase."""
 
@@ -91,7 +91,7 @@ class Sizes:
 
     norms: Float64[Tensor, "below pos"]
     result_norms: Float64[Tensor, "below pos"]
-    """The same for what each head has moved, P v, at the position that it writes to."""
+    """Bounds on what each head has moved, P v, at the position that it writes to."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,7 +43,7 @@ class RemovalEffect(Result):
     quantities: tuple[str, ...]
     """logit, probability, loss, mean_loss: those that there are."""
     names: tuple[str, ...]
-    """The same with the tokens that they are of."""
+    """The quantities with the tokens that they are of."""
     units: tuple[str, ...]
     """logits, probability or nats."""
     clean: Float64[np.ndarray, " quantity"]

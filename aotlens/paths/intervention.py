@@ -45,7 +45,7 @@ class Intervention(Result):
     next_tokens: Int[Tensor, " pos"] | None
     """The prediction of the model at each position, −100 at the last; None for a model that predicts no next token."""
     clean: Float[Tensor, "pos out"]
-    """The model's own."""
+    """The outputs of the model as it is."""
     forward: Float[Tensor, "pos out"]
     """The outputs of a forward pass without it."""
     linear: Float[Tensor, "pos out"]

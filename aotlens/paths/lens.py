@@ -97,7 +97,7 @@ class HeadLens(Result):
     added: Float64[np.ndarray, "layer head k"]
     """The size of that addition, in logits."""
     suppressed: Int64[np.ndarray, "layer head k"]
-    """The same from the other end, most negative first."""
+    """Outputs by what the head adds to their logits above its mean over outputs, most negative first."""
     taken: Float64[np.ndarray, "layer head k"]
     words: Mapping[int, str]
 

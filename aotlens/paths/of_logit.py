@@ -26,9 +26,9 @@ class OfLogit(Result):
     target: int | tuple[int, int]
     """An output, or (token, versus): the first's logit minus the second's."""
     end: str
-    """The same in words: `logit " Darcy"`."""
+    """The target in words: `logit " Darcy"`."""
     logit: float
-    """The model's own."""
+    """The target's logit, or difference of logits, in the model's own output."""
 
     @property
     def unit(self) -> str:

@@ -69,7 +69,8 @@ class PatchCurves(Result):
 
     @property
     def area_insertion(self) -> Float64[np.ndarray, "method image"]:
-        """The same mean while patches are inserted, in order: large for an order that knows."""
+        """The mean logit above the mean over classes while patches are inserted, in order: large for an order that
+        knows."""
         return np.trapezoid(self.insertion, self.shares, axis=-1)
 
     def to_frame(self) -> pd.DataFrame:

@@ -99,10 +99,10 @@ class ClassPatches(Result):
     """The terms of the logit of one class on one image, as numbers and a map of its patches."""
 
     number: int
-    """The class."""
+    """The number of the class."""
     logit: LogitParts
     above_mean: LogitParts
-    """The same of the logit above the mean over classes; both are of one image and one class."""
+    """The terms of the logit above the mean over classes; both are of one image and one class."""
 
     @property
     def patches(self) -> Float64[np.ndarray, "row column"]:
@@ -133,7 +133,7 @@ class PatchContributions(Result):
     """The numbers of the classes whose logits were taken apart."""
     logit: LogitParts
     mean: LogitParts
-    """The same of the mean over all classes: its only class."""
+    """The terms of the mean over all classes: its only class."""
     predicted: Int64[np.ndarray, " image"]
     """The class that the model chooses, among all."""
 

@@ -32,7 +32,7 @@ class Edge:
     mode: str
     """q, k or v; qk where the two are one number (MSSA)."""
     value: float | int
-    """0 to 1."""
+    """The composition score, 0 to 1."""
     z: float | int
     """Standard deviations of the squared product above random rotations of the same two heads; NaN where none is."""
     rank: int

@@ -24,7 +24,7 @@ class Occurrences(NamedTuple):
 
     window: Int64[np.ndarray, " n"]
     position: Int64[np.ndarray, " n"]
-    """The destination's."""
+    """The position of the destination."""
     row: Int64[np.ndarray, " n"]
     """The row of the table."""
     follows: Bool[np.ndarray, " n"]

@@ -41,8 +41,8 @@ class Evidence(Result):
     association: Association
     """The association within strata of 8 consecutive windows of a document."""
     by_document: Association
-    """The same within whole documents, to be held beside it: its own false discovery rate, and too rare with fewer than
-    5 documents."""
+    """The association within whole documents, to be held beside it: its own false discovery rate, and too rare with
+    fewer than 5 documents."""
     verdict: tuple[str, ...]
     """`confirmed`, `not confirmed` or `too rare`; the rule stands in `aotlens.trigrams.verdict`."""
     attention: Float64[np.ndarray, " rows"]

@@ -32,7 +32,7 @@ class Strata(Result):
     followed: Int64[np.ndarray, " cells"]
     """y_b: those that the out follows."""
     both: Int64[np.ndarray, " cells"]
-    """a_b."""
+    """a_b: those with the source before them that the out follows."""
     variance: Float64[np.ndarray, " rows"]
     """Σ v_w over all windows."""
     variance_squared: Float64[np.ndarray, " rows"]

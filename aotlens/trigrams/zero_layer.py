@@ -36,7 +36,7 @@ class ZeroLayer(Result):
     entropy: float | int
     """The entropy of the corpus's bigram table, frequency-weighted: what no bigram model gets below on this corpus."""
     unigram_kl: float | int
-    """The same KL, frequency-weighted, for a prediction of unigram frequencies whatever the token."""
+    """The KL, frequency-weighted, of a prediction of unigram frequencies whatever the token."""
     heads: tuple[Head, ...]
     """The heads whose OV circuits are added to the direct path."""
     relative: str

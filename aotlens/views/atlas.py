@@ -38,7 +38,7 @@ class Chosen:
     where: str = ""
     """The search, as it was written."""
     readable: str = ""
-    """The same for the picture, which stays while a search is put right: empty for one that cannot be read."""
+    """The search that the picture shows, which stays while a search is put right: empty for one that cannot be read."""
     x: str = FIRST_X
     y: str = FIRST_Y
     head: Head | None = None

@@ -18,7 +18,7 @@ class Pane:
 
     checkpoint: str
     model: Mapping[str, Any]
-    """Its configuration."""
+    """The model's configuration."""
     tokenizer: str | None
     """The hash of its tokenizer."""
     text: str
@@ -36,7 +36,7 @@ class Chosen:
     how: str
     """The replacement of an ablated head's output."""
     instead: str = ""
-    """The same in words; empty for zero."""
+    """The replacement in words; empty for zero."""
     head: Head = (0, 0)
     other_head: Head | None = None
     """The right head; None for the one that the left head is matched with."""

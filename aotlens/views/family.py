@@ -24,7 +24,7 @@ class Choice:
 
     @property
     def first(self) -> str:
-        """The value unless told."""
+        """The value that is taken unless told."""
         return next(iter(self.options))
 
     def checked(self, name: str, value: Any) -> str:
@@ -41,7 +41,7 @@ class TextParameter:
     label: str
     first: str
     most: int = 600
-    """Characters."""
+    """The most characters that it may have."""
     lines: int = 1
     """The number of lines of the box that it is written in."""
     blank: str = ""

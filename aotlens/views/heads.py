@@ -33,7 +33,7 @@ class Chosen:
 
     checkpoint: str
     model: Mapping[str, Any]
-    """Its configuration."""
+    """The model's configuration."""
     text: str
     head: Head = (0, 0)
     quantity: str = "attention"
@@ -44,7 +44,7 @@ class Chosen:
     how: str = "zero"
     """The replacement of an ablated head's output."""
     instead: str = "zero"
-    """The same in words."""
+    """The replacement in words."""
     reference: Call | None = None
     """Windows of a corpus from which it is replaced; None where it reads none."""
     n_predictions: int = N_PREDICTIONS

@@ -34,7 +34,7 @@ class Chosen:
 
     checkpoint: str
     model: Mapping[str, Any]
-    """Its configuration."""
+    """The model's configuration."""
     data: str
     """The name by which `aotlens.data.images.open_images` calls it."""
     called: str = ""

@@ -25,7 +25,7 @@ class Chosen:
 
     checkpoint: str
     model: Mapping[str, Any]
-    """Its configuration."""
+    """The model's configuration."""
     text: str
     position: str
     answer: str

@@ -56,7 +56,7 @@ class Chosen:
 
     checkpoint: str
     model: Mapping[str, Any]
-    """Its configuration."""
+    """The model's configuration."""
     pairs: str
     clean: str
     corrupted: str
@@ -119,7 +119,8 @@ class Chosen:
 
     @property
     def held_by_edges(self) -> float:
-        """The same, what each head writes, and numbers of all edges: from every head to three streams of every head."""
+        """Bytes of the activations of both runs, of what each head writes, and of numbers of all edges: from every head
+        to three streams of every head."""
         written = 8.0 * self.n_pairs * self.n_heads * self.n_pos * int(self.model["d_model"])
         return self.held + written + 24.0 * self.n_heads**2
 

@@ -53,7 +53,7 @@ class Chosen(Prompt):
 
     position: int
     target: int
-    """A token."""
+    """The token whose logit is taken apart."""
     versus: int | None = None
     """The token whose logit is subtracted."""
     by: str = "abs"

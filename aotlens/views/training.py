@@ -41,7 +41,7 @@ class Chosen:
 
     checkpoint: str
     model: Mapping[str, Any]
-    """Its configuration."""
+    """The model's configuration."""
     start: int | None
     """The token that its texts begin with."""
     text: str

@@ -68,14 +68,14 @@ class Estimate(NamedTuple):
         return abs(math.log(measured / self.value)) / max(math.log(reach), 1e-9)
 
     def widened(self, factor: float) -> Estimate:
-        """The interval with both ends that much further away, in logarithms."""
+        """Return the interval with both ends that much further away, in logarithms."""
         return Estimate(
             self.value, self.value * (self.low / self.value) ** factor, self.value * (self.high / self.value) ** factor
         )
 
 
 def axis_fit(points: Points, headline: Headline, axis: str, figure: str) -> AxisFit:
-    """The fit of one axis: of `points.clock` ("cpu" or "wall", seconds) or "bytes"."""
+    """Fit one axis: of `points.clock` ("cpu" or "wall", seconds) or "bytes"."""
     known = _measured(points, headline, axis, figure)
     shapes, values, laws = [*known], [value for value, _ in known.values()], [sum(terms) for _, terms in known.values()]
     sizes = [getattr(shape, axis) for shape in shapes]
@@ -93,7 +93,7 @@ def _measured(points: Points, headline: Headline, axis: str, figure: str) -> dic
 
 
 def terms_at(headline: Headline, shape: Shape, figure: str, figures: Figures | None = None) -> Terms:
-    """The law's terms, with what a measured point noted of the last of them."""
+    """Return the law's terms, with what a measured point noted of the last of them."""
     if figure == "bytes":
         return headline.byte_terms(shape)
     *terms, last = headline.operation_terms(shape)

@@ -25,8 +25,8 @@ def draw(points: Points) -> str:
     panels = {}
     for name, headline in HEADLINES.items():
         fits = [axis_fit(points, headline, axis, points.clock) for axis in headline.axes]
-        if kept := [fit for fit in fits if fit.values]:
-            panels[name] = kept
+        if fitted := [fit for fit in fits if fit.values]:
+            panels[name] = fitted
     rows = -(-len(panels) // _COLUMNS)
     width, height = _COLUMNS * _WIDTH, rows * _HEIGHT + _LEGEND
     parts = [
@@ -43,8 +43,8 @@ def draw(points: Points) -> str:
         parts.append(f'<circle cx="{x}" cy="{height - 19}" r="3" fill="{colour}"/>')
         parts.append(f'<text x="{x + 7}" y="{height - 15}" fill="#333333">{axis}</text>')
         x += 90
-    said = "dots: measured; lines: a + b · size^p"
-    parts.append(f'<text x="{x}" y="{height - 15}" fill="#333333">{said}</text></svg>')
+    key = "dots: measured; lines: a + b · size^p"
+    parts.append(f'<text x="{x}" y="{height - 15}" fill="#333333">{key}</text></svg>')
     return "\n".join(parts) + "\n"
 
 

@@ -57,7 +57,7 @@ class Curve:
         return float(self.constant + self.scale * x**self.exponent)
 
     def log_interval(self, value: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]) -> tuple[float, float]:
-        """The range of what `value(p, a ÷ b, log b)` gives over all curves that are allowed."""
+        """Return the range of what `value(p, a ÷ b, log b)` gives over all curves that are allowed."""
         values = value(self._exponents, self._ratios, self._log_scales)
         return float(values.min()), float(values.max())
 
@@ -75,7 +75,7 @@ class Curve:
 
 
 def fit_power(x: Sequence[float], y: Sequence[float], confidence: float = 0.95) -> Curve | None:
-    """The curve through the points, or None for fewer than five of them.
+    """Fit the curve through the points, or None for fewer than five of them.
 
     Raises `ValueError` for sizes or costs that are not positive, and for as many x as not y.
     """

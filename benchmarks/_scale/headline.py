@@ -55,7 +55,7 @@ class Headline:
         return self.middles.get(axis, self.middle)
 
     def series(self, axis: str, quick: bool = False) -> list[Shape]:
-        """The shapes of one axis, smallest first."""
+        """Return the shapes of one axis, smallest first."""
         if quick:
             middle = replace(TINY, heads=1 if self.middle_of(axis).heads == 1 else TINY.heads)
             return [middle.on(axis, size) for size in QUICK_AXES[axis]]
@@ -91,8 +91,8 @@ def run_path_sums(model: AttentionOnlyTransformer, ids: Tensor) -> None:
 
 
 def run_path_top(model: AttentionOnlyTransformer, ids: Tensor) -> dict[str, int]:
-    found = expand(model, ids[0]).top(20, -1, 1)
-    return {"nodes": found.n_expanded, "proven": found.n_proven}
+    paths = expand(model, ids[0]).top(20, -1, 1)
+    return {"nodes": paths.n_expanded, "proven": paths.n_proven}
 
 
 def run_every_logit(model: AttentionOnlyTransformer, ids: Tensor) -> None:
@@ -122,8 +122,8 @@ def run_atlas(model: AttentionOnlyTransformer, ids: Tensor) -> None:
 
 
 def run_distillation(model: AttentionOnlyTransformer, ids: Tensor) -> None:
-    kept = len(ids) // 4
-    texts, judged = ids[kept:], ids[:kept]
+    n_judged = len(ids) // 4
+    texts, judged = ids[n_judged:], ids[:n_judged]
     distill_heads(
         model, (texts, judged), UNITS, seeds=1, wide=None, neighbours=0, batch_size=128, train_tokens=texts.numel()
     )

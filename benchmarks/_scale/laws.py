@@ -78,7 +78,7 @@ def trigrams_bytes(s: Shape) -> Terms:
 
 
 def path_sums_operations(s: Shape) -> Terms:
-    """The layers' products serve the pass and every step of a sum."""
+    """Return the law's terms: the layers' products serve the pass and every step of a sum."""
     steps = s.layers * (s.layers + 1) / 2 + 3 * s.layers
     projections, attention, logits = forward_operations(s)
     return projections + steps * s.tokens * _projections(s) / 2, attention + steps * _attention(s) / 2, logits

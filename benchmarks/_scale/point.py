@@ -37,7 +37,7 @@ def measure(
     seconds: float = 60.0,
     memory_bytes: float = 6e9,
 ) -> Figures:
-    """The figures of one analysis at one shape, or why there are none.
+    """Measure the figures of one analysis at one shape, or why there are none.
 
     `{"cpu": seconds, "wall": seconds, "bytes": …, "calls": …}`: the fastest call's processor and wall time, and the
     peak of the process above its size before the first call. `{"failed": sentence}` where the library refuses, where

@@ -31,7 +31,7 @@ class Rates:
     """Measured ÷ fitted of points drawn at random, `[draw]`, further from 1 by what fitting so many rates hides."""
 
     def cost(self, terms: tuple[float, ...]) -> tuple[float, float, float]:
-        """The cost at other terms, with its 95% interval."""
+        """Return the cost at other terms, with its 95% interval."""
         value = float(self.values @ terms)
         low, high = np.quantile(self.draws @ np.asarray(terms) * self.ratios, (0.025, 0.975))
         return value, min(float(low), value), max(float(high), value)
@@ -39,7 +39,7 @@ class Rates:
 
 @functools.lru_cache(maxsize=256)
 def fit_rates(terms: tuple[tuple[float, ...], ...], costs: tuple[float, ...]) -> Rates | None:
-    """The rates of the points' terms, `[point, term]`, or None for fewer points than terms and three more.
+    """Fit the rates of the points' terms, `[point, term]`, or None for fewer points than terms and three more.
 
     Raises `ValueError` for costs that are not positive.
     """

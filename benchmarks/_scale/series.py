@@ -77,7 +77,7 @@ class Points:
         return "cpu" if self.about["device"] == "cpu" else "wall"
 
     def measured(self, key: str) -> Figures | None:
-        """The figures of a point that was measured."""
+        """Return the figures of a point that was measured."""
         figures = self.figures.get(key)
         return figures if figures is not None and self.clock in figures else None
 
@@ -95,18 +95,18 @@ class Bounds:
 def about(device: str, threads: int, quick: bool) -> dict[str, Any]:
     """Return what points must share to stand in one file."""
     machine = _common.machine()
-    kept = {name: machine[name] for name in ("processor", "torch")}
-    return {"aotlens": aotlens.__version__, **kept, "device": device, "threads": threads, "quick": quick}
+    versions = {name: machine[name] for name in ("processor", "torch")}
+    return {"aotlens": aotlens.__version__, **versions, "device": device, "threads": threads, "quick": quick}
 
 
 def key_of(name: str, where: Shape | str) -> str:
-    """A point's name: the analysis, and the untrained shape or the checkpoint."""
+    """Return a point's name: the analysis, and the untrained shape or the checkpoint."""
     return f"{name} {where}"
 
 
 @functools.lru_cache
 def shape_of(checkpoint: str, tokens: int = 128) -> Shape:
-    """The shape of a bundled checkpoint, on a prompt of so many tokens."""
+    """Return the shape of a bundled checkpoint, on a prompt of so many tokens."""
     cfg = find_checkpoint(checkpoint).model
     return Shape(
         vocabulary=cfg["d_vocab"], layers=cfg["n_layers"], heads=cfg["n_heads"], width=cfg["d_model"],

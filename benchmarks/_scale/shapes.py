@@ -29,7 +29,7 @@ class Shape:
         return f"V{self.vocabulary} L{self.layers} H{self.heads} D{self.width} n{self.tokens} d{self.d_head}"
 
     def on(self, axis: str, value: int) -> Shape:
-        """The same shape with another size on one axis."""
+        """Return the same shape with another size on one axis."""
         return replace(self, **{axis: value})
 
     @property
@@ -58,7 +58,7 @@ TINY = Shape(vocabulary=64, layers=2, heads=2, width=32, tokens=16, d_head=8)
 
 
 def untrained(shape: Shape, device: str) -> AttentionOnlyTransformer:
-    """A model of this shape with initial weights, and Zipf's counts of tokens."""
+    """Return a model of this shape with initial weights, and Zipf's counts of tokens."""
     cfg = ModelConfig(
         n_layers=shape.layers, d_model=shape.width, n_heads=shape.heads, d_head=shape.d_head,
         d_vocab=shape.vocabulary, n_ctx=shape.tokens,

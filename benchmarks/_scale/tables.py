@@ -25,7 +25,7 @@ TARGETS = {
 
 
 def exponent_rows(points: Points, names: Sequence[str] = tuple(HEADLINES)) -> list[dict[str, Any]]:
-    """A row for each series with a fit: the measured exponent of time and of memory, beside the law's."""
+    """Return a row for each series with a fit: the measured exponent of time and of memory, beside the law's."""
     rows = []
     for name in names:
         for axis in HEADLINES[name].axes:
@@ -63,7 +63,7 @@ def _law(fit: AxisFit) -> str:
 
 
 def disagreements(points: Points) -> list[tuple[str, str]]:
-    """The series whose time doesn't grow as its law says."""
+    """List the series whose time doesn't grow as its law says."""
     return [
         (name, axis)
         for name, headline in HEADLINES.items()
@@ -80,7 +80,7 @@ def write_page(page: Path, points: Points) -> None:
 
 
 def section(points: Points) -> str:
-    """Every table that the points give, in Markdown."""
+    """Write every table that the points give, in Markdown."""
     about = points.about
     measured = sum(points.measured(key) is not None for key in points.figures)
     parts = [
@@ -116,8 +116,10 @@ def _sizes(shape: Shape) -> str:
     )
 
 
-def _with_interval(estimate: Estimate | None, said: Callable[[float], str]) -> str:
-    return "–" if estimate is None else f"{said(estimate.value)} ({said(estimate.low)} to {said(estimate.high)})"
+def _with_interval(estimate: Estimate | None, written: Callable[[float], str]) -> str:
+    return (
+        "–" if estimate is None else f"{written(estimate.value)} ({written(estimate.low)} to {written(estimate.high)})"
+    )
 
 
 def _join_lists(parts: Iterable[str]) -> list[str]:
@@ -194,23 +196,23 @@ def _corner(points: Points) -> list[dict[str, Any]]:
         figures = points.measured(key_of(name, CORNER))
         if figures is None or not headline.axes:
             continue
-        for figure, unit, said in ((points.clock, "time", words.seconds), ("bytes", "memory", words.size)):
-            row: dict[str, Any] = {"analysis": name, "of": unit, "measured": said(figures[figure])}
-            for how, found in (("law", from_law), ("axes", from_axes)):
-                cost = found(points, name, CORNER, figure)
-                row[f"from the {how}"] = _with_interval(cost, said)
+        for figure, unit, written in ((points.clock, "time", words.seconds), ("bytes", "memory", words.size)):
+            row: dict[str, Any] = {"analysis": name, "of": unit, "measured": written(figures[figure])}
+            for how, estimate in (("law", from_law), ("axes", from_axes)):
+                cost = estimate(points, name, CORNER, figure)
+                row[f"from the {how}"] = _with_interval(cost, written)
                 row[f"{how} ÷ measured"] = "–" if cost is None else f"{cost.value / figures[figure]:.2f}"
             rows.append(row)
     return rows
 
 
-def _needs(points: Points, found: Callable[..., Estimate | None]) -> list[float]:
+def _needs(points: Points, estimate_of: Callable[..., Estimate | None]) -> list[float]:
     """List what each point that changes all axes at once needs of its interval (`Estimate.needs`); time and memory."""
     needs = []
     for name, headline in HEADLINES.items():
         figures = points.measured(key_of(name, CORNER))
         for figure in (points.clock, "bytes") if figures is not None and headline.axes else ():
-            estimate = found(points, name, CORNER, figure)
+            estimate = estimate_of(points, name, CORNER, figure)
             needs += [] if estimate is None else [estimate.needs(figures[figure])]
     return needs
 
@@ -241,13 +243,13 @@ def _target(points: Points, target: Shape) -> list[dict[str, Any]]:
         if not headline.axes or from_law(points, name, target, points.clock) is None:
             continue
         row = {"analysis": name}
-        for figure, unit, said in (
+        for figure, unit, written in (
             (points.clock, "time", words.seconds),
             ("bytes", "memory", words.size),
         ):
             law = from_law(points, name, target, figure)
-            row[f"{unit}, from the law"] = _with_interval(law and law.widened(_widening(points)), said)
+            row[f"{unit}, from the law"] = _with_interval(law and law.widened(_widening(points)), written)
             axes = from_axes(points, name, target, figure)
-            row[f"{unit}, from the axes"] = "–" if axes is None else said(axes.value)
+            row[f"{unit}, from the axes"] = "–" if axes is None else written(axes.value)
         rows.append(row)
     return rows

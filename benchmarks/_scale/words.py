@@ -7,7 +7,7 @@ _BYTES = ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 def seconds(value: float) -> str:
-    """A time to two digits in a unit that suits it."""
+    """Write a time to two digits in a unit that suits it."""
     return _in(value, _SECONDS)
 
 

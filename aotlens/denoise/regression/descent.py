@@ -82,9 +82,9 @@ class FittedDescent:
     """The best η and γ of an algorithm for every number of steps and examples."""
 
     step_sizes: Float[Tensor, "step point"]
-    """η for 1, 2, … steps."""
+    """The best η for 1, 2, … steps."""
     factors: Float[Tensor, "step point"]
-    """γ."""
+    """The best γ for 1, 2, … steps."""
 
     def estimates(self, spectra: Spectra) -> Float[Tensor, "step prompt point"]:
         """Return x·w_k for k = 1, 2, …"""

@@ -46,7 +46,7 @@ class UnitLayer:
 
     @property
     def n_coordinates(self) -> int:
-        """m + 1."""
+        """The number of coordinates, m + 1."""
         return self.read.shape[0]
 
 

@@ -82,7 +82,7 @@ class FFNBatch:
     def residual(
         self, hidden: Float[Tensor, "problem width_1 tokens"], t: Float[Tensor, "head out tokens"]
     ) -> Float[Tensor, "problem out tokens"]:
-        """Return t̂ − t."""
+        """Return the errors t̂ − t at every token."""
         return torch.bmm(self.W2, hidden).sub_(t[self.places])
 
     def step(self, x: Float[Tensor, "layer d tokens"], t: Float[Tensor, "head out tokens"], factor: float) -> None:

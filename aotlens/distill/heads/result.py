@@ -66,7 +66,7 @@ class Distillation(Result):
     squared_error: Float64[np.ndarray, "head width seed class"]
     """Σ‖y − ŷ‖² over held-out tokens of each kind (`CLASSES`)."""
     baseline: Float64[np.ndarray, "head class"]
-    """Σ‖y − ȳ‖²."""
+    """Σ‖y − ȳ‖² over the same tokens: the squared error of the training mean ȳ."""
     class_counts: Int64[np.ndarray, " class"]
     block_error: Float64[np.ndarray, "head width seed block"]
     """Σ‖y − ŷ‖² over each block of held-out text, for intervals."""

@@ -21,7 +21,7 @@ class MaskedSequences(Result):
     X: Float[Tensor, "n pos d_model"]
     """Rows are tokens (the paper's X^(i) transposed), float64."""
     mask: Float[Tensor, " d_model"]
-    """[MASK]."""
+    """The vector of the token [MASK]."""
     positions: Int[Tensor, " n"]
     """m_i: where [MASK] stands in each sequence."""
     tokens: Float[Tensor, "token d_model"]
@@ -31,7 +31,7 @@ class MaskedSequences(Result):
     shortest: float
     """r_1, the least length of a token."""
     longest: float
-    """r_2."""
+    """r_2, the greatest length of a token."""
     separation: float
     """δ: the least distance of two distinct tokens."""
 

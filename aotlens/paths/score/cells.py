@@ -37,7 +37,7 @@ class Partition:
 
     @property
     def size(self) -> float:
-        """Σ |term|."""
+        """Σ |term|, the sum of the sizes of all terms."""
         sources = float(sum(x.abs().sum() for x in self.sources.values()))
         return sources + abs(self.bias) + float(self.cells.abs().sum())
 

@@ -32,7 +32,7 @@ class Contrast:
     weights: Float[Tensor, " key"]
     """w: what is taken off, 0 at hidden keys; all 0 for the raw score."""
     coefficients: Float[Tensor, " key"]
-    """δ_kj − w_k."""
+    """δ_kj − w_k, by which the scores are summed to the contrast."""
     scores: Float[Tensor, " key"]
     """The model's own scores of the query, 0 at hidden keys."""
     visible: Bool[Tensor, " key"]

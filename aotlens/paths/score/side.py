@@ -29,7 +29,7 @@ class ScoreSide:
 
     layer: ScoredLayer
     weights: Float[Tensor, " pos"]
-    """c."""
+    """c, the weight of each position."""
     W: Float[Tensor, "d_model d_head"]
     own: Float[Tensor, " d_head"]
     """The side's own bias at one position."""

@@ -23,7 +23,7 @@ class Box:
     row: float
     """The height, from 0 at the top to 1."""
     kind: str
-    """cell or source."""
+    """`cell` or `source`."""
     cell: Cell | None = None
     """The cell that it is; None for a source."""
     notes: tuple[str, ...] = ()

@@ -41,7 +41,7 @@ _TABLES = {
 
 
 def register(app: App, core: Core, circuits: Circuits) -> None:
-    """The page's callbacks."""
+    """Register the page's callbacks."""
     mark_head(app, ids.HEADS, ids.SHOWN)
     for name, id in _SEARCHES.items():
         of_columns = bool(LINES[name][0])
@@ -109,7 +109,7 @@ def choose(circuits: Circuits, chosen: CircuitRequest, model: Any) -> dict[str, 
     form = {"checkpoint": chosen.checkpoint, "head": list(chosen.head), "kind": chosen.kind, "left": chosen.left,
             "right": chosen.right, "biases": chosen.biases, "distance": chosen.distance}  # fmt: skip
     core, shape = circuits.core, [chosen.model.n_layers, chosen.model.n_heads]
-    shown = {
+    stored = {
         "checkpoint": chosen.checkpoint, "layer": chosen.head[0], "head": chosen.head[1], "kind": chosen.kind,
         "biases": chosen.biases, "distance": chosen.distance, "form": form,
         "layers": shape[0], "heads": shape[1], "problem": chosen.problem,
@@ -120,7 +120,7 @@ def choose(circuits: Circuits, chosen: CircuitRequest, model: Any) -> dict[str, 
         },
         "reads_text": core.catalog.reads_text(core.catalog.info(chosen.checkpoint)),
     }  # fmt: skip
-    answer: dict[str, Any] = {"shown": shown, "meaning": chosen.problem, "exactness": None}
+    answer: dict[str, Any] = {"shown": stored, "meaning": chosen.problem, "exactness": None}
     answer |= {name: form[name] for name in ("head", "kind", "left", "right")}
     answer["biases"] = not has_biases(chosen.model, chosen.kind)
     answer["most"] = most_distance(chosen.model, chosen.kind)
@@ -136,7 +136,7 @@ def choose(circuits: Circuits, chosen: CircuitRequest, model: Any) -> dict[str, 
     answer["exactness"] = relative(circuit.reasons, "entries") if circuit.reasons else exact(exact_because(circuit))
     if chosen.said:
         answer["notice"] = taken_instead(chosen.said)
-    shown["lines"] = _lines(circuits, chosen)
+    stored["lines"] = _lines(circuits, chosen)
     return answer
 
 
@@ -155,15 +155,15 @@ def _lines(circuits: Circuits, chosen: CircuitRequest) -> dict[str, dict[str, An
     for name, (side, several) in LINES.items():
         if before[side] != list(chosen.spaces[side]):
             given = getattr(chosen, name)
-            kept = list(given) if several else [] if given is None else [given]
+            chosen_lines = list(given) if several else [] if given is None else [given]
             first = labels[side].search("", circuits.core.settings.n_options)
-            value = [str(each) for each in kept] if several else next(map(str, kept), None)
-            lines[name] = {"data": options(labels[side], [*kept, *first]), "value": value}
+            value = [str(each) for each in chosen_lines] if several else next(map(str, chosen_lines), None)
+            lines[name] = {"data": options(labels[side], [*chosen_lines, *first]), "value": value}
     return lines
 
 
 def name_map(chosen: CircuitRequest, result: Any) -> dict[str, Any]:
-    """The map's title."""
+    """Name the map in its title."""
     return {"title": f"Map of {chosen.kind.upper()} of head {chosen.name}"}
 
 
@@ -186,18 +186,18 @@ def list_line(axis: str, chosen: CircuitRequest, result: Any) -> dict[str, Any]:
 
 
 def list_block(chosen: CircuitRequest, result: Any) -> dict[str, Any]:
-    """A block's entries by size."""
-    said = {"notice": taken_instead([chosen.block_said])} if chosen.block_said else {}
-    return {"lines": listed.by_size(result.entries), **said}
+    """List a block's entries by size."""
+    notice = {"notice": taken_instead([chosen.block_said])} if chosen.block_said else {}
+    return {"lines": listed.by_size(result.entries), **notice}
 
 
 def list_singular(chosen: CircuitRequest, result: Any) -> dict[str, Any]:
-    """The singular pairs, a table."""
+    """List the singular pairs in a table."""
     return {"lines": [listed.singular_table(result)], "caption": VIEWS[ids.SINGULAR].caption(chosen, result)}
 
 
 def list_composition(chosen: CircuitRequest, result: Any) -> dict[str, Any]:
-    """Every pair that the head is in."""
+    """List every pair that the head is in."""
     return {"lines": listed.pairs(result), "box": "graph-composition"}
 
 
@@ -209,5 +209,5 @@ def list_copying(chosen: CircuitRequest, result: Any) -> dict[str, Any]:
 
 @python_of(*VIEWS)
 def python(core: Core, circuits: Circuits, state: CircuitsState, panel: str) -> list[str]:
-    """The lines that give a panel's numbers."""
+    """Write the lines that give a panel's numbers."""
     return python_lines(VIEWS[panel], circuits.of_address(state))

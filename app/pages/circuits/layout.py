@@ -23,7 +23,7 @@ from app.shell.views import FILES, about_view, view_panel
 
 
 def layout(core: Core, service: Circuits, state: CircuitsState) -> html.Div:
-    """The page for an address; with nothing in it, the first head of the first checkpoint."""
+    """Lay out the page for an address; with nothing in it, the first head of the first checkpoint."""
     checkpoint = state.checkpoint or core.catalog.default()
     asked = {
         "left": state.left,

@@ -60,13 +60,13 @@ class Circuits:
         sides = self.labels(chosen)
         spaces = tuple((chosen.checkpoint, side.of, side.n) for side in sides)
         wanted = {"rows": rows, "columns": columns, "row": row, "column": column}
-        said = []
+        sentences = []
         if before is None and asked is not None:
             wanted = {name: asked[name] for name in LINES}
             for name in ("left", "right"):
                 if asked[name] not in (None, getattr(chosen, name)):
                     instead = "a side of this circuit", getattr(chosen, name)
-                    said.append(ADDRESS.sentence(name, asked[name], *instead))
+                    sentences.append(ADDRESS.sentence(name, asked[name], *instead))
         elif before is not None:
             same = [tuple(space) for space in before["spaces"] or [(), ()]]
             wanted = {name: wanted[name] if same[side] == spaces[side] else None for name, (side, _) in LINES.items()}
@@ -78,21 +78,21 @@ class Circuits:
             if there != indices and before is None:
                 written = ADDRESS.written(name, indices if several else indices[0])
                 expected = f"{labels.plural} from 0 to {labels.n - 1:,}"
-                said.append(ADDRESS.sentence(name, written, expected, there if several and there else None))
+                sentences.append(ADDRESS.sentence(name, written, expected, there if several and there else None))
         block, block_said = self._block(block, sides)
         return replace(
             chosen, **lines, statistic=statistic, block=block, z=z if isinstance(z, int | float) else FIRST_Z,
-            said=tuple(said), block_said=block_said, spaces=spaces, before=before,
+            said=tuple(sentences), block_said=block_said, spaces=spaces, before=before,
         )  # fmt: skip
 
     def of_address(self, state: CircuitsState) -> CircuitRequest:
         """Return the request that an address says."""
-        said = {field.name: getattr(state, field.name) for field in fields(state)}
-        form = {name: said[name] for name in ("checkpoint", "head", "kind", "left", "right", "biases", "distance")}
-        return self.values(form, statistic=state.statistic, block=state.block, z=state.z, asked=said)
+        values = {field.name: getattr(state, field.name) for field in fields(state)}
+        form = {name: values[name] for name in ("checkpoint", "head", "kind", "left", "right", "biases", "distance")}
+        return self.values(form, statistic=state.statistic, block=state.block, z=state.z, asked=values)
 
     def circuit(self, chosen: Chosen) -> Circuit:
-        """The circuit itself, factored. Raises RequestError where the library refuses it."""
+        """Return the circuit itself, factored. Raises RequestError where the library refuses it."""
         circuit: Circuit = self.workshop.result(CIRCUIT, chosen)
         return circuit
 
@@ -151,7 +151,7 @@ class Circuits:
 
 
 def has_biases(model: Any, kind: str) -> bool:
-    """Whether there are biases that a circuit can have in every entry."""
+    """Return whether there are biases that a circuit can have in every entry."""
     return kind == "qk" and model.has_query_key and bool(model.bias or model.norm)
 
 

@@ -21,7 +21,8 @@ _N_TOKENS = 8
 
 
 def ends(result: ExtremeEntries, headings: tuple[str, str], *, but: str = "", height: str) -> list[dict[str, Any]]:
-    """The largest and the smallest entries, a table each; that of one row leaves out the row (`but`), and so on."""
+    """List the largest and the smallest entries, a table each; that of one row leaves out the row (`but`),
+    and so on."""
     n = result.n_largest
     places = (range(n), range(n, len(result.values)))
     return [
@@ -31,7 +32,7 @@ def ends(result: ExtremeEntries, headings: tuple[str, str], *, but: str = "", he
 
 
 def by_size(result: ExtremeEntries) -> list[dict[str, Any]]:
-    """All entries in one table, the largest in size first."""
+    """List all entries in one table, the largest in size first."""
     return [_entries(result, result.by_size().tolist(), height="short")]
 
 
@@ -62,7 +63,7 @@ def _tokens(axis: str, lines: Lines, places: Sequence[int]) -> list[dict[str, An
 
 
 def singular_table(result: Spectrum) -> html.Table:
-    """Two rows a pair: what goes together at its + end, and at its − end."""
+    """Lay out two rows a pair: what goes together at its + end, and at its − end."""
     assert result.rows is not None and result.columns is not None
     titles = ("", f"strength σ ({result.unit})", "share of Σσ²", "", result.rows.role, result.columns.role)
     names = [
@@ -91,7 +92,7 @@ def singular_table(result: Spectrum) -> html.Table:
 
 
 def pairs(result: HeadComposition) -> list[dict[str, Any]]:
-    """The composition of the chosen head with the others, the highest score first."""
+    """List the composition of the chosen head with the others, the highest score first."""
     rotated = "of the product's squared norm over random rotations of the same two heads"
     columns = [
         ("this head", "", "text"),
@@ -110,15 +111,15 @@ def pairs(result: HeadComposition) -> list[dict[str, Any]]:
         ("norm², randomly rotated", f"Mean ± standard deviation {rotated}", "number"),
     ]  # fmt: skip
     rows = []
-    for at, row in enumerate(result.to_frame().to_dict("records")):
-        earlier, later = tuple(result.earlier[at].tolist()), tuple(result.later[at].tolist())
+    for i, row in enumerate(result.to_frame().to_dict("records")):
+        earlier, later = tuple(result.earlier[i].tolist()), tuple(result.later[i].tolist())
         other = earlier if later == tuple(result.head) else later
         random = f"{row['random_mean']:.3g} ± {0.0 if math.isnan(row['random_std']) else row['random_std']:.2g}"
         rows.append(
             (
                 row["relation"], pick(row["head"], "Go there", ["head", *other]),
                 pick(row["mode"], "The circuit through the earlier head",
-                     ["through", _through(earlier, later, result.modes[at])]),
+                     ["through", _through(earlier, later, result.modes[i])]),
                 _number(row["value"], ".3f"), str(row["rank"]), row["above_null"], _number(row["z"], "+.1f"),
                 _number(row["z_rotated"], "+.1f"), _number(row["norm"], ".3g"), random,
             )
@@ -149,9 +150,9 @@ def copying(result: CopyingScores, chosen: tuple[int, int]) -> list[dict[str, An
     rows = [
         (
             pick(f"{head[0]}.{head[1]}", "Go there", ["head", *head], "here" if head == chosen else ""),
-            _number(result.scores[at], "+.3f"), f"{result.top1[at]:.1%}", f"{result.top5[at]:.1%}",
+            _number(result.scores[i], "+.3f"), f"{result.top1[i]:.1%}", f"{result.top5[i]:.1%}",
         )
-        for at, head in enumerate(result.heads)
+        for i, head in enumerate(result.heads)
     ]  # fmt: skip
     return [value_table(columns, rows, height="tall")]
 

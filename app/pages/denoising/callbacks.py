@@ -26,7 +26,7 @@ SLIDERS = {name: getattr(ids, name.upper()) for name in PARAMETERS}
 
 
 def register(app: App, core: Core, service: Denoising) -> None:
-    """The page's callbacks."""
+    """Register the page's callbacks."""
     show_values(app, list(SLIDERS.values()))
     _register_plane(app, service)
     training_callbacks.register(app, service.trainings)
@@ -36,7 +36,7 @@ def register(app: App, core: Core, service: Denoising) -> None:
 
 @python_of(*PLANE_VIEWS, *TRAINING_VIEWS)
 def python(core: Core, service: Denoising, state: DenoisingState, panel: str) -> list[str] | None:
-    """The lines that give a panel's numbers."""
+    """Write the lines that give a panel's numbers."""
     if panel in PLANE_VIEWS:
         return PLANE_VIEWS[panel].python(in_plane(state)).splitlines()
     picked = service.trainings.picked(state)
@@ -63,11 +63,11 @@ def _register_plane(app: App, service: Denoising) -> None:
         # Scales that are good for one task or energy say nothing on another. A page that is new names all its inputs.
         if ids.BEST in changed or changed in ({ids.TASK}, {ids.ENERGY}):
             asked = replace(asked, **service.best(asked))
-        shown = {**{name: getattr(asked, name) for name in FORM}, "components": form["components"]}
-        placed = service.values(shown, query)
+        stored = {**{name: getattr(asked, name) for name in FORM}, "components": form["components"]}
+        placed = service.values(stored, query)
         plane, errors = (picture(service.workshop, view, placed, theme) for view in (PLANE, ERRORS))
         return {
-            "shown": shown,
+            "shown": stored,
             "alpha": asked.alpha,
             "beta": asked.beta,
             "plane": plane["figure"],

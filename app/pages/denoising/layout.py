@@ -19,7 +19,7 @@ from app.shell.views import view_panel
 
 
 def layout(core: Core, service: Denoising, state: DenoisingState) -> html.Div:
-    """The page for an address; with nothing in it, the circle of Figure 5."""
+    """Lay out the page for an address; with nothing in it, the circle of Figure 5."""
     return html.Div(
         [
             html.H1("In-context denoising", className="sr-only"),

@@ -30,13 +30,13 @@ class Denoising:
         return self.values(within(PARAMETERS, form))
 
     def best(self, asked: InPlane) -> Mapping[str, float]:
-        """The α and β that lose least on this task."""
+        """Find the α and β that lose least on this task."""
         return best_scales(asked)
 
 
 def in_plane(state: DenoisingState) -> InPlane:
     """Return what an address says of the plane; a number of components is a mixture's."""
-    said = {name: getattr(state, name) for name in FORM}
+    fields = {name: getattr(state, name) for name in FORM}
     if state.task != "mixtures":
-        said["components"] = DenoisingState().components
-    return InPlane(**said, query=state.query)
+        fields["components"] = DenoisingState().components
+    return InPlane(**fields, query=state.query)

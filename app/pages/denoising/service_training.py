@@ -58,7 +58,7 @@ class Trainings:
         return _FIRST if _FIRST in names else next(iter(names), None)
 
     def options(self, chosen: str | None) -> list[dict[str, str]]:
-        """Every training; and what an address names, so that it can be seen where it isn't there."""
+        """Return every training; and what an address names, so that it can be seen where it isn't there."""
         from aotlens.denoise import trainings
 
         known = [{"value": name, "label": name.replace("-", " ")} for name in trainings()]
@@ -70,7 +70,7 @@ class Trainings:
         return self.of(str(picked["training"]), int(picked["run"]))
 
     def of(self, name: str, run: int) -> Trained:
-        """A training as its file is now."""
+        """Load a training as its file is now."""
         from aotlens.denoise import trainings
 
         path = trainings().get(name)
@@ -85,7 +85,8 @@ class Trainings:
         return self.of(name, state.run if state.run in seeds else seeds[0])
 
     def record(self, name: str) -> DenoiserTraining:
-        """Raises RequestError for a name that isn't there, and for a file that can't be read."""
+        """Load a training by its name; raise RequestError for a name that isn't there, and for a file that can't be
+        read."""
         record: DenoiserTraining = self.workshop.result(RUNS, self.of(name, 0))
         return record
 

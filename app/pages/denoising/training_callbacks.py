@@ -28,7 +28,7 @@ _FORM = {name: getattr(ids, f"FORM_{name.upper()}") for name in TRAINING}
 
 
 def register(app: App, service: Trainings) -> None:
-    """The tab's callbacks."""
+    """Register the tab's callbacks."""
     show_values(app, list(_FORM.values()))
     when_seen(app, ids.PICKED, (ids.RUNS,))
     _register_choice(app, service)
@@ -55,13 +55,13 @@ def _register_choice(app: App, service: Trainings) -> None:
         seeds = record.layers.seeds
         seed = int(run) if str(run).isdigit() and int(run) in seeds else seeds[0]
         picked = service.of(training, seed)
-        said = [view.caption(picked, record) for view in (CURVES, RUNS)]
+        captions = [view.caption(picked, record) for view in (CURVES, RUNS)]
         named = before is None and str(run) not in (str(seed), str(DenoisingState.run))
         expected = f"the seed of a run ({', '.join(map(str, seeds))})"
         return {
             "notice": taken_instead([ADDRESS.sentence("run", str(run), expected, seed)]) if named else None,
             "picked": {"training": training, "run": seed},
-            "body": [html.Div(line) for line in said if line],
+            "body": [html.Div(line) for line in captions if line],
             "runs": [{"value": str(each), "label": str(each)} for each in seeds],
             "run": str(seed),
         }
@@ -89,7 +89,7 @@ def _register_form(app: App, service: Trainings) -> None:
 
 
 def runs_table(record: DenoiserTraining) -> html.Table:
-    """A row a run."""
+    """Lay out a row a run."""
     frame = record.layers.to_frame()
     titles = ("seed", "α", "β", "αβ", "W_QK off diagonal", "W_OV off diagonal", "training loss", "test loss", "")
     head = html.Tr([html.Th(title, scope="col", className="number") for title in titles])

@@ -34,7 +34,7 @@ from app.shell.views import Own, record, show_views, tables
 
 
 def register(app: App, core: Core, service: Heads) -> None:
-    """The page's callbacks."""
+    """Register the page's callbacks."""
     submit_text(app, prompt=ids.PROMPT, text=ids.TEXT, example=ids.EXAMPLE, checkpoint=ids.CHECKPOINT, run=ids.RUN)
     maps.register(app, core)
     _register_prompt(app, core)
@@ -65,7 +65,7 @@ def _register_prompt(app: App, core: Core) -> None:
         return {
             "analysis": {"key": result.key, "prompt": of, "layers": shape[0], "heads": shape[1], "tokens": tokens},
             "head": head if _is_within(head, shape) else _opening(core, result),
-            "off": [list(one) for one in there(off, shape)],
+            "off": [list(each) for each in there(off, shape)],
             "position": position if same_text and position is not None and position < patterns.n_pos else None,
             "locked": locked if same_text else {"cell": None, "against": None},
             "count": f"{patterns.n_pos} of at most {limit} tokens",
@@ -124,12 +124,12 @@ def _register_views(app: App, service: Heads) -> None:
         outputs=stores(lines=shell.drawn(ids.WHY_LINES)), empty={"title": "Why it attends there"},
         reads=lambda chosen: (chosen.reason, chosen.said),
     )}  # fmt: skip
-    for panels, chosen, shown, keys in (
+    for panels, chosen, store, keys in (
         (predicted, service.values, ids.PREDICTED, ids.LISTED),
         (losses, service.values, ids.RUN_OF, ids.MEASURED),
         (explained, service.score, ids.WHY_OF, ids.EXPLAINED),
     ):
-        show_views(app, service.workshop, panels, chosen, shown=shown, keys=keys, inputs={})
+        show_views(app, service.workshop, panels, chosen, shown=store, keys=keys, inputs={})
 
 
 def _list_predictions(service: Heads, chosen: views.Chosen, result: Any) -> dict[str, Any]:
@@ -154,8 +154,8 @@ def _draw_losses(service: Heads, chosen: views.Chosen, result: Any) -> dict[str,
     if not chosen.ablated:
         return {**answer, "heading": None, "change": []}
     tips = [
-        f"loss {one:.3f}, under ablation {other:.3f} nats" if np.isfinite(other) else "no loss"
-        for one, other in zip(whole, result.right, strict=True)
+        f"loss {full:.3f}, under ablation {other:.3f} nats" if np.isfinite(other) else "no loss"
+        for full, other in zip(whole, result.right, strict=True)
     ]
     strip = token_strip(tokens, names, result.difference.tolist(), tips=tips)
     return {**answer, "heading": views.says_change(chosen, result), "change": strip}
@@ -192,7 +192,7 @@ def _register_files(app: App, service: Heads) -> None:
 
 
 def all_heads_npz(result: PromptResult, max_bytes: int) -> File:
-    """Every array of the result; read it with `numpy.load`."""
+    """Save every array of the result; read it with `numpy.load`."""
     patterns = result.patterns
     if patterns.n_bytes > max_bytes:
         raise RequestError(

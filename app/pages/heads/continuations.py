@@ -61,27 +61,27 @@ class Continuations:
         """Continue the prompt of `result` with its heads and, where some are off, without. ValueErrors end the job."""
         key = hashlib.sha256(f"{result.key}:{draws}".encode()).hexdigest()[:24]
         fills = self._core.catalog.load(result.checkpoint).model.sees_later_keys
-        made = self._made.get(key, lambda: Continued(of=result, draws=draws, fills=fills))
+        continued = self._made.get(key, lambda: Continued(of=result, draws=draws, fills=fills))
         label = "Filling the masks" if fills else "Continuing the text"
-        return self.jobs.start(key, label, lambda report: self._run(made, report), session=session)
+        return self.jobs.start(key, label, lambda report: self._run(continued, report), session=session)
 
     def so_far(self, job: Job) -> Continued | None:
         """Return what a job has made until now; None where it is forgotten."""
         return self._made.known(job.key)
 
-    def text(self, made: Continued, run: int) -> str:
-        """The whole text of a run so far, as `aotlens.models.generate` and `fill` give it."""
-        model, ids = self._core.catalog.load(made.of.checkpoint).model, made.runs[run]
-        if made.fills:
+    def text(self, continued: Continued, run: int) -> str:
+        """Return the whole text of a run so far, as `aotlens.models.generate` and `fill` give it."""
+        model, ids = self._core.catalog.load(continued.of.checkpoint).model, continued.runs[run]
+        if continued.fills:
             return str(model.to_string(ids[1:]))
-        n_pos = len(made.prompt)
+        n_pos = len(continued.prompt)
         return str(model.to_string(ids[1:n_pos])) + str(model.to_string(ids[n_pos:]))
 
-    def pieces(self, made: Continued, run: int) -> list[tuple[str, bool]]:
-        """The same in pieces, and of each whether it is new."""
-        tokenizer = self._core.catalog.load(made.of.checkpoint).model.tokenizer
+    def pieces(self, continued: Continued, run: int) -> list[tuple[str, bool]]:
+        """Return the text of a run so far in pieces, and of each whether it is new."""
+        tokenizer = self._core.catalog.load(continued.of.checkpoint).model.tokenizer
         assert tokenizer is not None
-        ids, prompt = made.runs[run], made.prompt
+        ids, prompt = continued.runs[run], continued.prompt
         pieces: list[tuple[list[int], bool]] = []
         for place, token in enumerate(ids[1:], start=1):
             is_new = place >= len(prompt) or prompt[place] != token
@@ -90,19 +90,19 @@ class Continuations:
             pieces[-1][0].append(token)
         return [(tokenizer.decode(part), is_new) for part, is_new in pieces]
 
-    def _run(self, made: Continued, report: Report) -> Continued:
+    def _run(self, continued: Continued, report: Report) -> Continued:
         import torch
 
         from aotlens.heads.without import reference_length
 
-        result, core = made.of, self._core
+        result, core = continued.of, self._core
         loaded = core.catalog.load(result.checkpoint)
         ways: list[Heads] = [()] if not result.off else [(), result.off]
         read = core.switches.text(result.checkpoint, result.how, result.corpus) if result.off else None
-        prompt, draws = torch.from_numpy(result.patterns.tokens)[None].to(loaded.model.device), made.draws
-        length = reference_length(result.how, prompt.shape[1], 0 if made.fills else draws.new)
-        made.runs = [made.prompt for _ in ways]
-        total = int((prompt == _mask_id(loaded.model)).sum()) if made.fills else draws.new
+        prompt, draws = torch.from_numpy(result.patterns.tokens)[None].to(loaded.model.device), continued.draws
+        length = reference_length(result.how, prompt.shape[1], 0 if continued.fills else draws.new)
+        continued.runs = [continued.prompt for _ in ways]
+        total = int((prompt == _mask_id(loaded.model)).sum()) if continued.fills else draws.new
         steps = [_steps(loaded.model, prompt, draws) for _ in ways]
         running = set(range(len(ways)))
         for done in range(total + 1):
@@ -112,11 +112,11 @@ class Continuations:
                 if following is None:
                     running.discard(run)
                 else:
-                    made.runs[run] = following[0].tolist()
+                    continued.runs[run] = following[0].tolist()
             report(min(done + 1, total), total, "token by token")
             if not running:
                 break
-        return made
+        return continued
 
 
 def _steps(model: AttentionOnlyTransformer, prompt: Tensor, draws: Draws) -> Iterator[Tensor]:

@@ -38,7 +38,7 @@ _EXPLAIN = about(
 
 
 def continue_panel(state: HeadsState) -> html.Section:
-    """The form, how far it is, and both texts."""
+    """Lay out the form, how far it is, and both texts."""
     small: dict[str, Any] = {"size": "xs", "w": 88}
     form = [
         whole_number(ids.NEW, "New tokens", state.new, 1, 400, **small),
@@ -65,15 +65,15 @@ def continue_panel(state: HeadsState) -> html.Section:
 
 
 def register(app: App, core: Core, service: Continuations) -> None:
-    """The callback that starts, follows and stops, and the file of what came of it."""
+    """Register the callback that starts, follows and stops, and the file of what came of it."""
     form = stores(prompt=ids.PROMPT) | SWITCHED | DRAWS
 
     def start(session: str, prompt: Any, off: Any, how: Any, corpus: Any, **draws: Any) -> Job:
         return service.start(ask_without(core, prompt, off, how, corpus), draws_of(**draws), session)
 
     def shown(job: Job) -> dict[str, Any]:
-        made = service.so_far(job)
-        return {} if made is None or not made.runs else {"body": texts(service, made)}
+        continued = service.so_far(job)
+        return {} if continued is None or not continued.runs else {"body": texts(service, continued)}
 
     follow_job(
         app, service.jobs, ids.CONTINUE, form=form, start=start, done=shown, meanwhile=shown, units="tokens",
@@ -82,39 +82,39 @@ def register(app: App, core: Core, service: Continuations) -> None:
 
     def saved(watched: str | None) -> File:
         job = service.jobs.get(watched) if watched else None
-        made = None if job is None else service.so_far(job)
-        if made is None or not made.runs:
+        continued = None if job is None else service.so_far(job)
+        if continued is None or not continued.runs:
             raise RequestError("Nothing has been continued yet: press Continue first.")
-        return continued_json(service, made)
+        return continued_json(service, continued)
 
     save_files(app, {shell.export(ids.CONTINUE, "json"): saved}, stores(watched=shell.watched(ids.CONTINUE)))
 
 
-def texts(service: Continuations, made: Continued) -> list[html.Section]:
+def texts(service: Continuations, continued: Continued) -> list[html.Section]:
     """Lay out both texts beside each other; what is new is marked."""
-    titles = ["Full model", *([says_ablated(made.of)] if made.of.off else [])]
+    titles = ["Full model", *([says_ablated(continued.of)] if continued.of.off else [])]
     return [
         html.Section(
             [
                 html.H3(title, className="table-heading"),
                 html.P(
-                    [html.Mark(text) if is_new else html.Span(text) for text, is_new in service.pieces(made, run)],
+                    [html.Mark(text) if is_new else html.Span(text) for text, is_new in service.pieces(continued, run)],
                     className="continued-text",
                 ),
             ]
         )
-        for run, title in enumerate(titles[: len(made.runs)])
+        for run, title in enumerate(titles[: len(continued.runs)])
     ]
 
 
-def continued_json(service: Continuations, made: Continued) -> File:
+def continued_json(service: Continuations, continued: Continued) -> File:
     """Write what went in, and both texts with their tokens."""
-    draws = vars(made.draws)
+    draws = vars(continued.draws)
     runs = {
-        name: {"text": service.text(made, run), "tokens": made.runs[run]}
-        for run, name in enumerate(("whole", "without")[: len(made.runs)])
+        name: {"text": service.text(continued, run), "tokens": continued.runs[run]}
+        for run, name in enumerate(("whole", "without")[: len(continued.runs)])
     }
-    of = made.of
+    of = continued.of
     content = {
         "checkpoint": of.checkpoint,
         "off": [dotted(head) for head in of.off],

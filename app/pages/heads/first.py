@@ -15,7 +15,7 @@ from app.pages.heads.ids import ids
 
 
 def first(core: Core, service: Any, state: HeadsState) -> str:
-    """The HTML for an address; `data-choice` is what the first maps are of, and what is chosen among them."""
+    """Write the HTML for an address; `data-choice` is what the first maps are of, and what is chosen among them."""
     checkpoint = state.checkpoint or core.catalog.default()
     text = core.inference.opening(checkpoint, state.text)
     choice = {

@@ -43,7 +43,7 @@ _EXPLAIN_GRID = about(
 
 
 def layout(core: Core, service: None, state: HeadsState) -> html.Div:
-    """The page for an address; with nothing in it, the first checkpoint on the first example."""
+    """Lay out the page for an address; with nothing in it, the first checkpoint on the first example."""
     checkpoint = state.checkpoint or core.catalog.default()
     text = core.inference.opening(checkpoint, state.text)
     return html.Div(

@@ -40,12 +40,12 @@ def register(app: App, core: Core) -> None:
             ask(core, prompt, long=True)
         except (RequestError, CheckpointError):
             return Response(status=204)
-        content, said = spoken(
+        content, notice = spoken(
             lambda: make(ask_without(core, prompt, state.off, state.how, state.corpus, long=True), state),
             "packing maps",
         )
         if content is None:
-            return Response(json.dumps(said, cls=PlotlyJSONEncoder), mimetype="application/json")
+            return Response(json.dumps(notice, cls=PlotlyJSONEncoder), mimetype="application/json")
         return Response(content, mimetype=MAPS)
 
     @app.server.get("/maps")

@@ -18,16 +18,16 @@ def motif_labels(scores: MotifScores, labels: HeadLabels) -> dict[str, Any]:
 
     badges, says, by_motif = {}, {}, {}
     for motif in scores.motifs:
-        finite = {_name(at): float(value) for at, value in np.ndenumerate(scores[motif]) if np.isfinite(value)}
+        finite = {_name(head): float(value) for head, value in np.ndenumerate(scores[motif]) if np.isfinite(value)}
         if finite:
             by_motif[motif] = finite
-    for at, label in np.ndenumerate(np.array(labels.names)):
+    for of_head, label in np.ndenumerate(np.array(labels.names)):
         motif = MOTIFS.get(str(label))
         if motif is not None:
-            badges[_name(at)] = motif.badge
-            says[_name(at)] = f"{motif.badge}: {motif.title}. {labels.sentence(at)}"
+            badges[_name(of_head)] = motif.badge
+            says[_name(of_head)] = f"{motif.badge}: {motif.title}. {labels.sentence(of_head)}"
     return {"badges": badges, "says": says, "scores": by_motif}
 
 
-def _name(at: tuple[int, ...]) -> str:
-    return f"{at[0]}.{at[1]}"
+def _name(head: tuple[int, ...]) -> str:
+    return f"{head[0]}.{head[1]}"

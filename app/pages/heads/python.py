@@ -14,7 +14,7 @@ from app.shell.views import python_lines
 
 @python_of(*VIEWS, ids.GRID, ids.CONTINUE)
 def python(core: Core, service: Heads, state: HeadsState, panel: str) -> list[str]:
-    """The lines that give a panel's numbers."""
+    """Write the lines that give a panel's numbers."""
     if panel == ids.WHY:
         return python_lines(VIEWS[panel], service.score_of_address(state))
     if panel == ids.CONTINUE:

@@ -49,19 +49,19 @@ class Heads:
 
     def of_address(self, state: HeadsState) -> Chosen:
         """Return the choices that an address says."""
-        said = asdict(state)
-        return self.values({"prompt": self.prompt_of(state), **said}, view=state.view, hide_first=state.hide_first)
+        choices = asdict(state)
+        return self.values({"prompt": self.prompt_of(state), **choices}, view=state.view, hide_first=state.hide_first)
 
     def prompt_of(self, state: HeadsState) -> dict[str, Any]:
-        """The text of an address, and its checkpoint."""
+        """Return the text of an address, and its checkpoint."""
         checkpoint = state.checkpoint or self.core.catalog.default()
         return {"checkpoint": checkpoint, "text": self.core.inference.opening(checkpoint, state.text)}
 
     def score(self, asked: Mapping[str, Any]) -> ChosenScore:
-        """The score that is asked for, {prompt, head, cell, position, direction, against}; where no entry is locked, of
-        the key that the locked token, or the last one, attends to most; with the direction "from", of the query that
-        attends to it most."""
-        result, said = ask(self.core, asked["prompt"]), ""
+        """Return the score that is asked for, {prompt, head, cell, position, direction, against}; where no entry is
+        locked, of the key that the locked token, or the last one, attends to most; with the direction "from", of the
+        query that attends to it most."""
+        result, sentence = ask(self.core, asked["prompt"]), ""
         layer, number = whole_numbers("a head", *(asked["head"] or (0, 0)))
         head_maps.check_head(result, layer, number)
         cell, position = asked["cell"], asked["position"]
@@ -71,12 +71,12 @@ class Heads:
             pattern = result.patterns.pattern[layer, number]
             if position is not None and asked["direction"] == "from":
                 cell = (int(pattern[:, position].argmax()), position)
-                said = "No entry is locked: this is the query that attends most to the locked token."
+                sentence = "No entry is locked: this is the query that attends most to the locked token."
             else:
                 query = result.patterns.n_pos - 1 if position is None else position
                 cell = (query, int(pattern[query].argmax()))
                 token = "last" if position is None else "locked"
-                said = f"No entry is locked: this is the key that the {token} token attends to most."
+                sentence = f"No entry is locked: this is the key that the {token} token attends to most."
         query, key = whole_numbers("an entry", *cell)
         question = ScoreQuestion(
             checkpoint=result.checkpoint, text=asked["prompt"].get("text") or "", head=(layer, number), query=query,
@@ -85,13 +85,13 @@ class Heads:
         explained = self.core.scores.explain(question)
         off = there(asked.get("off"), (result.patterns.n_layers, result.patterns.n_heads))
         if off:
-            said += f" This explains the full model, without the ablation of {', '.join(map(dotted, off))}."
+            sentence += f" This explains the full model, without the ablation of {', '.join(map(dotted, off))}."
         return ChosenScore(
             checkpoint=question.checkpoint, text=question.text, head=question.head, query=query, key=key,
-            against=explained.score.against, reason=explained.reason, said=said.strip(),
+            against=explained.score.against, reason=explained.reason, said=sentence.strip(),
             budget=self.core.settings.path_budget,
         )  # fmt: skip
 
     def score_of_address(self, state: HeadsState) -> ChosenScore:
-        """The same of an address."""
+        """Return the score that an address asks for."""
         return self.score({"prompt": self.prompt_of(state), **asdict(state)})

@@ -33,7 +33,7 @@ def why_button() -> html.Button:
 
 
 def why_panel() -> html.Section:
-    """The tab."""
+    """Lay out the tab."""
     lines = drawn(ids.WHY_LINES, "why-lines", "Why the head attends there")
     return panel(
         ids.WHY, "Why it attends there", _EXPLAIN, lines, exports=("csv", "json", "python"), follows=ids.WHY_OF
@@ -44,7 +44,7 @@ def explain(service: Heads, chosen: ChosenScore, top: Any) -> dict[str, Any]:
     """Return what is explained, its contrasts, what all pairs add, and a row a pair of paths, largest first."""
     core, score = service.core, service.workshop.result(SCORE, chosen)
     question = question_of(chosen.checkpoint, chosen.text, chosen.head, chosen.query, chosen.key, chosen.against)
-    said = [chosen.said, *cell_says(score, chosen.reason)]
+    sentences = [chosen.said, *cell_says(score, chosen.reason)]
     sums = [pairs_say(top), cancellation(*core.scores.cancellation(question))]
     against = "plain" if chosen.against is None else chosen.against
     trace = core.links.to(
@@ -53,7 +53,7 @@ def explain(service: Heads, chosen: ChosenScore, top: Any) -> dict[str, Any]:
     )  # fmt: skip
     link = html.A("Its trace and sums", href=trace, className="head-entry", **{"data-in-app": ""})
     lines = [
-        html.P(" ".join(filter(None, said)), className="why-says"),
+        html.P(" ".join(filter(None, sentences)), className="why-says"),
         _against(core.scores.choices(question), chosen, against),
         html.P([" ".join(filter(None, sums)), " ", link], className="why-says"),
         pair_table(core.links, chosen, score.words, top),

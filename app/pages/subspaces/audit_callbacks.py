@@ -27,7 +27,7 @@ _PANELS = (ids.RATIOS, ids.PRINCIPAL, ids.LAYERS_TABLE)
 
 
 def register(app: App, service: Audits) -> None:
-    """The tab's callbacks."""
+    """Register the tab's callbacks."""
     show_values(app, [ids.DRAWS])
     own_texts.register(app, ids.AUDIT, ids.SOURCE, ids.TEXT)
     when_seen(app, ids.AUDITED, _PANELS)
@@ -49,10 +49,12 @@ def register(app: App, service: Audits) -> None:
     save_files(app, {entry: partial(make_file, service, entry) for entry in entries}, stores(audited=ids.AUDITED))
 
 
-def _figure(found: AuditResult, principal: bool, theme: Theme) -> go.Figure:
+def _figure(result: AuditResult, principal: bool, theme: Theme) -> go.Figure:
     """Draw the SNR after ÷ before every layer of a trained model."""
-    figure = plot(found.audit, principal=principal, theme=theme)
-    figure.layout.meta = {"name": f"{'Principal directions' if principal else 'Subspaces'} of {found.order.checkpoint}"}
+    figure = plot(result.audit, principal=principal, theme=theme)
+    figure.layout.meta = {
+        "name": f"{'Principal directions' if principal else 'Subspaces'} of {result.order.checkpoint}"
+    }
     return figure
 
 
@@ -89,11 +91,11 @@ def _register_choice(app: App, service: Audits) -> None:
 
 
 def make_file(service: Audits, entry: str, audited: Any) -> File:
-    """The file for an entry of an export menu."""
-    found = service.shown(audited)
-    if found is None:
+    """Make the file for an entry of an export menu."""
+    result = service.shown(audited)
+    if result is None:
         raise RequestError("There is no audit here to save: press Audit first.")
     principal = shell.exporting(entry) == ids.PRINCIPAL
-    frame = found.audit.pca_frame() if principal else found.audit.to_frame()
-    name = f"{found.order.checkpoint}-audit-{'principal' if principal else 'subspaces'}.csv"
+    frame = result.audit.pca_frame() if principal else result.audit.to_frame()
+    name = f"{result.order.checkpoint}-audit-{'principal' if principal else 'subspaces'}.csv"
     return csv_file(name, frame)

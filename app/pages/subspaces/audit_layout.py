@@ -54,7 +54,7 @@ def audit_tab(core: Core, state: SubspacesState) -> html.Div:
 
 
 def named_audit(core: Core, state: SubspacesState) -> dict[str, Any] | None:
-    """The order of the audit that an address names; None for the stored one."""
+    """Return the order of the audit that an address names; None for the stored one."""
     if state.corpus is None or state.draws is None:
         return None
     checkpoint = state.checkpoint or core.catalog.default()

@@ -11,7 +11,7 @@ from app.shell.python import loading, reading
 
 
 def audit_python(core: Core, state: SubspacesState, panel: str) -> list[str]:
-    """The lines that give a panel's numbers."""
+    """Write the lines that give a panel's numbers."""
     return [*_audit(core, state), f"result = audit.{'pca_frame' if panel == ids.PRINCIPAL else 'to_frame'}()"]
 
 

@@ -30,7 +30,7 @@ SLIDERS = {name: getattr(ids, name.upper()) for name in PARAMETERS}
 
 
 def register(app: App, core: Core, service: Subspaces) -> None:
-    """The page's callbacks."""
+    """Register the page's callbacks."""
     _register_pictures(app, service)
     audit_callbacks.register(app, service.audits)
     show_values(app, [*SLIDERS.values(), ids.LAYER])
@@ -62,14 +62,14 @@ def _register_pictures(app: App, service: Subspaces) -> None:
         empty={"heads": no_update, "title": no_update},
     )
     def draw(layer: Any, head: Any, picture: Any, theme: Theme, **form: Any) -> Answer:
-        shown = from_form(**form)
-        chosen = service.values(shown, layer=layer, head=head or 1, picture=picture)
+        stored = from_form(**form)
+        chosen = service.values(stored, layer=layer, head=head or 1, picture=picture)
         unrolling = service.unroll(chosen)
         last = len(unrolling.tokens) - 1
         drawn = {name: _figure(service, VIEWS[panel], chosen, theme) for name, panel in _FIGURES.items()}
         rows = service.workshop.result(CONDITIONS, chosen).to_frame().to_dict("records")
         return {
-            "shown": shown,
+            "shown": stored,
             "body": html.Div(SNR.caption(chosen, unrolling)),
             "captions": [html.Div(line, hidden=True) for line in by_layer(unrolling)],
             "last": last,
@@ -95,7 +95,7 @@ def _figure(service: Subspaces, view: View, chosen: Chosen, theme: Theme) -> Any
 
 @python_of(*VIEWS, ids.RATIOS, ids.PRINCIPAL, ids.LAYERS_TABLE)
 def python(core: Core, service: Subspaces, state: SubspacesState, panel: str) -> list[str]:
-    """The lines that give a panel's numbers."""
+    """Write the lines that give a panel's numbers."""
     if panel not in VIEWS:
         return audit_python(core, state, panel)
     return python_lines(VIEWS[panel], service.within(chosen_of(state)))

@@ -6,17 +6,17 @@ from aotlens.views.subspaces import number
 from app.pages.subspaces.service_audit import AuditResult
 
 
-def audited(found: AuditResult | None, checkpoint: str | None = None, *, gone: bool = False) -> str:
+def audited(result: AuditResult | None, checkpoint: str | None = None, *, gone: bool = False) -> str:
     """Say what an audit found, in sentences; or that there is none of this checkpoint yet.
 
     `gone`: the one that the address names is not kept any more.
     """
     if gone:
         again = "The audit that this address names is not kept any more: press Audit to make it again."
-        return again if found is None else f"{again} {audited(found)}"
-    if found is None:
+        return again if result is None else f"{again} {audited(result)}"
+    if result is None:
         return f"No audit of {checkpoint} is stored. Choose a text, and press Audit."
-    audit = found.audit
+    audit = result.audit
     known = audit.ratios[~audit.ratios.isnan()]
     rises, falls = int(audit.rises.sum()), int(audit.falls.sum())
     theory = (
@@ -25,8 +25,9 @@ def audited(found: AuditResult | None, checkpoint: str | None = None, *, gone: b
         else f"The theorem predicts {audit.predicted_rate:.3g} a layer."
     )
     return (
-        f"{found.order.checkpoint} on {found.about}, in the subspaces of {audit.matrix}: SNR after ÷ before a layer is "
-        f"{float(known.min()):.2f} to {float(known.max()):.2f}. It rises in {int((known > 1).sum())} of {len(known)} "
+        f"{result.order.checkpoint} on {result.about}, in the subspaces of {audit.matrix}: SNR after ÷ before a layer "
+        f"is {float(known.min()):.2f} to {float(known.max()):.2f}. "
+        f"It rises in {int((known > 1).sum())} of {len(known)} "
         f"(grouping, layer) pairs. By more than with the layer’s writes rotated in any of {len(audit.null_snr)} random "
         f"rotations it rises in {rises} and falls in {falls}; chance alone would give at most "
         f"{number(len(known) / (1 + len(audit.null_snr)))} of each. {theory}"

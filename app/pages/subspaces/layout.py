@@ -19,7 +19,8 @@ from app.shell.views import about_view, view_panel
 
 
 def layout(core: Core, service: Subspaces, state: SubspacesState) -> html.Div:
-    """The page for an address; with nothing in it, three clusters at which the theorem holds for some layers."""
+    """Lay out the page for an address; with nothing in it, three clusters at which the theorem holds for some
+    layers."""
     return html.Div(
         [
             html.H1("Subspace denoising", className="sr-only"),

@@ -29,12 +29,13 @@ class Subspaces:
         self.workshop = AppWorkshop(core, core.settings.n_views)
 
     def unroll(self, chosen: Chosen) -> Unrolling:
-        """The mixture layer by layer. Raises RequestError for what cannot be drawn, with the reason."""
+        """Unroll the mixture layer by layer. Raises RequestError for what cannot be drawn, with the reason."""
         unrolling: Unrolling = self.workshop.result(SNR, chosen)
         return unrolling
 
     def within(self, chosen: Chosen) -> Chosen:
-        """The same at a layer that there is: numbers may leave float64's range before the last one asked for."""
+        """Return the choices at a layer that there is: numbers may leave float64's range before the last one asked
+        for."""
         return replace(chosen, layer=min(chosen.layer, len(self.unroll(chosen).tokens) - 1))
 
     def values(self, shown: Mapping[str, Any], **looks: Any) -> Chosen:

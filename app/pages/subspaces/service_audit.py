@@ -65,7 +65,8 @@ class Audits:
         return AuditRequest(checkpoint=str(checkpoint), corpus=source, draws=draws)
 
     def start(self, order: AuditRequest, session: str = "") -> Job:
-        """Audit in the background; return the job that does, or did. Raises RequestError for what isn't there."""
+        """Audit in the background; return the job that does, or did. Raises RequestError for what
+        isn't there."""
         loaded = self.core.catalog.load(order.checkpoint)
         cfg = loaded.model.cfg
         self.core.catalog.need_text(order.checkpoint)
@@ -77,7 +78,7 @@ class Audits:
         return self.jobs.start(self._key(order), label, lambda report: self._audit(order, report), session=session)
 
     def stored(self, checkpoint: str | None) -> AuditResult | None:
-        """The audit that comes with a checkpoint; None for one that has none, or other weights of that name.
+        """Load the audit that comes with a checkpoint; None for one that has none, or other weights of that name.
 
         Raises RequestError for one that can't be read.
         """
@@ -114,7 +115,8 @@ class Audits:
         return self.made(choice) if choice["corpus"] else self.stored(choice["checkpoint"])
 
     def made(self, order: dict[str, Any] | None) -> AuditResult | None:
-        """A finished audit by its order (the checkpoint None: the first choice); None where there is none any more."""
+        """Return a finished audit by its order (the checkpoint None: the first choice); None where there is none any
+        more."""
         if not order or not order["corpus"] or not order["draws"]:
             return None
         checkpoint = order["checkpoint"] or self.core.catalog.default()

@@ -9,7 +9,7 @@ from dash import html
 
 
 def conditions_table(rows: Sequence[dict[str, Any]]) -> html.Table:
-    """A row a condition: what the proof assumes, what is here, whether it is met."""
+    """Lay out a row a condition: what the proof assumes, what is here, whether it is met."""
     head = html.Tr(
         [html.Th("condition", scope="col")]
         + [html.Th(title, scope="col", className="number") for title in ("here", "needed", "met")]
@@ -31,7 +31,7 @@ def _row(row: dict[str, Any]) -> html.Tr:
 
 
 def audit_table(rows: Sequence[dict[str, Any]]) -> html.Table:
-    """A row a grouping and layer: SNR beside rotated subspaces, and its ratio beside rotated writes."""
+    """Lay out a row a grouping and layer: SNR beside rotated subspaces, and its ratio beside rotated writes."""
     numbers = {
         "layer": "layer", "snr": "SNR before", "rotated_snr": "rotated subspaces", "p_snr": "p",
         "ratio": "after ÷ before",
