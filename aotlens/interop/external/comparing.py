@@ -47,7 +47,9 @@ def compare_with_source(opened: Opened) -> Comparison:
             theirs, code = _transformer_lens(opened, inputs), "TransformerLens"
         else:
             return unchecked(f"the code of {opened.format} is not installed")
-    except (ValueError, OSError, RuntimeError, NotImplementedError) as error:
+    except ValueError as error:
+        return unchecked(textwrap.shorten(str(error), 200, placeholder=" …"))
+    except (OSError, RuntimeError) as error:
         reason = textwrap.shorten(str(error), 200, placeholder=" …")
         return unchecked(f"the source's own code did not run on these files, which says nothing of the model: {reason}")
     return compared(model, inputs, theirs, code, what)

@@ -255,7 +255,7 @@ def test_walk_along_the_composition(open_page):
 
     # The same by a click on a head of the picture: 1.1 stands half way down the later layer.
     page.wait_for_function("() => !document.querySelector('#circuits-composition [data-dash-is-loading]')")
-    page.locator("#circuits-composition-graph .nsewdrag").first.wait_for()  # plotly comes with the first graph that is seen
+    page.locator("#circuits-composition-graph .nsewdrag").first.wait_for()  # plotly comes when it is seen
     x, y = page.evaluate(
         """() => { const plot = document.querySelector("#circuits-composition-graph .js-plotly-plot");
                    const { xaxis, yaxis } = plot._fullLayout;
