@@ -63,7 +63,7 @@ class CheckpointInfo:
     """Final figures, measured on the stored weights: validation_loss and bigram_loss in nats, ..."""
 
     model: dict[str, Any] = field(default_factory=dict)
-    """ModelConfig.to_dict()."""
+    """The model's configuration, `ModelConfig.to_dict()`."""
     weights_dtype: str = ""
     """The data type of the stored weights: float32, bfloat16 or float16. They are loaded as float32."""
     weights_sha256: str = ""

@@ -91,7 +91,7 @@ class Composition(Result):
     values: Float64[np.ndarray, "layer head layer head"]
     """The ratios, 0 to 1; 0 for a head that is zero."""
     norms: Float64[np.ndarray, "layer head layer head"]
-    """Their numerators, the Frobenius norms of the products: how large what the later head reads is."""
+    """The ratios' numerators, the Frobenius norms of the products: how large what the later head reads is."""
     rank: Int64[np.ndarray, "layer head layer head"]
     """The place of the earlier head among all that the later head can read, by `values`: 1 is the highest."""
     z: Float64[np.ndarray, "layer head layer head"]
@@ -103,7 +103,7 @@ class Composition(Result):
     signs_mean: Float64[np.ndarray, "layer head layer head"]
     """The mean of the squared norm over flips of signs, exactly."""
     signs_std: Float64[np.ndarray, "layer head layer head"]
-    """Its standard deviation, exactly."""
+    """The standard deviation of the squared norm over flips of signs, exactly."""
     p_above: Float64[np.ndarray, "layer head layer head"]
     """(1 + rotations that reach norms²) / (1 + n_random): one-sided, small where the pair composes. NaN where none were
     drawn: without `n_random`, and for pairs whose z lies outside `BAND`, of which it says enough."""
@@ -113,7 +113,8 @@ class Composition(Result):
     random_mean: Float64[np.ndarray, "layer head layer head"]
     """The mean of the squared norm over rotations of the later head, exactly."""
     random_std: Float64[np.ndarray, "layer head layer head"]
-    """Its standard deviation, exactly; NaN where no rotation changes the product."""
+    """The standard deviation of the squared norm over rotations of the later head, exactly; NaN where no rotation
+    changes the product."""
     edges: Bool[np.ndarray, "layer head layer head"]
     """Pairs whose `z_signs` is `EDGE_Z` or more: candidates, unless a text gave the stream (`data`)."""
     random_rms: float | int

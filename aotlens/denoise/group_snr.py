@@ -51,8 +51,9 @@ class Principal:
     """The leading directions (uncentred) of each head's tokens in the first half, and its tokens in the second."""
 
     directions: list[Float64[Tensor, "width rank"] | None]
-    """None for a head whose tokens in the first half span no more dimensions than these (a few different tokens again
-    and again), so that none of them lead, or with no more tokens than these in the second."""
+    """The leading directions, as columns; None for a head whose tokens in the first half span no more dimensions than
+    these (a few different tokens again and again), so that none of them lead, or with no more tokens than these in the
+    second."""
     measured: list[Bool[Tensor, " token"]]
 
     @classmethod

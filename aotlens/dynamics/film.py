@@ -49,7 +49,8 @@ class Measures(Result):
     composition: Float64[np.ndarray, "mode layer head"]
     """The largest of a head's q, k and v composition with an earlier head, 0 to 1."""
     composition_p: Float64[np.ndarray, "mode layer head"]
-    """Its p-value against random rotations, of that pair alone; NaN where none were drawn for it."""
+    """The p-value of that composition against random rotations, of that pair alone; NaN where none were drawn for
+    it."""
     copying: Float64[np.ndarray, "layer head"]
     """Copying score of the OV circuit's eigenvalues, −1 to 1."""
     by_order: Float64[np.ndarray, " order"]

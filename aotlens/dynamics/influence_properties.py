@@ -54,9 +54,9 @@ class InfluenceProperties(Result):
     intervals: Float64[np.ndarray, "part property 2"]
     """95% intervals of `coefficients`, drawn as `alone_intervals` are."""
     correlations: Float64[np.ndarray, "property property"]
-    """Of the properties' differences within steps; NaN where one is constant."""
+    """The correlations of the properties' differences within steps; NaN where one is constant."""
     r_squared: Float64[np.ndarray, " part"]
-    """Of all properties together."""
+    """R² of all properties together."""
     clusters: str
     """The units that are drawn: windows of one document vary together."""
     n_clusters: int

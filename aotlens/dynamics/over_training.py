@@ -45,7 +45,7 @@ class OverTraining(Result):
     tokens: Int64[np.ndarray, " step"] | None
     """Training tokens that each had seen; None where the run does not say."""
     results: tuple[Any, ...]
-    """One for each step: a number, a mapping of numbers or arrays by name, or a result."""
+    """The results, one for each step: a number, a mapping of numbers or arrays by name, or a result."""
 
     @property
     def headline(self) -> str:

@@ -111,7 +111,7 @@ class Atlas(Result):
 
     @property
     def heads(self) -> tuple[Head, ...]:
-        """All heads, in order."""
+        """All heads of the model, in order."""
         return tuple(np.ndindex(*self.entropy.shape))  # type: ignore[arg-type]
 
     def reads(self, head: HeadLike, n: int = 3) -> tuple[Partner, ...]:

@@ -70,7 +70,7 @@ class SemanticConsistency(Result):
 
     @property
     def difference(self) -> Float64[np.ndarray, "layer head"]:
-        """within − between."""
+        """The difference of the means, within − between."""
         return self.within - self.between
 
     @property

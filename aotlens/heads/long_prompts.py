@@ -45,9 +45,9 @@ class BlockMaxima:
 
     block: int
     first: Float32[np.ndarray, "*head first_row"]
-    """Of key 0, over the queries of each block; none where the keys do not begin at 0."""
+    """The largest entries of key 0, over the queries of each block; none where the keys do not begin at 0."""
     rest: Float32[np.ndarray, "*head row column"]
-    """Of all other keys."""
+    """The largest entries of all other keys, by block."""
     signed: bool
     """Whether an entry is negative, be it the largest of its block or not."""
 
@@ -60,7 +60,8 @@ class LongPatterns:
     tokens: Int[np.ndarray, " token"]
     str_tokens: tuple[str, ...]
     queries: tuple[Float[Tensor, "head pos d_head"], ...]
-    """Of each layer, normalised and rotated as scores read them, on the model's device; none with a fixed pattern."""
+    """The queries of each layer, normalised and rotated as scores read them, on the model's device; none with a fixed
+    pattern."""
     keys: tuple[Float[Tensor, "head pos d_head"], ...]
     value_norms: Float32[np.ndarray, "layer head key"]
     """‖v‖ at each key."""

@@ -31,7 +31,7 @@ class FoundHeads(Result):
     atlas: Atlas
     search: str
     found: Bool[np.ndarray, " head"]
-    """One for each head, in order."""
+    """Whether the search finds each head, in order."""
 
     @property
     def headline(self) -> str:

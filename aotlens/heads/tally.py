@@ -44,7 +44,7 @@ class MotifTally:
     compared: Float64[Tensor, "unit class_motif layer head"]
     """`own`, over the queries that see another class of as many keys."""
     matched: Float64[Tensor, "unit class_motif layer head"]
-    """Their mean attention to such classes."""
+    """The mean attention of these queries to such classes."""
     compared_counts: Float64[Tensor, "unit class_motif"]
     """The number of these queries."""
     best_offsets: dict[str, Int64[Tensor, "layer head"]]

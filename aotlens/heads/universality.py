@@ -60,7 +60,7 @@ class Universality(Result):
     similarity: Float64[np.ndarray, "evidence head head"]
     """The similarity of every two heads, in the order of `EVIDENCE`; NaN where a model has no queries and keys."""
     tests: tuple[tuple[str, str], ...]
-    """(matched on, tested on)."""
+    """The kinds of evidence of each test: (matched on, tested on)."""
     observed: Float64[np.ndarray, " test"]
     """Mean of the tested evidence over the pairs of heads of all pairs of models."""
     null_mean: Float64[np.ndarray, " test"]
@@ -77,7 +77,7 @@ class Universality(Result):
     by_layer: Float64[np.ndarray, "test layer"]
     """`observed` of the heads of each layer."""
     by_layer_null: Float64[np.ndarray, "test layer"]
-    """What permuted heads give there on average."""
+    """The mean that permuted heads give in each layer."""
     by_layer_without: Float64[np.ndarray, "test model layer"]
     """`by_layer` less `by_layer_null` without each model in turn, for intervals over models; NaN for two models."""
     grouped_by: tuple[str, str]

@@ -50,7 +50,7 @@ class EdgePatch(Result):
     clean: Float[Tensor, "*pos out"]
     """The model's own logits."""
     patched: Float[Tensor, "*pos out"]
-    """Its logits with everything after the receiver run again."""
+    """The model's logits with everything after the receiver run again."""
 
     @property
     def headline(self) -> str:

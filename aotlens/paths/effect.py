@@ -45,7 +45,7 @@ class RemovalEffect(Result):
     names: tuple[str, ...]
     """The quantities with the tokens that they are of."""
     units: tuple[str, ...]
-    """logits, probability or nats."""
+    """The unit of each quantity: logits, probability or nats."""
     clean: Float64[np.ndarray, " quantity"]
     forward: Float64[np.ndarray, " quantity"]
     linear: Float64[np.ndarray, " quantity"]

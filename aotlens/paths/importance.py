@@ -72,12 +72,12 @@ class TermImportance(Result):
 
     @property
     def layer_alone(self) -> Float64[np.ndarray, " layer"]:
-        """`alone` of whole layers."""
+        """The importance `alone` of whole layers."""
         return self.loss_up_to[0] - self.layers_alone
 
     @property
     def layer_given_the_rest(self) -> Float64[np.ndarray, " layer"]:
-        """`given_the_rest` of whole layers."""
+        """The importance `given_the_rest` of whole layers."""
         return self.layers_without - self.loss_up_to[-1]
 
     def to_frame(self) -> pd.DataFrame:

@@ -40,7 +40,7 @@ class LogitJacobian(Result):
     at: int
     """The position whose logit it is."""
     target: int | tuple[int, int]
-    """Its output, or (token, versus)."""
+    """An output, or (token, versus): the first's logit minus the second's."""
     direct: Float64[np.ndarray, "pos d_model"]
     """Read by no head: by the read-out itself."""
     by_head: Float64[np.ndarray, "layer head pos d_model"]

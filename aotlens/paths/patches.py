@@ -55,7 +55,7 @@ class LogitParts(Result):
 
     patches: Float64[np.ndarray, "image class row column"]
     class_token: Float64[np.ndarray, "image class"]
-    """0 without a [CLS]."""
+    """The term of [CLS]; 0 without one."""
     positions: Float64[np.ndarray, "image class"]
     """0 where positions are not added to the stream."""
     mlps: Float64[np.ndarray, "image class"]

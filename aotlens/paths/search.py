@@ -63,7 +63,7 @@ class TopPaths(Result):
     """No single path (through the head) that is not here is larger than this: in size, for "pos" and "neg" in its own
     direction."""
     n_expanded: int
-    """Nodes expanded."""
+    """The number of nodes that were expanded."""
     n_evaluated: int
     """Paths whose contribution was computed."""
     n_paths: int

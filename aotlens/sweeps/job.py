@@ -27,7 +27,7 @@ class Job:
     source: dict[str, Any]
     """The model: `{"checkpoint": name or folder}` or `{"recipe": …, "corpus": …}`."""
     analysis: str | None = None
-    """None trains the recipe of `source`."""
+    """The name of the analysis; None trains the recipe of `source`."""
     settings: dict[str, Any] = field(default_factory=dict)
     seed: int | None = None
     threads: int = 1

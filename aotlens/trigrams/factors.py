@@ -46,7 +46,7 @@ class HeadFactors:
     out: Float[Tensor, "out d_head"]
     """Centred over all tokens of the vocabulary, whatever the filters."""
     sources: Int64[np.ndarray, " source"]
-    """Ascending ids."""
+    """The ids of the sources, ascending."""
     destinations: Int64[np.ndarray, " destination"]
     outs: Int64[np.ndarray, " out"]
     log_competition: Float64[np.ndarray, " distances"]

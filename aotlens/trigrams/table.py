@@ -21,11 +21,11 @@ class TrigramTable(Result):
     layer: int
     head: int
     source: Int64[np.ndarray, " rows"]
-    """Token ids."""
+    """The ids of the tokens."""
     destination: Int64[np.ndarray, " rows"]
     out: Int64[np.ndarray, " rows"]
     source_token: tuple[str, ...]
-    """Their strings; empty strings for a model without a tokenizer."""
+    """The tokens' strings; empty strings for a model without a tokenizer."""
     destination_token: tuple[str, ...]
     out_token: tuple[str, ...]
     qk: Float64[np.ndarray, " rows"]

@@ -28,7 +28,7 @@ class Windows(NamedTuple):
     tokens: Int64[np.ndarray, "windows pos"]
     """A shorter window is filled up with start tokens."""
     length: Int64[np.ndarray, " windows"]
-    """Its tokens, the start token included."""
+    """The number of the window's tokens, the start token included."""
     stratum: Int64[np.ndarray, " windows"]
     """The running number of its stratum in the text: 8 consecutive windows of one document, and at the document's end
     up to 7 more."""

@@ -44,7 +44,7 @@ class Chosen:
     column: int | str | None = None
     statistic: str = "extreme"
     block: tuple[int, int] | None = None
-    """None: that of the largest entry."""
+    """The block whose entries are listed; None: that of the largest entry."""
     z: float | int = 0
     """The least z of the pairs above their null that are drawn."""
     n_entries: int = N_ENTRIES

@@ -39,7 +39,7 @@ class Chosen:
     quantity: str = "attention"
     without_first: bool = False
     position: int | None = None
-    """None for the last."""
+    """The position of the chosen token; None for the last."""
     ablated: tuple[Head, ...] = ()
     how: str = "zero"
     """The replacement of an ablated head's output."""

@@ -56,7 +56,7 @@ class Chosen:
     destination: str = ""
     out: str = ""
     reading: Reading | None = None
-    """None where there is no text."""
+    """The text on which rows are checked; None where there is none."""
     checked: bool = False
     """Whether the rows are shown with what the text says of them."""
     stored: bool = False

@@ -42,7 +42,7 @@ class LongMaps:
     causal: bool
     """Whether a query sees earlier keys only."""
     window: int | None = None
-    """How many of them, the query's own among them; None for all."""
+    """The number of keys that a query sees, its own among them; None for all."""
     quantity: str = "attention"
     token_ids: Sequence[int] = ()
     name: str = ""

@@ -30,7 +30,7 @@ class HeadRole(Result):
 
     layer: int
     head: int
-    """Its place in the model, as in `model.W_V[layer, head]`."""
+    """The head's place in the model, as in `model.W_V[layer, head]`."""
     job: Job
     unit: int | None
     """The index of the layer's unit, or of the coordinate that is cancelled; None for the wide head."""

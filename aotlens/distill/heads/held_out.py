@@ -30,7 +30,7 @@ class Sums:
     """Σ‖y − ŷ‖² in the units of the target, float64 on the CPU."""
 
     by_class: list[Float64[Tensor, "_problem class"]]
-    """One a batch of FFNs."""
+    """The sums by kind of token, one tensor a batch of FFNs."""
     by_block: list[Float64[Tensor, "_problem block"]]
     linear_by_class: Float64[Tensor, "head class"]
     linear_by_block: Float64[Tensor, "head block"]

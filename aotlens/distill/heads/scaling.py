@@ -36,7 +36,7 @@ class Scaling:
     whiten: Float[Tensor, "layer d_model d_model"]
     """Columns of zeros where the input does not vary."""
     basis: Float[Tensor, "head d_head out"]
-    """U S, or I."""
+    """U S, or I: from z to t."""
     back: Float[Tensor, "head out d_head"]
     """S⁻¹ Uᵀ, or I: from t to z."""
     t_mean: Float[Tensor, "head out"]

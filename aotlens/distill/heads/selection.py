@@ -56,7 +56,7 @@ class SubstitutionCosts(Result):
     reverse: Float64[np.ndarray, " size"]
     """FFNs, the least FFN-like first."""
     random: Float64[np.ndarray, "order size"]
-    """FFNs, in random orders."""
+    """FFNs, the heads in random orders."""
     by_cost: Float64[np.ndarray, " size"]
     """FFNs, by the cost of each alone: what an order that looks at the loss can do."""
 

@@ -24,7 +24,7 @@ class PointFit(Result):
     ffn: FeedForward
     """One hidden layer of 3n ReLU units; `compile_ffn` takes it."""
     direction: Float[Tensor, " d"]
-    """v, a unit vector."""
+    """The unit vector v."""
     sharpness: float
     """K: the triangles reach 1/K to both sides."""
     gap: float

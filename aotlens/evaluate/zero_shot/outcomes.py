@@ -17,7 +17,7 @@ class Losses:
     over: str
     """The kind of the units: passages, articles."""
     nats: Float[np.ndarray, " units"]
-    """Summed over each unit."""
+    """The losses in nats, summed over each unit."""
     counts: dict[str, Float[np.ndarray, " units"]]
     """The size of each unit in what the loss is stated per: `word`, `token`, `byte`."""
 

@@ -29,7 +29,7 @@ class Plan:
     """The plan that a format makes of a source."""
 
     format: str
-    """Its name, for people."""
+    """The name of the format, for people."""
     cfg: ModelConfig
     key_map: KeyMap = field(default_factory=dict)
     may_lack: tuple[str, ...] = ("b",)
