@@ -89,7 +89,7 @@ def test_a_sentence_typed_at_the_start_is_run_and_goes_along_the_menu(open_page)
 
 def test_a_head_is_kept_by_a_page_that_has_none_of_it(open_page):
     page = open_page(HEADS.format(HeadsState(checkpoint="tiny-mhsa", text="The captain bowed.", head=(1, 1))))
-    page.wait_for_function("() => new URLSearchParams(location.search).get('head') === '1.1'")
+    page.wait_for_function("() => aotlens.address.along('/heads').includes('head=1.1')")
     for group, link in (("Circuits", "Paths"), ("Circuits", "Skip-trigrams")):
         page.locator("button.nav-name", has_text=group).focus()
         page.locator(".nav-link", has_text=link).click()
@@ -106,7 +106,7 @@ def test_what_another_page_cannot_show_is_left_out_without_a_word(open_page):
 
 def test_the_start_page_leads_back_to_the_last_view(open_page):
     page = open_page(HEADS.format(HeadsState(checkpoint="tiny-mssa", text="The captain bowed.", head=(1, 1))))
-    page.wait_for_function("() => new URLSearchParams(location.search).get('head') === '1.1'")
+    page.wait_for_function("() => aotlens.address.last()?.href.includes('head=1.1')")
     page.click(".brand")
     page.locator(".start-last", has_text="Heads").click()
     page.wait_for_function("() => location.pathname === '/heads'")
@@ -130,7 +130,7 @@ def test_find_by_keyboard(open_page):
 
 def test_heads_of_the_open_checkpoint_come_first_and_a_number_is_a_word(open_page):
     page = open_page(HEADS.format(HeadsState(checkpoint="tiny-mssa", text="The captain bowed.", head=(1, 1))))
-    page.wait_for_function("() => new URLSearchParams(location.search).get('head') === '1.1'")
+    page.wait_for_function("() => aotlens.address.along('/heads').includes('tiny-mssa')")
     named = {"tiny-mhsa": ("1.3", "mixed"), "tiny-mssa": ("1.3", "induction"), "other": ("11.3", "induction")}
     heads = [
         {"name": f"{label}: {head} of {name}", "note": "", "href": f"/heads?checkpoint={name}&head={head}"}
