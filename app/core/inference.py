@@ -191,16 +191,13 @@ class Inference:
             loaded = None if reads_words or info.problem else self._catalog.load(checkpoint)
         except (RequestError, CheckpointError):
             return None  # which the page says where it runs the text
-        import numpy as np
-
-        from aotlens.data import SymbolTokenizer
+        from aotlens.data import SymbolTokenizer, repeated_random_tokens
 
         if loaded is None or not isinstance(tokenizer := loaded.model.tokenizer, SymbolTokenizer):
             return None
-        ids = [index for index in range(tokenizer.d_vocab) if index != tokenizer.eot_id]
-        n_kept = max(1, min(len(ids), 12, (self.token_limit(loaded) - 1) // 2))
-        drawn = np.random.default_rng(0).choice(ids, n_kept, replace=False).tolist()
-        return tokenizer.decode([*drawn, *drawn])
+        n_each, start = max(1, min(12, (self.token_limit(loaded) - 1) // 2)), tokenizer.eot_id
+        row = repeated_random_tokens(tokenizer.d_vocab, 1, n_each, 0, eot_id=start)[0].tolist()
+        return tokenizer.decode(row if start is None else row[1:])
 
     def motifs(self, checkpoint: str | None) -> MotifScores:
         """Measure how much each head behaves like a named motif, on repeated random tokens; once per model."""

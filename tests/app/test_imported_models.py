@@ -72,7 +72,7 @@ def test_ids_are_a_prompt(services: Core) -> None:
 def test_a_model_that_reads_no_words_opens_on_its_own_tokens_twice(services: Core) -> None:
     tokens = services.inference.analyse("task", services.inference.opening("task", None)).patterns.tokens.tolist()
     half = len(tokens) // 2
-    assert half > 1 and tokens[:half] == tokens[half:] and len(set(tokens[:half])) == half
+    assert half > 1 and tokens[:half] == tokens[half:] and len(set(tokens)) > 1
 
 
 def test_what_a_model_with_mlps_leaves_out_is_said(services: Core) -> None:

@@ -33,11 +33,11 @@
         // A head's number is a word of its own: 1.3 is not in 11.3. What has the words in its name, and heads of the checkpoint
         // that is open, come first.
         const has = (text, word) => (/^\d+\.\d+$/.test(word) ? text.split(/[\s:]+/).includes(word) : text.includes(word));
-        const open = aotlens.address.along("/heads").match(/checkpoint=([^&]*)/)?.[1];
+        const checkpointOf = (href) => new URLSearchParams(href.split("?")[1]).get("checkpoint"), here = checkpointOf(aotlens.address.along("/heads"));
         const rank = ({ name, note, href }) => {
             if (!words.every((word) => has(`${name} ${note}`.toLowerCase(), word))) return 0;
             const named = words.every((word) => has(name.toLowerCase(), word));
-            return 1 + 2 * named + Boolean(open && new URLSearchParams(href.split("?")[1]).get("checkpoint") === decodeURIComponent(open));
+            return 1 + 2 * named + (here !== null && checkpointOf(href) === here);
         };
         const ranked = entries.map((entry) => [rank(entry), entry]).filter(([place]) => place);
         const fitting = ranked.sort(([a], [b]) => b - a).map(([, entry]) => entry);
