@@ -93,6 +93,7 @@ def sentence(values: Float64[np.ndarray, " layer"], without: Float64[np.ndarray,
         if np.isnan(low):
             clauses.append("with fewer than three models nothing is said of a trend")
             break
-        verdict = above if low > 0 else below if high < 0 else "neither more nor less"
+        undecided = low <= 0 <= high
+        verdict = "it is undecided whether more or less" if undecided else above if low > 0 else below
         clauses.append(f"{verdict} {where}, by {value:+.3f} (95% {low:+.3f} to {high:+.3f} over models)")
     return "; ".join(clauses) + "."
