@@ -50,7 +50,8 @@ def create_app(settings: Settings, core: Core | None = None, *, pages: Sequence[
         app.wiring.link(page.name, [entry for entry in page.browser if isinstance(entry, Link)])
         app.wiring.write_address(page.name, page.address, page.writes)
     sharing.finish(app)
-    components = checking.check(app)
+    layouts = [(page, page.content(core, app.services[page.name], page.address.parse(None))) for page in pages]
+    components = checking.check(app, layouts)
     early = static.early()
     styles, scripts = static.styles(pages), static.scripts(pages, app.wiring.script())
     static.serve(app.server, [*early, *styles, *scripts])
@@ -60,7 +61,7 @@ def create_app(settings: Settings, core: Core | None = None, *, pages: Sequence[
     )  # fmt: skip
     tell_health(app.server, core)
     own_texts.serve(app.server, core)
-    find.serve(app.server, core, {page.title: page.path for page in pages if page.in_navigation})
+    find.serve(app.server, core, layouts)
     keep_sessions(app.server)
     compress(app.server, core.memory)
     secure(app.server, settings, app.csp_hashes())

@@ -208,7 +208,8 @@ class _Sweep:
             before.weights.add_(seconds)
             if not before.weights.isfinite().all():
                 raise ValueError(
-                    f"step {step}: the derivative is not finite; expected a larger eps_root, such as 1e-7, to mend it."
+                    f"step {step}: the derivative is not finite at eps_root={self.adamw.eps_root:g}; expected a larger "
+                    f"one, such as {max(100 * self.adamw.eps_root, 1e-8):g}, or a run at a lower learning rate."
                 )
             adjoint = before
             per_token.append(own.reshape(len(u), -1))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dash.development.base_component import Component
@@ -20,10 +20,9 @@ from app.shell.page import Page
 from app.shell.props import components
 
 
-def check(app: App) -> Mapping[str, Component]:
+def check(app: App, layouts: Sequence[tuple[Page, Any]]) -> Mapping[str, Component]:
     """Return every component by its id. Raises ValueError that names every fault, so that none has to be looked for."""
-    layouts = [page.content(app.core, app.services[page.name], page.address.parse(None)) for page in app.pages]
-    everything = [each for layout in (app.layout, *layouts) for each in components(layout)]
+    everything = [each for layout in (app.layout, *(layout for _, layout in layouts)) for each in components(layout)]
     counts = Counter(each.id for each in everything)
     faults = [f"the id {name!r} is given {count} times" for name, count in counts.items() if count > 1]
     by_id = {each.id: each for each in everything}
@@ -31,7 +30,7 @@ def check(app: App) -> Mapping[str, Component]:
         faults += _faults(callback, by_id)
     faults += _unplaced(app.wiring.listened, by_id)
     faults += _missing_functions(app)
-    for page, layout in zip(app.pages, layouts, strict=True):
+    for page, layout in layouts:
         offered = {ids.exporting(each.id) for each in components(layout) if each.id.endswith(ids.export("", "python"))}
         faults += _unanswered(page, offered)
     if faults:

@@ -1,23 +1,47 @@
-"""Find (`/` or Ctrl K): heads by what they do, pages, checkpoints. The browser filters one list (static/find.js)."""
+"""Find (`/` or Ctrl K): heads by what they do, pages and their panels, checkpoints. The browser filters one list
+(static/find.js)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
+import dash_mantine_components as dmc
+from dash import html
 from flask import Flask, Response, jsonify
 
 from app.core import Core
+from app.shell.page import Page
 
 _LIST = "/find.json"
 
 
-def serve(server: Flask, core: Core, pages: Mapping[str, str]) -> None:
-    """Answer with all that can be found: `pages` by title and address, checkpoints, and heads of stored atlases."""
+def serve(server: Flask, core: Core, layouts: Iterable[tuple[Page, Any]]) -> None:
+    """Answer with all that can be found: pages of the menu and the panels of their layouts, checkpoints, and heads of
+    stored atlases."""
+    pages = [(page, layout) for page, layout in layouts if page.in_navigation]
+    listed = [{"name": page.title, "note": "page", "href": page.path} for page, _ in pages]
+    listed += [entry for page, layout in pages for entry in _panels(page, layout)]
 
     @server.get(_LIST)
     def everything() -> Response:
-        entries = [{"name": title, "note": "page", "href": path} for title, path in pages.items()]
-        return jsonify([*entries, *_checkpoints(core), *_heads(core)])
+        return jsonify([*listed, *_checkpoints(core), *_heads(core)])
+
+
+def _panels(page: Page, layout: Any, opened: Mapping[str, str] | None = None) -> Iterator[dict[str, str]]:
+    """The panels of a part of a page, each by its title, at the address that has its tab open."""
+    if isinstance(layout, list | tuple):
+        for part in layout:
+            yield from _panels(page, part, opened)
+    elif isinstance(layout, dmc.Tabs):
+        fields = [field for field, (component, *_) in page.writes.items() if component == layout.id]
+        for tab in layout.children[1:]:
+            yield from _panels(page, tab, {field: tab.value for field in fields})
+    elif getattr(layout, "className", None) == "panel-title":
+        if isinstance(layout, html.H2) and isinstance(layout.children, str):
+            yield {"name": layout.children, "note": f"on {page.title}", "href": page.address.to(**(opened or {}))}
+    else:
+        yield from _panels(page, getattr(layout, "children", None) or (), opened)
 
 
 def _checkpoints(core: Core) -> Iterator[dict[str, str]]:

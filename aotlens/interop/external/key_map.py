@@ -72,9 +72,9 @@ def renamed(
             state[key] = _shaped(tensor, expected[key], plain, f"{where}: {name}", key)
     if unknown:
         raise ValueError(
-            f"{where}: unknown tensors {_some(unknown)}. Does the configuration describe this model? A key_map says "
-            f"what "
-            'other names mean ({"theirs": "ours"}), and None leaves a tensor out.'
+            f"{where}: unknown tensors {_some(unknown)}. Does the configuration describe this model? key_map= says "
+            'what other names mean ({"theirs": "ours"}), and None leaves a tensor out; on the command line --key-map '
+            "FILE.json, with null."
         )
     absent = sorted(expected.keys() - state.keys())
     missing = [name for name in absent if not name.rsplit(".", 1)[-1].startswith(tuple(may_lack))]

@@ -179,7 +179,7 @@ def _plan(
             raise ValueError(f"config= beside key_map= takes fields of ModelConfig; it has no {', '.join(hints)}.")
         raise ValueError(
             "key_map= says what other names mean in ours, so it needs config=, a ModelConfig or its fields (at least "
-            f"{', '.join(REQUIRED_SIZES)})."
+            f"{', '.join(REQUIRED_SIZES)}); on the command line --config NAME=VALUE for each."
         )
     given = dict(config) if isinstance(config, Mapping) else {}
     for each in _FORMATS:
@@ -195,9 +195,9 @@ def _plan(
     raise ValueError(
         f"{material.path}: looked for tensors named {' or '.join(each.names for each in _FORMATS)}; found {names}, …"
         + (f" of a {kind!r}" if kind else "")
-        + ". If the model is of our family (pre-norm or no norm), say so with "
-        "config=ModelConfig(…) "
-        "and key_map={their name: our name}, and check=(tokens, logits) of the source."
+        + ". If the model is of our family (pre-norm or no norm), say so with config=ModelConfig(…), key_map={their "
+        "name: our name} and check=(tokens, logits) of the source; on the command line with --config NAME=VALUE for "
+        "each of its fields, --key-map FILE.json and --check FILE.npz."
     )
 
 

@@ -68,7 +68,7 @@ def _register_prompt(app: App, core: Core) -> None:
             "off": [list(each) for each in there(off, shape)],
             "position": position if same_text and position is not None and position < patterns.n_pos else None,
             "locked": locked if same_text else {"cell": None, "against": None},
-            "count": f"{patterns.n_pos} of at most {limit} tokens",
+            "count": f"{patterns.n_pos:,} of at most {limit:,} tokens",
         }
 
     @guarded(

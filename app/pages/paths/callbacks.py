@@ -114,7 +114,7 @@ def choose(paths: Paths, chosen: Chosen, sources: Any) -> dict[str, Any]:
         "versus": None if chosen.versus is None else str(chosen.versus),
         "heads": head_names(expanded),
         "through": chosen.through,
-        "count": f"{expanded.expansion.n_pos} of at most {expanded.limit} tokens",
+        "count": f"{expanded.expansion.n_pos:,} of at most {expanded.limit:,} tokens",
         "sum": [dmc.Text(summary(sources), size="sm", fw=600), dmc.Text(total(sources), size="sm")],
         "notes": [dmc.Text(note, size="sm", className="exact") for note in expanded.notes],
     }

@@ -1,4 +1,4 @@
-// Find: heads by what they do, pages, checkpoints (app/shell/find.py). `/`, Ctrl K or the button opens it.
+// Find: heads by what they do, pages, panels, checkpoints (app/shell/find.py). `/`, Ctrl K or the button opens it.
 (function () {
     "use strict";
     const MOST = 30;
@@ -8,9 +8,10 @@
         dialog = document.createElement("dialog");
         dialog.className = "find";
         box = document.createElement("input");
-        box.type = "search";
-        box.placeholder = "induction, a page, a checkpoint";
-        box.setAttribute("aria-label", "Find heads, pages and checkpoints");
+        box.type = "text"; // Escape empties a search box first, and this one has only to close
+        box.placeholder = "induction, a page, a panel, a checkpoint";
+        box.setAttribute("role", "searchbox");
+        box.setAttribute("aria-label", "Find heads, pages, panels and checkpoints");
         list = document.createElement("div");
         list.className = "find-list";
         list.setAttribute("role", "status");
@@ -43,7 +44,7 @@
         const fitting = ranked.sort(([a], [b]) => b - a).map(([, entry]) => entry);
         list.replaceChildren(...fitting.slice(0, MOST).map(entryLink));
         if (fitting.length > MOST) list.append(remark(`and ${fitting.length - MOST} more: add a word.`));
-        if (!fitting.length) list.append(remark(`Nothing has all of these words. Pages, checkpoints and heads are found here, heads by what they do: ${labels()}.`));
+        if (!fitting.length) list.append(remark(`Nothing has all of these words. Pages, panels, checkpoints and heads are found here, heads by what they do: ${labels()}.`));
     }
 
     function labels() {

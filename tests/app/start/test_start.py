@@ -70,6 +70,13 @@ def test_pages_and_checkpoints_that_open_are_found(app):
     assert "broken" not in named and "Start" not in named
 
 
+def test_panels_are_found_where_their_tab_is_open(app):
+    found = {entry["name"]: entry for entry in entries(app)}
+    assert found["Shapley values"] == {"name": "Shapley values", "note": "on Atlas", "href": "/atlas"}
+    assert found["Eigenvalues"]["href"] == "/circuits?view=eigenvalues"
+    assert found["Verdict"]["href"] == "/atlas?tab=path"
+
+
 def test_heads_of_stored_atlases_are_found_by_what_they_do(bundled):
     head = {entry["name"]: entry for entry in entries(bundled)}["induction: 1.0 of novels-2l-mhsa"]
     assert head["href"] == "/heads?checkpoint=novels-2l-mhsa&head=1.0" and "random tokens" in head["note"]
@@ -90,11 +97,11 @@ def test_a_sentence_typed_at_the_start_is_run_and_goes_along_the_menu(open_page)
 def test_a_head_is_kept_by_a_page_that_has_none_of_it(open_page):
     page = open_page(HEADS.format(HeadsState(checkpoint="tiny-mhsa", text="The captain bowed.", head=(1, 1))))
     page.wait_for_function("() => aotlens.address.along('/heads').includes('head=1.1')")
-    for group, link in (("Circuits", "Paths"), ("Circuits", "Skip-trigrams")):
-        page.locator("button.nav-name", has_text=group).focus()
+    for link, path in (("Paths", "/paths"), ("Skip-trigrams", "/trigrams")):
+        page.locator("button.nav-name", has_text="Circuits").focus()
         page.locator(".nav-link", has_text=link).click()
+        page.wait_for_function("path => location.pathname === path", arg=path)  # the menu shuts once it is there
         settled(page)
-    page.wait_for_function("() => location.pathname === '/trigrams'")
     page.wait_for_function("() => new URLSearchParams(location.search).get('head') === '1.1'")
 
 
@@ -120,6 +127,9 @@ def test_find_by_keyboard(open_page):
     box = page.get_by_role("searchbox")
     box.fill("no such thing")
     expect(page.locator(".find-none")).to_contain_text("heads by what they do")
+    page.keyboard.press("Escape")
+    expect(page.locator("dialog.find")).to_be_hidden()
+    page.keyboard.press("Control+k")
     box.fill("tiny mssa")
     expect(page.locator(".find-list a")).to_have_count(1)
     page.keyboard.press("ArrowDown")
