@@ -202,16 +202,18 @@ class Universality(Result):
 
     @property
     def beyond_distance(self) -> str:
-        """Whether heads are alike beyond how they attend by distance, in a sentence; empty where that is not known."""
-        if self.text_p is None or np.isnan(self.text_p).all():
+        """Whether heads are alike beyond how they attend by distance, in a sentence: more than where models read
+        different texts, and more than permuted heads; empty where that is not known."""
+        frame = self.tests_frame()
+        known = frame[frame.text_p.notna()]
+        if known.empty:
             return ""
-        test = int(np.flatnonzero(np.isfinite(self.text_p))[0])
-        matched, tested = self.tests[test]
-        verdict = "alike beyond" if self.text_p[test] <= 0.05 else "not seen to be alike beyond"
+        test = known.iloc[0]
+        verdict = "alike beyond" if max(test.p, test.text_p) <= 0.05 else "not seen to be alike beyond"
         return (
-            f"Matched by {matched}, mean {tested} {self.observed[test]:.3f}, and {self.text_mean[test]:+.3f} ± "  # type: ignore[index]
-            f"{self.text_std[test]:.3f} where models read different texts (p = {self.text_p[test]:.2g}): heads are "  # type: ignore[index]
-            f"{verdict} their distances and entropies"
+            f"Matched by {test.matched}, mean {test.tested} {test.observed:.3f}, and {test.text_mean:+.3f} ± "
+            f"{test.text_std:.3f} where models read different texts (p = {test.text_p:.2g}; of permuted heads "
+            f"{test.p:.2g}): heads are {verdict} their distances and entropies"
         )
 
     def compare_kinds(self, first: str, second: str) -> KindComparison:

@@ -12,6 +12,7 @@ from aotlens.heads import universality
 from aotlens.heads.over_texts import document_error, text_null
 from aotlens.heads.universality import TESTS
 from aotlens.models import AttentionOnlyTransformer
+from aotlens.results.saved import from_plain, to_plain
 from tests.heads.test_universality import TOKENS, fresh, make, permuted
 from tests.messages import refused, says
 
@@ -67,15 +68,15 @@ def test_heads_that_read_alike_are_told_from_those_that_share_distances() -> Non
     assert result.tests_frame().text_p[CONTENT] == 0.01
 
 
-@pytest.mark.parametrize(("documents", "of_each", "least", "most"), [(12, 1, 0.03, 0.07), (4, 6, 0.03, 0.07)])
-def test_a_shared_profile_alone_is_rarely_significant(documents: int, of_each: int, least: float, most: float) -> None:
-    """600 simulations (standard error .9%) of three models with one profile by distance; documents differ by a third of
-    the variance, which models do not share."""
+@pytest.mark.parametrize(("documents", "of_each"), [(12, 1), (4, 6)])
+def test_a_shared_profile_alone_is_rarely_significant(documents: int, of_each: int) -> None:
+    """400 simulations (standard error 1.1%) of three models with one profile by distance; documents differ by a third
+    of the variance, which models do not share."""
     rng, found = np.random.default_rng(0), []
     clusters = np.repeat(np.arange(documents), of_each)
     pairs, owner = np.array([[0, 2], [1, 3], [0, 4], [1, 5], [2, 4], [3, 5]]), np.repeat(np.arange(3), 2)
     profile = np.tile(3 * rng.normal(size=(2, 1, 15)), (3, 1, 1))
-    for _ in range(600):
+    for _ in range(400):
         own = np.sqrt(0.3) * rng.normal(size=(6, documents, 15))[:, clusters]
         rows = profile + own + np.sqrt(0.7) * rng.normal(size=(6, len(clusters), 15))
         null = text_null(torch.as_tensor(rows), pairs, owner, clusters, 39, rng)
@@ -83,7 +84,7 @@ def test_a_shared_profile_alone_is_rarely_significant(documents: int, of_each: i
         observed = np.mean([(unit[a] * unit[b]).sum() for a, b in pairs])
         assert observed > 0.8 > 0.05 > null.std()  # alike by the profile, and so are surrogates
         found.append((1 + (null >= observed).sum()) / 40)
-    assert least < np.mean(np.array(found) <= 0.05) < most
+    assert 0.02 < np.mean(np.array(found) <= 0.05) < 0.08
 
 
 @pytest.mark.parametrize("grouped_by", [("pattern", "ov"), ("content", "effect")])
@@ -124,6 +125,19 @@ def test_errors_over_documents_are_the_spread_over_texts() -> None:
         means.append(float((unit @ unit.T)[*np.triu_indices(3, 1)].mean()))
     assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std(means), rel=0.2)
     assert np.isnan(document_error(rows, "pattern", np.arange(40) % 2))
+
+
+def test_results_from_before_are_read() -> None:
+    result = universality({"a": fresh(0), "b": fresh(1)}, TOKENS, n_permutations=19)
+    tensors: dict[str, torch.Tensor] = {}
+    plain = to_plain(result, tensors)
+    for name in ("text_mean", "text_std", "text_p"):
+        tensors.pop(plain["fields"].pop(name)["array"])
+    for group in plain["fields"]["groups"]:
+        del group["fields"]["matched_text_se"], group["fields"]["tested_text_se"]
+    old = from_plain(plain, tensors)
+    assert old.beyond_distance == "" and old.tests_frame().text_p.isna().all() and old.headline == result.headline
+    assert np.isnan(old.groups[0].matched_text_se) and old.to_frame().columns.equals(result.to_frame().columns)
 
 
 def test_documents_of_another_number_are_refused() -> None:
