@@ -17,7 +17,7 @@ from pathlib import Path
 import aotlens
 from analyses._claims import markdown, parser
 from analyses._outcomes import ROOT, of_run
-from aotlens.checkpoints import held_out_windows
+from aotlens.checkpoints import held_out_windows_with_documents
 from aotlens.conventions import head_name
 from aotlens.heads import Universality, universality
 
@@ -56,15 +56,18 @@ def main(argv: list[str] | None = None) -> int:
     by_kind: dict[str, list[str]] = defaultdict(list)
     for name in models:
         by_kind[name.rpartition("-")[0].removeprefix("formation-")].append(name)
-    tokens = held_out_windows(list(models.values()), chosen.corpus, 32, 64)
+    windows = held_out_windows_with_documents(list(models.values()), chosen.corpus, 32, 64)
+    tokens, documents = windows.ids, windows.documents
     universalities = {
-        kind: universality({name: models[name] for name in names}, tokens) for kind, names in by_kind.items()
+        kind: universality({name: models[name] for name in names}, tokens, clusters=documents)
+        for kind, names in by_kind.items()
     }
     tests = [row for kind, result in universalities.items() for row in test_rows(kind, result)]
     groups = [row for kind, result in universalities.items() for row in group_rows(kind, result)]
     closed = "; ".join(f"{kind} {result.closed:.2f}" for kind, result in universalities.items())
     parts = [
         markdown(HEADER, tests),
+        " ".join(f"{kind}: {result.beyond_distance}." for kind, result in universalities.items()),
         f"Groups matched by pattern that are in all models, or all but one, with their OV circuits' mean cosine "
         f"(± jackknife over models); of chains through three models these shares close: {closed}.",
         markdown(("kind", "head in seed 0, 1, …", "pattern", "ov", "q"), groups),

@@ -9,19 +9,27 @@ if TYPE_CHECKING:
     from jaxtyping import Int64
     from torch import Tensor
 
+    from aotlens.data import Windows
     from aotlens.models import AttentionOnlyTransformer
 
 
 def held_out_windows(
     models: Sequence[AttentionOnlyTransformer], corpus: str, n_windows: int, length: int | None = None
 ) -> Int64[Tensor, "windows pos"]:
+    """Return the windows of `held_out_windows_with_documents`, without their documents."""
+    return held_out_windows_with_documents(models, corpus, n_windows, length).ids
+
+
+def held_out_windows_with_documents(
+    models: Sequence[AttentionOnlyTransformer], corpus: str, n_windows: int, length: int | None = None
+) -> Windows:
     """Cut `n_windows` windows, spread over a corpus, of documents that none of the models was trained on.
 
     `corpus` is a name as `aotlens.data.open_corpus` takes it. Windows have `length` tokens, at most as many as every
     model reads (None: as many), by the first model's tokenizer. Raises `ValueError` as `open_corpus` and
-    `aotlens.data.spread_windows`, and where each document was training text of some model.
+    `aotlens.data.windows_with_documents`, and where each document was training text of some model.
     """
-    from aotlens.data import Encoding, open_corpus, spread_windows
+    from aotlens.data import Encoding, open_corpus, windows_with_documents
 
     source = open_corpus(corpus)
     names = source.names()
@@ -31,4 +39,4 @@ def held_out_windows(
         raise ValueError(f"{corpus}: expected a document that none of the models was trained on, found none.")
     longest = min(model.cfg.n_ctx for model in models)
     size = longest if length is None else min(length, longest)
-    return spread_windows(source, left, Encoding.of(models[0].tokenizer), n_windows, size)
+    return windows_with_documents(source, left, Encoding.of(models[0].tokenizer), n_windows, size)

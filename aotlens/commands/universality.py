@@ -49,11 +49,12 @@ def universality_command(
     """Match the heads of several checkpoints on one evidence and test the matches on another.
 
     Evidence is one of ov, qk, pattern, content, written, effect. A line a test, with the mean of the tested evidence
-    over matched heads beside that of heads permuted within their layers; a line a test and layer, with an interval over
-    models; then a line a group of heads that are matched with each other, with the models that have it. With models of
-    two kinds, how much each kind's heads come again.
+    over matched heads beside that of heads permuted within their layers; whether heads are alike beyond how they attend
+    by distance; a line a test and layer, with an interval over models; then a line a group of heads that are matched
+    with each other, with the models that have it, and ± the standard error over documents of what comes from text. With
+    models of two kinds, how much each kind's heads come again.
     """
-    from aotlens.checkpoints import held_out_windows
+    from aotlens.checkpoints import held_out_windows_with_documents
     from aotlens.heads import universality
 
     check_csv(csv, force)
@@ -63,8 +64,10 @@ def universality_command(
     if unnamed := [each for each in kind if "=" not in each]:
         raise ValueError(f"--kind {unnamed[0]}: expected NAME=KIND, with a checkpoint's name.")
     kinds = {name: said for name, _, said in (each.rpartition("=") for each in kind)} or None
-    windows = held_out_windows(list(models.values()), corpus, sequences, tokens)
-    result = universality(models, windows, grouped_by=(match, test), kinds=kinds, seed=seed)
+    windows = held_out_windows_with_documents(list(models.values()), corpus, sequences, tokens)
+    result = universality(
+        models, windows.ids, grouped_by=(match, test), kinds=kinds, clusters=windows.documents, seed=seed
+    )
     if csv is not None:
         write_csv(result.to_frame(), csv)
         return
@@ -74,6 +77,8 @@ def universality_command(
         chance = f"{row['null_mean']:.3f} ± {row['null_std']:.3f}"
         lines.append((row["matched"], row["tested"], f"{row['observed']:.3f}", chance, f"{row['p']:.3g}"))
     print_text(table(lines))
+    if result.beyond_distance:
+        print_text(f"\n{result.beyond_distance}.")
     lines = [("layer", "matched", "tested", "mean", "permuted", "excess", "95% over models")]
     for row in result.layers_frame().to_dict("records"):
         between = "" if np.isnan(row["low"]) else f"{row['low']:+.3f} to {row['high']:+.3f}"
@@ -85,9 +90,15 @@ def universality_command(
     lines = [("in", *result.models, match, test, "q")]
     for group in result.groups:
         heads = {name: head_name(head) for name, head in group.heads}
-        alike = (f"{group.matched:.2f}", f"{group.tested:.2f}", f"{group.q:.2g}")
+        said = (group.matched, group.matched_text_se), (group.tested, group.tested_text_se)
+        alike = (*(f"{value:.2f}{_error(se)}" for value, se in said), f"{group.q:.2g}")
         lines.append((str(len(group.heads)), *(heads.get(name, "") for name in result.models), *alike))
     print_text(f"\n{table(lines)}")
     counted = [kind for kind in dict.fromkeys(result.kinds) if result.kinds.count(kind) > 1]
     for first, second in itertools.combinations(counted, 2):
         print_text(f"\n{result.compare_kinds(first, second).headline}")
+
+
+def _error(se: float) -> str:
+    """A standard error over documents; nothing where there is none."""
+    return "" if np.isnan(se) else f" ± {se:.2f}"

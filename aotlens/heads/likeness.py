@@ -74,7 +74,7 @@ class OnText:
     patterns: Tensor
     """`[head, sequence, query · key]`: attention without position 0, less as much spread evenly over the other keys."""
     effects: Tensor
-    """`[head, sequence · pos]`: what ablating the head by zero adds to each token's loss, less the mean."""
+    """`[head, sequence, pos]`: what ablating the head by zero adds to each token's loss, less the mean."""
 
 
 @torch.no_grad()
@@ -111,19 +111,19 @@ def _keep(layers: dict[int, Tensor], layer: int, pattern: Tensor) -> None:
 
 def _losses(model: AttentionOnlyTransformer, ids: Tensor, batch_size: int) -> Tensor:
     rows = [model.loss_per_token(rows.to(model.device)).double().cpu() for rows in ids.split(batch_size)]
-    return torch.cat(rows).flatten()
+    return torch.cat(rows)
 
 
-def texts_alike(runs: list[OnText]) -> dict[str, Alike]:
-    """Compute the similarities `pattern`, `content` and `effect` of every two heads; 0 for a head that does
-    not vary."""
+def text_rows(runs: list[OnText]) -> dict[str, Tensor]:
+    """Return the `[head, sequence, cell]` of all models' heads whose cosines are `pattern`, `content` and `effect`."""
     patterns = torch.cat([run.patterns for run in runs]).double()
     own = patterns.mean(1, keepdim=True)
-    return {
-        "pattern": _correlations(patterns.flatten(1)),
-        "content": _correlations((patterns - own).flatten(1)),
-        "effect": _correlations(torch.cat([run.effects for run in runs])),
-    }
+    return {"pattern": patterns, "content": patterns - own, "effect": torch.cat([run.effects for run in runs])}
+
+
+def texts_alike(rows: dict[str, Tensor]) -> dict[str, Alike]:
+    """Compute the similarities of every two heads by `text_rows`; 0 for a head that does not vary."""
+    return {name: _correlations(each.flatten(1)) for name, each in rows.items()}
 
 
 def _correlations(rows: Tensor) -> Alike:

@@ -18,13 +18,18 @@ layer, being alike by the first evidence says nothing of the second). Matched an
 different weights, or chance overlaps count twice: patterns are made by QK, and an effect by both, so the tests are
 patterns or QK against OV, both ways. An MSSA head's W_Q, W_K and W_V are one matrix: there a test says that what the
 head writes comes again with what it reads, and its W_O alone is new evidence.
+
+Where patterns are the tested evidence, surrogates say in addition whether heads are alike beyond a shared mean pattern:
+each model reads the sequences in an order of its own (`heads.over_texts`), which keeps distances and entropies. That
+null is of texts, and the other one of heads: models that share nothing may be alike by chance in how they read the same
+tokens, on any text, and permuted heads alone tell that.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,11 +39,13 @@ from aotlens.conventions import Head, Progress, head_name, require_seed, require
 from aotlens.heads import layer_trend
 from aotlens.heads.assignments import EVIDENCE, Assignments, HeadGroup
 from aotlens.heads.kinds import KindComparison, kinds_differ
-from aotlens.heads.likeness import on_text, texts_alike, weights_alike
+from aotlens.heads.likeness import on_text, text_rows, texts_alike, weights_alike
 from aotlens.heads.matching import require_same_tokens
+from aotlens.heads.over_texts import ON_PATTERNS, ON_TEXT, document_error, text_null
 from aotlens.heads.reader import HeadReader, TokenSequences
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
+from aotlens.statistics import as_clusters
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,6 +93,13 @@ class Universality(Result):
     closed: float
     """The share, of heads a, its partner b in another model and b's partner c in a third, where c is a's partner, too;
     NaN for fewer than three models."""
+    text_mean: Float64[np.ndarray, " test"] | None = None
+    """`observed` of tests on patterns where each model reads the sequences in an order of its own: the mean over
+    surrogates. NaN of tests on other evidence; None in files from before there were any."""
+    text_std: Float64[np.ndarray, " test"] | None = None
+    text_p: Float64[np.ndarray, " test"] | None = None
+    """The probability that heads with these distances and entropies give as much, one-sided
+    (`heads.over_texts.text_null`)."""
 
     @property
     def headline(self) -> str:
@@ -106,7 +120,8 @@ class Universality(Result):
         return self.similarity[EVIDENCE.index(evidence)]
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a row a group: its size, its heads by model, `matched`, `tested`, `se`, `q`."""
+        """Return a row a group: its size, its heads by model, `matched`, `tested`, `se`, `q`; and of evidence from text
+        `matched_text_se`, `tested_text_se`."""
         import pandas as pd
 
         rows = []
@@ -115,6 +130,9 @@ class Universality(Result):
             heads = {name: named.get(name, "") for name in self.models}
             rows.append({"models": len(group.heads), **heads, "matched": group.matched, "tested": group.tested,
                          "se": group.se, "q": group.q})  # fmt: skip
+            for side, evidence in zip(("matched", "tested"), self.grouped_by, strict=True):
+                if evidence in ON_TEXT:
+                    rows[-1][f"{side}_text_se"] = getattr(group, f"{side}_text_se")
         return pd.DataFrame(rows)
 
     @property
@@ -173,12 +191,30 @@ class Universality(Result):
         return pd.DataFrame(rows)
 
     def tests_frame(self) -> pd.DataFrame:
-        """Return a row a test: `matched`, `tested`, `observed`, `null_mean`, `null_std`, `p`."""
+        """Return a row a test: `matched`, `tested`, `observed`, `null_mean`, `null_std`, `p`, and of tests on patterns
+        `text_mean`, `text_std`, `text_p`, where each model reads the sequences in an order of its own."""
         import pandas as pd
 
         columns = {name: getattr(self, name) for name in ("observed", "null_mean", "null_std", "p")}
+        columns |= {name: getattr(self, name) for name in ("text_mean", "text_std", "text_p")}
         matched, tested = zip(*self.tests, strict=True)
         return pd.DataFrame({"matched": matched, "tested": tested, **columns})
+
+    @property
+    def beyond_distance(self) -> str:
+        """Whether heads are alike beyond how they attend by distance, in a sentence: more than where models read
+        different texts, and more than permuted heads; empty where that is not known."""
+        frame = self.tests_frame()
+        known = frame[frame.text_p.notna()]
+        if known.empty:
+            return ""
+        test = known.iloc[0]
+        verdict = "alike beyond" if max(test.p, test.text_p) <= 0.05 else "not seen to be alike beyond"
+        return (
+            f"Matched by {test.matched}, mean {test.tested} {test.observed:.3f}, and {test.text_mean:+.3f} ± "
+            f"{test.text_std:.3f} where models read different texts (p = {test.text_p:.2g}; of permuted heads "
+            f"{test.p:.2g}): heads are {verdict} their distances and entropies"
+        )
 
     def compare_kinds(self, first: str, second: str) -> KindComparison:
         """Test whether heads come again more in models of one kind than of another: the difference of the kinds' means
@@ -215,6 +251,7 @@ def universality(
     *,
     grouped_by: tuple[str, str] = ("pattern", "ov"),
     kinds: Mapping[str, str] | None = None,
+    clusters: Iterable[Hashable] | None = None,
     n_permutations: int = 999,
     seed: int = 0,
     batch_size: int = 8,
@@ -225,13 +262,15 @@ def universality(
 
     `grouped_by` are the evidence that groups are matched on and the one that they are tested on. The unit of every test
     is a head within its layer: models are taken as they are, and nothing is said of others; `HeadGroup.se` is over
-    models. `kinds` names the kind of each model, for `Universality.compare_kinds`, such as the weight decay that it was
+    models. `clusters` names the document of each sequence, as `held_out_windows_with_documents` gives it: `text_p`
+    permutes sequences within documents, and `HeadGroup.matched_text_se` is over documents (without it each sequence is
+    one). `kinds` names the kind of each model, for `Universality.compare_kinds`, such as the weight decay that it was
     trained with; by default that of its attention. `progress(done, total)` counts models, and then pairs of them.
 
     Time for n models of h heads: O(n² d_vocab (h d_head)²) in float64, and for each head a pass over `tokens`.
 
     Raises `ValueError` for fewer than two models, for models that do not take the same tokens, for kinds that are not
-    one of each model, and for unknown evidence.
+    one of each model, for another number of clusters than of sequences, and for unknown evidence.
     """
     require_whole("n_permutations", n_permutations, 19)
     for name, model in models.items():
@@ -250,6 +289,7 @@ def universality(
         require_same_tokens(members[0], other)
     readers = [HeadReader.of(model, "universality") for model in members]
     ids = readers[0].require_ids(tokens)
+    documents = as_clusters(clusters, len(ids))
     owner = np.repeat(np.arange(len(members)), [model.cfg.n_layers * model.cfg.n_heads for model in members])
     heads = tuple(itertools.chain.from_iterable(reader.require_heads(None) for reader in readers))
     total, done = len(members) + len(members) * (len(members) - 1) // 2, 0
@@ -264,26 +304,43 @@ def universality(
     for model in members:
         runs.append(on_text(model, ids, batch_size))
         step()
-    alike = {**weights_alike(members, owner, step), **texts_alike(runs)}
+    rows = text_rows(runs)
+    alike = {**weights_alike(members, owner, step), **texts_alike(rows)}
     similarity = np.stack([alike[name] for name in EVIDENCE])
     random = np.random.default_rng(require_seed(seed))
     layers = np.array([layer for layer, _ in heads])
     permutations = np.stack([_within(owner, layers, random) for _ in range(n_permutations)])
     tests = Assignments(owner, layers, similarity, permutations)
-    measured = [tests.of(*test) for test in TESTS if tests.has(*test)]
+    tested = tuple(test for test in TESTS if tests.has(*test))
+    measured = [tests.of(*test) for test in tested]
     groups, closed = tests.groups(names, heads, *grouped_by)
+    places = {(names[model], head): place for place, (model, head) in enumerate(zip(owner, heads, strict=True))}
+
+    def text_error(group: HeadGroup, evidence: str) -> float:
+        own = [places[head] for head in group.heads]
+        return document_error(rows[evidence][own], evidence, documents) if evidence in ON_TEXT else float("nan")
+
+    groups = tuple(
+        replace(each, matched_text_se=text_error(each, grouped_by[0]), tested_text_se=text_error(each, grouped_by[1]))
+        for each in groups
+    )
     observed, null = np.array([each.mean for each in measured]), np.array([each.null for each in measured])
+    texts = np.full((len(tested), n_permutations), np.nan)
+    for test, (matched, evidence) in enumerate(tested):
+        if evidence in ON_PATTERNS:
+            pairs = tests.pairs(matched)
+            texts[test] = text_null(rows[evidence], pairs, owner, documents, n_permutations, random)
     return Universality(
         models=names,
         kinds=tuple(_kind(model) if kinds is None else kinds[name] for name, model in models.items()),
         model=owner.astype(np.int64),
         heads=heads,
         similarity=similarity,
-        tests=tuple(test for test in TESTS if tests.has(*test)),
+        tests=tested,
         observed=observed,
         null_mean=null.mean(1),
         null_std=null.std(1, ddof=1),
-        p=(1 + (null >= observed[:, None] - 1e-12).sum(1)) / (1 + n_permutations),
+        p=_p(null, observed),
         pair_means=np.stack([each.of_models for each in measured]),
         pair_p=np.stack([each.p for each in measured]),
         pair_excess=np.stack([each.excess for each in measured]),
@@ -293,7 +350,16 @@ def universality(
         grouped_by=grouped_by,
         groups=groups,
         closed=closed,
+        text_mean=texts.mean(1),
+        text_std=texts.std(1, ddof=1),
+        text_p=np.where(np.isnan(texts[:, 0]), np.nan, _p(texts, observed)),
     )
+
+
+def _p(null: np.ndarray, observed: np.ndarray) -> np.ndarray:
+    """The probability of each test's mean under its null, one-sided, counting the mean itself."""
+    p: np.ndarray = (1 + (null >= observed[:, None] - 1e-12).sum(1)) / (1 + null.shape[1])
+    return p
 
 
 def _kind(model: AttentionOnlyTransformer) -> str:

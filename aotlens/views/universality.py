@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aotlens.conventions import head_name
-from aotlens.views.calls import Call, Load, call, make
+from aotlens.views.calls import Call, Load, Node, call, make
 from aotlens.views.family import Choice, Family, first_token
 from aotlens.views.view import About, Parameter, View
 
@@ -76,16 +76,21 @@ def _missing(chosen: Chosen) -> str | None:
 
 def _call(chosen: Chosen) -> Call:
     models = chosen.models
+    tokens: Node
+    clusters: dict[str, Node] = {}
     if chosen.text == "repeats":
         half = min(LENGTH // 2, *((int(info.model["n_ctx"]) - 1) // 2 for info in chosen.infos))
         first = chosen.infos[0]
         sizes = int(first.model["d_vocab"]), N_WINDOWS, half
-        tokens = make("aotlens.data.repeated_random_tokens", *sizes, chosen.seed, eot_id=first_token(first))
+        drawn = make("aotlens.data.repeated_random_tokens", *sizes, chosen.seed, eot_id=first_token(first))
+        tokens = drawn.named("tokens")
     else:
-        tokens = make("aotlens.checkpoints.held_out_windows", list(models.values()), chosen.text, N_WINDOWS, LENGTH)
+        given = [*models.values()], chosen.text, N_WINDOWS, LENGTH
+        windows = make("aotlens.checkpoints.held_out_windows_with_documents", *given).named("windows")
+        tokens, clusters = windows.part("ids"), {"clusters": windows.part("documents")}
     matched, tested = chosen.evidence.split(", ")
     return call(
-        "aotlens.heads.universality", models, tokens.named("tokens"), grouped_by=(matched, tested), seed=chosen.seed
+        "aotlens.heads.universality", models, tokens, grouped_by=(matched, tested), **clusters, seed=chosen.seed
     ).running()
 
 
@@ -99,8 +104,9 @@ def _says_groups(chosen: Chosen, result: Universality) -> str:
         for group in result.groups[:_N_NAMED]
     )
     closed = f" Of chains through three models {result.closed:.0%} close." if n > 2 else ""
+    beyond = f"{result.beyond_distance}. " if result.beyond_distance else ""
     return (
-        f"{result.headline[0].upper()}{result.headline[1:]}. Groups of heads assigned to each other: {counted}."
+        f"{result.headline[0].upper()}{result.headline[1:]}. {beyond}Groups of heads assigned to each other: {counted}."
         f"{closed} {'The largest: ' if len(result.groups) > _N_NAMED else ''}{named}."
     )
 
@@ -128,7 +134,10 @@ GROUPS = View(
         "of unrelated heads is above the mean too: they are tested by other evidence, made from other weights, beside "
         "heads permuted within the layers of each model (999 times). A group is a clique: heads of different models, "
         "each two of which are assigned to each other. q is a false discovery rate over groups, se the jackknife over "
-        "models. The picture has the similarity by the first evidence, groups side by side.",
+        "models, text_se over documents of text. Surrogates whose models read different texts keep the distances and "
+        "entropies of every head, and say whether heads are alike beyond "
+        "them. The picture has the similarity by the first evidence, groups "
+        "side by side.",
         formula="q: Benjamini and Hochberg over groups;  p = (1 + permutations with a mean as large) ÷ 1,000",
         source="docs/universality.md; Olah et al., Zoom In (2020): universality",
     ),

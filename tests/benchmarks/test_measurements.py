@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from aotlens.models import ModelConfig
-from benchmarks import _common, cache_memory, circuits, forward
+from benchmarks import _common, cache_memory, circuits, forward, universality
 
 pytestmark = pytest.mark.usefixtures("real_bundled_folder")
 
@@ -59,3 +59,10 @@ def test_circuits_runs_from_the_command_line(tmp_path):
     assert circuits.main(["--quick", "--d-vocab", "300", "--heads", "1", "--json", str(path)]) == 0
     rows = json.loads(path.read_text())["circuits"]["rows"]
     assert len(rows) == 8 and all(row["ours ÷ theirs"] > 0 for row in rows) and rows[1]["ours (MB)"] > 0
+
+
+def test_universality_runs_from_the_command_line(tmp_path):
+    path = tmp_path / "figures.json"
+    assert universality.main(["--quick", "--json", str(path)]) == 0
+    (row,) = json.loads(path.read_text())["universality"]["rows"]
+    assert row["processor time, s"] > row["of it surrogates of texts, s"] > 0

@@ -100,6 +100,7 @@ def test_heads_of_several_checkpoints_that_come_again(run: Run, text: str, tmp_p
     rows = [line.split() for line in out.splitlines()]
     assert ["in", "small", "copy", "pattern", "ov", "q"] in rows
     assert ["0", "pattern", "ov"] in [row[:3] for row in rows] and "fewer than three models" in out
+    assert "where models read different texts" in out  # and the only two documents, a text and its copy, give no error
     assert {tuple(row[1:3]) for row in rows if row[:1] == ["2"]} == {(f"{a}.{b}",) * 2 for a in "01" for b in "01"}
     file = tmp_path / "groups.csv"
     assert run(*several, "--csv", str(file)) == (0, f"{file}: 4 rows\n", "")

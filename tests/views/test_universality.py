@@ -40,7 +40,9 @@ def test_its_groups_and_pairs_are_the_librarys(names: list[str], found: tuple[Ch
     expected = universality(models, tokens, grouped_by=("qk", "ov"), seed=3)
     pd.testing.assert_frame_equal(GROUPS.frame(result), expected.to_frame())
     pd.testing.assert_frame_equal(PAIRS.frame(PAIRS.result(chosen)), expected.pairs_frame())
-    says(GROUPS.caption(chosen, result), result.headline[1:], "3 models", f"{result.closed:.0%}")
+    says(
+        GROUPS.caption(chosen, result), result.headline[1:], "3 models", f"{result.closed:.0%}", result.beyond_distance
+    )
     test = result.tests.index(("qk", "ov"))
     means = [f"{result.pair_means[test, left, right]:.3f}" for left, right in ((0, 1), (0, 2), (1, 2))]
     says(PAIRS.caption(chosen, result), "9 pairs", *means)
