@@ -26,7 +26,7 @@ import numpy as np
 from analyses._claims import markdown, parser
 from analyses._outcomes import ROOT, of_run
 from aotlens import load_run
-from aotlens.checkpoints import held_out_windows
+from aotlens.checkpoints import shared_held_out_windows
 from aotlens.dynamics import (
     ChangePoint,
     Ledger,
@@ -149,7 +149,7 @@ def film_of(source: str, corpus: str | None) -> OverTraining:
     if corpus is None:
         raise ValueError(f"{source}: expected --corpus, of which each run is measured on the held-out documents.")
     run = load_run(source, "cpu")
-    return film(run, held_out_windows([run[run.steps[-1]]], corpus, 16, 256), n_random=0)
+    return film(run, shared_held_out_windows([run[run.steps[-1]]], corpus, 16, 256).ids, n_random=0)
 
 
 def main(argv: list[str] | None = None) -> int:

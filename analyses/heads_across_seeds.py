@@ -17,7 +17,7 @@ from pathlib import Path
 import aotlens
 from analyses._claims import markdown, parser
 from analyses._outcomes import ROOT, of_run
-from aotlens.checkpoints import held_out_windows_with_documents
+from aotlens.checkpoints import shared_held_out_windows
 from aotlens.conventions import head_name
 from aotlens.heads import Universality, universality
 
@@ -56,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
     by_kind: dict[str, list[str]] = defaultdict(list)
     for name in models:
         by_kind[name.rpartition("-")[0].removeprefix("formation-")].append(name)
-    windows = held_out_windows_with_documents(list(models.values()), chosen.corpus, 32, 64)
+    windows = shared_held_out_windows(list(models.values()), chosen.corpus, 32, 64)
     tokens, documents = windows.ids, windows.documents
     universalities = {
         kind: universality({name: models[name] for name in names}, tokens, clusters=documents)

@@ -35,7 +35,7 @@ from aotlens.checkpoints.catalog import (
 from aotlens.checkpoints.compressing import CompressedRun, compress_run
 from aotlens.checkpoints.errors import CheckpointError
 from aotlens.checkpoints.external import Imported, import_external, read_check, read_key_map
-from aotlens.checkpoints.held_out import held_out_windows, held_out_windows_with_documents
+from aotlens.checkpoints.held_out import shared_held_out_windows
 from aotlens.checkpoints.info import CheckpointInfo, read_info
 from aotlens.checkpoints.layout import user_folder
 from aotlens.checkpoints.reading import load_folder, verify
@@ -52,8 +52,6 @@ __all__ = [
     "compress_run",
     "export_checkpoint",
     "find_checkpoint",
-    "held_out_windows",
-    "held_out_windows_with_documents",
     "home_folder",
     "import_checkpoint",
     "import_external",
@@ -67,6 +65,7 @@ __all__ = [
     "read_key_map",
     "render_card",
     "save_checkpoint",
+    "shared_held_out_windows",
     "user_folder",
     "verify",
 ]

@@ -6,21 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jaxtyping import Int64
-    from torch import Tensor
-
     from aotlens.data import Windows
     from aotlens.models import AttentionOnlyTransformer
 
 
-def held_out_windows(
-    models: Sequence[AttentionOnlyTransformer], corpus: str, n_windows: int, length: int | None = None
-) -> Int64[Tensor, "windows pos"]:
-    """Return the windows of `held_out_windows_with_documents`, without their documents."""
-    return held_out_windows_with_documents(models, corpus, n_windows, length).ids
-
-
-def held_out_windows_with_documents(
+def shared_held_out_windows(
     models: Sequence[AttentionOnlyTransformer], corpus: str, n_windows: int, length: int | None = None
 ) -> Windows:
     """Cut `n_windows` windows, spread over a corpus, of documents that none of the models was trained on.

@@ -43,12 +43,12 @@ def compare_command(
     Cosines of the OV and QK circuits between tokens, and with --corpus of the patterns on the same windows; the pairs
     have the largest sum. The margin is by how much a pair beats the left head's best other partner.
     """
-    from aotlens.checkpoints import held_out_windows
+    from aotlens.checkpoints import shared_held_out_windows
     from aotlens.heads import match_heads
 
     check_csv(csv, force)
     models = [load_ours("compare", name, device, folders) for name in (left, right)]
-    windows = None if corpus is None else held_out_windows(models, corpus, sequences)
+    windows = None if corpus is None else shared_held_out_windows(models, corpus, sequences).ids
     matched = match_heads(models[0], models[1], windows)
     if csv is not None:
         write_csv(matched.to_frame(), csv)

@@ -50,13 +50,13 @@ def head_scores_command(
     Of text that the checkpoint was trained on, only the documents that were held out are read. Below the table stand
     the heads that reach a score's threshold, and the scores that could not be measured, with the reason.
     """
-    from aotlens.checkpoints import held_out_windows
+    from aotlens.checkpoints import shared_held_out_windows
     from aotlens.data import PromptPairs
     from aotlens.heads import head_scores
 
     check_csv(csv, force)
     model = load_ours("head-scores", checkpoint, device, folders)
-    windows = None if corpus is None else held_out_windows([model], corpus, sequences)
+    windows = None if corpus is None else shared_held_out_windows([model], corpus, sequences).ids
     prompts = None if pairs is None else PromptPairs.from_jsonl(model, pairs)
     with TokenBar("scores") as bar:
         result = head_scores(model, windows, score or None, pairs=prompts, seed=seed, progress=bar)

@@ -54,7 +54,7 @@ def universality_command(
     with each other, with the models that have it, and ± the standard error over documents of what comes from text. With
     models of two kinds, how much each kind's heads come again.
     """
-    from aotlens.checkpoints import held_out_windows_with_documents
+    from aotlens.checkpoints import shared_held_out_windows
     from aotlens.heads import universality
 
     check_csv(csv, force)
@@ -64,7 +64,7 @@ def universality_command(
     if unnamed := [each for each in kind if "=" not in each]:
         raise ValueError(f"--kind {unnamed[0]}: expected NAME=KIND, with a checkpoint's name.")
     kinds = {name: said for name, _, said in (each.rpartition("=") for each in kind)} or None
-    windows = held_out_windows_with_documents(list(models.values()), corpus, sequences, tokens)
+    windows = shared_held_out_windows(list(models.values()), corpus, sequences, tokens)
     result = universality(
         models, windows.ids, grouped_by=(match, test), kinds=kinds, clusters=windows.documents, seed=seed
     )

@@ -262,7 +262,7 @@ def universality(
 
     `grouped_by` are the evidence that groups are matched on and the one that they are tested on. The unit of every test
     is a head within its layer: models are taken as they are, and nothing is said of others; `HeadGroup.se` is over
-    models. `clusters` names the document of each sequence, as `held_out_windows_with_documents` gives it: `text_p`
+    models. `clusters` names the document of each sequence, as `shared_held_out_windows` gives it: `text_p`
     permutes sequences within documents, and `HeadGroup.matched_text_se` is over documents (without it each sequence is
     one). `kinds` names the kind of each model, for `Universality.compare_kinds`, such as the weight decay that it was
     trained with; by default that of its attention. `progress(done, total)` counts models, and then pairs of them.

@@ -86,7 +86,7 @@ def _call(chosen: Chosen) -> Call:
         tokens = drawn.named("tokens")
     else:
         given = [*models.values()], chosen.text, N_WINDOWS, LENGTH
-        windows = make("aotlens.checkpoints.held_out_windows_with_documents", *given).named("windows")
+        windows = make("aotlens.checkpoints.shared_held_out_windows", *given).named("windows")
         tokens, clusters = windows.part("ids"), {"clusters": windows.part("documents")}
     matched, tested = chosen.evidence.split(", ")
     return call(
@@ -135,9 +135,8 @@ GROUPS = View(
         "heads permuted within the layers of each model (999 times). A group is a clique: heads of different models, "
         "each two of which are assigned to each other. q is a false discovery rate over groups, se the jackknife over "
         "models, text_se over documents of text. Surrogates whose models read different texts keep the distances and "
-        "entropies of every head, and say whether heads are alike beyond "
-        "them. The picture has the similarity by the first evidence, groups "
-        "side by side.",
+        "entropies of every head, and say whether heads are alike beyond them. The picture has the similarity by the "
+        "first evidence, groups side by side.",
         formula="q: Benjamini and Hochberg over groups;  p = (1 + permutations with a mean as large) ÷ 1,000",
         source="docs/universality.md; Olah et al., Zoom In (2020): universality",
     ),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aotlens.checkpoints import CheckpointInfo, held_out_windows
+from aotlens.checkpoints import CheckpointInfo, shared_held_out_windows
 from aotlens.models import AttentionOnlyTransformer
 from tests.messages import refused
 from tests.small_models import SMALL, maker, small_tokenizer
@@ -29,13 +29,13 @@ def corpus(tmp_path: Path) -> str:
 
 def test_windows_are_of_documents_that_all_models_held_out(corpus: str) -> None:
     models = [model("a", "b"), model("b", "c", n_ctx=12), model("x")]
-    windows = held_out_windows(models, corpus, 3)
+    windows = shared_held_out_windows(models, corpus, 3).ids
     assert windows.shape == (3, 12)
     text = small_tokenizer().decode(windows[:, 1:].flatten().tolist())
     assert "rat" in text and "cat" not in text and "mat" not in text
-    assert held_out_windows(models, corpus, 3, 8).shape == (3, 8)
+    assert shared_held_out_windows(models, corpus, 3, 8).ids.shape == (3, 8)
 
 
 def test_where_each_document_was_training_text_of_one_it_is_refused(corpus: str) -> None:
     with refused("none of the models was trained on", "found none"):
-        held_out_windows([model("a"), model("b")], corpus, 3)
+        shared_held_out_windows([model("a"), model("b")], corpus, 3)
