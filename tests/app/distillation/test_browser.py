@@ -183,9 +183,9 @@ def test_the_map_of_a_text_says_the_numbers_and_follows_the_head(open_page, dist
     page.mouse.move(2, 2)
     expect(tip).to_be_hidden()
     canvas.focus()
-    page.keyboard.press("ArrowDown")  # and then an entry of another query
+    page.keyboard.press("ArrowDown")  # the first entry, and then the one below
     page.keyboard.press("ArrowDown")
-    expect(page.locator(f"#{ids.CANVAS} .said")).to_contain_text(f"{float(pattern[1, 1, 2, 0]):.4f}")
+    expect(page.locator(f"#{ids.CANVAS} .said")).to_contain_text(f"{float(pattern[1, 1, 1, 0]):.4f}")
     page.get_by_role("tab", name="One head").click()
     page.click(f"#{ids.HEADS} .pick-head[data-layer='0'][data-head='2']")
     page.get_by_role("tab", name="On a text").click()
