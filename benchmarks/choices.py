@@ -51,6 +51,7 @@ CHOICES = {
     "Non-linearity: η": Choice(page="nonlinearity", slider="#nonlinearity-eta-slider"),
     "Subspaces: the seed": Choice(page="subspaces", slider="#subspaces-seed"),
     "Denoising: the seed": Choice(page="denoising", slider="#denoising-seed"),
+    "In-context regression: a head": Choice(page="regression", query="tab=heads", click="#regression-cells .cell"),
     "In-context regression: the seed": Choice(page="regression", slider="#regression-seed"),
 }
 

@@ -27,7 +27,6 @@ def attention_map(
     visible: Bool[np.ndarray, "query key"] | None = None,
     quantity: str = "attention",
     theme: Theme = "light",
-    levels: bool = False,
     span: tuple[float, float] | None = None,
 ) -> go.Figure:
     """Draw a heatmap, queries down and keys across, with exact values on hover.
@@ -36,9 +35,6 @@ def attention_map(
     sign (scores) get a diverging scale around 0. `span`, the least and the greatest value of several maps, gives each
     of them the scale of all. The array goes to the browser as float32, never as a list: 10 to 100
     times smaller, and as much faster.
-
-    With `levels` it goes as `to_levels` says, with `top` and `signed` in `layout.meta`: the same picture in a quarter
-    of the bytes, and nothing on hover, since a number that is read shall be exact.
     """
     n_pos = len(str_tokens)
     if values.shape != (n_pos, n_pos):
@@ -51,21 +47,11 @@ def attention_map(
     top = max(most, -least) or 1.0
     labels = axis_labels(str_tokens)
     bar: dict[str, Any] = {"thickness": 10, "outlinewidth": 0, "title": {"text": quantity, "side": "right"}, "len": 1.0}
-    drawn: dict[str, Any]
-    if levels:
-        ticks = _ticks(-top if least < 0 else 0.0, top)
-        marks = {"tickvals": _on_scale(ticks, top, scale).tolist(), "ticktext": [f"{tick:g}" for tick in ticks]}
-        drawn = {
-            "z": to_levels(cells, top, scale), "zmin": 1 if least < 0 else 0, "zmax": 255, "hoverinfo": "none",
-            "colorbar": {**bar, **marks},
-        }  # fmt: skip
-    else:
-        hover = f"query  %{{y}}<br>key  %{{x}}<br><b>{quantity} %{{z:.4f}}</b><extra></extra>"
-        drawn = {
-            "z": cells, "zmin": -top if least < 0 else 0.0, "zmax": top, "hoverongaps": False, "hovertemplate": hover,
-            "colorbar": bar,
-        }  # fmt: skip
-    heatmap = go.Heatmap(x=labels, y=labels, colorscale=colorscale(scale, theme), **drawn)
+    hover = f"query  %{{y}}<br>key  %{{x}}<br><b>{quantity} %{{z:.4f}}</b><extra></extra>"
+    heatmap = go.Heatmap(
+        x=labels, y=labels, z=cells, zmin=-top if least < 0 else 0.0, zmax=top, colorscale=colorscale(scale, theme),
+        colorbar=bar, hoverongaps=False, hovertemplate=hover,
+    )  # fmt: skip
     axis = {
         "type": "category",
         "showgrid": False,
@@ -78,27 +64,14 @@ def attention_map(
     }
     keys = {**axis, "tickangle": -90, "title": {"text": "key (source)"}}
     queries = {**axis, "autorange": "reversed", "title": {"text": "query (destination)"}}
-    meta = {"meta": {"top": top, "signed": least < 0}} if levels else {}
-    return go.Figure(heatmap, layout=base_layout(theme, xaxis=keys, yaxis=queries, **meta))
+    return go.Figure(heatmap, layout=base_layout(theme, xaxis=keys, yaxis=queries))
 
 
 def to_levels(values: Float[np.ndarray, "*shape"], top: float, scale: Scale) -> UInt8[np.ndarray, "*shape"]:
     """Return values from 0 to `top` as 0 to 255, or, if diverging, from −`top` to `top` as 1 to 255. NaN is drawn as 0
     is."""
-    return np.rint(_on_scale(np.nan_to_num(values, nan=0.0), top, scale)).astype(np.uint8)
-
-
-def _on_scale(values: Float[np.ndarray, "*shape"], top: float, scale: Scale) -> Float[np.ndarray, "*shape"]:
     zero, steps = (128, 127) if scale == "diverging" else (0, 255)
-    return zero + steps * values / top
-
-
-def _ticks(least: float, most: float) -> Float[np.ndarray, " tick"]:
-    """Round numbers from `least` to `most`, 0 among them, four to eleven of them."""
-    raw = (most - least) / 10
-    size = 10.0 ** np.floor(np.log10(raw))
-    step = next(each * size for each in (1, 2, 5, 10) if each * size >= raw)
-    return step * np.arange(np.ceil(least / step), np.floor(most / step) + 1)
+    return np.rint(zero + steps * np.nan_to_num(values, nan=0.0) / top).astype(np.uint8)
 
 
 def span_of(*maps: Float[np.ndarray, "_ _"]) -> tuple[float, float]:

@@ -21,8 +21,8 @@ export class Heads extends EventTarget {
   }
 
   // A part in an element, which it keeps for as long as the element is in the document.
-  part(Part, box) {
-    if (box && !this.parts.has(box)) this.parts.set(box, new Part(box, this));
+  part(Part, box, options) {
+    if (box && !this.parts.has(box)) this.parts.set(box, new Part(box, this, options));
     this.later();
   }
 

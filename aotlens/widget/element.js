@@ -43,7 +43,7 @@ export class HeadsElement extends HTMLElement {
     const both = make("div", { className: "both" }, all, make("figure", { className: "one" }, title, map));
     root.replaceChildren(make("style", { textContent: CSS }), strip, this.choice, direction, both);
     heads.part(Strip, strip);
-    heads.parts.set(grid, new Grid(grid, heads, { switches: false }));
+    heads.part(Grid, grid, { switches: false });
     heads.part(LargeMap, map);
     both.before(map.querySelector(".said"));
     first.addEventListener("change", () => heads.set({ hidesFirst: first.checked }));

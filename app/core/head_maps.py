@@ -1,13 +1,12 @@
-"""The shown part of a result: one head's map, or all heads' thumbnails, in one of three quantities."""
+"""Maps of a result's heads, in one of three quantities: packed for the widget, as numbers, as a figure for a paper."""
 
 from __future__ import annotations
 
-from base64 import b64encode
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from aotlens.plots import Theme, all_heads_maps, attention_map, sprite
+from aotlens.plots import all_heads_maps
 from aotlens.plots.attention import QUANTITIES
 from aotlens.widget import TILE, HeadMaps, LongMaps, pack
 from app.core.errors import RequestError
@@ -19,10 +18,6 @@ if TYPE_CHECKING:
     from aotlens.heads.clearest import ClearestHead
 
 View = Literal["attention", "weighted", "scores"]
-
-#: Pixels a side of a thumbnail: fewer heads get larger ones.
-_CELLS = ((32, 128), (72, 96))
-_SMALLEST_CELL = 64
 
 
 def values(result: PromptResult, view: View) -> np.ndarray:
@@ -49,51 +44,9 @@ def check_head(result: PromptResult, layer: int, head: int) -> None:
         )
 
 
-def head_values(result: PromptResult, layer: int, head: int, view: View, hide_first: bool) -> np.ndarray:
-    """Return `[query, key]` of one head, NaN where nothing is shown."""
-    check_head(result, layer, head)
-    _check_view(result, view)
-    return result.patterns.of_head((layer, head), view, without_first=hide_first)
-
-
-def head_figure(
-    result: PromptResult, layer: int, head: int, view: View, hide_first: bool, theme: Theme, *, levels: bool = False
-) -> go.Figure:  # fmt: skip
-    """Draw the large map of one head. `layout.meta` says whose it is, so that the browser can tell it from another's.
-
-    With `levels`, a picture without numbers: those are in `head_line`.
-    """
-    cells, quantity = head_values(result, layer, head, view, hide_first), QUANTITIES[view]
-    figure = attention_map(cells, result.patterns.str_tokens, quantity=quantity, theme=theme, levels=levels)
-    name = f"{result.checkpoint} · head {layer}.{head} · {quantity}"
-    meta = {**map_of(result, layer, head, view, hide_first), "name": name, "quantity": quantity}
-    figure.layout.meta = {**(figure.layout.meta or {}), **meta}
-    return figure
-
-
-def map_of(result: PromptResult, layer: int, head: int, view: View, hide_first: bool) -> dict[str, Any]:
-    """Return the key that tells one map from another in the browser."""
-    return {"key": result.key, "layer": layer, "head": head, "view": view, "hide_first": hide_first}
-
-
-def head_line(
-    result: PromptResult, layer: int, head: int, view: View, hide_first: bool, position: int
-) -> dict[str, Any]:
-    """Return a token's row and column of a head's map, to the last bit: float32 in base64, NaN where nothing
-    is shown."""
-    cells = head_values(result, layer, head, view, hide_first)
-    row, column = (b64encode(part.astype("<f4").tobytes()).decode() for part in _row_and_column(cells, position))
-    return {**map_of(result, layer, head, view, hide_first), "position": position, "row": row, "column": column}
-
-
 def _check_position(n_pos: int, position: int) -> None:
     if not 0 <= position < n_pos:
         raise RequestError(f"Position {position} isn't in this text of {n_pos} tokens; choose one of the tokens.")
-
-
-def _row_and_column(cells: np.ndarray, position: int) -> tuple[np.ndarray, np.ndarray]:
-    _check_position(len(cells), position)
-    return cells[position], cells[:, position]
 
 
 def packed_maps(result: PromptResult, view: View, off: str, clearest: ClearestHead | None = None) -> bytes:
@@ -111,14 +64,15 @@ def packed_maps(result: PromptResult, view: View, off: str, clearest: ClearestHe
 
 def line_bytes(result: PromptResult, layer: int, head: int, view: View, position: int) -> bytes:
     """Return a token's row and column of a head's map, to the last bit: float32, NaN where a query sees nothing."""
+    check_head(result, layer, head)
+    _check_view(result, view)
+    _check_position(result.patterns.n_pos, position)
+    patterns, of_head = result.patterns, (layer, head)
     if is_long(result):
-        check_head(result, layer, head)
-        _check_view(result, view)
-        _check_position(result.patterns.n_pos, position)
-        patterns, of_head = result.patterns, (layer, head)
         line = patterns.rows(of_head, position, position + 1, view)[0], patterns.column(of_head, position, view)
     else:
-        line = _row_and_column(head_values(result, layer, head, view, hide_first=False), position)
+        cells = patterns.of_head(of_head, view)
+        line = cells[position], cells[:, position]
     return b"".join(part.astype("<f4").tobytes() for part in line)
 
 
@@ -164,16 +118,6 @@ def tile_bytes(
     queries, keys = ((place * side, min(n_pos, (place + 1) * side)) for place in (row, column))
     part = result.patterns.maxima(block, view, head=head, queries=queries, keys=keys)
     return pack({"rows": part.rest.shape[0], "columns": part.rest.shape[1]}, maps.tile(head, part))
-
-
-def grid_picture(result: PromptResult, view: View, hide_first: bool, theme: Theme) -> bytes:
-    """Return a PNG of all heads: row = layer, column = head."""
-    maps = values(result, view)
-    n_heads = maps.shape[0] * maps.shape[1]
-    cell = next((size for most, size in _CELLS if n_heads <= most), _SMALLEST_CELL)
-    seen = result.patterns.seen(without_first=hide_first)
-    signed = bool((np.where(seen[None], maps, 0) < 0).any())
-    return sprite(maps, seen, cell=cell, scale="diverging" if signed else "sequential", theme=theme)
 
 
 def all_heads_figure(result: PromptResult, view: View, hide_first: bool) -> go.Figure:

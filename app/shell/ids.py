@@ -183,22 +183,6 @@ def paper(panel: str) -> str:
     return f"{panel}-paper"
 
 
-def wanted(panel: str) -> str:
-    """Return the store of a head's map that says whose numbers are asked for: what `head_maps.map_of` says, and a
-    position."""
-    return f"{panel}-wanted"
-
-
-def line(panel: str) -> str:
-    """Return the store that holds them: the same with row and column, as core/head_maps.py answers."""
-    return f"{panel}-line"
-
-
-def tip(panel: str) -> str:
-    """Name the tip where the number is said that a pointer is at."""
-    return f"{panel}-tip"
-
-
 def page_of(id: str) -> str:
     """Return the page of one of its ids."""
     return id.partition("-")[0]

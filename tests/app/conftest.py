@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
@@ -18,7 +18,7 @@ from app.factory import create_app
 from app.server import listen, make_server
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Locator, Page
+    from playwright.sync_api import Browser, Page
 
     from aotlens.data.images import ImageProcessor
     from app.core.jobs import Job
@@ -301,40 +301,16 @@ def head_drawn(page: Page, title: str) -> None:
     )
 
 
-def entry(page: Page, query: int, key: int) -> tuple[float, float]:
-    """Where an entry of the Heads page's large map is in the window."""
+def entry(page: Page, query: int, key: int, canvas: str = "heads-map-canvas") -> tuple[float, float]:
+    """Where an entry of a large map is in the window: the Heads page's, or that of another canvas."""
+    page.wait_for_function("id => document.getElementById(id)?.map?.place", arg=canvas)
     x, y = page.evaluate(
-        """([query, key]) => { const { canvas, place, shown } = document.getElementById("heads-map-canvas").map;
+        """([query, key, id]) => { const { canvas, place, shown } = document.getElementById(id).map;
             const { left, top } = canvas.getBoundingClientRect(), unit = place.side / shown[2];
             return [left + place.left + (key + .5) * unit, top + place.top + (query + .5) * unit]; }""",
-        [query, key],
+        [query, key, canvas],
     )
     return x, y
-
-
-def pointed(page: Page, panel: str, query: int, key: int) -> Locator:
-    """Moves the pointer to an entry of a head's map until its number is said, and gives the box that says it."""
-    from playwright.sync_api import TimeoutError
-
-    from app.shell import ids
-
-    tip = page.locator(f"#{ids.tip(panel)}")
-    deadline = time.monotonic() + PATIENCE / 1000
-    while not tip.is_visible() and time.monotonic() < deadline:
-        # A figure that is still being laid out hears no pointer.
-        page.mouse.move(2, 2)
-        place = page.evaluate(
-            """([panel, query, key]) => {
-                const plot = document.querySelector(`#${panel}-graph .js-plotly-plot`);
-                const { left, top } = plot.getBoundingClientRect(), { xaxis, yaxis } = plot._fullLayout;
-                return [left + xaxis._offset + xaxis.c2p(key), top + yaxis._offset + yaxis.c2p(query)];
-            }""",
-            [panel, query, key],
-        )
-        page.mouse.move(*place)
-        with suppress(TimeoutError):
-            tip.wait_for(timeout=500)
-    return tip
 
 
 def focused(page: Page, selector: str) -> None:

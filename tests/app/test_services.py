@@ -236,35 +236,35 @@ def test_a_position_outside_the_text_is_refused(services: Core):
 # ── views and exports ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_views_of_a_head(services: Core):
+def test_a_tokens_numbers_are_those_of_the_head(services: Core):
     result = services.inference.analyse("tiny-mhsa", "The captain bowed")
-    patterns = result.patterns
-    shown = views.head_values(result, 1, 2, "attention", hide_first=False)
-    below = np.tril(np.ones_like(shown, dtype=bool))
-    assert np.isnan(shown[~below]).all()
-    np.testing.assert_array_equal(shown[below], patterns.pattern[1, 2][below])
-    weighted = views.head_values(result, 1, 2, "weighted", hide_first=True)
-    assert np.isnan(weighted[:, 0]).all()
-    np.testing.assert_allclose(weighted[3, 2], patterns.pattern[1, 2, 3, 2] * patterns.value_norms[1, 2, 2])
+    patterns, n = result.patterns, result.patterns.n_pos
+    row, column = np.frombuffer(views.line_bytes(result, 1, 2, "attention", 3), "<f4").reshape(2, n)
+    np.testing.assert_array_equal(row, np.where(np.arange(n) <= 3, patterns.pattern[1, 2, 3], np.nan))
+    np.testing.assert_array_equal(column, np.where(np.arange(n) >= 3, patterns.pattern[1, 2, :, 3], np.nan))
+    weighted = np.frombuffer(views.line_bytes(result, 1, 2, "weighted", 3), "<f4")
+    np.testing.assert_allclose(weighted[2], patterns.pattern[1, 2, 3, 2] * patterns.value_norms[1, 2, 2])
 
 
 def test_a_fixed_pattern_has_no_scores(services: Core):
     result = services.inference.analyse("tiny-fixed", "The captain bowed")
     with pytest.raises(RequestError, match="no queries, no keys"):
-        views.head_values(result, 0, 0, "scores", hide_first=False)
-    assert views.grid_picture(result, "attention", False, "light").startswith(b"\x89PNG")
+        views.packed_maps(result, "scores", "")
+    with pytest.raises(RequestError, match="no queries, no keys"):
+        views.line_bytes(result, 0, 0, "scores", 1)
+    assert views.packed_maps(result, "attention", "")
 
 
 def test_a_head_that_is_not_there(services: Core):
     result = services.inference.analyse("tiny-mhsa", "The captain bowed")
     with pytest.raises(RequestError, match=r"no head 2\.0"):
-        views.head_figure(result, 2, 0, "attention", False, "light")
+        views.line_bytes(result, 2, 0, "attention", 0)
 
 
 def test_exports_hold_what_is_shown(services: Core):
     text = 'The "captain",\nbowed'
     heads, result = Heads(services), services.inference.analyse("tiny-mhsa", text)
-    shown = views.head_values(result, 0, 1, "attention", False)
+    shown = result.patterns.of_head((0, 1), "attention")
     chosen = heads.values({"prompt": {"checkpoint": "tiny-mhsa", "text": text}}, head=[0, 1], position=2)
     file = table(heads.workshop, VIEWS[ids.MAP], chosen)
     rows = list(csv.DictReader(io.StringIO(file.content.decode())))

@@ -4,6 +4,7 @@
     "use strict";
     const { setProps } = aotlens;
     const SIDES = ["left", "right"];
+    const PANELS = ["compare-left-map", "compare-right-map", "compare-difference"]; // that wait for maps
     const KEPT = 8; // maps of runs and quantities
     const at = (id) => document.getElementById("compare-" + id);
     const named = (head) => head.join(".");
@@ -35,25 +36,17 @@
         if (state.maps === questions.join()) return;
         state.maps = questions.join();
         const number = ++asked;
-        busy(true);
+        aotlens.busy(PANELS, true);
         await ready;
         const answers = await Promise.all(questions.map(fetchMaps));
         if (number !== asked) return; // something else by now
-        busy(false);
+        aotlens.busy(PANELS, false);
         const [left, right] = answers.map((answer) => answer.n ? answer : null);
         if (!left || !right) state.maps = ""; // the next choice asks again
         const { aligned, places } = shown;
         both.set({ left, right, aligned, places: places.length ? places : null });
         choose();
         SIDES.forEach((side, number) => send(`compare-${side}-map-notice`, { children: answers[number].instead ?? null }));
-    }
-
-    // Until its maps are there, nobody shall take what was there before for those of other panes.
-    function busy(on) {
-        for (const panel of ["left-map", "right-map", "difference"].map(at)) {
-            if (on) panel?.setAttribute("aria-busy", "true");
-            else panel?.removeAttribute("aria-busy");
-        }
     }
 
     // ── a pair of heads ─────────────────────────────────────────────────────────────────────────────────────
@@ -137,7 +130,7 @@
     function clear() {
         state.maps = "";
         asked += 1;
-        busy(false);
+        aotlens.busy(PANELS, false);
         ready.then(() => both.set({ left: null, right: null }));
         for (const [id, text] of [["left-map-title", "Left"], ["right-map-title", "Right"], ["pair-line", ""], ["difference-caption", ""]]) tell(id, text);
     }

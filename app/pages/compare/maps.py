@@ -8,16 +8,12 @@ cannot be shown, the answer says as JSON, the notice of a panel.
 
 from __future__ import annotations
 
-import json
-
 from flask import Response, request
-from plotly.utils import PlotlyJSONEncoder
 
-from app.core.compression import MAPS
 from app.pages.compare.address import ADDRESS
 from app.pages.compare.service import Compare
 from app.shell.app import App
-from app.shell.callbacks import spoken
+from app.shell.maps import answered
 
 
 def register(app: App, service: Compare) -> None:
@@ -26,7 +22,4 @@ def register(app: App, service: Compare) -> None:
     @app.server.get("/compare/maps")
     def compare_maps() -> Response:
         state = ADDRESS.parse(request.query_string.decode())
-        content, problem = spoken(lambda: service.packed(state), "packing maps of a pane")
-        if content is None:
-            return Response(json.dumps(problem, cls=PlotlyJSONEncoder), mimetype="application/json")
-        return Response(content, mimetype=MAPS)
+        return answered(lambda: service.packed(state), "packing maps of a pane")

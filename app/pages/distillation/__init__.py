@@ -60,6 +60,7 @@ PAGE = Page(
             inputs=stores(shown=ids.SHOWN, strip=shell.drawn(ids.STRIP))
             | props("children", one=shell.caption(ids.ONE)),
         ),
+        Browser("showMap", inputs=stores(mapped=ids.MAPPED)),
     ),
     sends={ids.ASKED: {"of": "", "layer": 0, "head": 0}},
     file=__file__,

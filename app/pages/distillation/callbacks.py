@@ -9,12 +9,10 @@ from typing import Any
 import pandas as pd
 from dash import html, no_update
 
-from aotlens.plots import Theme
 from aotlens.views.distillation import HEADS, Chosen
-from app.core import Core, head_maps
+from app.core import Core
 from app.core.errors import RequestError
 from app.core.files import File, csv_file
-from app.core.inference import PromptResult
 from app.pages.distillation import captions
 from app.pages.distillation.address import DistillationState
 from app.pages.distillation.ids import VIEWS, ids
@@ -24,7 +22,6 @@ from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.callbacks import Answer, guarded
 from app.shell.choices import head_buttons
-from app.shell.head_map import tell_lines
 from app.shell.notices import problem
 from app.shell.props import children, props, stores, values
 from app.shell.sharing import save_files
@@ -98,31 +95,24 @@ def _register_table(app: App, service: Distillations) -> None:
 
 
 def _register_head(app: App, core: Core, service: Distillations) -> None:
-    of_shown = partial(guarded, app, reads={"shown": service.read})
-
-    def result_of(shown: Any, prompt: dict[str, Any]) -> PromptResult:
-        if shown is None:
-            raise RequestError("No distillation is chosen here: choose one first.")
-        checkpoint = service.record(shown["of"]).checkpoint
-        return core.inference.analyse(checkpoint, prompt.get("text") or "", length=prompt.get("length"))
-
-    tell_lines(app, ids.ON_TEXT, result_of, stores(shown=ids.SHOWN, prompt=ids.PROMPT))
-
-    @of_shown(
+    @guarded(
+        app,
         panel=ids.ON_TEXT,
-        inputs=stores(shown=shell.seen(ids.ON_TEXT), prompt=ids.PROMPT, theme=shell.THEME),
-        parts=("caption", "figure"),
-        output=stores(strip=shell.drawn(ids.STRIP)) | props("href", link=ids.OPEN),
+        reads={"shown": service.read},
+        inputs=stores(shown=shell.seen(ids.ON_TEXT), prompt=ids.PROMPT),
+        parts=("caption",),
+        output=stores(strip=shell.drawn(ids.STRIP), mapped=ids.MAPPED) | props("href", link=ids.OPEN),
     )
-    def draw_text(shown: Chosen, prompt: dict[str, Any], theme: Theme) -> Answer:
-        errors, width, result = service.on_text(shown, prompt.get("text") or "", prompt.get("length"))
+    def draw_text(shown: Chosen, prompt: dict[str, Any]) -> Answer:
+        text = prompt.get("text") or ""
+        errors, width, result = service.on_text(shown, text, prompt.get("length"))
         tokens, head = (result.patterns.tokens.tolist(), result.patterns.str_tokens), (shown.layer, shown.head)
         chips = [] if errors is None else error_chips(*tokens, errors.relative.tolist(), errors.movement.tolist())
         return {
             "strip": chips,
             "caption": captions.on_text(shown, errors, width),
-            "figure": head_maps.head_figure(result, *head, "attention", False, theme, levels=True),
-            "link": core.links.to("heads", checkpoint=result.checkpoint, text=prompt.get("text"), head=head),
+            "mapped": {"checkpoint": result.checkpoint, "text": text, "head": head},
+            "link": core.links.to("heads", checkpoint=result.checkpoint, text=text, head=head),
         }
 
 

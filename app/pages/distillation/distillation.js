@@ -21,6 +21,8 @@
         return { of: of, layer: layer, head: head };
     }
 
+    const map = aotlens.headsOf({ route: "/maps", page: "heads", panels: ["distillation-on-text"], parts: [["distillation-canvas", "LargeMap"]] });
+
     aotlens.page("distillation", {
         // A click in the grids, among the points or in the table, or a button of the head picker -> a head.
         pick: function ({ grid, cloud, cell, picked, shown }) {
@@ -49,6 +51,11 @@
             if (body) body.toggleAttribute("data-empty", !shown);
             const title = document.getElementById("distillation-one-title");
             if (title) title.textContent = shown ? `Head ${shown.layer}.${shown.head} of ${shown.of}` : "One head";
+        },
+
+        showMap: function ({ mapped }) {
+            const { head = [0, 0], ...asked } = mapped ?? {};
+            map.show(mapped && asked, { head, position: null, cell: null });
         },
     });
 })();

@@ -9,11 +9,12 @@ ids = Ids(
     "distillation",
     "panel results width across meaning data body heads grid widths cloud costs all one curve on-text text run strip",
     "open form form-checkpoint form-corpus form-hidden form-heads form-seeds form-tokens form-costs form-pasted",
-    "views besides",
+    "views besides canvas",
     "shown",  # store: what is shown, a `service.Shown`; None when nothing is
     "asked",  # store: {of, layer, head}, the head that somebody chose, or None
     "picked",  # store: [layer, head], by the buttons
     "prompt",  # store: {text} or {length}
+    "mapped",  # store: {checkpoint, text, head} of the map; None where there is none
     "drawn",  # store: what the panels' pictures are of
 )
 

@@ -22,9 +22,8 @@ from app.shell.choices import head_picker
 from app.shell.controls import labelled, link_button, whole_number
 from app.shell.drawn import drawn
 from app.shell.graph import caption
-from app.shell.head_map import head_map
 from app.shell.own_texts import own_text, text_choice
-from app.shell.panel import about, panel, tabs
+from app.shell.panel import QUIET, about, panel, tabs
 from app.shell.prompt import checkpoint_choice
 from app.shell.tables import grid
 from app.shell.views import view_panel
@@ -49,6 +48,7 @@ def layout(core: Core, service: Distillations, state: DistillationState) -> html
             dcc.Store(id=ids.ASKED, data=asked),
             dcc.Store(id=ids.PICKED),
             dcc.Store(id=ids.DRAWN),
+            dcc.Store(id=ids.MAPPED),
             dcc.Store(id=ids.PROMPT, data={"text": text}),
             _choice_panel(service, state),
             html.Div(
@@ -142,7 +142,7 @@ def _text_panel(core: Core, text: str) -> html.Section:
         ),
         caption(ids.ON_TEXT),
         drawn(ids.STRIP, "strip", "Tokens"),
-        *head_map(ids.ON_TEXT, "graph-distilled-map"),
+        html.Div(id=ids.CANVAS, className="large", **QUIET),
     ]  # fmt: skip
     link = link_button(ids.OPEN, "Open in Heads", core.links.to("heads"))
     exports = ("png", "svg", "csv", "python")

@@ -4,8 +4,7 @@
 (function () {
     "use strict";
     const OPENING = 60; // frames that a tab may take to open
-    const KEPT = 6; // maps of texts, views and runs
-    const LONG = 4000; // characters of a text that is asked for by its key, since a request's head has a limit
+    const PANELS = ["heads-tokens", "heads-grid", "heads-map"]; // that wait for maps
     const { setProps } = aotlens;
     const at = (id) => document.getElementById("heads-" + id);
     const state = { analysis: null, against: null };
@@ -13,7 +12,7 @@
 
     const ready = customElements.whenDefined("aotlens-heads").then(function ({ parts }) {
         Maps = parts.LongMaps;
-        heads = new parts.Heads({ ask: askLine });
+        heads = new parts.Heads({ ask: aotlens.lineOf("/maps") });
         heads.places = [["direction", Direction], ["strip", parts.Strip], ["grid-cells", parts.Grid], ["ranking", parts.Ranking], ["map-canvas", parts.LargeMap],
             ["map-off-canvas", class extends parts.LargeMap { of = () => heads.without; }]];
         heads.addEventListener("choose", () => send({ head: heads.head }));
@@ -27,60 +26,37 @@
 
     // ── maps, by a route of their own ───────────────────────────────────────────────────────────────────────
 
-    const fetchMaps = aotlens.maps("/maps", (bytes, question) => Object.assign(Maps.of(bytes), { question, askTile: askTile(question) }), KEPT);
+    const fetchMaps = aotlens.maps("/maps", (bytes, question) => Object.assign(Maps.of(bytes), { question, askTile: askTile(question) }));
     let asked = 0, asking = null, noticed = false, page = null;
 
     async function askMaps(chosen) {
         const { prompt, view, off, how, corpus } = asking = chosen;
         const number = ++asked, readable = prompt.text !== undefined && prompt.text.isWellFormed();
-        const question = (run) => aotlens.address.format("heads", { ...prompt, view, ...run }).split("?")[1];
         await ready;
         opened();
-        busy(true);
-        if (readable && prompt.text.length > LONG) {
-            await aotlens.address.keyed("heads", prompt);
-            if (number !== asked) return;
-        }
-        const lesser = readable && off && off.length ? fetchMaps(question({ off, how, corpus })) : null;
-        const whole = readable ? await fetchMaps(question({})) : null;
+        aotlens.busy(PANELS, true);
+        const question = (run) => aotlens.questionOf("heads", { ...prompt, view, ...run });
+        const questions = readable && await Promise.all([question({}), off?.length ? question({ off, how, corpus }) : null]);
+        if (number !== asked) return;
+        const lesser = questions?.[1] ? fetchMaps(questions[1]) : null;
+        const whole = questions ? await fetchMaps(questions[0]) : null;
         if (number !== asked) return; // something else by now
         // A run without other heads stays until the next is there.
         heads.set({ maps: whole?.n ? whole : null, without: lesser && heads.maps === whole ? heads.without : null });
         const without = await lesser;
         if (number !== asked) return;
-        busy(false);
+        aotlens.busy(PANELS, false);
         heads.set({ without: without?.off ? without : null });
         const says = whole?.instead ?? without?.instead ?? null;
         if (page && (says || noticed)) setProps("heads-grid-notice", { children: says });
         noticed = Boolean(page && says);
     }
 
-    // Until its maps are there, nobody shall take what was there before for those of the new text.
-    function busy(on) {
-        for (const panel of ["tokens", "grid", "map"].map(at)) {
-            if (on) panel?.setAttribute("aria-busy", "true");
-            else panel?.removeAttribute("aria-busy");
-        }
-    }
-
-    async function askPart(path) {
-        const response = await fetch(`/maps/${path}`);
-        return response.ok && response.headers.get("Content-Type").includes("maps") ? response.arrayBuffer() : null;
-    }
-
     // A part of a head's map, of a text whose maps do not come whole.
     const askTile = (question) => async function (head, block, row, column) {
-        const content = await askPart(`tile?${question}&head=${head.join(".")}&block=${block}&row=${row}&column=${column}`);
+        const content = await aotlens.askPart(`/maps/tile?${question}&head=${head.join(".")}&block=${block}&row=${row}&column=${column}`);
         return content && new Uint8Array(content);
     };
-
-    // A token's row and column, to the last bit.
-    async function askLine({ question }, head, position) {
-        const content = await askPart(`line?${question}&head=${head.join(".")}&position=${position}`);
-        if (!content) return null;
-        const numbers = new Float32Array(content), n = numbers.length / 2;
-        return { row: numbers.subarray(0, n), column: numbers.subarray(n) };
-    }
 
     // ── the first picture (first.py) ────────────────────────────────────────────────────────────────────────
 

@@ -11,27 +11,24 @@ shown, the answer says as JSON, the notice of a panel.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 from flask import Response, request
-from plotly.utils import PlotlyJSONEncoder
 
 from aotlens.checkpoints import CheckpointError
 from app.core import Core, head_maps
-from app.core.compression import MAPS
 from app.core.errors import RequestError
 from app.core.inference import PromptResult
 from app.pages.heads.address import ADDRESS, HeadsState
 from app.pages.heads.asking import ask, ask_without, says_ablated
 from app.shell.app import App
-from app.shell.callbacks import spoken
+from app.shell.maps import answered
 
 
 def register(app: App, core: Core) -> None:
     """Register both routes."""
 
-    def answered(make: Callable[[PromptResult, HeadsState], bytes]) -> Response:
+    def of_address(make: Callable[[PromptResult, HeadsState], bytes]) -> Response:
         state = ADDRESS.parse(request.query_string.decode())
         checkpoint = state.checkpoint or core.catalog.default()
         text = None if state.text is None else core.corpora.prompt(state.text)
@@ -40,13 +37,10 @@ def register(app: App, core: Core) -> None:
             ask(core, prompt, long=True)
         except (RequestError, CheckpointError):
             return Response(status=204)
-        content, notice = spoken(
+        return answered(
             lambda: make(ask_without(core, prompt, state.off, state.how, state.corpus, long=True), state),
             "packing maps",
         )
-        if content is None:
-            return Response(json.dumps(notice, cls=PlotlyJSONEncoder), mimetype="application/json")
-        return Response(content, mimetype=MAPS)
 
     @app.server.get("/maps")
     def maps() -> Response:
@@ -58,14 +52,14 @@ def register(app: App, core: Core) -> None:
                 return head_maps.packed_maps(result, state.view, says_ablated(result))
             return head_maps.packed_maps(result, state.view, "", core.inference.clearest(result))
 
-        return answered(packed)
+        return of_address(packed)
 
     @app.server.get("/maps/line")
     def line() -> Response:
         def numbers(result: PromptResult, state: HeadsState) -> bytes:
             return head_maps.line_bytes(result, *(state.head or (0, 0)), state.view, state.position or 0)
 
-        return answered(numbers)
+        return of_address(numbers)
 
     @app.server.get("/maps/tile")
     def tile() -> Response:
@@ -75,4 +69,4 @@ def register(app: App, core: Core) -> None:
             place = [request.args.get(name, -1, type=int) for name in ("block", "row", "column")]
             return head_maps.tile_bytes(core.inference, result, state.view, state.head or (0, 0), *place)
 
-        return answered(blocks)
+        return of_address(blocks)

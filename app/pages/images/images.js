@@ -3,7 +3,6 @@
 // image that is looked at. Here, too, somebody draws with a pointer.
 (function () {
     "use strict";
-    const KEPT = 6; // maps of images and runs
     const { setProps } = aotlens;
     const same = (one, other) => JSON.stringify(one ?? null) === JSON.stringify(other ?? null);
     const byId = (id) => document.getElementById(`images-${id}`);
@@ -28,18 +27,18 @@
 
     // ── maps, by a route of their own ───────────────────────────────────────────────────────────────────────
 
-    const fetchMaps = aotlens.maps("/images/maps", (bytes) => PatchMaps.of(bytes), KEPT);
+    const fetchMaps = aotlens.maps("/images/maps", (bytes) => PatchMaps.of(bytes));
     let number = 0, noticed = false;
 
     // Of every query where they are small; else of the one that is locked.
     async function askMaps(chosen) {
         const mine = ++number, question = (patch) => aotlens.address.format("images", { ...chosen, patch }).split("?")[1] ?? "";
         await ready;
-        byId("grid")?.setAttribute("aria-busy", "true");
+        aotlens.busy(["images-grid"], true);
         let maps = await fetchMaps(question(null));
         if (maps?.only && heads.query) maps = await fetchMaps(question(heads.query));
         if (mine !== number) return; // something else by now
-        byId("grid")?.removeAttribute("aria-busy");
+        aotlens.busy(["images-grid"], false);
         if (maps.instead || noticed) setProps("images-grid-notice", { children: maps.instead ?? null });
         noticed = Boolean(maps.instead);
         heads.set({ maps: "instead" in maps ? null : maps });

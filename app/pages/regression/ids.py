@@ -6,15 +6,14 @@ from aotlens.views.regression import LAYERS, MOTIFS, PARAMETERS, SUPPORT, WITHOU
 from app.shell import ids as shell
 from app.shell.browser import Browser, Link, Source
 from app.shell.ids import Ids
-from app.shell.props import inside, props, stores, values
+from app.shell.props import inside, stores, values
 
 ids = Ids(
     "regression",
     "page panel models checkpoint d dims nonzero noise scale mean skew seed axis open-card",
-    "errors tabs layers grid grid-picture cells map prompt query view without how motifs support",
+    "errors tabs layers grid cells map canvas prompt query view without how motifs support",
     "shown",  # store: what is asked, by the fields of the address; None when nothing is shown
     "head",  # store: [layer, head] that is picked
-    "looked",  # store: {layer, head} that the map shows
     "drawn",  # store: what the panels' pictures are of
 )
 
@@ -29,13 +28,10 @@ WRITES: dict[str, Source] = {
 }
 
 BROWSER = (
-    Browser("show", inputs=stores(shown=ids.SHOWN) | values(query=ids.QUERY)),
     Browser(
-        "lock",
-        inputs=props("clickData", click=shell.graph(ids.MAP)),
-        state=values(query=ids.QUERY),
-        outputs=values(query=ids.QUERY),
-        at_first=False,
+        "show",
+        inputs=stores(shown=ids.SHOWN, grid=shell.seen(ids.GRID), map=shell.seen(ids.MAP), head=ids.HEAD)
+        | values(prompt=ids.PROMPT, view=ids.VIEW, query=ids.QUERY),
     ),
     Link("checkpoints", to=ids.OPEN_CARD, checkpoint=(ids.SHOWN, "data.checkpoint")),
 )

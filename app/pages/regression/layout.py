@@ -27,11 +27,9 @@ from app.pages.regression.maps import GRID_ABOUT, MAP_ABOUT
 from app.pages.regression.service import NO_MODEL, Regressions
 from app.shell import ids as shell
 from app.shell.controls import labelled, link_button, parameter_slider, slider, switch_of
-from app.shell.drawn import drawn
 from app.shell.graph import caption
-from app.shell.head_map import head_map
 from app.shell.notices import empty
-from app.shell.panel import panel, tabs
+from app.shell.panel import QUIET, panel, tabs
 from app.shell.views import FILES, view_panel
 
 
@@ -41,7 +39,7 @@ def layout(core: Core, service: Regressions, state: RegressionState) -> html.Div
         asked = service.chosen(state)
     except RequestError:
         asked = None  # there are no models, which the panel says
-    stores = {ids.SHOWN: None, ids.HEAD: list(state.head or (0, 0)), ids.LOOKED: None, ids.DRAWN: None}
+    stores = {ids.SHOWN: None, ids.HEAD: list(state.head or (0, 0)), ids.DRAWN: None}
     sections = {
         "layers": ("Layers", view_panel(ids.LAYERS, LAYERS, "graph-regression", follows=ids.SHOWN)),
         "heads": ("Heads on a prompt", html.Div([_grid_panel(state), _map_panel(state)], className="regression-maps")),
@@ -132,10 +130,8 @@ def _grid_panel(state: RegressionState) -> html.Section:
         id=ids.PROMPT, data=[{"value": str(n), "label": f"prompt {n}"} for n in range(N_SHOWN)],
         value=str(state.prompt), allowDeselect=False, size="xs", w=120, **{"aria-label": "Prompt"},
     )  # fmt: skip
-    picture = html.Img(id=ids.GRID_PICTURE, src="", alt="", className="regression-picture", draggable="false")
-    cells = drawn(ids.CELLS, "pick-heads regression-cells", "Heads", **{"data-store": ids.HEAD})
     content = [
-        html.Div([picture, cells], className="regression-grid"),
+        html.Div(id=ids.CELLS, className="grid", role="group", **{"aria-label": "Heads", **QUIET}),
         html.Div(dcc.Store(id=shell.paper(ids.GRID)), className="paper-figure"),
     ]
     exports = ("png", "svg", "python")
@@ -148,5 +144,5 @@ def _map_panel(state: RegressionState) -> html.Section:
         placeholder="no row locked", size="xs", w=130, **{"aria-label": "Locked query"},
     )  # fmt: skip
     controls = [switch_of(ids.VIEW, "Quantity shown in the maps", state.view, QUANTITIES), query]
-    content = [caption(ids.MAP), *head_map(ids.MAP, "graph-prompt")]
+    content = [caption(ids.MAP), html.Div(id=ids.CANVAS, className="large", **QUIET)]
     return panel(ids.MAP, "One head", MAP_ABOUT, content, controls=controls, exports=FILES, follows=ids.SHOWN)

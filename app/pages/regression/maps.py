@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from dash import html, no_update
+from flask import Response, request
 
-from aotlens.plots import Theme, data_uri
 from aotlens.views import call
 from aotlens.views.regression import N_SHOWN, Chosen
 from app.core import head_maps
@@ -16,16 +16,16 @@ from app.core.errors import RequestError
 from app.core.files import File, csv_file
 from app.core.head_maps import View
 from app.core.inference import PromptResult
-from app.pages.regression.address import RegressionState
+from app.pages.regression.address import ADDRESS, RegressionState
 from app.pages.regression.ids import ids
 from app.pages.regression.service import Regressions
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.callbacks import Answer, guarded
-from app.shell.head_map import tell_lines
+from app.shell.maps import answered
 from app.shell.panel import about
-from app.shell.props import props, stores, values
-from app.shell.sharing import mark_head, save_pictures
+from app.shell.props import stores, values
+from app.shell.sharing import save_pictures
 
 if TYPE_CHECKING:
     from aotlens.data import RegressionPrompts
@@ -35,8 +35,8 @@ GRID_ABOUT = about(
     "has its own colour scale, up to its largest value. Click one, or move with the arrow keys.",
 )
 MAP_ABOUT = about(
-    "One head on one of the prompts that errors are measured on. Click an entry to lock its query's row, again or "
-    "Escape to let it go; point at an entry for its exact value.",
+    "One head on one of the prompts that errors are measured on. Click an entry to lock it and its query's row, again "
+    "or Escape to let it go; point at an entry for its exact value.",
     formula="A(i, j) = φ(score(i, j)); attention · ‖v‖ weighs it by the length of the key's value vector",
     source="A Mathematical Framework for Transformer Circuits (2021); MSSA: Attention-Only Transformers, Eq. 4",
 )
@@ -45,64 +45,46 @@ _N_KEYS = 3
 
 
 def register(app: App, service: Regressions) -> None:
-    """Register the callbacks of the two panels."""
-    mark_head(app, ids.CELLS, ids.LOOKED)
+    """Register the routes of the maps, what is said of the prompt, and the picture of all heads for a paper.
+
+    GET /regression/maps?checkpoint=…&prompt=…&view=…                  every head's map, in the widget's packed arrays
+    GET /regression/maps/line?…&head=1.0&position=5                    a position's row and column, float32
+
+    The query is that of the page's address.
+    """
 
     def result_of(shown: Any, prompt: str) -> PromptResult:
         return service.prompt(service.values(shown), int(prompt or 0))
 
-    @guarded(
-        app,
-        panel=ids.GRID,
-        inputs=stores(shown=shell.seen(ids.GRID), theme=shell.THEME) | values(prompt=ids.PROMPT, view=ids.VIEW),
-        output=props("src", picture=ids.GRID_PICTURE)
-        | props("alt", says=ids.GRID_PICTURE)
-        | stores(cells=shell.drawn(ids.CELLS)),
-        empty={"picture": "", "says": ""},
-    )
-    def draw_grid(shown: Any, theme: Theme, prompt: str, view: View) -> Answer:
-        if not shown:
-            return None
-        result = result_of(shown, prompt)
-        shape = result.patterns.n_layers, result.patterns.n_heads
-        return {
-            "picture": data_uri(head_maps.grid_picture(result, view, False, theme)),
-            "says": f"Maps of {head_maps.QUANTITIES[view]} of {shape[0]} layers × {shape[1]} heads",
-            "cells": head_cells(*shape),
-        }
+    def of_address(make: Callable[[PromptResult, RegressionState], bytes]) -> Response:
+        state = ADDRESS.parse(request.query_string.decode())
+        return answered(lambda: make(service.prompt(service.chosen(state), state.prompt), state), "packing maps")
+
+    @app.server.get("/regression/maps")
+    def regression_maps() -> Response:
+        return of_address(lambda result, state: head_maps.packed_maps(result, state.view, ""))
+
+    @app.server.get("/regression/maps/line")
+    def regression_line() -> Response:
+        def numbers(result: PromptResult, state: RegressionState) -> bytes:
+            position = request.args.get("position", 0, type=int)
+            return head_maps.line_bytes(result, *(state.head or (0, 0)), state.view, position)
+
+        return of_address(numbers)
 
     @guarded(
         app,
         panel=ids.MAP,
-        inputs=stores(shown=shell.seen(ids.MAP), theme=shell.THEME, head=ids.HEAD)
-        | values(prompt=ids.PROMPT, view=ids.VIEW, query=ids.QUERY),
-        output=stores(looked=ids.LOOKED, head=ids.HEAD, queries=ids.QUERY) | values(query=ids.QUERY),
-        parts=("figure", "title", "caption"),
-        empty={"title": "One head", "head": no_update, "queries": no_update},
+        inputs=stores(shown=shell.seen(ids.MAP), head=ids.HEAD) | values(prompt=ids.PROMPT, query=ids.QUERY),
+        parts=("caption",),
     )
-    def draw_map(shown: Any, theme: Theme, head: Any, prompt: str, view: View, query: str | None) -> Answer:
+    def say(shown: Any, head: Any, prompt: str, query: str | None) -> Answer:
         if not shown:
             return None
-        result = result_of(shown, prompt)
+        result, prompts = result_of(shown, prompt), service.prompts(service.values(shown))
         patterns = result.patterns
-        layer, number = _within(head, patterns.n_layers, patterns.n_heads)
         locked = None if query is None or int(query) >= patterns.n_pos else int(query)
-        drawn = (layer, number, view, False)
-        figure = head_maps.head_figure(result, *drawn, theme, levels=True)
-        if locked is not None:
-            figure.layout.meta = {**figure.layout.meta, "line": head_maps.head_line(result, *drawn, locked)}
-        prompts = service.prompts(service.values(shown))
-        return {
-            "figure": figure,
-            "title": f"Head {layer}.{number}",
-            "looked": {"layer": layer, "head": number},
-            "head": [layer, number],
-            "queries": [{"value": str(position), "label": name} for position, name in enumerate(patterns.str_tokens)],
-            "query": None if locked is None else str(locked),
-            "caption": caption(result, prompts, int(prompt), (layer, number), locked),
-        }
-
-    tell_lines(app, ids.MAP, result_of, stores(shown=ids.SHOWN) | values(prompt=ids.PROMPT))
+        return {"caption": caption(result, prompts, int(prompt), _there(head, result), locked)}
 
     def all_heads(shown: Any, prompt: str, view: View) -> Any:
         _need(shown)
@@ -159,22 +141,11 @@ def python(chosen: Chosen, state: RegressionState, panel: str) -> list[str]:
     return (maps if panel == ids.GRID else maps.item(state.head or (0, 0))).python().splitlines()
 
 
-def head_cells(n_layers: int, n_heads: int) -> list[html.Button]:
-    """Return a transparent button over each head's map, which the shell's head picker listens to."""
-    return [
-        html.Button(
-            html.Span(f"{layer}.{head}", className="cell-label"),
-            className="pick-head regression-cell", tabIndex=-1, style={"grid-area": f"{layer + 1} / {head + 1}"},
-            **{"data-layer": str(layer), "data-head": str(head), "aria-label": f"Head {layer}.{head}"},
-        )
-        for layer in range(n_layers)
-        for head in range(n_heads)
-    ]  # fmt: skip
-
-
-def _within(head: Any, n_layers: int, n_heads: int) -> tuple[int, int]:
+def _there(head: Any, result: PromptResult) -> tuple[int, int]:
+    """Return a head that the browser names, 0.0 where the model has no such head, as the widget shows it."""
     layer, number = head or (0, 0)
-    return min(int(layer), n_layers - 1), min(int(number), n_heads - 1)
+    patterns = result.patterns
+    return (layer, number) if layer < patterns.n_layers and number < patterns.n_heads else (0, 0)
 
 
 def _need(shown: Any) -> None:

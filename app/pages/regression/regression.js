@@ -1,33 +1,49 @@
-// The In-context regression page between two questions to the server: a click on the map locks the query of its row, or
-// lets it go; Escape, too.
+// The In-context regression page: the widget (aotlens/widget) draws the maps of all heads on a prompt, and one of them; here
+// its choices go to Dash's stores, and theirs to it.
 (function () {
     "use strict";
-    const state = { query: null };
-    const map = aotlens.headMap("regression-map");
-
-    const frame = () => map.frame(state.query, true);
-    map.drawn = frame;
-
-    document.addEventListener("keydown", function (event) {
-        const inside = event.target instanceof Element && event.target.closest("#regression-map, #regression-cells");
-        if (event.key === "Escape" && inside && state.query !== null) aotlens.setProps("regression-query", { value: null });
+    const { setProps } = aotlens;
+    const byId = (id) => document.getElementById(`regression-${id}`);
+    const maps = aotlens.headsOf({
+        route: "/regression/maps", page: "regression", panels: ["regression-grid", "regression-map"],
+        parts: [["regression-cells", "Grid", { switches: false }], ["regression-canvas", "LargeMap"]],
     });
 
-    aotlens.page("regression", {
-        show: function ({ shown, query }) {
-            const page = document.getElementById("regression-page");
-            if (page) page.toggleAttribute("data-empty", !shown);
-            state.query = query === null || query === undefined ? null : Number(query);
-            map.want(state.query);
-            requestAnimationFrame(frame);
-        },
+    // Dash hears of a choice once it is drawn.
+    const after = (send) => requestAnimationFrame(() => setTimeout(send));
 
-        // The map's labels are y3 · 5: what stands there, and its position.
-        lock: function ({ click, query }) {
-            const point = click && click.points && click.points[0];
-            const found = point && String(point.y).match(/(\d+)$/);
-            if (!found) return {};
-            return { query: found[1] === query ? null : found[1] };
+    maps.then(function (heads) {
+        heads.addEventListener("choose", () => after(() => setProps("regression-head", { data: heads.head })));
+        heads.addEventListener("lock", () => after(() => setProps("regression-query", { value: heads.position === null ? null : String(heads.position) })));
+        heads.addEventListener("drawn", function () {
+            const title = byId("map-title");
+            if (title) title.textContent = heads.maps ? `Head ${heads.head.join(".")}` : "One head";
+        });
+    });
+
+    document.addEventListener("keydown", function (event) {
+        const inside = event.target instanceof Element && event.target.closest("#regression-cells");
+        if (event.key === "Escape" && inside) maps.then((heads) => heads.release());
+    });
+
+    // The queries of the prompt, of which one can be locked; of a page that is opened again, the choice is new.
+    let offered = {};
+    function offer({ n, tokens }, query) {
+        const props = {}, box = byId("query"), listed = String(tokens);
+        if (offered.box !== box || offered.listed !== listed) props.data = tokens.map((label, position) => ({ label, value: String(position) }));
+        if (query >= n) props.value = null;
+        if (Object.keys(props).length) setProps("regression-query", props);
+        offered = { box, listed };
+    }
+
+    aotlens.page("regression", {
+        show: async function ({ shown, grid, map, head, query, prompt, view }) {
+            byId("page")?.toggleAttribute("data-empty", !shown);
+            const isSeen = [grid, map].some((each) => JSON.stringify(each) === JSON.stringify(shown));
+            if (!isSeen) return;
+            const position = query === null ? null : Number(query), asked = shown && { ...shown, models: shown.named, prompt, view };
+            const heads = await maps.show(asked, { head, position });
+            if (heads?.maps) offer(heads.maps, position);
         },
     });
 })();

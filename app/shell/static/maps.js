@@ -3,6 +3,8 @@
 // that the next question asks again.
 (function () {
     "use strict";
+    const KEPT = 6; // maps of texts and views
+    const LONG = 4000; // characters of a text that is asked for by its key, since a request's head has a limit
 
     async function answer(route, of, question) {
         try {
@@ -17,7 +19,7 @@
         }
     }
 
-    window.aotlens.maps = function (route, of, most) {
+    aotlens.maps = function (route, of, most = KEPT) {
         const kept = new Map(); // by what is asked for: maps that are there or on their way, the newest last
 
         return function (question) {
@@ -30,5 +32,62 @@
             if (kept.size > most) kept.delete(kept.keys().next().value);
             return found;
         };
+    };
+
+    // What an address of a page says of `values`; of a long text, once its key is known.
+    aotlens.questionOf = async function (page, values) {
+        if (values.text?.length > LONG) await aotlens.address.keyed(page, values);
+        return aotlens.address.format(page, values).split("?")[1] ?? "";
+    };
+
+    // A part of what a route has maps of; null where there is none.
+    aotlens.askPart = async function (address) {
+        const response = await fetch(address);
+        return response.ok && response.headers.get("Content-Type").includes("maps") ? response.arrayBuffer() : null;
+    };
+
+    // What the widget's `Heads` ask: a token's row and column, to the last bit.
+    aotlens.lineOf = (route) => async function ({ question }, head, position) {
+        const content = await aotlens.askPart(`${route}/line?${question}&head=${head.join(".")}&position=${position}`);
+        if (!content) return null;
+        const numbers = new Float32Array(content), n = numbers.length / 2;
+        return { row: numbers.subarray(0, n), column: numbers.subarray(n) };
+    };
+
+    // Until maps are there, nobody shall take those before for them.
+    aotlens.busy = function (panels, on) {
+        for (const id of panels) {
+            const panel = document.getElementById(id);
+            if (on) panel?.setAttribute("aria-busy", "true");
+            else panel?.removeAttribute("aria-busy");
+        }
+    };
+
+    // The heads of a page: a promise of the widget's `Heads`, drawn by `parts`, [id, part's name, its options]; and `show`,
+    // which gets their maps from `route` by what an address of `page` says of `asked` (null: none), and shows them with what
+    // is chosen. The notice of the first of the `panels` says what the server says instead.
+    aotlens.headsOf = function ({ route, page, panels, parts }) {
+        let number = 0, noticed = false, Part = null;
+        const fetchMaps = aotlens.maps(route, (bytes, question) => Object.assign(Part.LongMaps.of(bytes), { question }));
+        const ready = customElements.whenDefined("aotlens-heads").then(function (element) {
+            Part = element.parts;
+            return new Part.Heads({ ask: aotlens.lineOf(route) });
+        });
+
+        async function show(asked, chosen) {
+            const mine = ++number, heads = await ready;
+            for (const [id, name, options] of parts) heads.part(Part[name], document.getElementById(id), options);
+            if (asked) aotlens.busy(panels, true);
+            const maps = asked && await fetchMaps(await aotlens.questionOf(page, asked));
+            if (mine !== number) return null; // something else by now
+            if (asked) aotlens.busy(panels, false);
+            const says = maps?.instead ?? null;
+            if (says || noticed) aotlens.setProps(`${panels[0]}-notice`, { children: says });
+            noticed = Boolean(says);
+            heads.set({ ...chosen, maps: maps?.n ? maps : null });
+            return heads;
+        }
+
+        return Object.assign(ready, { show });
     };
 })();

@@ -311,10 +311,6 @@
             plotly().then(() => window.Plotly.downloadImage(figure, { format, width, height, scale: 3, filename: safeName(title.text) }));
         },
 
-        // A head's map, and numbers of it (static/head_map.js).
-        mapDrawn: ({ figure, id }) => aotlens.headMap(id).show(figure),
-        lineTold: ({ line, id }) => aotlens.headMap(id).take(line),
-
         showPython: ({ code }) => aotlens.showPython(code),
 
         // Panels that are asked for when they are seen (static/waiting.js).

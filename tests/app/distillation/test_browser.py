@@ -11,7 +11,7 @@ from app.pages.distillation.address import ADDRESS, DistillationState
 from app.pages.distillation.ids import PANELS, ids
 from app.pages.distillation.service import Distillations
 from app.shell import ids as shell
-from tests.app.conftest import fits, focused, head_drawn, in_the_first_screen, pointed, query, seen, settled, written
+from tests.app.conftest import entry, fits, focused, head_drawn, in_the_first_screen, query, seen, settled, written
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -42,7 +42,7 @@ def read(page: Page) -> None:
     seen(page, ids.ON_TEXT)
     page.wait_for_function(
         """() => document.querySelectorAll("#distillation-strip .chip").length
-            && document.querySelector("#distillation-on-text-graph .heatmaplayer image")"""
+            && document.querySelector("#distillation-canvas[data-head]")"""
     )
 
 
@@ -170,20 +170,26 @@ def test_a_text_is_coloured_by_the_error_and_opens_in_heads(open_page, distilled
     assert opened["checkpoint"] == "tiny-mhsa" and opened["head"] == "1.2" and opened["text"] == SHORT
 
 
-def test_the_map_of_a_text_travels_in_steps_and_the_pointer_says_the_number(open_page, distilled: Distillations):
+def test_the_map_of_a_text_says_the_numbers_and_follows_the_head(open_page, distilled: Distillations):
     page = open_page(distillation(of="tiny-mhsa", head=(1, 1), beside="text"))
     read(page)
     settled(page)
-    levels = page.evaluate(
-        """() => Array.from(document.querySelector("#distillation-on-text-graph .js-plotly-plot")._fullData[0].z,
-                            row => [row.constructor.name, ...row])"""
-    )
-    exact = distilled.inference.analyse("tiny-mhsa", SHORT).patterns.pattern[1, 1]
-    assert {row[0] for row in levels} == {"Uint8Array"}
-    steps = np.array([row[1:] for row in levels])
-    np.testing.assert_allclose(steps / 255 * exact.max(), np.tril(exact), atol=0.51 * exact.max() / 255)
-    page.locator(f"#{ids.ON_TEXT} .graph-distilled-map").scroll_into_view_if_needed()
-    expect(pointed(page, ids.ON_TEXT, 4, 2)).to_contain_text(f"{float(exact[4, 2]):.4f}")
+    pattern = distilled.inference.analyse("tiny-mhsa", SHORT).patterns.pattern
+    canvas = page.locator(f"#{ids.CANVAS} canvas")
+    canvas.scroll_into_view_if_needed()
+    tip = page.locator(f"#{ids.CANVAS} .map-tip")
+    page.mouse.move(*entry(page, 4, 2, ids.CANVAS))
+    expect(tip).to_contain_text(f"{float(pattern[1, 1, 4, 2]):.4f}")
+    page.mouse.move(2, 2)
+    expect(tip).to_be_hidden()
+    canvas.focus()
+    page.keyboard.press("ArrowDown")  # the first entry, and then the one below
+    page.keyboard.press("ArrowDown")
+    expect(page.locator(f"#{ids.CANVAS} .said")).to_contain_text(f"{float(pattern[1, 1, 1, 0]):.4f}")
+    page.get_by_role("tab", name="One head").click()
+    page.click(f"#{ids.HEADS} .pick-head[data-layer='0'][data-head='2']")
+    page.get_by_role("tab", name="On a text").click()
+    expect(page.locator(f"#{ids.CANVAS}[data-head='0.2']")).to_be_visible()
 
 
 def test_what_is_wrong_is_said(open_page):

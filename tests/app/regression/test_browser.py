@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from playwright.sync_api import expect
 
@@ -17,7 +18,7 @@ from app.pages.regression.ids import PANELS, ids
 from app.pages.regression.service import Regressions
 from app.shell import ids as shell
 from app.shell.app import App
-from tests.app.conftest import fits, in_the_first_screen, opened, serve, settled, written
+from tests.app.conftest import entry, fits, in_the_first_screen, opened, serve, settled, written
 from tests.app.test_accessibility import CONTRAST, OPTIONS, answered, faults, in_the_dark
 
 if TYPE_CHECKING:
@@ -57,6 +58,15 @@ def caption(page: Page, panel: str) -> Any:
     return page.locator(f"#{shell.caption(panel)}")
 
 
+def locked(page: Page) -> Any:
+    """The query and the entry that are locked in the large map."""
+    found: Any = page.evaluate(
+        "id => { const { position, cell } = document.getElementById(id).map.heads; return [position, cell]; }",
+        ids.CANVAS,
+    )
+    return found
+
+
 @pytest.mark.slow
 def test_sliders_move_the_prompts_and_models_are_of_one_width(open_page, service: Regressions) -> None:
     page = open_page("/regression", load=True)
@@ -83,31 +93,51 @@ def test_sliders_move_the_prompts_and_models_are_of_one_width(open_page, service
 def test_a_head_is_chosen_and_a_row_is_locked(open_page, service: Regressions) -> None:
     page = open_page(at(tab="heads", checkpoint="three-mssa"))
     says(page, service, checkpoint="three-mssa")
-    page.click(f"#{ids.CELLS} .pick-head[data-layer='1'][data-head='2']")
+    page.click(f"#{ids.CELLS} .cell[data-layer='1'][data-head='2']")
     expect(page.locator(f"#{shell.title(ids.MAP)}")).to_have_text("Head 1.2")
     written(page, "head", "1.2")
-    page.locator(f"#{ids.CELLS} .pick-head[data-layer='1'][data-head='2']").focus()
     page.keyboard.press("ArrowLeft")
     expect(page.locator(f"#{shell.title(ids.MAP)}")).to_have_text("Head 1.1")
+    expect(page.locator(f"#{ids.CELLS} .cell[aria-current=true]")).to_have_attribute("data-head", "1")
     chosen = service.chosen(RegressionState(checkpoint="three-mssa"))
     result, prompts = service.prompt(chosen, 0), service.prompts(chosen)
     page.click(f"#{ids.QUERY}")
     page.get_by_role("option", name="x5", exact=True).click()
     written(page, "query", "8")
     expect(caption(page, ids.MAP)).to_have_text(maps.caption(result, prompts, 0, (1, 1), 8))
-    frame = f"#{shell.graph(ids.MAP)} .shapelayer path"
-    expect(page.locator(frame)).to_have_count(1)
-    page.locator(f"#{ids.CELLS} .pick-head[aria-pressed=true]").focus()
+    assert locked(page) == [8, None]
+    page.locator(f"#{ids.CELLS} .cell[aria-current=true]").focus()
     page.keyboard.press("Escape")
     written(page, "query", None)
-    expect(page.locator(frame)).to_have_count(0)
-    page.wait_for_function("id => document.querySelector(`#${id} .heatmaplayer image`)", arg=shell.graph(ids.MAP))
-    box = page.locator(f"#{shell.graph(ids.MAP)} .nsewdrag").first.bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 0.5 * box["height"])
-    page.mouse.click(box["x"] + 0.2 * box["width"], box["y"] + 0.5 * box["height"])
+    assert locked(page) == [None, None]
+    page.mouse.move(*entry(page, 6, 2, ids.CANVAS))
+    tip = page.locator(f"#{ids.CANVAS} .map-tip")
+    expect(tip).to_contain_text(f"{float(result.patterns.pattern[1, 1, 6, 2]):.4f}")
+    page.mouse.click(*entry(page, 6, 2, ids.CANVAS))
     written(page, "query", "6")
+    expect(caption(page, ids.MAP)).to_have_text(maps.caption(result, prompts, 0, (1, 1), 6))
+    assert locked(page) == [6, [6, 2]]
     settled(page)
+
+
+def test_maps_follow_the_prompt_and_the_quantity(open_page, service: Regressions) -> None:
+    page = open_page(at(tab="heads", checkpoint="three-mssa", head=(1, 1), query=4))
+    says(page, service, checkpoint="three-mssa")
+    page.get_by_text("score (nats)").click()
+    page.click(f"#{ids.PROMPT}")
+    page.get_by_role("option", name="prompt 2", exact=True).click()
+    result = service.prompt(service.chosen(RegressionState(checkpoint="three-mssa")), 2)
+    assert result.patterns.scores is not None
+    page.wait_for_function(
+        "([id, key]) => document.getElementById(id).map?.maps?.key === key", arg=[ids.CANVAS, result.key]
+    )
+    shown = page.evaluate(
+        "id => { const { maps } = document.getElementById(id).map; return [maps.quantity, maps.value(1, 1, 4, 3)]; }",
+        ids.CANVAS,
+    )
+    step = float(np.abs(result.patterns.scores[1, 1][np.tril_indices(result.patterns.n_pos)]).max()) / 127
+    assert shown == ["score (nats)", pytest.approx(float(result.patterns.scores[1, 1, 4, 3]), abs=0.51 * step)]
+    assert locked(page) == [4, None]
 
 
 def test_tabs_say_what_the_model_does(open_page, service: Regressions) -> None:
