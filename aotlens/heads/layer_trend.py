@@ -10,9 +10,9 @@ by patterns that are matched and compared by the same evidence. Two contrasts of
 The unit is the model: with θ₋ₘ a number without model m, its standard error is √((n − 1) ÷ n · Σ (θ₋ₘ − θ̄₋)²), the
 jackknife of U-statistics (Arvesen 1969), and the interval is Student's with n − 1 degrees of freedom. On simulated
 similarities of three to eight models, 95% intervals hold the truth in 93 to 100% where the models' effects are normal
-or lognormal, most often where they differ least, and where each of four heads a layer forms in each model by chance. Where
-all heads of one layer form in some models and not in others, and nothing else varies, they hold it in 40 to 84%: three
-to eight models can all have what one in ten lacks.
+or lognormal, most often where they differ least, and where each of four heads a layer forms in each model by chance.
+Where all heads of one layer form in some models and not in others, and nothing else varies, they hold it in 40 to 84%:
+three to eight models can all have what one in ten lacks.
 """
 
 from __future__ import annotations
