@@ -76,14 +76,20 @@ class ComparedDistillations(Result):
         narrow = min((width for width in common if 0 < width < self.width), default=None)
         shares = {width: self._explained(width) for width in (self.width, narrow) if width is not None}
         wide = ", ".join(f"{share} of {name}" for share, name in zip(shares[self.width], self.records, strict=True))
-        sentence = f"On a token’s own vector {_ffn(self.width)} explains of what heads write {wide}"
+        explains = "explains of what a head writes beyond a constant, on average over heads,"
+        sentence = f"On a token’s own vector {_ffn(self.width)} {explains} {wide}"
         if narrow is not None:
             sentence += f"; {_ffn(narrow)} {', '.join(shares[narrow])}"
         return f"{sentence} (in brackets, of what the best predictor found explains)."
 
     def _explained(self, width: int) -> list[str]:
         distillations = [record.distillation for record in self.records.values()]
-        return [f"{1 - each.mean_error(width).mean():.0%} ({each.share_of_best(width):.0%})" for each in distillations]
+        shares = []
+        for each in distillations:
+            of_best = each.share_of_best(width)
+            in_brackets = "none beats the constant" if np.isnan(of_best) else f"{of_best:.0%}"
+            shares.append(f"{1 - each.mean_error(width).mean():.0%} ({in_brackets})")
+        return shares
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row a head of every record: result, layer, head, its error at the width with its interval (low,

@@ -266,13 +266,15 @@ class Influence(Result):
         self, other: Influence, measure: str | None = None, other_measure: str | None = None
     ) -> tuple[float, tuple[float, float], int]:
         """Correlate the documents' influences on a measure here with those on a measure of another run, as of another
-        seed: whether the same documents help.
+        seed: whether the same documents help. `other_measure` is the one of the same name; without either it is each
+        run's first.
 
         Returns the rank correlation over the documents in which windows of both runs begin, its 95% interval by a
         bootstrap of documents, and their number. A document's influence is the mean of its windows', each divided by
         the root mean square of its step, so that early steps do not decide, without step 0. A loss counts with its sign
         changed, so that a positive correlation always says: helps here, helps there. The interval is of these two runs;
-        with other documents, not with other seeds.
+        with other documents, not with other seeds. Documents whose means are not alike in two halves of one run's own
+        windows cannot agree between runs: a correlation around 0 then says nothing of the runs.
 
         Raises `ValueError` for fewer than 8 documents in common, for runs with the same windows at the same steps
         (`correlations` of one sweep compares those, window by window), and for an unknown measure.
@@ -282,7 +284,10 @@ class Influence(Result):
         if self.windows.are_those_of(other.windows):
             raise ValueError("expected runs with other windows, as of another seed; got the same at the same steps, "
                              "which agree whatever their documents are.")  # fmt: skip
-        own, others = self._document_means(measure), other._document_means(other_measure)
+        own, others = (
+            self._document_means(measure),
+            other._document_means(measure if other_measure is None else other_measure),
+        )
         common = sorted(own.keys() & others.keys())
         if len(common) < _LEAST_DOCUMENTS:
             raise ValueError(

@@ -5,11 +5,14 @@ models, then the mean over the layer's heads. Bali et al. (2602.16740) find the 
 by patterns that are matched and compared by the same evidence. Two contrasts of layers ask so here:
 
     rise   the mean of the last half of the layers less that of the first half (a middle layer is in neither)
-    ends   the mean of the first and last thirds of the layers less that of the layers between them
+    dip    the mean of the layers between the first and last thirds less that of these thirds
 
 The unit is the model: with θ₋ₘ a number without model m, its standard error is √((n − 1) ÷ n · Σ (θ₋ₘ − θ̄₋)²), the
 jackknife of U-statistics (Arvesen 1969), and the interval is Student's with n − 1 degrees of freedom. On simulated
-similarities of three to eight models, 95% intervals hold the truth in 94 to 100%, most often where models differ least.
+similarities of three to eight models, 95% intervals hold the truth in 93 to 100% where the models' effects are normal
+or lognormal, most often where they differ least, and where each of four heads a layer forms in each model by chance.
+Where all heads of one layer form in some models and not in others, and nothing else varies, they hold it in 40 to 84%:
+three to eight models can all have what one in ten lacks.
 """
 
 from __future__ import annotations
@@ -65,7 +68,7 @@ def interval(value: float, without: Float64[np.ndarray, " model"]) -> Contrast:
 
 
 def contrasts(n_layers: int) -> dict[str, Float64[np.ndarray, " layer"]]:
-    """Return the weights of `rise`, for two layers and more, and of `ends`, for three and more."""
+    """Return the weights of `rise`, for two layers and more, and of `dip`, for three and more."""
     weights: dict[str, np.ndarray] = {}
     if n_layers >= 2:
         half = n_layers // 2
@@ -73,8 +76,8 @@ def contrasts(n_layers: int) -> dict[str, Float64[np.ndarray, " layer"]]:
         weights["rise"][-half:], weights["rise"][:half] = 1 / half, -1 / half
     if n_layers >= 3:
         third = n_layers // 3
-        weights["ends"] = np.full(n_layers, -1 / (n_layers - 2 * third))
-        weights["ends"][-third:] = weights["ends"][:third] = 1 / (2 * third)
+        weights["dip"] = np.full(n_layers, 1 / (n_layers - 2 * third))
+        weights["dip"][-third:] = weights["dip"][:third] = -1 / (2 * third)
     return weights
 
 
@@ -83,17 +86,17 @@ def sentence(values: Float64[np.ndarray, " layer"], without: Float64[np.ndarray,
     if len(values) < 2 or not np.isfinite(values).all():
         return ""
     most, least = int(values.argmax()), int(values.argmin())
-    clauses = [f"Above permuted heads it is {values[most]:+.3f} in layer {most}, the most, and {values[least]:+.3f} in "
-            f"layer {least}, the least"]  # fmt: skip
-    words = {"rise": ("in later layers than in earlier ones", "more", "less"),
-             "ends": ("in middle layers than in outer ones", "less", "more")}  # fmt: skip
+    clauses = [f"Heads are alike above permuted ones by {values[most]:+.3f} in layer {most}, the most, and by "
+            f"{values[least]:+.3f} in layer {least}, the least"]  # fmt: skip
+    words = {"rise": "in later layers than in earlier ones", "dip": "in middle layers than in outer ones"}
     for name, weights in contrasts(len(values)).items():
         value, low, high = interval(float(weights @ values), without @ weights)
-        where, above, below = words[name]
         if np.isnan(low):
-            clauses.append("with fewer than three models nothing is said of a trend")
+            few = len(without) < LEAST_MODELS
+            clauses.append("with fewer than three models nothing is said of a trend" if few else
+                           "nothing is said of a trend, since without one of the models a layer has no pairs")  # fmt: skip  # noqa: E501
             break
         undecided = low <= 0 <= high
-        verdict = "it is undecided whether more or less" if undecided else above if low > 0 else below
-        clauses.append(f"{verdict} {where}, by {value:+.3f} (95% {low:+.3f} to {high:+.3f} over models)")
+        verdict = "it is undecided whether more or less" if undecided else "more" if low > 0 else "less"
+        clauses.append(f"{verdict} {words[name]}, by {value:+.3f} (95% {low:+.3f} to {high:+.3f} over models)")
     return "; ".join(clauses) + "."

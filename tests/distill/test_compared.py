@@ -54,6 +54,10 @@ def test_the_answer_has_each_models_shares(records):
         share = {width: each.sum() / (1 - found.floor).sum() for width, each in explained.items()}
         assert f"{explained[16].mean():.0%} ({share[16]:.0%}) of {name}" in compared.answer
         assert f"{explained[4].mean():.0%} ({share[4]:.0%})" in compared.answer.partition(";")[2]
+    worse = {"squared_error": 1.2 * np.broadcast_to(found.baseline[:, None, None], found.squared_error.shape)}
+    worse |= {"neighbour_error": None, "wide_error": None}
+    of_worse = dataclasses.replace(record, distillation=dataclasses.replace(found, **worse))
+    assert f"-20% (none beats the constant) of {name}" in compare_distillations({name: of_worse}, 16).answer
 
 
 def test_the_other_tables_are_the_records_own(records, compared):

@@ -304,6 +304,14 @@ def test_runs_agree_where_the_same_documents_help(rng):
     assert correlation == pytest.approx(scipy.stats.spearmanr(*map(means, drawn)).statistic)
     assert n == 10 and 0.7 < low <= correlation + 1e-9 <= high + 2e-9
     assert left.agreement(of_run(drawn[1], "loss", first=1))[0] == pytest.approx(-correlation)
+    of_two = []  # the other's first measure has the opposite sign of the one that is asked for
+    for each, sign in ((left, 1), (of_run(drawn[1], "loss", -1, first=1), -1)):
+        both = np.concatenate([sign * each.per_token, each.per_token])
+        of_two.append(dataclasses.replace(each, measures=("first", "induction 1.0"), per_token=both))
+    assert of_two[0].agreement(of_two[1], "induction 1.0")[0] == pytest.approx(-correlation)
+    assert of_two[0].agreement(of_two[1], "induction 1.0", "first")[0] == pytest.approx(correlation)
+    with refused("measure 'loss'"):
+        right.agreement(left, "loss")
     with refused("other windows"):
         left.agreement(of_run(drawn[1], "loss"))
     with refused("8 documents or more", "got 7"):

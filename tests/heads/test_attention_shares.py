@@ -107,9 +107,10 @@ def test_a_function_vectors_effect_is_that_of_what_the_head_then_writes() -> Non
     caches = [[model.run_with_cache(each[None])[1] for each in (pair.clean, pair.corrupted)] for pair in pairs]
     for layer, head in np.ndindex(2, 3):
         for place, values in enumerate((result.values, result.chance)):
-            mean = torch.stack([both[place]["z", layer][0, -1, head] for both in caches]).mean(0)
             changes = []
-            for pair, (_, cache) in zip(pairs, caches, strict=True):
+            for row, (pair, (_, cache)) in enumerate(zip(pairs, caches, strict=True)):
+                others = [both[place] for other, both in enumerate(caches) if other != row]
+                mean = torch.stack([each["z", layer][0, -1, head] for each in others]).mean(0)
                 added = (mean - cache["z", layer][0, -1, head]) @ model.W_O[layer, head]
 
                 def add(out: Tensor, hook: object, added: Tensor = added) -> Tensor:
@@ -121,3 +122,18 @@ def test_a_function_vectors_effect_is_that_of_what_the_head_then_writes() -> Non
                 before = model(pair.corrupted[None])[0, -1].softmax(-1)[pair.answer]
                 changes.append(float(logits.softmax(-1)[pair.answer] - before))
             assert values[0, layer, head] == pytest.approx(np.mean(changes), abs=1e-9)
+
+
+def test_a_head_that_copies_its_own_prompts_answer_has_no_function_vector() -> None:
+    """Head 0 writes what stands at position 1, which is another answer in each of two pairs; one pair is none."""
+    model = copying((1.0, 0.0))
+
+    def put(pattern: Tensor, hook: object) -> Tensor:
+        key = torch.ones(2, dtype=torch.long)
+        return torch.nn.functional.one_hot(key, pattern.shape[-1]).to(pattern)[None, :, None].expand_as(pattern)
+
+    model.add_hook("blocks.0.attn.hook_pattern", put)
+    clean, corrupted = torch.tensor([[0, 1, 9, 0], [0, 3, 9, 0]]), torch.tensor([[0, 2, 9, 0], [0, 4, 9, 0]])
+    pairs = PromptPairs.of_inputs(model, clean, corrupted, [1, 3], [2, 4])
+    assert abs(score(model, "function_vector", pairs=pairs)[0, 0]) < 1e-9
+    assert "two pairs" in head_scores(model, scores="function_vector", pairs=pairs[:1]).reasons["function_vector"]

@@ -169,10 +169,24 @@ def test_the_excess_of_a_layer_and_its_interval_are_those_of_runs_without_each_m
     np.testing.assert_allclose(frame.high - frame.excess, reach, atol=1e-12)
     np.testing.assert_allclose(frame.excess - frame.low, reach, atol=1e-12)
     rise = frame.excess.iloc[2] - frame.excess.iloc[0]  # the middle layer is in neither half
-    dip = (frame.excess.iloc[0] + frame.excess.iloc[2]) / 2 - frame.excess.iloc[1]
+    dip = frame.excess.iloc[1] - (frame.excess.iloc[0] + frame.excess.iloc[2]) / 2
     says(result.layer_trend, f"by {rise:+.3f}", f"by {dip:+.3f}", f"{frame.excess.max():+.3f}")
     two = universality({"0": models["0"], "1": models["1"]}, TOKENS, n_permutations=19)
     assert two.layers_frame()[["low", "high"]].isna().to_numpy().all() and "fewer than three models" in two.layer_trend
+
+
+@pytest.mark.parametrize(("middle", "said"), [(1.0, "more"), (-1.0, "less")])
+def test_the_sign_of_a_difference_is_that_of_its_word(middle: float, said: str) -> None:
+    values = np.array([0.0, middle, 0.0])
+    trend = layer_trend.sentence(values, np.tile(values, (4, 1)))
+    says(trend, f"{said} in middle layers than in outer ones, by {middle:+.3f}")
+
+
+def test_a_layer_that_one_model_has_leaves_the_trend_unsaid_and_says_so() -> None:
+    models = {"0": fresh(0), "1": fresh(1), "2": fresh(2, n_layers=3)}
+    trend = universality(models, TOKENS, n_permutations=19).layer_trend
+    says(trend, "without one of the models a layer has no pairs")
+    assert "fewer than three" not in trend
 
 
 def test_a_layer_in_which_heads_come_again_is_told_from_one_in_which_they_do_not() -> None:
