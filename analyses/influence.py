@@ -147,7 +147,8 @@ def property_table(studies: Mapping[str, Study]) -> str:
 
 
 def agreement_table(studies: Mapping[str, Study]) -> str:
-    """Return a row a pair of runs on text: whether the same documents help in both, for the loss and for induction."""
+    """Return a row a pair of runs on text: whether the same documents help in both, for the loss and for induction, and
+    in two halves of each run's own windows."""
     rows = []
     on_text = [(name, effects) for name, (effects, _, _) in studies.items() if effects.windows.names]
     for (name, left), (other_name, right) in itertools.combinations(on_text, 2):
@@ -156,9 +157,11 @@ def agreement_table(studies: Mapping[str, Study]) -> str:
         cells = []
         for measure, other_measure in zip(left.measures, right.measures, strict=True):
             correlation, interval, n_documents = left.agreement(right, measure, other_measure)
-            cells.append(_with(correlation, interval))
+            halves = left.document_reliability(measure), right.document_reliability(other_measure)
+            cells += [_with(correlation, interval), ", ".join(f"{each:+.2f}" for each in halves)]
         rows.append((f"{name} and {other_name}", *cells, str(n_documents)))
-    return markdown(("runs", "rank correlation for the loss", "for induction", "documents"), rows)
+    header = ("rank correlation for the loss", "of halves within each", "for induction", "of halves within each")
+    return markdown(("runs", *header, "documents"), rows)
 
 
 def _with(value: float, interval: Sequence[float]) -> str:

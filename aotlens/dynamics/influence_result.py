@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, Float64, Int8, Int64
 
+from aotlens.conventions import require_seed, require_whole
 from aotlens.dynamics.influence_measures import is_loss
 from aotlens.dynamics.recipe_run import RecipeRun
 from aotlens.results import Result
@@ -297,12 +298,46 @@ class Influence(Result):
         interval = bootstrap_interval(lambda drawn: rank_correlation(left[drawn], right[drawn]), len(common))
         return rank_correlation(left, right), interval, len(common)
 
+    def document_reliability(self, measure: str | None = None, *, n_splits: int = 100, seed: int = 0) -> float:
+        """Return how alike the documents' influences are in two random halves of each document's windows: the mean rank
+        correlation over `n_splits` splits, of documents with two windows or more, each window's influence as in
+        `agreement`. With r of halves, whole documents have some 2r ÷ (1 + r); where that is near 0, `agreement` with
+        another run says nothing.
+
+        Raises `ValueError` for fewer than 8 such documents, for splits or a seed that are no whole numbers of at least
+        1 and 0, and for an unknown measure.
+        """
+        from aotlens.statistics import rank_correlation
+
+        require_whole("n_splits", n_splits, 1)
+        random = np.random.default_rng(require_seed(seed))
+        help_, documents = self._in_documents(measure)
+        _, documents, sizes = np.unique(documents, return_inverse=True, return_counts=True)
+        has_two = sizes > 1
+        if has_two.sum() < _LEAST_DOCUMENTS:
+            raise ValueError(
+                f"expected {_LEAST_DOCUMENTS} documents or more with two windows each, got {has_two.sum()}."
+            )
+        correlations = []
+        for _ in range(n_splits):
+            order = np.lexsort((random.random(len(documents)), documents))
+            half = np.empty(len(documents), dtype=np.int64)
+            half[order] = np.arange(len(documents)) % 2  # every second one of a document's windows, in random order
+            sums = [np.bincount(documents, help_ * (half == each)) for each in (0, 1)]
+            counts = [np.bincount(documents, half == each) for each in (0, 1)]
+            first, second = (total[has_two] / count[has_two] for total, count in zip(sums, counts, strict=True))
+            correlations.append(rank_correlation(first, second))
+        return float(np.mean(correlations))
+
     def _document_means(self, measure: str | None) -> dict[str, float]:
         """The mean help of each document's windows."""
-        windows = self.windows
-        counted = (windows.steps > 0) & (windows.documents >= 0)
-        help_, documents = self.help(measure)[counted], windows.documents[counted]
-        return {windows.names[place]: float(help_[documents == place].mean()) for place in np.unique(documents)}
+        help_, documents = self._in_documents(measure)
+        return {self.windows.names[place]: float(help_[documents == place].mean()) for place in np.unique(documents)}
+
+    def _in_documents(self, measure: str | None) -> tuple[Float64[np.ndarray, " w"], Int64[np.ndarray, " w"]]:
+        """The help of the windows that begin in a document, without step 0, and their documents."""
+        counted = (self.windows.steps > 0) & (self.windows.documents >= 0)
+        return self.help(measure)[counted], self.windows.documents[counted]
 
     def help(self, measure: str | None = None) -> Float64[np.ndarray, " window"]:
         """Return each window's influence, positive where it helps, divided by the root mean square of its step's."""

@@ -307,9 +307,17 @@ def test_runs_agree_where_the_same_documents_help(rng):
     of_two = []  # the other's first measure has the opposite sign of the one that is asked for
     for each, sign in ((left, 1), (of_run(drawn[1], "loss", -1, first=1), -1)):
         both = np.concatenate([sign * each.per_token, each.per_token])
-        of_two.append(dataclasses.replace(each, measures=("first", "induction 1.0"), per_token=both))
+        measures = {"measures": ("first", "induction 1.0"), "values": np.repeat(each.values, 2)}
+        of_two.append(dataclasses.replace(each, **measures, per_token=both))
     assert of_two[0].agreement(of_two[1], "induction 1.0")[0] == pytest.approx(-correlation)
     assert of_two[0].agreement(of_two[1], "induction 1.0", "first")[0] == pytest.approx(correlation)
+    assert left.document_reliability() > 0.7
+    noise = dataclasses.replace(left, per_token=rng.permuted(left.per_token, axis=1))
+    assert abs(noise.document_reliability(n_splits=300)) < 0.5
+    with refused("8 documents or more with two windows", "got 7"):
+        of_run(drawn[0] % 7, "loss").document_reliability()
+    with refused("n_splits"):
+        left.document_reliability(n_splits=0)
     with refused("measure 'loss'"):
         right.agreement(left, "loss")
     with refused("other windows"):
