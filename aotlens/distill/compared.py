@@ -76,8 +76,8 @@ class ComparedDistillations(Result):
         narrow = min((width for width in common if 0 < width < self.width), default=None)
         shares = {width: self._explained(width) for width in (self.width, narrow) if width is not None}
         wide = ", ".join(f"{share} of {name}" for share, name in zip(shares[self.width], self.records, strict=True))
-        explains = "explains of what a head writes beyond a constant, on average over heads,"
-        sentence = f"On a token’s own vector {_ffn(self.width)} {explains} {wide}"
+        share = "from a token’s own vector this share of what a head writes beyond a constant"
+        sentence = f"On average over heads, {_ffn(self.width)} explains {share}: {wide}"
         if narrow is not None:
             sentence += f"; {_ffn(narrow)} {', '.join(shares[narrow])}"
         return f"{sentence} (in brackets, of what the best predictor found explains)."

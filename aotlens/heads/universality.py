@@ -209,11 +209,11 @@ class Universality(Result):
         if known.empty:
             return ""
         test = known.iloc[0]
-        verdict = "alike beyond" if max(test.p, test.text_p) <= 0.05 else "not seen to be alike beyond"
+        verdict = "are alike" if max(test.p, test.text_p) <= 0.05 else "are not seen to be alike"
         return (
-            f"Matched by {test.matched}, mean {test.tested} {test.observed:.3f}, and {test.text_mean:+.3f} ± "
-            f"{test.text_std:.3f} where models read different texts (p = {test.text_p:.2g}; of permuted heads "
-            f"{test.p:.2g}): heads are {verdict} their distances and entropies"
+            f"Heads matched by {test.matched} {verdict} beyond their distances and entropies: mean {test.tested} "
+            f"{test.observed:.3f}, and {test.text_mean:+.3f} ± {test.text_std:.3f} where models read different texts "
+            f"(p = {test.text_p:.2g}; of permuted heads {test.p:.2g})"
         )
 
     def compare_kinds(self, first: str, second: str) -> KindComparison:

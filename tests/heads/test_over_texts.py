@@ -64,7 +64,7 @@ def test_heads_that_read_alike_are_told_from_those_that_share_distances() -> Non
     model = make(seed=0)
     result = universality({"a": model, "b": permuted(model, [2, 0, 3, 1])}, TOKENS, n_permutations=99)
     assert result.text_p is not None and result.text_p[CONTENT] == 0.01
-    says(result.beyond_distance, "alike beyond their distances", "p = 0.01", "1.000")
+    says(result.beyond_distance, "are alike beyond their distances", "p = 0.01", "1.000")
     assert result.tests_frame().text_p[CONTENT] == 0.01
 
 
