@@ -125,6 +125,7 @@ HEAD_SCORES: dict[str, HeadScore] = {
         ),
         HeadScore(
             name="function_vector", unit="of the answer's probability", measure=function_vector, threshold=0.05,
+            margin=0.05,
             sentence="Its mean output on prompts that show a task raises the answer on prompts that do not.",
             source="Todd et al. 2310.15213 (average indirect effect)",
             null="the head's mean output on the prompts that do not show the task, put there alike",

@@ -83,8 +83,10 @@ def contrasts(n_layers: int) -> dict[str, Float64[np.ndarray, " layer"]]:
 
 def sentence(values: Float64[np.ndarray, " layer"], without: Float64[np.ndarray, "model layer"]) -> str:
     """Say in which layers heads come again most and least, and whether they do so more in later or in middle ones."""
-    if len(values) < 2 or not np.isfinite(values).all():
+    if len(values) < 2:
         return ""
+    if lacking := [str(layer) for layer in np.flatnonzero(~np.isfinite(values))]:
+        return f"Nothing is said of a trend: no head of layer {', '.join(lacking)} is assigned to one of another model."
     most, least = int(values.argmax()), int(values.argmin())
     clauses = [f"Heads are alike above permuted ones by {values[most]:+.3f} in layer {most}, the most, and by "
             f"{values[least]:+.3f} in layer {least}, the least"]  # fmt: skip
@@ -92,9 +94,9 @@ def sentence(values: Float64[np.ndarray, " layer"], without: Float64[np.ndarray,
     for name, weights in contrasts(len(values)).items():
         value, low, high = interval(float(weights @ values), without @ weights)
         if np.isnan(low):
-            few = len(without) < LEAST_MODELS
-            clauses.append("with fewer than three models nothing is said of a trend" if few else
-                           "nothing is said of a trend, since without one of the models a layer has no pairs")  # fmt: skip  # noqa: E501
+            few = "with fewer than three models nothing is said of a trend"
+            lone = "nothing is said of a trend, since without one of the models a layer has no pairs"
+            clauses.append(few if len(without) < LEAST_MODELS else lone)
             break
         undecided = low <= 0 <= high
         verdict = "it is undecided whether more or less" if undecided else "more" if low > 0 else "less"

@@ -344,8 +344,8 @@ def universality(
         pair_means=np.stack([each.of_models for each in measured]),
         pair_p=np.stack([each.p for each in measured]),
         pair_excess=np.stack([each.excess for each in measured]),
-        by_layer=np.stack([_by_layer(each.by_head, layers) for each in measured]),
-        by_layer_null=np.stack([_by_layer(each.expected_by_head, layers) for each in measured]),
+        by_layer=np.stack([layer_trend.by_layer(each.by_head[:, None], layers) for each in measured]),
+        by_layer_null=np.stack([layer_trend.by_layer(each.expected_by_head[:, None], layers) for each in measured]),
         by_layer_without=np.stack([layer_trend.without_each_model(each.by_model, owner, layers) for each in measured]),
         grouped_by=grouped_by,
         groups=groups,
@@ -373,7 +373,3 @@ def _within(owner: np.ndarray, layers: np.ndarray, random: np.random.Generator) 
         places = np.flatnonzero((owner == model) & (layers == layer))
         permuted[places] = random.permutation(places)
     return permuted
-
-
-def _by_layer(by_head: np.ndarray, layers: np.ndarray) -> np.ndarray:
-    return np.array([np.nanmean(by_head[layers == layer]) for layer in range(layers.max() + 1)])

@@ -182,6 +182,14 @@ def test_the_sign_of_a_difference_is_that_of_its_word(middle: float, said: str) 
     says(trend, f"{said} in middle layers than in outer ones, by {middle:+.3f}")
 
 
+def test_a_layer_without_assigned_heads_leaves_the_trend_unsaid_and_is_named() -> None:
+    says(
+        layer_trend.sentence(np.array([0.1, np.nan, 0.2]), np.full((4, 3), 0.1)),
+        "no head of layer 1",
+        "Nothing is said",
+    )
+
+
 def test_a_layer_that_one_model_has_leaves_the_trend_unsaid_and_says_so() -> None:
     models = {"0": fresh(0), "1": fresh(1), "2": fresh(2, n_layers=3)}
     trend = universality(models, TOKENS, n_permutations=19).layer_trend
