@@ -15,6 +15,7 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
+from aotlens.checkpoints import CheckpointInfo
 from aotlens.views import AnyParameter, Choice, Family, Parameter, TextParameter, Values, View
 from app.core import Core, address
 from app.core.address_checks import Unfit
@@ -207,16 +208,19 @@ def _first(core: Core, there: list[str]) -> str | None:
 
 
 def _first_several(core: Core, there: list[str]) -> list[str]:
-    """The first checkpoint, and up to two that have its tokenizer and as many layers."""
+    """The first checkpoint, and up to two that have its tokenizer and as many layers, but not its training once more
+    (as with snapshots)."""
     first = _first(core, there)
     if first is None:
         return []
+    own = core.catalog.info(first)
 
-    def form(name: str) -> tuple[Any, Any]:
-        info = core.catalog.info(name)
-        return info.tokenizer_sha256, info.model["n_layers"]
+    def is_beside(other: CheckpointInfo) -> bool:
+        shapes = [(info.tokenizer_sha256, info.model["n_layers"]) for info in (own, other)]
+        trainings = [(info.seed, info.model, info.recipe.get("stages")) for info in (own, other)]
+        return shapes[0] == shapes[1] and (not other.recipe or trainings[0] != trainings[1])
 
-    return [first, *(name for name in there if name != first and form(name) == form(first))][:3]
+    return [first, *(name for name in there if name != first and is_beside(core.catalog.info(name)))][:3]
 
 
 def _control(core: Core, there: list[str], field: str, family: Family, id: str, value: Any, picked: bool) -> Any:

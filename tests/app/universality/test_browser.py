@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 from playwright.sync_api import expect
 
+from aotlens.checkpoints import CheckpointInfo
 from aotlens.views.universality import GROUPS, PAIRS
 from app.core.errors import RequestError
 from app.core.settings import Settings
 from app.factory import create_app
 from app.pages.universality import PAGE
 from app.shell.app import App
+from app.shell.view_page import _first_several
 from tests.app.conftest import fits, save_tiny, serve, written
 from tests.app.sufficient.numbers import save_built
 from tests.messages import refused
@@ -51,6 +54,21 @@ def test_at_first_it_is_of_models_of_one_form_and_refuses_what_cannot_be_compare
         service.values({"models": ["seed.0", "seed.0"]})
     with refused("no model of text", error=RequestError):
         service.values({"models": []})
+
+
+@pytest.mark.unchecked
+def test_a_training_once_more_is_not_offered_beside_the_first() -> None:
+    model, stages = {"n_layers": 2}, {"stages": [{"tokens": 100}]}
+    kept = {"snapshots": "log:60"}
+    infos = {
+        "first": CheckpointInfo(name="first", seed=2, model=model, recipe=stages),
+        "first-run": CheckpointInfo(name="first-run", seed=2, model=model, recipe={**stages, **kept}),
+        "seed": CheckpointInfo(name="seed", seed=3, model=model, recipe=stages),
+        "deeper": CheckpointInfo(name="deeper", seed=3, model={"n_layers": 3}, recipe=stages),
+        "imported": CheckpointInfo(name="imported", seed=2, model=model),
+    }
+    core = SimpleNamespace(catalog=SimpleNamespace(default=lambda: "first", info=infos.__getitem__))
+    assert _first_several(core, [*infos]) == ["first", "seed", "imported"]
 
 
 def test_models_are_compared_in_the_background_and_both_panels_shown(open_page, made: App) -> None:
