@@ -17,10 +17,14 @@ def shared_held_out_windows(
 
     `corpus` is a name as `aotlens.data.open_corpus` takes it. Windows have `length` tokens, at most as many as every
     model reads (None: as many), by the first model's tokenizer. Raises `ValueError` as `open_corpus` and
-    `aotlens.data.windows_with_documents`, and where each document was training text of some model.
+    `aotlens.data.windows_with_documents`, for a model of another library, and where each document was training text of
+    some model.
     """
     from aotlens.data import Encoding, open_corpus, windows_with_documents
+    from aotlens.models import require_ours
 
+    for model in models:
+        require_ours(model, "shared_held_out_windows")
     source = open_corpus(corpus)
     names = source.names()
     held_out = [set(model.card.held_out(names)) for model in models if model.card is not None]
