@@ -113,7 +113,9 @@ class RequestForms:
             entries = body.get(kind, [])
             if not isinstance(entries, list) or [_place(each) for each in entries] != expected:
                 raise Unlike(f"expected the {kind} {expected}")
-            values |= {place: entry.get("value") for place, entry in zip(expected, entries, strict=True)}
+            for place, entry in zip(expected, entries, strict=True):
+                if repr(values.setdefault(place, entry.get("value"))) != repr(entry.get("value")):
+                    raise Unlike(f"expected one value of {'.'.join(place)}, which it names twice")
         changed = body.get("changedPropIds", [])
         if not isinstance(changed, list) or not all(isinstance(each, str) for each in changed):
             raise Unlike("expected a list of names under changedPropIds")

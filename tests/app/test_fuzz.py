@@ -76,16 +76,14 @@ def requests(app: App, seed: int, count: int) -> Any:
     for number in range(count):
         output = list(callbacks)[number % len(callbacks)]
         callback = callbacks[output]
+        values: dict[Any, Any] = {}  # one of a place that is named twice, since two are refused
+        for one in (*callback["inputs"], *callback["state"]):
+            place = (one["id"], one["property"])
+            values.setdefault(place, drawn.choice(VALUES) if drawn.random() < 0.5 else first[place])
         entries = {
-            kind: [
-                {
-                    "id": one["id"], "property": one["property"],
-                    "value": drawn.choice(VALUES) if drawn.random() < 0.5 else first[one["id"], one["property"]],
-                }
-                for one in callback[kind]
-            ]
+            kind: [{**one, "value": values[one["id"], one["property"]]} for one in callback[kind]]
             for kind in ("inputs", "state")
-        }  # fmt: skip
+        }
         places = [{"id": id, "property": prop} for id, prop in forms._places(output)]
         changed = drawn.choice(entries["inputs"])
         body: dict[str, Any] = {
@@ -163,8 +161,12 @@ def fuzz_inside(app: App, seed: int, count: int, caplog: pytest.LogCaptureFixtur
     for number in range(count):
         body = session.body(callbacks[number % len(callbacks)])
         for _ in range(drawn.randint(1, 2)):
-            entry = drawn.choice([*body["inputs"], *body["state"]])
-            entry["value"] = mutated(drawn, entry["value"])
+            entries = [*body["inputs"], *body["state"]]
+            entry = drawn.choice(entries)
+            value = mutated(drawn, entry["value"])
+            for each in entries if drawn.random() < 0.95 else [entry]:  # two values of one place are refused
+                if (each["id"], each["property"]) == (entry["id"], entry["property"]):
+                    each["value"] = value
         caplog.clear()
         try:
             answer = session.post(body)
@@ -200,6 +202,16 @@ def opened(fuzzed: App) -> SessionByHand:
     session = SessionByHand(fuzzed)
     session.open()
     return session
+
+
+def test_two_values_of_one_place_are_refused(opened: SessionByHand) -> None:
+    """Else one of them would be held to what pages send, and a callback would read the other."""
+    body = next(body for output in opened.callbacks if "regression-file" in output for body in [opened.body(output)])
+    twice = [entry for entry in body["state"] if entry["id"] == "regression-shown"]
+    assert len(twice) == 2 and opened.post(body).status_code in (200, 204)
+    twice[0]["value"] = 3
+    answer = opened.post(body)
+    assert answer.status_code == 400 and "regression-shown.data, which it names twice" in answer.text
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,8 @@
             const isSeen = [grid, map].some((each) => JSON.stringify(each) === JSON.stringify(shown));
             if (!isSeen) return;
             const position = query === null ? null : Number(query), asked = shown && { ...shown, models: shown.named, prompt, view };
-            const heads = await maps.show(asked, { head, position });
+            const lock = offered.box === byId("query") ? {} : { cell: null }; // what was locked on a page that was left
+            const heads = await maps.show(asked, { head, position, ...lock });
             if (heads?.maps) offer(heads.maps, position);
         },
     });

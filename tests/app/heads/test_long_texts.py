@@ -152,7 +152,7 @@ def test_zoom_brings_tiles_and_the_numbers_are_the_patterns(open_page: Any, app:
     page.on("response", lambda answer: answers.append(answer) if re.search("/maps[?/]", answer.url) else None)
     page.goto(f"{page.url.rstrip('/')}/heads?checkpoint=tiny-long&head=1.2&text={key}")
     head_drawn(page, "Head 1.2")
-    expect(page.locator(f"#{ids.COUNT}")).to_have_text("2050 of at most 2050 tokens")
+    expect(page.locator(f"#{ids.COUNT}")).to_have_text("2,050 of at most 2,050 tokens")
     expect(page.locator("#heads-motifs-line")).to_contain_text("the largest of a block")
     page.evaluate(_ZOOM)
     page.wait_for_function(_DRAWN)

@@ -97,11 +97,13 @@ def test_a_sentence_typed_at_the_start_is_run_and_goes_along_the_menu(open_page)
 def test_a_head_is_kept_by_a_page_that_has_none_of_it(open_page):
     page = open_page(HEADS.format(HeadsState(checkpoint="tiny-mhsa", text="The captain bowed.", head=(1, 1))))
     page.wait_for_function("() => aotlens.address.along('/heads').includes('head=1.1')")
-    for link, path in (("Paths", "/paths"), ("Skip-trigrams", "/trigrams")):
+    for path, link in (("/heads", "Paths"), ("/paths", "Skip-trigrams")):
+        expect(page.locator(f".nav-link[aria-current='page'][href^='{path}']")).to_have_count(1)  # which shuts the menu
         page.locator("button.nav-name", has_text="Circuits").focus()
         page.locator(".nav-link", has_text=link).click()
-        page.wait_for_function("path => location.pathname === path", arg=path)  # the menu shuts once it is there
+        page.wait_for_function("path => location.pathname !== path", arg=path)
         settled(page)
+    page.wait_for_function("() => location.pathname === '/trigrams'")
     page.wait_for_function("() => new URLSearchParams(location.search).get('head') === '1.1'")
 
 
