@@ -147,13 +147,13 @@ def property_table(studies: Mapping[str, Study]) -> str:
 
 
 def agreement_table(studies: Mapping[str, Study]) -> str:
-    """Return a row a pair of runs on text: whether the same documents help in both, for the loss and for induction, and
-    in two halves of each run's own windows."""
+    """Return a row a pair of seeds on text: whether the same documents help in both, for the loss and for induction,
+    and in two halves of each run's own windows."""
     rows = []
     on_text = [(name, effects) for name, (effects, _, _) in studies.items() if effects.windows.names]
     for (name, left), (other_name, right) in itertools.combinations(on_text, 2):
-        if left.windows.are_those_of(right.windows):
-            continue  # of the same seed
+        if left.run != right.run:
+            continue  # of other kinds, which have windows in common
         cells = []
         for measure, other_measure in zip(left.measures, right.measures, strict=True):
             correlation, interval, n_documents = left.agreement(right, measure, other_measure)
