@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Hashable, Iterable
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Int64
@@ -174,6 +174,18 @@ def mean_interval(
     """Return `ratio_intervals` of the mean of independent or clustered values."""
     low, high = ratio_intervals(values[None], np.ones(len(values)), clusters, confidence=confidence)[0]
     return float(low), float(high)
+
+
+def jackknife_error(without: Float[np.ndarray, " unit"]) -> float:
+    """Return the standard error √((n − 1) ÷ n · Σ (θ₋ᵤ − θ̄₋)²) of a number from the same number without each unit."""
+    n = len(without)
+    return float(np.sqrt((n - 1) / n * ((without - without.mean()) ** 2).sum()))
+
+
+def permutation_p(null: Float[np.ndarray, "*row draw"], observed: Any) -> Any:
+    """Return the share, one-sided, of draws under the null that are at least as large as what was observed, which
+    counts as one of them: (1 + draws as large) ÷ (1 + draws). Ties are within 1e-12."""
+    return (1 + (null >= np.asarray(observed)[..., None] - 1e-12).sum(-1)) / (1 + null.shape[-1])
 
 
 def as_clusters(clusters: Iterable[Hashable] | None, n: int, of: str = "sequences") -> Int64[np.ndarray, " n"] | None:

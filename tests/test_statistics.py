@@ -12,13 +12,27 @@ from aotlens.statistics import (
     as_clusters,
     bootstrap_interval,
     fit_line,
+    jackknife_error,
     mcnemar_p,
     mean_interval,
+    permutation_p,
     rank_correlation,
     ratio_intervals,
     wilson_interval,
 )
 from tests.messages import refused
+
+
+def test_the_jackknife_of_a_mean_is_its_standard_error() -> None:
+    values = np.array([3.0, 1.0, 4.0, 10.0, 5.0])
+    without = np.array([np.delete(values, place).mean() for place in range(5)])
+    assert jackknife_error(without) == pytest.approx(scipy.stats.sem(values))
+
+
+def test_a_permutation_p_counts_what_was_observed_and_ties() -> None:
+    null = np.array([[0.1, 0.3, 0.3, 0.5], [1.0, 2.0, 3.0, 4.0]])
+    assert permutation_p(null, np.array([0.3, 9.0])).tolist() == [4 / 5, 1 / 5]
+    assert permutation_p(null[0], 0.5) == 2 / 5 and permutation_p(null[0], 0.1 + 0.2) == 4 / 5
 
 
 def test_rank_correlation_is_pearsons_of_ranks() -> None:

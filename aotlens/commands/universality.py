@@ -84,7 +84,7 @@ def universality_command(
         between = "" if np.isnan(row["low"]) else f"{row['low']:+.3f} to {row['high']:+.3f}"
         means = f"{row['observed']:.3f}", f"{row['null_mean']:.3f}", f"{row['excess']:+.3f}"
         unpaired = np.isnan(row["observed"])  # no head of the layer is assigned to one of another model
-        lines.append((str(row["layer"]), row["matched"], row["tested"], *("–" * 3 if unpaired else means), between))
+        lines.append((str(row["layer"]), row["matched"], row["tested"], *(("–",) * 3 if unpaired else means), between))
     print_text(f"\n{table(lines)}")
     if result.layer_trend:
         print_text(f"\n{result.layer_trend}")

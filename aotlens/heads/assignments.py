@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from aotlens.conventions import Head
+from aotlens.statistics import jackknife_error, permutation_p
 
 #: The evidence that heads are compared by, in the order of `Universality.similarity`.
 EVIDENCE = ("ov", "qk", "pattern", "content", "written", "effect")
@@ -92,7 +93,7 @@ class Assignments:
             own = (owners == [a, b]).all(1)
             of_models[a, b] = of_models[b, a] = mean = similarity[own].mean()
             excess[a, b] = excess[b, a] = mean - expected[own].mean()
-            p[a, b] = p[b, a] = (1 + (permuted[:, own].mean(1) >= mean - 1e-12).sum()) / (1 + len(permuted))
+            p[a, b] = p[b, a] = permutation_p(permuted[:, own].mean(1), mean)
         in_pairs = [(pairs == head).any(1) for head in range(len(self._owner))]
         by_head, expected_by_head = (
             np.array([each[own].mean() if own.any() else np.nan for own in in_pairs]) for each in (similarity, expected)
@@ -130,7 +131,7 @@ class Assignments:
         for clique in members:
             ends = np.array(list(itertools.combinations(clique, 2)))
             null = values[self._permutations[:, ends[:, 0]], self._permutations[:, ends[:, 1]]].mean(1)
-            p.append((1 + (null >= _mean(values, clique) - 1e-12).sum()) / (1 + len(null)))
+            p.append(permutation_p(null, _mean(values, clique)))
         q = false_discovery_control(p) if p else np.zeros(0)
         return tuple(
             HeadGroup(
@@ -151,8 +152,6 @@ def _mean(values: np.ndarray, clique: list[int]) -> float:
 
 def _jackknife(values: np.ndarray, clique: list[int]) -> float:
     """The standard error of `_mean` by leaving out one model, and with it its head, at a time."""
-    n = len(clique)
-    if n < 3:
+    if len(clique) < 3:
         return float("nan")
-    without = np.array([_mean(values, [other for other in clique if other != head]) for head in clique])
-    return float(np.sqrt((n - 1) / n * ((without - without.mean()) ** 2).sum()))
+    return jackknife_error(np.array([_mean(values, [other for other in clique if other != head]) for head in clique]))

@@ -24,6 +24,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from aotlens.heads.kinds import LEAST_MODELS
+from aotlens.statistics import jackknife_error
 
 
 class Contrast(NamedTuple):
@@ -63,7 +64,7 @@ def interval(value: float, without: Float64[np.ndarray, " model"]) -> Contrast:
     n = len(without)
     if n < LEAST_MODELS or not np.isfinite(without).all():
         return Contrast(value, float("nan"), float("nan"))
-    reach = float(stdtrit(n - 1, 0.975) * np.sqrt((n - 1) / n * ((without - without.mean()) ** 2).sum()))
+    reach = float(stdtrit(n - 1, 0.975)) * jackknife_error(without)
     return Contrast(value, value - reach, value + reach)
 
 

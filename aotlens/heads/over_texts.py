@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from aotlens.statistics import LEAST_CLUSTERS
+from aotlens.statistics import LEAST_CLUSTERS, jackknife_error
 
 #: The evidence that is made from what heads do on sequences.
 ON_TEXT = ("pattern", "content", "effect")
@@ -102,5 +102,4 @@ def document_error(
     scale = scale[:, :, None] * scale[:, None]
     alike = torch.where(scale > 0, left / scale.clamp(min=1e-300), 0.0)
     first, other = torch.triu_indices(len(rows), len(rows), 1)
-    without = alike[:, first, other].mean(1).numpy()
-    return float(np.sqrt((n - 1) / n * ((without - without.mean()) ** 2).sum()))
+    return jackknife_error(alike[:, first, other].mean(1).numpy())

@@ -45,7 +45,7 @@ from aotlens.heads.over_texts import ON_PATTERNS, ON_TEXT, document_error, text_
 from aotlens.heads.reader import HeadReader, TokenSequences
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
-from aotlens.statistics import as_clusters
+from aotlens.statistics import as_clusters, permutation_p
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -340,7 +340,7 @@ def universality(
         observed=observed,
         null_mean=null.mean(1),
         null_std=null.std(1, ddof=1),
-        p=_p(null, observed),
+        p=permutation_p(null, observed),
         pair_means=np.stack([each.of_models for each in measured]),
         pair_p=np.stack([each.p for each in measured]),
         pair_excess=np.stack([each.excess for each in measured]),
@@ -352,14 +352,8 @@ def universality(
         closed=closed,
         text_mean=texts.mean(1),
         text_std=texts.std(1, ddof=1),
-        text_p=np.where(np.isnan(texts[:, 0]), np.nan, _p(texts, observed)),
+        text_p=np.where(np.isnan(texts[:, 0]), np.nan, permutation_p(texts, observed)),
     )
-
-
-def _p(null: np.ndarray, observed: np.ndarray) -> np.ndarray:
-    """The probability of each test's mean under its null, one-sided, counting the mean itself."""
-    p: np.ndarray = (1 + (null >= observed[:, None] - 1e-12).sum(1)) / (1 + null.shape[1])
-    return p
 
 
 def _kind(model: AttentionOnlyTransformer) -> str:

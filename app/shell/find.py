@@ -37,9 +37,8 @@ def _panels(page: Page, layout: Any, opened: Mapping[str, str] | None = None) ->
         fields = [field for field, (component, *_) in page.writes.items() if component == layout.id]
         for tab in layout.children[1:]:
             yield from _panels(page, tab, {field: tab.value for field in fields})
-    elif getattr(layout, "className", None) == "panel-title":
-        if isinstance(layout, html.H2) and isinstance(layout.children, str):
-            yield {"name": layout.children, "note": f"on {page.title}", "href": page.address.to(**(opened or {}))}
+    elif isinstance(layout, html.H2) and getattr(layout, "className", "") == "panel-title":
+        yield {"name": layout.children, "note": f"on {page.title}", "href": page.address.to(**(opened or {}))}
     else:
         yield from _panels(page, getattr(layout, "children", None) or (), opened)
 

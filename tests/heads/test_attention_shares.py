@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -96,6 +98,7 @@ def test_a_head_that_carries_the_task_has_a_function_vector() -> None:
     np.testing.assert_allclose(result["function_vector"][0], [(np.exp(GAMMA) - 1) / total, 0], atol=1e-9)
     np.testing.assert_allclose(result.chance[0, 0], 0, atol=1e-9)
     assert "raises the answer" in result.sentences("0.0")[0] and not result.sentences("0.1")
+    assert not dataclasses.replace(result, chance=result.values - 0.04).sentences("0.0")  # hardly above chance
     assert "none were given" in head_scores(model, scores="function_vector").reasons["function_vector"]
 
 
