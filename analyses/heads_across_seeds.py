@@ -1,10 +1,10 @@
-"""Which heads come again over seeds, for MHSA, MSSA and GPT (`aotlens.heads.universality`).
+"""Which heads come again over seeds, for MHSA, MSSA, GPT, and MHSA without weight decay (`aotlens.heads.universality`).
 
-    aotlens sweep analyses/recipes/formation.toml --out DIR                        (the models; two hours of two cores)
-    python -m analyses.heads_across_seeds CHECKPOINT ... --corpus dir:PATH [--page docs/universality.md]
+    aotlens sweep analyses/recipes/seeds.toml --out DIR                          (the models; 1.5 hours of two cores)
+    python -m analyses.heads_across_seeds DIR/checkpoints/*/* --corpus dir:PATH [--page docs/universality.md]
 
-Models of one kind are matched with each other, on 32 held-out windows of 64 tokens, with 999 permutations; each two
-kinds are compared by Welch's t over models. Checkpoints are named KIND-SEED. Half a minute of one core.
+Models of one recipe are matched with each other, on 32 held-out windows of 64 tokens, with 999 permutations; each two
+recipes are compared by Welch's t over models. A minute of one core.
 """
 
 from __future__ import annotations
@@ -48,14 +48,17 @@ def group_rows(kind: str, result: Universality) -> list[tuple[object, ...]]:
 
 def main(argv: list[str] | None = None) -> int:
     options = parser(__doc__)
-    options.add_argument("checkpoints", nargs="+", metavar="CHECKPOINT", help="names or folders, KIND-SEED")
+    options.add_argument("checkpoints", nargs="+", metavar="CHECKPOINT", help="names or folders, seeds of some recipes")
     options.add_argument("--corpus", metavar="SPEC", required=True, help="the novels, as dir:PATH")
     options.add_argument("--page", type=Path, help="write its section of this page, and store the outcome")
     chosen = options.parse_args(argv)
-    models = {Path(name).name: aotlens.load(name, "cpu") for name in chosen.checkpoints}
+    models = {}
     by_kind: dict[str, list[str]] = defaultdict(list)
-    for name in models:
-        by_kind[name.rpartition("-")[0].removeprefix("formation-")].append(name)
+    loaded = [aotlens.load(name, "cpu") for name in chosen.checkpoints]
+    for model in sorted(loaded, key=lambda model: (model.card.name, model.card.seed)):
+        kind = model.card.name.removeprefix("formation-")
+        models[name := f"{kind}-{model.card.seed}"] = model
+        by_kind[kind].append(name)
     windows = shared_held_out_windows(list(models.values()), chosen.corpus, 32, 64)
     tokens, documents = windows.ids, windows.documents
     universalities = {
@@ -72,17 +75,18 @@ def main(argv: list[str] | None = None) -> int:
         f"(± jackknife over models); of chains through three models these shares close: {closed}.",
         markdown(("kind", "head in seed 0, 1, …", "pattern", "ov", "q"), groups),
     ]
-    together = universality(models, tokens, n_permutations=19)
-    kinds = list(dict.fromkeys(together.kinds))
+    kinds = {name: kind for kind, names in by_kind.items() for name in names}
+    together = universality(models, tokens, n_permutations=19, kinds=kinds)
     rows: list[tuple[object, ...]] = []
-    for first, second in combinations(kinds, 2):
+    for first, second in combinations(by_kind, 2):
         compared = together.compare_kinds(first, second)
         for test, left, right, p in zip(compared.tests, compared.first, compared.second, compared.p, strict=True):
             rows.append((first, second, *test, f"{left.mean():+.3f}", f"{right.mean():+.3f}", f"{p:.3f}"))
     parts.append(markdown(("kind", "other kind", "matched", "tested", "above permuted", "of the other", "p"), rows))
+    parts += [f"**{kind}**: {result.layer_trend}." for kind, result in universalities.items()]
     print("\n\n".join(parts))
     if chosen.page is not None:
-        command = "python -m analyses.heads_across_seeds CHECKPOINT ... --corpus dir:PATH"
+        command = "python -m analyses.heads_across_seeds DIR/checkpoints/*/* --corpus dir:PATH"
         of_run("heads_across_seeds", command, str(chosen.page), parts).publish(ROOT / chosen.page, store=True)
     return 0
 
