@@ -71,7 +71,7 @@ def to_levels(values: Float[np.ndarray, "*shape"], top: float, scale: Scale) -> 
     """Return values from 0 to `top` as 0 to 255, or, if diverging, from −`top` to `top` as 1 to 255. NaN is drawn as 0
     is."""
     zero, steps = (128, 127) if scale == "diverging" else (0, 255)
-    return np.rint(zero + steps * np.nan_to_num(values, nan=0.0) / top).astype(np.uint8)
+    return np.rint(zero + steps * np.where(np.isnan(values), np.float32(0), values) / top).astype(np.uint8)
 
 
 def span_of(*maps: Float[np.ndarray, "_ _"]) -> tuple[float, float]:

@@ -18,7 +18,7 @@ export function unpack(bytes) {
 // known to half a 254th of a step.
 export class Maps {
   constructor(header, steps, visible, finer = null) {
-    Object.assign(this, { ...header, n: header.positions, steps, visible, finer, lines: new Map(), pictures: new Map(), margins: {} });
+    Object.assign(this, { ...header, n: header.positions, steps, visible, finer, lines: new Map(), pictures: new Map(), margins: {}, colours: {} });
   }
 
   static of(bytes) {
@@ -53,13 +53,16 @@ export class Maps {
     return this.finer ? 4 : Math.max(0, Math.ceil(-Math.log10(this.top(layer, head, key) / (this.signed ? 127 : 255))));
   }
 
-  // Colours of 256 steps of a scale, as the bytes of a pixel.
+  // Colours of 256 steps of a scale, as the bytes of a pixel; with `share`, of steps of a part of it.
   palette(theme, share = 1) {
+    const zero = this.signed ? 128 : 0, all = (this.colours[theme] ??= this.scale(theme));
+    return all.map((_, step) => all[Math.round(zero + (step - zero) * share)]);
+  }
+
+  scale(theme) {
     const rgb = this.themes[theme].stops.map((stop) => [1, 3, 5].map((i) => parseInt(stop.slice(i, i + 2), 16)));
-    const zero = this.signed ? 128 : 0;
     return Uint32Array.from({ length: 256 }, (_, step) => {
-      const shown = Math.round(zero + (step - zero) * share);
-      const place = (this.signed ? Math.max(0, shown - 1) / 254 : shown / 255) * (rgb.length - 1);
+      const place = (this.signed ? Math.max(0, step - 1) / 254 : step / 255) * (rgb.length - 1);
       const low = Math.min(Math.floor(place), rgb.length - 2);
       const [red, green, blue] = rgb[low].map((from, i) => Math.round(from + (rgb[low + 1][i] - from) * (place - low)));
       return (255 << 24) | (blue << 16) | (green << 8) | red;
@@ -72,19 +75,23 @@ export class Maps {
     const name = [layer, head, hidesFirst, theme, block].join();
     if (this.pictures.has(name)) return this.pictures.get(name);
     if (this.pictures.size > 3 * this.layers * this.heads) this.pictures.clear();
-    const { n } = this, start = (layer * this.heads + head) * n * n, mask = this.masks > 1 ? head * n * n : 0;
+    const { n, steps, visible } = this, start = (layer * this.heads + head) * n * n, mask = this.masks > 1 ? head * n * n : 0;
     const largest = this.largest(layer, head, hidesFirst), zero = this.signed ? 128 : 0;
     const first = this.top(layer, head, 0) / largest, rest = this.top(layer, head, 1) / largest;
     const palettes = [this.palette(theme, first), this.palette(theme, rest)];
     const canvas = Object.assign(document.createElement("canvas"), { width: side, height: side });
-    const data = new ImageData(side, side), pixels = new Uint32Array(data.data.buffer), sizes = new Float32Array(side * side).fill(-1);
+    const data = new ImageData(side, side), pixels = new Uint32Array(data.data.buffer);
+    const sizes = block > 1 ? new Float32Array(side * side).fill(-1) : null; // an entry alone is the largest
     for (let query = 0; query < n; query++) {
+      const line = Math.floor(query / block) * side;
       for (let key = hidesFirst ? 1 : 0; key < n; key++) {
-        if (this.visible[mask + query * n + key] !== 1) continue;
-        const step = this.steps[start + query * n + key], size = Math.abs(step - zero) * (key ? rest : first);
-        const place = block === 1 ? query * n + key : Math.floor(query / block) * side + Math.floor(key / block);
-        if (size <= sizes[place]) continue;
-        sizes[place] = size;
+        if (visible[mask + query * n + key] !== 1) continue;
+        const step = steps[start + query * n + key], place = line + (sizes ? Math.floor(key / block) : key);
+        if (sizes) {
+          const size = Math.abs(step - zero) * (key ? rest : first);
+          if (size <= sizes[place]) continue;
+          sizes[place] = size;
+        }
         pixels[place] = palettes[key ? 1 : 0][step];
       }
     }

@@ -30,6 +30,7 @@ def submit_text(app: App, *, prompt: str, text: str, example: str, checkpoint: s
         state=values(text=text) | stores(prompt=prompt) | props("id", id=text),
         outputs=stores(prompt=prompt) | values(text=text, example=example),
         at_first=False,
+        listens=True,
     )
 
 

@@ -284,6 +284,7 @@ def settled(page: Page) -> None:
         """async () => {
             const stages = ["requested", "prioritized", "blocked", "executing", "watched", "executed"];
             const idle = () => window.store && aotlens.hasHeard()
+                && !document.querySelector("#heads-grid[aria-busy=true]") // of Run, Dash hears after the maps
                 && stages.every(stage => !window.store.getState().callbacks[stage].length);
             if (!idle()) return false;
             await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));

@@ -33,14 +33,11 @@ BROWSER = (
         | values(tab=ids.TABS)
         | props("checked", hide=ids.HIDE_FIRST)
         | SWITCHED,
-        outputs=stores(predicted=ids.PREDICTED, run=ids.RUN_OF, why=ids.WHY_OF),
+        outputs=stores(predicted=ids.PREDICTED, run=ids.RUN_OF, why=ids.WHY_OF, scored=ids.SCORED),
     ),
-    # Beside the callback of the text and not after it, so that the maps come one round trip sooner.
-    Browser(
-        "askMaps",
-        inputs=stores(prompt=ids.PROMPT) | values(view=ids.VIEW) | SWITCHED,
-        outputs=stores(maps=ids.MAPS_OF),
-    ),
+    # Beside the callback of the text and not after it, so that the maps come one round trip sooner: as a callback of
+    # Dash's it would wait for that one, which may set which heads are off.
+    Browser("askMaps", inputs=stores(prompt=ids.PROMPT) | values(view=ids.VIEW) | SWITCHED),
     Browser("showMotifs", inputs=stores(motifs=ids.MOTIFS) | values(rank=ids.RANK)),
     Browser(
         "showLosses",

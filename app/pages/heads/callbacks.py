@@ -74,19 +74,17 @@ def _register_prompt(app: App, core: Core) -> None:
     @guarded(
         app,
         panel=ids.GRID,
-        inputs=stores(shown=ids.ANALYSIS),
-        state=stores(known=ids.MOTIFS),
+        inputs=stores(checkpoint=ids.SCORED),
         output=stores(motifs=ids.MOTIFS) | props("data", options=ids.RANK),
         at_first=False,
         shares_notice=True,
     )
-    def score_motifs(shown: Any, known: dict[str, Any] | None) -> Answer:
-        checkpoint = shown and shown["prompt"]["checkpoint"]
-        if shown is None or (known is not None and known["checkpoint"] == checkpoint):
+    def score_motifs(checkpoint: str | None) -> Answer:
+        if checkpoint is None:
             raise PreventUpdate
         labels = motif_labels(core.inference.motifs(checkpoint), core.inference.labels(checkpoint))
         options = [{"value": motif, "label": motif.replace("_", " ")} for motif in labels["scores"]]
-        return {"motifs": {"checkpoint": checkpoint, **labels}, "options": options}
+        return {"motifs": labels, "options": options}
 
     @guarded(
         app, panel=ids.GRID, inputs=values(corpus=ids.CORPUS), output=props("data", options=ids.HOW), at_first=False,

@@ -4,6 +4,7 @@
 (function () {
     "use strict";
     const OPENING = 60; // frames that a tab may take to open
+    const PATIENCE = 250; // milliseconds after which Dash hears of Run though there are no maps yet
     const PANELS = ["heads-tokens", "heads-grid", "heads-map"]; // that wait for maps
     const { setProps } = aotlens;
     const at = (id) => document.getElementById("heads-" + id);
@@ -51,6 +52,24 @@
         if (page && (says || noticed)) setProps("heads-grid-notice", { children: says });
         noticed = Boolean(page && says);
     }
+
+    // Run asks for the maps of what stands in the box, and Dash hears of the click after the frame that shows them: on its own
+    // way there it would walk the page first, while the model waits for the processor.
+    let heard = true;
+    document.addEventListener("click", function (event) {
+        const run = within(event.target, "#heads-run"), text = at("text")?.value ?? "";
+        const most = Number(document.querySelector("[data-max-characters]")?.dataset.maxCharacters);
+        if (!run || !heard || !asking || text.length > most) return;
+        event.stopImmediatePropagation();
+        heard = false;
+        askMaps({ ...asking, prompt: { ...asking.prompt, text } }).then(() => requestAnimationFrame(() => setTimeout(tell)));
+        const late = setTimeout(tell, PATIENCE);
+        function tell() {
+            clearTimeout(late);
+            if (!heard) run.click();
+            heard = true;
+        }
+    }, true);
 
     // A part of a head's map, of a text whose maps do not come whole.
     const askTile = (question) => async function (head, block, row, column) {
@@ -274,6 +293,7 @@
                 predicted: news("predicted", run && { ...run, position: chosen.position }, page),
                 run: news("run", run, page),
                 why: news("why", why, page),
+                scored: news("scored", analysis?.prompt.checkpoint, page),
             };
         },
 

@@ -21,11 +21,11 @@ ids = Ids(
     "direction-of",  # store: "to" or "from"
     "cell",  # store: {cell: [query, key] that is locked or None, against: what its score is compared with or None}
     "why-of",  # store: {prompt, head, cell, position, direction, against, off} of the explanation wanted, or None
-    "motifs",  # store: {checkpoint, badges and sentences by "layer.head", scores by motif}
+    "scored",  # store: the checkpoint whose heads are scored; None when nothing is shown
+    "motifs",  # store: {badges and sentences by "layer.head", scores by motif}
     "predicted",  # store: {prompt, position, off, how, corpus} of the predictions that are wanted, or None
     "run-of",  # store: {prompt, off, how, corpus} of what runs; None when nothing is shown
     "listed measured explained",  # stores: what the panels that follow these three show
-    "maps-of",  # store: stays empty; what asks for maps is called at first because it has an output
     "off",  # store: [[layer, head], …] of the heads that are switched off
 )
 

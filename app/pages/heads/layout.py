@@ -51,6 +51,7 @@ def layout(core: Core, service: None, state: HeadsState) -> html.Div:
             html.H1("Heads", className="sr-only"),
             dcc.Store(id=ids.PROMPT, data={"checkpoint": checkpoint, "text": text}),
             dcc.Store(id=ids.ANALYSIS),
+            dcc.Store(id=ids.SCORED),
             dcc.Store(id=ids.MOTIFS),
             dcc.Store(id=ids.PREDICTED),
             *(dcc.Store(id=each) for each in (ids.LISTED, ids.MEASURED, ids.EXPLAINED)),
@@ -61,7 +62,6 @@ def layout(core: Core, service: None, state: HeadsState) -> html.Div:
             dcc.Store(id=ids.WHY_OF),
             dcc.Store(id=ids.OFF, data=state.off),
             dcc.Store(id=ids.RUN_OF),
-            dcc.Store(id=ids.MAPS_OF),
             _prompt_panel(core, checkpoint, text),
             html.Div(
                 [

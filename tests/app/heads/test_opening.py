@@ -1,10 +1,11 @@
-"""Which head Heads opens on, and where Back leads from it."""
+"""Which head Heads opens on, where Back leads from it, and the order in which Run asks."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from app.core import Core
 from app.pages.heads.address import ADDRESS as HEADS
@@ -65,3 +66,18 @@ def test_without_a_head_in_the_address_the_clearest_is_shown_and_why(open_page, 
     expect(page.locator(f"#{ids.MOTIFS_LINE}")).not_to_contain_text("repeated tokens")
     page = open_page(heads(head=(0, 1)), load=True)
     head_drawn(page, "Head 0.1")
+
+
+def test_run_asks_for_maps_first_and_dash_hears_without_them(open_page):
+    page = open_page(heads())
+    head_drawn(page, "Head 0.0")
+    count, held = page.locator(f"#{ids.COUNT}").text_content() or "", list[Route]()
+    page.route("**/maps?*", lambda route: held.append(route))
+    page.fill(f"#{ids.TEXT}", "The captain")
+    with page.expect_request(re.compile("/maps|_dash-update")) as first:
+        page.click(f"#{ids.RUN}")
+    assert "/maps?" in first.value.url
+    expect(page.locator(f"#{ids.COUNT}")).not_to_have_text(count)
+    for route in held:
+        route.continue_()
+    expect(page.locator("#heads-strip .chip")).to_have_count(3)
