@@ -1,12 +1,16 @@
-// When the app's server has stopped: a notice (app/shell/frame.py) says so, and what the page asks waits until the server
-// is back. No answer is lost, and the console is not filled with requests that can't succeed. Where a server that asks for
-// a token was started again, another notice leads to its sign-in, and from there back to this address.
+// What the page asks the server. One request of a callback is under way at a time, so that a slider's values do not queue up
+// there. When the server has stopped, a notice (app/shell/frame.py) says so, and what the page asks waits until it is back: no
+// answer is lost, and the console is not filled with requests that can't succeed. Where a server that asks for a token was
+// started again, another notice leads to its sign-in, and from there back to this address.
 (function () {
     "use strict";
     const HEALTH = "/healthz";
     const FIRST = 2000, MOST = 60000; // milliseconds from one look to the next; each waits twice as long as the one before
+    const PATIENCE = 3000; // milliseconds that a request waits for the one before it
+    const LONG = 100000; // characters of a request that is not read: an upload
     const send = window.fetch.bind(window);
-    const waiting = new Map(); // by the outputs of a callback: what lets its request go on
+    const waiting = new Map(); // by a callback's name: what lets its request go on, when the server is back
+    const flying = new Set(), queued = new Map(); // by the same: under way; what lets the next one go, or not
     let gone = false, leaving = false, wait = FIRST, timer = null, looking = null;
 
     // The response; or null if the server did not answer, or a proxy says that it did not.
@@ -51,28 +55,53 @@
         return looking;
     }
 
-    // True when the server is back; false when the same callback has asked again meanwhile.
-    function turn(init) {
-        let key = Symbol("not a callback");
-        if (init && typeof init.body === "string") key = JSON.parse(init.body).output;
-        if (waiting.has(key)) waiting.get(key)(false);
-        return new Promise((resolve) => waiting.set(key, resolve));
+    // A callback and what has set it off; of anything else, a name that nothing else has.
+    function nameOf(init) {
+        if (typeof init?.body !== "string" || init.body.length > LONG) return Symbol("not a callback");
+        const { output, changedPropIds } = JSON.parse(init.body);
+        return `${output} ${changedPropIds}`;
     }
 
-    window.fetch = async function (input, init) {
-        if (!/\/_dash-|\/maps[/?]/.test(input.url || input)) return send(input, init);
+    // True when it may go; false when the same has been asked again meanwhile.
+    function turn(others, name) {
+        others.get(name)?.(false);
+        return new Promise((resolve) => others.set(name, resolve));
+    }
+
+    function next(name) {
+        queued.get(name)?.(true);
+        queued.delete(name);
+    }
+
+    // The answer; null where it is not wanted any more, or the server does not know this browser.
+    async function answer(name, input, init) {
         for (let tries = 0; tries < 3; tries++) {
-            // Dash reads 204 as "no change".
-            if (gone && !(await turn(init))) return new Response(null, { status: 204 });
+            if (gone && !(await turn(waiting, name))) return null;
             const response = await ask(input, init);
             if (response && response.status === 401) {
                 signIn();
-                return new Response(null, { status: 204 });
+                return null;
             }
             if (response) return response;
             await look();
         }
         throw new TypeError("The server is there, but does not answer this.");
+    }
+
+    window.fetch = async function (input, init) {
+        if (!/\/_dash-|\/maps[/?]/.test(input.url || input)) return send(input, init);
+        const name = nameOf(init), nothing = () => new Response(null, { status: 204 }); // which Dash reads as "no change"
+        if (flying.has(name)) {
+            setTimeout(next, PATIENCE, name);
+            if (!(await turn(queued, name))) return nothing();
+        }
+        flying.add(name);
+        try {
+            return (await answer(name, input, init)) ?? nothing();
+        } finally {
+            flying.delete(name);
+            next(name);
+        }
     };
 
     function lookAgain() {

@@ -18,7 +18,7 @@ from app.shell import ids as shell
 from tests.app.conftest import SCHEMES, fits, query, settled, written
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Route
 
 PANELS = (ids.CLOUD, ids.SNR, ids.MEMBERSHIP)
 
@@ -87,6 +87,29 @@ def test_a_slider_changes_the_numbers(open_page, service: Subspaces):
     page.locator(f"#{shell.title(ids.MEMBERSHIP)} >> text=subspace 3").wait_for()
     written(page, "head", "3")
     assert query(page) == {"noise": "0.21", "layer": "2", "picture": "angles", "head": "3"}
+
+
+def test_one_request_of_a_slider_is_under_way_and_the_latest_value_wins(open_page, service: Subspaces):
+    page = open_page("/subspaces")
+    at_layer(page, 0)
+    held: list[Route] = []
+
+    def hold_the_first(route: Route) -> None:
+        held.append(route)
+        if len(held) > 1:
+            route.continue_()
+
+    page.route("**/_dash-update-component*", hold_the_first)
+    page.focus(f"#{ids.SEED} [role=slider]")
+    for _ in range(5):
+        page.keyboard.press("ArrowRight")
+    expect(page.locator(f"#{shell.value_of(ids.SEED)}")).to_have_text("5")
+    assert len(held) == 1
+    held[0].continue_()
+    chosen = chosen_of(SubspacesState(seed=5))
+    expect(page.locator(f"#{shell.body(ids.PANEL)}")).to_have_text(SNR.caption(chosen, service.unroll(chosen)))
+    settled(page)
+    assert len(held) == 2
 
 
 def test_what_cannot_be_drawn_is_said_and_put_right(open_page):
