@@ -122,7 +122,7 @@ def test_what_is_clicked_is_pythons_and_the_other_way_round(page: Page) -> None:
     line.fill("a cat")
     line.press("Enter")
     page.wait_for_function(
-        "() => document.querySelector('[data-drawn]').shadowRoot.querySelectorAll('.chip').length === 6"
+        "() => document.querySelector('[data-drawn]').shadowRoot.querySelectorAll('.chip').length === 3"
     )
     run_cell(page, 1)
     said.get_by_text("said: (0, 2) None None a cat").wait_for()
