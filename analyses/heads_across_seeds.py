@@ -1,6 +1,6 @@
 """Which heads come again over seeds, for MHSA, MSSA, GPT, and MHSA without weight decay (`aotlens.heads.universality`).
 
-    aotlens sweep analyses/recipes/seeds.toml --out DIR                          (the models; 1.5 hours of two cores)
+    aotlens sweep analyses/recipes/seeds.toml --out DIR                          (the models; two hours of two cores)
     python -m analyses.heads_across_seeds DIR/checkpoints/*/* --corpus dir:PATH [--page docs/universality.md]
 
 Models of one recipe are matched with each other, on 32 held-out windows of 64 tokens, with 999 permutations; each two
@@ -55,9 +55,11 @@ def main(argv: list[str] | None = None) -> int:
     models = {}
     by_kind: dict[str, list[str]] = defaultdict(list)
     loaded = [aotlens.load(name, "cpu") for name in chosen.checkpoints]
-    for model in sorted(loaded, key=lambda model: (model.card.name, model.card.seed)):
+    for model in sorted(loaded, key=lambda model: (model.card.name, model.card.seed or 0)):
         kind = model.card.name.removeprefix("formation-")
-        models[name := f"{kind}-{model.card.seed}"] = model
+        if (name := f"{kind}-{model.card.seed}") in models:
+            raise ValueError(f"{name}: expected each recipe and seed once, found two checkpoints of it.")
+        models[name] = model
         by_kind[kind].append(name)
     windows = shared_held_out_windows(list(models.values()), chosen.corpus, 32, 64)
     tokens, documents = windows.ids, windows.documents

@@ -18,6 +18,7 @@ from app.pages.heads.address import HeadsState
 from app.pages.heads.ids import ids as heads
 from app.shell import ids
 from tests.app.conftest import new_page, settled
+from tests.test_structure import ROOT
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -106,3 +107,38 @@ def test_it_goes_by_itself(page: Page, app: Dash):
     with serve(app, port=urlsplit(address).port or 0):
         page.locator(NOTICE).wait_for(state="hidden")
         page.locator(f"#{heads.PROMPT_PANEL}").wait_for()
+
+
+#: A server that answers after 300 ms; it is asked for a slider's values, one each 30 ms for six seconds, and by clicks.
+ASKS = """() => {
+    Object.assign(window, { sent: [], flying: 0, most: 0, answers: [] });
+    window.fetch = async function (path, { body }) {
+        const { inputs: [value] } = JSON.parse(body);
+        sent.push(value);
+        most = Math.max(most, value === "click" ? 0 : ++flying);
+        await new Promise((done) => setTimeout(done, 300));
+        if (value !== "click") flying--;
+        return new Response("{}");
+    };
+}"""
+DRAGS = """() => {
+    const ask = (value, id) => fetch("/_dash-update-component", {
+        body: JSON.stringify({ output: "panel.children", inputs: [value], changedPropIds: [id] }),
+    }).then((answer) => answers.push([value, answer.status]));
+    for (let place = 0; place < 200; place++) setTimeout(() => ask(place, "noise.value"), 30 * place);
+    for (let place = 0; place < 3; place++) setTimeout(() => ask("click", "start.n_clicks"), 100 * place);
+}"""
+
+
+def test_of_a_sliders_values_one_is_under_way_the_last_is_answered_and_clicks_all_go(page: Page):
+    page.clock.install()
+    page.set_content("<p>")
+    page.evaluate(ASKS)
+    page.add_script_tag(path=ROOT / "app/shell/static/connection.js")
+    page.evaluate(DRAGS)
+    page.clock.run_for(8000)
+    sent, most, answers = page.evaluate("[sent, most, answers]")
+    values = [value for value in sent if value != "click"]
+    assert most == 1 and 15 <= len(values) <= 25 and sent.count("click") == 3
+    assert values[0] == 0 and values[-1] == 199 and values == sorted(values)
+    assert dict(map(tuple, answers))[199] == 200 and len(answers) == 203

@@ -55,19 +55,21 @@
 
     // Run asks for the maps of what stands in the box, and Dash hears of the click after the frame that shows them: on its own
     // way there it would walk the page first, while the model waits for the processor.
-    let heard = true;
+    let held = null;
     document.addEventListener("click", function (event) {
         const run = within(event.target, "#heads-run"), text = at("text")?.value ?? "";
         const most = Number(document.querySelector("[data-max-characters]")?.dataset.maxCharacters);
-        if (!run || !heard || !asking || text.length > most) return;
+        if (!run || held || !asking || text.length > most) return;
         event.stopImmediatePropagation();
-        heard = false;
+        const mine = held = {};
         askMaps({ ...asking, prompt: { ...asking.prompt, text } }).then(() => requestAnimationFrame(() => setTimeout(tell)));
         const late = setTimeout(tell, PATIENCE);
         function tell() {
             clearTimeout(late);
-            if (!heard) run.click();
-            heard = true;
+            if (held !== mine) return;
+            run.dataset.text = text; // what is typed meanwhile is not run
+            run.click();
+            held = null;
         }
     }, true);
 
@@ -276,6 +278,7 @@
             opened();
             const chosen = { head: head ?? heads?.maps?.head ?? [0, 0], position: position ?? null, off: off ?? [], ...Object.fromEntries(pending) };
             Object.assign(chosen, { cell: (chosen.cell ?? locked).cell, direction: chosen["direction-of"] ?? direction });
+            if (analysis !== state.analysis && !heads?.motifs) delete sent.scored; // what could not be scored is asked for again
             Object.assign(state, { analysis, tab, cell: chosen.cell, against: (pending.get("cell") ?? locked).against });
             ready.then(function () {
                 for (const [id, Part] of heads.places) heads.part(Part, at(id));

@@ -279,8 +279,9 @@
             if (byExample && !example) return {};
             if (by === page + "-checkpoint" && checkpoint === prompt.checkpoint) return {};
             // What stands in the box, not what Dash was last told: Ctrl+Enter can come before it hears of the typing.
-            const box = document.getElementById(id);
-            const chosen = byExample ? example : (box ? box.value : text) || "";
+            const box = document.getElementById(id), pressed = document.getElementById(page + "-run")?.dataset;
+            const chosen = byExample ? example : pressed?.text ?? (box ? box.value : text) ?? "";
+            delete pressed?.text;
             const most = Number(document.querySelector("[data-max-characters]").dataset.maxCharacters);
             // Too long to send: the server is told the length and answers with the limit; the address stays as it is.
             const next = chosen.length > most

@@ -324,7 +324,7 @@ def test_a_badge_explains_itself_on_hover_and_focus(open_page):
     # The model's own motifs are there: they would take the place of those that the test gives.
     expect(page.locator(f"#{ids.MOTIFS_LINE}")).to_contain_text("induction")
     says = "ind: induction, 0.90. It attends to what followed an earlier occurrence of the query's token."
-    motifs = {"checkpoint": "tiny-mhsa", "badges": {"0.1": "ind"}, "says": {"0.1": says}, "scores": {}}
+    motifs = {"badges": {"0.1": "ind"}, "says": {"0.1": says}, "scores": {}}
     page.evaluate("([id, data]) => dash_clientside.set_props(id, {data})", [ids.MOTIFS, motifs])
     cell = page.locator("#heads-grid-cells .cell[data-motif='ind']")
     tip = page.locator("#tip")

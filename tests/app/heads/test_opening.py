@@ -11,6 +11,7 @@ from app.core import Core
 from app.pages.heads.address import ADDRESS as HEADS
 from app.pages.heads.address import HeadsState
 from app.pages.heads.ids import ids
+from app.shell import ids as shell
 from tests.app.conftest import head_drawn, opened, query, settled, written
 
 SHORT = "The captain bowed to the captain."
@@ -81,3 +82,56 @@ def test_run_asks_for_maps_first_and_dash_hears_without_them(open_page):
     for route in held:
         route.continue_()
     expect(page.locator("#heads-strip .chip")).to_have_count(3)
+    page.unroute("**/maps?*")
+
+
+def test_run_is_of_the_text_at_the_click_though_the_page_was_left_with_another_under_way(open_page):
+    """Maps of a text that was run before the page was left come while a click on the new page's Run is held back."""
+    page = open_page(heads(), load=True)
+    head_drawn(page, "Head 0.0")
+    before, since = list[Route](), list[Route]()
+    page.route("**/maps?*", lambda route: (before if "danced" in route.request.url else since).append(route))
+    page.fill(f"#{ids.TEXT}", "danced danced")
+    page.click(f"#{ids.RUN}")
+    written(page, "text", "danced danced")
+    open_page("/checkpoints")
+    page.locator(".ag-row").first.wait_for()
+    open_page(heads())
+    expect(page.locator(f"#{ids.TEXT}")).to_have_value(SHORT)
+    for route in since:
+        route.continue_()
+    head_drawn(page, "Head 0.0")
+    since.clear()
+    page.fill(f"#{ids.TEXT}", "The captain")
+    page.focus(f"#{ids.TEXT}")
+    page.keyboard.press("Control+Enter")
+    for route in before:
+        route.continue_()
+    page.keyboard.type(" danced")
+    written(page, "text", "The captain")
+    for route in since:
+        route.continue_()
+    expect(page.locator("#heads-strip .chip")).to_have_count(3)
+    page.unroute("**/maps?*")
+
+
+def test_heads_that_could_not_be_scored_are_scored_at_the_next_run(open_page, services: Core, monkeypatch):
+    from app.core.errors import RequestError
+
+    page = open_page(heads())
+    head_drawn(page, "Head 0.0")
+    real, fails = type(services.inference).motifs, [True]
+
+    def motifs(self: Any, checkpoint: str) -> Any:
+        if fails and fails.pop():
+            raise RequestError("Scored later.")
+        return real(self, checkpoint)
+
+    monkeypatch.setattr(type(services.inference), "motifs", motifs)
+    page.evaluate("id => aotlens.setProps(id, {value: 'tiny-mssa'})", ids.CHECKPOINT)
+    notice = page.locator(f"#{shell.notice(ids.GRID)}")
+    expect(notice).to_contain_text("Scored later.")
+    page.fill(f"#{ids.TEXT}", "The captain danced")
+    page.click(f"#{ids.RUN}")
+    expect(page.locator(f"#{ids.MOTIFS_LINE}")).to_contain_text("induction")
+    expect(notice).to_be_empty()

@@ -110,6 +110,7 @@ def test_one_request_of_a_slider_is_under_way_and_the_latest_value_wins(open_pag
     expect(page.locator(f"#{shell.body(ids.PANEL)}")).to_have_text(SNR.caption(chosen, service.unroll(chosen)))
     settled(page)
     assert len(held) == 2
+    page.unroute("**/_dash-update-component*")
 
 
 def test_what_cannot_be_drawn_is_said_and_put_right(open_page):
