@@ -85,7 +85,7 @@ def main(argv: list[str] | None = None) -> int:
         for test, left, right, p in zip(compared.tests, compared.first, compared.second, compared.p, strict=True):
             rows.append((first, second, *test, f"{left.mean():+.3f}", f"{right.mean():+.3f}", f"{p:.3f}"))
     parts.append(markdown(("kind", "other kind", "matched", "tested", "above permuted", "of the other", "p"), rows))
-    parts += [f"**{kind}**: {result.layer_trend}." for kind, result in universalities.items()]
+    parts += [f"**{kind}**: {result.layer_trend}" for kind, result in universalities.items()]
     print("\n\n".join(parts))
     if chosen.page is not None:
         command = "python -m analyses.heads_across_seeds DIR/checkpoints/*/* --corpus dir:PATH"

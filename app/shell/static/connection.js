@@ -1,6 +1,7 @@
-// What the page asks the server. Of a control's values one is under way at a time, so that a slider's do not queue up there. When the server has stopped, a notice (app/shell/frame.py) says so, and what the page asks waits until it is back: no
-// answer is lost, and the console is not filled with requests that can't succeed. Where a server that asks for a token was
-// started again, another notice leads to its sign-in, and from there back to this address.
+// What the page asks the server. Of a control's values one is under way at a time, so that a slider's do not queue up there.
+// When the server has stopped, a notice (app/shell/frame.py) says so, and what the page asks waits until it is back: no answer
+// is lost, and the console is not filled with requests that can't succeed. Where a server that asks for a token was started
+// again, another notice leads to its sign-in, and from there back to this address.
 (function () {
     "use strict";
     const HEALTH = "/healthz";
