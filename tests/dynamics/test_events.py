@@ -94,6 +94,11 @@ def test_order_of_events_is_that_of_scipy_with_intervals_against_it() -> None:
     # Within one interval nothing comes first, however often it is seen.
     tied = order_of_events({"a": [at(100, 10)] * 4 + [at(90, 10)] * 4, "b": [at(100, 20)] * 4 + [at(80, 20)] * 4})
     assert not tied.before.any() and tied.headline == "no order is decided"
+    # Seeds that all change at the same snapshots leave t without a spread, and are as many signs.
+    for n in (4, 8):
+        identical = order_of_events({"a": [at(10)] * n, "b": [at(100, 90)] * n})
+        assert identical.p[0, 1] == pytest.approx(scipy.stats.binomtest(n, n).pvalue) and identical.p[1, 0] == 1
+        assert identical.before[0, 1] == (n == 8)
     missing = order_of_events({"a": [at(10), at(None)], "b": [at(99), at(99)]})
     assert missing.n_seeds[0, 1] == 1 and np.isnan(missing.factor[0, 1])
     with refused("two events", "a: 1"):
