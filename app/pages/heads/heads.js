@@ -290,13 +290,15 @@
                 prompt: analysis.prompt, head: chosen.head, cell: chosen.cell, position: chosen.cell ? null : chosen.position,
                 direction: chosen.direction, against: state.against, off: chosen.off,
             } : null;
+            const scored = news("scored", analysis?.prompt.checkpoint, page);
+            if (scored !== window.dash_clientside.no_update) ready.then(() => heads.set({ motifs: null })); // another model's
             // Without a text the store is as empty as it was, and its panel, which is in the document from now on, waits.
             if (tab === "why" && !why) aotlens.passOn("heads-why-of", null, OPENING);
             return {
                 predicted: news("predicted", run && { ...run, position: chosen.position }, page),
                 run: news("run", run, page),
                 why: news("why", why, page),
-                scored: news("scored", analysis?.prompt.checkpoint, page),
+                scored,
             };
         },
 

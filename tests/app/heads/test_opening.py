@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from typing import Any
 
 from playwright.sync_api import Route, expect
@@ -115,23 +116,30 @@ def test_run_is_of_the_text_at_the_click_though_the_page_was_left_with_another_u
     page.unroute("**/maps?*")
 
 
-def test_heads_that_could_not_be_scored_are_scored_at_the_next_run(open_page, services: Core, monkeypatch):
+def test_badges_go_with_their_model_and_heads_that_could_not_be_scored_are_scored_at_the_next_run(
+    open_page, services: Core, monkeypatch
+):
     from app.core.errors import RequestError
 
     page = open_page(heads())
     head_drawn(page, "Head 0.0")
-    real, fails = type(services.inference).motifs, [True]
+    says = page.locator(f"#{ids.MOTIFS_LINE}")
+    expect(says).to_contain_text("induction")
+    real, fails, release = type(services.inference).motifs, [True], threading.Event()
 
     def motifs(self: Any, checkpoint: str) -> Any:
         if fails and fails.pop():
+            release.wait(60)
             raise RequestError("Scored later.")
         return real(self, checkpoint)
 
     monkeypatch.setattr(type(services.inference), "motifs", motifs)
     page.evaluate("id => aotlens.setProps(id, {value: 'tiny-mssa'})", ids.CHECKPOINT)
+    expect(says).to_be_empty()
+    release.set()
     notice = page.locator(f"#{shell.notice(ids.GRID)}")
     expect(notice).to_contain_text("Scored later.")
     page.fill(f"#{ids.TEXT}", "The captain danced")
     page.click(f"#{ids.RUN}")
-    expect(page.locator(f"#{ids.MOTIFS_LINE}")).to_contain_text("induction")
+    expect(says).to_contain_text("induction")
     expect(notice).to_be_empty()
