@@ -83,7 +83,7 @@ def main(argv: list[str] | None = None) -> int:
     for first, second in combinations(by_kind, 2):
         compared = together.compare_kinds(first, second)
         for test, left, right, p in zip(compared.tests, compared.first, compared.second, compared.p, strict=True):
-            rows.append((first, second, *test, f"{left.mean():+.3f}", f"{right.mean():+.3f}", f"{p:.3f}"))
+            rows.append((first, second, *test, f"{left.mean():+.3f}", f"{right.mean():+.3f}", f"{p:.2g}"))
     parts.append(markdown(("kind", "other kind", "matched", "tested", "above permuted", "of the other", "p"), rows))
     parts += [f"**{kind}**: {result.layer_trend}" for kind, result in universalities.items()]
     print("\n\n".join(parts))
