@@ -14,12 +14,15 @@ from collections import defaultdict
 from itertools import combinations
 from pathlib import Path
 
+import numpy as np
+
 import aotlens
 from analyses._claims import markdown, parser
 from analyses._outcomes import ROOT, of_run
 from aotlens.checkpoints import shared_held_out_windows
 from aotlens.conventions import head_name
 from aotlens.heads import Universality, universality
+from aotlens.statistics import holm
 
 HEADER = ("kind", "matched", "tested", "mean", "permuted: mean ± sd", "p", "layer 0 (permuted)", "layer 1 (permuted)")
 
@@ -80,11 +83,14 @@ def main(argv: list[str] | None = None) -> int:
     kinds = {name: kind for kind, names in by_kind.items() for name in names}
     together = universality(models, tokens, n_permutations=19, kinds=kinds)
     rows: list[tuple[object, ...]] = []
-    for first, second in combinations(by_kind, 2):
-        compared = together.compare_kinds(first, second)
-        for test, left, right, p in zip(compared.tests, compared.first, compared.second, compared.p, strict=True):
-            rows.append((first, second, *test, f"{left.mean():+.3f}", f"{right.mean():+.3f}", f"{p:.2g}"))
-    parts.append(markdown(("kind", "other kind", "matched", "tested", "above permuted", "of the other", "p"), rows))
+    compared = [together.compare_kinds(*pair) for pair in combinations(by_kind, 2)]
+    corrected = iter(holm(np.concatenate([each.p for each in compared])) if compared else ())
+    for each in compared:
+        for test, left, right, p in zip(each.tests, each.first, each.second, each.p, strict=True):
+            means = f"{left.mean():+.3f}", f"{right.mean():+.3f}"
+            rows.append((*each.kinds, *test, *means, f"{p:.2g}", f"{next(corrected):.2g}"))
+    header = ("kind", "other kind", "matched", "tested", "above permuted", "of the other", "p", "p, Holm")
+    parts.append(markdown(header, rows))
     parts += [f"**{kind}**: {result.layer_trend}" for kind, result in universalities.items()]
     print("\n\n".join(parts))
     if chosen.page is not None:

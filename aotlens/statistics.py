@@ -182,6 +182,15 @@ def jackknife_error(without: Float[np.ndarray, " unit"]) -> float:
     return float(np.sqrt((n - 1) / n * ((without - without.mean()) ** 2).sum()))
 
 
+def holm(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
+    """Return p-values corrected for their number by Holm's steps (1979): the smallest of n times n, the next times
+    n − 1, each at least the one before and at most 1."""
+    order = np.argsort(p, kind="stable")
+    corrected = np.empty_like(p)
+    corrected[order] = np.maximum.accumulate(np.minimum(1.0, p[order] * np.arange(len(p), 0, -1)))
+    return corrected
+
+
 def permutation_p(null: Float[np.ndarray, "*row draw"], observed: Any) -> Any:
     """Return the share, one-sided, of draws under the null that are at least as large as what was observed, which
     counts as one of them: (1 + draws as large) ÷ (1 + draws). Ties are within 1e-12."""

@@ -12,6 +12,7 @@ from aotlens.statistics import (
     as_clusters,
     bootstrap_interval,
     fit_line,
+    holm,
     jackknife_error,
     mcnemar_p,
     mean_interval,
@@ -33,6 +34,18 @@ def test_a_permutation_p_counts_what_was_observed_and_ties() -> None:
     null = np.array([[0.1, 0.3, 0.3, 0.5], [1.0, 2.0, 3.0, 4.0]])
     assert permutation_p(null, np.array([0.3, 9.0])).tolist() == [4 / 5, 1 / 5]
     assert permutation_p(null[0], 0.5) == 2 / 5 and permutation_p(null[0], 0.1 + 0.2) == 4 / 5
+
+
+def test_holm_rejects_what_its_steps_reject_one_after_another() -> None:
+    p = np.random.default_rng(0).uniform(size=(50, 7)) ** 3
+    for row in p:
+        steps, rejected = sorted(range(7), key=row.__getitem__), set()
+        for place, test in enumerate(steps):
+            if row[test] > 0.05 / (7 - place):
+                break
+            rejected.add(test)
+        assert {*np.flatnonzero(holm(row) <= 0.05)} == rejected
+    assert holm(np.array([0.9, 0.8])).tolist() == [1.0, 1.0]
 
 
 def test_rank_correlation_is_pearsons_of_ranks() -> None:

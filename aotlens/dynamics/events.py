@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float64, Int64
 
 from aotlens.conventions import require_seed, require_whole
 from aotlens.results import Result
+from aotlens.statistics import holm
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -200,14 +201,11 @@ def _log_interval(change: ChangePoint) -> tuple[float, float]:
 
 def _holm(p: Float64[np.ndarray, "event event"]) -> Float64[np.ndarray, "event event"]:
     """Holm's correction over pairs: of the two directions of a pair at most one is small, and both count once."""
-    pairs = list(itertools.combinations(range(len(p)), 2))
-    corrected, largest = p.copy(), 0.0
-    smaller = {(a, b): min(p[a, b], p[b, a]) for a, b in pairs}
-    for rank, (a, b) in enumerate(sorted(pairs, key=lambda pair: smaller[pair])):
-        largest = max(largest, min(1.0, (len(pairs) - rank) * smaller[a, b]))
-        for row, column in ((a, b), (b, a)):
-            corrected[row, column] = largest if p[row, column] == smaller[a, b] else 1.0
-    return corrected
+    pairs, corrected = np.triu_indices(len(p), 1), np.ones_like(p)
+    smaller = np.minimum(p, p.T)
+    corrected[pairs] = holm(smaller[pairs])
+    corrected = np.minimum(corrected, corrected.T)
+    return np.where(p == smaller, corrected, 1.0)
 
 
 @lru_cache(maxsize=8)
