@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from inspect import signature
@@ -108,7 +108,7 @@ class Call(Node):
 
     function: str | Part
     args: Sequence[Any] = ()
-    options: Mapping[str, Any] = None  # type: ignore[assignment]
+    options: Mapping[str, Any] = field(default_factory=dict)
     kept: bool = True
     """Whether it is work that is worth remembering (`Workshop.call`)."""
     called: str | None = None
@@ -193,7 +193,7 @@ def _run(value: Any, workshop: Workshop) -> Any:
 def _called(node: Call, workshop: Workshop) -> Any:
     function = _found(node.function) if isinstance(node.function, str) else _run(node.function, workshop)
     args = [_run(each, workshop) for each in node.args]
-    options = {name: _run(each, workshop) for name, each in (node.options or {}).items()}
+    options = {name: _run(each, workshop) for name, each in node.options.items()}
     progress = workshop.watch()
     if progress is not None and "progress" in signature(function).parameters:
         options["progress"] = progress
@@ -210,7 +210,7 @@ def _found(name: str) -> Any:
 
 
 def _given(node: Call) -> list[Any]:
-    return [*node.args, *(node.options or {}).values()]
+    return [*node.args, *node.options.values()]
 
 
 def _within(value: Any) -> Iterator[Node]:
@@ -244,7 +244,7 @@ def _written(value: Any, names: Mapping[Node, str], *, broken: bool = False) -> 
     if isinstance(value, Call):
         function = value.function if isinstance(value.function, str) else _written(value.function, names)
         given = [_written(each, names, broken=broken and isinstance(each, list | dict)) for each in value.args]
-        given += [f"{name}={_written(each, names)}" for name, each in (value.options or {}).items()]
+        given += [f"{name}={_written(each, names)}" for name, each in value.options.items()]
         return f"{function}{_brackets('()', given, broken)}"
     if isinstance(value, tuple) and any(isinstance(each, Node) for each in value):
         return _brackets("()", [*(_written(each, names) for each in value), *([""] if len(value) == 1 else [])], broken)
