@@ -48,18 +48,23 @@ CHROMIUM_FLAGS = (
 )
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     group = parser.getgroup("aotlens")
     group.addoption("--check-shapes", action="store_true", help="check annotated shapes and types at every call")
     group.addoption("--store-durations", action="store_true", help="store what tests took in tests/durations.json")
+    config = pluginmanager.get_plugin("pytestconfig")
+    assert config is not None
+    asked = parser.parse_known_args(config.invocation_params.args).check_shapes
+    if asked or getattr(config.option, "check_shapes", False):  # the latter in a worker
+        import jaxtyping
+
+        # Before any import of aotlens: the conftests of the folders that pytest is given are loaded next.
+        jaxtyping.install_import_hook("aotlens", "beartype.beartype")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("check_shapes"):
-        import jaxtyping
-
-        jaxtyping.install_import_hook("aotlens", "beartype.beartype")  # before any import of aotlens
-    elif sys.gettrace() is None:  # neither checks, coverage nor a debugger count against a test
+    if not config.getoption("check_shapes") and sys.gettrace() is None:
+        # Neither checks, coverage nor a debugger count against a test.
         config.pluginmanager.register(durations.Limit(), "limit-of-seconds")
     if config.getoption("store_durations") and "PYTEST_XDIST_WORKER" not in os.environ:
         config.pluginmanager.register(durations.Recorder())
@@ -91,6 +96,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for name, reason in reasons.items():
             if reason and item.get_closest_marker(name):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """In a run that checks types, of every module of aotlens that is there by now."""
+    if session.config.getoption("check_shapes"):
+        ours = [name for name in sys.modules if name.partition(".")[0] == "aotlens"]
+        bare = [name for name in ours if type(sys.modules[name].__loader__).__module__.partition(".")[0] != "jaxtyping"]
+        assert not bare, f"imported before --check-shapes could check them: {', '.join(bare)}"
 
 
 def _no_gpu(items: list[pytest.Item]) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -224,6 +224,17 @@ _HARMLESS = ("ERR_ABORTED", "GL Driver Message", "willReadFrequently", "as the g
 
 def _own(url: str, address: str) -> bool:
     return url.startswith((address, "data:", "blob:"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure shows what the tab did: its address, what went wrong in it, its text."""
+    report = yield
+    page, trouble = getattr(item, "funcargs", {}).get("tab", (None, []))
+    if report.failed and page is not None and not page.is_closed():
+        shown = page.evaluate("() => document.body.innerText.slice(0, 4000)")
+        report.sections.append(("page", "\n".join([page.url, *trouble, shown])))
+    return report
 
 
 @pytest.fixture

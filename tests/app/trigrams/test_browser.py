@@ -103,16 +103,17 @@ def test_search_sort_and_the_address(open_page, served):
     page.locator("#trigrams-one-body >> text=lowers the logit").wait_for()
 
 
-def test_check_read_and_open_in_heads(open_page):
-    page = open_page(trigrams(source="captain", destination="·", within="all", k=60, tokens=3000))
-    listed(page, "60 rows.")
+def test_check_read_and_open_in_heads(open_page, request: pytest.FixtureRequest):
+    k = 59 + getattr(request.node, "execution_count", 1)  # where it runs again, the server knows the first one's check
+    page = open_page(trigrams(source="captain", destination="·", within="all", k=k, tokens=3000))
+    listed(page, f"{k} rows.")
     selected = page.locator("#trigrams-rows-table .ag-center-cols-container .ag-row-selected")
     expect(selected).to_have_attribute("row-id", "1")  # the row that is explained, which nobody has picked
     settled(page)
     assert "row" not in query(page)
     opened(page, "Check against text")
     page.locator(
-        f"#{shell.caption(ids.EVIDENCE)} >> text=/This text can decide \\d+ of the 60 rows.*book.txt/"
+        f"#{shell.caption(ids.EVIDENCE)} >> text=/This text can decide \\d+ of the {k} rows.*book.txt/"
     ).wait_for()
     page.click(f"#{shell.start(ids.EVIDENCE)}")
     checked(page)
@@ -127,13 +128,14 @@ def test_check_read_and_open_in_heads(open_page):
     page.click(f"#{ids.VERDICT}")
     page.click("[role=option] >> text='confirmed'")
     written(page, "verdict", "confirmed")
-    assert confirmed < 60
-    listed(page, f"{confirmed} of 60 rows match.")
+    assert confirmed < k
+    listed(page, f"{confirmed} of {k} rows match.")
     page.click("#trigrams-verdict ~ * button, .mantine-Select-root:has(#trigrams-verdict) button")
-    listed(page, "60 rows.")
+    listed(page, f"{k} rows.")
     header = "#trigrams-rows-table .ag-header-cell[col-id=occurrences]"
     for order in ("ascending", "descending"):
-        page.click(header)
+        page.locator(header).focus()
+        page.keyboard.press("Enter")  # columns are fitted some frames later: a pointer could meet the next one
         page.wait_for_selector(f"{header}[aria-sort={order}]")
     # Sorted by the server, so the first row changes some time after the header: the most frequent is on top.
     page.wait_for_function("""() => {
@@ -164,7 +166,7 @@ def test_check_read_and_open_in_heads(open_page):
     assert urlsplit(page.url).path == "/heads" and parse_qs(urlsplit(page.url).query)["head"] == ["0.1"]
     assert "%" in attention
     page.go_back()
-    listed(page, "60 rows.")
+    listed(page, f"{k} rows.")
     checked(page)  # the evidence is still there
 
 
