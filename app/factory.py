@@ -36,6 +36,7 @@ def create_app(settings: Settings, core: Core | None = None, *, pages: Sequence[
         )
     core = replace(core or Core.start(settings), links=Links(page.address for page in pages))
     app = App(core, pages)
+    app.ahead.watch(app.server)
     groups = {group: [(page.title, page.path) for page in held] for group, held in grouped(pages).items()}
     app.layout = frame(groups)
     navigation.register(app)

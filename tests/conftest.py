@@ -58,8 +58,10 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     if asked or getattr(config.option, "check_shapes", False):  # the latter in a worker
         import jaxtyping
 
+        from tests import checker
+
         # Before any import of aotlens: the conftests of the folders that pytest is given are loaded next.
-        jaxtyping.install_import_hook("aotlens", "beartype.beartype")
+        jaxtyping.install_import_hook("aotlens", f"{checker.__name__}.check")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import permutations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 import torch
@@ -72,7 +72,7 @@ class PromptPairs(Result):
         """Return the pairs of a slice."""
         return self.at(range(len(self))[rows])
 
-    def at(self, rows: Iterable[int]) -> PromptPairs:
+    def at(self, rows: Iterable[SupportsIndex]) -> PromptPairs:
         """Return the pairs of these numbers."""
         chosen = [int(row) for row in rows]
         pairs = tuple(self.pairs[row] for row in chosen)

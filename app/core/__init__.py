@@ -20,6 +20,7 @@ images.py      labelled images to look at
 own_images.py  images that a person uploaded or drew
 own_texts.py   texts that a person uploaded or pasted, kept under the local folder
 jobs.py        long work in the background, with progress
+ahead.py       what may be asked for next, computed meanwhile
 sessions.py    which browser asks
 cache.py       results kept within one memory bound, each made once
 sizes.py       bytes that a result holds

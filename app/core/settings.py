@@ -112,6 +112,8 @@ class Settings:
     starts."""
     request_seconds: float = 60.0
     """The time that what a request computes step by step may take before it is stopped, which it then says."""
+    quiet_seconds: float = 0.3
+    """The time without a request after which what may be asked for next is computed."""
     job_seconds: float = 3600.0
     """The time that work in the background may take before it is stopped, which it then says."""
     listing_seconds: float = 2.0

@@ -11,6 +11,7 @@ from dash.exceptions import DependencyException
 from flask import Flask
 
 from app.core import Core
+from app.core.ahead import Ahead
 from app.shell.browser import Wiring
 from app.shell.page import Page
 from app.shell.requests import RequestForms
@@ -63,6 +64,8 @@ class App(Dash):
         self.asked = RequestForms()
         """The forms of what browsers may ask of the callbacks."""
         self.core = core
+        self.ahead = Ahead(core.settings.quiet_seconds)
+        """The computation of what is likely to be asked for next."""
         self.pages = tuple(pages)
         self.services: dict[str, Any] = {page.name: page.service(core) for page in pages}
         self.wiring = Wiring(pages)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -33,6 +34,7 @@ from app.shell.sharing import when_seen
 from app.shell.tables import grid, number
 
 FILES = ("png", "svg", "csv", "python")
+_AHEAD = 1e9  # operations, a second of a core, of a result that nobody has asked for yet
 _PARTS = ("figure", "caption")
 _NOT_MADE = "Not computed for this choice yet. Start does it in the background, where it can be stopped."
 _MADE_ABOVE = "Not computed for this choice yet: it comes with the panel above."
@@ -180,11 +182,13 @@ def show_views(
     shown: str,
     keys: str,
     inputs: Props,
+    likely: Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]] | None = None,
 ) -> None:
     """Show panels by their ids that follow the store `shown`: one callback for all, which computes what is in view and
     no longer what was drawn, and says of each what went wrong with it alone.
 
-    `values(shown, **inputs)` are what was chosen. The store `keys` holds what each picture was of.
+    `values(shown, **inputs)` are what was chosen. The store `keys` holds what each picture was of. `likely` gives what
+    the store may hold next: results of panels in view are made for it while nobody asks for anything.
     """
     when_seen(app, shown, views)
     panels = {name: each if isinstance(each, Own) else Own(view=each, parts=_PARTS) for name, each in views.items()}
@@ -225,7 +229,21 @@ def show_views(
                 elif place[1] == "data" and told is not no_update:  # choices that are offered
                     app.asked.sent(place[0], told)
         app.asked.sent(keys, drawn)
+        now = next(filter(None, seen.values()), None)
+        if likely is not None and now is not None:
+            in_view = [panel.view for name, panel in panels.items() if seen[name]]
+            app.ahead.offer(
+                partial(_prepare, workshop, view, values, then, given) for then in likely(now) for view in in_view
+            )
         return {"panels": answers, "keys": drawn}
+
+
+def _prepare(
+    workshop: AppWorkshop, view: View, values: Callable[..., Any], shown: Mapping[str, Any], given: dict[str, Any]
+) -> None:
+    chosen = values(shown, **given)
+    if view.missing(chosen) is None and not workshop.waits(view, chosen) and view.cost(chosen) <= _AHEAD:
+        workshop.result(view, chosen)
 
 
 def _drawn(

@@ -41,12 +41,12 @@ PAGE = Page(
             | stores(head=ids.HEAD)
             | props("checked", biases=ids.BIASES),
             state=stores(shown=ids.SHOWN),
-            outputs=stores(form=ids.FORM),
         ),
         Browser(
             "show",
             inputs=stores(shown=ids.SHOWN),
             outputs=props("className", link=ids.OPEN_HEADS, atlas=ids.OPEN_ATLAS),
+            listens=True,
         ),
         Browser(
             "list",

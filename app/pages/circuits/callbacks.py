@@ -80,7 +80,10 @@ def register(app: App, core: Core, circuits: Circuits) -> None:
         ),
     }  # fmt: skip
     copying = {ids.COPYING: _own(ids.COPYING, list_copying, parts=("caption",), reads=lambda chosen: chosen.head)}
-    show_views(app, circuits.workshop, panels, circuits.values, shown=ids.CHOSEN, keys=ids.DRAWN, inputs=_CHOICES)
+    show_views(
+        app, circuits.workshop, panels, circuits.values, shown=ids.CHOSEN, keys=ids.DRAWN, inputs=_CHOICES,
+        likely=circuits.around,
+    )  # fmt: skip
     show_views(app, circuits.workshop, copying, circuits.values, shown=ids.CHOSEN, keys=ids.COPIED, inputs={})
     pictured = {panel: view for panel, view in VIEWS.items() if view.pictured}
     files = tables(circuits.workshop, VIEWS, circuits.values)

@@ -45,9 +45,7 @@
         choose: function ({ shown, ...values }) {
             const form = Object.fromEntries(Object.entries(values).map(([name, value]) => [name, value ?? null]));
             const same = shown && Object.keys(form).every((name) => JSON.stringify(form[name]) === JSON.stringify(shown.form[name]));
-            // Not as an output: what is drawn sets the controls, and Dash would wait for itself in a circle of callbacks.
             if (!same) aotlens.setProps("circuits-chosen", { data: form });
-            return { form };
         },
 
         show: function ({ shown }) {

@@ -14,7 +14,6 @@ ids = Ids(
     "head",  # store: [layer, head]
     "asked",  # store: what the address named, until it is checked
     "chosen",  # store: the circuit that is asked for, by its fields' names; panels follow it
-    "form",  # store: what the controls say
     "shown",  # store: the circuit that is shown, as callbacks.py describes it; None when none is
     "block-at",  # store: [row block, column block], or None
     "drawn copied",  # stores: what the panels' pictures are of; of copying, which takes long, by itself

@@ -38,7 +38,7 @@ def layout(core: Core, service: Circuits, state: CircuitsState) -> html.Div:
         [
             html.H1("Circuits", className="sr-only"),
             dcc.Store(id=ids.ASKED, data=asked),
-            *(dcc.Store(id=id) for id in (ids.CHOSEN, ids.FORM, ids.SHOWN, ids.DRAWN, ids.COPIED)),
+            *(dcc.Store(id=id) for id in (ids.CHOSEN, ids.SHOWN, ids.DRAWN, ids.COPIED)),
             # Without `data` where there is none: a store that is laid out with None changes as it is mounted, and asks.
             *(
                 dcc.Store(id=id, **({} if value is None else {"data": value}))

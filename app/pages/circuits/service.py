@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +90,14 @@ class Circuits:
         values = {field.name: getattr(state, field.name) for field in fields(state)}
         form = {name: values[name] for name in ("checkpoint", "head", "kind", "left", "right", "biases", "distance")}
         return self.values(form, statistic=state.statistic, block=state.block, z=state.z, asked=values)
+
+    def around(self, form: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield the form with each head that an arrow key leads to."""
+        asked = self._circuit(form)
+        layer, head = asked.head
+        for there in ((layer, head + 1), (layer, head - 1), (layer + 1, head), (layer - 1, head)):
+            if 0 <= there[0] < asked.model.n_layers and 0 <= there[1] < asked.model.n_heads:
+                yield {**form, "head": list(there)}
 
     def circuit(self, chosen: Chosen) -> Circuit:
         """Return the circuit itself, factored. Raises RequestError where the library refuses it."""

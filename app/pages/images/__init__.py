@@ -32,7 +32,7 @@ PAGE = Page(
         **values(view=ids.VIEW, order=ids.ORDER, how=ids.HOW, target=ids.TARGET, tab=ids.TABS),
     },
     browser=(
-        Browser("choose", inputs=_FORM, state=stores(shown=ids.SHOWN), outputs=stores(form=ids.FORM)),
+        Browser("choose", inputs=_FORM, state=stores(shown=ids.SHOWN)),
         Browser(
             "show",
             inputs=stores(

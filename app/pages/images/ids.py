@@ -13,7 +13,6 @@ ids = Ids(
     "start",  # store: which of the test images is the first that is shown
     "own",  # store: keys of a person's own images
     "sent",  # store: {name, contents}, an image on its way to the server
-    "form",  # store: stays empty; what asks for images is called at first because it has an output
     "chosen",  # store: what the form says; panels follow it
     "shown",  # store: which images are shown, as callbacks.py describes them; None when none are
     "image",  # store: which of those shown is looked at

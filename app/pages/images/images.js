@@ -180,21 +180,19 @@
             const old = asked.form && before ? { ...asked.form, ...before } : null, others = old && ["data", "of"].filter((name) => !same(old[name], form[name]));
             if (others?.length && form.start) {
                 setProps("images-start", { data: 0 }); // and then again
-                return {};
+                return;
             }
             if (others?.includes("data") && form.of !== null) {
                 setProps("images-of", { value: null });
-                return {};
+                return;
             }
             const known = old && Object.keys(form).every((name) => same(form[name], old[name])); // the answer has set controls
             const maps = Object.fromEntries(MAPS.map((name) => [name, form[name]]));
             if (!known && !same(form, asked.form)) {
-                // Not as an output: what is drawn sets the controls, and Dash would wait for itself in a circle of callbacks.
                 setProps("images-chosen", { data: form });
                 if (!same(maps, asked.maps)) askMaps(maps);
             }
             Object.assign(asked, { form, maps });
-            return {};
         },
 
         show: function ({ shown: now, image, head, patch, off, layer, view, order, ranking, added, taken, ranked, likeliest }) {

@@ -39,7 +39,7 @@ def layout(core: Core, service: Images, state: ImagesState) -> html.Div:
         ids.START: state.start, ids.OWN: list(state.own), ids.IMAGE: state.image, ids.HEAD: [state.layer, state.head],
         ids.OFF: [list(head) for head in state.off], ids.PATCH: None if state.patch is None else list(state.patch),
         **dict.fromkeys((ids.SENT, ids.CHOSEN, ids.SHOWN, ids.ADDED, ids.TAKEN, ids.MEASURED, ids.RANKING)),
-        **dict.fromkeys((ids.FORM, ids.DRAWN, ids.RANKED_OF)),
+        **dict.fromkeys((ids.DRAWN, ids.RANKED_OF)),
     }  # fmt: skip
     sections = {
         "maps": ("Maps", _maps_panel(core)),

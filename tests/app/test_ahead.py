@@ -1,0 +1,89 @@
+"""What may be asked for next: computed when nobody asks, in the latest offer's order, and given up without a word."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.core import Core
+from app.core.ahead import Ahead
+from app.core.settings import Settings
+from app.factory import create_app
+from app.pages.circuits.ids import VIEWS, ids
+from app.shell import ids as shell
+from tests.app.session_by_hand import SessionByHand
+
+
+def soon(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_it_waits_until_no_request_is_under_way():
+    ahead, done = Ahead(0.02), threading.Event()
+    ahead.request(1)
+    ahead.offer([done.set])
+    assert not done.wait(0.3)
+    ahead.request(-1)
+    assert done.wait(60)
+
+
+def test_each_piece_waits_for_what_was_asked_meanwhile():
+    ahead, done = Ahead(0.02), threading.Event()
+    ahead.offer([lambda: ahead.request(1), done.set])
+    assert not done.wait(0.3)
+    ahead.request(-1)
+    assert done.wait(60)
+
+
+def test_the_latest_offer_takes_the_place_of_the_rest():
+    ahead, begun, go, done = Ahead(0.0), threading.Event(), threading.Event(), list[str]()
+    ahead.offer([lambda: begun.set() or go.wait(60), lambda: done.append("old")])
+    assert begun.wait(60)
+    ahead.offer(done.append(name) or (lambda: done.append("new")) for name in ["asked for late"])
+    assert done == []
+    go.set()
+    soon(lambda: "new" in done)
+    assert done == ["asked for late", "new"]
+
+
+def test_what_fails_ends_nothing():
+    ahead, done = Ahead(0.0), list[int]()
+    ahead.offer([lambda: 1 / 0, lambda: done.append(1)])
+    soon(lambda: done)
+    ahead.offer(1 / 0 for _ in range(1))
+    ahead.offer([lambda: done.append(2)])
+    soon(lambda: len(done) == 2)
+
+
+@pytest.fixture
+def session(settings: Settings, services: Core) -> SessionByHand:
+    quick = replace(settings, quiet_seconds=0.0)
+    return SessionByHand(create_app(quick, replace(services, settings=quick)))
+
+
+def test_circuits_of_the_heads_around_are_there_before_somebody_goes_to_them(session: SessionByHand):
+    circuits = session.app.services["circuits"]
+    form = {"checkpoint": "tiny-mhsa", "head": [0, 1], "kind": "qk", "left": None, "right": None, "biases": True,
+            "distance": None}  # fmt: skip
+    seen = shell.seen(ids.MAP), "data"
+    session.values[ids.CHOSEN, "data"] = session.values[seen] = form
+    (output,) = (
+        output for output, each in session.callbacks.items()
+        if seen in [(one["id"], one["property"]) for one in each["inputs"]]
+    )  # fmt: skip
+
+    def known(layer: int, head: int) -> bool:
+        return circuits.workshop.known(VIEWS[ids.MAP], circuits.values({**form, "head": [layer, head]}))
+
+    assert not any(known(layer, head) for layer in range(2) for head in range(3))
+    assert session.post(session.body(output)).status_code == 200
+    soon(lambda: known(0, 0) and known(0, 2) and known(1, 1))
+    assert known(0, 1) and not known(1, 0) and not known(1, 2)
