@@ -154,6 +154,7 @@ class Runner:
                 os.dup2(file, number)
             for name in [name for name in sys.modules if name.partition(".")[0] in ("tests", "aotlens", "app")]:
                 del sys.modules[name]
+            sys.meta_path[:] = [finder for finder in sys.meta_path if "jaxtyping" not in type(finder).__module__]
             sys.modules["__main__"] = types.ModuleType("__main__")  # or processes that tests start would import ours
             outside = [entry for entry in sys.path if entry and not (Path(entry) / "aotlens").is_dir()]
             sys.path[:] = [str(self.root), *outside]
