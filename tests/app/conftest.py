@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
@@ -232,8 +232,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     page, trouble = getattr(item, "funcargs", {}).get("tab", (None, []))
     if report.failed and page is not None and not page.is_closed():
-        shown = page.evaluate("() => document.body.innerText.slice(0, 4000)")
-        report.sections.append(("page", "\n".join([page.url, *trouble, shown])))
+        with suppress(Exception):  # of a tab that has crashed, or hangs
+            shown = page.inner_text("body", timeout=5000)[:4000]
+            report.sections.append(("page", "\n".join([page.url, *trouble, shown])))
     return report
 
 
