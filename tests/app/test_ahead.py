@@ -63,6 +63,14 @@ def test_what_fails_ends_nothing():
     soon(lambda: len(done) == 2)
 
 
+def test_a_piece_is_finished_before_python_exits():
+    ahead, daemons, done = Ahead(0.0), list[bool](), threading.Event()
+    work = [lambda: daemons.append(threading.current_thread().daemon), done.set]
+    threading.Thread(target=ahead.offer, args=(work,), daemon=True).start()  # as a thread of the server offers it
+    assert done.wait(60)
+    assert daemons == [False]
+
+
 @pytest.fixture
 def session(settings: Settings, services: Core) -> SessionByHand:
     quick = replace(settings, quiet_seconds=0.0)
