@@ -38,7 +38,8 @@ class Ahead:
         with self._lock:
             idle, self._work = self._work is None, iter(work)
         if idle:
-            threading.Thread(target=self._run, name="ahead").start()  # no daemon: a piece is not cut off at the exit
+            # No daemon, as the server's threads are that it would inherit that from: no piece is cut off at the exit.
+            threading.Thread(target=self._run, name="ahead", daemon=False).start()
 
     def _run(self) -> None:
         while threading.main_thread().is_alive():
