@@ -231,7 +231,7 @@ def show_views(
         app.asked.sent(keys, drawn)
         now = next(filter(None, seen.values()), None)
         if likely is not None and now is not None:
-            in_view = [panel.view for name, panel in panels.items() if seen[name]]
+            in_view = [panel.view for name, panel in panels.items() if seen[name] == now]  # others hold what was before
             app.ahead.offer(
                 partial(_prepare, workshop, view, values, then, given) for then in likely(now) for view in in_view
             )

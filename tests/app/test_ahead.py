@@ -88,10 +88,14 @@ def test_circuits_of_the_heads_around_are_there_before_somebody_goes_to_them(ses
         if seen in [(one["id"], one["property"]) for one in each["inputs"]]
     )  # fmt: skip
 
-    def known(layer: int, head: int) -> bool:
-        return circuits.workshop.known(VIEWS[ids.MAP], circuits.values({**form, "head": [layer, head]}))
+    def known(layer: int, head: int, panel: str = ids.MAP) -> bool:
+        return circuits.workshop.known(VIEWS[panel], circuits.values({**form, "head": [layer, head]}))
 
     assert not any(known(layer, head) for layer in range(2) for head in range(3))
-    assert session.post(session.body(output)).status_code == 200
+    body = session.body(output)
+    (row,) = (one for one in body["inputs"] if one["id"] == shell.seen(ids.ROW))
+    row["value"] = {**form, "head": [1, 0]}  # of a tab that was open then
+    assert session.post(body).status_code == 200
     soon(lambda: known(0, 0) and known(0, 2) and known(1, 1))
     assert known(0, 1) and not known(1, 0) and not known(1, 2)
+    assert known(1, 0, ids.ROW) and not known(0, 2, ids.ROW)
