@@ -40,7 +40,7 @@ PAGE = Page(
             )
             | stores(head=ids.HEAD)
             | props("checked", biases=ids.BIASES),
-            state=stores(shown=ids.SHOWN),
+            state=stores(shown=ids.SHOWN, chosen=ids.CHOSEN),
         ),
         Browser(
             "show",

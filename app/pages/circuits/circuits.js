@@ -39,13 +39,17 @@
     }
 
     const PICKED = { map: pickEntry, block: pickEntry, overview: pickBlock };
+    let answered = null; // what was shown when somebody asked last
 
     aotlens.page("circuits", {
-        // What is shown already, with what the server has put in the place of what there is not, is not asked for again.
-        choose: function ({ shown, ...values }) {
+        // What is shown already, with what the server has put in the place of what there is not, is not asked for again;
+        // nor is, until the server answers, what it was asked for last.
+        choose: function ({ shown, chosen, ...values }) {
             const form = Object.fromEntries(Object.entries(values).map(([name, value]) => [name, value ?? null]));
-            const same = shown && Object.keys(form).every((name) => JSON.stringify(form[name]) === JSON.stringify(shown.form[name]));
-            if (!same) aotlens.setProps("circuits-chosen", { data: form });
+            const last = chosen && shown === answered ? chosen : shown?.form;
+            if (last && Object.keys(form).every((name) => JSON.stringify(form[name]) === JSON.stringify(last[name]))) return;
+            answered = shown;
+            aotlens.setProps("circuits-chosen", { data: form });
         },
 
         show: function ({ shown }) {

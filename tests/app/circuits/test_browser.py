@@ -33,7 +33,7 @@ from tests.app.conftest import (
 )
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Route
 
 
 #: The canvas's pixel in the middle of every entry of the map.
@@ -341,3 +341,20 @@ def test_exports(open_page):
     with page.expect_download() as download:
         page.click(f"#{shell.export(ids.TOP, 'csv')}")
     assert download.value.suggested_filename == "tiny-mhsa-head-1.0-qk-tokens-tokens-top.csv"
+
+
+def test_a_step_back_counts_while_the_server_still_answers(open_page):
+    page = open_page(circuits(checkpoint="tiny-mhsa", head=(0, 1)))
+    drawn(page, "Map of QK of head 0.1")
+    held: list[Route] = []
+    page.route("**/_dash-update-component*", lambda route: held.append(route))
+    page.locator("#circuits-heads [aria-pressed=true]").focus()
+    for key, head in {"ArrowRight": "2", "ArrowLeft": "1"}.items():
+        page.keyboard.press(key)
+        page.wait_for_selector(f"#circuits-heads [data-layer='0'][data-head='{head}'][aria-pressed=true]")
+        page.wait_for_selector("#circuits-map[aria-busy]")
+    for route in held:
+        route.continue_()
+    page.unroute("**/_dash-update-component*")
+    drawn(page, "Map of QK of head 0.1")
+    assert page.locator("#circuits-heads [aria-pressed=true]").get_attribute("data-head") == "1"
