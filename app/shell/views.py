@@ -34,7 +34,7 @@ from app.shell.sharing import when_seen
 from app.shell.tables import grid, number
 
 FILES = ("png", "svg", "csv", "python")
-_AHEAD = 1e9  # operations, a second of a core, of a result that nobody has asked for yet
+_AHEAD = 1e9  # operations of a result that nobody has asked for yet: about a second of a core
 _PARTS = ("figure", "caption")
 _NOT_MADE = "Not computed for this choice yet. Start does it in the background, where it can be stopped."
 _MADE_ABOVE = "Not computed for this choice yet: it comes with the panel above."

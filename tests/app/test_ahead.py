@@ -6,9 +6,11 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from flask import Flask
 
 from app.core import Core
 from app.core.ahead import Ahead
@@ -32,6 +34,32 @@ def test_it_waits_until_no_request_is_under_way():
     ahead.offer([done.set])
     assert not done.wait(0.3)
     ahead.request(-1)
+    assert done.wait(60)
+
+
+def test_it_waits_for_as_long_as_it_was_told_after_a_request(monkeypatch: pytest.MonkeyPatch):
+    clock = [0.0]
+    monkeypatch.setattr("app.core.ahead.time", SimpleNamespace(monotonic=lambda: clock[0], sleep=time.sleep))
+    ahead, done = Ahead(5.0), threading.Event()
+    clock[0] = 8.0
+    ahead.request(1)
+    ahead.request(-1)
+    ahead.offer([done.set])
+    assert not done.wait(0.3)
+    clock[0] = 13.1
+    assert done.wait(60)
+
+
+def test_a_servers_requests_are_seen():
+    ahead, done, server = Ahead(0.0), threading.Event(), Flask(__name__)
+    ahead.watch(server)
+
+    @server.get("/")
+    def answer() -> str:
+        ahead.offer([done.set])
+        return str(done.wait(0.3))
+
+    assert server.test_client().get("/").text == "False"
     assert done.wait(60)
 
 

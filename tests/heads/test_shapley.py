@@ -118,6 +118,7 @@ def test_clusters_and_a_metric_of_ones_own() -> None:
     assert not np.allclose(found.intervals, apart.intervals)
 
 
+@pytest.mark.unchecked
 def test_what_cannot_be_computed_is_named() -> None:
     model, tokens = maker(SMALL)(), torch.zeros(3, 5, dtype=torch.long)
     with refused("at least 2 sequences", "got 1"):
