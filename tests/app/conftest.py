@@ -30,12 +30,17 @@ TEXT = (
 )
 
 
+def eventually(state: Callable[[], Any]) -> None:
+    """Wait until it is so."""
+    deadline = time.monotonic() + 120
+    while not state() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert state()
+
+
 def wait(job: Job) -> Job:
     """Until it has ended, whatever the end."""
-    deadline = time.monotonic() + 120
-    while job.active and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not job.active
+    eventually(lambda: not job.active)
     return job
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from flask import Flask
@@ -18,14 +16,8 @@ from app.core.settings import Settings
 from app.factory import create_app
 from app.pages.circuits.ids import VIEWS, ids
 from app.shell import ids as shell
+from tests.app.conftest import eventually
 from tests.app.session_by_hand import SessionByHand
-
-
-def soon(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_it_waits_until_no_request_is_under_way():
@@ -78,17 +70,17 @@ def test_the_latest_offer_takes_the_place_of_the_rest():
     ahead.offer(done.append(name) or (lambda: done.append("new")) for name in ["asked for late"])
     assert done == []
     go.set()
-    soon(lambda: "new" in done)
+    eventually(lambda: "new" in done)
     assert done == ["asked for late", "new"]
 
 
 def test_what_fails_ends_nothing():
     ahead, done = Ahead(0.0), list[int]()
     ahead.offer([lambda: 1 / 0, lambda: done.append(1)])
-    soon(lambda: done)
+    eventually(lambda: done)
     ahead.offer(1 / 0 for _ in range(1))
     ahead.offer([lambda: done.append(2)])
-    soon(lambda: len(done) == 2)
+    eventually(lambda: len(done) == 2)
 
 
 def test_a_piece_is_finished_before_python_exits():
@@ -105,25 +97,39 @@ def session(settings: Settings, services: Core) -> SessionByHand:
     return SessionByHand(create_app(quick, replace(services, settings=quick)))
 
 
-def test_circuits_of_the_heads_around_are_there_before_somebody_goes_to_them(session: SessionByHand):
-    circuits = session.app.services["circuits"]
-    form = {"checkpoint": "tiny-mhsa", "head": [0, 1], "kind": "qk", "left": None, "right": None, "biases": True,
-            "distance": None}  # fmt: skip
+FORM = {"checkpoint": "tiny-mhsa", "head": [0, 1], "kind": "qk", "left": None, "right": None, "biases": True,
+        "distance": None}  # fmt: skip
+
+
+def ask(session: SessionByHand) -> None:
+    """Ask for head 0.1, with a tab that was open at head 1.0."""
     seen = shell.seen(ids.MAP), "data"
-    session.values[ids.CHOSEN, "data"] = session.values[seen] = form
+    session.values[ids.CHOSEN, "data"] = session.values[seen] = FORM
     (output,) = (
         output for output, each in session.callbacks.items()
         if seen in [(one["id"], one["property"]) for one in each["inputs"]]
     )  # fmt: skip
-
-    def known(layer: int, head: int, panel: str = ids.MAP) -> bool:
-        return circuits.workshop.known(VIEWS[panel], circuits.values({**form, "head": [layer, head]}))
-
-    assert not any(known(layer, head) for layer in range(2) for head in range(3))
     body = session.body(output)
     (row,) = (one for one in body["inputs"] if one["id"] == shell.seen(ids.ROW))
-    row["value"] = {**form, "head": [1, 0]}  # of a tab that was open then
+    row["value"] = {**FORM, "head": [1, 0]}
     assert session.post(body).status_code == 200
-    soon(lambda: known(0, 0) and known(0, 2) and known(1, 1))
-    assert known(0, 1) and not known(1, 0) and not known(1, 2)
-    assert known(1, 0, ids.ROW) and not known(0, 2, ids.ROW)
+
+
+def known(session: SessionByHand, layer: int, head: int, panel: str = ids.MAP) -> bool:
+    circuits = session.app.services["circuits"]
+    return circuits.workshop.known(VIEWS[panel], circuits.values({**FORM, "head": [layer, head]}))
+
+
+def test_circuits_of_the_heads_around_are_there_before_somebody_goes_to_them(session: SessionByHand):
+    assert not any(known(session, layer, head) for layer in range(2) for head in range(3))
+    ask(session)
+    eventually(lambda: known(session, 0, 0) and known(session, 0, 2) and known(session, 1, 1))
+    assert known(session, 0, 1) and not known(session, 1, 0) and not known(session, 1, 2)
+    assert known(session, 1, 0, ids.ROW) and not known(session, 0, 2, ids.ROW)
+
+
+def test_what_costs_much_is_not_computed_ahead(session: SessionByHand, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("app.shell.views._AHEAD", 0.0)
+    ask(session)
+    eventually(lambda: session.app.ahead._work is None)
+    assert known(session, 0, 1) and not known(session, 0, 2)

@@ -18,6 +18,7 @@ from app import server as server_module
 from app.core.boundary import Boundary
 from app.core.settings import Settings
 from app.server import Server, listen, make_server
+from tests.app.conftest import eventually
 
 #: Seconds after which a client of a test gives up: only a test that fails waits that long.
 PATIENCE = 60
@@ -57,13 +58,6 @@ def asked(server: Server, path: str = "/") -> tuple[int, bytes]:
 def channels(server: Server) -> list[Any]:
     """The server's side of its connections."""
     return list(server.active_channels.values())
-
-
-def eventually(state: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not state() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert state()
 
 
 def half_open(server: Server) -> socket.socket:
