@@ -46,19 +46,13 @@ def register(app: App, core: Core, circuits: Circuits) -> None:
     for name, id in _SEARCHES.items():
         of_columns = bool(LINES[name][0])
         search_tokens(app, id, ids.SHOWN, partial(circuits.labels_shown, of_columns), follows_value=True)
-    stay = dict.fromkeys(
-        ("head", "kind", "lefts", "left", "rights", "right", "heads", "biases", "apart", "most"), no_update
-    )
     hides = {eigen: shell.box(shell.graph(eigen)) for eigen in (ids.EIGENVALUES, ids.COMPOSITION)}
     panels = {
         # Drawn without its circuit, too: another one can still be chosen.
         ids.CHOICE: Own(
-            view=_MODEL, draw=partial(choose, circuits), parts=(), empty=stay,
-            outputs=stores(shown=ids.SHOWN, head=ids.HEAD, lefts=ids.LEFT, rights=ids.RIGHT,
-                           heads=shell.drawn(ids.HEADS))
-            | children(meaning=ids.MEANING, exactness=ids.EXACTNESS)
-            | values(kind=ids.KIND, left=ids.LEFT, right=ids.RIGHT) | props("disabled", biases=ids.BIASES)
-            | props("style", apart=ids.DISTANCE) | props("max", most=ids.DISTANCE),
+            view=_MODEL, draw=partial(choose, circuits), parts=(), empty={"heads": no_update},
+            outputs=stores(shown=ids.SHOWN, heads=shell.drawn(ids.HEADS))
+            | children(meaning=ids.MEANING, exactness=ids.EXACTNESS),
             reads=lambda chosen: (
                 chosen.head, chosen.kind, chosen.left, chosen.right, chosen.biases, chosen.distance
             ),
@@ -106,8 +100,12 @@ def _line(axis: str) -> Own:
 
 
 def choose(circuits: Circuits, chosen: CircuitRequest, model: Any) -> dict[str, Any]:
-    """Return which circuit is shown, what else could be, and what its numbers are."""
-    before, place = chosen.before, (chosen.checkpoint, chosen.head[0], chosen.kind)
+    """Return which circuit is shown, what else could be, and what its numbers are.
+
+    The page's script puts the controls right where they differ: Dash renders anew whatever an answer names, and waits
+    for ever where a callback both reads and sets a choice of several.
+    """
+    before = chosen.before
     lefts, rights = (sides(chosen.model, chosen.head[0], chosen.kind) for sides in (left_sides, right_sides))
     form = {"checkpoint": chosen.checkpoint, "head": list(chosen.head), "kind": chosen.kind, "left": chosen.left,
             "right": chosen.right, "biases": chosen.biases, "distance": chosen.distance}  # fmt: skip
@@ -124,12 +122,14 @@ def choose(circuits: Circuits, chosen: CircuitRequest, model: Any) -> dict[str, 
         "reads_text": core.catalog.reads_text(core.catalog.info(chosen.checkpoint)),
     }  # fmt: skip
     answer: dict[str, Any] = {"shown": stored, "meaning": chosen.problem, "exactness": None}
-    answer |= {name: form[name] for name in ("head", "kind", "left", "right")}
-    answer["biases"] = not has_biases(chosen.model, chosen.kind)
-    answer["most"] = most_distance(chosen.model, chosen.kind)
-    answer["apart"] = {} if answer["most"] else {"display": "none"}
-    if before is None or place != (before["checkpoint"], before["layer"], before["kind"]):
-        answer |= {"lefts": _options(lefts), "rights": _options(rights)}
+    most = most_distance(chosen.model, chosen.kind)
+    stored["controls"] = {
+        ids.HEAD: {"data": form["head"]}, ids.KIND: {"value": chosen.kind},
+        ids.LEFT: {"data": _options(lefts), "value": chosen.left},
+        ids.RIGHT: {"data": _options(rights), "value": chosen.right},
+        ids.BIASES: {"disabled": not has_biases(chosen.model, chosen.kind)},
+        ids.DISTANCE: {"max": most, "style": {} if most else {"display": "none"}},
+    }  # fmt: skip
     if before is None or [before["layers"], before["heads"]] != shape:
         answer["heads"] = head_buttons(*shape)
     if chosen.problem:
@@ -139,7 +139,7 @@ def choose(circuits: Circuits, chosen: CircuitRequest, model: Any) -> dict[str, 
     answer["exactness"] = relative(circuit.reasons, "entries") if circuit.reasons else exact(exact_because(circuit))
     if chosen.said:
         answer["notice"] = taken_instead(chosen.said)
-    stored["lines"] = _lines(circuits, chosen)
+    stored["controls"] |= _lines(circuits, chosen)
     return answer
 
 
@@ -148,10 +148,7 @@ def _options(sides: dict[str, str]) -> list[dict[str, str]]:
 
 
 def _lines(circuits: Circuits, chosen: CircuitRequest) -> dict[str, dict[str, Any]]:
-    """Return options and values of the searchable choices, where rows or columns mean others than before.
-
-    The page's script puts them there: where a callback both reads and sets a choice of several, Dash waits for ever.
-    """
+    """Return options and values of the searchable choices by id, where rows or columns mean others than before."""
     lines: dict[str, dict[str, Any]] = {}
     before = (chosen.before or {}).get("spaces") or [None, None]
     labels = circuits.labels(chosen)
@@ -161,7 +158,7 @@ def _lines(circuits: Circuits, chosen: CircuitRequest) -> dict[str, dict[str, An
             chosen_lines = list(given) if several else [] if given is None else [given]
             first = labels[side].search("", circuits.core.settings.n_options)
             value = [str(each) for each in chosen_lines] if several else next(map(str, chosen_lines), None)
-            lines[name] = {"data": options(labels[side], [*chosen_lines, *first]), "value": value}
+            lines[_SEARCHES[name]] = {"data": options(labels[side], [*chosen_lines, *first]), "value": value}
     return lines
 
 

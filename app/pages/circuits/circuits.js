@@ -26,8 +26,6 @@
         composition: "composition-pairs", copying: "copying-heads" };
     for (const table of Object.values(TABLES)) aotlens.onPick(`circuits-${table}`, ([what, ...rest]) => picks[what](...rest));
 
-    const LINES = { rows: "circuits-map-rows", columns: "circuits-map-columns", row: "circuits-row-choice", column: "circuits-column-choice" };
-
     function pickEntry([row, column], { meta }) {
         pick("row", meta.rows[row], meta.row_names[row]);
         pick("column", meta.columns[column], meta.column_names[column]);
@@ -58,10 +56,7 @@
                 if (shown && !shown.problem) body.removeAttribute("data-problem");
                 else body.setAttribute("data-problem", shown ? "circuit" : "");
             }
-            for (const [name, { data, value }] of Object.entries((shown && shown.lines) || {})) {
-                const now = dash_component_api.getLayout(LINES[name]).props.value ?? null;
-                aotlens.setProps(LINES[name], JSON.stringify(now) === JSON.stringify(value) ? { data } : { data, value });
-            }
+            for (const [id, props] of Object.entries(shown?.controls ?? {})) aotlens.settle(id, props);
             const link = shown && shown.reads_text ? "button-link" : "button-link hidden";
             return { link, atlas: link };
         },

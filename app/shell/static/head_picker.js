@@ -18,6 +18,7 @@
     function mark(id, layer, head) {
         for (const button of document.querySelectorAll(`#${id} .pick-head`)) {
             const here = Number(button.dataset.layer) === layer && Number(button.dataset.head) === head;
+            if (button.getAttribute("aria-pressed") === String(here)) continue;
             button.setAttribute("aria-pressed", String(here));
             button.tabIndex = here ? 0 : -1;
             if (here) requestAnimationFrame(() => reveal(button)); // when the page is laid out anyway

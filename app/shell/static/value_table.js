@@ -3,9 +3,12 @@
 // `aotlens.onPick(id, function (data) { … })` gets what the cell carries.
 (function () {
     "use strict";
-    // Rows further down than the window is high are made when somebody turns to the table: most choices make another one first.
+    // Rows further down than the table is high, or where its height is its rows' the window, are made when somebody turns to
+    // the table: most choices make another one first. What is hidden has no height.
     const LINE = 24, USED = ["pointerover", "focusin", "scroll", "click"];
     const there = new WeakMap(); // by the group's element: what is drawn in it
+    const heights = new Map(); // by the group's id and a height's name: as it was laid out last
+    const laidOut = new ResizeObserver((entries) => entries.forEach(({ target, contentRect }) => target.resized(contentRect.height)));
     const picks = new Map(); // by the group's id: what a click does
 
     function make(type, text, attributes = {}) {
@@ -34,7 +37,7 @@
             || sign * (value(one) - value(other)) || 0));
     }
 
-    function table({ columns, rows }) {
+    function table({ columns, rows }, height) {
         const head = make("tr");
         for (const { title, help, kind } of columns) {
             const th = make("th", undefined, { scope: "col", class: kind, title: help });
@@ -48,7 +51,7 @@
             tr.append(...row.map((value, place) => cell(value, columns[place].kind)));
             return tr;
         };
-        const first = Math.ceil(window.innerHeight / LINE);
+        const first = Math.ceil(height / LINE);
         body.append(...rows.slice(0, first).map(line));
         element.append(make("thead"), body);
         element.tHead.append(head);
@@ -56,7 +59,7 @@
         if (button) button.tabIndex = 0;
         const rest = rows.slice(first);
         const fill = () => body.append(...rest.splice(0).map(line));
-        return { element, fill };
+        return { element, fill, made: first * LINE };
     }
 
     aotlens.onPick = (id, pick) => picks.set(id, pick);
@@ -67,10 +70,17 @@
         there.set(group, tables);
         group.replaceChildren(...(tables || []).map(function (data) {
             const part = make("div"), box = make("div", undefined, { class: "values-box", "data-height": data.height });
-            const { element, fill } = table(data);
+            const kind = data.height && `${id} ${data.height}`, { element, fill, made } = table(data, heights.get(kind) ?? window.innerHeight);
             if (data.heading) part.append(make("h3", data.heading, { class: "table-heading" }));
             box.append(element);
             for (const event of USED) box.addEventListener(event, fill, { once: true, passive: true, capture: true });
+            if (kind) {
+                box.resized = function (height) {
+                    heights.set(kind, height);
+                    if (height > made) fill();
+                };
+                laidOut.observe(box);
+            }
             part.append(box);
             return part;
         }));

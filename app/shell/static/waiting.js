@@ -20,7 +20,8 @@
         const state = states.get(panel);
         if (state.wanted === undefined) return;
         const store = panel.id + "-seen";
-        if ((state.seen || "always" in panel.dataset) && state.asked !== state.wanted && known(store)) {
+        const isAsked = state.seen || (state.seen === false && "always" in panel.dataset); // all of a page at once
+        if (isAsked && state.asked !== state.wanted && known(store)) {
             state.asked = state.wanted;
             aotlens.setProps(store, { data: JSON.parse(state.wanted) });
         }

@@ -89,5 +89,12 @@
         restore: (page, changes) => scripts[page].restore(changes),
 
         setProps: (id, props) => dash_clientside.set_props(id, props),
+
+        // Sets those of a component's properties that are others now: whatever is set is rendered anew.
+        settle: function (id, props) {
+            const now = dash_component_api.getLayout(id).props, same = (name) => JSON.stringify(now[name] ?? null) === JSON.stringify(props[name] ?? null);
+            const changed = Object.entries(props).filter(([name]) => !same(name));
+            if (changed.length) aotlens.setProps(id, Object.fromEntries(changed));
+        },
     };
 })();
