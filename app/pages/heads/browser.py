@@ -43,6 +43,10 @@ BROWSER = (
         "showLosses",
         inputs=stores(whole=shell.drawn(ids.LOSSES_WHOLE), change=shell.drawn(ids.LOSSES_CHANGE)),
     ),
+    Browser(
+        "showPredictions",
+        inputs=stores(now=shell.drawn(ids.NEXT_BODY), ablated=shell.drawn(ids.NEXT_OFF_BODY)),
+    ),
     Browser("showWhy", inputs=stores(lines=shell.drawn(ids.WHY_LINES))),
     Browser("switchAllOn", inputs=props("n_clicks", clicks=ids.ALL_ON), outputs=stores(off=ids.OFF), at_first=False),
     Link(

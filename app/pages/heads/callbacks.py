@@ -106,10 +106,13 @@ def how_options(corpus: str | None) -> list[dict[str, Any]]:
 def _register_views(app: App, service: Heads) -> None:
     """Register views: panels of a tab follow a store each, so that a choice asks for those alone that depend on it."""
     predicted = {
-        ids.NEXT: Own(view=VIEWS[ids.NEXT], draw=partial(_list_predictions, service)),
+        ids.NEXT: Own(
+            view=VIEWS[ids.NEXT], draw=partial(_list_predictions, service), parts=(),
+            outputs=stores(table=shell.drawn(ids.NEXT_BODY)),
+        ),
         ids.NEXT_OFF: Own(
-            view=VIEWS[ids.NEXT_OFF], draw=partial(_list_under_ablation, service), parts=("body", "title"), quiet=True,
-            empty={"title": "Ablation"},
+            view=VIEWS[ids.NEXT_OFF], draw=partial(_list_under_ablation, service), parts=("title",), quiet=True,
+            outputs=stores(table=shell.drawn(ids.NEXT_OFF_BODY)), empty={"title": "Ablation"},
         ),
     }  # fmt: skip
     losses = {ids.LOSSES: Own(
@@ -133,7 +136,7 @@ def _register_views(app: App, service: Heads) -> None:
 def _list_predictions(service: Heads, chosen: views.Chosen, result: Any) -> dict[str, Any]:
     """The likeliest tokens."""
     tokens = service.workshop.result(views.MAP, chosen).str_tokens
-    return {"body": predictions_table(result, tokens[result.position])}
+    return {"table": predictions_table(result, tokens[result.position])}
 
 
 def _list_under_ablation(service: Heads, chosen: views.Chosen, result: Any) -> dict[str, Any]:

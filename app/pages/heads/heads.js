@@ -312,6 +312,11 @@
             return true;
         },
 
+        showPredictions: function ({ now, ablated }) {
+            aotlens.draw("heads-next-body", now);
+            aotlens.draw("heads-next-off-body", ablated);
+        },
+
         showWhy: ({ lines }) => aotlens.draw("heads-why-lines", lines),
 
         showLosses: function ({ whole, change }) {

@@ -11,7 +11,7 @@ ids = Ids(
     "checkpoint example text run count view direction hide-first prompt-panel tokens strip grid grid-cells map",
     "map-canvas motifs-line columns next open-circuits open-paths open-atlas open-compare rank tabs ranking how",
     "corpus off-line all-on map-off map-off-canvas next-off losses losses-whole losses-change",
-    "losses-change-heading",
+    "losses-change-heading next-body next-off-body",
     "why why-lines why-button",
     "continue new temperature top-k seed stop",
     "prompt",  # store: {checkpoint, text}, as submitted

@@ -109,13 +109,13 @@ def _tokens_panel() -> html.Section:
 
 
 def _next_panel() -> html.Section:
-    table = html.Div(id=shell.body(ids.NEXT), className="next-box", tabIndex=0)
+    table = drawn(ids.NEXT_BODY, "next-box", "Predicted tokens", tabIndex=0)
     about = about_view(VIEWS[ids.NEXT])
     return panel(ids.NEXT, "Predicted token", about, table, exports=("csv", "json", "python"), follows=ids.PREDICTED)
 
 
 def _next_off_panel() -> html.Section:
-    table = html.Div(id=shell.body(ids.NEXT_OFF), className="next-box", tabIndex=0)
+    table = drawn(ids.NEXT_OFF_BODY, "next-box", "Predicted tokens with heads ablated", tabIndex=0)
     return panel(ids.NEXT_OFF, "Ablation", "", table, exports=("csv", "json", "python"), follows=ids.PREDICTED)
 
 

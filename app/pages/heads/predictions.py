@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from aotlens.evaluate import NextTokenPredictions
 
 
-def predictions_table(predictions: NextTokenPredictions, token: str) -> html.Div:
+def predictions_table(predictions: NextTokenPredictions, token: str) -> list[html.P | html.Table]:
     """List rank, token, probability with a bar, logit; above it what did come next. `token` is that at the position."""
     rows = [
         _row(rank, text, token_id, probability, logit, _is_actual(predictions, token_id))
@@ -28,12 +28,10 @@ def predictions_table(predictions: NextTokenPredictions, token: str) -> html.Div
         )
     ]
     header = html.Tr([html.Th(name, scope="col") for name in ("", "token", "probability", "logit")])
-    return html.Div(
-        [
-            html.P(_summary(predictions, token), className="next-summary"),
-            html.Table([html.Thead(header), html.Tbody(rows)], className="next"),
-        ]
-    )
+    return [
+        html.P(_summary(predictions, token), className="next-summary"),
+        html.Table([html.Thead(header), html.Tbody(rows)], className="next"),
+    ]
 
 
 def _row(rank: int, text: str, token_id: int, probability: float, logit: float, actual: bool) -> html.Tr:
