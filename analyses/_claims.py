@@ -47,22 +47,18 @@ class Finding:
     """The paper's statement about the number, in words."""
     bounds: tuple[float, float]
     """The least and the greatest number that count as what the paper says."""
-    measured: tuple[float, ...] = ()
+    measured: tuple[float, ...]
     """One number a seed (or a prompt, or a model, as the claim says)."""
-    printed: tuple[float, float, float, int] | None = None
-    """Mean, least, greatest and how many, where a page has kept no more than these."""
 
     @property
     def spread(self) -> tuple[float, float, float, int]:
         """Return mean, least, greatest and how many numbers there are."""
-        if self.printed is not None:
-            return self.printed
         values = np.array(self.measured, dtype=np.float64)
         return float(values.mean()), float(values.min()), float(values.max()), len(values)
 
     @property
     def holds(self) -> bool:
-        if self.printed is None and not self.measured:
+        if not self.measured:
             return False
         low, high = self.bounds
         mean, least, greatest, _ = self.spread
@@ -75,6 +71,8 @@ class Finding:
         mean, least, greatest = (f"{value:.3g}" for value in numbers)
         summary = mean if n == 1 else f"{mean} ({least} to {greatest})"
         low, high = (f"{bound:.3g}" for bound in self.bounds)
+        if low == high:
+            low, high = (f"{bound:.6g}" for bound in self.bounds)  # 1 to 1.001
         tolerance = f"{low} to {high}"
         if math.isinf(self.bounds[0]) or math.isinf(self.bounds[1]):
             tolerance = f"≤ {high}" if math.isinf(self.bounds[0]) else f"≥ {low}"
@@ -149,9 +147,8 @@ def restored(content: Mapping[str, Any]) -> Stated:
     if fields.get("bounds") is not None:
         low, high = fields["bounds"]
         fields["bounds"] = (-math.inf if low is None else low, math.inf if high is None else high)
-    for name in ("measured", "printed"):
-        if isinstance(fields.get(name), list):
-            fields[name] = tuple(math.nan if value is None else value for value in fields[name])
+    if isinstance(fields.get("measured"), list):
+        fields["measured"] = tuple(math.nan if value is None else value for value in fields["measured"])
     return _KINDS[kind](**fields)
 
 

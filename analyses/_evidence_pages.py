@@ -53,10 +53,6 @@ def entry(paper: Paper, each: Evidence) -> Iterator[str]:
         yield f"*Note:* {item.note}"
     if each.answers:
         yield _claims([claim for _, claim in each.answers])
-    taken = dict.fromkeys(outcome.page for outcome, _ in each.answers if outcome.taken_over)
-    if taken:
-        pages = _linked(", ".join(taken))
-        yield f"*Provenance:* made by the command below, and taken over with the digits that {pages} had."
     rows = [f"Command: {', '.join(f'`{command}`' for command in each.commands)}"] if each.commands else []
     if item.functions:
         rows.append(f"Functions: {', '.join(f'`{name}`' for name in item.functions)}")

@@ -20,13 +20,10 @@ from typing import Any
 import numpy as np
 
 from analyses._claims import Claim, Finding, Stated, Verdict, claims_table, markdown, restored, stored, verdicts_table
-from aotlens.files import read_section, write_section
+from aotlens.files import write_section
 
 FOLDER = Path(__file__).parent / "outcomes"
 ROOT = Path(__file__).parents[1]
-#: Tables of claims as `claims_table` and `verdicts_table` head them.
-_CLAIMS = ["claim", "expected", "measured", "tolerance", "holds"]
-_VERDICTS = ["claim", "paper", "ours", "verdict"]
 
 #: A paragraph, the claims of one table, or a table of anything else.
 Part = str | tuple[Stated, ...] | tuple[list[str], list[list[str]]]
@@ -43,8 +40,6 @@ class Outcome:
     page: str
     """The page of the repository that has its section, as `docs/paths.md`."""
     parts: tuple[Part, ...]
-    taken_over: bool = False
-    """Whether its numbers are the digits that the page had, not those of a run that was stored."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     seeds: tuple[int, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -62,7 +57,6 @@ class Outcome:
     def save(self, folder: Path = FOLDER) -> Path:
         """Write it as JSON, and return where."""
         content: dict[str, Any] = {"name": self.name, "command": self.command, "page": self.page}
-        content |= {"taken_over": True} if self.taken_over else {}
         content |= {"settings": dict(self.settings)} if self.settings else {}
         content |= {"seeds": list(self.seeds)} if self.seeds else {}
         content |= {"versions": dict(self.versions)} if self.versions else {}
@@ -116,51 +110,6 @@ def parse(text: str) -> Iterator[Part]:
             yield header, rows
         else:
             yield block
-
-
-def taken_over(name: str, command: str, page: str, root: Path = ROOT) -> Outcome:
-    """Return the outcome that a page's section prints, for a run whose numbers were not kept."""
-    parts: list[Part] = []
-    for part in parse(read_section(root / page, name)):
-        if not isinstance(part, str) and _is_header(part[0]):
-            part = tuple(_printed_claim(part[0], row) for row in part[1])  # type: ignore[arg-type]
-        parts.append(part)
-    return Outcome(name=name, command=command, page=page, parts=tuple(parts), taken_over=True)
-
-
-def _printed_claim(header: list[str], row: list[str]) -> Stated:
-    """A row of a table of claims, with the digits that it prints."""
-    if header == _VERDICTS:
-        claim, paper, ours, verdict = row
-        return Verdict(
-            claim=claim, paper=paper, ours=ours, because=verdict.removeprefix("reproduced")[len("differs: ") :]
-        )
-    claim, expected, measured, tolerance, holds, last = row
-    stated: Stated
-    if header[-1] == "seed":
-        stated = Claim(
-            claim=claim, expected=_number(expected), measured=_number(measured), tolerance=_number(tolerance),
-            seed=None if last == "none" else int(last),
-        )  # fmt: skip
-    else:
-        numbers = [float(number) for number in re.findall(r"[-+]?[0-9][0-9.e+-]*", measured)]
-        mean, least, greatest = numbers if len(numbers) == 3 else numbers * 3
-        bounds = [float(number) for number in re.findall(r"-?[0-9][0-9.e+-]*", tolerance)]
-        bounds = bounds * 2 if "exactly" in tolerance else bounds
-        low, high = (-np.inf, *bounds) if "≤" in tolerance else (*bounds, np.inf) if "≥" in tolerance else bounds
-        stated = Finding(claim=claim, expected=expected, bounds=(low, high), printed=(mean, least, greatest, int(last)))
-    if stated.holds != (holds == "yes"):
-        raise ValueError(f"{claim}: the page says {holds}, but its own digits say otherwise: {measured}, {tolerance}.")
-    return stated
-
-
-def _number(text: str) -> float | int:
-    plain = text.replace(",", "")
-    return int(plain) if re.fullmatch(r"-?\d+", plain) else float(plain)
-
-
-def _is_header(header: list[str]) -> bool:
-    return header[:5] == _CLAIMS or header == _VERDICTS
 
 
 def _is_claims(part: Part) -> bool:

@@ -10,8 +10,7 @@
 - `tests`: test files that hold it, where no analysis has a claim on it; `not_run`: why nothing does;
 - `docs`: its page, where it is not the paper's.
 
-Which claim answers which item stands here and not in the analyses, so that an outcome that was taken over from a page
-is found by its words, and one list shows what is missing.
+Which claim answers which item stands here and not in the analyses, so that one list shows what is missing.
 """
 
 from __future__ import annotations

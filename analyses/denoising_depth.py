@@ -9,8 +9,8 @@ the same prompts. A later paper (arXiv 2605.29351) reads such layers as two-stag
 as noisy as the query: early layers refine it, as a prior, and a last one averages it for the query as given. So tied
 layers are trained on noisy contexts too, with and without a long skip connection that carries the query to the last
 layer, and the context as a prior is measured before every layer (`_deep_denoisers.py`). --out keeps each training,
-and goes on with those that are there; --html writes the figures, --docs its section. An hour; `--quick` takes two
-depths, two epochs and few prompts.
+and goes on with those that are there; --html writes the figures, --docs its section. Nine minutes of one core;
+`--quick` takes two depths, two epochs and few prompts.
 """
 
 from __future__ import annotations

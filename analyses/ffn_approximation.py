@@ -8,7 +8,7 @@ text says batch size 1, its captions 16; both are run. Errors are test mean squa
 constant's, without which a small error says little: a random FFN of torch's initial weights has outputs of variance
 8e-4 (depth 3) or 2e-5 (depth 5), while leaving the skip connection as it is costs 1; Figure 4 is therefore run with an
 FFN of larger weights as well, whose outputs are as large as its inputs. S, which costs eight times as much, and F in
-batches of 1 are run at fewer numbers of heads (and S of layers). An estimated 20 minutes of one core; `--quick`, half
+batches of 1 are run at fewer numbers of heads (and S of layers). Eight minutes of one core; `--quick`, half
 a minute: fewer heads, layers and epochs. Results so far are kept in DIR/parts.
 """
 

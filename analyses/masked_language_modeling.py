@@ -7,9 +7,9 @@ Figures 7 and 8: training losses of S, F, F+T, F+R and F+R+noF (`analyses._tiny.
 1,024 heads a layer, 200 epochs in batches of 128. The paper does not say how the token is read; both ways are run, as
 classes (main) and as the token's number, or one of them with --readout. With --heads-needed, Figure 9 instead: the
 least heads of 32, 64, …, 608 with which F's loss on n sequences falls below 0.05, n = 512, 1024, …, 4608 (or those of
---sequences), by bisection; --step 4 --most 96 tries 4, 8, …, 96 instead. Figures 7 and 8 take some 40 minutes of one
-core, Figure 9 in full an estimated 2 hours; `--quick`, a minute: fewer sequences and heads. Results so far are kept in
-DIR/parts.
+--sequences), by bisection; --step 4 --most 96 tries 4, 8, …, 96 instead. Figures 7 and 8 take 12 minutes of one
+core, Figure 9 up to 3,072 sequences 20, in steps of 4 more; `--quick`, a minute: fewer sequences and heads. Results so
+far are kept in DIR/parts.
 """
 
 from __future__ import annotations

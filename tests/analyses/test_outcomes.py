@@ -1,4 +1,4 @@
-"""What an analysis stores: claims come back as they were, pages are written from them, digits of pages are read."""
+"""What an analysis stores: claims come back as they were, pages are written from them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from analyses import _outcomes, superposition
 from analyses._claims import Claim, Finding, Verdict, restored, stored
-from analyses._outcomes import Outcome, load, of_run, parse, taken_over
+from analyses._outcomes import Outcome, load, of_run, parse
 from tests.messages import refused
 
 CLAIMS = (
@@ -21,6 +21,7 @@ FINDINGS = (
     Finding(claim="rises", expected="above 1", bounds=(1, math.inf), measured=(1.25, 2.0, 4.0)),
     Finding(claim="falls", expected="below 0", bounds=(-math.inf, 0), measured=(0.5,)),
     Finding(claim="is five", expected="5", bounds=(5, 5), measured=(5.0, 6.0)),
+    Finding(claim="is nearly one", expected="1", bounds=(1, 1.001), measured=(1.0,)),
     Finding(claim="is not there", expected="something", bounds=(0, 1), measured=(math.nan,)),
 )
 VERDICTS = (
@@ -29,14 +30,14 @@ VERDICTS = (
 )
 
 
-@pytest.mark.parametrize("stated", [*CLAIMS, *FINDINGS[:3], *VERDICTS])
+@pytest.mark.parametrize("stated", [*CLAIMS, *FINDINGS[:4], *VERDICTS])
 def test_a_claim_comes_back(stated: Claim | Finding | Verdict) -> None:
     content = json.loads(json.dumps(stored(stated), allow_nan=False))
     assert restored(content) == stated and restored(content).holds == stated.holds
 
 
 def test_what_is_no_number_comes_back_as_none() -> None:
-    back = restored(stored(FINDINGS[3]))
+    back = restored(stored(FINDINGS[4]))
     assert isinstance(back, Finding) and math.isnan(back.measured[0]) and not back.holds
     with refused("finding, verdict", "'guess'"):
         restored({"kind": "guess"})
@@ -54,34 +55,17 @@ def test_an_outcome_writes_its_section_and_is_read_again(tmp_path: Path) -> None
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- both -->\n<!-- /both -->\nafter\n", encoding="utf-8")
     table = "a | b\n--- | ---\n1 \\| 2 | `x`"
-    made = of_run("both", "python -m analyses both", "docs/page.md", [CLAIMS, "Text.", FINDINGS[:3], VERDICTS, table])
+    made = of_run("both", "python -m analyses both", "docs/page.md", [CLAIMS, "Text.", FINDINGS[:4], VERDICTS, table])
     made.publish(page, store=False)
     assert made.text.endswith(table) and "falls | below 0 | 0.5 | ≤ 0 | **NO** | 1" in made.text
     assert "is five | 5 | 5.5 (5 to 6) | exactly 5 | **NO** | 2" in made.text
+    assert "is nearly one | 1 | 1 | 1 to 1.001 | yes | 1" in made.text
     made.save(tmp_path)
     again = load("both", tmp_path)
-    assert again == made and again.text == made.text and again.claims == (*CLAIMS, *FINDINGS[:3], *VERDICTS)
+    assert again == made and again.text == made.text and again.claims == (*CLAIMS, *FINDINGS[:4], *VERDICTS)
     assert "before" in page.read_text("utf-8") and made.text in page.read_text("utf-8")
     with refused("neither", "both"):
         load("neither", tmp_path)
-
-
-def test_a_page_is_taken_over_with_its_digits(tmp_path: Path) -> None:
-    docs = tmp_path / "docs"
-    docs.mkdir()
-    made = of_run("both", "c", "docs/page.md", ["`c` (30 s). Seeds 0.", CLAIMS, FINDINGS[:3], VERDICTS])
-    (docs / "page.md").write_text("<!-- both -->\n<!-- /both -->\n", encoding="utf-8")
-    made.publish(docs / "page.md", store=False)
-    over = taken_over("both", "c", "docs/page.md", tmp_path)
-    assert over.taken_over and over.text == made.text
-    rises = over.claims[2]
-    assert isinstance(rises, Finding) and rises.printed == (2.42, 1.25, 4.0, 3) and rises.holds
-    assert [claim.holds for claim in over.claims] == [claim.holds for claim in made.claims]
-    # A page whose words contradict its own digits is not taken over.
-    text = (docs / "page.md").read_text("utf-8")
-    (docs / "page.md").write_text(text.replace("0.5 | ≤ 0 | **NO**", "0.5 | ≤ 0 | yes"), encoding="utf-8")
-    with refused("falls", "yes"):
-        taken_over("both", "c", "docs/page.md", tmp_path)
 
 
 def test_tables_with_outer_bars_are_tables() -> None:
