@@ -186,11 +186,15 @@ def test_lines_stay_while_rows_and_columns_are_what_they_were(more: Circuits):
     other = more.values(form, ["7", "9"], [], "5", None, before=shown)
     assert (other.rows, other.row) == ((7, 9), 5)
     answer = callbacks.choose(more, other, None)
-    assert not answer["shown"]["lines"] and "heads" not in answer and answer["head"] == [1, 1]
+    controls, searchable = (
+        answer["shown"]["controls"],
+        {ids.MAP_ROWS, ids.MAP_COLUMNS, ids.ROW_CHOICE, ids.COLUMN_CHOICE},
+    )
+    assert not searchable & controls.keys() and "heads" not in answer and controls[ids.HEAD] == {"data": [1, 1]}
     positions = more.values({**form, "left": "positions"}, ["7", "9"], ["3"], "5", None, before=shown)
     assert (positions.rows, positions.columns, positions.row) == ((), (3,), None)
-    lines = callbacks.choose(more, positions, None)["shown"]["lines"]
-    assert lines.keys() == {"rows", "row"} and lines["rows"]["value"] == []
+    controls = callbacks.choose(more, positions, None)["shown"]["controls"]
+    assert searchable & controls.keys() == {ids.MAP_ROWS, ids.ROW_CHOICE} and controls[ids.MAP_ROWS]["value"] == []
 
 
 # ── what is shown ────────────────────────────────────────────────────────────────────────────────────────────
