@@ -129,7 +129,9 @@
                 return;
             }
             // Not through dcc.Location: setting its search would draw the page anew.
-            const href = format(page, values), isStep = shown === page && canStep(page, href);
+            const href = format(page, values);
+            if (shown === page && href === here && href === location.pathname + location.search) return; // it says so already
+            const isStep = shown === page && canStep(page, href);
             if (isStep) stepped = Date.now();
             history[isStep ? "pushState" : "replaceState"](history.state, "", href);
             shown = page;
