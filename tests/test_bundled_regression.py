@@ -16,7 +16,7 @@ from aotlens.heads.prompts import attention_in_prompts
 from aotlens.models import AttentionOnlyTransformer
 
 NAMES = ("regression-5d-mhsa", "regression-5d-mssa", "regression-5d-transformer")
-LARGER = ("regression-10d-mhsa", "regression-10d-transformer", "regression-10d-sparse-mhsa")
+LARGER = ("regression-10d-mhsa", "regression-10d-mssa", "regression-10d-transformer", "regression-10d-sparse-mhsa")
 TASK = RegressionTask(d=5)
 
 pytestmark = pytest.mark.usefixtures("real_bundled_folder")
@@ -44,7 +44,8 @@ def test_its_errors_are_those_of_its_card_on_other_prompts(name: str) -> None:
 
 def test_attention_alone_is_below_a_tenth_and_the_subspace_kind_has_left_the_plateau() -> None:
     after = {name: read_info(bundled_folder() / name).metrics["error_after_2d"] for name in (*NAMES, *LARGER)}
-    assert max(after[name] for name in after if name.endswith("mhsa")) < 0.1 and after["regression-5d-mssa"] < 0.5
+    assert max(after[name] for name in after if name.endswith("mhsa")) < 0.1
+    assert after["regression-5d-mssa"] < 0.5 and after["regression-10d-mssa"] < 0.25
 
 
 def test_they_are_of_one_size_and_small() -> None:
@@ -52,7 +53,7 @@ def test_they_are_of_one_size_and_small() -> None:
     sizes = [info.n_weights or 0 for info in infos]
     assert max(sizes) < 1.03 * min(sizes)
     files = [path for name in (*NAMES, *LARGER) for path in (bundled_folder() / name).iterdir()]
-    assert sum(path.stat().st_size for path in files) < 1e6
+    assert sum(path.stat().st_size for path in files) < 1.2e6
 
 
 def test_a_head_copies_inputs_to_their_labels_and_the_answer_comes_layer_by_layer() -> None:
