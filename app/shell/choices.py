@@ -14,6 +14,9 @@ from app.shell.drawn import drawn
 
 #: The server has searched already; static/shell.js has the function.
 _FILTER = {"function": "keepAll"}
+#: Options of a closed list are not there, since React would render sixty of them whenever the field changes. Lists without
+#: a search keep theirs: by arrow keys they open at the chosen option, which must be there by then.
+_CLOSED = {"keepMounted": False}
 
 
 def one_of(id: str, label: str, placeholder: str) -> dmc.Select:
@@ -22,6 +25,7 @@ def one_of(id: str, label: str, placeholder: str) -> dmc.Select:
         id=id, label=label, placeholder=placeholder, data=[], value=None, searchable=True, clearable=True,
         filter=_FILTER, nothingFoundMessage="Nothing like that", size="xs", className="choose-one",
         selectFirstOptionOnChange=True,  # which Enter takes
+        comboboxProps=_CLOSED,
     )  # fmt: skip
 
 
@@ -31,6 +35,7 @@ def some_of(id: str, label: str, most: int) -> dmc.MultiSelect:
         id=id, label=label, placeholder="largest entries; type to choose", data=[], value=[], searchable=True,
         clearable=True, maxValues=most, filter=_FILTER, nothingFoundMessage="Nothing like that", size="xs",
         hidePickedOptions=True, className="choose-some", selectFirstOptionOnChange=True,
+        comboboxProps=_CLOSED,
     )  # fmt: skip
 
 

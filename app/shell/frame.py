@@ -18,8 +18,6 @@ _THEME: dict[str, Any] = {
     "fontFamily": "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif",
     "fontFamilyMonospace": "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace",
     "defaultRadius": "sm",
-    # Options of a closed list are not there: React rendered each of them whenever the list's component changed.
-    "components": {"Combobox": {"defaultProps": {"keepMounted": False}}},
 }
 
 

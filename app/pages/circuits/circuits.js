@@ -43,7 +43,7 @@
         // What is shown already, with what the server has put in the place of what there is not, is not asked for again;
         // nor is, until the server answers, what it was asked for last.
         choose: function ({ shown, chosen, ...values }) {
-            const form = Object.fromEntries(Object.entries(values).map(([name, value]) => [name, value ?? null]));
+            const form = Object.fromEntries(Object.entries(values).map(([name, value]) => [name, value === "" ? null : value ?? null])); // an emptied field
             const last = chosen && shown === answered ? chosen : shown?.form;
             if (last && Object.keys(form).every((name) => JSON.stringify(form[name]) === JSON.stringify(last[name]))) return;
             answered = shown;

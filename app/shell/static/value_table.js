@@ -4,7 +4,7 @@
 (function () {
     "use strict";
     // Rows further down than the table is high, or where its height is its rows' the window, are made when somebody turns to
-    // the table: most choices make another one first. What is hidden has no height.
+    // the table, or prints: most choices make another one first.
     const LINE = 24, USED = ["pointerover", "focusin", "scroll", "click"];
     const there = new WeakMap(); // by the group's element: what is drawn in it
     const heights = new Map(); // by the group's id and a height's name: as it was laid out last
@@ -51,7 +51,7 @@
             tr.append(...row.map((value, place) => cell(value, columns[place].kind)));
             return tr;
         };
-        const first = Math.ceil(height / LINE);
+        const first = Math.max(1, Math.ceil(height / LINE));
         body.append(...rows.slice(0, first).map(line));
         element.append(make("thead"), body);
         element.tHead.append(head);
@@ -76,6 +76,7 @@
             for (const event of USED) box.addEventListener(event, fill, { once: true, passive: true, capture: true });
             if (kind) {
                 box.resized = function (height) {
+                    if (!height) return; // it is hidden, or gone
                     heights.set(kind, height);
                     if (height > made) fill();
                 };
@@ -85,6 +86,8 @@
             return part;
         }));
     };
+
+    window.addEventListener("beforeprint", () => document.querySelectorAll(".values-box").forEach((box) => box.dispatchEvent(new Event("scroll"))));
 
     const within = (target, what) => (target instanceof Element ? target.closest(`.value-tables ${what}`) : null);
 
