@@ -14,8 +14,8 @@ from app.shell.drawn import drawn
 
 #: The server has searched already; static/shell.js has the function.
 _FILTER = {"function": "keepAll"}
-#: Options of a closed list are not there, since React would render sixty of them whenever the field changes. Lists without
-#: a search keep theirs: by arrow keys they open at the chosen option, which must be there by then.
+#: Options of a closed list are not there, since React would render sixty of them whenever the field changes. Lists
+#: without a search keep theirs: by arrow keys they open at the chosen option, which must be there by then.
 _CLOSED = {"keepMounted": False}
 
 
