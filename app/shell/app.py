@@ -56,6 +56,8 @@ class App(Dash):
             add_log_handler=False,
             hooks={"callback_resolved": "(callback, result) => aotlens.resolved(callback, result)"},
             use_pages=False,
+            # DASH_MCP_ENABLED, 0 too, would open /_mcp: tools over layouts, past what refuses requests here.
+            enable_mcp=False,
             # Pages come and go; `checking.py` has compared every callback with all layouts, which Dash would do in the
             # browser, with all layouts in every page's HTML.
             suppress_callback_exceptions=True,

@@ -48,6 +48,14 @@ def test_a_named_host_is_served(services: Core, checkpoints: Path):
         assert client.get("/", headers={"Host": host}).status_code == status
 
 
+@pytest.mark.parametrize("value", ["true", "0"])
+def test_dash_serves_no_tools(settings: Settings, services: Core, monkeypatch: pytest.MonkeyPatch, value: str):
+    """Dash takes any text for true and then answers /_mcp beside the app's own checks."""
+    monkeypatch.setenv("DASH_MCP_ENABLED", value)
+    server = create_app(settings, services, pages=()).server
+    assert not [rule for rule in server.url_map.iter_rules() if "mcp" in rule.rule]
+
+
 def test_a_post_from_another_site_is_refused(app: Dash, services: Core):
     client = app.server.test_client()
     body = page_request("/checkpoints")
