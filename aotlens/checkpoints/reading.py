@@ -22,7 +22,7 @@ from aotlens.checkpoints.errors import CheckpointError
 from aotlens.checkpoints.header import parse_header
 from aotlens.checkpoints.info import CheckpointInfo, described, read_config
 from aotlens.checkpoints.layout import CARD, CONFIG, TOKENIZER, WEIGHTS, fingerprint, locate
-from aotlens.checkpoints.snapshots import about_snapshot, read_snapshot, require_step, snapshot_file, split_step
+from aotlens.checkpoints.snapshots import about_snapshot, read_snapshot, require_step, split_step
 
 if TYPE_CHECKING:
     import torch
@@ -83,12 +83,8 @@ def _load_snapshot(checkpoint: Path, step: int) -> AttentionOnlyTransformer:
     require_step(checkpoint, step)
     model = load_folder(checkpoint, "cpu")
     card = snapshot_info(model.card, step)
-    try:
-        model.load_state_dict(dict(read_snapshot(checkpoint, step).tensors))
-    except RuntimeError as error:
-        raise CheckpointError(
-            f"{snapshot_file(checkpoint, step)}: is of another model than {checkpoint}: {error}"
-        ) from error
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    model.load_state_dict(dict(read_snapshot(checkpoint, step, shapes).tensors))
     model.card = card
     return model
 

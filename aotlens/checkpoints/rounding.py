@@ -11,7 +11,7 @@ from __future__ import annotations
 import lzma
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 ROUNDED = "steps from "
 #: Tensors of fewer weights, such as biases, are stored as they are.
 _FEWEST = 4096
-#: Bytes of the numbers of one tensor, and of what unpacking them takes beside that.
-_MOST_BYTES, _MOST_XZ_BYTES = 2**30, 2**27
+#: Bytes of what unpacking the numbers of a tensor takes beside them; those of `_packed` take 9 MB.
+_MOST_XZ_BYTES = 2**25
 _LEVELS = {1: "int8", 2: "int16", 4: "int32"}
 _HEADER = struct.Struct("<fBB")  # step, bytes of a level, dimensions
 
@@ -41,7 +41,7 @@ def rounded(
             stored[name] = restored[name] = tensor
         else:
             stored[f"{ROUNDED}{name}"] = packed
-            restored[name] = unpacked(packed, before)
+            restored[name] = unpacked(packed, tensor.shape, before)
     return stored, restored
 
 
@@ -68,20 +68,18 @@ def _packed(tensor: Tensor, base: Tensor | None, error: float) -> Tensor | None:
     return torch.frombuffer(bytearray(header + lzma.compress(planes, preset=6)), dtype=torch.uint8)
 
 
-def unpacked(packed: Tensor, base: Tensor | None) -> Tensor:
-    """Return the float32 tensor of which `rounded` stored this. Raises ValueError, struct.error or lzma.LZMAError for
-    what is none, and reads no more than its shape says."""
+def unpacked(packed: Tensor, expected: Sequence[int], base: Tensor | None) -> Tensor:
+    """Return the float32 tensor of the `expected` shape of which `rounded` stored this. Raises ValueError, struct.error
+    or lzma.LZMAError for another shape, before anything is unpacked, and for what is none."""
     import numpy as np
     import torch
 
     data = packed.numpy().tobytes()
     step, width, n_dimensions = _HEADER.unpack_from(data)
     shape = struct.unpack_from(f"<{n_dimensions}Q", data, _HEADER.size)
+    if width not in _LEVELS or not math.isfinite(step) or shape != tuple(expected):
+        raise ValueError(f"numbers of {width} bytes of shape {list(shape)}, not {list(expected)}")
     length = math.prod(shape)
-    if width not in _LEVELS or not math.isfinite(step) or (base is not None and tuple(base.shape) != shape):
-        raise ValueError(f"numbers of {width} bytes of shape {list(shape)}")
-    if length * width > _MOST_BYTES:
-        raise ValueError(f"{length:,} weights in a tensor")
     unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MOST_XZ_BYTES)
     raw = unpacker.decompress(data[_HEADER.size + 8 * n_dimensions :], length * width)
     if len(raw) != length * width:

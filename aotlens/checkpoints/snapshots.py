@@ -13,6 +13,7 @@ run that was compressed hold differences in steps instead (`aotlens.checkpoints.
 from __future__ import annotations
 
 import lzma
+import math
 import re
 import struct
 import zlib
@@ -21,9 +22,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aotlens.checkpoints.checks import COUNTS
 from aotlens.checkpoints.errors import CheckpointError
+from aotlens.checkpoints.header import read_header
+from aotlens.checkpoints.layout import WEIGHTS, locate
 from aotlens.checkpoints.rounding import ROUNDED, unpacked
 from aotlens.files import contents_hash, read_metadata, read_record, write_record
+from aotlens.untrusted import shown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,8 +40,13 @@ _MOST_FILES = 1000
 _VERSION, _KIND = 1, "snapshot"
 _FILE = re.compile(r"step-(\d{9})\.safetensors", re.ASCII)
 _DIFFERENCE = "difference of "
+#: The most bytes of a stored tensor: those of its widest elements, and the lengths of their parts.
+_MOST_ITEM_BYTES, _SPARE_BYTES = 8, 1024
 #: Signed whole numbers of the width of a float.
 _AS_INTEGERS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
+
+#: The shapes of a model's tensors by name.
+Shapes = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,9 +160,15 @@ def require_step(checkpoint: Path, step: int) -> None:
         )
 
 
-def read_snapshot(checkpoint: Path, step: int) -> Snapshot:
-    """Return the snapshot of that step, bit for bit. Raises CheckpointError for one that is missing or damaged."""
+def read_snapshot(checkpoint: Path, step: int, shapes: Shapes | None = None) -> Snapshot:
+    """Return the snapshot of that step, bit for bit. Raises CheckpointError for one that is missing or damaged.
+
+    `shapes` are those of the model's tensors by name, read off the checkpoint's weights by default. A file that holds
+    others is refused before any of it is unpacked: a few kilobytes can claim gigabytes.
+    """
     require_step(checkpoint, step)
+    if shapes is None:
+        shapes = _saved_shapes(checkpoint)
     chain: list[tuple[dict[str, Tensor], dict[str, Any]]] = []
     wanted: int | None = step
     restored: Mapping[str, Tensor] = {}
@@ -160,6 +176,8 @@ def read_snapshot(checkpoint: Path, step: int) -> Snapshot:
         if (recent := _recent.get(_identity(checkpoint, wanted))) is not None:
             restored = recent
             break
+        _read(checkpoint, wanted, weights=False)
+        _check_tensors(snapshot_file(checkpoint, wanted), shapes)
         tensors, about = _read(checkpoint, wanted)
         chain.append((tensors, about))
         base = about["base"]
@@ -168,7 +186,8 @@ def read_snapshot(checkpoint: Path, step: int) -> Snapshot:
         wanted = base
     for tensors, about in reversed(chain):
         try:
-            restored = dict(_restored(name, each, restored) for name, each in tensors.items())
+            restored = {(own := _own(name)): _restored(name, each, restored.get(own), shapes)
+                        for name, each in tensors.items()}  # fmt: skip
         except _UNREADABLE as error:
             raise _damaged(
                 snapshot_file(checkpoint, about["step"]), f"a difference that leads nowhere ({error})"
@@ -286,16 +305,49 @@ def _packed(tensor: Tensor, base: Tensor) -> Tensor:
     return torch.frombuffer(bytearray(b"".join(parts)), dtype=torch.uint8)
 
 
-def _restored(name: str, stored: Tensor, base: Mapping[str, Tensor]) -> tuple[str, Tensor]:
-    """The name and the tensor that were stored so. Raises ValueError, KeyError, struct.error, zlib.error or
-    lzma.LZMAError for what is none."""
+def _saved_shapes(checkpoint: Path) -> Shapes | None:
+    """The shapes of the tensors of the checkpoint that the run trains; None until it has been saved."""
+    weights = locate(checkpoint, WEIGHTS)
+    if not weights.exists():
+        return None
+    header = read_header(weights, checkpoint)
+    return {name: entry.shape for name, entry in header.tensors.items() if name != COUNTS}
+
+
+def _check_tensors(path: Path, shapes: Shapes | None) -> None:
+    """Raise CheckpointError for a file whose header names other tensors than the model has, each once, or for one that
+    takes more room than the tensor itself."""
+    if shapes is None:
+        return
+    entries = read_header(path).tensors
+    if (own := sorted(map(_own, entries))) != sorted(shapes):
+        other = sorted({*own} ^ {*shapes}) or ["one of them twice"]
+        raise _damaged(path, f"other tensors than the model has: {shown(other[0])}")
+    for name, entry in entries.items():
+        shape = shapes[_own(name)]
+        most = math.prod(shape) * _MOST_ITEM_BYTES + _SPARE_BYTES
+        fits = entry.shape == shape if name == _own(name) else math.prod(entry.shape) <= most
+        if not fits:
+            raise _damaged(path, f"{shown(name)} of shape {list(entry.shape)} for a tensor of shape {list(shape)}")
+
+
+def _own(name: str) -> str:
+    """The name of the tensor that is stored under `name`."""
+    return name.removeprefix(ROUNDED).removeprefix(_DIFFERENCE)
+
+
+def _restored(name: str, stored: Tensor, base: Tensor | None, shapes: Shapes | None) -> Tensor:
+    """The tensor that was stored under that name. Raises ValueError, struct.error, zlib.error or lzma.LZMAError for
+    what is none."""
     if name.startswith(ROUNDED):
-        own = name.removeprefix(ROUNDED)
-        return own, unpacked(stored, base[own] if base else None)
+        if base is None and shapes is None:
+            raise ValueError("the checkpoint that says its shapes is missing")
+        return unpacked(stored, base.shape if shapes is None else shapes[_own(name)], base)
     if name.startswith(_DIFFERENCE):
-        own = name.removeprefix(_DIFFERENCE)
-        return own, _added(stored, base[own].contiguous())
-    return name, stored
+        if base is None:
+            raise ValueError(f"no snapshot before it has {shown(_own(name))}")
+        return _added(stored, base.contiguous())
+    return stored
 
 
 def _added(stored: Tensor, before: Tensor) -> Tensor:
