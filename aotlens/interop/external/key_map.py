@@ -2,7 +2,9 @@
 
     {"layers.*.attn.c_attn.weight": "blocks.*.attn.W_QKV.T", "layers.*.attn.mask": None, …}
 
-`*` stands for one part of a name between dots, the same on both sides. None leaves a tensor out. Names that are ours
+`*` stands for one part of a name between dots, `{layer}` for a number, each the same on both sides. `{head}` stands for
+a head's number on their side alone: heads that are stored apart are stacked in its order
+(`"layers.{layer}.heads.{head}.W_Q.weight": "blocks.{layer}.attn.W_Q.T"`). None leaves a tensor out. Names that are ours
 already need no line. A target is a name of our state dict, and may be followed by
 
     .T      theirs is `[out, in]`, as `torch.nn.Linear` has it; ours is `[in, out]`
@@ -11,14 +13,17 @@ already need no line. A target is a name of our state dict, and may be followed 
             `pos_embed.W_pos[2:]` where their first position is row 2 (OPT)
 
 Heads may be apart, `[head, d_model, d_head]`, or side by side, `[d_model, head · d_head]`: the shape tells. So it does
-of a convolution that reads patches, `[d_model, channel, row, column]`, and of dimensions of 1 before all others.
+of a convolution that reads patches, `[d_model, channel, row, column]`, of dimensions of 1 before all others, and of an
+embedding `[d_model, d_vocab]`, as code of 2022 has it, unless it is square.
 """
 
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,7 +32,10 @@ from aotlens.models import ModelConfig
 from aotlens.models.count import build_on_meta
 
 KeyMap = Mapping[str, str | None]
+_Rule = tuple[re.Pattern[str], str, str | None]
 _SLICE = re.compile(r"([^\[\]]+)\[(\d{0,9}):(\d{0,9})\]", re.ASCII)
+#: What the places of a pattern match.
+_PLACES = {"*": "([^.]+)", "{layer}": "(?P<layer>[0-9]{1,9})", "{head}": "(?P<head>[0-9]{1,9})"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,28 +62,47 @@ def renamed(
     """
     expected = {name: tensor.shape for name, tensor in build_on_meta(cfg).state_dict().items()}
     rules = [(_pattern(theirs), theirs, ours) for theirs, ours in key_map.items()]
-    targets: dict[str, str | None] = {name: _target(name, rules) for name in tensors}
+    targets = {name: _target(name, rules) for name in tensors}
     dropped = sorted(name for name, target in targets.items() if target is None)
     state: dict[str, Tensor] = {}
+    heads: dict[str, list[int | None]] = {}  # by our name; None for all heads at once
     unknown = []
     for name, target in targets.items():
         if target is None:
             continue
-        rows, target = _rows(tensors[name], target, f"{where}: {name}")
-        for ours, tensor in _parts(rows, target, f"{where}: {name}"):
-            if ours.removesuffix(".T") not in expected:
+        place, head = f"{where}: {name}", target.head
+        rows, marked = _rows(tensors[name], target.ours, place)
+        for ours, tensor in _parts(rows, marked, place):
+            key, plain = ours.removesuffix(".T"), not ours.endswith(".T")
+            if key not in expected:
                 unknown.append(name if ours == name else f"{name} (as {ours})")
                 continue
-            key, plain = ours.removesuffix(".T"), not ours.endswith(".T")
-            if key in state:
+            stored, shape = heads.setdefault(key, []), expected[key]
+            if head in stored or (stored and None in (head, *stored)):
                 raise ValueError(f"{where}: {key} is given twice, the second time by {name}.")
-            state[key] = _shaped(tensor, expected[key], plain, f"{where}: {name}", key)
+            stored.append(head)
+            if head is None:
+                plain &= key != "embed.W_E" or not plain or not _is_turned(tensor, shape, rules, place, name)
+                state[key] = _shaped(tensor, shape, plain, place, key)
+                continue
+            n_heads = shape[0] if ".attn." in key and len(shape) > 1 else 0
+            if head >= n_heads:
+                raise ValueError(f"{place}: it is head {head} of {key}, which has {n_heads} heads, numbered from 0.")
+            whole = state.setdefault(key, torch.empty(shape, dtype=torch.float32))
+            whole[head] = _shaped(tensor, shape[1:], plain, place, key)
     if unknown:
         raise ValueError(
             f"{where}: unknown tensors {_some(unknown)}. Does the configuration describe this model? key_map= says "
             'what other names mean ({"theirs": "ours"}), and None leaves a tensor out; on the command line --key-map '
             "FILE.json, with null."
         )
+    gaps = {
+        key: [head for head in range(expected[key][0]) if head not in stored]
+        for key, stored in heads.items() if None not in stored and len(stored) < expected[key][0]
+    }  # fmt: skip
+    if gaps:
+        listed = _some(f"head {', '.join(map(str, missing[:8]))} of {key}" for key, missing in gaps.items())
+        raise ValueError(f"{where}: missing {listed}. Does the map name all heads, and n_heads the right number?")
     absent = sorted(expected.keys() - state.keys())
     missing = [name for name in absent if not name.rsplit(".", 1)[-1].startswith(tuple(may_lack))]
     if missing:
@@ -85,24 +112,54 @@ def renamed(
     return Renamed(state=state, dropped=tuple(dropped), absent=tuple(absent))
 
 
+class _Target(NamedTuple):
+    """Our name of a tensor, with its marks, and the head that it is; None for a tensor of all heads."""
+
+    ours: str
+    head: int | None = None
+
+
 def _pattern(theirs: str) -> re.Pattern[str]:
-    return re.compile(re.escape(theirs).replace(r"\*", r"([^.]+)"))
+    if any(theirs.count(place) > 1 for place in ("{layer}", "{head}")):
+        raise ValueError(f"key_map: {theirs!r}: expected {{layer}} and {{head}} at most once each.")
+    parts = re.split(r"(\*|\{layer\}|\{head\})", theirs)
+    return re.compile("".join(_PLACES.get(part, re.escape(part)) for part in parts))
 
 
-def _target(name: str, rules: list[tuple[re.Pattern[str], str, str | None]]) -> str | None:
-    """Return our name, with its marks, of their tensor; None leaves it out."""
+def _target(name: str, rules: list[_Rule]) -> _Target | None:
+    """Return our name of their tensor; None leaves it out."""
     for pattern, theirs, ours in rules:
         match = pattern.fullmatch(name)
         if match is None:
             continue
         if ours is None:
             return None
-        if ours.count("*") != theirs.count("*"):
-            raise ValueError(f"key_map: {theirs!r} → {ours!r}: expected as many * on both sides.")
-        for part in match.groups():
-            ours = ours.replace("*", part, 1)
-        return ours
-    return name
+        if any(ours.count(place) != theirs.count(place) for place in ("*", "{layer}")) or "{head}" in ours:
+            raise ValueError(
+                f"key_map: {theirs!r} → {ours!r}: expected as many * and {{layer}} on both sides, {{head}} on theirs."
+            )
+        named = match.groupdict()
+        ours = ours.replace("{layer}", named.get("layer", ""))
+        for index, part in enumerate(match.groups(), 1):
+            if index not in pattern.groupindex.values():
+                ours = ours.replace("*", part, 1)
+        return _Target(ours, int(named["head"]) if "head" in named else None)
+    return _Target(name)
+
+
+def _is_turned(tensor: Tensor, shape: torch.Size, rules: list[_Rule], where: str, name: str) -> bool:
+    """Return whether an embedding is `[d_model, d_vocab]`, and warn if so. Raises `ValueError` where a square one that
+    no rule names, beside rules that transpose, may be either."""
+    turns = any(ours and ours.endswith(".T") for *_, ours in rules)
+    if tensor.shape == shape == shape[::-1] and turns and not any(rule[0].fullmatch(name) for rule in rules):
+        raise ValueError(
+            f"{where} is {list(shape)}, which does not tell whether it is [d_vocab, d_model] or, as in code of 2022, "
+            '[d_model, d_vocab]. Say "embed.W_E": "embed.W_E" in the key_map, or "embed.W_E.T" for the latter.'
+        )
+    turned = tensor.shape != shape and tensor.shape == shape[::-1]
+    if turned:
+        warnings.warn(f"{where} is [d_model, d_vocab], as in code of 2022: read transposed.", stacklevel=5)
+    return turned
 
 
 def _rows(tensor: Tensor, target: str, where: str) -> tuple[Tensor, str]:

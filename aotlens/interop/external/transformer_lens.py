@@ -11,8 +11,11 @@ all is `norm=None`. As many outputs as tokens are tokens; more or fewer are clas
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import replace
 from typing import Any
+
+from torch import Tensor
 
 from aotlens.interop.external.material import Material
 from aotlens.interop.external.plan import Plan, asked, build_config, n_layers, refuse, require_sizes
@@ -52,6 +55,7 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
     """
     prefix, path = material.before(*_NAMES), material.path
     assert prefix is not None
+    material.tensors.update(_turned(material, prefix, config))
     tensors = {name.removeprefix(prefix): t for name, t in material.tensors.items() if name.startswith(prefix)}
     material = replace(material, tensors=tensors)
     require_sizes(path, config, (*_SIZES, "d_vocab_out"))
@@ -108,6 +112,36 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
         may_lack=("b", "w") if norm == "LNPre" else ("b_",),
         note="Folded norms are normalization_type 'LNPre'." if norm == "LN" else "",
     )
+
+
+#: The dimension of the residual stream in a layer's matrices and those at both ends, counted from the last.
+_STREAM = {"W_E": -1, "W_Q": -2, "W_K": -2, "W_V": -2, "W_O": -1, "W_in": -2, "W_out": -1, "W_U": -2}
+_LAYOUTS = {"W_E": ("d_vocab d_model", "d_model d_vocab"), "W_U": ("d_model d_vocab", "d_vocab d_model")}
+
+
+def _turned(material: Material, prefix: str, config: dict[str, Any]) -> dict[str, Tensor]:
+    """Return the matrices that code of 2022 stored as `[out, in]`, transposed, with a warning; those that a shape does
+    not tell, as the others. Raises `ValueError` where it does not tell either of both ends, which differed in that
+    code: one of them is asked for as `config={"W_E": …}`."""
+    stream = material.tensors.get(f"{prefix}pos_embed.W_pos", material.tensors[f"{prefix}embed.W_E"]).shape[-1]
+    turned, either = {}, {}
+    for name, tensor in material.tensors.items():
+        axis = _STREAM.get(name.rsplit(".", 1)[-1])
+        if axis is not None and name.startswith(prefix) and tensor.ndim > 1 and tensor.shape[-3 - axis] == stream:
+            (turned if tensor.shape[axis] != stream else either)[name] = tensor
+    if not turned:
+        return {}
+    ends = {name.rsplit(".", 1)[-1]: name for name in either if name.rsplit(".", 1)[-1] in _LAYOUTS}
+    unsaid = {end: " or ".join(map(repr, _LAYOUTS[end])) for end in ends if config.get(end) not in _LAYOUTS[end]}
+    if unsaid:
+        raise asked(material.path, unsaid)
+    for end, name in ends.items():
+        if config[end] == _LAYOUTS[end][0]:
+            del either[name]
+    turned |= either
+    names = ", ".join(sorted(turned)[:4])
+    warnings.warn(f"{material.path}: {names}, … are [out, in], as in code of 2022: read transposed.", stacklevel=5)
+    return {name: tensor.mT for name, tensor in turned.items()}
 
 
 _SIZES = ("n_layers", "d_model", "n_heads", "d_head", "n_ctx", "d_vocab", "d_mlp")
