@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from aotlens import circuits, denoise, distill, dynamics, evaluate, heads, patching, paths, trigrams
-from aotlens.data import PromptPairs, RegressionTask, Tokenizer
+from aotlens.data import PromptPairs, RegressionTask, Tokenizer, make_task
 from aotlens.data.images import ImageProcessor, ImageSet, choose_images
 from aotlens.distill.compile import (
     absolute_value,
@@ -204,6 +204,7 @@ def _of_images() -> Iterator[Any]:
 def _of_evaluation(model: AttentionOnlyTransformer, tokenizer: Tokenizer, tokens: torch.Tensor) -> Iterator[Any]:
     predictions = evaluate.next_token_predictions(model, tokens, 2)
     yield from (predictions, predictions.actual, evaluate.repeat_losses(model, half_length=8, n_sequences=2))
+    yield evaluate.exhaustive(model, make_task("sort", "0-3", "5 x x 6 y y"), keep=9)
     yield evaluate.BigramModel.fit(np.array(tokenizer.encode(TEXT)), 279)
     yield evaluate.score_continuations(model, ["the cat"], [" sat"])
     with tempfile.TemporaryDirectory() as folder:

@@ -10,6 +10,7 @@ windows.py       text as windows: every token once, spread over documents, or of
 pairs.py         clean and corrupted prompts, two by two, with their answers; pair_sets.py: those of known tasks;
                  alignment.py: which of their positions correspond; pair_templates.py: words for braces
 masking.py       rows with hidden tokens, for masked language models
+tasks.py         tasks with few enough inputs to try them all
 regression.py    prompts of in-context regression
 """
 
@@ -30,6 +31,7 @@ from aotlens.data.regression import Curriculum, RegressionPrompts, RegressionTas
 from aotlens.data.sampler import BatchSampler, repeated_random_tokens, repeated_targets
 from aotlens.data.sources import open_corpus
 from aotlens.data.symbols import SymbolTokenizer, tokenizer_from_json
+from aotlens.data.tasks import TASKS, Case, KnownTask, Task, make_task
 from aotlens.data.token_file import TokenFile
 from aotlens.data.tokenizer import END_OF_TEXT, MASK, Tokenizer
 from aotlens.data.windows import Encoding, Windows, spread_windows, validation_windows, windows_with_documents
@@ -39,11 +41,14 @@ __all__ = [
     "IGNORED",
     "MASK",
     "MASK_FRACTION",
+    "TASKS",
     "BatchSampler",
+    "Case",
     "Corpus",
     "Curriculum",
     "Document",
     "Encoding",
+    "KnownTask",
     "Pair",
     "PromptPairs",
     "RegressionPrompts",
@@ -51,6 +56,7 @@ __all__ = [
     "Split",
     "SymbolTokenizer",
     "TailHeldOut",
+    "Task",
     "TokenFile",
     "Tokenizer",
     "Windows",
@@ -60,6 +66,7 @@ __all__ = [
     "hold_out",
     "image_pairs",
     "interleave",
+    "make_task",
     "mask_tokens",
     "matching_brackets",
     "negated_labels",

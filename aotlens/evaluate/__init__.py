@@ -7,6 +7,7 @@ token_losses.py  the loss of each token of a prompt
 language.py      validation loss, losses on repeated tokens, and the bigram model to compare with
 in_context.py    how much more context is worth
 images.py        accuracy, table by class and calibration of a model of images
+exhaustive.py    every input of a small task
 regression.py    errors of in-context regression by the number of examples
 masked.py        loss of a masked language model on hidden tokens, and the unigram model to compare with
 """
@@ -14,6 +15,7 @@ masked.py        loss of a masked language model on hidden tokens, and the unigr
 from __future__ import annotations
 
 from aotlens.evaluate.continuations import ContinuationScores, score_continuations
+from aotlens.evaluate.exhaustive import ExhaustiveCheck, exhaustive
 from aotlens.evaluate.images import ImageEvaluation, class_share_loss, evaluate_images, images_of
 from aotlens.evaluate.in_context import in_context_learning_score
 from aotlens.evaluate.language import BigramModel, RepeatLosses, repeat_losses, validation_loss
@@ -39,6 +41,7 @@ from aotlens.evaluate.zero_shot import ZeroShot, evaluate_zero_shot
 __all__ = [
     "BigramModel",
     "ContinuationScores",
+    "ExhaustiveCheck",
     "ImageEvaluation",
     "MaskedLoss",
     "NextToken",
@@ -50,6 +53,7 @@ __all__ = [
     "errors_of",
     "evaluate_images",
     "evaluate_zero_shot",
+    "exhaustive",
     "images_of",
     "in_context_learning_score",
     "mask_id_of",

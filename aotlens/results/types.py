@@ -64,6 +64,7 @@ _TYPES = {
     "dynamics.over_training": "OverTraining",
     "dynamics.retraining": "Retrained",
     "evaluate.continuations": "ContinuationScores",
+    "evaluate.exhaustive": "ExhaustiveCheck",
     "evaluate.images": "ImageEvaluation",
     "evaluate.language": "BigramModel RepeatLosses",
     "evaluate.masked": "MaskedLoss",
