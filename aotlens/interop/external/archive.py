@@ -32,7 +32,7 @@ _ADVICE = (
 
 
 def read_pickled(path: Path) -> Any:
-    """Read what `torch.save` wrote to `path`: plain values, tensors, and stand-ins for everything else.
+    """Read what `torch.save` or `pickle.dump` wrote: plain values, tensors, and stand-ins for everything else.
 
     Raises `ValueError`, with the reason, for a file that is none of it or is damaged, whose program calls what it may
     not, never ends or takes much memory, or whose tensors do not lie within the file.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import aotlens
+from aotlens.interop.external.material import read_material
 from tests.interop.external.conftest import TOKENS, noisy
 from tests.messages import refused
 
@@ -202,3 +204,38 @@ def test_an_embedding_of_2022_beside_a_key_map(tmp_path: Path, d_vocab: int) -> 
         aotlens.load(path, "cpu", **options)
     options["key_map"]["embed.W_E"] = "embed.W_E.T"
     aotlens.load(path, "cpu", **options)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_a_plain_pickle_of_a_state_dict(tmp_path: Path, protocol: int) -> None:
+    """Each storage in it is bytes, in torch.save's form of before 1.6; two views share one, one is bfloat16."""
+    path, whole = tmp_path / "m.pkl", torch.randn(4, 6)
+    state = {"a.weight": whole, "a.rows": whole[1:, 2:], "b": torch.randn(3).bfloat16(), "c": torch.arange(3)}
+    path.write_bytes(pickle.dumps({"state_dict": state, "epoch": 3}, protocol=protocol))
+    if protocol == 2:
+        with refused("m.pkl", "a protocol before 3", "save model.state_dict()"):
+            read_material(path)
+        return
+    tensors = read_material(path).tensors
+    assert {name: tensor.dtype for name, tensor in tensors.items()} == {
+        name: each.dtype for name, each in state.items()
+    }
+    assert all(torch.equal(tensors[name], tensor) for name, tensor in state.items())
+
+
+def test_a_plain_pickle_that_lies(tmp_path: Path) -> None:
+    """A storage in a storage, one that is not bytes, one that claims more than its bytes, one cut short."""
+    path, program = tmp_path / "m.pkl", pickle.dumps({"a": torch.ones(4)}, protocol=4)
+    call = b"ctorch.storage\n_load_from_bytes\n"
+    nested = b"\x80\x02" + call + b"]\x85R."
+    hostile = {
+        "calls torch.storage._load_from_bytes": b"\x80\x04" + call + b"C" + bytes([len(nested)]) + nested + b"\x85R.",
+        "in no bytes": b"\x80\x04" + call + b"]\x85R.",
+        "a storage of 4 numbers": program.replace(b"K\x04\x85", b"K\x09\x85"),
+        "damaged": program[:-40],
+    }
+    for message, content in hostile.items():
+        path.write_bytes(content)
+        with refused("m.pkl", message):
+            read_material(path)

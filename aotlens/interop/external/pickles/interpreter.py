@@ -118,7 +118,7 @@ class StoredTensor:
 
 
 @dataclass(frozen=True)
-class _Builder:
+class Builder:
     """Something that a pickle may call; it holds nothing that the pickle could change."""
 
     make: Callable[..., Any]
@@ -274,7 +274,7 @@ class Unpickler(pickle._Unpickler):  # type: ignore[name-defined, misc]
         module = _OLD_MODULES.get(module, module)
         builder = _BUILDERS.get(f"{module}.{name}")
         if builder is not None:
-            return _Builder(builder)
+            return Builder(builder)
         if (module, name) not in self._classes:
             if len(self._classes) >= _MAX_CLASSES:
                 raise Refused(f"it names more than {_MAX_CLASSES:,} classes")

@@ -2,7 +2,7 @@
 
 Since PyTorch 1.6 a file of torch.save is a zip that compresses nothing: `data.pkl`, the program, and `data/0`, … the
 storages. Before, it was programs one after another, and then each storage: its number of elements in 8 bytes, and
-those. A file of pickle.dump is a program.
+those. A file of pickle.dump is a program, in which a storage is bytes: those of such an old file.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Callable
 from typing import Any, BinaryIO, NamedTuple
 
-from .interpreter import DTYPES, MAX_PROGRAM_BYTES, Readable, Refused, Unpickler
+from .interpreter import DTYPES, MAX_PROGRAM_BYTES, Builder, Readable, Refused, StandIn, Unpickler
 
 _OLD_MAGIC, _OLD_VERSION = 0x1950A86A20F9469CFC6C, 1001
 
@@ -34,7 +34,8 @@ class Unfit(ValueError):
 
 
 def read_saved(file: BinaryIO) -> tuple[Any, Places]:
-    """Return the value in a file of torch.save, its tensors as descriptions, and where a storage lies, by its key.
+    """Return the value in a file of torch.save or pickle.dump, its tensors as descriptions, and the place of a storage
+    by its key.
 
     Raises `Refused` for a program that does what reading weights does not need, `Unfit`, and, for a damaged file,
     anything.
@@ -49,8 +50,35 @@ def read_saved(file: BinaryIO) -> tuple[Any, Places]:
         raise ValueError("a zip that is not whole; fetch it again")
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
+    dumped = _Dumped(file)
+    if isinstance(value := dumped.load(), dict | StandIn):
+        return value, dumped.places.__getitem__
+    file.seek(0)
     value, places = _read_old(file, size)
     return value, places.__getitem__
+
+
+class _Dumped(Unpickler):
+    """Runs the program of pickle.dump, and finds where the numbers of its storages lie in the file."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__(_Bounded(file))
+        self._whole = file.read(MAX_PROGRAM_BYTES)
+        self.places: dict[str, Place] = {}
+        file.seek(0)
+
+    def find_class(self, module: str, name: str) -> Any:
+        is_storage = (module, name) == ("torch.storage", "_load_from_bytes")
+        return Builder(self._storage) if is_storage else super().find_class(module, name)
+
+    def _storage(self, stored: Any) -> Any:
+        start = self._whole.find(stored) if isinstance(stored, bytes) else -1
+        if start < 0:
+            raise Refused("it holds a storage in a protocol before 3, or in no bytes")
+        (kind, key, numel), places = _read_old(io.BytesIO(stored), len(stored))
+        ours = str(len(self.places))
+        self.places[ours] = Place(start + places[key].start, places[key].n_bytes)
+        return kind, ours, numel
 
 
 def read_plain(file: BinaryIO) -> tuple[Any, Places]:
