@@ -16,23 +16,20 @@ from aotlens.interop.external.plan import Plan, build_config, refuse, require_si
 
 #: Families that read images as well, by the family of their text part.
 _WITH_IMAGES = {"gemma3": "gemma3_text"}
-#: Tensors of images, and what stands before the text part's tensors in files of newer and of older versions.
-_IMAGES = re.compile(r"(model\.)?(vision_tower|multi_modal_projector)\.")
-_TEXT = re.compile(r"^(model\.language_model|language_model\.model)\.")
+_IMAGES = re.compile(r"model\.(vision_tower|multi_modal_projector)\.")
 
 
-def matches(material: Material) -> bool:
-    """Return whether config.json names a family of the table."""
+def matches(material: Material) -> Material | None:
+    """Return the tensors of a model whose config.json names a family of the table; None for others."""
     kind = material.configs.get("config.json", {}).get("model_type")
-    return isinstance(kind, str) and (kind in FAMILIES or kind in _WITH_IMAGES)
+    return material if isinstance(kind, str) and (kind in FAMILIES or kind in _WITH_IMAGES) else None
 
 
 def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan:
     """Plan the model from settings and tensors' shapes. Raises `ValueError` for settings that no model of ours has."""
     kind, path = str(config.get("model_type")), material.path
-    images: dict[str, None] = {}
-    if kind in _WITH_IMAGES:
-        config, images, kind = _text_config(path, config), _keep_text(material), _WITH_IMAGES[kind]
+    if has_images := kind in _WITH_IMAGES:
+        config, kind = _text_config(path, config), _WITH_IMAGES[kind]
     family = FAMILIES[kind]
     require_sizes(path, config, (
         "num_attention_heads", "n_head", "num_heads", "hidden_size", "n_embd", "head_dim", "num_key_value_heads",
@@ -40,13 +37,21 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
     ))  # fmt: skip
     require_kinds(path, config)
     embedded = next(iter(family.ends))
-    prefix = "" if embedded in material.tensors else None  # of a model without its read-out
-    if prefix is None:
-        bare = embedded.split(".", 1)[1]
-        if bare not in material.tensors:
-            raise ValueError(f"{path}: expected {embedded} of a {kind!r}, found {', '.join([*material.tensors][:6])}.")
-        prefix = embedded.removesuffix(bare)
-    tensors = {f"{prefix}{name}": tensor for name, tensor in material.tensors.items()}
+    *before, module, weight = embedded.split(".")
+    bare = material.under(f"{module}.{weight}")
+    if bare is None:
+        raise ValueError(f"{path}: expected {embedded} of a {kind!r}, found {', '.join([*material.tensors][:6])}.")
+    tensors = {
+        name.replace("lm_head.", f"{family.read_out}.") if name.startswith(("lm_head.", f"{family.read_out}."))
+        else ".".join([*before, name]): tensor for name, tensor in bare.tensors.items()
+    }  # fmt: skip
+    images = {name: None for name in tensors if has_images and _IMAGES.match(name)}
+    if has_images:
+        warnings.warn(
+            f"{path}: the text part is read, and {len(images)} tensors of images are left out; its logits are those of "
+            "prompts without images.",
+            stacklevel=4,
+        )
     n_layers = 1 + max(
         (int(number) for name in tensors if name.startswith(family.layers)
          if (number := name.removeprefix(family.layers).split(".", 1)[0]).isdecimal()), default=-1,
@@ -104,22 +109,6 @@ def _text_config(path: Path, config: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(text, dict):
         raise ValueError(f"{path}: expected the text part's settings in config.json's text_config, found {text!r:.80}.")
     return {**text, **config}
-
-
-def _keep_text(material: Material) -> dict[str, None]:
-    """Name the tensors of the text part as a model of text alone does; the others, to be left out, with a warning."""
-    names = {name: _TEXT.sub("model.", name).removeprefix("language_model.") for name in material.tensors}
-    images = {name: None for name in names if _IMAGES.match(name)}
-    tensors = {names[name]: tensor for name, tensor in material.tensors.items() if name not in images}
-    warnings.warn(
-        f"{material.path}: the text part is read, and {len(images)} tensors of images are left out; its logits are "
-        "those of prompts without images.",
-        stacklevel=5,
-    )
-    tensors |= {name: material.tensors[name] for name in images}
-    material.tensors.clear()
-    material.tensors.update(tensors)
-    return images
 
 
 def _grouped(ours: str, grouped: bool) -> str:

@@ -40,9 +40,9 @@ _WHOLE = {
 }
 
 
-def matches(material: Material) -> bool:
-    """Return whether tensors have the names of GPT-2."""
-    return material.before(*_NAMES) is not None
+def matches(material: Material) -> Material | None:
+    """Return the tensors by the names of GPT-2; None if they have others."""
+    return material.under(*_NAMES)
 
 
 def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan:
@@ -52,12 +52,10 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
     Raises `ValueError` for what neither tells, and for what is outside our family.
     """
     tensors, path = material.tensors, material.path
-    prefix = material.before(*_NAMES)
-    assert prefix is not None
     require_sizes(path, config, ("n_head", "n_heads", "n_ctx"))
-    d_vocab, d_model = material.shape(f"{prefix}wte.weight", 2)
-    is_linear = material.shape(f"{prefix}h.0.attn.c_attn.weight", 2)[0] == 3 * d_model  # nanoGPT
-    has_mlp = f"{prefix}h.0.mlp.c_fc.weight" in tensors
+    d_vocab, d_model = material.shape("wte.weight", 2)
+    is_linear = material.shape("h.0.attn.c_attn.weight", 2)[0] == 3 * d_model  # nanoGPT
+    has_mlp = "h.0.mlp.c_fc.weight" in tensors
     n_heads = config.get("n_head", config.get("n_heads"))
     act_fn = config.get("activation_function", "gelu" if is_linear else "gelu_new" if is_described else None)
     unsaid = {}
@@ -80,38 +78,38 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
         problems.append(f"n_head={n_heads!r} for d_model={d_model}")
     refuse(path, problems)
     assert isinstance(n_heads, int)
-    has_positions = f"{prefix}wpe.weight" in tensors
-    head = _untied(material, bool(config.get("tie_word_embeddings", is_described)), prefix)
-    bias = f"{prefix}h.0.attn.c_attn.bias" in tensors
+    has_positions = "wpe.weight" in tensors
+    head = _untied(material, bool(config.get("tie_word_embeddings", is_described)))
+    bias = "h.0.attn.c_attn.bias" in tensors
     cfg = build_config(
         path,
-        n_layers=n_layers(material, f"{prefix}h."),
+        n_layers=n_layers(material, "h."),
         d_model=d_model,
         n_heads=n_heads,
         d_head=d_model // n_heads,
-        n_ctx=material.shape(f"{prefix}wpe.weight", 2)[0] if has_positions else config.get("n_ctx", 1024),
+        n_ctx=material.shape("wpe.weight", 2)[0] if has_positions else config.get("n_ctx", 1024),
         d_vocab=d_vocab,
-        d_mlp=material.shape(f"{prefix}h.0.mlp.c_fc.weight", 2)[0 if is_linear else 1] if has_mlp else None,
+        d_mlp=material.shape("h.0.mlp.c_fc.weight", 2)[0 if is_linear else 1] if has_mlp else None,
         act_fn=ACTIVATIONS[str(act_fn)] if has_mlp else "gelu",
         attn_scale=None if config.get("scale_attn_weights", True) else 1.0,
-        norm="layernorm" if f"{prefix}h.0.ln_1.weight" in tensors else None,
+        norm="layernorm" if "h.0.ln_1.weight" in tensors else None,
         norm_eps=config.get("layer_norm_epsilon", 1e-5),
         positions="learned" if has_positions else None,
         bias=bias,
         read_out_bias=False if bias else None,
         tied_embeddings=not head,
     )
-    key_map: dict[str, str | None] = {f"{prefix}{name}": ours for name, ours in _WHOLE.items()}
+    key_map: dict[str, str | None] = {**_WHOLE}
     for name, ours in _LAYER.items():
         transposed = ".T" if is_linear and ours is not None and ".W_" in ours else ""
-        key_map[f"{prefix}h.*.{name}"] = None if ours is None else f"blocks.*.{ours}{transposed}"
+        key_map[f"h.*.{name}"] = None if ours is None else f"blocks.*.{ours}{transposed}"
     key_map["lm_head.weight"] = "unembed.W_U.T" if head else None
     name = "nanoGPT" if is_linear else "Hugging Face's GPT-2"
     return Plan(format=name, cfg=cfg, key_map=key_map)
 
 
-def _untied(material: Material, is_tied: bool, prefix: str) -> bool:
+def _untied(material: Material, is_tied: bool) -> bool:
     """Whether the read-out has a matrix of its own. What is said to be tied is tied by their code, whatever is
     stored."""
     head = material.tensors.get("lm_head.weight")
-    return head is not None and not is_tied and not torch.equal(head, material.tensors[f"{prefix}wte.weight"])
+    return head is not None and not is_tied and not torch.equal(head, material.tensors["wte.weight"])

@@ -3,8 +3,10 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +20,18 @@ from aotlens.untrusted import open_regular, read_regular, require_regular, stric
 
 #: Names of weights in a folder, best first; each is looked for before the next.
 WEIGHT_FILES = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "*.safetensors",
-    "pytorch_model.bin",
-    "ckpt.pt",
-    "*final.pth",
-    "*.pth",
-    "*.pt",
-)
+    "model.safetensors", "model.safetensors.index.json", "*.safetensors", "pytorch_model.bin",
+    "pytorch_model.bin.index.json", "pytorch_model-*.bin", "ckpt.pt", "*final.pth", "*.pth", "*.pt", "*.ckpt",
+)  # fmt: skip
+#: Files that a trainer writes beside weights.
+_NOT_WEIGHTS = re.compile(r"(optimizer|scheduler|scaler|rng_state|training_args).*")
+_SHARD = re.compile(r"(.+-)([0-9]{5})-of-([0-9]{5})(\.(?:safetensors|bin))")
+#: Parts of names that wrappers add (torch.compile, DDP, FSDP, Lightning Fabric), wherever they stand.
+_WRAPPERS = {"_orig_mod", "module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module"}
 _MAX_SHARING = 8  # times that a number of the file may be used: one matrix for queries, keys and values is three
 #: The keys under which training scripts put the state dict, and those under which they put the configuration.
 _STATES = ("model", "state_dict", "model_state_dict", "module", "net", "weights")
-_CONFIGS = ("model_args", "cfg", "config", "hparams", "args")
+_CONFIGS = ("model_args", "cfg", "config", "hparams", "args", "hyper_parameters")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,19 +43,24 @@ class Material:
     tensors: dict[str, Tensor]
     configs: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Configurations by where they stand: `config.json`, or a key of the file (`model_args`, `cfg`)."""
+    full_names: dict[str, str] = field(default_factory=dict)
+    """Names before `under`, by those after it."""
 
     @property
     def folder(self) -> Path:
         """The folder where a tokenizer may lie."""
         return self.path.parent
 
-    def before(self, *names: str) -> str | None:
-        """Return the prefix of each of `names` in the tensors' names (`model.`, or nothing); None where one is not
-        there."""
+    def under(self, *names: str) -> Material | None:
+        """Return the tensors by their names without the parts (`model.`) that precede each of `names`; another name
+        loses those of the parts that it begins with (`model.lm_head`, beside `model.model.layers`). None where one of
+        `names` is missing."""
         for name in self.tensors:
             prefix = name.removesuffix(names[0])
-            if prefix != name and all(f"{prefix}{each}" in self.tensors for each in names):
-                return prefix
+            if prefix[-1:] in ("", ".") and prefix != name and all(f"{prefix}{each}" in self.tensors for each in names):
+                bare = partial(_without, prefix=prefix)
+                full_names = {bare(each): each for each in self.tensors}
+                return replace(self, tensors=_renamed(self.tensors, bare, self.path), full_names=full_names)
         return None
 
     def shape(self, name: str, n_dims: int) -> tuple[int, ...]:
@@ -74,14 +80,41 @@ def read_material(source: Path, weights: str | None = None) -> Material:
     path = source if source.is_file() else _find_weights(source, weights)
     configs: dict[str, dict[str, Any]] = {}
     config = path.parent / "config.json"
-    if config.is_file() and (source.is_dir() or path.suffix != ".json"):
+    if config.is_file():
         configs["config.json"] = read_json(config)
-    if path.suffix == ".json":
-        return Material(path=path, tensors=_sharded(path), configs=configs)
-    if path.suffix == ".safetensors":
-        return Material(path=path, tensors=_safetensors(path), configs=configs)
-    tensors, inside = _unwrapped(read_pickled(path), path)
-    return Material(path=path, tensors=tensors, configs={**configs, **inside})
+    tensors: dict[str, Tensor] = {}
+    for file in _files(path):
+        if file.suffix == ".safetensors":
+            tensors |= _safetensors(file)
+        else:
+            state, inside = _unwrapped(read_pickled(file), file)
+            tensors |= state
+            configs |= inside
+    return Material(path=path, tensors=_renamed(tensors, unwrapped, path), configs=configs)
+
+
+def unwrapped(name: str) -> str:
+    """Return a tensor's name without the parts that wrappers add."""
+    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
+
+
+def _without(name: str, prefix: str) -> str:
+    """Return a name without those parts of a prefix that it begins with."""
+    for part in prefix.split(".")[:-1]:
+        if not name.startswith(f"{part}."):
+            break
+        name = name.removeprefix(f"{part}.")
+    return name
+
+
+def _renamed(tensors: Mapping[str, Tensor], rename: Callable[[str], str], path: Path) -> dict[str, Tensor]:
+    """Return tensors by new names. Raises `ValueError` for two of one name."""
+    renamed: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if (key := rename(name)) in renamed:
+            raise ValueError(f"{path}: {key} is given twice, the second time as {name}.")
+        renamed[key] = tensor
+    return renamed
 
 
 def of_module(module: nn.Module, options: dict[str, Any]) -> Material:
@@ -92,7 +125,7 @@ def of_module(module: nn.Module, options: dict[str, Any]) -> Material:
     if kind in ("AttentionOnlyTransformer", "TransformerBridge"):
         advice = "; aotlens.interop.from_transformer_lens makes a native bridge one of ours" * (kind[0] == "T")
         raise ValueError(f"{path}: it is open already{advice}.")
-    tensors = module.state_dict()
+    tensors = _renamed(module.state_dict(), unwrapped, path)
     empty = [name for name, tensor in tensors.items() if tensor.is_meta or tensor.layout != torch.strided]
     if empty:
         raise ValueError(f"{path}: {empty[0]}: expected a tensor with numbers, found one that is sparse or on meta.")
@@ -120,22 +153,26 @@ def require_small(folder: Path) -> None:
 
 
 def _find_weights(folder: Path, weights: str | None) -> Path:
+    """Return the weights in a folder: those that lie higher come first, so that a trainer's checkpoints below do not
+    compete."""
     if weights is not None:
         if not (folder / weights).is_file():
             raise ValueError(f"{folder / weights}: not found.")
         return folder / weights
-    for pattern in WEIGHT_FILES:
-        candidates = sorted(path for path in folder.rglob(pattern) if path.is_file())
-        if len(candidates) == 1:
-            return candidates[0]
-        if candidates:
-            names = ", ".join(str(path.relative_to(folder)) for path in candidates[:6])
-            raise ValueError(f"{folder}: expected one {pattern}, found {names}; choose one with weights=….")
+    paths = [path for path in folder.rglob("*") if path.is_file() and not _NOT_WEIGHTS.fullmatch(path.name)]
+    for depth in sorted({len(path.parts) for path in paths}):
+        for pattern in WEIGHT_FILES:
+            candidates = sorted(path for path in paths if len(path.parts) == depth and path.match(pattern))
+            models = {_SHARD.sub(r"\1\3\4", str(path)) for path in candidates}
+            if len(models) == 1:
+                return candidates[0]
+            if models:
+                names = ", ".join(str(path.relative_to(folder)) for path in candidates[:6])
+                raise ValueError(f"{folder}: expected one {pattern}, found {names}; choose one with weights=….")
     names = ", ".join(sorted(path.name for path in folder.iterdir())[:10]) or "nothing"
     raise ValueError(
         f"{folder}: looked for an aotlens checkpoint and for weights ({', '.join(WEIGHT_FILES)}); found {names}. Give "
-        f"the "
-        "folder or the file that holds the weights."
+        "the folder or the file that holds the weights."
     )
 
 
@@ -151,20 +188,24 @@ def _safetensors(path: Path) -> dict[str, Tensor]:
         raise ValueError(f"{path}: expected whole weights, found: {error}. Fetch it again.") from error
 
 
-def _sharded(index: Path) -> dict[str, Tensor]:
-    """The tensors of several files, as an index of Hugging Face names them."""
-    where = read_json(index).get("weight_map")
-    if not isinstance(where, dict) or not all(
-        isinstance(file, str) and file == Path(file).name for file in where.values()
-    ):
-        raise ValueError(f"{index}: expected the weight_map of a sharded model, files of this folder by tensor.")
-    missing = sorted({file for file in where.values() if not (index.parent / file).is_file()})
+def _files(path: Path) -> list[Path]:
+    """Return the files of a model: those that an index of Hugging Face names, every shard by the name of one, or the
+    file itself. Raises `ValueError` where one is missing."""
+    names = {path.name}
+    if path.suffix == ".json":
+        where = read_json(path).get("weight_map")
+        if not isinstance(where, dict) or not all(
+            isinstance(file, str) and file == Path(file).name for file in where.values()
+        ):
+            raise ValueError(f"{path}: expected the weight_map of a sharded model, files of this folder by tensor.")
+        names = set(where.values())
+    elif shard := _SHARD.fullmatch(path.name):
+        first, _, n_shards, last = shard.groups()
+        names = {f"{first}{number:05}-of-{n_shards}{last}" for number in range(1, int(n_shards) + 1)}
+    missing = sorted(name for name in names if not (path.parent / name).is_file())
     if missing:
-        raise ValueError(f"{index}: it names {', '.join(missing[:4])}, not found in this folder. Fetch the rest.")
-    tensors: dict[str, Tensor] = {}
-    for file in sorted(set(where.values())):
-        tensors |= _safetensors(index.parent / file)
-    return tensors
+        raise ValueError(f"{path}: of its {len(names)} files {', '.join(missing[:4])} not found here. Fetch the rest.")
+    return [path.parent / name for name in sorted(names)]
 
 
 def _unwrapped(value: Any, path: Path) -> tuple[dict[str, Tensor], dict[str, dict[str, Any]]]:
@@ -218,26 +259,21 @@ def _configs(candidates: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _tensors(state: Mapping[Any, Tensor], path: Path) -> dict[str, Tensor]:
-    """The tensors without what wrappers put before their names. Raises `ValueError` for what is more than its bytes."""
+    """The tensors of a state dict. Raises `ValueError` for what is more than its bytes."""
     tensors: dict[str, Tensor] = {}
     n_bytes = 0
     for name, tensor in state.items():
         if not isinstance(name, str) or len(name) > MAX_NAME:
             raise ValueError(f"{path}: expected tensors by names of up to {MAX_NAME:,} letters, found another name.")
-        key = name
-        for prefix in ("_orig_mod.", "module."):
-            key = key.removeprefix(prefix)
-        if key in tensors:
-            raise ValueError(f"{path}: {key} is given twice, the second time as {name}.")
         if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
-            raise ValueError(f"{path}: {key}: expected a plain tensor, found one that is sparse, quantised or empty.")
+            raise ValueError(f"{path}: {name}: expected a plain tensor, found one that is sparse, quantised or empty.")
         if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
             raise ValueError(
-                f"{path}: {key}: {list(tensor.shape)} is more than the file holds of it (a repeated tensor); a small "
+                f"{path}: {name}: {list(tensor.shape)} is more than the file holds of it (a repeated tensor); a small "
                 "file could fill the memory. Nothing was read."
             )
         n_bytes += tensor.numel() * tensor.element_size()
-        tensors[key] = tensor.detach()
+        tensors[name] = tensor.detach()
     if n_bytes > _MAX_SHARING * path.stat().st_size:
         raise ValueError(
             f"{path}: its tensors share so much that they amount to {n_bytes:,} bytes, more than {_MAX_SHARING} times "

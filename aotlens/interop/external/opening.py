@@ -19,7 +19,7 @@ from aotlens.interop.external import bert, decoders, gpt2, hub, torch_encoder, t
 from aotlens.interop.external.archive import read_plain
 from aotlens.interop.external.checking import UNCHECKED, Check, Comparison, compared_with
 from aotlens.interop.external.key_map import KeyMap, renamed
-from aotlens.interop.external.material import Material, of_module, read_json, read_material
+from aotlens.interop.external.material import Material, of_module, read_json, read_material, unwrapped
 from aotlens.interop.external.outside import other_family, require_family
 from aotlens.interop.external.plan import Plan, build_config
 from aotlens.interop.tokenizers import read_hugging_face
@@ -37,7 +37,7 @@ class _Format(NamedTuple):
     """A format: how it is recognised by its tensors' names, what it says of the model, and where its settings stand."""
 
     names: str
-    matches: Callable[[Material], bool]
+    matches: Callable[[Material], Material | None]
     plan: Callable[[Material, dict[str, Any], bool], Plan]
     configs: tuple[str, ...]
 
@@ -118,7 +118,7 @@ def open_external(
             opened = Opened(model=bridge, format=name, path=folder, config=described)
             return _checked(opened, check)
         material = read_material(folder, weights)
-    plan, settings = _plan(material, config, key_map, check is not None)
+    plan, settings, material = _plan(material, config, key_map, check is not None)
     _require_layers(material, plan.cfg)
     tensors = _renamed(material, plan)
     model = build_on_meta(plan.cfg)
@@ -133,7 +133,7 @@ def open_external(
         format=plan.format,
         path=material.path,
         config=settings,
-        dropped=tensors.dropped,
+        dropped=tuple(sorted(material.full_names.get(name, name) for name in tensors.dropped)),
         absent=tensors.absent,
     )
     if plan.doubt and check is None:
@@ -163,13 +163,15 @@ def _checked(opened: Opened, check: Check | None) -> Opened:
 
 def _plan(
     material: Material, config: ModelConfig | Mapping[str, Any] | None, key_map: KeyMap | None, is_checked: bool
-) -> tuple[Plan, dict[str, Any]]:
-    """Return the plan of the model, and the settings that it was read from."""
+) -> tuple[Plan, dict[str, Any], Material]:
+    """Return the plan of the model, the settings that it was read from, and its tensors by the names of its format."""
     ours = _in_our_words(config, material)
     if ours is not None:
         require_family(material, ours, is_checked)
         doubt = "" if key_map is None else "a key_map can fit another model"
-        return Plan(format="tensors by name", cfg=ours, key_map=key_map or {}, doubt=doubt), ours.to_dict()
+        rules = {unwrapped(theirs): name for theirs, name in (key_map or {}).items()}
+        bare = None if key_map else material.under("blocks.0.attn.W_O")
+        return Plan(format="tensors by name", cfg=ours, key_map=rules, doubt=doubt), ours.to_dict(), bare or material
     if key_map is not None:
         fields = ModelConfig.__dataclass_fields__.keys()
         setting_names = set() if config is None or isinstance(config, ModelConfig) else set(config)
@@ -183,10 +185,10 @@ def _plan(
         )
     given = dict(config) if isinstance(config, Mapping) else {}
     for each in _FORMATS:
-        if each.matches(material):
+        if (matched := each.matches(material)) is not None:
             stored = next((material.configs[name] for name in each.configs if name in material.configs), {})
             settings = {**stored, **given}
-            return each.plan(material, settings, bool(stored)), settings
+            return each.plan(matched, settings, bool(stored)), settings, matched
     other = other_family(material)
     if other is not None:
         raise other

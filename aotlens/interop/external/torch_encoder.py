@@ -51,37 +51,36 @@ def _of_layer(layer: nn.TransformerEncoderLayer) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def matches(material: Material) -> bool:
-    """Return whether the tensors are those of an encoder and of nothing else."""
-    prefix = material.before(*_NAMES)
-    return prefix is not None and all(
-        name.startswith((f"{prefix}layers.", f"{prefix}norm.")) for name in material.tensors
-    )
+def matches(material: Material) -> Material | None:
+    """Return the tensors by the names of an encoder; None if they have others, or there are more of them."""
+    encoder = material.under(*_NAMES)
+    alone = encoder is not None and all(name.startswith(("layers.", "norm.")) for name in encoder.tensors)
+    return encoder if alone else None
 
 
 def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan:
     """Plan the model from the names and shapes, and `config` in the words of `nn.TransformerEncoderLayer`. Raises
     `ValueError` for what neither tells, and for an activation that ours has not."""
-    path, prefix = material.path, str(material.before(*_NAMES))
+    path = material.path
     require_sizes(path, config, ("nhead", "max_len"))
     meanings = {"nhead": "heads of each layer", "norm_first": "True or False", "activation": "'relu' or 'gelu'"}
     unsaid = {name: meaning for name, meaning in meanings.items() if config.get(name) is None}
     if unsaid:
         raise asked(path, unsaid)
-    d_model = material.shape(f"{prefix}{_NAMES[1]}", 1)[0]
+    d_model = material.shape(_NAMES[1], 1)[0]
     n_heads, act_fn = config["nhead"], str(config["activation"])
     problems = [] if act_fn in ACTIVATIONS else [f"activation={act_fn!r}"]
     problems += [] if d_model % n_heads == 0 else [f"nhead={n_heads} for d_model={d_model}"]
     problems += [] if isinstance(config["norm_first"], bool) else [f"norm_first={config['norm_first']!r}"]
     refuse(path, problems)
     cfg = build_config(
-        path, n_layers=n_layers(material, f"{prefix}layers."), d_model=d_model, n_heads=n_heads,
+        path, n_layers=n_layers(material, "layers."), d_model=d_model, n_heads=n_heads,
         d_head=d_model // n_heads, n_ctx=config.get("max_len", _N_CTX), act_fn=ACTIVATIONS[act_fn],
-        d_mlp=len(material.tensors[f"{prefix}{_NAMES[2]}"]), norm_eps=config.get("layer_norm_eps", 1e-5),
-        norm_place="before" if config["norm_first"] else "after", final_norm=f"{prefix}norm.weight" in material.tensors,
+        d_mlp=len(material.tensors[_NAMES[2]]), norm_eps=config.get("layer_norm_eps", 1e-5),
+        norm_place="before" if config["norm_first"] else "after", final_norm="norm.weight" in material.tensors,
         causal=bool(config.get("causal", False)), positions=None, read_in="vectors", read_out="vectors",
-        bias=f"{prefix}layers.0.linear1.bias" in material.tensors,
+        bias="layers.0.linear1.bias" in material.tensors,
     )  # fmt: skip
-    key_map = {f"{prefix}layers.*.{theirs}": ours and f"blocks.*.{ours}" for theirs, ours in _LAYER.items()}
-    key_map |= {f"{prefix}norm.weight": "ln_final.w", f"{prefix}norm.bias": "ln_final.b"}
+    key_map = {f"layers.*.{theirs}": ours and f"blocks.*.{ours}" for theirs, ours in _LAYER.items()}
+    key_map |= {"norm.weight": "ln_final.w", "norm.bias": "ln_final.b"}
     return Plan(format="torch.nn.TransformerEncoder", cfg=cfg, key_map=key_map)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -42,9 +41,9 @@ _HARMLESS: dict[str, tuple[object, ...]] = {
 _POSITIONS = {"standard": "learned", "shortformer": "qk"}
 
 
-def matches(material: Material) -> bool:
-    """Return whether tensors have the names of a `HookedTransformer`."""
-    return material.before(*_NAMES) is not None
+def matches(material: Material) -> Material | None:
+    """Return the tensors by the names of a `HookedTransformer`; None if they have others."""
+    return material.under(*_NAMES)
 
 
 def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan:
@@ -53,11 +52,8 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
     `is_described`: a configuration came with the weights, so that what it does not mention has TransformerLens's
     default. Raises `ValueError` for what neither tells, and for what is outside our family.
     """
-    prefix, path = material.before(*_NAMES), material.path
-    assert prefix is not None
-    material.tensors.update(_turned(material, prefix, config))
-    tensors = {name.removeprefix(prefix): t for name, t in material.tensors.items() if name.startswith(prefix)}
-    material = replace(material, tensors=tensors)
+    tensors, path = material.tensors, material.path
+    tensors.update(_turned(material, config))
     require_sizes(path, config, (*_SIZES, "d_vocab_out"))
     given = {name: value for name, value in config.items() if name in _SIZES and value not in (None, -1)}
     sizes = {**_sizes(material), **given}
@@ -108,7 +104,7 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
     return Plan(
         format="TransformerLens's old format",
         cfg=cfg,
-        key_map={f"{prefix}{name}": None for name in _BUFFERS} | {f"{prefix}{name}": name for name in tensors},
+        key_map=dict.fromkeys(_BUFFERS),
         may_lack=("b", "w") if norm == "LNPre" else ("b_",),
         note="Folded norms are normalization_type 'LNPre'." if norm == "LN" else "",
     )
@@ -119,15 +115,16 @@ _STREAM = {"W_E": -1, "W_Q": -2, "W_K": -2, "W_V": -2, "W_O": -1, "W_in": -2, "W
 _LAYOUTS = {"W_E": ("d_vocab d_model", "d_model d_vocab"), "W_U": ("d_model d_vocab", "d_vocab d_model")}
 
 
-def _turned(material: Material, prefix: str, config: dict[str, Any]) -> dict[str, Tensor]:
+def _turned(material: Material, config: dict[str, Any]) -> dict[str, Tensor]:
     """Return the matrices that code of 2022 stored as `[out, in]`, transposed, with a warning; those that a shape does
     not tell, as the others. Raises `ValueError` where it does not tell either of both ends, which differed in that
     code: one of them is asked for as `config={"W_E": …}`."""
-    stream = material.tensors.get(f"{prefix}pos_embed.W_pos", material.tensors[f"{prefix}embed.W_E"]).shape[-1]
-    turned, either = {}, {}
+    stream = material.tensors.get("pos_embed.W_pos", material.tensors["embed.W_E"]).shape[-1]
+    turned: dict[str, Tensor] = {}
+    either: dict[str, Tensor] = {}
     for name, tensor in material.tensors.items():
         axis = _STREAM.get(name.rsplit(".", 1)[-1])
-        if axis is not None and name.startswith(prefix) and tensor.ndim > 1 and tensor.shape[-3 - axis] == stream:
+        if axis is not None and tensor.ndim > 1 and tensor.shape[-3 - axis] == stream:
             (turned if tensor.shape[axis] != stream else either)[name] = tensor
     if not turned:
         return {}

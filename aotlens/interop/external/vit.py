@@ -40,9 +40,9 @@ _MATRICES = {
 }
 
 
-def matches(material: Material) -> bool:
-    """Return whether tensors have the names of a ViT."""
-    return material.before(*_NAMES) is not None
+def matches(material: Material) -> Material | None:
+    """Return the tensors by the names of a ViT; None if they have others."""
+    return material.under(*_NAMES)
 
 
 def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan:
@@ -52,10 +52,8 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
     Raises `ValueError` for what neither tells, and for what is outside our family.
     """
     tensors, path = material.tensors, material.path
-    prefix = material.before(*_NAMES)
-    assert prefix is not None
     require_sizes(path, config, ("num_attention_heads",))
-    d_model, channels, rows, columns = material.shape(f"{prefix}{_NAMES[0]}", 4)
+    d_model, channels, rows, columns = material.shape(_NAMES[0], 4)
     act_fn = config.get("hidden_act", "gelu" if is_described else None)
     unsaid = {}
     if config.get("num_attention_heads") is None:
@@ -65,9 +63,9 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
     if unsaid:
         raise asked(path, unsaid)
     n_heads = config["num_attention_heads"]
-    positions, inner = f"{prefix}embeddings.position_embeddings", f"{prefix}encoder.layer.0.intermediate.dense.weight"
+    positions, inner = "embeddings.position_embeddings", "encoder.layer.0.intermediate.dense.weight"
     lacking = [name for name in ("classifier.weight", positions, inner) if name not in tensors]
-    distilled = f"{prefix}embeddings.distillation_token" in tensors
+    distilled = "embeddings.distillation_token" in tensors
     n_patches = 0 if positions in lacking else material.shape(positions, 3)[1] - 1 - distilled
     side = math.isqrt(max(n_patches, 0))
     problems = [f"no {name} (a ViTForImageClassification has it)" for name in lacking]
@@ -85,7 +83,7 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
     n_classes = material.shape("classifier.weight", 2)[0]
     cfg = build_config(
         path,
-        n_layers=n_layers(material, f"{prefix}encoder.layer."),
+        n_layers=n_layers(material, "encoder.layer."),
         d_model=d_model,
         n_heads=n_heads,
         d_head=d_model // n_heads,
@@ -107,14 +105,14 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
     return Plan(
         format=FORMAT,
         cfg=cfg,
-        key_map=_key_map(prefix),
+        key_map=_key_map(),
         image_processor=_processor(material, channels, _names(config.get("id2label"), n_classes)),
     )
 
 
-def _key_map(prefix: str) -> dict[str, str | None]:
-    names: dict[str, str | None] = {f"{prefix}{theirs}": ours for theirs, ours in _WHOLE.items()}
-    layer = f"{prefix}encoder.layer.*."
+def _key_map() -> dict[str, str | None]:
+    names: dict[str, str | None] = {**_WHOLE}
+    layer = "encoder.layer.*."
     for theirs, ours in _NORMS.items():
         names |= {f"{layer}{theirs}.weight": f"blocks.*.{ours}.w", f"{layer}{theirs}.bias": f"blocks.*.{ours}.b"}
     for theirs, (module, which) in _MATRICES.items():

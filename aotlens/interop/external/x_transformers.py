@@ -29,16 +29,15 @@ _NORMS = {"gamma": ("layernorm", 1e-5), "g": ("rms", 1e-24)}  # whose RMS norm d
 _N_CTX = 2048
 
 
-def matches(material: Material) -> bool:
-    """Return whether tensors have the names of a `TransformerWrapper`."""
-    return material.before(*_NAMES) is not None
+def matches(material: Material) -> Material | None:
+    """Return the tensors by the names of a `TransformerWrapper`; None if they have others."""
+    return material.under(*_NAMES)
 
 
 def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan:
     """Plan the model from the names and shapes, and `config` in the words of x-transformers. Raises `ValueError` for
     what neither tells, and for what is outside our family."""
-    path, prefix = material.path, str(material.before(*_NAMES))
-    tensors = {name.removeprefix(prefix): tensor for name, tensor in material.tensors.items()}
+    path, tensors = material.path, material.tensors
     require_sizes(path, config, ("heads", "max_seq_len"))
     meanings = {
         "heads": "of each layer",
@@ -48,13 +47,13 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
     unsaid = {name: meaning for name, meaning in meanings.items() if config.get(name) is None}
     if unsaid:
         raise asked(path, unsaid)
-    n_all, n_heads = n_layers(material, f"{prefix}{_LAYERS}"), config["heads"]
+    n_all, n_heads = n_layers(material, _LAYERS), config["heads"]
     if n_all > len(tensors):
         raise ValueError(f"{path}: expected tensors of each of {n_all:,} layers, found {len(tensors)} in all.")
     attends = [f"{_LAYERS}{number}.1.to_q.weight" in tensors for number in range(n_all)]
     has_mlp = False in attends
     norm = next((name for name in _NORMS if f"{_LAYERS}0.0.0.{name}" in tensors), None)
-    shapes = [material.shape(f"{prefix}{_LAYERS}0.1.to_{letter}.weight", 2) for letter in "qkv"]
+    shapes = [material.shape(f"{_LAYERS}0.1.to_{letter}.weight", 2) for letter in "qkv"]
     inner, d_model = shapes[0]
     in_turn = attends == [not has_mlp or number % 2 == 0 for number in range(n_all)]
     problems = [] if in_turn else ["layers in another order than attention, feed-forward, …"]
@@ -64,12 +63,12 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
     refuse(path, problems)
     assert norm is not None
     fields: dict[str, Any] = {"positions": None, "n_ctx": config.get("max_seq_len") or _N_CTX}
-    d_vocab, embedding = material.shape(f"{prefix}{_NAMES[0]}", 2)[0], tensors[_NAMES[0]]
+    d_vocab, embedding = material.shape(_NAMES[0], 2)[0], tensors[_NAMES[0]]
     if "to_logits.weight" not in tensors:  # tied
         tensors["to_logits.weight"] = embedding.float() * d_model**-0.5
     if "pos_emb.emb.weight" in tensors:
         tensors["pos_emb.emb.weight"] = tensors["pos_emb.emb.weight"].float() * d_model**-0.5
-        fields = {"positions": "learned", "n_ctx": material.shape(f"{prefix}pos_emb.emb.weight", 2)[0]}
+        fields = {"positions": "learned", "n_ctx": material.shape("pos_emb.emb.weight", 2)[0]}
     elif (turns := tensors.pop("attn_layers.rotary_pos_emb.inv_freq", None)) is not None:
         fields |= {"positions": "rotary", "rotary": _rotary(turns)}
     if has_mlp:
@@ -91,8 +90,6 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
         final_norm=f"attn_layers.final_norm.{norm}" in tensors,
         norm=_NORMS[norm][0], **fields,
     )  # fmt: skip
-    material.tensors.clear()
-    material.tensors.update(tensors)
     doubt = "options of x-transformers that leave no tensor can make another model"
     return Plan(format="x-transformers", cfg=cfg, key_map=key_map, doubt=doubt)
 
