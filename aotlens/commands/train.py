@@ -19,8 +19,8 @@ def train_command(
             "--corpus",
             "--data",
             metavar="SPEC",
-            help="Where the recipe leaves it open: stdlib, file:PATH, dir:PATH or hf:NAME; of images digits, npz:PATH, "
-            "folder:PATH, openml:NAME or hf:NAME.",
+            help="Text in place of the recipe's: stdlib, novels, file:PATH, dir:PATH or hf:NAME; of images digits, "
+            "npz:PATH, folder:PATH, openml:NAME or hf:NAME.",
         ),
     ] = None,
     out: Annotated[

@@ -91,9 +91,9 @@ def is_held_out(name: str, validation: Collection[str] | float) -> bool:
 
 
 class TailHeldOut(Corpus):
-    """A corpus of one document, cut in two at a line end: `NAME` and, about the last `fraction`, `NAME (end)`.
+    """A corpus with each document cut in two, near a line end: `NAME` and, about the last `fraction`, `NAME (end)`.
 
-    For training on a single file, which has no second document to hold out.
+    For training on a single file, or on so few that a share of them holds out none.
     """
 
     def __init__(self, whole: Corpus, fraction: float) -> None:
@@ -102,23 +102,22 @@ class TailHeldOut(Corpus):
         self.spec = whole.spec
         self._whole = whole
         self._fraction = fraction
-        (self._name,) = whole.names()
 
     def names(self) -> tuple[str, ...]:
-        return (self._name, self.tail)
+        return tuple(part for name in self._whole.names() for part in (name, _tail(name)))
 
     @property
-    def tail(self) -> str:
-        """The held-out part's name."""
-        return f"{self._name} (end)"
+    def tails(self) -> tuple[str, ...]:
+        """The held-out parts' names."""
+        return tuple(map(_tail, self._whole.names()))
 
     def documents(self, names: Collection[str] | None = None) -> Iterator[Document]:
         wanted = set(self.names() if names is None else names)
         self._require_known(wanted, self.names())
         for document in self._whole.documents():
             cut = int(len(document.text) * (1 - self._fraction))
-            cut = document.text.find("\n", cut) + 1 or cut
-            for name, text in ((self._name, document.text[:cut]), (self.tail, document.text[cut:])):
+            cut = document.text.find("\n", cut, (cut + len(document.text)) // 2) + 1 or cut  # at most half is given up
+            for name, text in ((document.name, document.text[:cut]), (_tail(document.name), document.text[cut:])):
                 if name in wanted:
                     yield Document(name, text)
 
@@ -126,15 +125,21 @@ class TailHeldOut(Corpus):
         return self._whole.sha256()
 
 
+def _tail(name: str) -> str:
+    return f"{name} (end)"
+
+
 def hold_out(corpus: Corpus, held_out: Collection[str] | float) -> tuple[Corpus, Split]:
-    """Return the corpus with its split: whole documents, by name or a fraction of them, or of a single document its
-    end.
+    """Return the corpus with its split: whole documents, by name or a fraction of them. Of so few documents that the
+    fraction leaves a side without one, of a single one above all, the end of each is held out.
 
     Raises ValueError as `Corpus.split` does.
     """
-    if isinstance(held_out, float) and len(corpus.names()) == 1:
-        corpus = TailHeldOut(corpus, held_out)
-        held_out = (corpus.tail,)
+    if isinstance(held_out, float):
+        names = corpus.names()
+        if not 0 < sum(is_held_out(name, held_out) for name in names) < len(names):
+            corpus = TailHeldOut(corpus, held_out)
+            held_out = corpus.tails
     return corpus, corpus.split(held_out)
 
 

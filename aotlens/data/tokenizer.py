@@ -59,11 +59,12 @@ class Tokenizer:
     # --- making one ---
 
     @classmethod
-    def train(cls, texts: Iterable[str], d_vocab: int) -> Tokenizer:
+    def train(cls, texts: Iterable[str], d_vocab: int, *, exact: bool = True) -> Tokenizer:
         """Learn ``d_vocab`` tokens from texts, which are read once.
 
         Raises ValueError if ``d_vocab`` is below 257 (256 bytes and the separator), or if the texts are so
-        short that there are not that many merges to learn (the message says how many tokens there are).
+        short that there are not that many merges to learn (the message says how many tokens there are); unless
+        ``exact``, there are then fewer tokens.
         """
         if d_vocab < SMALLEST_VOCABULARY:
             raise ValueError(
@@ -78,7 +79,7 @@ class Tokenizer:
         )
         backend.train_from_iterator(_checked(texts), trainer)
         reached = backend.get_vocab_size()
-        if reached != d_vocab:
+        if exact and reached != d_vocab:
             raise ValueError(
                 f"expected text with enough different words for d_vocab={d_vocab}, but all its merges give "
                 f"only {reached} tokens; ask for d_vocab={reached} or less, or give more text"

@@ -7,6 +7,7 @@ name.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -17,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from aotlens.checkpoints import user_folder
-from aotlens.data import TokenFile, Tokenizer, hold_out, open_corpus
+from aotlens.data import Corpus, TokenFile, Tokenizer, hold_out, open_corpus
 from aotlens.data.corpus import is_held_out
 from aotlens.data.hugging_face import HuggingFaceCorpus
+from aotlens.data.sources import portable_spec
 from aotlens.files import replacing_file
 from aotlens.train.sections import CorpusRecipe
 from aotlens.train.stream import first_documents, token_files_of_stream
@@ -36,6 +38,9 @@ class TrainingData:
     validation: TokenFile
     sha256: str
     """The hash of the whole corpus's names and bytes."""
+    corpus: CorpusRecipe
+    """The recipe's section as it was followed: of a corpus other than the recipe's own it says that corpus's name, what
+    is held out of it, and how many tokens its text gave."""
 
 
 def prepare(
@@ -47,36 +52,70 @@ def prepare(
 ) -> TrainingData:
     """Open the corpus (`spec` on the command line wins over the recipe's), and make or reuse its token files.
 
-    Raises `ValueError` for a corpus that is missing, empty or too small for the vocabulary, or names no held-out
-    documents that it has.
+    Any corpus will do. Where it is not the recipe's own (the recipe names another, or held-out documents of which this
+    one has none) a twentieth of the documents is held out, or the end of each of a few, and `d_vocab` is the most
+    tokens that are learned. Of the recipe's own corpus, documents that it names and the corpus lacks are announced.
+
+    Raises `ValueError` for a corpus that is missing or empty, or the recipe's own and too small for the vocabulary.
     """
-    chosen = recipe.spec if spec is None else spec
-    if chosen is None:
-        source = f" It is to be had from: {recipe.source}." if recipe.source else ""
-        raise ValueError(f"this recipe needs a corpus; give it with --corpus, e.g. --corpus dir:PATH.{source}")
-    corpus = open_corpus(chosen)
+    source = recipe.spec if spec is None else spec
+    if source is None:
+        origin = f" It is to be had from: {recipe.source}." if recipe.source else ""
+        raise ValueError(f"this recipe needs a corpus; give it with --corpus, e.g. --corpus dir:PATH.{origin}")
+    corpus = open_corpus(source)
     given = _given_tokenizer(recipe)
     tokens = user_folder("tokens") if home is None else home / "tokens"
+    followed = _followed(recipe, corpus, announce)
     if isinstance(corpus, HuggingFaceCorpus):
-        return _prepare_stream(corpus, recipe, given, tokens, announce)
+        return _prepare_stream(corpus, followed, given, tokens, announce, exact=followed is recipe)
     if recipe.n_documents is not None:
-        raise ValueError(f"n_documents={recipe.n_documents} takes the beginning of a stream, hf:NAME; got {chosen}.")
-    announce(f"reading {chosen}")
-    corpus, split = hold_out(corpus, recipe.validation)
+        raise ValueError(f"n_documents={recipe.n_documents} takes the beginning of a stream, hf:NAME; got {source}.")
+    announce(f"reading {source}")
+    corpus, split = hold_out(corpus, followed.validation)
     sha256 = corpus.sha256()
     described = [sha256, list(split.train), list(split.validation), recipe.d_vocab]
     folder = tokens / _key([*described, _digest(given)] if given else described)
     paths = _paths(folder)
     _wait_for_first_process(*paths)
-    tokenizer = _tokenizer(
-        folder, recipe, given, (document.text for document in corpus.documents(split.train)), announce
-    )
+    texts = (document.text for document in corpus.documents(split.train))
+    tokenizer = _tokenizer(folder, followed, given, texts, announce, exact=followed is recipe)
     for path, names in zip(paths, (split.train, split.validation), strict=True):
         if not path.exists():
             announce(f"encoding {path.stem} documents ({len(names)})")
             TokenFile.build(corpus.documents(names), tokenizer, path)
-    train, validation = map(TokenFile.open, paths)
-    return TrainingData(tokenizer=tokenizer, train=train, validation=validation, sha256=sha256)
+    return _training_data(followed, tokenizer, *map(TokenFile.open, paths), sha256)
+
+
+def _followed(recipe: CorpusRecipe, corpus: Corpus, announce: Callable[[str], None]) -> CorpusRecipe:
+    """The recipe's section itself for the corpus that it is written for, and otherwise one that fits any corpus."""
+    share = recipe.validation
+    if recipe.spec == corpus.spec or (recipe.spec is None and isinstance(share, float)):
+        return recipe
+    if not isinstance(share, float):
+        # A stream's documents are its rows' numbers, which only a whole pass would list.
+        is_stream = isinstance(corpus, HuggingFaceCorpus)
+        names = set(filter(str.isdecimal, share) if is_stream else corpus.names())
+        known = tuple(name for name in share if name in names)
+        if is_stream or len(known) < len(names):
+            if known == share:
+                return recipe
+            if known:
+                absent = ", ".join(sorted(set(share) - names))
+                announce(f"{corpus.spec} lacks {absent}, which the recipe holds out; {', '.join(known)} are held out")
+                return dataclasses.replace(recipe, validation=known)
+        share = CorpusRecipe.validation
+    announce(f"{corpus.spec} is not the recipe's own corpus: {share:.0%} of it is held out")
+    local = corpus.spec != (name := portable_spec(corpus.spec))
+    return dataclasses.replace(
+        recipe, spec=None if local else corpus.spec, name=name, source="", license="", validation=share
+    )
+
+
+def _training_data(
+    followed: CorpusRecipe, tokenizer: Tokenizer, train: TokenFile, validation: TokenFile, sha256: str
+) -> TrainingData:
+    section = dataclasses.replace(followed, d_vocab=tokenizer.d_vocab)
+    return TrainingData(tokenizer=tokenizer, train=train, validation=validation, sha256=sha256, corpus=section)
 
 
 def _prepare_stream(
@@ -85,6 +124,7 @@ def _prepare_stream(
     given: Tokenizer | None,
     tokens: Path,
     announce: Callable[[str], None],
+    exact: bool,
 ) -> TrainingData:
     """Token files of a stream, made in one pass (two where a tokenizer is to be trained).
 
@@ -101,14 +141,14 @@ def _prepare_stream(
     )
     train_path, validation_path = _paths(folder)
     _wait_for_first_process(train_path, validation_path)
-    tokenizer = _tokenizer(folder, recipe, given, training_texts, announce)
+    tokenizer = _tokenizer(folder, recipe, given, training_texts, announce, exact)
     if not (train_path.exists() and validation_path.exists()):
         token_files_of_stream(
             corpus, recipe.validation, tokenizer, train_path, validation_path, recipe.n_documents, announce
         )
     train, validation = TokenFile.open(train_path), TokenFile.open(validation_path)
     sha256 = hashlib.sha256(f"{train.sha256} {validation.sha256}".encode()).hexdigest()
-    return TrainingData(tokenizer=tokenizer, train=train, validation=validation, sha256=sha256)
+    return _training_data(recipe, tokenizer, train, validation, sha256)
 
 
 def _wait_for_first_process(*paths: Path) -> None:
@@ -147,13 +187,16 @@ def _tokenizer(
     given: Tokenizer | None,
     texts: Iterable[str],
     announce: Callable[[str], None],
+    exact: bool,
 ) -> Tokenizer:
     """The tokenizer in the folder; where there is none, the given one or one trained on `texts` is kept there."""
     path = folder / "tokenizer.json"
-    if not path.exists():
+    if not path.exists() or (exact and Tokenizer.from_file(path).d_vocab < recipe.d_vocab):
         if given is None:
             announce(f"training a tokenizer of {recipe.d_vocab} tokens")
-        tokenizer = given or Tokenizer.train(texts, recipe.d_vocab)
+        tokenizer = given or Tokenizer.train(texts, recipe.d_vocab, exact=exact)
+        if tokenizer.d_vocab < recipe.d_vocab:
+            announce(f"the text gives no more than {tokenizer.d_vocab} tokens")
         with replacing_file(path) as temporary:
             temporary.write_text(tokenizer.to_json(), encoding="utf-8")
     return Tokenizer.from_file(path)

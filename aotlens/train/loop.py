@@ -11,7 +11,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,8 +77,12 @@ def train(
 
     Under torchrun one process, that of rank 0, has the disk on which `out` and its state are: it reads them for all.
 
-    Raises `TrainingError` for an output that exists, and for a loss that is not finite, naming the step; `ValueError`
-    for batches that do not divide over the processes, and for processes that were started differently.
+    Data and output are checked before the first step, and a checkpoint is written after the last one, before anything
+    is measured: what fails from then on costs no weights.
+
+    Raises `TrainingError` for an output that exists, for a loss that is not finite, naming the step, and for weights
+    that cannot be measured, which are kept; `ValueError` for batches that do not divide over the processes, and for
+    processes that were started differently.
     """
     out = Path(out)
     state_path = _state_path(out)
@@ -88,6 +92,7 @@ def train(
         world.on_leader(lambda: check_start(out, resume))
         torch.manual_seed(recipe.seed)
         objective = OBJECTIVES[recipe.objective](recipe, data)
+        objective.check_data()
         world.require_alike(_settings_of_process(objective, target))
         model = objective.make_model().to(target)
         model.recompute_activations = recipe.recompute_activations
@@ -97,6 +102,7 @@ def train(
             run = _Run(**world.on_leader(lambda: load_state(state_path, model, optimiser, _settings(objective))))
             copy_state(model, optimiser, world)
         saver = _Saver(objective, out, state_path, command, describe(target))
+        world.on_leader(lambda: saver.rehearse(model))
         _run_stages(model, optimiser, run, world, saver, progress, on_loss, stop_after_steps)
         if world.leads and run.step == recipe.n_steps:
             saver.finish(model, run)
@@ -171,20 +177,15 @@ def _run_stages(
         last = run.step == recipe.n_steps
         due["snapshot"] = run.step in planned
         pending, pending_steps = pending + loss.float(), pending_steps + 1
+        mean_loss = None
         if device.type == "cpu" or pending_steps == _READ_EVERY or any(due.values()) or last:
             _refuse_non_finite(int(non_finite), saver.out)
             run.loss_sum, run.loss_steps = run.loss_sum + pending.item(), run.loss_steps + pending_steps
             mean_loss = pending.item() / pending_steps
             due["snapshot"] |= loss_has_fallen(recipe.snapshots, run.loss_fall, mean_loss)
-            if on_loss is not None and world.leads:
-                on_loss(mean_loss)
-            if progress is not None and world.leads:
-                progress(run.tokens, recipe.total_tokens)
             pending, pending_steps = torch.zeros_like(pending), 0
         if not world.leads:
             continue
-        if due["snapshot"]:
-            saver.keep_snapshot(model, run)
         if due["log"] or due["evaluate"] or last:
             line = {
                 "step": run.step,
@@ -194,10 +195,17 @@ def _run_stages(
             }
             line["loss"] = run.loss_sum / max(1, run.loss_steps)
             run.loss_sum, run.loss_steps = 0.0, 0
-            if due["evaluate"] or last:
-                line |= objective.running_metrics(model)
             run.history.append(line)
-        if due["save"]:
+        with saver.keeping(model, optimiser, run):
+            if mean_loss is not None and on_loss is not None:
+                on_loss(mean_loss)
+            if mean_loss is not None and progress is not None:
+                progress(run.tokens, recipe.total_tokens)
+            if due["snapshot"]:
+                saver.keep_snapshot(model, run)
+            if due["evaluate"] and not last:
+                run.history[-1] |= objective.running_metrics(model)
+        if due["save"] or last:
             saver.save(model, optimiser, run)
 
 
@@ -287,6 +295,30 @@ class _Saver:
     device: str
     snapshots: SnapshotWriter | None = None
 
+    def rehearse(self, model: AttentionOnlyTransformer) -> None:
+        """Write a checkpoint beside `out` and remove it: whatever forbids it is better known before training."""
+        if self.out.exists():
+            return
+        folder = self.state_path.with_name("rehearsal")
+        try:
+            save_checkpoint(folder, model, make_info(self.objective, 0, 0.0, self.device, self.command, {}))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):
+                folder.parent.rmdir()
+
+    @contextmanager
+    def keeping(self, model: AttentionOnlyTransformer, optimiser: torch.optim.Optimizer, run: _Run) -> Iterator[None]:
+        """Save the weights if what is done with them between two steps fails. Raises `TrainingError` then."""
+        try:
+            yield
+        except Exception as error:
+            self.save(model, optimiser, run)
+            raise TrainingError(
+                f"training stopped after step {run.step}: {type(error).__name__}: {error}. {self.out} keeps the "
+                "weights of that step, and --resume goes on from there."
+            ) from error
+
     def begin_snapshots(self, model: AttentionOnlyTransformer, run: _Run, *, keep: bool) -> None:
         """Begin snapshots, which go on where the run does; with `keep` its weights at this moment are one."""
         self.snapshots = SnapshotWriter(self.out, run.step)
@@ -299,20 +331,30 @@ class _Saver:
 
     def save(self, model: AttentionOnlyTransformer, optimiser: torch.optim.Optimizer, run: _Run) -> None:
         """The state, then the checkpoint so far: a run killed between the two goes on from the newer state."""
+        save_state(self.state_path, model, optimiser, dict(vars(run)), _settings(self.objective))
         loss = OBJECTIVE_WORDS[self.objective.recipe.objective].loss
         metrics: dict[str, Any] = next((line for line in reversed(run.history) if loss in line), {})
         info = make_info(self.objective, run.tokens, run.seconds, self.device, self.command, metrics)
-        save_state(self.state_path, model, optimiser, dict(vars(run)), _settings(self.objective))
         save_checkpoint(self.out, model, info, history=run.history)
 
     def finish(self, model: AttentionOnlyTransformer, run: _Run) -> None:
-        """The finished checkpoint, its metrics measured on the weights as stored; the state is no longer needed."""
+        """The finished checkpoint, its metrics measured on the weights as stored; the state is no longer needed.
+
+        The last step has saved both, so that the weights stay whatever fails here. Raises `TrainingError` then.
+        """
         dtype = getattr(torch, self.objective.recipe.weights_dtype)
-        with torch.no_grad():
-            for tensor in model.state_dict().values():
-                if tensor.is_floating_point():
-                    tensor.copy_(tensor.to(dtype))
-        metrics = self.objective.final_metrics(model)
-        info = make_info(self.objective, run.tokens, run.seconds, self.device, self.command, metrics)
-        save_checkpoint(self.out, model, info, history=run.history, weights_dtype=dtype)
+        try:
+            run.history[-1] |= self.objective.running_metrics(model)
+            with torch.no_grad():
+                for tensor in model.state_dict().values():
+                    if tensor.is_floating_point():
+                        tensor.copy_(tensor.to(dtype))
+            metrics = self.objective.final_metrics(model)
+            info = make_info(self.objective, run.tokens, run.seconds, self.device, self.command, metrics)
+            save_checkpoint(self.out, model, info, history=run.history, weights_dtype=dtype)
+        except Exception as error:
+            raise TrainingError(
+                f"{self.out} keeps the trained weights, but their figures could not be measured and saved: "
+                f"{type(error).__name__}: {error}. --resume does that alone."
+            ) from error
         shutil.rmtree(self.state_path.parent, ignore_errors=True)

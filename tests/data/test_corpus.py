@@ -172,6 +172,6 @@ def test_one_file_is_cut_at_a_line_end_and_nothing_is_lost(tmp_path: Path) -> No
     assert (head.name, tail.name) == corpus.names() == ("one", "one (end)")
     assert head.text + tail.text == text and head.text.endswith("\n")
     assert 0.08 < len(tail.text) / len(text) < 0.12
-    assert list(corpus.documents([corpus.tail])) == [tail]
+    assert list(corpus.documents(corpus.tails)) == [tail]
     with pytest.raises(ValueError, match="between 0 and 1"):
         TailHeldOut(open_corpus(f"file:{tmp_path / 'one.txt'}"), 1.0)

@@ -157,7 +157,7 @@ def test_a_stream_is_read_once(stream: str, tmp_path: Path, monkeypatch: pytest.
 
 def test_a_stream_that_leaves_a_side_empty_writes_nothing(stream: str, tmp_path: Path):
     files = _gpt2_files(tmp_path / "bpe")
-    recipe = CorpusRecipe(tokenizer=f"gpt2_bpe:{files}", d_vocab=265, validation=("none",))
+    recipe = CorpusRecipe(tokenizer=f"gpt2_bpe:{files}", d_vocab=265, validation=("99",))
     with refused("documents", "none"):
         prepare(recipe, stream, home=tmp_path)
     assert not list((tmp_path / "tokens").rglob("*.bin*"))

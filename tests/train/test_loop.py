@@ -201,13 +201,18 @@ def test_killed_between_state_and_checkpoint_a_run_still_resumes(
     class KilledError(Exception):
         pass
 
-    def killed(*args: object, **kwargs: object) -> None:
-        raise KilledError
-
     recipe, out = load_recipe(recipe_path), tmp_path / "tiny"
+    save = loop.save_checkpoint
+
+    def killed(folder: Path, *args: object, **kwargs: object) -> None:
+        if folder == out:
+            raise KilledError
+        save(folder, *args, **kwargs)
+
     with monkeypatch.context() as patch, pytest.raises(KilledError):
         patch.setattr(loop, "save_checkpoint", killed)
         train(recipe, data, out, device="cpu")
+    assert (tmp_path / "tiny.training" / "state.safetensors").exists()
     train(recipe, data, out, device="cpu", resume=True)
     assert aotlens.load(out, device="cpu").card.tokens_seen == N_STEPS * 256
 

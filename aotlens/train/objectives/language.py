@@ -6,6 +6,7 @@ A model that sees both sides has no next-token loss: what is measured of it is t
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from aotlens.data import BatchSampler, mask_tokens, validation_windows
+from aotlens.data.sampler import require_length
 from aotlens.evaluate import BigramModel, masked_loss, repeat_losses, unigram_loss, validation_loss
 from aotlens.heads import MotifScores, attention_by_place, motif_scores
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
@@ -26,6 +28,7 @@ from aotlens.train.objectives.objective import Batch, Objective
 if TYPE_CHECKING:
     from aotlens.train.recipe import Recipe
 
+_WINDOW = 256  # tokens of a validation window, at most
 _BIGRAM_TOKENS = 200_000_000  # counted for the bigram model, which takes some 30 bytes a token
 
 
@@ -33,6 +36,13 @@ class NextToken(Objective[TrainingData]):
     """Every next token, from those before it."""
 
     section = "corpus"
+
+    def __init__(self, recipe: Recipe, data: TrainingData) -> None:
+        """The recipe as it was followed: its corpus is that of `data`."""
+        corpus = dataclasses.replace(data.corpus, tokenizer=recipe.corpus.tokenizer)
+        other = corpus.name != recipe.corpus.name
+        description = f"The recipe {recipe.name} on {corpus.name}." if other else recipe.description
+        super().__init__(dataclasses.replace(recipe, corpus=corpus, description=description), data)
 
     @classmethod
     def check(cls, recipe: Recipe) -> None:
@@ -76,7 +86,16 @@ class NextToken(Objective[TrainingData]):
         home: Path | None = None,
         announce: Callable[[str], None] = lambda message: None,
     ) -> TrainingData:
-        return prepare(recipe.corpus, spec, home=home, announce=announce)
+        data = prepare(recipe.corpus, spec, home=home, announce=announce)
+        row = min(_WINDOW, cls.model_config(recipe).n_ctx)
+        if len(data.validation) < row:
+            announce(f"{len(data.validation)} held-out tokens are less than a row of {row}: losses on them are rough")
+        return data
+
+    def check_data(self) -> None:
+        super().check_data()
+        require_length(self.data.validation, 2)
+        self.data.validation.counts()  # which reads every id
 
     def make_model(self) -> AttentionOnlyTransformer:
         own = self.data.tokenizer
@@ -113,15 +132,19 @@ class NextToken(Objective[TrainingData]):
             repeat_source=own.repeat_source,
         )
 
+    @property
+    def _length(self) -> int:
+        """Tokens of a validation window: 256, or fewer if the context or all that is held out is shorter."""
+        return min(_WINDOW, self.model_config(self.recipe).n_ctx, len(self.data.validation))
+
     @functools.cached_property
     def _running_windows(self) -> Tensor:
-        n_ctx = self.model_config(self.recipe).n_ctx
-        return validation_windows(self.data.validation, min(256, n_ctx), max_windows=64)
+        return validation_windows(self.data.validation, self._length, max_windows=64)
 
-    def _final_windows(self, length: int) -> Tensor:
+    def _final_windows(self) -> Tensor:
         wanted = self.recipe.validation_tokens
-        most = None if wanted is None else max(1, wanted // (length - 1))
-        return validation_windows(self.data.validation, length, max_windows=most)
+        most = None if wanted is None else max(1, wanted // (self._length - 1))
+        return validation_windows(self.data.validation, self._length, max_windows=most)
 
     def running_metrics(self, model: AttentionOnlyTransformer) -> dict[str, float]:
         """Return validation loss in nats a token, and the best heads' induction and previous-token scores."""
@@ -139,7 +162,7 @@ class NextToken(Objective[TrainingData]):
         million of more) on the very windows of `validation_loss`, each of which begins with the separator. `heads`
         gives, for each motif, its strongest head and that head's score.
         """
-        windows = self._final_windows(min(256, model.cfg.n_ctx))
+        windows = self._final_windows()
         repeats = repeat_losses(model)
         scores = motif_scores(model, n_sequences=32)
         loss = validation_loss(model, windows)
@@ -201,7 +224,7 @@ class Masked(NextToken):
     def final_metrics(self, model: AttentionOnlyTransformer) -> dict[str, Any]:
         """Return `masked_loss`, `unigram_loss` and the share guessed right, on the same hidden tokens, and for each
         place the head that attends there most."""
-        windows = self._final_windows(min(256, model.cfg.n_ctx))
+        windows = self._final_windows()
         losses = masked_loss(model, windows)
         baseline = unigram_loss(self.data.train.counts(), losses.targets)
         places = attention_by_place(model, windows[:: max(1, len(windows) // 64)][:64].to(model.device))

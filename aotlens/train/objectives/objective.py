@@ -68,6 +68,11 @@ class Objective(ABC, Generic[Data]):
 
     # The methods with its data.
 
+    def check_data(self) -> None:
+        """Raise `ValueError`, before training, for data that cannot be trained or measured on."""
+        for stage in range(len(self.recipe.stages)):
+            self.batch(stage, 0)
+
     @abstractmethod
     def make_model(self) -> AttentionOnlyTransformer:
         """Return the model with its initial weights, and with what it needs to read and to be read (its tokenizer)."""
