@@ -13,7 +13,7 @@ PIP_INSTALL := .venv/bin/python -m pip install --quiet --quiet --disable-pip-ver
 help:
 	@echo 'make app                  serve the app on http://127.0.0.1:8050'
 	@echo 'make test                 the whole suite, browser tests included where there is a Chromium'
-	@echo 'make test-long            the tests that are too slow for make test, and all with checked shapes'
+	@echo 'make test-long            the tests that are too slow for make test: journeys through pages, long computations'
 	@echo 'make test-shapes          tests of the packages that changed, with shapes and types checked at every call'
 	@echo 'make durations            the whole suite, storing what each test takes in tests/durations.json'
 	@echo 'make mutants              would a test notice? 300 small changes of the code; ARGS=--cover once before that'
@@ -88,11 +88,10 @@ test: setup
 	@$(PYTEST) $(PARALLEL) $(ARGS)
 
 test-long: setup
-	@$(PYTEST) -m long $(ARGS) || [ $$? -eq 5 ]  # no test of ARGS is long
-	@$(PYTEST) $(PARALLEL) --check-shapes $(ARGS)
+	@$(PYTEST) $(PARALLEL) -m long $(ARGS) || [ $$? -eq 5 ]  # no test of ARGS is long
 
 test-shapes: setup
-	@tests=`.venv/bin/python -m tests.changed` || exit 1; \
+	@tests=`.venv/bin/python -m tests.changed shapes` || exit 1; \
 	if [ -n "$(strip $(ARGS))" ]; then tests=; elif [ -z "$$tests" ]; then echo 'No package has changed.'; exit 0; fi; \
 	$(PYTEST) $(PARALLEL) --check-shapes -m 'not long and not slow and not browser' $$tests $(ARGS)
 

@@ -51,6 +51,9 @@ CHROMIUM_FLAGS = (
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     group = parser.getgroup("aotlens")
     group.addoption("--check-shapes", action="store_true", help="check annotated shapes and types at every call")
+    group.addoption(
+        "--but-shapes", default="", help="folders of a --check-shapes run: here, what it leaves out of them"
+    )
     group.addoption("--store-durations", action="store_true", help="store what tests took in tests/durations.json")
     config = pluginmanager.get_plugin("pytestconfig")
     assert config is not None
@@ -92,6 +95,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("browser")
             if os.environ.get("CI"):  # the summary names what failed once
                 item.add_marker(pytest.mark.flaky(reruns=1))
+    once = ("unchecked", "slow", "browser")  # which a run with checked shapes leaves out
+    folders = [config.rootpath / folder for folder in config.getoption("but_shapes").split()]
+    items[:] = [
+        item
+        for item in items
+        if any(map(item.get_closest_marker, once)) or not any(map(item.path.is_relative_to, folders))
+    ]
     checked = "types are checked in this run" if config.getoption("check_shapes") else None
     reasons = {"gpu": _no_gpu(items), "network": _no_network(), "unchecked": checked}
     for item in items:

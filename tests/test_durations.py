@@ -74,3 +74,26 @@ def test_folders_follow_from_changed_files() -> None:
     ]
     assert changed.folders(["aotlens/statistics.py"]) == [f"tests/{name}" for name in changed.PACKAGES]
     assert changed.folders(["app/core/jobs.py", "README.md"]) == []
+
+
+def test_pages_follow_from_changed_files() -> None:
+    everything = [f"tests/app/{name}" for name in changed.PAGES]
+    assert {"tests/app/heads", "tests/app/circuits"} < set(everything)
+    assert changed.pages(["app/pages/heads/heads.js", "tests/app/circuits/test_page.py", "docs/app.md"]) == [
+        "tests/app/circuits",
+        "tests/app/heads",
+    ]
+    assert changed.pages(["aotlens/views/patching_measures.py", "aotlens/paths/search.py"]) == ["tests/app/patching"]
+    for shared in ("app/shell/static/shell.js", "app/core/jobs.py", "aotlens/widget/tiles.js"):
+        assert changed.pages([shared]) == everything
+
+
+def test_the_site_is_built_for_words_and_not_for_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {"aotlens/cli.py": '"""Say."""\ndef run(): return 1', "aotlens/door.py": '"""Open."""'}
+    monkeypatch.setattr(changed, "_git", lambda _, place: before.get(place.partition(":")[2], ""))
+    now = (changed.ROOT / "aotlens/cli.py").read_text("utf-8")
+    assert changed.site(["aotlens/cli.py"], "some-commit")
+    before["aotlens/cli.py"] = now + "\nADDED = 1\n"
+    assert not changed.site(["aotlens/cli.py", "app/start.py", "CHANGELOG.md"], "some-commit")
+    assert changed.site(["docs/app.md"], "some-commit")
+    assert changed.site(["aotlens/door.py"], "some-commit"), "a module that went"

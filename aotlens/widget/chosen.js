@@ -15,7 +15,7 @@ export class Heads extends EventTarget {
     Object.assign(this, {
       maps: null, without: null, head: [0, 0], position: null, cell: null, direction: "to", hidesFirst: false, off: [], motifs: null,
       rank: null, theme: themeOfPage(), pointed: NOTHING, holds: false, ask: null, asks: false, waits: false,
-      parts: new Map(), frame: 0, rests: 0, ...values,
+      parts: new Map(), frame: 0, rests: 0, wait: (then, time) => setTimeout(then, time), ...values,
     });
     whenThemeChanges((theme) => this.set({ theme }));
   }
@@ -89,7 +89,7 @@ export class Heads extends EventTarget {
     if (String(Object.values(place)) === String(Object.values(this.pointed))) return;
     this.pointed = { ...NOTHING, ...place };
     clearTimeout(this.rests);
-    if (this.ask && place !== NOTHING) this.rests = setTimeout(() => this.exact(), RESTS);
+    if (this.ask && place !== NOTHING) this.rests = this.wait(() => this.exact(), RESTS);
     this.later();
   }
 

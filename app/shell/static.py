@@ -21,9 +21,9 @@ HERE = Path(__file__).with_name("static")
 #: The scripts in the order in which the browser runs them; wiring.js, which pages' scripts need, is before those.
 EARLY = ("theme.js",)
 SCRIPTS = (
-    "connection.js", "frames.js", "wiring.js", "listening.js", "address.js", "shell.js", "waiting.js", "drawn.js",
-    "value_table.js", "head_picker.js", "head_switches.js", "tips.js", "fit_columns.js", "long_table.js", "python.js",
-    "find.js", "late_grid.js", "late_graph.js", "maps.js", "matrix.js",
+    "connection.js", "frames.js", "wiring.js", "listening.js", "settled.js", "address.js", "shell.js", "waiting.js",
+    "drawn.js", "value_table.js", "head_picker.js", "head_switches.js", "tips.js", "fit_columns.js", "long_table.js",
+    "python.js", "find.js", "late_grid.js", "late_graph.js", "maps.js", "matrix.js",
 )  # fmt: skip
 #: The script that starts Dash, after all others.
 LAST = "start.js"

@@ -148,6 +148,15 @@ def serve(app: App) -> Iterator[str]:
     server.drain(0)
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m selects by marker
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """In a page's folder, browser tests are `long`, but for the page's visit."""
+    for item in items:
+        is_journey = "chromium" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("visit")
+        if is_journey and item.path.parent.parent == Path(__file__).parent:
+            item.add_marker("long")
+
+
 # ── the browser ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -292,22 +301,26 @@ def written(page: Page, key: str, value: str | None) -> None:
 
 
 def settled(page: Page) -> None:
-    """Waits until Dash has nothing under way: all that was asked is answered, and a frame has shown what follows.
+    """Wait until the page is at rest (static/settled.js): what is in view is drawn, and nothing is under way."""
+    from playwright.sync_api import Error
 
-    Not what works outside of Dash's callbacks: a field that waits for more typing (`debounce`), a grid that fetches its
-    rows, a figure that plotly is about to draw. A test waits for those by what they show.
-    """
+    with suppress(Error):  # of a page that is being left
+        page.evaluate("window.aotlens?.unsettle()")  # a scroll or a new size tells the page a frame later
     page.wait_for_function(
-        """async () => {
-            const stages = ["requested", "prioritized", "blocked", "executing", "watched", "executed"];
-            const idle = () => window.store && aotlens.hasHeard()
-                && !document.querySelector("#heads-grid[aria-busy=true]") // of Run, Dash hears after the maps
-                && stages.every(stage => !window.store.getState().callbacks[stage].length);
-            if (!idle()) return false;
-            await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
-            return idle();
-        }"""
+        """() => document.documentElement.dataset.settled === "true"
+            || (document.readyState === "complete" && !document.querySelector("template.dash"))"""  # not the app's
     )
+
+
+def choose(page: Page, action: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Act as a reader does (`choose(page, page.click, "#run")`), and wait until the page is at rest again."""
+    action(*args, **kwargs)
+    settled(page)
+
+
+def act(action: Callable[..., Any], *args: Any) -> None:
+    """Act while a test holds an answer back, so that the page cannot come to rest."""
+    action(*args)
 
 
 def head_drawn(page: Page, title: str) -> None:
@@ -347,16 +360,8 @@ def in_the_first_screen(page: Page, panel: str) -> None:
 
 
 def opened(page: Page, tab: str) -> None:
-    """Opens a tab by the name that it shows, and waits until its panels have answered."""
-    chosen = page.get_by_role("tab", name=tab, exact=True)
-    chosen.click()
-    page.wait_for_function(
-        """tab => { const body = document.getElementById(tab.getAttribute("aria-controls"));
-            const waits = panel => panel.hasAttribute("aria-busy") && panel.checkVisibility();
-            return tab.ariaSelected === "true" && ![...body.querySelectorAll(".panel")].some(waits); }""",
-        arg=chosen.element_handle(),
-    )
-    settled(page)
+    """Open a tab by the name that it shows."""
+    choose(page, page.get_by_role("tab", name=tab, exact=True).click)
 
 
 def revealed(page: Page, panel: str) -> None:
@@ -376,7 +381,6 @@ def revealed(page: Page, panel: str) -> None:
 def seen(page: Page, panel: str) -> None:
     """Goes to a panel, which is asked for only then, and waits until it is there."""
     revealed(page, panel)
-    page.wait_for_function("panel => !document.getElementById(panel).hasAttribute('aria-busy')", arg=panel)
     settled(page)
 
 

@@ -9,7 +9,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from app.pages import PAGES
-from tests.app.conftest import settled
+from tests.app.conftest import choose, settled
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -80,7 +80,7 @@ def test_every_tab_in_the_light(open_page, path: str):
     while panels := [panel for panel in shut(page) if panel not in seen]:
         panel = panels[-1]  # an outer tab, which takes others away, when all that is within the open one has been seen
         seen.add(panel)
-        page.locator(f'[aria-controls="{panel}"]').click()
+        choose(page, page.locator(f'[aria-controls="{panel}"]').click)
         answered(page)
         assert faults(page, OPTIONS, f'[id="{panel}"]') == [], f"{path}, {panel}, light"
 
@@ -91,7 +91,7 @@ def test_every_tab_in_the_dark(open_page, path: str):
     page = open_page(path, scheme="dark")
     answered(page)
     for tab in page.get_by_role("tab").all():
-        tab.click()
+        choose(page, tab.click)
         answered(page)
         assert faults(page, CONTRAST) == [], f"{path}, {tab.inner_text()}, dark"
 
@@ -101,8 +101,8 @@ def test_an_export_menu_by_the_keyboard(open_page):
     button = page.get_by_role("button", name="Export:").first
     button.focus()
     expect(button).to_have_attribute("aria-expanded", "false")
-    page.keyboard.press("Enter")
+    choose(page, page.keyboard.press, "Enter")
     expect(page.get_by_role("menuitem").first).to_be_visible()
     expect(button).to_have_attribute("aria-expanded", "true")
-    page.keyboard.press("Escape")
+    choose(page, page.keyboard.press, "Escape")
     expect(button).to_be_focused()

@@ -17,7 +17,7 @@ from app.pages.heads.address import ADDRESS as HEADS
 from app.pages.heads.address import HeadsState
 from app.pages.heads.ids import ids as heads
 from app.shell import ids
-from tests.app.conftest import new_page, settled
+from tests.app.conftest import act, new_page, settled
 from tests.test_structure import ROOT
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def test_a_stopped_server_is_named_and_what_was_asked_is_answered_when_it_is_bac
     page.locator(NOTICE).wait_for(state="visible")
     lock(page, 2)
     with page.expect_event("requestfailed", lambda request: request.url.endswith("/healthz")):
-        page.locator(f"{NOTICE} button").click()
+        act(page.locator(f"{NOTICE} button").click)
     assert page.locator(NOTICE).is_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 800
     assert all("ERR_CONNECTION_REFUSED" in one for one in trouble), trouble
@@ -102,7 +102,7 @@ def test_it_goes_by_itself(page: Page, app: Dash):
         page.wait_for_selector("#checkpoints-table .ag-row")
         settled(page)
     page.locator(".nav-name", has_text="Heads").hover()
-    page.locator(".nav-link").get_by_text("Heads", exact=True).click()
+    act(page.locator(".nav-link").get_by_text("Heads", exact=True).click)
     page.locator(NOTICE).wait_for(state="visible")
     with serve(app, port=urlsplit(address).port or 0):
         page.locator(NOTICE).wait_for(state="hidden")

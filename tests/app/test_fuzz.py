@@ -11,7 +11,6 @@ import gc
 import json
 import os
 import random
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +25,7 @@ from app.factory import create_app
 from app.shell import requests as forms
 from app.shell.app import App
 from app.shell.props import components
+from tests.app.conftest import eventually
 
 from .session_by_hand import SessionByHand
 
@@ -47,8 +47,7 @@ def fuzzed(settings: Settings, services: Core) -> Iterator[App]:
     yield create_app(settings, services)
     for jobs in [one for one in gc.get_objects() if type(one) is Jobs]:
         jobs.stop()
-        while jobs.under_way():
-            time.sleep(0.05)
+        eventually(lambda jobs=jobs: not jobs.under_way())
 
 
 def server_callbacks(app: App) -> dict[str, Any]:

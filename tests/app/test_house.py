@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from dataclasses import dataclass
@@ -30,6 +31,30 @@ ROOT = Path(__file__).resolve().parents[2]
 @dataclass(frozen=True, kw_only=True)
 class SmallState:
     number: int = address.whole(1, least=1, most=9)
+
+
+#: What a reader does: in a browser test it goes through `choose`, which waits until the page is at rest.
+ACTIONS = {"click", "dblclick", "press", "fill", "type", "press_sequentially", "select_option", "set_input_files"}
+
+
+def test_browser_tests_wait_for_the_page_and_not_for_time() -> None:
+    def is_wait(node: ast.AST) -> bool:
+        call = node.func if isinstance(node, ast.Call) else None
+        return isinstance(call, ast.Attribute) and call.attr in ("sleep", "wait_for_timeout")
+
+    def is_action(node: ast.AST) -> bool:
+        call = node.value if isinstance(node, ast.Expr) else None
+        return isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in ACTIONS
+
+    faults = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in (ROOT / "tests/app").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if is_wait(node) or is_action(node)
+    ]
+    conftest, *others = sorted(faults, key=lambda fault: "conftest.py" not in fault)
+    assert others == [], "use `eventually`, or `choose(page, page.click, …)`"
+    assert conftest.startswith("tests/app/conftest.py")  # where `eventually` sleeps
 
 
 def small(name: str = "small", **rest: Any) -> Page:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -47,7 +46,6 @@ def test_a_job_that_is_stopped_or_fails_can_be_started_again(caplog: pytest.LogC
         while True:
             report(0, 0, "on and on")
             going.set()
-            time.sleep(0.002)
 
     first = jobs.start("a", "first", endless)
     waiting = jobs.start("b", "second", endless)
@@ -106,7 +104,6 @@ class Endless:
         while True:
             report(1, 3, "on and on")
             self.going.set()
-            time.sleep(0.002)
 
 
 def test_a_stop_ends_the_work_of_its_own_session_only():

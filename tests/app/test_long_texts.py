@@ -12,6 +12,7 @@ from app.core.own_texts import is_key, key_of
 from app.pages import PAGES
 from app.pages.heads.ids import ids
 from app.shell.app import App
+from tests.app.conftest import choose
 
 HOST = {"Host": "localhost"}
 #: Longer than what an address says itself.
@@ -48,8 +49,8 @@ def test_a_long_text_is_kept_and_read_by_its_key(app: App) -> None:
 def test_the_address_says_a_long_text_by_its_key(open_page, length: int) -> None:
     text = LONG[:length]
     page = open_page("/heads")
-    page.locator(f"#{ids.TEXT}").fill(text)
-    page.locator(f"#{ids.RUN}").click()
+    choose(page, page.locator(f"#{ids.TEXT}").fill, text)
+    choose(page, page.locator(f"#{ids.RUN}").click)
     expect(page).to_have_url(re.compile("text=the" if length == 600 else f"text={key_of(text)}"))
     assert len(page.url) < 800
     page.reload()

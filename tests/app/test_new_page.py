@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 
 from app.factory import create_app
 from app.pages import PAGES
-from tests.app.conftest import serve, written
+from tests.app.conftest import choose, serve, written
 
 #: All that the page is; the one line is `pages=[*PAGES, PAGE]`.
 FILE = '''
@@ -67,7 +67,7 @@ def test_a_new_page_is_a_file(open_page):
     expect(caption).to_contain_text("2 sequences, previous_token first")
     expect(page.locator("#scores-scores-graph .js-plotly-plot")).to_be_visible()
     page.locator("#scores-n [role=slider]").focus()
-    page.keyboard.press("ArrowRight")
+    choose(page, page.keyboard.press, "ArrowRight")
     expect(caption).to_contain_text("3 sequences")
     written(page, "n", "3")
     written(page, "checkpoint", "tiny-mssa")
@@ -84,8 +84,8 @@ def test_what_its_address_says_is_there(open_page):
 def test_its_table_is_saved(open_page):
     page = open_page("/scores?checkpoint=tiny-mhsa")
     expect(page.locator("#scores-scores-caption")).to_contain_text("2 sequences")
-    page.click("#scores-scores-export")
+    choose(page, page.click, "#scores-scores-export")
     with page.expect_download() as download:
-        page.click("#scores-scores-export-csv")
+        choose(page, page.click, "#scores-scores-export-csv")
     assert download.value.suggested_filename == "scores-tiny-mhsa.csv"
     assert list(pd.read_csv(download.value.path()).columns[:2]) == ["layer", "head"]

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from app.core.jobs import Jobs
 from app.core.own_texts import OwnTexts, is_key, key_of
 from app.core.settings import Settings
 from app.shell.callbacks import spoken
+from tests.app.conftest import wait
 from tests.messages import refused, says
 
 
@@ -145,7 +145,5 @@ def test_a_disk_that_takes_nothing_is_said_without_a_path(own: OwnTexts, monkeyp
     says(said.children, "could not be kept", os.strerror(number).lower(), "AOTLENS_HOME")
     assert str(own.folder) not in said.children and "defect" not in said.children and own.list() == []
     jobs = Jobs(kept=1, memory=Memory(2**20), seconds=60)
-    job = jobs.start("a", "a job", lambda report: own.keep_text("a", "a text"))
-    while job.active:
-        time.sleep(0.01)
+    job = wait(jobs.start("a", "a job", lambda report: own.keep_text("a", "a text")))
     says(job.error, "could not be kept", os.strerror(number).lower())

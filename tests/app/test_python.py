@@ -46,7 +46,7 @@ from tests.app.atlas.conftest import save_path_checkpoint, stored_atlases
 from tests.app.circuits import numbers as circuits
 from tests.app.compare import numbers as compare
 from tests.app.conftest import TEXT as LONG
-from tests.app.conftest import head_drawn, save_images, save_regression, save_tiny, serve, wait
+from tests.app.conftest import choose, head_drawn, save_images, save_regression, save_tiny, serve, wait
 from tests.app.denoising import numbers as denoising
 from tests.app.distillation.conftest import distil
 from tests.app.heads import numbers as heads
@@ -238,20 +238,20 @@ def address(at_home: App) -> Iterator[str]:
 def test_the_menu_shows_the_lines_of_what_is_shown_and_a_link_is_copied(open_page, at_home: App):
     page = open_page(at_home.core.links.to("heads", checkpoint="tiny-mhsa", text=TEXT, head=(1, 0)))
     head_drawn(page, "Head 1.0")
-    page.click("#heads-grid-cells .cell[data-layer='1'][data-head='2']")
+    choose(page, page.click, "#heads-grid-cells .cell[data-layer='1'][data-head='2']")
     head_drawn(page, "Head 1.2")
-    page.get_by_role("button", name="Export: One head").click()
-    page.get_by_role("menuitem", name="Python for this view").click()
+    choose(page, page.get_by_role("button", name="Export: One head").click)
+    choose(page, page.get_by_role("menuitem", name="Python for this view").click)
     code = page.locator(f"#{shell.PYTHON_CODE}")
     expect(code).to_contain_text("run.map('1.2'")
     expect(code).to_contain_text(repr(TEXT))
     with page.expect_download() as download:
-        page.get_by_role("button", name="Save (PY)").click()
+        choose(page, page.get_by_role("button", name="Save (PY)").click)
     assert Path(download.value.path()).read_text() == code.text_content()
-    page.keyboard.press("Escape")
+    choose(page, page.keyboard.press, "Escape")
     expect(code).to_be_hidden()
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page.get_by_role("button", name="Copy link").click()
+    choose(page, page.get_by_role("button", name="Copy link").click)
     expect(page.get_by_role("button", name="Copied")).to_be_visible()
     assert page.evaluate("navigator.clipboard.readText()") == page.url
     assert "head=1.2" in page.url

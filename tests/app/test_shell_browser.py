@@ -12,20 +12,20 @@ from app.pages.heads.address import ADDRESS as HEADS
 from app.pages.heads.address import HeadsState
 from app.pages.heads.ids import ids as heads
 from app.shell import ids
-from tests.app.conftest import focused, head_drawn, settled
+from tests.app.conftest import choose, focused, head_drawn, settled
 
 
 def test_the_theme_is_chosen_and_kept(open_page):
     page = open_page(HEADS.format(HeadsState(checkpoint="tiny-mhsa", text="The captain bowed.")))
     head_drawn(page, "Head 0.0")
-    page.click(f"#{ids.THEME_CHOICE} >> text=Dark")
+    choose(page, page.click, f"#{ids.THEME_CHOICE} >> text=Dark")
     page.wait_for_function("() => document.documentElement.dataset.mantineColorScheme === 'dark'")
     settled(page)
     page.reload()
     head_drawn(page, "Head 0.0")
     settled(page)
     expect(page.locator("html")).to_have_attribute("data-mantine-color-scheme", "dark")
-    page.click(f"#{ids.THEME_CHOICE} >> text=System")
+    choose(page, page.click, f"#{ids.THEME_CHOICE} >> text=System")
     page.wait_for_function("() => document.documentElement.dataset.mantineColorScheme === 'light'")
 
 
@@ -36,12 +36,12 @@ def test_an_explanation_opens_by_keyboard_and_closes_by_escape(open_page):
     expect(mark).to_have_accessible_name("About: All heads")
     expect(text).to_be_hidden()
     mark.focus()
-    page.keyboard.press("Enter")
+    choose(page, page.keyboard.press, "Enter")
     expect(text).to_contain_text("Row = layer, column = head")
-    page.locator(f"#{heads.MAP} summary").click()
+    choose(page, page.locator(f"#{heads.MAP} summary").click)
     expect(text).to_be_hidden()  # one at a time
-    mark.click()
-    page.keyboard.press("Escape")
+    choose(page, mark.click)
+    choose(page, page.keyboard.press, "Escape")
     expect(text).to_be_hidden()
     focused(page, f"#{heads.GRID} summary")
 
@@ -93,7 +93,7 @@ def test_what_is_typed_amid_a_text_stays_where_it_is_typed(open_page):
     head_drawn(page, "Head 0.0")
     text = page.locator(f"#{heads.TEXT}")
     text.evaluate("element => { element.focus(); element.setSelectionRange(4, 4); }")
-    page.keyboard.type("old sea ")
+    choose(page, page.keyboard.type, "old sea ")
     expect(text).to_have_value("The old sea captain bowed.")
 
 
@@ -111,12 +111,12 @@ def test_pages_are_in_groups_that_open_by_pointer_and_keyboard(open_page):
     expect(trigrams).to_be_hidden()
     circuits.focus()
     expect(trigrams).to_be_visible()
-    page.keyboard.press("Escape")
+    choose(page, page.keyboard.press, "Escape")
     expect(trigrams).to_be_hidden()
     circuits.focus()
-    page.keyboard.press("Tab")
-    page.keyboard.press("Tab")
-    page.keyboard.press("Enter")
+    choose(page, page.keyboard.press, "Tab")
+    choose(page, page.keyboard.press, "Tab")
+    choose(page, page.keyboard.press, "Enter")
     page.wait_for_function("() => location.pathname === '/trigrams'")
     expect(trigrams).to_have_attribute("aria-current", "page")
     expect(navigation).to_have_attribute("data-page", "Skip-trigrams")
@@ -129,7 +129,7 @@ def test_a_chosen_page_shuts_its_menu_and_moves_no_other(open_page):
     before = page.evaluate(places)
     page.locator(".nav-name", has_text="Circuits").hover()
     trigrams = page.locator(".nav-link", has_text="Skip-trigrams")
-    trigrams.click()
+    choose(page, trigrams.click)
     expect(page.locator(".navigation")).to_have_attribute("data-page", "Skip-trigrams")
     expect(trigrams).to_be_hidden()  # though the pointer is where it was
     assert page.evaluate(places) == before

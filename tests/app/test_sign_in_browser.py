@@ -11,7 +11,7 @@ import pytest
 from app.core import Core
 from app.core.settings import Settings
 from app.factory import create_app
-from tests.app.conftest import new_page, serve, settled
+from tests.app.conftest import choose, new_page, serve, settled
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -47,16 +47,16 @@ def test_a_person_without_the_token_is_asked_and_goes_on_where_they_were(
         dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(25, 25, 25)"
         assert dark == (scheme == "dark")
 
-        page.get_by_label("Token").fill("wrong-horse-battery")
-        page.get_by_role("button", name="Sign in").click()
+        choose(page, page.get_by_label("Token").fill, "wrong-horse-battery")
+        choose(page, page.get_by_role("button", name="Sign in").click)
         expect(page.get_by_role("alert")).to_have_text("This is not the token.")
         expect(page.get_by_label("Token")).to_be_focused()
         assert page.get_by_label("Token").input_value() == "" and not signed_in(page)
         assert [said for said in trouble if "403" not in said] == []  # Chromium names a page with such a status
         trouble.clear()
 
-        page.get_by_label("Token").fill(TOKEN)
-        page.keyboard.press("Enter")
+        choose(page, page.get_by_label("Token").fill, TOKEN)
+        choose(page, page.keyboard.press, "Enter")
         page.wait_for_selector("#checkpoints-table")
         settled(page)
         assert page.url.startswith(f"{address}/checkpoints?") and "checkpoint=tiny-mssa" in page.url
@@ -88,7 +88,7 @@ def test_the_page_of_another_site_cannot_sign_in_or_ask(chromium: Browser, addre
         page.route("http://elsewhere.example/**", lambda route: route.fulfill(body=form, content_type="text/html"))
         page.goto("http://elsewhere.example/")
         with page.expect_navigation() as went:
-            page.get_by_role("button").click()
+            choose(page, page.get_by_role("button").click)
         assert went.value is not None and went.value.status == 400 and not signed_in(page)
 
 

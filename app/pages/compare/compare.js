@@ -38,7 +38,7 @@
         const number = ++asked;
         aotlens.busy(PANELS, true);
         await ready;
-        const answers = await Promise.all(questions.map(fetchMaps));
+        const answers = await Promise.all(questions.map((question) => fetchMaps(question)));
         if (number !== asked) return; // something else by now
         aotlens.busy(PANELS, false);
         const [left, right] = answers.map((answer) => answer.n ? answer : null);
@@ -105,7 +105,7 @@
         return pairs;
     }
 
-    // Shows the pair that is chosen, and says it once the frame is drawn.
+    // Shows the selected pair; its maps and its words change in one frame, and Dash hears of it after that.
     function choose() {
         const { shown } = state;
         if (!shown || !both || !at("left-canvas")) return;
@@ -113,9 +113,9 @@
         for (const side of ["left", "right", "difference"]) both.panes[side].part(parts.LargeMap, at(`${side}-canvas`));
         if (at("gallery")) both.panes.left.part(parts.PairGrid, at("gallery"));
         both.set({ heads: [left, right], pairs: pairsOf(shown, matching()), hidesFirst: state.hides });
-        requestAnimationFrame(() => setTimeout(function () {
+        requestAnimationFrame(function () {
             if (state.shown !== shown) return; // something else by now
-            send("compare-pair", { data: { left, right } });
+            aotlens.afterFrame(() => state.shown === shown && send("compare-pair", { data: { left, right } }));
             tell("left-map-title", `Left: ${named(left)}`);
             tell("right-map-title", `Right: ${named(right)}`);
             tell("pair-line", lineOf(left, right));
@@ -123,7 +123,7 @@
             tell("difference-caption", maps && maps.isZero
                 ? "No entry differs: the pattern of a head depends on what earlier layers write, and there is no difference before this one."
                 : shown.says);
-        }));
+        });
     }
 
     // Nothing is shown of panes that could not be run: the form says why.

@@ -63,7 +63,7 @@
         const point = inside([x + far * move[0], y + far * move[1]], gd);
         put(point, gd);
         clearTimeout(waiting);
-        waiting = setTimeout(() => tell(point), 80);
+        waiting = aotlens.later(() => tell(point), 80);
     });
 
     aotlens.page("denoising", {

@@ -13,7 +13,7 @@
 
     const ready = customElements.whenDefined("aotlens-heads").then(function ({ parts }) {
         Maps = parts.LongMaps;
-        heads = new parts.Heads({ ask: aotlens.lineOf("/maps") });
+        heads = new parts.Heads({ ask: aotlens.lineOf("/maps"), wait: aotlens.later });
         heads.places = [["direction", Direction], ["strip", parts.Strip], ["grid-cells", parts.Grid], ["ranking", parts.Ranking], ["map-canvas", parts.LargeMap],
             ["map-off-canvas", class extends parts.LargeMap { of = () => heads.without; }]];
         heads.addEventListener("choose", () => send({ head: heads.head }));
@@ -62,8 +62,8 @@
         if (!run || held || !asking || text.length > most) return;
         event.stopImmediatePropagation();
         const mine = held = {};
-        askMaps({ ...asking, prompt: { ...asking.prompt, text } }).then(() => requestAnimationFrame(() => setTimeout(tell)));
-        const late = setTimeout(tell, PATIENCE);
+        askMaps({ ...asking, prompt: { ...asking.prompt, text } }).then(() => aotlens.afterFrame(tell));
+        const late = aotlens.later(tell, PATIENCE);
         function tell() {
             clearTimeout(late);
             if (held !== mine) return;
@@ -113,7 +113,7 @@
         for (const [store, data] of Object.entries(values)) pending.set(store, data);
         aotlens.ahead("heads", Object.fromEntries(Object.entries(values).map(([store, data]) => [`heads-${store}.data`, data])));
         const asks = "off" in values || DEPENDS[state.tab]?.some((store) => store in values);
-        if (asks) requestAnimationFrame(() => setTimeout(tellDash));
+        if (asks) aotlens.afterFrame(tellDash);
     }
 
     function tellDash() {

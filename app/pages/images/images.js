@@ -50,7 +50,7 @@
     const waiting = new Map(); // by store: what it will hold once the frame is drawn
 
     function send(values) {
-        if (!waiting.size) requestAnimationFrame(() => setTimeout(sendAll));
+        if (!waiting.size) aotlens.afterFrame(sendAll);
         for (const [store, data] of Object.entries(values)) waiting.set(store, data);
     }
 

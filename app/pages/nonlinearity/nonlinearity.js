@@ -148,7 +148,7 @@
         slide: function ({ value, shown }) {
             clearTimeout(waiting);
             if (!shown || Math.abs(value - shown.slider) < 1e-6) return;
-            waiting = setTimeout(() => setProps("nonlinearity-eta", { data: Number((10 ** value).toPrecision(3)) }), 80);
+            waiting = aotlens.later(() => setProps("nonlinearity-eta", { data: Number((10 ** value).toPrecision(3)) }), 80);
         },
 
         pick: function ({ cell, point }) {

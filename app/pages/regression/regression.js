@@ -9,12 +9,9 @@
         parts: [["regression-cells", "Grid", { switches: false }], ["regression-canvas", "LargeMap"]],
     });
 
-    // Dash hears of a choice once it is drawn.
-    const after = (send) => requestAnimationFrame(() => setTimeout(send));
-
     maps.then(function (heads) {
-        heads.addEventListener("choose", () => after(() => setProps("regression-head", { data: heads.head })));
-        heads.addEventListener("lock", () => after(() => setProps("regression-query", { value: heads.position === null ? null : String(heads.position) })));
+        heads.addEventListener("choose", () => aotlens.afterFrame(() => setProps("regression-head", { data: heads.head })));
+        heads.addEventListener("lock", () => aotlens.afterFrame(() => setProps("regression-query", { value: heads.position === null ? null : String(heads.position) })));
         heads.addEventListener("drawn", function () {
             const title = byId("map-title");
             if (title) title.textContent = heads.maps ? `Head ${heads.head.join(".")}` : "One head";

@@ -17,17 +17,27 @@
         const plot = plotOf(panel);
         const drawn = plot && plot.layout && plot.layout.meta && plot.layout.meta.key === figure.layout.meta.key;
         if (drawn && plot._transitionData && plot._transitionData._frames.length) then(plot);
-        else if (tries) requestAnimationFrame(() => whenDrawn(panel, figure, then, tries - 1));
+        else if (tries) aotlens.afterFrame(() => whenDrawn(panel, figure, then, tries - 1));
     }
 
     function moveTo(panel, plot) {
         const { meta } = plot.layout, layer = wanted.layer;
         const here = moved.has(meta) ? moved.get(meta) : meta.layer;
-        const mark = () => { document.getElementById(panel).dataset.layer = String(layer); };
+        const mark = function () {
+            document.getElementById(panel).dataset.layer = String(layer);
+            say();
+        };
         if (here === layer || layer >= plot._transitionData._frames.length) return mark();
         moved.set(meta, layer);
         const at_once = { mode: "immediate", frame: { duration: 0, redraw: true }, transition: { duration: 0 } };
-        window.Plotly.animate(plot, [String(layer)], at_once).then(mark, () => undefined); // another layer came first
+        aotlens.during(window.Plotly.animate(plot, [String(layer)], at_once)).then(mark, () => undefined); // another layer came first
+    }
+
+    // The layer's sentence, once every figure in sight shows that layer.
+    function say() {
+        const isLate = (panel) => plotOf(panel)?.checkVisibility() && document.getElementById(panel).dataset.layer !== String(wanted.layer);
+        const said = document.getElementById("subspaces-captions");
+        if (said && !PANELS.some(isLate)) [...said.children].forEach((each, index) => { each.hidden = index !== wanted.layer; });
     }
 
     aotlens.page("subspaces", {
@@ -37,8 +47,7 @@
                 const figure = figures[panel.replace("subspaces-", "")];
                 if (figure && figure.layout && figure.layout.meta) whenDrawn(panel, figure, (plot) => moveTo(panel, plot), 600);
             }
-            const said = document.getElementById("subspaces-captions");
-            if (said) [...said.children].forEach((each, index) => { each.hidden = index !== wanted.layer; });
+            say();
         },
 
         show: function ({ shown }) {

@@ -5,7 +5,7 @@
     const KEPT = 120; // maps of steps
     const AHEAD = 3; // steps that are fetched before they are asked for
     const FRAME = 120; // milliseconds of a step, when all are played
-    const RESTS = 250;
+    const RESTS = 250, PANEL = "training-film-panel";
     let shown = null, steps = [], number = 0, timer = 0, rests = 0, parts = null, drawn = "", told = null, toldHead = null;
 
     const fetchMaps = aotlens.maps("/maps", (bytes) => Object.assign(customElements.get("aotlens-heads").parts.Maps.of(bytes), { most: 1 }), KEPT);
@@ -67,17 +67,19 @@
     // The maps of the step that the slider stands at; those before stay until they are there.
     async function show() {
         const at = place(), step = steps[at], mine = ++number;
-        parts.step.textContent = `step ${step.toLocaleString("en")}`;
         parts.slider.setAttribute("aria-valuetext", `step ${step}`);
         clearTimeout(rests);
-        rests = setTimeout(() => tell(step), RESTS);
+        rests = aotlens.later(() => tell(step), RESTS);
+        if (!parts.box.dataset.step) aotlens.busy([PANEL], true);
         const maps = await fetchMaps(question(step));
-        for (let ahead = 1; ahead <= AHEAD && at + ahead < steps.length; ahead++) fetchMaps(question(steps[at + ahead]));
+        for (let ahead = 1; ahead <= AHEAD && at + ahead < steps.length; ahead++) fetchMaps(question(steps[at + ahead]), true);
         if (mine !== number) return;
+        aotlens.busy([PANEL], false);
         const failed = "instead" in maps, there = parts.box.dataset.step;
         parts.says.textContent = !failed ? "" : there ? `${maps.instead ?? ""} The maps are still those of step ${there}.`.trim() : (maps.instead ?? "");
         if (failed) return;
         draw(maps);
+        parts.step.textContent = `step ${step.toLocaleString("en")}`;
         parts.box.dataset.step = step;
     }
 
@@ -127,7 +129,10 @@
             if (same && shown.head !== toldHead) choose();
             if (same) link(steps[place()]);
             if (same && (timer || shown.step === was.step || shown.step === told)) return {}; // it is no news, or has come from here
-            if (!same) delete box.dataset.step; // until maps of this checkpoint and text are there
+            if (!same) { // until maps of this checkpoint and text are there
+                delete box.dataset.step;
+                parts.step.textContent = "";
+            }
             parts.slider.value = nearest;
             customElements.whenDefined("aotlens-heads").then(show);
             return {};

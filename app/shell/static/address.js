@@ -17,7 +17,7 @@
     function keyOf(text) {
         if (!keys.has(text)) {
             const asked = fetch("/texts", { method: "POST", headers: { "Content-Type": "text/plain" }, body: text });
-            keys.set(text, asked.then((answer) => (answer.ok ? answer.text() : null), () => null).then(function (key) {
+            keys.set(text, aotlens.during(asked).then((answer) => (answer.ok ? answer.text() : null), () => null).then(function (key) {
                 keys.set(text, key);
             }));
         }

@@ -89,7 +89,7 @@
         if (!entries) {
             list.replaceChildren(remark("Reading the list…"));
             try {
-                const answer = await fetch("/find.json");
+                const answer = await aotlens.during(fetch("/find.json"));
                 if (!answer.ok) throw new Error(answer.status);
                 entries = await answer.json();
             } catch (error) {

@@ -45,7 +45,7 @@
 
     function fit(api, patience) {
         if (!api.isDestroyed() && patience && !drawn(api)) {
-            requestAnimationFrame(() => fit(api, patience - 1));
+            (rootOf(api)?.checkVisibility() ? aotlens.afterFrame : requestAnimationFrame)(() => fit(api, patience - 1));
             return;
         }
         due.delete(api);
@@ -68,7 +68,7 @@
         shorten(api);
         // A grid that is new puts off what it is told to size, and its styles may come after its first rows.
         if (settled.has(api)) return;
-        setTimeout(function () {
+        aotlens.later(function () {
             if (api.isDestroyed() || !rootOf(api)) return;
             const kept = columns.every((column, at) => column.getActualWidth() === fitted[at].newWidth);
             if (!kept || fontOf(api) !== font) again(api);
@@ -93,7 +93,7 @@
     aotlens.fitColumns = function (api) {
         if (due.has(api)) return;
         due.add(api);
-        requestAnimationFrame(() => requestAnimationFrame(() => fit(api, PATIENCE)));
+        aotlens.afterFrame(() => requestAnimationFrame(() => fit(api, PATIENCE)));
     };
 
     // A table whose rows come with the page has drawn them before anybody listens to its events.

@@ -50,6 +50,6 @@
     aotlens.showSwitches = function (id, off, buttons) {
         aotlens.draw(id, buttons);
         const store = document.getElementById(id).dataset.switches;
-        requestAnimationFrame(() => aotlens.markSwitches(store, off));
+        aotlens.afterFrame(() => aotlens.markSwitches(store, off));
     };
 })();

@@ -13,11 +13,11 @@
             wanted.current ||= isSeen || draws(props.figure);
             isWanted ||= wanted.current;
             React.useEffect(function () {
-                if (wanted.current) return undefined;
+                if (wanted.current) return void aotlens.during(Promise.resolve(Graph[READY]));
                 const observer = new IntersectionObserver((entries) => entries.some(({ isIntersecting }) => isIntersecting) && see(true));
                 observer.observe(box.current);
                 return () => observer.disconnect();
-            }, []);
+            }, [wanted.current]);
             if (wanted.current) return React.createElement(Graph, props);
             return React.createElement("div", { id: props.id, className: props.className, ref: box });
         }

@@ -7,7 +7,7 @@
     let real = null, loading = null, Lazy = null;
 
     function load() {
-        return loading ??= new Promise(function (done, failed) {
+        return loading ??= aotlens.during(new Promise(function (done, failed) {
             const stub = window.dash_ag_grid;
             function loaded() {
                 const { AgGrid, ...rest } = window.dash_ag_grid;
@@ -16,7 +16,7 @@
                 done({ default: AgGrid });
             }
             document.head.append(Object.assign(document.createElement("script"), { src, onload: loaded, onerror: failed }));
-        });
+        }));
     }
 
     function AgGrid(props) {

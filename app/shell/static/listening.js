@@ -63,6 +63,7 @@
                 waiting = true;
                 queueMicrotask(look); // once for all that one answer sets, after React and in the same frame
             });
+            aotlens.settlesWith(store);
         },
 
         // Whether no function is about to be called.

@@ -22,7 +22,8 @@
     aotlens.maps = function (route, of, most = KEPT) {
         const kept = new Map(); // by what is asked for: maps that are there or on their way, the newest last
 
-        return function (question) {
+        // What is asked for `ahead` of a choice is nothing that the page waits for.
+        return function (question, ahead = false) {
             const found = kept.get(question) ?? answer(route, of, question).then(function (maps) {
                 if ("instead" in maps) kept.delete(question);
                 return maps;
@@ -30,7 +31,7 @@
             kept.delete(question);
             kept.set(question, found);
             if (kept.size > most) kept.delete(kept.keys().next().value);
-            return found;
+            return ahead ? found : aotlens.during(found);
         };
     };
 
@@ -41,10 +42,8 @@
     };
 
     // A part of what a route has maps of; null where there is none.
-    aotlens.askPart = async function (address) {
-        const response = await fetch(address);
-        return response.ok && response.headers.get("Content-Type").includes("maps") ? response.arrayBuffer() : null;
-    };
+    aotlens.askPart = (address) => aotlens.during(fetch(address).then((response) => (
+        response.ok && response.headers.get("Content-Type").includes("maps") ? response.arrayBuffer() : null)));
 
     // What the widget's `Heads` ask: a token's row and column, to the last bit.
     aotlens.lineOf = (route) => async function ({ question }, head, position) {
@@ -71,7 +70,7 @@
         const fetchMaps = aotlens.maps(route, (bytes, question) => Object.assign(Part.LongMaps.of(bytes), { question }));
         const ready = customElements.whenDefined("aotlens-heads").then(function (element) {
             Part = element.parts;
-            return new Part.Heads({ ask: aotlens.lineOf(route) });
+            return new Part.Heads({ ask: aotlens.lineOf(route), wait: aotlens.later });
         });
 
         async function show(asked, chosen) {
@@ -80,7 +79,7 @@
             if (asked) aotlens.busy(panels, true);
             const maps = asked && await fetchMaps(await aotlens.questionOf(page, asked));
             if (mine !== number) return null; // something else by now
-            if (asked) aotlens.busy(panels, false);
+            aotlens.busy(panels, false);
             const says = maps?.instead ?? null;
             if (says || noticed) aotlens.setProps(`${panels[0]}-notice`, { children: says });
             noticed = Boolean(says);

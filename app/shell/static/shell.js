@@ -29,7 +29,7 @@
         if (panel && on) panel.setAttribute("data-maximised", "");
         document.documentElement.classList.toggle("has-maximised", Boolean(panel && on));
         // Graphs measure their container when the window changes size.
-        requestAnimationFrame(() => window.dispatchEvent(new Event("resize")));
+        aotlens.afterFrame(() => window.dispatchEvent(new Event("resize")));
     }
 
     document.addEventListener("click", function (event) {
@@ -144,7 +144,7 @@
 
     // What was drawn in a closed tab measures itself anew when it is there: figures, tables, boxes as high as their text.
     function remeasure() {
-        setTimeout(() => window.dispatchEvent(new Event("resize")), 50);
+        aotlens.later(() => window.dispatchEvent(new Event("resize")), 50);
     }
 
     document.addEventListener("click", ({ target }) => target instanceof Element && target.closest("[role=tab]") && remeasure());

@@ -71,7 +71,7 @@
 
     // Dash has taken the answer in by then, React has drawn it, and so have the page's own functions.
     function whenDrawn(then) {
-        requestAnimationFrame(() => setTimeout(() => (aotlens.hasHeard() ? then() : whenDrawn(then))));
+        aotlens.afterFrame(() => (aotlens.hasHeard() ? then() : whenDrawn(then)));
     }
 
     function done(id, answer) {

@@ -33,7 +33,19 @@ from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.views import tables
 from tests.app.atlas.numbers import CHECKPOINT
-from tests.app.conftest import TEXT, fits, in_the_first_screen, opened, query, save_tiny, serve, settled, wait, written
+from tests.app.conftest import (
+    TEXT,
+    choose,
+    fits,
+    in_the_first_screen,
+    opened,
+    query,
+    save_tiny,
+    serve,
+    settled,
+    wait,
+    written,
+)
 from tests.messages import refused
 
 if TYPE_CHECKING:
@@ -183,20 +195,21 @@ def names(page: Page) -> Any:
     return page.locator(f"#{shell.table(ids.TABLE)} .ag-pinned-left-cols-container .ag-cell")
 
 
+@pytest.mark.visit
 def test_it_opens_on_the_stored_atlas_and_a_click_opens_a_summary(open_page) -> None:
     page = open_page("/atlas", load=True)
     expect(names(page)).to_have_text([f"{layer}.{head}" for layer in (0, 1) for head in range(4)])
     in_the_first_screen(page, ids.TABLE)
     in_the_first_screen(page, ids.SCATTER)
     search = page.get_by_label("Heads where")
-    search.fill("induction_random > 0.4")
+    choose(page, search.fill, "induction_random > 0.4")
     expect(names(page)).to_have_text(["1.0", "1.1", "1.3"])
     written(page, "where", "induction_random > 0.4")
-    search.fill("induktion > 0.4")
+    choose(page, search.fill, "induktion > 0.4")
     expect(page.locator(f"#{shell.notice(ids.TABLE)}")).to_contain_text("Did you mean induction")
-    search.fill("previous token")
+    choose(page, search.fill, "previous token")
     expect(names(page)).to_have_text(["0.3"])
-    names(page).first.click()
+    choose(page, names(page).first.click)
     expect(page.locator(f"#{shell.title(ids.SUMMARY)}")).to_have_text(f"Head 0.3 of {CHECKPOINT}")
     expect(page.locator(f"#{shell.body(ids.SUMMARY)}")).to_have_text(STORED.sentence("0.3"))
     settled(page)
@@ -213,7 +226,7 @@ def test_a_summary_by_its_address_leads_to_partners_and_other_pages(open_page) -
     expect(page.locator(f"#{ids.OPEN_CIRCUITS}")).to_have_attribute(
         "href", "/circuits?checkpoint=novels-2l-mhsa&head=1.3"
     )
-    page.locator(f"#{shell.body(ids.PARTNERS)} .atlas-go", has_text="0.3").click()
+    choose(page, page.locator(f"#{shell.body(ids.PARTNERS)} .atlas-go", has_text="0.3").click)
     expect(page.locator(f"#{shell.title(ids.SUMMARY)}")).to_contain_text("Head 0.3")
     written(page, "head", "0.3")
     page.set_viewport_size({"width": 800, "height": 900})
@@ -226,7 +239,7 @@ def test_shapley_values_are_started_and_listed_beside_the_loss_without_a_head(op
     page = open_page(f"/atlas?checkpoint=tiny-mhsa&corpus={order.corpus}")
     panel, caption = page.locator(f"#{ids.SHAPLEY}"), page.locator(f"#{shell.caption(ids.SHAPLEY)}")
     expect(caption).to_contain_text("Not computed for this choice yet")
-    page.click(f"#{shell.start(ids.SHAPLEY)}")
+    choose(page, page.click, f"#{shell.start(ids.SHAPLEY)}")
     expect(caption).to_contain_text("means at each position; all orders", timeout=120_000)
     made = service.done(job.key)
     assert made is not None
@@ -235,9 +248,9 @@ def test_shapley_values_are_started_and_listed_beside_the_loss_without_a_head(op
         cell = panel.locator(f".ag-center-cols-container [row-index='{place}'] [col-id=loss_position_mean]")
         expect(cell).to_have_text(f"{change:+.3f}".replace("-", "−"))
     expect(panel.locator(".scatterlayer .trace")).to_have_count(3)
-    page.click(f"#{ids.SHAPLEY}-export")
+    choose(page, page.click, f"#{ids.SHAPLEY}-export")
     with page.expect_download() as download:
-        page.click(f"#{shell.export(ids.SHAPLEY, 'csv')}")
+        choose(page, page.click, f"#{shell.export(ids.SHAPLEY, 'csv')}")
     frame = pd.read_csv(download.value.path())
     assert frame.shapley.sum() == pytest.approx(-made.atlas.together["position_mean"].change, abs=1e-5)
 
@@ -249,7 +262,7 @@ def test_the_path_ends_in_a_verdict_and_its_steps_open(open_page, service: Atlas
     expect(page.locator(f"#{ids.PATH} li")).to_have_count(6)
     expect(page.locator(f"#{ids.VERDICT}")).to_contain_text(verdict)
     expect(page.locator(f"#{ids.VERDICT} .met")).to_have_count(5)
-    page.get_by_role("link", name="Open the scatter").click()
+    choose(page, page.get_by_role("link", name="Open the scatter").click)
     expect(names(page)).to_have_text(["1.0", "1.1", "1.3"])
 
 

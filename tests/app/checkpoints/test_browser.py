@@ -7,22 +7,23 @@ from playwright.sync_api import expect
 
 from app.pages.checkpoints.ids import ids
 from app.pages.heads.ids import ids as heads
-from tests.app.conftest import fits, in_the_first_screen, opened, written
+from tests.app.conftest import choose, fits, in_the_first_screen, opened, written
 
 
+@pytest.mark.visit
 def test_checkpoints_page(open_page):
     page = open_page("/checkpoints?checkpoint=tiny-mhsa")
     page.wait_for_selector("#checkpoints-curve-graph .js-plotly-plot .scatterlayer path")
     expect(page.locator("#checkpoints-table .ag-center-cols-container .ag-row")).to_have_count(4)
     expect(page.locator("#checkpoints-table")).to_contain_text("4.250")
-    page.click("#checkpoints-table .ag-center-cols-container >> text=broken")
+    choose(page, page.click, "#checkpoints-table .ag-center-cols-container >> text=broken")
     page.locator("#checkpoints-card-body >> text=can't be opened").wait_for()
     written(page, "checkpoint", "broken")
     expect(page.locator(f"#{ids.OPEN}")).to_be_hidden()
-    page.click("#checkpoints-table .ag-center-cols-container >> text=tiny-mssa")
+    choose(page, page.click, "#checkpoints-table .ag-center-cols-container >> text=tiny-mssa")
     page.locator("#checkpoints-card-title >> text=tiny-mssa").wait_for()
     page.locator("#checkpoints-curve-empty").wait_for(state="visible")
-    page.click(f"#{ids.OPEN}")
+    choose(page, page.click, f"#{ids.OPEN}")
     expect(page.locator(f"#{heads.CHECKPOINT}")).to_have_value("tiny-mssa")
 
 

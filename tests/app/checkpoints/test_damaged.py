@@ -6,7 +6,6 @@ import os
 import shutil
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from app.core import Core
 from app.core.errors import RequestError
 from app.core.settings import Settings
 from app.pages.checkpoints.service import Checkpoints
+from tests.app.conftest import eventually
 from tests.messages import says
 
 
@@ -89,8 +89,6 @@ def test_a_drive_that_hangs_after_the_listing(tmp_path: Path, monkeypatch: pytes
     assert torch.isfinite(core.catalog.load("good").model(torch.tensor([[1, 2]]))).all()
     monkeypatch.setattr(core.catalog._reading, "_seconds", 100.0)
     back.set()
-    deadline = time.monotonic() + 100
-    while core.catalog.info("hanging").problem is not None and time.monotonic() < deadline:
-        time.sleep(0.01)
+    eventually(lambda: core.catalog.info("hanging").problem is None)
     assert torch.isfinite(core.catalog.load("hanging").model(torch.tensor([[1, 2]]))).all()
     assert len(page.tensors(core.catalog.info("hanging"))) > 3

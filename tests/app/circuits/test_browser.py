@@ -21,6 +21,8 @@ from app.shell.app import App
 from tests.app.conftest import (
     PATIENCE,
     SCHEMES,
+    act,
+    choose,
     fits,
     focused,
     head_drawn,
@@ -74,6 +76,7 @@ def chosen(service: Circuits, **state: Any) -> CircuitRequest:
     return service.of_address(CircuitsState(**{"checkpoint": "tiny-mhsa", "head": (1, 0), **state}))
 
 
+@pytest.mark.visit
 def test_the_map_in_the_browser_is_the_circuit(open_page, service: Circuits):
     page = open_page(circuits())
     drawn(page, "Map of QK of head 1.0")
@@ -85,8 +88,8 @@ def test_the_map_in_the_browser_is_the_circuit(open_page, service: Circuits):
     colours, share = lookup("diverging", "light", 511).astype(int), shown / np.abs(shown).max()
     assert np.abs(pixels - colours[np.rint(255 + 255 * share).astype(int)]).max() <= 3
     page.locator("#circuits-map-matrix canvas").focus()
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("ArrowDown")
+    choose(page, page.keyboard.press, "ArrowRight")
+    choose(page, page.keyboard.press, "ArrowDown")
     expect(page.locator("#circuits-map-matrix .map-tip b")).to_have_text(f"{result.values[1, 0]:.4f} nats")
     assert page.evaluate("() => !window.Plotly"), "plotly is loaded by what draws with it"
     assert "nats" in page.inner_text(f"#{ids.MEANING}")
@@ -103,7 +106,7 @@ def test_the_map_is_in_the_first_screen_and_tabs_are_remembered(open_page):
     seen(page, ids.EIGENVALUES)
     written(page, "view", "eigenvalues")
     # A click in a table opens the list of what was clicked.
-    page.click("#circuits-top-entries tbody tr >> nth=0 >> button >> nth=0")
+    choose(page, page.click, "#circuits-top-entries tbody tr >> nth=0 >> button >> nth=0")
     written(page, "beside", "lines")
     again = open_page(circuits(view="composition", beside="copying"), load=True)
     again.locator("#circuits-copying-heads tbody tr").first.wait_for()
@@ -125,16 +128,16 @@ def test_what_the_address_names_and_is_not_there_is_said(open_page):
 def test_choose_head_kind_and_side(open_page):
     page = open_page(circuits())
     drawn(page, "Map of QK of head 1.0")
-    page.click("#circuits-heads .pick-head >> text=1.2")
+    choose(page, page.click, "#circuits-heads .pick-head >> text=1.2")
     drawn(page, "Map of QK of head 1.2")
     focused(page, "#circuits-heads .pick-head[data-layer='1'][data-head='2']")
-    page.keyboard.press("ArrowLeft")
+    choose(page, page.keyboard.press, "ArrowLeft")
     drawn(page, "Map of QK of head 1.1")
-    page.click(f"#{ids.RIGHT}")
-    page.get_by_role("option", name="tokens through 0.2").click()
+    choose(page, page.click, f"#{ids.RIGHT}")
+    choose(page, page.get_by_role("option", name="tokens through 0.2").click)
     page.wait_for_function("() => document.getElementById('circuits-meaning').textContent.includes('through 0.2')")
     written(page, "right", "0.2")
-    page.click(f"#{ids.KIND} >> text=OV")
+    choose(page, page.click, f"#{ids.KIND} >> text=OV")
     drawn(page, "Map of OV of head 1.1")
     written(page, "kind", "ov")
     written(page, "right", None)
@@ -147,10 +150,9 @@ def test_search_a_token_click_another_and_a_link_reopens_the_view(open_page, ser
     page = open_page(circuits())
     drawn(page, "Map of QK of head 1.0")
     seen(page, ids.ROW)
-    page.click(f"#{ids.ROW_CHOICE}")
-    page.keyboard.type("captain")
-    settled(page)
-    page.get_by_role("option", name="·captain", exact=True).click()
+    choose(page, page.click, f"#{ids.ROW_CHOICE}")
+    choose(page, page.keyboard.type, "captain")
+    choose(page, page.get_by_role("option", name="·captain", exact=True).click)
     page.locator("#circuits-row-title >> text=·captain").wait_for()
     labels = service.labels(chosen(service))[1]
     token = labels.search(" captain", 1)[0]
@@ -162,15 +164,14 @@ def test_search_a_token_click_another_and_a_link_reopens_the_view(open_page, ser
     expect(first.locator("button")).to_have_text(labels.short(column))
 
     # A click on a token of a table lists its column.
-    first.locator("button").click()
+    choose(page, first.locator("button").click)
     written(page, "column", str(column))
     page.locator(f"#circuits-column-title >> text={labels.shown(column)}").wait_for()
 
     expect(page.get_by_role("option")).to_have_count(0)  # the other choice's list is shut
-    page.click(f"#{ids.MAP_ROWS}")
-    page.keyboard.type("captain")
-    settled(page)
-    page.get_by_role("option", name="·captain", exact=True).click()
+    choose(page, page.click, f"#{ids.MAP_ROWS}")
+    choose(page, page.keyboard.type, "captain")
+    choose(page, page.get_by_role("option", name="·captain", exact=True).click)
     written(page, "rows", str(token))
     settled(page)
     kept = page.url
@@ -191,7 +192,11 @@ def test_a_click_on_the_whole_matrix_shows_its_block(open_page, service: Circuit
     whole.scroll_into_view_if_needed()
     page.wait_for_function("() => document.querySelector('#circuits-overview-matrix').map.place")
     place = page.evaluate("() => document.querySelector('#circuits-overview-matrix').map.place")
-    whole.click(position={"x": place["left"] + place["width"] * 0.25, "y": place["top"] + place["height"] * 0.75})
+    choose(
+        page,
+        whole.click,
+        position={"x": place["left"] + place["width"] * 0.25, "y": place["top"] + place["height"] * 0.75},
+    )
     page.wait_for_function("() => new URLSearchParams(location.search).get('block')")
     row, column = map(int, query(page)["block"].split("."))
     n = 150
@@ -231,7 +236,7 @@ def test_a_panel_is_asked_for_when_it_is_seen(open_page, service: Circuits, monk
     release.set()
     seen(page, ids.COPYING)
     expect(page.locator("#circuits-copying-heads tbody tr")).to_have_count(6)
-    page.click("#circuits-heads .pick-head >> text=1.1")
+    choose(page, page.click, "#circuits-heads .pick-head >> text=1.1")
     page.evaluate("scrollTo(0, 0)")
     drawn(page, "Map of QK of head 1.1")
     seen(page, ids.COPYING)
@@ -243,10 +248,10 @@ def test_walk_along_the_composition(open_page):
     drawn(page, "Map of QK of head 1.0")
     seen(page, ids.COMPOSITION)
     page.locator("#circuits-composition-pairs tbody button").first.focus()
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("ArrowUp")
+    choose(page, page.keyboard.press, "ArrowDown")
+    choose(page, page.keyboard.press, "ArrowUp")
     focused(page, "#circuits-composition-pairs tbody tr:first-child td:nth-child(2) button")
-    page.keyboard.press("Enter")  # as a click
+    choose(page, page.keyboard.press, "Enter")  # as a click
     page.wait_for_function("() => new URLSearchParams(location.search).get('head')?.startsWith('0.')")
     drawn(page, f"Map of QK of head {query(page)['head']}")
     seen(page, ids.COMPOSITION)
@@ -264,7 +269,7 @@ def test_walk_along_the_composition(open_page):
     plot = page.locator("#circuits-composition-graph .nsewdrag")
     plot.hover(position={"x": x, "y": y})
     page.locator("#circuits-composition-graph .hovertext").first.wait_for()
-    plot.click(position={"x": x, "y": y})
+    choose(page, plot.click, position={"x": x, "y": y})
     drawn(page, "Map of QK of head 1.1")
 
 
@@ -275,7 +280,7 @@ def test_a_composition_leads_to_the_circuit_through_the_earlier_head(open_page):
     for mode, kind, side in (("keys (k)", None, "right"), ("queries (q)", None, "left"), ("values (v)", "ov", "left")):
         row = page.locator("#circuits-composition-pairs tbody tr", has_text=mode).first
         earlier = row.locator("button").first.inner_text()
-        row.locator("button").nth(1).click()
+        choose(page, row.locator("button").nth(1).click)
         written(page, side, earlier)
         written(page, "kind", kind)
         written(page, "left" if side == "right" else "right", None)
@@ -297,22 +302,22 @@ def test_what_there_is_not_is_said(open_page, checkpoint: str, message: str):
     if checkpoint == "tiny-fixed":
         seen(page, ids.COMPOSITION)
         page.locator(f"#{shell.caption(ids.COMPOSITION)} >> text=one layer").wait_for()
-        page.click(f"#{ids.KIND} >> text=OV")
+        choose(page, page.click, f"#{ids.KIND} >> text=OV")
         drawn(page, "Map of OV of head 0.0")
 
 
 def test_from_heads_and_back(open_page, app: App):
     page = open_page(app.core.links.to("heads", checkpoint="tiny-mssa", text="The captain bowed", head=(2, 1)))
     head_drawn(page, "Head 2.1")
-    page.click("text=Its circuits")
+    choose(page, page.click, "text=Its circuits")
     drawn(page, "Map of QK of head 2.1")
     seen(page, ids.COMPOSITION)
     expect(page.locator(f"#{shell.caption(ids.COMPOSITION)}")).to_contain_text("one matrix")
-    page.click("#circuits-heads .pick-head >> text=1.0")
+    choose(page, page.click, "#circuits-heads .pick-head >> text=1.0")
     drawn(page, "Map of QK of head 1.0")
     summary = page.locator(f"#{ids.OPEN_ATLAS}")
     expect(summary).to_have_attribute("href", "/atlas?checkpoint=tiny-mssa&head=1.0&tab=head")
-    page.click(f"#{ids.OPEN_HEADS}")
+    choose(page, page.click, f"#{ids.OPEN_HEADS}")
     head_drawn(page, "Head 1.0")
     expect(page.get_by_label("Your text")).to_have_value("The captain bowed")
 
@@ -332,14 +337,14 @@ def test_exports(open_page):
     drawn(page, "Map of QK of head 1.0")
     starts = {"csv": b'"row","row_label"', "json": b"{", "png": b"\x89PNG", "svg": b"<svg"}
     for kind, start in starts.items():
-        page.click(f"#{ids.MAP}-export")
+        choose(page, page.click, f"#{ids.MAP}-export")
         with page.expect_download() as download:
-            page.click(f"#{shell.export(ids.MAP, kind)}")
+            choose(page, page.click, f"#{shell.export(ids.MAP, kind)}")
         with open(download.value.path(), "rb") as file:
             assert file.read(len(start)) == start, kind
-    page.click(f"#{ids.TOP}-export")
+    choose(page, page.click, f"#{ids.TOP}-export")
     with page.expect_download() as download:
-        page.click(f"#{shell.export(ids.TOP, 'csv')}")
+        choose(page, page.click, f"#{shell.export(ids.TOP, 'csv')}")
     assert download.value.suggested_filename == "tiny-mhsa-head-1.0-qk-tokens-tokens-top.csv"
 
 
@@ -350,7 +355,7 @@ def test_a_step_back_counts_while_the_server_still_answers(open_page):
     page.route("**/_dash-update-component*", lambda route: held.append(route))
     page.locator("#circuits-heads [aria-pressed=true]").focus()
     for key, head in {"ArrowRight": "2", "ArrowLeft": "1"}.items():
-        page.keyboard.press(key)
+        act(page.keyboard.press, key)
         page.wait_for_selector(f"#circuits-heads [data-layer='0'][data-head='{head}'][aria-pressed=true]")
         page.wait_for_selector("#circuits-map[aria-busy]")
     for route in held:

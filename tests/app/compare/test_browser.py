@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 from playwright.sync_api import expect
 
 from app.core import Core
 from app.pages.compare.address import ADDRESS, CompareState
 from app.pages.compare.ids import ids
 from app.shell import ids as shell
-from tests.app.conftest import fits, in_the_first_screen, opened, query, settled, written
+from tests.app.conftest import choose, fits, in_the_first_screen, opened, query, settled, written
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -57,10 +58,11 @@ def point(page: Page, canvas: str, query: int, key: int) -> None:
     page.mouse.move(x, y)
 
 
+@pytest.mark.visit
 def test_one_click_ablates_the_head_at_the_right(open_page, services: Core):
     page = open_page(compare(head=(0, 1), other_head=(1, 1)))
     drawn(page, "0.1", "1.1")
-    page.click(f"#{ids.PRESET_OFF}")
+    choose(page, page.click, f"#{ids.PRESET_OFF}")
     written(page, "right-off", "0.1")
     expect(page.locator(f"#{ids.RIGHT_OFF_LINE}")).to_have_text("Ablated: 0.1")
     caption = page.locator(f"#{shell.caption(ids.LOSSES)}")
@@ -74,19 +76,19 @@ def test_one_click_ablates_the_head_at_the_right(open_page, services: Core):
     assert shown[0] is None
     np.testing.assert_allclose(np.array(shown[1:], dtype=float), change[1:], atol=0.006)
     # Another one beside it, by hand; the list of heads covers nothing and closes.
-    page.locator(f"#{ids.RIGHT_OFF_LINE}").click()
-    page.locator(f"#{ids.RIGHT_SWITCHES} .head-switch[data-layer='1'][data-head='2']").click()
+    choose(page, page.locator(f"#{ids.RIGHT_OFF_LINE}").click)
+    choose(page, page.locator(f"#{ids.RIGHT_SWITCHES} .head-switch[data-layer='1'][data-head='2']").click)
     written(page, "right-off", "0.1,1.2")
     expect(caption).to_contain_text("without 0.1, 1.2")
     switches = page.locator(f"#{ids.RIGHT_SWITCHES}")
     expect(switches).to_be_visible()
     below, above = page.locator(f"#{ids.LOSSES}").bounding_box(), switches.bounding_box()
     assert below is not None and above is not None and above["y"] + above["height"] <= below["y"]
-    page.keyboard.press("Escape")
+    choose(page, page.keyboard.press, "Escape")
     expect(switches).to_be_hidden()
-    page.locator(f"#{ids.RIGHT_OFF_LINE}").click()
+    choose(page, page.locator(f"#{ids.RIGHT_OFF_LINE}").click)
     expect(switches).to_be_visible()
-    caption.click()
+    choose(page, caption.click)
     expect(switches).to_be_hidden()
     in_the_first_screen(page, ids.DIFFERENCE)
 
@@ -109,17 +111,17 @@ def test_a_hover_and_a_lock_are_in_all_three_maps_and_ask_the_server_nothing(ope
     chips = "chips => chips.map(c => c.dataset.position)"
     assert page.eval_on_selector_all(".chip-here", chips) == ["2", "5"]
     # A token locks its row everywhere; Escape lets go.
-    page.locator(f"#{ids.STRIP} .chip").nth(7).click()
+    choose(page, page.locator(f"#{ids.STRIP} .chip").nth(7).click)
     written(page, "position", "7")
     locked(page, 7, 7, 7)
-    page.keyboard.press("Escape")
+    choose(page, page.keyboard.press, "Escape")
     written(page, "position", None)
     locked(page, None, None, None)
     # Another head, without position 0.
-    page.fill(f"#{ids.HEAD}", "1.2")
-    page.get_by_role("option", name="1.2").click()
+    choose(page, page.fill, f"#{ids.HEAD}", "1.2")
+    choose(page, page.get_by_role("option", name="1.2").click)
     drawn(page, "1.2", "1.2")
-    page.locator(f"label:has(#{ids.HIDE_FIRST})").click()
+    choose(page, page.locator(f"label:has(#{ids.HIDE_FIRST})").click)
     written(page, "sink", "hide")
     assert asked == []
 
@@ -135,28 +137,28 @@ def test_two_models_their_pairs_and_other_texts(open_page):
         "() => [...document.querySelectorAll('.pair canvas')].every(one => one.width === one.height)"
     )
     wanted = {name: pairs.nth(4).get_attribute(f"data-{name}") for name in ("left", "right")}
-    pairs.nth(4).click()
+    choose(page, pairs.nth(4).click)
     drawn(page, wanted["left"], wanted["right"])
     expect(line).to_contain_text(f"Head {wanted['left']} is matched with head {wanted['right']}")
     assert query(page)["other-head"] == wanted["right"]
     # Another text: two strips, and a difference where tokens correspond.
-    page.locator(f"label:has(#{ids.ANOTHER})").click()
-    page.fill(f"#{ids.OTHER}", "She danced.")
-    page.keyboard.press("Control+Enter")
+    choose(page, page.locator(f"label:has(#{ids.ANOTHER})").click)
+    choose(page, page.fill, f"#{ids.OTHER}", "She danced.")
+    choose(page, page.keyboard.press, "Control+Enter")
     written(page, "other", "She danced.")
     expect(page.locator(f"#{ids.DIFFERENCE}")).to_contain_text("stand beside each other")
     expect(page.locator(f"#{ids.OTHER_STRIP} .chip")).not_to_have_count(0)
     settled(page)
-    page.locator(f"#{ids.OTHER_STRIP} .chip").nth(2).click()
+    choose(page, page.locator(f"#{ids.OTHER_STRIP} .chip").nth(2).click)
     written(page, "other-position", "2")
     assert "position" not in query(page)
     # Sides change places, and the address leads to the same view again.
-    page.click(f"#{ids.SWAP}")
+    choose(page, page.click, f"#{ids.SWAP}")
     written(page, "left", "tiny-mssa")
     settled(page)
     # Nothing is left of maps where a text cannot be run.
-    page.fill(f"#{ids.TEXT}", "word " * 99)
-    page.click(f"#{ids.RUN}")
+    choose(page, page.fill, f"#{ids.TEXT}", "word " * 99)
+    choose(page, page.click, f"#{ids.RUN}")
     expect(page.locator(f"#{shell.notice(ids.FORM)}")).to_contain_text("At the left")
     expect(page.locator(f"#{ids.LEFT_CANVAS} canvas")).to_be_hidden()
     expect(page.locator(f"#{shell.notice(ids.LOSSES)}")).to_be_hidden()

@@ -14,7 +14,7 @@ from app.pages.denoising.address import ADDRESS, DenoisingState
 from app.pages.denoising.ids import ids
 from app.pages.denoising.service import Denoising, in_plane
 from app.shell import ids as shell
-from tests.app.conftest import SCHEMES, fits, query, settled, written
+from tests.app.conftest import SCHEMES, choose, fits, query, settled, written
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -55,19 +55,20 @@ def asked_query(page: Page) -> tuple[float, float]:
     return float(x), float(y)
 
 
+@pytest.mark.visit
 def test_a_slider_changes_the_numbers_and_the_address(open_page, service: Denoising):
     page = open_page(address(task="mixtures", steps=5), load=True)
     says(page, service, DenoisingState(task="mixtures", steps=5))
     page.locator(f"#{ids.NOISE} [role=slider]").focus()
-    page.keyboard.press("ArrowRight")
+    choose(page, page.keyboard.press, "ArrowRight")
     written(page, "noise", "0.11")
     says(page, service, DenoisingState(task="mixtures", steps=5, noise=0.11))
     page.locator(f"#{ids.COMPONENTS}").wait_for()
-    page.click(f"#{ids.BEST}")
+    choose(page, page.click, f"#{ids.BEST}")
     alpha, beta = service.best(in_plane(DenoisingState(task="mixtures", noise=0.11))).values()
     says(page, service, DenoisingState(task="mixtures", steps=5, noise=0.11, alpha=alpha, beta=beta))
     expect(page.locator(f"#{shell.value_of(ids.BETA)}")).to_have_text(f"{beta:g}")
-    page.click(f"#{ids.TASK} >> text=circle")
+    choose(page, page.click, f"#{ids.TASK} >> text=circle")
     written(page, "task", None)
     alpha, beta = service.best(in_plane(DenoisingState(noise=0.11))).values()
     says(page, service, DenoisingState(steps=5, noise=0.11, alpha=alpha, beta=beta))
@@ -83,20 +84,20 @@ def test_the_query_is_dragged_and_moved_by_keys(open_page, service: Denoising):
     page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.5 * box["height"])
     page.mouse.down()
     page.mouse.move(box["x"] + 0.75 * box["width"], box["y"] + 0.25 * box["height"], steps=4)
-    page.mouse.up()
+    choose(page, page.mouse.up)
     x, y = asked_query(page)
     reach = service.workshop.result(PLANE, in_plane(DenoisingState(steps=3))).reach
     assert (x, y) == pytest.approx((reach / 2, reach / 2), abs=0.05)
     says(page, service, DenoisingState(steps=3, query=(x, y)))
 
     page.locator(f"#{shell.box(shell.graph(ids.PLANE))}").focus()
-    page.keyboard.press("ArrowLeft")
+    choose(page, page.keyboard.press, "ArrowLeft")
     page.wait_for_function("before => Number(new URLSearchParams(location.search).get('query').split(',')[0]) < before",
                            arg=x - 0.01)  # fmt: skip
     moved = asked_query(page)
     assert moved == pytest.approx((x - 0.04 * reach, y), abs=1e-3)
     says(page, service, DenoisingState(steps=3, query=moved))
-    page.click(f"#{ids.DRAWN}")
+    choose(page, page.click, f"#{ids.DRAWN}")
     written(page, "query", None)
     says(page, service, DenoisingState(steps=3))
 

@@ -22,7 +22,7 @@ from app.pages.denoising.ids import ids
 from app.pages.denoising.service_training import TrainingRequest, Trainings, order_of
 from app.shell import ids as shell
 from app.shell.views import table
-from tests.app.conftest import settled, wait, written
+from tests.app.conftest import choose, settled, wait, written
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -112,10 +112,10 @@ def test_it_opens_on_stored_results_and_trains(open_page):
     for name, key in (("epochs", "Home"), ("context", "Home"), ("prompts", "Home"), ("runs", "Home")):
         thumb = page.locator(f"#denoising-form-{name} [role=slider]")
         thumb.focus()
-        page.keyboard.press(key)
+        choose(page, page.keyboard.press, key)
         expect(thumb).to_have_attribute("aria-valuenow", str(int(TRAINING[name].least)))
     settled(page)
-    page.click(f"#{shell.start(ids.FORM)}")
+    choose(page, page.click, f"#{shell.start(ids.FORM)}")
     page.locator(f"#{shell.progress(ids.FORM)} >> text=done. It is kept as spheres-linear-1-epochs").wait_for()
     page.wait_for_function("() => new URLSearchParams(location.search).get('training').startsWith('spheres-linear-1-')")
     expect(page.locator(f"#{shell.body(ids.TRAINED)}")).to_contain_text(

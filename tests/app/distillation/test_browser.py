@@ -5,13 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 from playwright.sync_api import expect
 
 from app.pages.distillation.address import ADDRESS, DistillationState
 from app.pages.distillation.ids import PANELS, ids
 from app.pages.distillation.service import Distillations
 from app.shell import ids as shell
-from tests.app.conftest import entry, fits, focused, head_drawn, in_the_first_screen, query, seen, settled, written
+from tests.app.conftest import (
+    choose,
+    entry,
+    fits,
+    focused,
+    head_drawn,
+    in_the_first_screen,
+    query,
+    seen,
+    settled,
+    written,
+)
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -75,6 +87,7 @@ def test_models_stand_side_by_side(open_page, distilled: Distillations):
     expect(page.locator(f"#{shell.caption(ids.COSTS)}")).to_contain_text("Not measured for tiny-mssa")
 
 
+@pytest.mark.visit
 def test_click_a_head(open_page, distilled: Distillations):
     page = open_page(distillation())
     drawn(page)
@@ -85,7 +98,7 @@ def test_click_a_head(open_page, distilled: Distillations):
     place = {"x": 0.75 * box["width"], "y": box["height"] * 5 / 6}  # 3 layers × 2 heads: head 2.1
     grid.hover(position=place)
     page.locator("#distillation-grid-graph .hovertext").first.wait_for()
-    grid.click(position=place)
+    choose(page, grid.click, position=place)
     drawn(page, "Head 2.1 of tiny-mssa")
     written(page, "head", "2.1")
     written(page, "of", "tiny-mssa")
@@ -93,16 +106,16 @@ def test_click_a_head(open_page, distilled: Distillations):
     error = found.mean_error(4)[found.place((2, 1))]
     expect(page.locator(f"#{shell.caption(ids.ONE)}")).to_contain_text(f"error {error:.3f}")
     # The buttons are now this model's; and the table leads back.
-    page.click('#distillation-heads .pick-head[data-layer="1"][data-head="0"]')
+    choose(page, page.click, '#distillation-heads .pick-head[data-layer="1"][data-head="0"]')
     drawn(page, "Head 1.0 of tiny-mssa")
     seen(page, ids.ALL)
     row = page.locator("#distillation-all-table .ag-row[row-id='tiny-mhsa:0.2'] [col-id=name]")
-    row.click()
+    choose(page, row.click)
     drawn(page, "Head 0.2 of tiny-mhsa")
     seen(page, ids.ALL)
     page.locator("#distillation-all-table .ag-row[row-id='tiny-mhsa:0.1'] [col-id=name]").focus()
     focused(page, ".ag-row[row-id='tiny-mhsa:0.1'] [col-id=name]")
-    page.keyboard.press("Enter")
+    choose(page, page.keyboard.press, "Enter")
     drawn(page, "Head 0.1 of tiny-mhsa")
 
 
@@ -127,7 +140,7 @@ def test_the_whole_state_is_in_the_address(open_page):
     drawn(page, "Head 1.1 of tiny-mssa")
     assert page.url == first
     expect(page.locator(f"#{ids.TEXT}")).to_have_value(SHORT)
-    page.click(f"#{ids.WIDTH} >> text='4'")
+    choose(page, page.click, f"#{ids.WIDTH} >> text='4'")
     written(page, "width", "4")
 
 
@@ -137,8 +150,8 @@ def test_a_text_is_coloured_by_the_error_and_opens_in_heads(open_page, distilled
     shown, _ = distilled.describe(DistillationState(results=BOTH, width=4, of="tiny-mhsa", head=(1, 2)))
     read(page)
     other = "She said that he danced."
-    page.fill(f"#{ids.TEXT}", other)
-    page.keyboard.press("Control+Enter")
+    choose(page, page.fill, f"#{ids.TEXT}", other)
+    choose(page, page.keyboard.press, "Control+Enter")
     written(page, "text", other)
     assert shown is not None
     errors, _, result = distilled.on_text(shown, other)
@@ -157,14 +170,14 @@ def test_a_text_is_coloured_by_the_error_and_opens_in_heads(open_page, distilled
             .map(chip => parseInt(chip.style.getPropertyValue('--heat')))"""
     )
     assert int(np.argmax(heats)) == int(np.argmax(errors.relative))
-    page.fill(f"#{ids.TEXT}", "captain " * 200)
-    page.click(f"#{ids.RUN}")
+    choose(page, page.fill, f"#{ids.TEXT}", "captain " * 200)
+    choose(page, page.click, f"#{ids.RUN}")
     page.locator(f"#{shell.notice(ids.ON_TEXT)} >> text=Nothing was cut").wait_for()
-    page.fill(f"#{ids.TEXT}", SHORT)
-    page.click(f"#{ids.RUN}")
+    choose(page, page.fill, f"#{ids.TEXT}", SHORT)
+    choose(page, page.click, f"#{ids.RUN}")
     page.wait_for_function("() => document.querySelectorAll('#distillation-strip .chip').length")
     settled(page)
-    page.click(f"#{ids.OPEN}")
+    choose(page, page.click, f"#{ids.OPEN}")
     head_drawn(page, "Head 1.2")
     opened = query(page)
     assert opened["checkpoint"] == "tiny-mhsa" and opened["head"] == "1.2" and opened["text"] == SHORT
@@ -183,12 +196,12 @@ def test_the_map_of_a_text_says_the_numbers_and_follows_the_head(open_page, dist
     page.mouse.move(2, 2)
     expect(tip).to_be_hidden()
     canvas.focus()
-    page.keyboard.press("ArrowDown")  # the first entry, and then the one below
-    page.keyboard.press("ArrowDown")
+    choose(page, page.keyboard.press, "ArrowDown")  # the first entry, and then the one below
+    choose(page, page.keyboard.press, "ArrowDown")
     expect(page.locator(f"#{ids.CANVAS} .said")).to_contain_text(f"{float(pattern[1, 1, 1, 0]):.4f}")
-    page.get_by_role("tab", name="One head").click()
-    page.click(f"#{ids.HEADS} .pick-head[data-layer='0'][data-head='2']")
-    page.get_by_role("tab", name="On a text").click()
+    choose(page, page.get_by_role("tab", name="One head").click)
+    choose(page, page.click, f"#{ids.HEADS} .pick-head[data-layer='0'][data-head='2']")
+    choose(page, page.get_by_role("tab", name="On a text").click)
     expect(page.locator(f"#{ids.CANVAS}[data-head='0.2']")).to_be_visible()
 
 
@@ -209,13 +222,13 @@ def test_what_is_wrong_is_said(open_page):
 def test_a_checkpoint_is_distilled_here(open_page, distilled: Distillations):
     page = open_page(distillation(results=("tiny-mhsa",)))
     drawn(page)
-    page.get_by_role("tab", name="Distil a checkpoint").click()
-    page.fill(f"#{ids.FORM_HEADS}", "nonsense")
-    page.click(f"#{shell.start(ids.FORM)}")
+    choose(page, page.get_by_role("tab", name="Distil a checkpoint").click)
+    choose(page, page.fill, f"#{ids.FORM_HEADS}", "nonsense")
+    choose(page, page.click, f"#{shell.start(ids.FORM)}")
     page.locator(f"#{shell.notice(ids.FORM)} >> text=layer.head").wait_for()
-    page.fill(f"#{ids.FORM_HEADS}", "1.1")
-    page.fill(f"#{ids.FORM_SEEDS}", "1")
-    page.click(f"#{shell.start(ids.FORM)}")
+    choose(page, page.fill, f"#{ids.FORM_HEADS}", "1.1")
+    choose(page, page.fill, f"#{ids.FORM_SEEDS}", "1")
+    choose(page, page.click, f"#{shell.start(ids.FORM)}")
     page.locator(f"#{shell.progress(ids.FORM)} >> text=done.").wait_for()
     made = [entry.key for entry in distilled.list() if entry.source == "made here"]
     assert len(made) == 1
@@ -246,5 +259,5 @@ def test_the_text_is_whole_and_a_linear_map_has_no_curve(open_page):
         arg=ids.TEXT,
     )
     seen(page, ids.CURVE)
-    page.click(f"#{ids.WIDTH} >> text='linear'")
+    choose(page, page.click, f"#{ids.WIDTH} >> text='linear'")
     page.locator("#distillation-curve-notice >> text=not trained").wait_for()

@@ -22,6 +22,8 @@ from app.shell import ids as shell
 from tests.app.conftest import (
     PATIENCE,
     SCHEMES,
+    act,
+    choose,
     entry,
     fits,
     focused,
@@ -79,19 +81,20 @@ def test_nothing_in_the_address_means_the_first_checkpoint_and_example(open_page
     assert query(page)["checkpoint"] == first
 
 
+@pytest.mark.visit
 def test_type_run_click_and_lock(open_page, services: Core):
     page = open_page(heads(text="ab"))
     drawn(page, "Head 0.0")
-    page.fill(f"#{ids.TEXT}", "She said that\n\the  bowed 🙂")
-    page.keyboard.press("Control+Enter")
+    choose(page, page.fill, f"#{ids.TEXT}", "She said that\n\the  bowed 🙂")
+    choose(page, page.keyboard.press, "Control+Enter")
     page.wait_for_function("() => document.querySelectorAll('#heads-strip .chip').length > 8")
     shown = page.locator("#heads-strip .chip").all_inner_texts()
     assert any("⏎" in chip for chip in shown) and any("→" in chip for chip in shown)
 
-    page.click('#heads-grid-cells .cell[data-layer="1"][data-head="2"]')
+    choose(page, page.click, '#heads-grid-cells .cell[data-layer="1"][data-head="2"]')
     drawn(page, "Head 1.2")
     chip = page.locator("#heads-strip .chip").nth(4)
-    chip.click()
+    choose(page, chip.click)
     opened(page, "Predicted token")
     page.wait_for_function("() => document.getElementById('heads-next-body').textContent.includes('at position 4')")
     locked(page, 4)
@@ -107,7 +110,7 @@ def test_type_run_click_and_lock(open_page, services: Core):
     assert float(found[largest]) == pytest.approx(float(row[largest]), abs=0.006)
     assert found[5:] == [None] * (len(found) - 5)
 
-    page.click(f"#{ids.DIRECTION} >> text=attention to this token")
+    choose(page, page.click, f"#{ids.DIRECTION} >> text=attention to this token")
     column = services.inference.analyse("tiny-mhsa", text).patterns.pattern[1, 2, :, 4]
     written(page, "direction", "from")
     # A row ends at its token, and a column begins there.
@@ -122,7 +125,7 @@ def test_arrows_move_between_heads(open_page):
     drawn(page, "Head 0.1")
     page.locator('#heads-grid-cells .cell[data-layer="0"][data-head="1"]').focus()
     for key, layer, head in (("ArrowRight", 0, 2), ("ArrowDown", 1, 2), ("ArrowDown", 1, 2), ("ArrowLeft", 1, 1)):
-        page.keyboard.press(key)
+        choose(page, page.keyboard.press, key)
         focused(page, f"[data-layer='{layer}'][data-head='{head}']")
     drawn(page, "Head 1.1")
     written(page, "head", "1.1")
@@ -149,9 +152,9 @@ def test_a_link_reopens_the_view(open_page):
 def test_going_away_and_back_restores_the_view(open_page):
     page = open_page(heads())
     drawn(page, "Head 0.0")
-    page.click('#heads-grid-cells .cell[data-layer="1"][data-head="1"]')
+    choose(page, page.click, '#heads-grid-cells .cell[data-layer="1"][data-head="1"]')
     drawn(page, "Head 1.1")
-    page.click("nav >> text=Checkpoints")
+    choose(page, page.click, "nav >> text=Checkpoints")
     page.wait_for_selector("#checkpoints-table .ag-row")
     page.go_back()
     drawn(page, "Head 1.1")
@@ -161,18 +164,18 @@ def test_going_away_and_back_restores_the_view(open_page):
 def test_too_long_a_text_is_counted_and_not_cut(open_page):
     page = open_page(heads())
     drawn(page, "Head 0.0")
-    page.fill(f"#{ids.TEXT}", " " * 10_000)
-    page.click(f"#{ids.RUN}")
+    choose(page, page.fill, f"#{ids.TEXT}", " " * 10_000)
+    choose(page, page.click, f"#{ids.RUN}")
     notice = page.locator(f"#{shell.notice(ids.PROMPT_PANEL)}")
     notice.locator("text=at most 48").wait_for()
     assert re.search(r"[\d,]+ tokens", notice.inner_text())
     assert len(page.input_value(f"#{ids.TEXT}")) == 10_000
     expect(page.locator("#heads-strip .chip")).to_have_count(0)
-    page.fill(f"#{ids.TEXT}", "x" * 30_000)
-    page.click(f"#{ids.RUN}")
+    choose(page, page.fill, f"#{ids.TEXT}", "x" * 30_000)
+    choose(page, page.click, f"#{ids.RUN}")
     notice.locator("text=30,000 characters").wait_for()
-    page.fill(f"#{ids.TEXT}", SHORT)
-    page.click(f"#{ids.RUN}")
+    choose(page, page.fill, f"#{ids.TEXT}", SHORT)
+    choose(page, page.click, f"#{ids.RUN}")
     expect(notice).to_have_text("")
     expect(page.locator("#heads-strip .chip")).not_to_have_count(0)
     settled(page)
@@ -193,7 +196,7 @@ def test_a_lone_surrogate_is_named(open_page):
     drawn(page, "Head 0.0")
     page.evaluate("id => dash_clientside.set_props(id, {value: 'ab\\ud800'})", ids.TEXT)
     page.wait_for_function("id => document.getElementById(id).value.length === 3", arg=ids.TEXT)
-    page.click(f"#{ids.RUN}")
+    choose(page, page.click, f"#{ids.RUN}")
     page.locator(f"#{shell.notice(ids.PROMPT_PANEL)} >> text=can't be tokenised").wait_for()
 
 
@@ -213,8 +216,8 @@ def test_an_answer_that_comes_late_is_dropped(open_page, services: Core, monkeyp
     page = open_page(heads())
     drawn(page, "Head 0.0")
     for text in ("The captain", "She said that the captain"):
-        page.fill(f"#{ids.TEXT}", text)
-        page.click(f"#{ids.RUN}")
+        act(page.fill, f"#{ids.TEXT}", text)
+        act(page.click, f"#{ids.RUN}")
         written(page, "text", text)
     n_last = services.inference.analyse("tiny-mhsa", text).patterns.n_pos
     expect(page.locator("#heads-strip .chip")).to_have_count(n_last)
@@ -256,14 +259,14 @@ def test_what_is_chosen_asks_the_server_nothing_by_itself(open_page):
             asked.append(request.url)
 
     page.on("request", note)
-    page.click('#heads-grid-cells .cell[data-layer="1"][data-head="2"] .cell-label')
+    choose(page, page.click, '#heads-grid-cells .cell[data-layer="1"][data-head="2"] .cell-label')
     drawn(page, "Head 1.2")
     page.evaluate("document.querySelectorAll('#heads-strip .chip')[2].click()")  # a pointer that rests wants numbers
     locked(page, 2)
-    page.locator("#heads-ranking button").nth(1).click()
-    page.click(f"#{ids.DIRECTION} >> text=attention to this token")
+    choose(page, page.locator("#heads-ranking button").nth(1).click)
+    choose(page, page.click, f"#{ids.DIRECTION} >> text=attention to this token")
     written(page, "direction", "from")
-    page.locator(f"#{ids.HIDE_FIRST}").click(force=True)  # `check` would look before React has drawn
+    choose(page, page.locator(f"#{ids.HIDE_FIRST}").click, force=True)  # `check` would look before React has drawn
     written(page, "sink", "hide")
     settled(page)
     assert asked == []
@@ -297,8 +300,8 @@ def test_heads_are_ranked_by_a_motif(open_page, services: Core):
     scores = services.inference.motifs("tiny-mhsa")
     for name, title in (("induction", "induction"), ("first_token", "first token")):
         if name != "induction":
-            page.click(f"#{ids.RANK}")
-            page.get_by_role("option", name=title).click()
+            choose(page, page.click, f"#{ids.RANK}")
+            choose(page, page.get_by_role("option", name=title).click)
             written(page, "rank", name)
         order = np.argsort(-scores[name], axis=None, kind="stable")
         best = [f"{index // 3}.{index % 3}" for index in order]
@@ -309,12 +312,12 @@ def test_heads_are_ranked_by_a_motif(open_page, services: Core):
         )
     numbered = page.eval_on_selector_all("#heads-grid-cells .cell[data-best='1']", "all => all.map(c => c.textContent)")
     assert numbered == best[:1]
-    page.locator("#heads-ranking button").nth(1).click()
+    choose(page, page.locator("#heads-ranking button").nth(1).click)
     drawn(page, f"Head {best[1]}")
     focused(page, "#heads-ranking button[aria-pressed='true']")
-    page.keyboard.press("ArrowLeft")
+    choose(page, page.keyboard.press, "ArrowLeft")
     focused(page, f"#heads-ranking button[data-head='{best[0]}']")
-    page.keyboard.press("Enter")
+    choose(page, page.keyboard.press, "Enter")
     drawn(page, f"Head {best[0]}")
 
 
@@ -331,10 +334,10 @@ def test_a_badge_explains_itself_on_hover_and_focus(open_page):
     cell.hover()
     expect(tip).to_have_text(says)
     expect(cell).to_have_accessible_description(says)
-    page.keyboard.press("Escape")
+    choose(page, page.keyboard.press, "Escape")
     expect(tip).to_be_hidden()
     page.locator("#heads-grid-cells .cell").first.focus()
-    page.keyboard.press("ArrowRight")
+    choose(page, page.keyboard.press, "ArrowRight")
     expect(tip).to_have_text(says)
 
 
@@ -349,15 +352,15 @@ def test_nothing_sticks_out_at_800_pixels(open_page, scheme: str):
 def test_maximise_and_export(open_page):
     page = open_page(heads(head=(1, 0)))
     drawn(page, "Head 1.0")
-    page.click("#heads-map-maximise")
+    choose(page, page.click, "#heads-map-maximise")
     page.wait_for_function("() => document.getElementById('heads-map').getBoundingClientRect().width === innerWidth")
-    page.keyboard.press("Escape")
+    choose(page, page.keyboard.press, "Escape")
     page.wait_for_function("() => document.getElementById('heads-map').getBoundingClientRect().width < innerWidth")
     starts = {"csv": b'"query","query_token"', "json": b"{", "png": b"\x89PNG", "svg": b"<svg"}
     for kind, start in starts.items():
-        page.click("#heads-map-export")
+        choose(page, page.click, "#heads-map-export")
         with page.expect_download() as download:
-            page.click(f"#{shell.export(ids.MAP, kind)}")
+            choose(page, page.click, f"#{shell.export(ids.MAP, kind)}")
         with open(download.value.path(), "rb") as file:
             content = file.read()
         assert content.startswith(start), (kind, content[:40])
@@ -370,9 +373,9 @@ def test_the_picture_of_all_heads_is_fit_for_a_paper(open_page):
     page = open_page(heads(head=(1, 0)))
     drawn(page, "Head 1.0")
     for kind, start in {"png": b"\x89PNG", "svg": b"<svg"}.items():
-        page.click("#heads-grid-export")
+        choose(page, page.click, "#heads-grid-export")
         with page.expect_download() as download:
-            page.click(f"#{shell.export(ids.GRID, kind)}")
+            choose(page, page.click, f"#{shell.export(ids.GRID, kind)}")
         content = Path(download.value.path()).read_bytes()
         assert content.startswith(start), content[:40]
         assert re.fullmatch(

@@ -14,7 +14,7 @@ from app.pages.heads.address import HeadsState
 from app.pages.heads.ids import ids
 from app.shell import ids as shell
 from app.shell.app import App
-from tests.app.conftest import head_drawn, settled, written
+from tests.app.conftest import act, head_drawn, settled, written
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Route
@@ -42,7 +42,7 @@ def test_the_first_maps_are_there_before_dash_and_stay_where_they_are(open_page,
         "undefined", None,
     ]  # fmt: skip
     page.locator(".first .cell[data-layer='1'][data-head='0']").focus()
-    page.keyboard.press("ArrowRight")
+    act(page.keyboard.press, "ArrowRight")
     expect(page.locator(".first [data-part=heads-map-canvas]")).to_have_attribute("data-head", "1.1")
     parts = ("heads-strip", "heads-grid-cells", "heads-map-canvas")
     before = [corner(page, f".first [data-part={part}]") for part in parts]

@@ -17,7 +17,7 @@ from app.core.settings import Settings
 from app.factory import create_app
 from app.pages.heads.ids import ids
 from app.shell.app import App
-from tests.app.conftest import TEXT, head_drawn, save_tiny, serve
+from tests.app.conftest import TEXT, choose, head_drawn, save_tiny, serve
 from tests.widget.decoded import unpacked
 
 #: A length that no block of 9 entries and no tile of 512 divides.
@@ -170,7 +170,7 @@ def test_zoom_brings_tiles_and_the_numbers_are_the_patterns(open_page: Any, app:
     page.mouse.move(box["x"] + state["left"] + 10.5 * unit, box["y"] + state["top"] + 20.5 * unit)
     number = f"attention {pattern[1, 2, 1520, 1310]:.4f}"
     expect(page.locator("#heads-map-canvas .map-tip b")).to_have_text(number)
-    page.get_by_role("tab", name="Predicted token").click()
+    choose(page, page.get_by_role("tab", name="Predicted token").click)
     expect(page.locator("#heads-next")).to_contain_text("takes at most 512")
     assert any("/maps/tile" in answer.url for answer in answers)
     assert max(len(answer.body()) for answer in answers) <= 4e6

@@ -13,7 +13,7 @@ from app.pages.heads.address import ADDRESS as HEADS
 from app.pages.heads.address import HeadsState
 from app.pages.heads.ids import ids
 from app.shell import ids as shell
-from tests.app.conftest import head_drawn, opened, query, settled, written
+from tests.app.conftest import act, choose, head_drawn, opened, query, settled, written
 
 SHORT = "The captain bowed to the captain."
 
@@ -30,11 +30,11 @@ def test_a_head_and_a_tab_are_steps_of_back(open_page):
     page.evaluate("document.getElementById('heads-columns').same = true")
     cell = '#heads-grid-cells .cell[data-layer="1"][data-head="{}"] .cell-label'
     for head in (0, 1, 2):
-        page.click(cell.format(head))
+        choose(page, page.click, cell.format(head))
         head_drawn(page, f"Head 1.{head}")
         written(page, "head", f"1.{head}")
         if head != 1:  # 1.2 takes the place of 1.1 within a second of it, or is a step of its own on a slow machine
-            page.wait_for_timeout(1100)
+            page.evaluate("() => { const now = Date.now; Date.now = () => now() + 1100; }")
     opened(page, "Loss")
     written(page, "tab", "loss")
     asked: list[str] = []
@@ -64,7 +64,7 @@ def test_without_a_head_in_the_address_the_clearest_is_shown_and_why(open_page, 
         head_drawn(page, "Head 1.2")
         expect(page.locator(f"#{ids.MOTIFS_LINE}")).to_have_text(clearest.sentence)
         written(page, "head", "1.2")
-    page.click('#heads-grid-cells .cell[data-layer="1"][data-head="1"] .cell-label')
+    choose(page, page.click, '#heads-grid-cells .cell[data-layer="1"][data-head="1"] .cell-label')
     expect(page.locator(f"#{ids.MOTIFS_LINE}")).not_to_contain_text("repeated tokens")
     page = open_page(heads(head=(0, 1)), load=True)
     head_drawn(page, "Head 0.1")
@@ -75,9 +75,9 @@ def test_run_asks_for_maps_first_and_dash_hears_without_them(open_page):
     head_drawn(page, "Head 0.0")
     count, held = page.locator(f"#{ids.COUNT}").text_content() or "", list[Route]()
     page.route("**/maps?*", lambda route: held.append(route))
-    page.fill(f"#{ids.TEXT}", "The captain")
+    choose(page, page.fill, f"#{ids.TEXT}", "The captain")
     with page.expect_request(re.compile("/maps|_dash-update")) as first:
-        page.click(f"#{ids.RUN}")
+        act(page.click, f"#{ids.RUN}")
     assert "/maps?" in first.value.url
     expect(page.locator(f"#{ids.COUNT}")).not_to_have_text(count)
     for route in held:
@@ -92,8 +92,8 @@ def test_run_is_of_the_text_at_the_click_though_the_page_was_left_with_another_u
     head_drawn(page, "Head 0.0")
     before, since = list[Route](), list[Route]()
     page.route("**/maps?*", lambda route: (before if "danced" in route.request.url else since).append(route))
-    page.fill(f"#{ids.TEXT}", "danced danced")
-    page.click(f"#{ids.RUN}")
+    choose(page, page.fill, f"#{ids.TEXT}", "danced danced")
+    act(page.click, f"#{ids.RUN}")
     written(page, "text", "danced danced")
     open_page("/checkpoints")
     page.locator(".ag-row").first.wait_for()
@@ -103,12 +103,12 @@ def test_run_is_of_the_text_at_the_click_though_the_page_was_left_with_another_u
         route.continue_()
     head_drawn(page, "Head 0.0")
     since.clear()
-    page.fill(f"#{ids.TEXT}", "The captain")
+    act(page.fill, f"#{ids.TEXT}", "The captain")
     page.focus(f"#{ids.TEXT}")
-    page.keyboard.press("Control+Enter")
+    act(page.keyboard.press, "Control+Enter")
     for route in before:
         route.continue_()
-    page.keyboard.type(" danced")
+    act(page.keyboard.type, " danced")
     written(page, "text", "The captain")
     for route in since:
         route.continue_()
@@ -139,7 +139,7 @@ def test_badges_go_with_their_model_and_heads_that_could_not_be_scored_are_score
     release.set()
     notice = page.locator(f"#{shell.notice(ids.GRID)}")
     expect(notice).to_contain_text("Scored later.")
-    page.fill(f"#{ids.TEXT}", "The captain danced")
-    page.click(f"#{ids.RUN}")
+    choose(page, page.fill, f"#{ids.TEXT}", "The captain danced")
+    choose(page, page.click, f"#{ids.RUN}")
     expect(says).to_contain_text("induction")
     expect(notice).to_be_empty()

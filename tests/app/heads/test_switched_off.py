@@ -30,7 +30,7 @@ from app.pages.heads.service import Heads
 from app.shell import ids as shell
 from app.shell.views import record, table
 from tests.app.conftest import TEXT as PARAGRAPH
-from tests.app.conftest import head_drawn, in_the_first_screen, opened, query, serve, settled, wait, written
+from tests.app.conftest import choose, head_drawn, in_the_first_screen, opened, query, serve, settled, wait, written
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -171,7 +171,7 @@ def heads(**state: Any) -> str:
 
 
 def switch(page: Page, layer: int, head: int) -> None:
-    page.click(f'#heads-grid-cells .head-switch[data-layer="{layer}"][data-head="{head}"]')
+    choose(page, page.click, f'#heads-grid-cells .head-switch[data-layer="{layer}"][data-head="{head}"]')
 
 
 def test_heads_are_switched_off_in_the_grid(open_page, core: Core):
@@ -196,7 +196,7 @@ def test_heads_are_switched_off_in_the_grid(open_page, core: Core):
     assert shown[0] is None
     np.testing.assert_allclose([float(value) for value in shown[1:]], (lesser - whole)[1:], atol=0.0051)
     expect(page.locator(f"#{ids.LOSSES_CHANGE_HEADING}")).to_contain_text(f"mean {np.nanmean(lesser):.3f} nats")
-    page.locator("#heads-losses-change .chip").nth(2).click()
+    choose(page, page.locator("#heads-losses-change .chip").nth(2).click)
     page.wait_for_selector("#heads-strip .chip-locked[data-position='2']")
 
     opened(page, "Predicted token")
@@ -219,7 +219,7 @@ def test_heads_are_switched_off_in_the_grid(open_page, core: Core):
     written(page, "position", "2")
     again = open_page(urlsplit(page.url).path + "?" + urlsplit(page.url).query, load=True)
     expect(again.locator(f"#{shell.title(ids.NEXT_OFF)}")).to_have_text("Ablation of 0.1, 1.2")
-    again.click(f"#{ids.ALL_ON}")
+    choose(page, again.click, f"#{ids.ALL_ON}")
     written(again, "off", None)
     expect(again.locator(f"#{ids.NEXT_OFF}")).to_be_hidden()
 
@@ -227,17 +227,17 @@ def test_heads_are_switched_off_in_the_grid(open_page, core: Core):
 def test_means_come_from_a_corpus(open_page, core: Core):
     page = open_page(heads(off=OFF, tab="loss"))
     page.locator("#heads-losses-change .chip").first.wait_for()
-    page.click(f"#{ids.HOW}")
+    choose(page, page.click, f"#{ids.HOW}")
     expect(page.get_by_role("option", name="mean pattern (needs a corpus)")).to_have_attribute(
         "data-combobox-disabled", "true"
     )
-    page.keyboard.press("Escape")
-    page.click(f"#{ids.CORPUS}")
-    page.get_by_role("option", name="book.txt").click()
+    choose(page, page.keyboard.press, "Escape")
+    choose(page, page.click, f"#{ids.CORPUS}")
+    choose(page, page.get_by_role("option", name="book.txt").click)
     written(page, "corpus", "book.txt")
     settled(page)
-    page.click(f"#{ids.HOW}")
-    page.get_by_role("option", name="mean pattern").click()
+    choose(page, page.click, f"#{ids.HOW}")
+    choose(page, page.get_by_role("option", name="mean pattern").click)
     lesser = core.inference.losses(result_of(core, "fixed_pattern"))
     expect(page.locator(f"#{ids.LOSSES_CHANGE_HEADING}")).to_contain_text(f"mean {np.nanmean(lesser):.3f} nats")
     assert query(page)["how"] == "fixed_pattern"
@@ -247,7 +247,7 @@ def test_the_text_goes_on_with_and_without(open_page, core: Core):
     page = open_page(heads(off=OFF, tab="continue", new=6, temperature=0.0))
     page.locator("#heads-strip .chip").first.wait_for()
     settled(page)
-    page.click(f"#{shell.start(ids.CONTINUE)}")
+    choose(page, page.click, f"#{shell.start(ids.CONTINUE)}")
     texts = page.locator(f"#{shell.body(ids.CONTINUE)} .continued-text")
     expect(texts).to_have_count(2)
     model = core.catalog.load("tiny-mhsa").model
@@ -261,7 +261,7 @@ def test_checkpoints_differ_in_heads(open_page):
     """What the other checkpoint does not have is on again."""
     page = open_page(heads(off=((0, 1), (0, 2))))
     head_drawn(page, "Head 0.0")
-    page.click(f"#{ids.CHECKPOINT}")
-    page.get_by_role("option", name="tiny-mssa").click()
+    choose(page, page.click, f"#{ids.CHECKPOINT}")
+    choose(page, page.get_by_role("option", name="tiny-mssa").click)
     written(page, "off", "0.1")
     written(page, "checkpoint", "tiny-mssa")

@@ -27,6 +27,7 @@ from app.shell import ids as shell
 from app.shell.views import record, table
 from tests.app.conftest import (
     SCHEMES,
+    choose,
     entry,
     fits,
     head_drawn,
@@ -236,11 +237,11 @@ def test_lock_an_entry_ask_why_and_follow_a_head(open_page, services: Core):
     button = page.locator(f"#{ids.WHY_BUTTON}")
     expect(button).to_be_hidden()
     assert page.locator(f"#{ids.WHY}").count() == 0  # not in the document while its tab is closed
-    page.mouse.click(*entry(page, 5, 2))
+    choose(page, page.mouse.click, *entry(page, 5, 2))
     written(page, "cell", "5.2")
     written(page, "position", "5")
     expect(button).to_be_visible()
-    button.click()
+    choose(page, button.click)
     explained(page, "Why 1.2 attends from")
     question = asked()
     top = services.scores.explain(question).score.top(N_PAIRS)
@@ -251,17 +252,17 @@ def test_lock_an_entry_ask_why_and_follow_a_head(open_page, services: Core):
     written(page, "tab", "why")
 
     # Another comparison, and from there to a head's own entry.
-    page.locator(".why-against", has_text="raw score").click()
+    choose(page, page.locator(".why-against", has_text="raw score").click)
     written(page, "against", "plain")
     expect(page.locator("table.pairs th.number")).to_have_text("nats")
     link = page.locator("a.head-entry[data-query]:not([data-query=''])").first
     place = {name: link.get_attribute(f"data-{name}") for name in ("layer", "head", "query", "key")}
-    link.click()
+    choose(page, link.click)
     head_drawn(page, f"Head {place['layer']}.{place['head']}")
     written(page, "cell", f"{place['query']}.{place['key']}")
     written(page, "tab", None)
     written(page, "against", None)
-    page.keyboard.press("w")
+    choose(page, page.keyboard.press, "w")
     explained(page, f"Why {place['layer']}.{place['head']} attends from")
     first_url = page.url
     again = open_page(first_url.partition("/heads")[1] + first_url.partition("/heads")[2], load=True)
@@ -272,15 +273,14 @@ def test_lock_an_entry_ask_why_and_follow_a_head(open_page, services: Core):
 def test_a_key_w_that_is_typed_asks_nothing(open_page):
     page = open_page(heads(head=(1, 2)))
     head_drawn(page, "Head 1.2")
-    page.locator(f"#{ids.TEXT}").press("w")
-    settled(page)
+    choose(page, page.locator(f"#{ids.TEXT}").press, "w")
     assert "tab=" not in page.url
-    page.locator("#heads-strip .chip").nth(3).click()
-    page.keyboard.press("w")
+    choose(page, page.locator("#heads-strip .chip").nth(3).click)
+    choose(page, page.keyboard.press, "w")
     explained(page, "Why 1.2 attends from")
     expect(page.locator("#heads-why-lines")).to_contain_text("the key that the locked token attends to most")
     # Another text has no such entry, and heads that are off are said to be on here.
-    page.locator('#heads-grid-cells .head-switch[data-layer="0"][data-head="1"]').click()
+    choose(page, page.locator('#heads-grid-cells .head-switch[data-layer="0"][data-head="1"]').click)
     expect(page.locator("#heads-why-lines")).to_contain_text("the full model, without the ablation of 0.1")
 
 

@@ -20,7 +20,7 @@ from app.pages.images.ids import VIEWS, ids
 from app.pages.images.service import Images
 from app.shell import ids as shell
 from app.shell.app import App
-from tests.app.conftest import fits, in_the_first_screen, opened, query, serve, settled, written
+from tests.app.conftest import choose, fits, in_the_first_screen, opened, query, serve, settled, written
 from tests.app.images.conftest import picture_file
 from tests.app.test_accessibility import CONTRAST, OPTIONS, answered, faults, in_the_dark
 
@@ -87,20 +87,21 @@ def test_what_is_shown_first(open_page, images: Images) -> None:
     in_the_first_screen(page, ids.MAPS)
 
 
+@pytest.mark.visit
 def test_a_head_and_a_query_are_chosen_without_the_server(open_page, images: Images) -> None:
     page = open_page(at(order="number", image=4))
     drawn(page)
     urls = asked(page)
     page.locator(f"#{ids.LAYER} [role=slider]").focus()
-    page.keyboard.press("ArrowRight")
+    choose(page, page.keyboard.press, "ArrowRight")
     expect(page.locator(f"#{ids.GRID_CELLS} .row-name").first).to_have_text("1.0")
-    page.click(f"#{ids.GRID_CELLS} .map-cell[data-head='2'][data-image='4']")
+    choose(page, page.click, f"#{ids.GRID_CELLS} .map-cell[data-head='2'][data-image='4']")
     expect(page.locator(f"#{shell.title(ids.MAPS)}")).to_have_text("Image 5, head 1.2")
     for key, value in {"image": "4", "layer": "1", "head": "2"}.items():
         written(page, key, value)
     page.hover(f"#{ids.PICTURES} .patch[data-row='0'][data-column='1']")
     expect(page.locator(SAID)).to_contain_text("Query: patch (0, 1)")
-    page.click(f"#{ids.PICTURES} .patch[data-row='2'][data-column='3']")
+    choose(page, page.click, f"#{ids.PICTURES} .patch[data-row='2'][data-column='3']")
     written(page, "patch", "2.3")
     cover = page.locator(f"#{ids.PICTURES} .cover").nth(1)
     side = cover.bounding_box()["width"]
@@ -110,12 +111,12 @@ def test_a_head_and_a_query_are_chosen_without_the_server(open_page, images: Ima
     said = page.locator(SAID).text_content() or ""
     assert float(said.partition("Attention of 1.2 ")[2].split(",")[0]) == pytest.approx(number, abs=0.003)
     page.locator(f"#{ids.PICTURES} .patch[aria-pressed=true]").focus()
-    page.keyboard.press("ArrowLeft")
+    choose(page, page.keyboard.press, "ArrowLeft")
     expect(page.locator(f"#{ids.PICTURES} .patch[data-row='2'][data-column='2']")).to_be_focused()
-    page.keyboard.press("Escape")
+    choose(page, page.keyboard.press, "Escape")
     written(page, "patch", None)
     page.locator(f"#{ids.GRID_CELLS} .map-here").focus()
-    page.keyboard.press("ArrowUp")
+    choose(page, page.keyboard.press, "ArrowUp")
     expect(page.locator(f"#{shell.title(ids.MAPS)}")).to_have_text("Image 5, head 1.1")
     written(page, "head", "1")
     assert urls == []
@@ -126,16 +127,16 @@ def test_a_choice_is_one_request_and_the_maps(open_page) -> None:
     drawn(page)
     urls = asked(page)
     page.locator(f"#{ids.GALLERY} .gallery-image").first.focus()
-    page.keyboard.press("ArrowRight")
+    choose(page, page.keyboard.press, "ArrowRight")
     written(page, "image", "1")
     settled(page)
     assert len(urls) == 1
-    page.get_by_role("button", name="Next").click()
+    choose(page, page.get_by_role("button", name="Next").click)
     written(page, "start", "10")
     settled(page)
     assert len(urls) == 3 and sum("/images/maps" in url for url in urls) == 1
-    page.click(f"#{ids.OF}")
-    page.get_by_role("option", name="7", exact=True).click()
+    choose(page, page.click, f"#{ids.OF}")
+    choose(page, page.get_by_role("option", name="7", exact=True).click)
     written(page, "of", "7")
     written(page, "start", None)
     expect(page.locator(CAPTION)).to_contain_text("of class ‹7›")
@@ -147,16 +148,16 @@ def test_heads_are_ablated_and_the_predictions_say_what_that_changes(open_page, 
     whole = images.run(images.values(FIRST)).probabilities[1]
     caption = page.locator(f"#{shell.caption(ids.PREDICTIONS)}")
     expect(caption).to_contain_text(f"‹{whole.argmax()}›, with probability {whole.max():.3f}")
-    page.locator(f"#{ids.GRID_CELLS} .head-switch").nth(1).click()
+    choose(page, page.locator(f"#{ids.GRID_CELLS} .head-switch").nth(1).click)
     written(page, "off", "0.1")
     expect(caption).to_contain_text("head 0.1 ablated by zero")
     page.locator(f"#{ids.GRID_CELLS} .map-cell[data-head='2'][data-image='1']").focus()
-    page.keyboard.press("x")
+    choose(page, page.keyboard.press, "x")
     written(page, "off", "0.1,0.2")
     ablated = images.run(images.values({**FIRST, "off": [[0, 1], [0, 2]]})).probabilities[1]
     expect(caption).to_contain_text(f"‹{ablated.argmax()}›, with probability {ablated.max():.3f}")
     expect(page.locator(f"#{ids.LIKELIEST} th").nth(2)).to_have_text("heads ablated")
-    page.get_by_role("button", name="Ablate none").click()
+    choose(page, page.get_by_role("button", name="Ablate none").click)
     written(page, "off", None)
     expect(caption).not_to_contain_text("ablated")
 
@@ -168,8 +169,8 @@ def test_tabs_say_paths_and_consistency(open_page, images: Images) -> None:
     chosen = images.values({**FIRST, "image": 2})
     said = VIEWS[ids.PATHS].caption(chosen, images.workshop.result(VIEWS[ids.PATHS], chosen))
     expect(page.locator(f"#{shell.caption(ids.PATHS)}")).to_have_text(said)
-    page.click(f"#{ids.TARGET}")
-    page.get_by_role("option", name="4", exact=True).click()
+    choose(page, page.click, f"#{ids.TARGET}")
+    choose(page, page.get_by_role("option", name="4", exact=True).click)
     expect(page.locator(f"#{shell.caption(ids.PATHS)}")).to_contain_text("Logit of ‹4›")
     written(page, "target", "4")
     opened(page, "Consistency")
@@ -177,11 +178,11 @@ def test_tabs_say_paths_and_consistency(open_page, images: Images) -> None:
     names = page.locator(f"#{ids.RANKED} tbody button")
     expect(names).to_have_text([f"{layer}.{head}" for layer, head in ranking])
     expect(page.locator(f"#{shell.start(ids.CONSISTENCY)}")).to_be_hidden()
-    names.last.click()
+    choose(page, names.last.click)
     written(page, "head", str(ranking[-1][1]) if ranking[-1][1] else None)
     written(page, "layer", str(ranking[-1][0]) if ranking[-1][0] else None)
-    page.click(f"#{ids.CHECKPOINT}")
-    page.get_by_role("option", name="digits-vit").click()
+    choose(page, page.click, f"#{ids.CHECKPOINT}")
+    choose(page, page.get_by_role("option", name="digits-vit").click)
     written(page, "checkpoint", "digits-vit")
     opened(page, "Paths")
     expect(page.locator(f"#{shell.caption(ids.PATHS)}")).to_contain_text("MLPs")
@@ -191,7 +192,7 @@ def test_an_image_is_uploaded_and_removed(open_page, image_core: Core) -> None:
     page = open_page(at())
     drawn(page)
     chooser = page.locator(f"#{ids.UPLOAD} input[type=file]")
-    chooser.set_input_files({"name": "square.png", "mimeType": "image/png", "buffer": picture_file()})
+    choose(page, chooser.set_input_files, {"name": "square.png", "mimeType": "image/png", "buffer": picture_file()})
     drawn(page, 11)
     key = query(page)["own"]
     assert image_core.images.own.known(key)
@@ -201,13 +202,13 @@ def test_an_image_is_uploaded_and_removed(open_page, image_core: Core) -> None:
         ("text.jpg", b"not an image", "neither"),
         ("large.png", bytes(image_core.settings.max_image_bytes + 10), "at most"),
     ]:
-        chooser.set_input_files({"name": name, "mimeType": "image/png", "buffer": content})
+        choose(page, chooser.set_input_files, {"name": name, "mimeType": "image/png", "buffer": content})
         expect(page.locator(f"#{shell.notice(ids.PANEL)}")).to_contain_text(message)
         drawn(page, 11)
     # The same address in another visit shows the same.
     page = open_page(page.url[page.url.index("/images") :], load=True)
     drawn(page, 11)
-    page.get_by_role("button", name="Remove yours").click()
+    choose(page, page.get_by_role("button", name="Remove yours").click)
     drawn(page)
     written(page, "own", None)
     assert not image_core.images.own.known(key)
@@ -216,14 +217,14 @@ def test_an_image_is_uploaded_and_removed(open_page, image_core: Core) -> None:
 def test_a_drawing_is_looked_at(open_page, image_core: Core) -> None:
     page = open_page(at())
     drawn(page)
-    page.get_by_text("Draw one").click()
+    choose(page, page.get_by_text("Draw one").click)
     box = page.locator(f"#{ids.CANVAS}").bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + 112, box["y"] + 20)
     page.mouse.down()
     page.mouse.move(box["x"] + 112, box["y"] + 204, steps=8)
-    page.mouse.up()
-    page.get_by_role("button", name="Use it").click()
+    choose(page, page.mouse.up)
+    choose(page, page.get_by_role("button", name="Use it").click)
     drawn(page, 11)
     own = image_core.images.own
     with Image.open(io.BytesIO((own.folder / f"{query(page)['own']}.png").read_bytes())) as kept:
@@ -242,9 +243,9 @@ def test_a_drawing_is_looked_at(open_page, image_core: Core) -> None:
 def test_files_of_what_is_shown(open_page, images: Images, panel: str, entry: str) -> None:
     page = open_page(at(image=3, head=1))
     drawn(page)
-    page.get_by_role("button", name=f"Export: {panel}").click()
+    choose(page, page.get_by_role("button", name=f"Export: {panel}").click)
     with page.expect_download() as download:
-        page.get_by_role("menuitem", name=entry).click()
+        choose(page, page.get_by_role("menuitem", name=entry).click)
     content = download.value.path().read_bytes()
     if "NPZ" in entry:
         arrays = np.load(io.BytesIO(content))
@@ -273,9 +274,9 @@ def test_nobody_is_kept_out_and_all_fits(open_page) -> None:
 
 def test_from_a_card_to_its_images_and_back(open_page) -> None:
     page = open_page("/checkpoints?checkpoint=digits-tiny")
-    page.get_by_role("link", name="Open in Images").click()
+    choose(page, page.get_by_role("link", name="Open in Images").click)
     drawn(page)
-    page.get_by_role("link", name="Model card").click()
+    choose(page, page.get_by_role("link", name="Model card").click)
     expect(page.locator("#checkpoints-card-title")).to_have_text("digits-tiny")
 
 

@@ -12,7 +12,7 @@ from app.pages.nonlinearity.address import ADDRESS, NonlinearityState
 from app.pages.nonlinearity.ids import ids
 from app.pages.nonlinearity.service import Nonlinearity
 from app.shell import ids as shell
-from tests.app.conftest import SCHEMES, fits, in_the_first_screen, query, seen, settled, written
+from tests.app.conftest import SCHEMES, choose, fits, in_the_first_screen, query, seen, settled, written
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -41,16 +41,17 @@ def fact(page: Page, name: str) -> Any:
     return page.locator(f"#{ids.FACTS} .fact", has_text=name).locator(".fact-value")
 
 
+@pytest.mark.visit
 def test_choose_a_preset_and_it_is_compiled(open_page, compiler: Nonlinearity):
     page = open_page("/nonlinearity")
     drawn(page)
     in_the_first_screen(page, ids.ERROR)
     in_the_first_screen(page, ids.COMPILED)
     assert page.locator(f"#{ids.MASK}").get_attribute("aria-busy") == "true"  # it has asked for nothing
-    page.click(f"#{ids.PRESET}")
-    page.get_by_role("option", name="sawtooth (deep)").click()
+    choose(page, page.click, f"#{ids.PRESET}")
+    choose(page, page.get_by_role("option", name="sawtooth (deep)").click)
     written(page, "preset", "sawtooth")
-    page.click(f"#{ids.CONSTRUCTION} >> text=paper")
+    choose(page, page.click, f"#{ids.CONSTRUCTION} >> text=paper")
     written(page, "construction", "paper")
     chosen = {"preset": "sawtooth", "construction": "paper"}
     compiled = result(compiler, LAYERS, **chosen)
@@ -64,7 +65,7 @@ def test_choose_a_preset_and_it_is_compiled(open_page, compiler: Nonlinearity):
     seen(page, ids.MASK)
     page.locator("#nonlinearity-mask-graph .heatmaplayer image").first.wait_for()
     written(page, "view", "mask")
-    page.click(f"#{ids.ACTIVATION} >> text=SiLU")
+    choose(page, page.click, f"#{ids.ACTIVATION} >> text=SiLU")
     seen(page, ids.ERROR)
     page.locator(f"#{ids.ETA_CAPTION} >> text=nothing to slide").wait_for()
 
@@ -77,7 +78,7 @@ def test_slide_eta_and_the_numbers_follow(open_page, compiler: Nonlinearity):
     thumb.focus()
     for _ in range(4):
         before_press = thumb.get_attribute("aria-valuenow")
-        page.keyboard.press("ArrowRight")
+        choose(page, page.keyboard.press, "ArrowRight")
         expect(thumb).not_to_have_attribute("aria-valuenow", before_press or "")
     # On its way the server is asked about other values, too.
     eta = float(f"{10 ** float(thumb.get_attribute('aria-valuenow') or 'nan'):.3g}")
@@ -91,7 +92,7 @@ def test_slide_eta_and_the_numbers_follow(open_page, compiler: Nonlinearity):
     seen(page, ids.GATE)
     page.locator(f"#{shell.caption(ids.GATE)} >> text=η = {eta:.3g}").wait_for()
     seen(page, ids.COMPILED)
-    page.click(f"#{ids.ETA_PROOF}")
+    choose(page, page.click, f"#{ids.ETA_PROOF}")
     written(page, "eta", None)
     page.locator(f"#{ids.ETA_CAPTION} >> text=chosen by the proof").wait_for()
     expect(fact(page, "proven |model − FFN|")).to_have_text(before)
@@ -102,11 +103,11 @@ def test_a_choice_is_one_request(open_page):
     drawn(page)
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url) if "_dash-update" in request.url else None)
-    page.locator(f"#{ids.ETA_SLIDER} [role=slider]").press("ArrowRight")
+    choose(page, page.locator(f"#{ids.ETA_SLIDER} [role=slider]").press, "ArrowRight")
     page.locator(f"#{ids.ETA_CAPTION} >> text=chosen by you").wait_for()
     settled(page)
     assert len(asked) == 1
-    page.click(f"#{ids.INPUTS} >> text=2")
+    choose(page, page.click, f"#{ids.INPUTS} >> text=2")
     expect(page.locator("#nonlinearity-error-graph .heatmaplayer image")).to_have_count(2)
     settled(page)
     assert len(asked) == 2
@@ -138,7 +139,7 @@ def test_draw_with_the_mouse_and_with_the_keyboard(open_page):
     editor = page.locator(f"#{ids.EDITOR}")
     box = editor.bounding_box()
     assert box is not None
-    editor.click(position={"x": 0.9 * box["width"], "y": 0.3 * box["height"]})
+    choose(page, editor.click, position={"x": 0.9 * box["width"], "y": 0.3 * box["height"]})
     page.wait_for_function("() => new URLSearchParams(location.search).get('knots')?.split(';').length === 4")
     added = float(query(page)["knots"].split(";")[-1].split(",")[0])
     assert 1.4 < added < 2.0
@@ -146,29 +147,29 @@ def test_draw_with_the_mouse_and_with_the_keyboard(open_page):
     page.locator(f"#{ids.LAYERS} >> text='4 ReLU'").wait_for()
     settled(page)
     knots.nth(1).focus()
-    page.keyboard.press("ArrowRight")
+    choose(page, page.keyboard.press, "ArrowRight")
     page.wait_for_function("() => new URLSearchParams(location.search).get('knots')?.split(';')[1].startsWith('0.05,')")
     settled(page)
     assert page.evaluate("document.activeElement.dataset.index") == "1"
-    page.keyboard.press("Delete")
+    choose(page, page.keyboard.press, "Delete")
     page.wait_for_function("() => new URLSearchParams(location.search).get('knots')?.split(';').length === 3")
-    page.click(f"#{ids.ADD}")
+    choose(page, page.click, f"#{ids.ADD}")
     page.wait_for_function("() => new URLSearchParams(location.search).get('knots')?.split(';').length === 4")
     # However soon after the typing: the box waits for more of it before it tells the rest of the page.
-    page.fill(f"#{ids.KNOTS}", "-2, 0\n-1, 1\n0, 0\n0.5, 0.5\n1, 1")
-    page.click(f"#{ids.ADD}")
+    choose(page, page.fill, f"#{ids.KNOTS}", "-2, 0\n-1, 1\n0, 0\n0.5, 0.5\n1, 1")
+    choose(page, page.click, f"#{ids.ADD}")
     expect(knots).to_have_count(6)
     page.wait_for_function(
         "() => new URLSearchParams(location.search).get('knots')?.startsWith('-2,0;-1,1;0,0;0.5,0.5;1,1;')"
     )
-    page.fill(f"#{ids.KNOTS}", "-1, 0\n1, 1")
-    page.click(f"#{ids.EDITOR} svg", position={"x": 250, "y": 60})
+    choose(page, page.fill, f"#{ids.KNOTS}", "-1, 0\n1, 1")
+    choose(page, page.click, f"#{ids.EDITOR} svg", position={"x": 250, "y": 60})
     expect(knots).to_have_count(3)
     page.wait_for_function("() => new URLSearchParams(location.search).get('knots')?.startsWith('-1,0;1,1;')")
-    page.fill(f"#{ids.KNOTS}", "0, 0\n1, oops")
+    choose(page, page.fill, f"#{ids.KNOTS}", "0, 0\n1, oops")
     notice = page.locator(f"#{shell.notice(ids.PANEL)}")
     notice.locator("text=got “1, oops”").wait_for()
-    page.fill(f"#{ids.KNOTS}", "0, 0\n1, 1")
+    choose(page, page.fill, f"#{ids.KNOTS}", "0, 0\n1, 1")
     written(page, "knots", "0,0;1,1")
     drawn(page)
     expect(knots).to_have_count(2)
@@ -179,15 +180,15 @@ def test_a_head_and_an_input_are_chosen(open_page, compiler: Nonlinearity):
     page = open_page(address(eta=0.3))
     drawn(page)
     seen(page, ids.HEADS)
-    page.click("#nonlinearity-heads-table .ag-row[row-index='3'] [col-id='head']")
+    choose(page, page.click, "#nonlinearity-heads-table .ag-row[row-index='3'] [col-id='head']")
     written(page, "head", "0.3")
     written(page, "view", "one")  # which shows it
     page.locator(f"#{shell.title(ids.ONE)} >> text='Head 0.3'").wait_for()
-    page.click(f"#{ids.PICKER} [data-head='1']")
+    choose(page, page.click, f"#{ids.PICKER} [data-head='1']")
     written(page, "head", "0.1")
     slider = page.locator(f"#{ids.X1} [role=slider]")
     slider.focus()
-    page.keyboard.press("Home")
+    choose(page, page.keyboard.press, "Home")
     written(page, "x", "-2")
     says = page.locator(f"#{shell.caption(ids.ONE)}")
     expect(says).to_contain_text("t = x + 1 = −1")
@@ -204,7 +205,7 @@ def test_a_head_and_an_input_are_chosen(open_page, compiler: Nonlinearity):
     page.wait_for_selector(
         f"#{shell.graph(ids.ERROR)} .hoverlayer .hovertext, #{shell.graph(ids.ERROR)} .hoverlayer .legend"
     )
-    plot.click(position=place)
+    choose(page, plot.click, position=place)
     page.wait_for_function("() => Math.abs(Number(new URLSearchParams(location.search).get('x')) - 1) < 0.05")
 
 
@@ -215,9 +216,9 @@ def test_what_cannot_be_compiled_is_a_notice(open_page):
     expect(page.locator("#nonlinearity-body[data-empty]")).to_have_count(1)
     settled(page)
     expect(page.locator(f"#{shell.graph(ids.ERROR)}")).to_be_hidden()
-    page.fill(f"#{ids.BOUND}", "1.25")
+    choose(page, page.fill, f"#{ids.BOUND}", "1.25")
     notice.locator("text=below what float64 can be proven to reach").wait_for()
-    page.fill(f"#{ids.TOLERANCE}", "1e-3")
+    choose(page, page.fill, f"#{ids.TOLERANCE}", "1e-3")
     written(page, "bound", "1.25")
     written(page, "tolerance", "0.001")
     drawn(page)
@@ -241,8 +242,8 @@ def test_export(open_page):
         seen(page, panel)
         if kind == "png":
             page.locator(f"#{panel} .js-plotly-plot .nsewdrag").first.wait_for()
-        page.click(f"#{panel}-export")
+        choose(page, page.click, f"#{panel}-export")
         with page.expect_download() as download:
-            page.click(f"#{shell.export(panel, kind)}")
+            choose(page, page.click, f"#{shell.export(panel, kind)}")
         with open(download.value.path(), "rb") as file:
             assert file.read(40).startswith(start), (panel, kind)

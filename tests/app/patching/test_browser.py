@@ -15,7 +15,7 @@ from app.factory import create_app
 from app.pages.patching import PAGE
 from app.shell.app import App
 from app.shell.views import record
-from tests.app.conftest import save_images, save_tiny, serve
+from tests.app.conftest import choose, save_images, save_tiny, serve
 from tests.app.patching.numbers import STATE
 
 PANEL = "patching-positions"
@@ -60,6 +60,7 @@ def test_a_circuit_is_a_file_of_its_edges_and_its_graph(made: App):
     assert held["clean"] == chosen.clean
 
 
+@pytest.mark.visit
 def test_two_prompts_are_patched_and_another_is_asked_for(open_page):
     page = open_page(PAGE.address.format(STATE))
     caption = page.locator(f"#{PANEL}-caption")
@@ -69,7 +70,7 @@ def test_two_prompts_are_patched_and_another_is_asked_for(open_page):
     expect(page.locator("#patching-estimate-caption")).to_contain_text("rank correlation")
     page.locator(f"#{PANEL}").scroll_into_view_if_needed()
     before = caption.inner_text()
-    page.locator("#patching-corrupted").fill("The captain smiled to Emma.")
+    choose(page, page.locator("#patching-corrupted").fill, "The captain smiled to Emma.")
     expect(caption).not_to_have_text(before)
     expect(caption).to_contain_text("takes most away")
     page.wait_for_function("() => location.search.includes('smiled')")
@@ -79,16 +80,15 @@ def test_an_edge_of_the_circuit_is_clicked_out_of_it_and_back_again(open_page):
     page = open_page(PAGE.address.format(STATE).replace("noising", "denoising"))
     caption = page.locator("#patching-circuit-caption")
     page.locator("#patching-circuit").scroll_into_view_if_needed()
-    page.locator("#patching-circuit").get_by_role("button", name="Start").click(timeout=60_000)
+    choose(page, page.locator("#patching-circuit").get_by_role("button", name="Start").click, timeout=60_000)
     expect(caption).to_contain_text("the pair that it was searched on", timeout=60_000)
     page.wait_for_selector("#patching-circuit-graph .js-line", state="attached")
     edge = page.evaluate(_LAST_EDGE)
-    page.evaluate(_CLICK, edge)
+    choose(page, page.evaluate, _CLICK, edge)
     expect(page.locator("#patching-removed")).to_have_value(edge)
     expect(caption).to_contain_text("1 edge taken out")  # at once: the search is not made again
     page.wait_for_selector("#patching-circuit-graph .js-line[style*='dasharray']", state="attached")
-    page.wait_for_timeout(500)  # plotly has drawn it; Dash listens to the new picture soon after
-    page.evaluate(_CLICK, edge)
+    choose(page, page.evaluate, _CLICK, edge)
     expect(page.locator("#patching-removed")).to_have_value("")
     expect(caption).to_contain_text("the pair that it was searched on")
 
@@ -120,6 +120,6 @@ def test_a_click_leads_from_a_position_to_its_heads_and_from_a_head_to_its_edges
     page.locator("#patching-edges").scroll_into_view_if_needed()
     expect(page.locator("#patching-edges-caption")).to_contain_text("1.1")
     page.wait_for_function("() => location.search.includes('head=1.1') && location.search.includes('position=5')")
-    page.locator("#patching-position").fill("first")
-    page.locator("#patching-position").press("Enter")
+    choose(page, page.locator("#patching-position").fill, "first")
+    choose(page, page.locator("#patching-position").press, "Enter")
     expect(page.locator("#patching-by-head-notice")).to_contain_text("is no position")

@@ -16,7 +16,18 @@ from app.pages.paths.address import ADDRESS, PathsState
 from app.pages.paths.ids import VIEWS, ids
 from app.pages.paths.service import Paths
 from app.shell import ids as shell
-from tests.app.conftest import SCHEMES, fits, focused, head_drawn, in_the_first_screen, query, seen, settled, written
+from tests.app.conftest import (
+    SCHEMES,
+    choose,
+    fits,
+    focused,
+    head_drawn,
+    in_the_first_screen,
+    query,
+    seen,
+    settled,
+    written,
+)
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -82,24 +93,24 @@ def test_the_largest_paths_are_in_the_first_screen(open_page):
     written(page, "view", "flow")
 
 
+@pytest.mark.visit
 def test_choose_a_token_a_target_and_a_contrast(open_page, paths: Paths):
     page = open_page(at())
     drawn(page)
-    page.locator("#paths-strip .chip").nth(3).click()
+    choose(page, page.locator("#paths-strip .chip").nth(3).click)
     written(page, "position", "3")
     labels = paths.labels("tiny-mhsa")
     for id, key, text in ((ids.TARGET, "target", "captain"), (ids.VERSUS, "versus", "bow")):
         wanted = labels.search(text, 1)[0]
         settled(page)  # the answer to the choice before writes into this box
-        page.click(f"#{id}")
-        page.fill(f"#{id}", text)
-        settled(page)
+        choose(page, page.click, f"#{id}")
+        choose(page, page.fill, f"#{id}", text)
         expect(page.get_by_role("option").first).to_have_text(labels.shown(wanted))
-        page.keyboard.press("Enter")  # takes the first
+        choose(page, page.keyboard.press, "Enter")  # takes the first
         written(page, key, str(wanted))
     drawn(page)
     page.locator("table.paths tbody tr .end >> text=−").first.wait_for()
-    page.click(f"#{ids.BY} >> text=most for it")
+    choose(page, page.click, f"#{ids.BY} >> text=most for it")
     written(page, "by", "pos")
 
 
@@ -111,14 +122,14 @@ def test_take_a_path_and_a_head_away(open_page, paths: Paths):
     seen(page, ids.ORDERS)
     button = page.locator("table.paths .take-away").nth(1)
     key = button.get_attribute("data-without")
-    button.click()
+    choose(page, button.click)
     page.wait_for_selector("table.effect")
     assert key
     written(page, "without", key)
     expect(button).to_have_attribute("aria-pressed", "true")
     written(page, "beside", "without")
     seen(page, ids.HEADS)
-    page.click("#paths-heads-table .ag-row [col-id='head'] >> nth=0")
+    choose(page, page.click, "#paths-heads-table .ag-row [col-id='head'] >> nth=0")
     page.wait_for_function(
         "() => document.getElementById('paths-without-title').textContent.startsWith('Without head')"
     )
@@ -137,19 +148,19 @@ def test_the_table_of_heads_by_mouse_and_by_keys(open_page):
     head = page.locator("#paths-heads-table .ag-row[row-index='0'] [col-id='head']")
     expect(head).to_have_text(re.compile(r"\d\.\d"))
     name = head.inner_text()
-    head.click()
+    choose(page, head.click)
     written(page, "without", name)
     settled(page)
-    head.click()
+    choose(page, head.click)
     written(page, "without", None)
     page.locator(f"#{shell.body(ids.WITHOUT)} >> text=Click “without”").wait_for()
     settled(page)
     focused(page, "#paths-heads-table .ag-row[row-index='0'] [col-id='head']")
-    page.keyboard.press("Enter")
+    choose(page, page.keyboard.press, "Enter")
     written(page, "without", name)
-    page.keyboard.press("ArrowRight")
+    choose(page, page.keyboard.press, "ArrowRight")
     focused(page, "#paths-heads-table .ag-row[row-index='0'] [col-id='through']")
-    page.keyboard.press("Enter")
+    choose(page, page.keyboard.press, "Enter")
     written(page, "through", name)
     title = page.locator(f"#{shell.title(ids.TOP)}")
     expect(title).to_have_text(f"Largest paths through {name}")
@@ -165,7 +176,7 @@ def test_the_table_of_heads_by_mouse_and_by_keys(open_page):
     other = page.locator("#paths-heads-table .ag-row[row-index='1']")
     row = other.get_attribute("row-id")
     assert row and row != name
-    other.locator("[col-id='through']").click()
+    choose(page, other.locator("[col-id='through']").click)
     written(page, "through", row)
     expect(title).to_have_text(f"Largest paths through {row}")
     settled(page)
@@ -173,10 +184,10 @@ def test_the_table_of_heads_by_mouse_and_by_keys(open_page):
     button = page.locator("table.paths .take-away").first
     page.locator("table.paths .step").first.focus()
     for _ in range(20):
-        page.keyboard.press("Tab")
+        choose(page, page.keyboard.press, "Tab")
         if button.evaluate("button => button === document.activeElement"):
             break
-    page.keyboard.press("Enter")
+    choose(page, page.keyboard.press, "Enter")
     written(page, "without", button.get_attribute("data-without"))
 
 
@@ -184,7 +195,7 @@ def test_a_head_on_a_text_leads_to_the_paths_through_it(open_page):
     page = open_page(HEADS.format(HeadsState(checkpoint="tiny-mhsa", text=SHORT, head=(1, 2), position=4)))
     head_drawn(page, "Head 1.2")
     expect(page.locator(f"#{heads.OPEN_PATHS}")).to_have_attribute("href", re.compile("position=4.*through=1.2"))
-    page.click(f"#{heads.OPEN_PATHS}")
+    choose(page, page.click, f"#{heads.OPEN_PATHS}")
     page.wait_for_selector("table.paths tbody tr")
     settled(page)
     drawn(page, page.locator("table.paths tbody tr").count())
@@ -192,7 +203,7 @@ def test_a_head_on_a_text_leads_to_the_paths_through_it(open_page):
     assert (found["checkpoint"], found["text"], found["position"], found["through"]) == ("tiny-mhsa", SHORT, "4", "1.2")
     steps = page.locator("table.paths .sentence").first.locator(".step")
     assert "1.2" in steps.all_inner_texts()
-    steps.first.click()
+    choose(page, steps.first.click)
     page.wait_for_selector("#heads-map-title")
     page.wait_for_function("() => location.pathname === '/heads'")
     settled(page)
@@ -204,7 +215,7 @@ def test_a_head_of_a_path_opens_on_the_heads_page(open_page):
     drawn(page)
     link = page.locator("table.paths .step").first
     head = link.inner_text()
-    link.click()
+    choose(page, link.click)
     head_drawn(page, f"Head {head}")
     assert query(page)["text"] == SHORT
     page.go_back()
@@ -215,19 +226,19 @@ def test_a_head_of_a_path_opens_on_the_heads_page(open_page):
 def test_a_new_text_is_run_and_one_that_is_too_long_is_refused(open_page):
     page = open_page(at(position=4, target=40))
     drawn(page)
-    page.fill(f"#{ids.TEXT}", "She bowed. She")
-    page.keyboard.press("Control+Enter")
+    choose(page, page.fill, f"#{ids.TEXT}", "She bowed. She")
+    choose(page, page.keyboard.press, "Control+Enter")
     written(page, "text", "She bowed. She")
     drawn(page)
     assert query(page)["target"] != "40"
     notice = page.locator(f"#{shell.notice(ids.PANEL)}")
-    page.fill(f"#{ids.TEXT}", " " * 10_000)
-    page.click(f"#{ids.RUN}")
+    choose(page, page.fill, f"#{ids.TEXT}", " " * 10_000)
+    choose(page, page.click, f"#{ids.RUN}")
     notice.locator("text=at most 48").wait_for()
     page.locator("table.paths").wait_for(state="hidden")
     assert len(page.input_value(f"#{ids.TEXT}")) == 10_000
-    page.fill(f"#{ids.TEXT}", "x" * 30_000)
-    page.click(f"#{ids.RUN}")
+    choose(page, page.fill, f"#{ids.TEXT}", "x" * 30_000)
+    choose(page, page.click, f"#{ids.RUN}")
     notice.locator("text=30,000 characters").wait_for()
     settled(page)
     page.locator("table.paths").wait_for(state="hidden")
@@ -250,9 +261,9 @@ def test_export(open_page):
         seen(page, panel)
         page.locator(f"#{panel} :is(.js-plotly-plot .bars, .sankey-link, table)").first.wait_for()
         for kind in kinds:
-            page.click(f"#{panel}-export")
+            choose(page, page.click, f"#{panel}-export")
             with page.expect_download() as download:
-                page.click(f"#{shell.export(panel, kind)}")
+                choose(page, page.click, f"#{shell.export(panel, kind)}")
             with open(download.value.path(), "rb") as file:
                 assert file.read(40).startswith(starts[kind]), (panel, kind)
 

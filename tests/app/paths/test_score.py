@@ -21,7 +21,7 @@ from app.pages.paths.score_tables import trace_lines
 from app.pages.paths.service import Paths
 from app.shell import ids as shell
 from app.shell.views import record, table
-from tests.app.conftest import SCHEMES, fits, head_drawn, in_the_first_screen, seen, settled, written
+from tests.app.conftest import SCHEMES, choose, fits, head_drawn, in_the_first_screen, seen, settled, written
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -118,22 +118,22 @@ def explained(page: Page, cell: str) -> None:
 def test_choose_a_score_and_follow_its_trace(open_page, paths: Paths):
     page = open_page(ADDRESS.format(PathsState(checkpoint="tiny-mhsa", text=SHORT)))
     seen(page, ids.TOP)
-    page.get_by_role("tab", name="An attention score", exact=True).click()
+    choose(page, page.get_by_role("tab", name="An attention score", exact=True).click)
     written(page, "of", "score")
     first = asked(paths, None, None, None)
     explained(page, f"Head {first.head[0]}.{first.head[1]} attends")
-    page.get_by_label("Head", exact=True).select_option("1.2")
+    choose(page, page.get_by_label("Head", exact=True).select_option, "1.2")
     explained(page, "Head 1.2 attends")
-    page.locator(".score-strip[data-side=query] .chip").nth(5).click()
+    choose(page, page.locator(".score-strip[data-side=query] .chip").nth(5).click)
     written(page, "query", "5")
-    page.locator(".score-strip[data-side=key] .chip").nth(2).click()
+    choose(page, page.locator(".score-strip[data-side=key] .chip").nth(2).click)
     written(page, "key", "2")
     chosen = asked(paths, (1, 2), 5, 2)
     explained(page, paths.workshop.result(SCORE, chosen).words.cell)
     seen(page, ids.PAIRS)
     lines = page.locator("table.pairs tbody tr td:nth-child(2)")
     expect(lines).to_have_text(list(paths.workshop.result(PAIRS, chosen).sentences))
-    page.get_by_label("Compared with").select_option("plain")
+    choose(page, page.get_by_label("Compared with").select_option, "plain")
     written(page, "against", "plain")
     expect(page.locator("table.pairs th.number")).to_have_text("nats")
     address = page.url
@@ -158,7 +158,7 @@ def test_choose_a_score_and_follow_its_trace(open_page, paths: Paths):
     seen(again, ids.PAIRS)
     link = again.locator("table.pairs a[data-query]:not([data-query=''])").first
     layer, head = (link.get_attribute(f"data-{name}") for name in ("layer", "head"))
-    link.click()
+    choose(page, link.click)
     head_drawn(again, f"Head {layer}.{head}")
     expect(again.locator(f"#{heads.WHY_BUTTON}")).to_be_visible()
 
@@ -168,9 +168,9 @@ def test_files_of_a_trace_are_the_librarys(open_page):
     explained(page, "Head 1.2 attends")
     seen(page, ids.TRACE)
     for kind, start in (("svg", "<svg"), ("html", "<!DOCTYPE html>"), ("json", "{")):
-        page.click(f"#{ids.TRACE}-export")
+        choose(page, page.click, f"#{ids.TRACE}-export")
         with page.expect_download() as download:
-            page.click(f"#{shell.export(ids.TRACE, kind)}")
+            choose(page, page.click, f"#{shell.export(ids.TRACE, kind)}")
         with open(download.value.path(), encoding="utf-8") as file:
             assert file.read(40).startswith(start), kind
 
@@ -178,7 +178,7 @@ def test_files_of_a_trace_are_the_librarys(open_page):
 def test_what_is_refused_is_said(open_page):
     page = open_page(at(checkpoint="tiny-fixed", text="a b", head=(0, 0), query=1, key=0))
     expect(page.locator(f"#{shell.notice(ids.SCORE)}")).to_contain_text("has no scores; its pattern is a tensor")
-    page.get_by_role("tab", name="A logit", exact=True).click()
+    choose(page, page.get_by_role("tab", name="A logit", exact=True).click)
     seen(page, ids.TOP)
     expect(page.locator("table.paths tbody tr")).not_to_have_count(0)
 

@@ -18,7 +18,7 @@ from app.pages.regression.ids import PANELS, ids
 from app.pages.regression.service import Regressions
 from app.shell import ids as shell
 from app.shell.app import App
-from tests.app.conftest import entry, fits, in_the_first_screen, opened, serve, settled, written
+from tests.app.conftest import choose, entry, fits, in_the_first_screen, opened, serve, settled, written
 from tests.app.test_accessibility import CONTRAST, OPTIONS, answered, faults, in_the_dark
 
 if TYPE_CHECKING:
@@ -75,45 +75,46 @@ def test_sliders_move_the_prompts_and_models_are_of_one_width(open_page, service
     says(page, service, checkpoint="three-mhsa")
     in_the_first_screen(page, ids.ERRORS)
     page.locator(f"#{ids.DIMS} [role=slider]").focus()
-    page.keyboard.press("ArrowLeft")
+    choose(page, page.keyboard.press, "ArrowLeft")
     written(page, "dims", "2")
     says(page, service, checkpoint="three-mhsa", dims=2)
     expect(page.locator(f"#{shell.value_of(ids.NONZERO)}")).to_have_text("2")
     page.locator(f"#{ids.NOISE} [role=slider]").focus()
-    page.keyboard.press("ArrowRight")
+    choose(page, page.keyboard.press, "ArrowRight")
     written(page, "noise", "0.05")
     says(page, service, checkpoint="three-mhsa", dims=2, noise=0.05)
-    page.click(f"#{ids.D}")
-    page.get_by_role("option", name="2 numbers").click()
+    choose(page, page.click, f"#{ids.D}")
+    choose(page, page.get_by_role("option", name="2 numbers").click)
     written(page, "checkpoint", "two")
     written(page, "dims", None)
     says(page, service, checkpoint="two", noise=0.05)
 
 
+@pytest.mark.visit
 def test_a_head_is_chosen_and_a_row_is_locked(open_page, service: Regressions) -> None:
     page = open_page(at(tab="heads", checkpoint="three-mssa"))
     says(page, service, checkpoint="three-mssa")
-    page.click(f"#{ids.CELLS} .cell[data-layer='1'][data-head='2']")
+    choose(page, page.click, f"#{ids.CELLS} .cell[data-layer='1'][data-head='2']")
     expect(page.locator(f"#{shell.title(ids.MAP)}")).to_have_text("Head 1.2")
     written(page, "head", "1.2")
-    page.keyboard.press("ArrowLeft")
+    choose(page, page.keyboard.press, "ArrowLeft")
     expect(page.locator(f"#{shell.title(ids.MAP)}")).to_have_text("Head 1.1")
     expect(page.locator(f"#{ids.CELLS} .cell[aria-current=true]")).to_have_attribute("data-head", "1")
     chosen = service.chosen(RegressionState(checkpoint="three-mssa"))
     result, prompts = service.prompt(chosen, 0), service.prompts(chosen)
-    page.click(f"#{ids.QUERY}")
-    page.get_by_role("option", name="x5", exact=True).click()
+    choose(page, page.click, f"#{ids.QUERY}")
+    choose(page, page.get_by_role("option", name="x5", exact=True).click)
     written(page, "query", "8")
     expect(caption(page, ids.MAP)).to_have_text(maps.caption(result, prompts, 0, (1, 1), 8))
     assert locked(page) == [8, None]
     page.locator(f"#{ids.CELLS} .cell[aria-current=true]").focus()
-    page.keyboard.press("Escape")
+    choose(page, page.keyboard.press, "Escape")
     written(page, "query", None)
     assert locked(page) == [None, None]
     page.mouse.move(*entry(page, 6, 2, ids.CANVAS))
     tip = page.locator(f"#{ids.CANVAS} .map-tip")
     expect(tip).to_contain_text(f"{float(result.patterns.pattern[1, 1, 6, 2]):.4f}")
-    page.mouse.click(*entry(page, 6, 2, ids.CANVAS))
+    choose(page, page.mouse.click, *entry(page, 6, 2, ids.CANVAS))
     written(page, "query", "6")
     expect(caption(page, ids.MAP)).to_have_text(maps.caption(result, prompts, 0, (1, 1), 6))
     assert locked(page) == [6, [6, 2]]
@@ -123,9 +124,9 @@ def test_a_head_is_chosen_and_a_row_is_locked(open_page, service: Regressions) -
 def test_maps_follow_the_prompt_and_the_quantity(open_page, service: Regressions) -> None:
     page = open_page(at(tab="heads", checkpoint="three-mssa", head=(1, 1), query=4))
     says(page, service, checkpoint="three-mssa")
-    page.get_by_text("score (nats)").click()
-    page.click(f"#{ids.PROMPT}")
-    page.get_by_role("option", name="prompt 2", exact=True).click()
+    choose(page, page.get_by_text("score (nats)").click)
+    choose(page, page.click, f"#{ids.PROMPT}")
+    choose(page, page.get_by_role("option", name="prompt 2", exact=True).click)
     result = service.prompt(service.chosen(RegressionState(checkpoint="three-mssa")), 2)
     assert result.patterns.scores is not None
     page.wait_for_function(
@@ -151,16 +152,16 @@ def test_tabs_say_what_the_model_does(open_page, service: Regressions) -> None:
         expect(caption(page, panel)).to_have_text(PANELS[panel].caption(chosen, result))
         expect(page.locator(f"#{panel}")).not_to_have_attribute("aria-busy", "true")
     page.locator(f"#{ids.NONZERO} [role=slider]").focus()
-    page.keyboard.press("End")
+    choose(page, page.keyboard.press, "End")
     written(page, "nonzero", None)
     expect(page.locator(f"#{shell.notice(ids.SUPPORT)}")).to_contain_text("Set Nonzero weights below the dimension")
 
 
 def test_other_pages_point_here(open_page, service: Regressions) -> None:
     page = open_page("/checkpoints?checkpoint=two", load=True)
-    page.get_by_role("link", name="Open in Regression").click()
+    choose(page, page.get_by_role("link", name="Open in Regression").click)
     says(page, service, checkpoint="two")
-    page.get_by_role("link", name="Model card").click()
+    choose(page, page.get_by_role("link", name="Model card").click)
     expect(page.locator("#checkpoints-card-title")).to_have_text("two")
     page = open_page("/heads?checkpoint=two")
     expect(page.locator("#page")).to_contain_text("the page Regression shows its heads")

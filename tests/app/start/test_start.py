@@ -14,7 +14,7 @@ from app.factory import create_app
 from app.pages.heads.address import ADDRESS as HEADS
 from app.pages.heads.address import HeadsState
 from app.pages.start.finding import TEXT
-from tests.app.conftest import query, settled
+from tests.app.conftest import choose, query, settled
 
 
 @pytest.fixture(scope="module")
@@ -82,14 +82,15 @@ def test_heads_of_stored_atlases_are_found_by_what_they_do(bundled):
     assert head["href"] == "/heads?checkpoint=novels-2l-mhsa&head=1.0" and "random tokens" in head["note"]
 
 
+@pytest.mark.visit
 def test_a_sentence_typed_at_the_start_is_run_and_goes_along_the_menu(open_page):
     page = open_page("/", load=True)
-    page.fill("#start-text", "Tom met Ann & Tom met")
-    page.get_by_role("button", name="See its heads").click()
+    choose(page, page.fill, "#start-text", "Tom met Ann & Tom met")
+    choose(page, page.get_by_role("button", name="See its heads").click)
     expect(page.locator("#heads-text")).to_have_value("Tom met Ann & Tom met")
     page.wait_for_function("() => new URLSearchParams(location.search).get('head')")
     page.locator("button.nav-name", has_text="Circuits").focus()  # the first picture has a span
-    page.locator(".nav-link", has_text="Paths").click()
+    choose(page, page.locator(".nav-link", has_text="Paths").click)
     expect(page.locator("#paths-text")).to_have_value("Tom met Ann & Tom met")
     assert page.locator(".taken-instead").count() == 0
 
@@ -100,7 +101,7 @@ def test_a_head_is_kept_by_a_page_that_has_none_of_it(open_page):
     for path, link in (("/heads", "Paths"), ("/paths", "Skip-trigrams")):
         expect(page.locator(f".nav-link[aria-current='page'][href^='{path}']")).to_have_count(1)  # which shuts the menu
         page.locator("button.nav-name", has_text="Circuits").focus()
-        page.locator(".nav-link", has_text=link).click()
+        choose(page, page.locator(".nav-link", has_text=link).click)
         page.wait_for_function("path => location.pathname !== path", arg=path)
         settled(page)
     page.wait_for_function("() => location.pathname === '/trigrams'")
@@ -116,8 +117,8 @@ def test_what_another_page_cannot_show_is_left_out_without_a_word(open_page):
 def test_the_start_page_leads_back_to_the_last_view(open_page):
     page = open_page(HEADS.format(HeadsState(checkpoint="tiny-mssa", text="The captain bowed.", head=(1, 1))))
     page.wait_for_function("() => aotlens.address.last()?.href.includes('head=1.1')")
-    page.click(".brand")
-    page.locator(".start-last", has_text="Heads").click()
+    choose(page, page.click, ".brand")
+    choose(page, page.locator(".start-last", has_text="Heads").click)
     page.wait_for_function("() => location.pathname === '/heads'")
     settled(page)
     assert query(page)["head"] == "1.1" and query(page)["checkpoint"] == "tiny-mssa"
@@ -125,17 +126,17 @@ def test_the_start_page_leads_back_to_the_last_view(open_page):
 
 def test_find_by_keyboard(open_page):
     page = open_page("/checkpoints")
-    page.keyboard.press("Control+k")
+    choose(page, page.keyboard.press, "Control+k")
     box = page.get_by_role("searchbox")
-    box.fill("no such thing")
+    choose(page, box.fill, "no such thing")
     expect(page.locator(".find-none")).to_contain_text("heads by what they do")
-    page.keyboard.press("Escape")
+    choose(page, page.keyboard.press, "Escape")
     expect(page.locator("dialog.find")).to_be_hidden()
-    page.keyboard.press("Control+k")
-    box.fill("tiny mssa")
+    choose(page, page.keyboard.press, "Control+k")
+    choose(page, box.fill, "tiny mssa")
     expect(page.locator(".find-list a")).to_have_count(1)
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("Enter")
+    choose(page, page.keyboard.press, "ArrowDown")
+    choose(page, page.keyboard.press, "Enter")
     page.wait_for_function("() => new URLSearchParams(location.search).get('checkpoint') === 'tiny-mssa'")
     expect(page.locator("dialog.find")).to_be_hidden()
 
@@ -150,6 +151,6 @@ def test_heads_of_the_open_checkpoint_come_first_and_a_number_is_a_word(open_pag
         for name, (head, label) in named.items()
     ]
     page.route("**/find.json", lambda route: route.fulfill(json=heads))
-    page.keyboard.press("Control+k")
-    page.get_by_role("searchbox").fill("1.3")
+    choose(page, page.keyboard.press, "Control+k")
+    choose(page, page.get_by_role("searchbox").fill, "1.3")
     expect(page.locator(".find-list a")).to_have_text(["induction: 1.3 of tiny-mssa", "mixed: 1.3 of tiny-mhsa"])

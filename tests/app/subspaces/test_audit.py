@@ -26,7 +26,7 @@ from app.pages.subspaces.audit_callbacks import make_file
 from app.pages.subspaces.ids import ids
 from app.pages.subspaces.service_audit import AuditResult, Audits
 from app.shell import ids as shell
-from tests.app.conftest import SCHEMES, TEXT, fits, query, settled, wait
+from tests.app.conftest import SCHEMES, TEXT, choose, fits, query, settled, wait
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -127,13 +127,13 @@ def test_press_audit_and_see_it(open_page, found: AuditResult):
     page: Page = open_page(ADDRESS.format(SubspacesState(tab="models", checkpoint="tiny-mssa")))
     said = page.locator(f"#{shell.body(ids.AUDIT)}")
     expect(said).to_have_text("No audit of tiny-mssa is stored. Choose a text, and press Audit.")
-    page.fill(f"#{ids.TEXT}", TEXT)
+    choose(page, page.fill, f"#{ids.TEXT}", TEXT)
     thumb = page.locator(f"#{ids.DRAWS} [role=slider]")
     thumb.focus()
-    page.keyboard.press("Home")
+    choose(page, page.keyboard.press, "Home")
     expect(thumb).to_have_attribute("aria-valuenow", "5")
     settled(page)
-    page.click(f"#{shell.start(ids.AUDIT)}")
+    choose(page, page.click, f"#{shell.start(ids.AUDIT)}")
     expect(said).to_have_text(captions.audited(found))
     page.locator(f"#{shell.graph(ids.RATIOS)} .scatterlayer .trace").first.wait_for()
     rows = page.locator(f"#{shell.body(ids.LAYERS_TABLE)} tbody tr")

@@ -15,7 +15,7 @@ from app.pages.subspaces.address import ADDRESS, SubspacesState
 from app.pages.subspaces.ids import ids
 from app.pages.subspaces.service import Subspaces, chosen_of
 from app.shell import ids as shell
-from tests.app.conftest import SCHEMES, fits, query, settled, written
+from tests.app.conftest import SCHEMES, act, choose, fits, query, settled, written
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Route
@@ -47,6 +47,7 @@ def drawn_x(page: Page, panel: str, trace: int) -> list[float]:
     )
 
 
+@pytest.mark.visit
 def test_the_keyboard_moves_through_the_layers_without_the_server(open_page, service: Subspaces):
     page = open_page("/subspaces")
     at_layer(page, 0)
@@ -59,13 +60,13 @@ def test_the_keyboard_moves_through_the_layers_without_the_server(open_page, ser
     thumb = page.locator(f"#{ids.LAYER} [role=slider]")
     thumb.focus()
     for layer in (1, 2):
-        page.keyboard.press("ArrowRight")
+        choose(page, page.keyboard.press, "ArrowRight")
         at_layer(page, layer)
         expect(shown).to_have_text(captions[layer])
     points = token_points(unrolling).coordinates
     assert drawn_x(page, ids.CLOUD, 0) == pytest.approx(points[2, :, 0].tolist(), rel=1e-5)
     assert drawn_x(page, ids.SNR, 4) == [2, 2]
-    page.keyboard.press("End")
+    choose(page, page.keyboard.press, "End")
     at_layer(page, 10)
     written(page, "layer", "10")
     assert asked == []
@@ -76,14 +77,14 @@ def test_a_slider_changes_the_numbers(open_page, service: Subspaces):
     at_layer(page, 2)
     thumb = page.locator(f"#{ids.NOISE} [role=slider]")
     thumb.focus()
-    page.keyboard.press("ArrowRight")
+    choose(page, page.keyboard.press, "ArrowRight")
     written(page, "noise", "0.21")
     state = SubspacesState(noise=0.21)
     said = SNR.caption(chosen_of(state), service.unroll(chosen_of(state)))
     expect(page.locator(f"#{shell.body(ids.PANEL)}")).to_have_text(said)
     expect(page.locator(f"#{shell.value_of(ids.NOISE)}")).to_have_text("0.21")
     at_layer(page, 2)
-    page.click(f"#{ids.HEAD} >> text=3")
+    choose(page, page.click, f"#{ids.HEAD} >> text=3")
     page.locator(f"#{shell.title(ids.MEMBERSHIP)} >> text=subspace 3").wait_for()
     written(page, "head", "3")
     assert query(page) == {"noise": "0.21", "layer": "2", "picture": "angles", "head": "3"}
@@ -102,7 +103,7 @@ def test_one_request_of_a_slider_is_under_way_and_the_latest_value_wins(open_pag
     page.route("**/_dash-update-component*", hold_the_first)
     page.focus(f"#{ids.SEED} [role=slider]")
     for _ in range(5):
-        page.keyboard.press("ArrowRight")
+        act(page.keyboard.press, "ArrowRight")
     expect(page.locator(f"#{shell.value_of(ids.SEED)}")).to_have_text("5")
     assert len(held) == 1
     held[0].continue_()
@@ -118,7 +119,7 @@ def test_what_cannot_be_drawn_is_said_and_put_right(open_page):
     notice = page.locator(f"#{shell.notice(ids.PANEL)}")
     expect(notice).to_contain_text("need d_model of at least 90")
     expect(page.locator(f"#{shell.graph(ids.SNR)}")).to_be_hidden()
-    page.click(f"#{ids.BASES} >> text=random")
+    choose(page, page.click, f"#{ids.BASES} >> text=random")
     at_layer(page, 0)
     expect(notice).to_be_empty()
     expect(page.locator(f"#{shell.body(ids.PANEL)}")).to_contain_text("not orthogonal")

@@ -15,7 +15,7 @@ from app.core.settings import Settings
 from app.factory import create_app
 from app.pages.sufficient import PAGE
 from app.shell.app import App
-from tests.app.conftest import save_tiny, serve, written
+from tests.app.conftest import choose, save_tiny, serve, written
 from tests.app.sufficient.numbers import STATE, save_built
 from tests.messages import refused
 
@@ -53,28 +53,29 @@ def test_a_set_is_searched_in_the_background_and_shown(open_page, made: App, tmp
     page = open_page(PAGE.address.format(STATE))
     caption = page.locator(f"#{PANEL}-caption")
     expect(caption).to_contain_text("Not computed for this choice yet")
-    page.click(f"#{PANEL}-start")
+    choose(page, page.click, f"#{PANEL}-start")
     service = made.services["sufficient"]
     chosen = service.values(PAGE.address.json(STATE))
     expect(caption).to_contain_text("In the set:", timeout=60_000)
     result = service.workshop.result(SUFFICIENT, chosen)
     expect(caption).to_have_text(SUFFICIENT.caption(chosen, result))
     expect(page.locator(f"#{PANEL} .scatterlayer .trace")).to_have_count(3)
-    page.click(f"#{PANEL}-export")
+    choose(page, page.click, f"#{PANEL}-export")
     with page.expect_download() as download:
-        page.click(f"#{PANEL}-export-csv")
+        choose(page, page.click, f"#{PANEL}-export-csv")
     pd.testing.assert_frame_equal(pd.read_csv(download.value.path()), result.to_frame())
     page.locator("#sufficient-seed [role=slider]").focus()
-    page.keyboard.press("ArrowRight")
+    choose(page, page.keyboard.press, "ArrowRight")
     written(page, "seed", "4")
     expect(caption).to_contain_text("Not computed for this choice yet")
-    page.keyboard.press("ArrowLeft")
+    choose(page, page.keyboard.press, "ArrowLeft")
     expect(caption).to_have_text(SUFFICIENT.caption(chosen, result))
 
 
+@pytest.mark.visit
 def test_what_the_search_refuses_is_said(open_page):
     page = open_page("/sufficient?checkpoint=tiny-mhsa&how=zero")
-    page.click(f"#{PANEL}-start")
+    choose(page, page.click, f"#{PANEL}-start")
     expect(page.locator(f"#{PANEL}-progress")).to_contain_text("expected replacing all heads to change the measure")
     page = open_page("/sufficient?checkpoint=built&task=prompts")
     expect(page.locator(f"#{PANEL}-notice")).to_contain_text("Choose repeated random tokens for it.")

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from app.core.settings import Settings
 from app.factory import create_app
 from app.shell.app import App
-from tests.app.conftest import save_tiny, serve, settled
+from tests.app.conftest import choose, save_tiny, serve, settled
 from tests.app.training.numbers import STEPS, TEXT, save_run
 
 FILM = "#training-film"
@@ -48,6 +48,7 @@ def shown(page: Page) -> list[float]:
     )
 
 
+@pytest.mark.visit
 def test_the_maps_are_those_of_the_step(open_page, made: App) -> None:
     page = open_page(made.core.links.to("training", checkpoint="tiny-run", text=TEXT, step="13"))
     at_step(page, 13)
@@ -59,18 +60,19 @@ def test_the_maps_are_those_of_the_step(open_page, made: App) -> None:
     )
 
 
+@pytest.mark.visit
 def test_a_step_is_gone_to_by_keys_buttons_and_the_address_follows(open_page, made: App) -> None:
     page = open_page(made.core.links.to("training", checkpoint="tiny-run", text=TEXT, step="13"))
     at_step(page, 13)
     before = shown(page)
-    page.locator(f"{FILM} input[type=range]").press("ArrowRight")
+    choose(page, page.locator(f"{FILM} input[type=range]").press, "ArrowRight")
     at_step(page, 21)
     expect(page).to_have_url(re.compile("step=21"))
     assert shown(page) != before
-    page.get_by_role("button", name="Previous step").click()
+    choose(page, page.get_by_role("button", name="Previous step").click)
     at_step(page, 13)
     assert shown(page) == before
-    page.get_by_role("button", name="Play all steps").click()
+    choose(page, page.get_by_role("button", name="Play all steps").click)
     at_step(page, STEPS[-1])
     expect(page).not_to_have_url(re.compile("step="))
     expect(page.get_by_role("button", name="Play all steps")).to_have_text("Play")
@@ -83,15 +85,15 @@ def test_maps_that_did_not_come_are_not_named_and_are_asked_for_again(open_page,
     before, refused = shown(page), re.compile("/maps.*tiny-run%4013&")
     page.route(refused, lambda route: route.fulfill(status=200, json="Too many at once; try again."))
     slider, says = page.locator(f"{FILM} input[type=range]"), page.locator(f"{FILM} > [role=status]")
-    slider.fill(str(STEPS.index(13)))
+    choose(page, slider.fill, str(STEPS.index(13)))
     expect(says).to_have_text("Too many at once; try again. The maps are still those of step 1.")
     expect(page.locator(FILM)).to_have_attribute("data-step", "1")
     assert shown(page) == before
     expect(page).to_have_url(re.compile("step=13"))
     page.unroute(refused)
-    slider.fill(str(STEPS.index(21)))
+    choose(page, slider.fill, str(STEPS.index(21)))
     at_step(page, 21)
-    slider.fill(str(STEPS.index(13)))
+    choose(page, slider.fill, str(STEPS.index(13)))
     at_step(page, 13)
     expect(says).to_have_text("")
     assert shown(page) != before
@@ -120,7 +122,7 @@ def test_an_address_that_is_told_late_does_not_move_the_slider_back(open_page, m
         }""",
         {"checkpoint": "tiny-run", "text": TEXT, "measure": "losses", "step": "13", "head": ""},
     )
-    page.locator(f"{FILM} input[type=range]").press("ArrowRight")
+    choose(page, page.locator(f"{FILM} input[type=range]").press, "ArrowRight")
     expect(page).to_have_url(re.compile("step=21"))
     at_step(page, 21)
     assert page.evaluate("said") == ["step 21"]
@@ -130,13 +132,13 @@ def test_what_was_fetched_ahead_is_not_asked_for_again(open_page, made: App) -> 
     page = open_page(made.core.links.to("training", checkpoint="tiny-run", text=TEXT, step="1"))
     at_step(page, 1)
     with page.expect_response(re.compile("maps.*tiny-run%408&")):
-        page.get_by_role("button", name="Next step").click()
+        choose(page, page.get_by_role("button", name="Next step").click)
         at_step(page, 2)
-        page.get_by_role("button", name="Next step").click()
+        choose(page, page.get_by_role("button", name="Next step").click)
         at_step(page, 3)
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url) if "/maps?" in request.url else None)
-    page.get_by_role("button", name="Previous step").click()
+    choose(page, page.get_by_role("button", name="Previous step").click)
     at_step(page, 2)
     assert asked == []
 
@@ -145,7 +147,7 @@ def test_the_measures_are_started_and_a_click_on_the_curve_goes_to_its_step(open
     page = open_page(made.core.links.to("training", checkpoint="tiny-run", text=TEXT, measure="copying"))
     at_step(page, STEPS[-1])
     panel = page.locator("#training-measures")
-    panel.get_by_role("button", name="Start").click()
+    choose(page, panel.get_by_role("button", name="Start").click)
     expect(page.locator("#training-measures-caption")).to_contain_text("12 snapshots", timeout=60_000)
     plot = page.locator("#training-measures-graph .js-plotly-plot")
     expect(plot.locator(".scatterlayer .trace")).to_have_count(6)
@@ -165,7 +167,7 @@ def click_a_point(page: Page, panel: str, *, trace: int, point: int) -> None:
     )
     page.mouse.move(x, y)
     expect(plot.locator(".hoverlayer .hovertext")).not_to_have_count(0)
-    page.mouse.click(x, y)
+    choose(page, page.mouse.click, x, y)
 
 
 def test_a_click_on_the_ledger_shows_its_head_and_a_head_that_is_chosen_goes_along(open_page, made: App) -> None:
@@ -173,7 +175,7 @@ def test_a_click_on_the_ledger_shows_its_head_and_a_head_that_is_chosen_goes_alo
     at_step(page, STEPS[-1])
     widget = page.locator(f"{FILM} aotlens-heads")
     expect(widget).to_have_attribute("data-head", "0.1")
-    page.locator("#training-ledger").get_by_role("button", name="Start").click()
+    choose(page, page.locator("#training-ledger").get_by_role("button", name="Start").click)
     expect(page.locator("#training-ledger-caption")).to_contain_text("passes", timeout=60_000)
     trace = page.evaluate(
         "() => { const plot = document.querySelector('#training-ledger-graph .js-plotly-plot');"
@@ -187,7 +189,7 @@ def test_a_click_on_the_ledger_shows_its_head_and_a_head_that_is_chosen_goes_alo
     assert head != "0.1" and circuit in ("QK", "OV")
     expect(widget).to_have_attribute("data-head", head)
     expect(page).to_have_url(re.compile(f"head={head}"))
-    widget.get_by_role("button", name="0.1").first.click()
+    choose(page, widget.get_by_role("button", name="0.1").first.click)
     expect(page).to_have_url(re.compile("head=0.1"))
     expect(page.get_by_role("link", name="Heads", exact=True).last).to_have_attribute("href", re.compile("head=0.1"))
 
@@ -217,10 +219,10 @@ def test_influences_are_shown_and_windows_follow_their_measure(open_page, made: 
     table = page.locator("#training-windows-graph .table")
     expect(table.get_by_text("helps").first).to_be_attached()
     field, windows = page.locator("#training-influence_on"), page.locator("#training-windows")
-    field.fill("induction 1.0")
+    choose(page, field.fill, "induction 1.0")
     windows.scroll_into_view_if_needed()  # only what is in view is asked for
     expect(page.locator("#training-windows-caption")).to_contain_text("for induction 1.0 has influence +")
     expect(page).to_have_url(re.compile("influence_on=induction"))
-    field.fill("copying 1.0")
+    choose(page, field.fill, "copying 1.0")
     windows.scroll_into_view_if_needed()
     expect(page.locator("#training-windows-notice")).to_contain_text("expected one of loss, induction 1.0")

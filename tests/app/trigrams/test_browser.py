@@ -19,6 +19,7 @@ from app.shell import ids as shell
 from tests.app.conftest import (
     PATIENCE,
     TEXT,
+    choose,
     fits,
     focused,
     in_the_first_screen,
@@ -36,6 +37,7 @@ def address(served: tuple[str, Trigrams]) -> str:
     return served[0]
 
 
+@pytest.mark.visit
 def test_the_rows_are_the_tables(open_page, served):
     page = open_page(trigrams())
     listed(page, "300 rows.")
@@ -72,32 +74,32 @@ def test_search_sort_and_the_address(open_page, served):
     service = served[1]
     frame = service.frame(service.of_address(state(k=300)))
     wanted = frame["out_shown"].iloc[0]
-    page.fill(f"#{ids.OUT}", f"={wanted}")
+    choose(page, page.fill, f"#{ids.OUT}", f"={wanted}")
     n = int((frame["out_shown"] == wanted).sum())
     listed(page, f"{n} of 300 rows" if n < 300 else "300")
     lists(page, "out_shown", [wanted] * n)
     written(page, "out", f"={wanted}")
-    page.fill(f"#{ids.OUT}", "")
+    choose(page, page.fill, f"#{ids.OUT}", "")
     listed(page, "300 rows.")
     lists(page, "rank", frame["rank"].astype(str).tolist())
-    page.click("#trigrams-rows-table .ag-header-cell[col-id=qk]")
+    choose(page, page.click, "#trigrams-rows-table .ag-header-cell[col-id=qk]")
     ranks = frame.sort_values("qk", kind="stable")["rank"]
     lists(page, "rank", ranks.astype(str).tolist())
     lowest = f"{frame['qk'].min():.2f}".replace("-", "\u2212")
     page.locator(f"#trigrams-rows-table .ag-row[row-index='0'] [col-id=qk] >> text='{lowest}'").wait_for()
-    page.click("#trigrams-rows-table .ag-row[row-index='2'] [col-id=out_shown]")
+    choose(page, page.click, "#trigrams-rows-table .ag-row[row-index='2'] [col-id=out_shown]")
     rank = int(ranks.iloc[2])
     page.locator(f"#trigrams-one-title >> text=Row {rank}").wait_for()
     written(page, "row", str(rank))
     # Another table: its first row again.
-    page.click('#trigrams-heads .pick-head[data-head="2"]')
+    choose(page, page.click, '#trigrams-heads .pick-head[data-head="2"]')
     written(page, "head", "0.2")
     written(page, "row", None)
     page.locator("#trigrams-one-title >> text='Row 1'").wait_for()
-    page.click(f"#{ids.END} >> text=suppresses")
-    page.click(f"#{ids.SCORE} >> text=z + ov")
+    choose(page, page.click, f"#{ids.END} >> text=suppresses")
+    choose(page, page.click, f"#{ids.SCORE} >> text=z + ov")
     page.locator("#trigrams-rows-table .ag-header-cell[col-id=score]").wait_for()
-    page.click(f"#{ids.DISTANCE} >> text=mean")
+    choose(page, page.click, f"#{ids.DISTANCE} >> text=mean")
     for key, value in (("end", "bottom"), ("score", "sum"), ("distance", "mean")):
         written(page, key, value)
     page.locator("#trigrams-one-body >> text=lowers the logit").wait_for()
@@ -115,7 +117,7 @@ def test_check_read_and_open_in_heads(open_page, request: pytest.FixtureRequest)
     page.locator(
         f"#{shell.caption(ids.EVIDENCE)} >> text=/This text can decide \\d+ of the {k} rows.*book.txt/"
     ).wait_for()
-    page.click(f"#{shell.start(ids.EVIDENCE)}")
+    choose(page, page.click, f"#{shell.start(ids.EVIDENCE)}")
     checked(page)
     opened(page, "Forced skip-trigrams")
     page.locator(f"#{shell.caption(ids.FORCED)} >> text=/nothing is forced|forced by pairs/").wait_for()
@@ -125,17 +127,19 @@ def test_check_read_and_open_in_heads(open_page, request: pytest.FixtureRequest)
     confirmed = int(re.findall(r"(\d+) confirmed", page.inner_text("#trigrams-kinds-caption"))[0])
     opened(page, "Rows")
     # The verdict's filter agrees with what is counted.
-    page.click(f"#{ids.VERDICT}")
-    page.click("[role=option] >> text='confirmed'")
+    choose(page, page.click, f"#{ids.VERDICT}")
+    choose(page, page.click, "[role=option] >> text='confirmed'")
     written(page, "verdict", "confirmed")
     assert confirmed < k
     listed(page, f"{confirmed} of {k} rows match.")
-    page.click("#trigrams-verdict ~ * button, .mantine-Select-root:has(#trigrams-verdict) button")
+    choose(page, page.click, "#trigrams-verdict ~ * button, .mantine-Select-root:has(#trigrams-verdict) button")
     listed(page, f"{k} rows.")
     header = "#trigrams-rows-table .ag-header-cell[col-id=occurrences]"
     for order in ("ascending", "descending"):
         page.locator(header).focus()
-        page.keyboard.press("Enter")  # columns are fitted some frames later: a pointer could meet the next one
+        choose(
+            page, page.keyboard.press, "Enter"
+        )  # columns are fitted some frames later: a pointer could meet the next one
         page.wait_for_selector(f"{header}[aria-sort={order}]")
     # Sorted by the server, so the first row changes some time after the header: the most frequent is on top.
     page.wait_for_function("""() => {
@@ -146,7 +150,7 @@ def test_check_read_and_open_in_heads(open_page, request: pytest.FixtureRequest)
     }""")
     settled(page)
     cells = [column(page, name)[0] for name in ("rank", "source_shown", "destination_shown", "out_shown")]
-    page.click("#trigrams-rows-table .ag-row[row-index='0'] [col-id=out_shown]")
+    choose(page, page.click, "#trigrams-rows-table .ag-row[row-index='0'] [col-id=out_shown]")
     written(page, "row", cells[0])
     page.wait_for_function(
         "(shown) => document.querySelector('#trigrams-one-body .trigram-big')?.textContent === shown",
@@ -159,7 +163,7 @@ def test_check_read_and_open_in_heads(open_page, request: pytest.FixtureRequest)
     destination = link.locator(".role-destination").inner_text()
     attention = link.locator(".occurrence-note").inner_text()
     position = parse_qs(urlsplit(link.get_attribute("href") or "").query)["position"][-1]
-    link.click()
+    choose(page, link.click)
     page.locator(f".chip-locked[data-position='{position}']").wait_for()
     chip = page.locator(".chip-locked")
     assert chip.inner_text() == destination and chip.get_attribute("data-position") == position
@@ -187,19 +191,19 @@ def test_a_check_can_be_stopped_and_every_head_checked(open_page, served, monkey
     page = open_page(trigrams(k=20, tokens=3000))
     listed(page, "20 rows.")
     opened(page, "Check against text")
-    page.click(f"#{shell.start(ids.EVIDENCE)}")
+    choose(page, page.click, f"#{shell.start(ids.EVIDENCE)}")
     assert started.wait(PATIENCE / 1000)
     page.locator(f"#{shell.progress(ids.EVIDENCE)} >> text=/Check against text: .* of 3,000 tokens/").wait_for()
-    page.click(f"#{shell.stop(ids.EVIDENCE)}")
+    choose(page, page.click, f"#{shell.stop(ids.EVIDENCE)}")
     page.locator(f"#{shell.progress(ids.EVIDENCE)} >> text=Stopped; nothing of it is kept").wait_for()
     expect(page.locator(f"#{shell.stop(ids.EVIDENCE)}")).to_be_hidden()
     monkeypatch.setattr(rows, "evidence", real)
     opened(page, "All heads")
-    page.click(f"#{shell.start(ids.ALL_HEADS)}")
+    choose(page, page.click, f"#{shell.start(ids.ALL_HEADS)}")
     page.wait_for_function("""() => { const cells = [...document.querySelectorAll(
         "#trigrams-all-heads-table .ag-row [col-id='too rare']")]; return cells.length === 3
         && cells.every(cell => /^[0-9]+$/.test(cell.textContent)); }""")
-    page.click("#trigrams-all-heads-table .ag-row[row-index='2'] [col-id=head]")
+    choose(page, page.click, "#trigrams-all-heads-table .ag-row[row-index='2'] [col-id=head]")
     written(page, "head", "0.2")
 
 
@@ -209,18 +213,18 @@ def test_the_keyboard_reaches_rows_and_heads(open_page):
     settled(page)
     page.locator("#trigrams-rows-table .ag-row[row-index='0'] [col-id=rank]").focus()
     for row in (1, 2, 3):
-        page.keyboard.press("ArrowDown")
+        choose(page, page.keyboard.press, "ArrowDown")
         focused(page, f"#trigrams-rows-table .ag-row[row-index='{row}'] .ag-cell-focus")
     settled(page)
     expect(page.locator("#trigrams-one-title")).to_have_text("Row 1")
-    page.keyboard.press("Enter")
+    choose(page, page.keyboard.press, "Enter")
     page.locator("#trigrams-one-title >> text='Row 4'").wait_for()
     written(page, "row", "4")
     settled(page)
     opened(page, "All heads")
-    page.click(f"#{shell.start(ids.ALL_HEADS)}")
+    choose(page, page.click, f"#{shell.start(ids.ALL_HEADS)}")
     page.locator("#trigrams-all-heads-table .ag-row[row-index='0'] [col-id=head]").focus()
-    page.keyboard.press("Enter")
+    choose(page, page.keyboard.press, "Enter")
     written(page, "head", "0.0")
 
 
@@ -228,13 +232,13 @@ def test_pasted_text_is_a_corpus(open_page):
     page = open_page(trigrams(source="captain", destination="·", within="all", k=30))
     listed(page, "30 rows.")
     opened(page, "Check against text")
-    page.click(f"#{ids.CORPUS}")
-    page.click("[role=option] >> text='pasted text'")
+    choose(page, page.click, f"#{ids.CORPUS}")
+    choose(page, page.click, "[role=option] >> text='pasted text'")
     page.locator(f"#{shell.notice(ids.EVIDENCE)} >> text=There is no text").wait_for()
     expect(page.locator(f"#{shell.start(ids.EVIDENCE)}")).to_be_disabled()
-    page.fill(f"#{ids.PASTED}", TEXT * 5)
+    choose(page, page.fill, f"#{ids.PASTED}", TEXT * 5)
     page.locator(f"#{shell.caption(ids.EVIDENCE)} >> text=a pasted text of").wait_for()
-    page.click(f"#{shell.start(ids.EVIDENCE)}")
+    choose(page, page.click, f"#{shell.start(ids.EVIDENCE)}")
     checked(page)
     # It is in the address, and there it is found when the page is opened again.
     written(page, "corpus", key_of(TEXT * 5))
@@ -278,7 +282,7 @@ def test_the_rows_are_in_the_first_screen_and_tabs_are_remembered(open_page):
     expect(again.locator(f"#{shell.start(ids.EVIDENCE)}")).to_be_visible()
     # A row that is clicked is explained, whatever was open.
     opened(again, "Rows")
-    again.click("#trigrams-rows-table .ag-row[row-index='2'] [col-id=out_shown]")
+    choose(page, again.click, "#trigrams-rows-table .ag-row[row-index='2'] [col-id=out_shown]")
     expect(again.locator("#trigrams-one-title")).to_have_text("Row 3")
     expect(again.locator(f"#{ids.ONE}")).to_be_visible()
     written(again, "beside", None)
@@ -290,17 +294,16 @@ def test_groups_are_listed_and_all_rows_are_a_switch_away(open_page, served):
     frame = served[1].frame(served[1].of_address(state(k=40, fold="similar")))
     lists(page, "out_shown", frame["out_shown"].tolist())
     beneath = int(frame["grouped"][1])
-    page.click("#trigrams-rows-table .ag-row[row-index='1'] [col-id=grouped]")
+    choose(page, page.click, "#trigrams-rows-table .ag-row[row-index='1'] [col-id=grouped]")
     ranks = ["1", "2", *[""] * min(beneath, served[1].core.settings.members_shown), *map(str, range(3, 41))]
     lists(page, "rank", ranks)
     written(page, "row", "2")
     # A folded row is explained by the one that it is beneath.
-    page.click("#trigrams-rows-table .ag-row[row-index='2'] [col-id=out_shown]")
-    settled(page)
+    choose(page, page.click, "#trigrams-rows-table .ag-row[row-index='2'] [col-id=out_shown]")
     written(page, "row", "2")
-    page.locator("#trigrams-rows-table .ag-row[row-index='1'] [col-id=grouped]").click()
+    choose(page, page.locator("#trigrams-rows-table .ag-row[row-index='1'] [col-id=grouped]").click)
     lists(page, "rank", [str(rank) for rank in range(1, 41)])
-    page.click(f"#{ids.FOLD} >> text=all")
+    choose(page, page.click, f"#{ids.FOLD} >> text=all")
     listed(page, "40 rows.")
     written(page, "fold", "none")
     expect(page.locator("#trigrams-rows-table .ag-header-cell[col-id=grouped]")).to_have_count(0)
@@ -309,7 +312,7 @@ def test_groups_are_listed_and_all_rows_are_a_switch_away(open_page, served):
 def test_the_direct_path_has_a_tab(open_page, served):
     page = open_page(trigrams(k=30, tokens=3000))
     listed(page, "30 rows.")
-    page.click("[role=tab] >> text=Direct path")
+    choose(page, page.click, "[role=tab] >> text=Direct path")
     written(page, "tab", "direct")
     caption = page.locator(f"#{shell.caption(ids.PATH)}")
     expect(caption).to_contain_text("30 largest entries of all")
@@ -317,10 +320,10 @@ def test_the_direct_path_has_a_tab(open_page, served):
     first = page.locator(f"#{shell.table(ids.PATH)} .ag-row[row-index='0'] [col-id=first]")
     path = served[1].workshop.result(PATH, served[1].of_address(state(k=30)))
     expect(first).to_have_text(glyphs(path.first_token[0]))
-    page.fill(f"#{ids.AFTER}", "captain")
+    choose(page, page.fill, f"#{ids.AFTER}", "captain")
     expect(first).to_have_text("·captain")
     written(page, "after", "captain")
-    page.fill(f"#{ids.AFTER}", "no such token")
+    choose(page, page.fill, f"#{ids.AFTER}", "no such token")
     page.locator(f"#{shell.notice(ids.PATH)} >> text=No token matches").wait_for()
     page = open_page(trigrams(k=30, tab="direct", after="captain", tokens=3000), width=800, scheme="dark")
     expect(first).to_have_text("·captain")

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from app.pages.trigrams.ids import ids
 from app.pages.trigrams.service import Trigrams
-from tests.app.conftest import in_the_first_screen, seen, settled, written
+from tests.app.conftest import act, choose, in_the_first_screen, seen, settled, written
 from tests.app.trigrams.listing import listed, trigrams
 
 
@@ -34,7 +34,7 @@ def test_a_head_picker_of_many_layers_scrolls_to_the_chosen_head(open_page):
     # So it does when the keyboard moves through the layers.
     page.locator(f'#{ids.HEADS} [data-layer="11"][data-head="1"]').focus()
     for layer in range(10, -1, -1):
-        page.keyboard.press("ArrowUp")
+        choose(page, page.keyboard.press, "ArrowUp")
         page.wait_for_function(in_view, arg=[layer, 1])
     written(page, "head", "0.1")
 
@@ -53,9 +53,9 @@ def test_a_head_that_is_chosen_again_before_the_answer_is_shown(open_page, serve
 
     monkeypatch.setattr(served[1], "_chosen", slow)
     page.locator(f'#{ids.HEADS} [data-layer="11"][data-head="1"]').focus()
-    page.keyboard.press("ArrowUp")
+    act(page.keyboard.press, "ArrowUp")
     assert asked.wait(120)
-    page.keyboard.press("ArrowDown")
+    act(page.keyboard.press, "ArrowDown")
     answer.set()
     settled(page)
     written(page, "head", "11.1")

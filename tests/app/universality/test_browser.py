@@ -18,7 +18,7 @@ from app.factory import create_app
 from app.pages.universality import PAGE
 from app.shell.app import App
 from app.shell.view_page import _first_several
-from tests.app.conftest import fits, save_tiny, serve, written
+from tests.app.conftest import choose, fits, save_tiny, serve, written
 from tests.app.sufficient.numbers import save_built
 from tests.messages import refused
 
@@ -78,7 +78,7 @@ def test_models_are_compared_in_the_background_and_both_panels_shown(open_page, 
     written(page, "models", "seed.1,seed.0,seed.2")  # not seed.3, which has two layers
     said = {panel: page.locator(f"#{panel}-caption") for panel in (GROUPS_PANEL, PAIRS_PANEL)}
     expect(said[GROUPS_PANEL]).to_contain_text("Start does it in the background")
-    page.click(f"#{GROUPS_PANEL}-start")
+    choose(page, page.click, f"#{GROUPS_PANEL}-start")
     service = made.services["universality"]
     chosen = service.values({"models": ["seed.1", "seed.0", "seed.2"], "text": "repeats"})
     expect(said[GROUPS_PANEL]).to_contain_text("Groups of heads", timeout=90_000)
@@ -92,18 +92,19 @@ def test_models_are_compared_in_the_background_and_both_panels_shown(open_page, 
         expect(cell).to_have_text("" if head is None else "{}.{}".format(*head))
     page.locator(f"#{PAIRS_PANEL}").scroll_into_view_if_needed()
     expect(said[PAIRS_PANEL]).to_have_text(PAIRS.caption(chosen, result))
-    page.click(f"#{PAIRS_PANEL}-export")
+    choose(page, page.click, f"#{PAIRS_PANEL}-export")
     with page.expect_download() as download:
-        page.click(f"#{PAIRS_PANEL}-export-csv")
+        choose(page, page.click, f"#{PAIRS_PANEL}-export-csv")
     saved = pd.read_csv(download.value.path(), dtype={"left": str, "right": str})
     pd.testing.assert_frame_equal(saved, result.pairs_frame())
     page.set_viewport_size({"width": 800, "height": 900})
     fits(page)
 
 
+@pytest.mark.visit
 def test_other_vocabularies_are_refused_in_words(open_page) -> None:
     page = open_page("/universality?models=seed.0,built&text=repeats")
     notice = page.locator(f"#{GROUPS_PANEL}-notice")
     expect(notice).to_contain_text("seed.0 and built have different vocabularies")
-    page.click(f"#{GROUPS_PANEL}-start")
+    choose(page, page.click, f"#{GROUPS_PANEL}-start")
     expect(page.locator(f"#{GROUPS_PANEL}")).to_contain_text("Choose models with one tokenizer")
