@@ -340,9 +340,10 @@ def _restored(name: str, stored: Tensor, base: Tensor | None, shapes: Shapes | N
     """The tensor that was stored under that name. Raises ValueError, struct.error, zlib.error or lzma.LZMAError for
     what is none."""
     if name.startswith(ROUNDED):
-        if base is None and shapes is None:
+        shape = shapes[_own(name)] if shapes is not None else base.shape if base is not None else None
+        if shape is None:
             raise ValueError("the checkpoint that says its shapes is missing")
-        return unpacked(stored, base.shape if shapes is None else shapes[_own(name)], base)
+        return unpacked(stored, shape, base)
     if name.startswith(_DIFFERENCE):
         if base is None:
             raise ValueError(f"no snapshot before it has {shown(_own(name))}")

@@ -83,7 +83,8 @@ def prepare(
         if not path.exists():
             announce(f"encoding {path.stem} documents ({len(names)})")
             TokenFile.build(corpus.documents(names), tokenizer, path)
-    return _training_data(followed, tokenizer, *map(TokenFile.open, paths), sha256)
+    train, validation = map(TokenFile.open, paths)
+    return _training_data(followed, tokenizer, train, validation, sha256)
 
 
 def _followed(recipe: CorpusRecipe, corpus: Corpus, announce: Callable[[str], None]) -> CorpusRecipe:
