@@ -313,6 +313,7 @@ def test_what_cannot_be_found(monkeypatch, tmp_path):
         load_legacy(tmp_path / "nowhere")
 
 
+@pytest.mark.filterwarnings("ignore:.*the file does not state")
 def test_what_a_script_keeps_beside_the_weights_does_not_matter(tmp_path: Path) -> None:
     log = defaultdict(list, loss=[2.5, 2.25])
     torch.save({"model": legacy_state("LN"), "log": log}, tmp_path / "kept.pth")

@@ -8,9 +8,10 @@ vit.py               vision transformers of Hugging Face
 torch_encoder.py     torch.nn.TransformerEncoder
 x_transformers.py    x-transformers' TransformerWrapper
 decoders.py          decoders of Hugging Face, from Pythia to Gemma 3: families and their settings in decoder_*.py
-bert.py              BERT and RoBERTa, as a bridge
+bert.py              BERT, RoBERTa, and families that no reader knows, as a bridge
 checking.py          an opened model beside logits of its source
 comparing.py         an imported model beside its own code
+settings.py          settings that a reader asked for, and Hugging Face's as `transformers` reads them
 outside.py           signs of what our family lacks
 key_map.py           other people's names and shapes as ours
 material.py          the tensors and the settings in a file or a folder
@@ -22,8 +23,8 @@ hub.py               repositories of the Hugging Face hub, cached or downloaded
 
 from __future__ import annotations
 
-from aotlens.interop.external.checking import Comparison
+from aotlens.interop.external.checking import Comparison, Opened
 from aotlens.interop.external.comparing import compare_with_source
-from aotlens.interop.external.opening import Opened, open_external
+from aotlens.interop.external.opening import open_external
 
 __all__ = ["Comparison", "Opened", "compare_with_source", "open_external"]

@@ -7,10 +7,18 @@ another row, or without a norm before the read-out.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
+
+from aotlens.models import AttentionOnlyTransformer
+
+if TYPE_CHECKING:
+    from transformer_lens.model_bridge import TransformerBridge
+else:  # who makes or reads a bridge imports it: that takes as long as PyTorch
+    TransformerBridge = Any
 
 #: (tokens `[batch, pos]`, or images, or vectors; the source's logits of them, in the shape of ours).
 Check: TypeAlias = tuple[Any, Any]
@@ -43,6 +51,24 @@ class Comparison:
                 'later row ("pos_embed.W_pos[2:]" in the map, as of OPT), the final norm (theirs left out, or ours '
                 "that they lack), causal, act_fn, norm_eps, attn_scale, and which projection is which."
             )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Opened:
+    """A model of somebody else's, and what became of its file."""
+
+    model: AttentionOnlyTransformer | TransformerBridge
+    format: str
+    path: Path
+    """The file of the weights, or the folder that `transformers` read."""
+    config: dict[str, Any]
+    """The settings of the source, in its own words."""
+    dropped: tuple[str, ...] = ()
+    """Tensors of the source that the model does not have: masks, a read-out that is tied."""
+    absent: tuple[str, ...] = ()
+    """Tensors of the model that the source lacks: biases read as zero, gains as 1."""
+    comparison: Comparison | None = None
+    """Its logits compared with those of `check`, or of `transformers` for a format of Hugging Face's; else None."""
 
 
 def unchecked(reason: str) -> Comparison:

@@ -8,24 +8,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aotlens.interop.external import vit
-from aotlens.interop.external.checking import Comparison, compared, unchecked
-from aotlens.interop.external.material import read_material, require_small
-from aotlens.interop.external.opening import Opened
+from aotlens.interop.external.checking import Comparison, Opened, compared, unchecked
+from aotlens.interop.external.material import read_material
+from aotlens.interop.external.settings import completed
 from aotlens.models import AttentionOnlyTransformer
 
-_N_TOKENS = 64
-#: Classes of `transformers` by our names of what they save.
-_CLASSES = {"Hugging Face's GPT-2": "GPT2LMHeadModel", vit.FORMAT: "ViTForImageClassification"}
+_N_TOKENS = 32
+#: Bytes of weights, in float32, up to which they are compared.
+_MOST_BYTES = 1_000_000_000
 
 
 @torch.no_grad()
 def compare_with_source(opened: Opened) -> Comparison:
-    """Compare logits of `opened.model` with those of the source's own code, on up to 64 random tokens or an image of
+    """Compare logits of `opened.model` with those of the source's own code, on up to 32 random tokens or an image of
     noise, in float32.
 
-    Hugging Face's GPT-2 and ViT are run by `transformers`, TransformerLens's old format by its native bridge. Of other
-    formats, and of models that those do not express, the sentence says UNCHECKED, and why nothing was compared.
+    Hugging Face's families are run by `transformers`, with the settings and tensors of the file, of up to 1 GB;
+    TransformerLens's old format by its native bridge. Of other formats, and of models that those do not express, the
+    sentence says UNCHECKED, and why nothing was compared.
     """
     model = opened.model
     if not isinstance(model, AttentionOnlyTransformer):
@@ -41,7 +41,7 @@ def compare_with_source(opened: Opened) -> Comparison:
     else:
         return unchecked(f"the model reads {model.cfg.read_in}")
     try:
-        if opened.format in _CLASSES:
+        if opened.format.startswith("Hugging Face"):
             theirs, code = _transformers(opened, inputs), "transformers"
         elif opened.format == "TransformerLens's old format":
             theirs, code = _transformer_lens(opened, inputs), "TransformerLens"
@@ -56,15 +56,31 @@ def compare_with_source(opened: Opened) -> Comparison:
 
 
 def _transformers(opened: Opened, inputs: Tensor) -> Tensor:
-    import transformers
+    """Their class by the settings' `model_type`, with the tensors of the file as it reads them."""
+    kind, numbers = opened.config.get("model_type"), sum(each.numel() for each in opened.model.parameters())
+    if kind is None:
+        raise ValueError("transformers needs a config.json beside the weights")
+    if 4 * numbers > _MOST_BYTES:
+        raise ValueError(f"its weights take more than {_MOST_BYTES / 1e9:g} GB, up to which models are compared")
+    config = completed(kind, opened.config)
+    if config is None:
+        raise ValueError(f"the code of Hugging Face's {kind} is not installed")
+    from transformers.models.auto import modeling_auto
 
-    folder = opened.path.parent
-    if not (folder / "config.json").is_file():
-        raise ValueError("transformers needs a config.json beside the weights.")
-    require_small(folder)
-    their_class = getattr(transformers, _CLASSES[opened.format])
-    theirs = their_class.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
-    logits: Tensor = theirs.eval()(inputs).logits
+    images = getattr(opened.model.cfg, "read_in", "tokens") == "patches"
+    mapping = (
+        modeling_auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING if images else modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING
+    )
+    their_class: Any = mapping[type(config)]
+    their_class = their_class[0] if isinstance(their_class, tuple) else their_class
+    tensors = read_material(opened.path).tensors
+    theirs, read = their_class.from_pretrained(
+        None, config=config, state_dict=tensors, dtype=torch.float32, attn_implementation="eager",
+        output_loading_info=True,
+    )  # fmt: skip
+    if read["missing_keys"]:
+        raise ValueError(f"transformers misses {', '.join(sorted(read['missing_keys'])[:4])} in these files")
+    logits: Tensor = theirs.eval()(inputs.to(theirs.device)).logits
     return logits
 
 

@@ -73,8 +73,6 @@ class Family:
     """The other tensors, but the read-out's."""
     fields: Callable[[Settings], dict[str, Any]]
     """Fields of `ModelConfig` besides the sizes."""
-    tied: bool = False
-    """Whether the read-out is the embedding where config.json does not say."""
     read_out: str = "lm_head"
     fused: str = ""
     """A layer's tensor of queries, keys and values together: of each group of heads in turn, the queries of its heads,
@@ -85,17 +83,10 @@ class Family:
     """Tensors of a layer that are used twice, where the file has no second: its name, by the first's."""
     embedding: Callable[[Mapping[str, Tensor], Tensor, Settings], Tensor] | None = None
     """The transformation of the embedding before the first layer reads it."""
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that config.json may leave out, where they are not those of most families."""
 
 
 def _llama(s: Settings) -> dict[str, Any]:
-    s.refuse(partial_rotary_factor=1.0)  # a setting of theirs that their code leaves alone
-    return _gated(s)
-
-
-def _gated(s: Settings) -> dict[str, Any]:
-    bias = bool(s.get("attention_bias", "mlp_bias", default=False))
+    bias = bool(s.get("attention_bias") or s.get("mlp_bias"))
     return {
         **s.rotary(), "norm": "rms", "norm_eps": s.get("rms_norm_eps", default=1e-6), "gated_mlp": True,
         "act_fn": s.act_fn("hidden_act", default="silu"), "bias": bias, "read_out_bias": False,
@@ -108,7 +99,7 @@ def _mistral(s: Settings) -> dict[str, Any]:
 
 
 def _phi3(s: Settings) -> dict[str, Any]:
-    return {**_gated(s), **s.windows(s.values.get("sliding_window"))}
+    return {**_llama(s), **s.rotary(1.0), **s.windows(s.values.get("sliding_window"))}
 
 
 def _qwen2(s: Settings) -> dict[str, Any]:
@@ -140,12 +131,11 @@ def _gemma_normed(s: Settings, every: float | int) -> dict[str, Any]:
     layers = [(layer + 1) % every != 0 for layer in range(s.n_layers)]
     scale = s.positive("query_pre_attn_scalar", default=256) ** -0.5
     windows = s.windows(s.get("sliding_window", default=4096), layers, kept=True)
-    return _local({**_gemma(s), "norm_place": "both", "attn_scale": scale, **windows})
+    return _local({**_gemma(s, "hidden_activation"), "norm_place": "both", "attn_scale": scale, **windows})
 
 
-def _gemma(s: Settings) -> dict[str, Any]:
-    act_fn = s.act_fn("hidden_activation", "hidden_act", default="gelu_pytorch_tanh")
-    return {**_llama(s), "norm_gain_offset": 1.0, "act_fn": act_fn}
+def _gemma(s: Settings, act_fn: str = "hidden_act") -> dict[str, Any]:
+    return {**_llama(s), "norm_gain_offset": 1.0, "act_fn": s.act_fn(act_fn, default="gelu_pytorch_tanh")}
 
 
 def _olmo(s: Settings) -> dict[str, Any]:
@@ -179,7 +169,7 @@ def _stablelm(s: Settings) -> dict[str, Any]:
     qkv = bool(s.get("use_qkv_bias", default=False))
     parallel = bool(s.get("use_parallel_residual", default=False))
     return {
-        **_gated(s), **s.rotary(0.25), "norm": "layernorm", "norm_eps": eps, "qkv_bias": qkv, "parallel": parallel,
+        **_llama(s), **s.rotary(0.25), "norm": "layernorm", "norm_eps": eps, "qkv_bias": qkv, "parallel": parallel,
     }  # fmt: skip
 
 
@@ -276,35 +266,27 @@ def _scaled(tensors: Mapping[str, Tensor], embedding: Tensor, s: Settings) -> Te
 #: The families by `model_type`. A family that is one of these but for its settings is a line here.
 FAMILIES: dict[str, Family] = {
     "llama": _OF_LLAMA,
-    "mistral": _like_llama(fields=_mistral, defaults={"sliding_window": 4096}),
+    "mistral": _like_llama(fields=_mistral),
+    "cwm": _like_llama(fields=_mistral),
     "qwen2": _like_llama(fields=_qwen2),
     "qwen3": _like_llama(fields=_qwen3, names={**_LLAMA, **_QK_NORMS}),
-    "gemma": _like_llama(fields=_gemma, tied=True, embedding=_scaled),
-    "gemma2": _like_llama(fields=_gemma2, tied=True, embedding=_scaled, names={**_LLAMA, **_OUTPUT_NORMS}),
+    "gemma": _like_llama(fields=_gemma, embedding=_scaled),
+    "gemma2": _like_llama(fields=_gemma2, embedding=_scaled, names={**_LLAMA, **_OUTPUT_NORMS}),
     "gemma3_text": _like_llama(
-        fields=_gemma3, tied=True, embedding=_scaled, names={**_LLAMA, **_OUTPUT_NORMS, **_QK_NORMS},
-        defaults={
-            "rope_theta": 1_000_000.0, "rope_local_base_freq": 10_000.0, "hidden_size": 2304, "head_dim": 256,
-            "num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 131_072,
-        },
+        fields=_gemma3, embedding=_scaled, names={**_LLAMA, **_OUTPUT_NORMS, **_QK_NORMS}
     ),
     "olmo": _like_llama(fields=_olmo),
-    "olmo2": _like_llama(
-        fields=_olmo2, names={**_LLAMA, **_OUTPUT_NORMS, **_QK_NORMS}, defaults={"rms_norm_eps": 1e-5}
-    ),
-    "olmo3": _like_llama(
-        fields=_olmo3, names={**_LLAMA, **_OUTPUT_NORMS, **_QK_NORMS},
-        defaults={"rms_norm_eps": 1e-5, "rope_theta": 500_000.0, "sliding_window": 4096},
-    ),
+    "olmo2": _like_llama(fields=_olmo2, names={**_LLAMA, **_OUTPUT_NORMS, **_QK_NORMS}),
+    "olmo3": _like_llama(fields=_olmo3, names={**_LLAMA, **_OUTPUT_NORMS, **_QK_NORMS}),
     "stablelm": _like_llama(fields=_stablelm, alike={"input_layernorm.": "post_attention_layernorm."}),
     "phi3": _like_llama(
-        fields=_phi3, defaults={"rms_norm_eps": 1e-5}, side_by_side={
+        fields=_phi3, side_by_side={
             "self_attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
             "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
         },
     ),
     "falcon": Family(
-        layers="transformer.h.", fields=_falcon, tied=True, fused="self_attention.query_key_value",
+        layers="transformer.h.", fields=_falcon, fused="self_attention.query_key_value",
         alike={"input_layernorm.": "post_attention_layernorm."},
         names={
             **both("self_attention.dense", "attn.O"), **_norm("input_layernorm", "ln1"), **_norm("ln_attn", "ln1"),
@@ -335,7 +317,7 @@ FAMILIES: dict[str, Family] = {
         ends={"transformer.wte.weight": "embed.W_E", **_norm("transformer.ln_f", "ln_final")},
     ),
     "gpt_neo": Family(
-        layers="transformer.h.", fields=_gpt_neo, tied=True,
+        layers="transformer.h.", fields=_gpt_neo,
         names={
             **_heads("attn.attention", "out_proj"), **_norm("ln_1", "ln1"), **_norm("ln_2", "ln2"),
             **both("mlp.c_fc", "mlp.in"), **both("mlp.c_proj", "mlp.out"),
@@ -347,7 +329,7 @@ FAMILIES: dict[str, Family] = {
         },
     ),
     "opt": Family(
-        layers="model.decoder.layers.", fields=_opt, tied=True,
+        layers="model.decoder.layers.", fields=_opt,
         names={
             **_heads("self_attn", "out_proj"), **_norm("self_attn_layer_norm", "ln1"),
             **_norm("final_layer_norm", "ln2"), **both("fc1", "mlp.in"), **both("fc2", "mlp.out"),
@@ -359,7 +341,7 @@ FAMILIES: dict[str, Family] = {
         },
     ),
     "bloom": Family(
-        layers="transformer.h.", fields=_bloom, tied=True, fused="self_attention.query_key_value", embedding=_normed,
+        layers="transformer.h.", fields=_bloom, fused="self_attention.query_key_value", embedding=_normed,
         names={
             **both("self_attention.dense", "attn.O"), **_norm("input_layernorm", "ln1"),
             **_norm("post_attention_layernorm", "ln2"), **both("mlp.dense_h_to_4h", "mlp.in"),

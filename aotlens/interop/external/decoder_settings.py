@@ -35,7 +35,7 @@ def require_kinds(where: object, settings: Mapping[str, Any]) -> None:
     layouts = settings.get("attention_types") or []
     if not all(
         isinstance(each, list | tuple) and len(each) == 2 and isinstance(each[0], list) and type(each[1]) is int
-        and 0 <= each[1] <= 2**31 for each in layouts
+        and 0 <= each[1] <= 10_000 for each in layouts
     ):  # fmt: skip
         raise ValueError(f"{where}: attention_types={layouts!r:.80}: expected a list of [[kind, …], times].")
 
@@ -84,9 +84,9 @@ class Settings:
             self.problems.append(f"{names[0]}={name!r}")
         return ACTIVATIONS.get(name, "gelu")
 
-    def rotary(self, share: float = 1.0) -> dict[str, Any]:
+    def rotary(self, share: float | None = None) -> dict[str, Any]:
         """Return the `Rotary` that `rope_theta` and `rope_scaling`, or `rope_parameters`, describe; where layers with a
-        window have their own, both."""
+        window have their own, both. `share` of a head is rotated by default (None: all of it, whatever is stated)."""
         parameters = dict(self.get("rope_parameters", "rope_scaling", default={}))
         if "full_attention" in parameters:
             each = [self._rotary(dict(parameters.get(kind) or {}), share) for kind in ("full_attention", _SLIDING)]
@@ -95,10 +95,12 @@ class Settings:
         local = self.get("rope_local_base_freq")
         return fields if local is None else {**fields, "rotary_local": self._rotary({"rope_theta": local}, share)}
 
-    def _rotary(self, parameters: dict[str, Any], share: float) -> dict[str, Any]:
+    def _rotary(self, parameters: dict[str, Any], share: float | None) -> dict[str, Any]:
         kind = parameters.get("rope_type", parameters.get("type", "default"))
-        share = self.get("partial_rotary_factor", "rotary_pct", default=parameters.get("partial_rotary_factor", share))
-        base = parameters.get("rope_theta", self.get("rope_theta", "rotary_emb_base", default=10_000.0))
+        stated = parameters.get("partial_rotary_factor") or self.get("partial_rotary_factor", "rotary_pct")
+        share = 1.0 if share is None else stated or share
+        base = parameters.get("rope_theta")  # older names count only without it
+        base = self.get("rope_theta", "rotary_emb_base", default=10_000.0) if base is None else base
         fields: dict[str, Any] = {"base": base, "dim": int(self.d_head * share)}
         original = parameters.get("original_max_position_embeddings", self.get("max_position_embeddings"))
         if kind == "default":

@@ -12,20 +12,23 @@ from torch import Tensor
 from aotlens.interop.external.decoder_families import FAMILIES, Family, Settings, both
 from aotlens.interop.external.decoder_settings import require_kinds
 from aotlens.interop.external.material import Material
-from aotlens.interop.external.plan import Plan, build_config, refuse, require_sizes
+from aotlens.interop.external.plan import Plan, build_config, is_tied, refuse, require_sizes
+from aotlens.interop.external.settings import NO_CODE, Stated, completed
 
 #: Families that read images as well, by the family of their text part.
 _WITH_IMAGES = {"gemma3": "gemma3_text"}
+#: Every `model_type` that this reader knows.
+KINDS = (*FAMILIES, *_WITH_IMAGES)
 _IMAGES = re.compile(r"model\.(vision_tower|multi_modal_projector)\.")
 
 
 def matches(material: Material) -> Material | None:
     """Return the tensors of a model whose config.json names a family of the table; None for others."""
     kind = material.configs.get("config.json", {}).get("model_type")
-    return material if isinstance(kind, str) and (kind in FAMILIES or kind in _WITH_IMAGES) else None
+    return material if isinstance(kind, str) and kind in KINDS else None
 
 
-def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan:
+def plan(material: Material, config: Stated, is_described: bool) -> Plan:
     """Plan the model from settings and tensors' shapes. Raises `ValueError` for settings that no model of ours has."""
     kind, path = str(config.get("model_type")), material.path
     if has_images := kind in _WITH_IMAGES:
@@ -58,7 +61,8 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
     )  # fmt: skip
     if n_layers > len(tensors):
         raise ValueError(f"{path}: expected tensors of each of {n_layers:,} layers, found {len(tensors)} in all.")
-    s = Settings({**family.defaults, **config}, n_layers, [])
+    stated, doubt, trouble = _stated(kind, config, n_layers)
+    s = Settings(stated, n_layers, [])
     fields = family.fields(s)
     n_heads, d_head = s.n_heads, s.d_head
     if n_heads < 1 or (s.get("head_dim") is None and s.d_model % n_heads):
@@ -66,15 +70,16 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
     refuse(path, s.problems)
     grouped = fields.get("n_kv_heads") not in (None, n_heads)
     fields["n_kv_heads"] = fields.get("n_kv_heads") if grouped else None
-    tied = bool(s.get("tie_word_embeddings", default=family.tied))
+    read_out = f"{family.read_out}.weight"
+    tied = is_tied(tensors, embedded, read_out, bool(s.get("tie_word_embeddings", default=True)))
     names = {f"{family.layers}*.{theirs}": ours and f"blocks.*.{ours}" for theirs, ours in family.names.items()}
     key_map: dict[str, str | None] = {**names, **family.ends, **both(family.read_out, "unembed.U"), **images}
+    if tied and (family.embedding or f"{family.read_out}.bias" in tensors):  # a matrix of its own, equal to begin with
+        tensors[read_out], tied = tensors[embedded], False
     if family.embedding is not None:
-        if tied:
-            tensors[f"{family.read_out}.weight"], tied = tensors[embedded], False
         tensors[embedded] = family.embedding(tensors, tensors[embedded], s)
     if tied:
-        key_map |= {f"{family.read_out}.weight": None}
+        key_map |= {read_out: None}
     fields["tied_embeddings"] = tied
     rotary = fields.get("rotary", {})
     if rotary.get("scaling") == "dynamic" and type(rotary["original_n_ctx"]) is int and rotary["factor"]:
@@ -89,6 +94,7 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
         path, n_layers=n_layers, d_model=d_model, n_heads=n_heads, d_head=d_head, d_vocab=d_vocab,
         d_mlp=len(tensors[f"{family.layers}0.{into}"]), **fields,
     )  # fmt: skip
+    refuse(path, trouble)
     if family.fused:
         for part in "QKV":
             key_map |= {f"{family.layers}*.{part}.weight": f"blocks.*.attn.W_{part}"}
@@ -100,15 +106,31 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
     material.tensors.clear()
     material.tensors.update(tensors)
     lacks = ("b", "w") if kind == "olmo" else ("b",)  # whose norms have no weights
-    return Plan(format=f"Hugging Face's {kind}", cfg=cfg, key_map=marked, may_lack=(*lacks, "_b"))
+    return Plan(format=f"Hugging Face's {kind}", cfg=cfg, key_map=marked, may_lack=(*lacks, "_b"), doubt=doubt)
 
 
-def _text_config(path: Path, config: dict[str, Any]) -> dict[str, Any]:
+def _stated(kind: str, config: Stated, n_layers: int) -> tuple[dict[str, Any], str, list[str]]:
+    """The settings as `transformers` reads them; why they may be others; and what it says of those that it refuses."""
+    settings = Stated(config)
+    settings.asked = config.asked
+    if not settings.get("rope_parameters"):  # older names, which `transformers` reads only where the newer is missing
+        settings.asked |= {"rope_theta", "rope_scaling", "partial_rotary_factor", "rotary_pct", "rotary_emb_base"}
+    try:
+        done = completed(kind, dict(config), n_layers)
+    except ValueError as error:
+        return settings, "", [str(error)]
+    settings.update({} if done is None else done.to_dict())
+    return settings, "" if done else NO_CODE.format(kind), []
+
+
+def _text_config(path: Path, config: Stated) -> Stated:
     """The settings of the text part of a model that reads images as well."""
     text = config.get("text_config")
     if not isinstance(text, dict):
         raise ValueError(f"{path}: expected the text part's settings in config.json's text_config, found {text!r:.80}.")
-    return {**text, **config}
+    settings = Stated({**text, **config})
+    settings.asked = config.asked
+    return settings
 
 
 def _grouped(ours: str, grouped: bool) -> str:

@@ -1,18 +1,25 @@
 """GPT-2 as Hugging Face keeps it, and as nanoGPT does.
 
 Both have the same names but for `transformer.` before them. Hugging Face's matrices are `[in, out]` (`Conv1D`),
-nanoGPT's `[out, in]` (`Linear`): the shape of `c_attn`, d_model × 3·d_model, tells which. The read-out is the token
-embedding transposed, and has no bias while the layers may have theirs (`read_out_bias=False`).
+nanoGPT's `[out, in]` (`Linear`): the shape of `c_attn`, d_model × 3·d_model, tells which. The read-out has no bias, and
+the layers may have theirs (`read_out_bias=False`). Forks of nanoGPT, minGPT among them, have its names and other
+activations and positions: what their settings do not tell comes with a warning.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
-
 from aotlens.interop.external.material import Material
-from aotlens.interop.external.plan import ACTIVATIONS, Plan, asked, build_config, n_layers, refuse, require_sizes
+from aotlens.interop.external.plan import (
+    ACTIVATIONS,
+    Plan,
+    asked,
+    build_config,
+    is_tied,
+    n_layers,
+    refuse,
+    require_sizes,
+)
+from aotlens.interop.external.settings import NO_CODE, Stated, completed, field_names
 
 _LAYER = {
     "ln_1.weight": "ln1.w",
@@ -31,6 +38,8 @@ _LAYER = {
     "attn.bias": None,
     "attn.masked_bias": None,
 }
+#: The settings that nanoGPT's own training script keeps, whose GELU is the exact one.
+_NANOGPT = {"n_layer", "n_head", "n_embd", "block_size", "bias", "vocab_size"}
 _NAMES = ("wte.weight", "h.0.attn.c_attn.weight", "h.0.attn.c_proj.weight")
 _WHOLE = {
     "wte.weight": "embed.W_E",
@@ -45,7 +54,7 @@ def matches(material: Material) -> Material | None:
     return material.under(*_NAMES)
 
 
-def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan:
+def plan(material: Material, config: Stated, is_described: bool) -> Plan:
     """Plan the model from the names and shapes, and `config` in the words of Hugging Face or nanoGPT.
 
     `is_described`: a configuration came with the weights, so that what it does not mention has its library's default.
@@ -56,8 +65,14 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
     d_vocab, d_model = material.shape("wte.weight", 2)
     is_linear = material.shape("h.0.attn.c_attn.weight", 2)[0] == 3 * d_model  # nanoGPT
     has_mlp = "h.0.mlp.c_fc.weight" in tensors
-    n_heads = config.get("n_head", config.get("n_heads"))
-    act_fn = config.get("activation_function", "gelu" if is_linear else "gelu_new" if is_described else None)
+    doubts = _doubts(config, is_linear, has_mlp, "wpe.weight" in tensors)
+    kind = config.get("model_type", "gpt2")
+    if is_described and not is_linear and kind == "gpt2":
+        done = completed("gpt2", dict(config))
+        config.update({} if done is None else done.to_dict())
+        doubts += [] if done else [NO_CODE.format("gpt2")]
+    n_heads = config.get("n_head") or config.get("n_heads")
+    act_fn = config.get("activation_function", "gelu" if is_linear else None)
     unsaid = {}
     if n_heads is None:
         unsaid["n_head"] = "heads of each layer"
@@ -70,16 +85,16 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
         for name in ("add_cross_attention", "scale_attn_by_inverse_layer_idx")
         if config.get(name)
     ]
-    if config.get("model_type", "gpt2") != "gpt2":  # GPTBigCode's heads are in another order
-        problems.append(f"model_type={config['model_type']!r}")
+    if kind != "gpt2":  # GPTBigCode's heads are in another order
+        problems.append(f"model_type={kind!r}")
     if has_mlp and str(act_fn) not in ACTIVATIONS:
         problems.append(f"activation_function={act_fn!r}")
     if not isinstance(n_heads, int) or n_heads < 1 or d_model % n_heads:
         problems.append(f"n_head={n_heads!r} for d_model={d_model}")
     refuse(path, problems)
     assert isinstance(n_heads, int)
-    has_positions = "wpe.weight" in tensors
-    head = _untied(material, bool(config.get("tie_word_embeddings", is_described)))
+    has_positions, block_size = "wpe.weight" in tensors, config.get("n_ctx") or config.get("block_size", 1024)
+    tied = is_tied(tensors, "wte.weight", "lm_head.weight", bool(config.get("tie_word_embeddings", True)))
     bias = "h.0.attn.c_attn.bias" in tensors
     cfg = build_config(
         path,
@@ -87,7 +102,7 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
         d_model=d_model,
         n_heads=n_heads,
         d_head=d_model // n_heads,
-        n_ctx=material.shape("wpe.weight", 2)[0] if has_positions else config.get("n_ctx", 1024),
+        n_ctx=material.shape("wpe.weight", 2)[0] if has_positions else block_size,
         d_vocab=d_vocab,
         d_mlp=material.shape("h.0.mlp.c_fc.weight", 2)[0 if is_linear else 1] if has_mlp else None,
         act_fn=ACTIVATIONS[str(act_fn)] if has_mlp else "gelu",
@@ -97,19 +112,25 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
         positions="learned" if has_positions else None,
         bias=bias,
         read_out_bias=False if bias else None,
-        tied_embeddings=not head,
+        tied_embeddings=tied,
     )
     key_map: dict[str, str | None] = {**_WHOLE}
     for name, ours in _LAYER.items():
         transposed = ".T" if is_linear and ours is not None and ".W_" in ours else ""
         key_map[f"h.*.{name}"] = None if ours is None else f"blocks.*.{ours}{transposed}"
-    key_map["lm_head.weight"] = "unembed.W_U.T" if head else None
+    key_map["lm_head.weight"] = None if tied else "unembed.W_U.T"
     name = "nanoGPT" if is_linear else "Hugging Face's GPT-2"
-    return Plan(format=name, cfg=cfg, key_map=key_map)
+    return Plan(format=name, cfg=cfg, key_map=key_map, doubt="; ".join(doubts))
 
 
-def _untied(material: Material, is_tied: bool) -> bool:
-    """Whether the read-out has a matrix of its own. What is said to be tied is tied by their code, whatever is
-    stored."""
-    head = material.tensors.get("lm_head.weight")
-    return head is not None and not is_tied and not torch.equal(head, material.tensors["wte.weight"])
+def _doubts(config: Stated, is_linear: bool, has_mlp: bool, has_positions: bool) -> list[str]:
+    """List what neither tensors nor settings tell, and another model could have."""
+    doubts = [] if has_positions else ["it has no wpe.weight and is read as a model without positions"]
+    if not is_linear:
+        return doubts
+    if has_mlp and not config.get("activation_function") and not config.keys() >= _NANOGPT:
+        doubts.append("nothing states its activation, read as the exact GELU of nanoGPT (minGPT and build-nanogpt have "
+                      "activation_function='gelu_new')")  # fmt: skip
+    known = {*_NANOGPT, "n_heads", "n_ctx", "dropout", "activation_function", *field_names(config)}
+    unread = sorted(name for name in config.keys() - known if config[name] not in (None, False))
+    return doubts + ([f"its settings {', '.join(unread)} are not read"] if unread else [])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -17,20 +17,17 @@ from torch import nn
 from aotlens.data import SymbolTokenizer, Tokenizer
 from aotlens.interop.external import bert, decoders, gpt2, hub, torch_encoder, transformer_lens, vit, x_transformers
 from aotlens.interop.external.archive import read_plain
-from aotlens.interop.external.checking import UNCHECKED, Check, Comparison, compared_with
+from aotlens.interop.external.checking import UNCHECKED, Check, Opened, compared_with
+from aotlens.interop.external.comparing import compare_with_source
 from aotlens.interop.external.key_map import KeyMap, renamed
 from aotlens.interop.external.material import Material, of_module, read_json, read_material, unwrapped
 from aotlens.interop.external.outside import other_family, require_family
 from aotlens.interop.external.plan import Plan, build_config
+from aotlens.interop.external.settings import SIZES, Stated, require_known
 from aotlens.interop.tokenizers import read_hugging_face
-from aotlens.models import AttentionOnlyTransformer, ModelConfig, resolve_device
+from aotlens.models import ModelConfig, resolve_device
 from aotlens.models.config_checks import REQUIRED_SIZES
 from aotlens.models.count import build_on_meta
-
-if TYPE_CHECKING:
-    from transformer_lens.model_bridge import TransformerBridge
-else:  # who makes or reads a bridge imports it: that takes as long as PyTorch
-    TransformerBridge = Any
 
 
 class _Format(NamedTuple):
@@ -38,7 +35,7 @@ class _Format(NamedTuple):
 
     names: str
     matches: Callable[[Material], Material | None]
-    plan: Callable[[Material, dict[str, Any], bool], Plan]
+    plan: Callable[[Material, Stated, bool], Plan]
     configs: tuple[str, ...]
 
 
@@ -56,24 +53,6 @@ _FORMATS = (
             x_transformers.plan, ("config.json",)),
     _Format("embeddings.patch_embeddings, encoder.layer.0 (ViT)", vit.matches, vit.plan, ("config.json",)),
 )  # fmt: skip
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Opened:
-    """A model of somebody else's, and what became of its file."""
-
-    model: AttentionOnlyTransformer | TransformerBridge
-    format: str
-    path: Path
-    """The file of the weights, or the folder that `transformers` read."""
-    config: dict[str, Any]
-    """The settings of the source, in its own words."""
-    dropped: tuple[str, ...] = ()
-    """Tensors of the source that the model does not have: masks, a read-out that is tied."""
-    absent: tuple[str, ...] = ()
-    """Tensors of the model that the source lacks: biases read as zero, gains as 1."""
-    comparison: Comparison | None = None
-    """Its logits beside those that were given as `check`; None without them."""
 
 
 def open_external(
@@ -94,8 +73,9 @@ def open_external(
     Nothing in a file is executed.
 
     `check`, tokens (or images, or vectors) and the source's logits of them, is compared with the model's logits in
-    float32: a difference of more than 1e-4 of the largest logit is refused. Without it a model that
-    `key_map` describes comes with a warning, since tensors that fit in shape may make another model.
+    float32: a difference of more than 1e-4 of the largest logit is refused. Without it Hugging Face's models
+    are compared with the installed `transformers` (`compare_with_source`), and a model whose `key_map` or `config` says
+    what no file states comes with a warning, since tensors that fit in shape may make another model.
 
     Raises `ValueError`: what was looked for, what was found, and what to do.
     """
@@ -112,10 +92,9 @@ def open_external(
         if not folder.exists():
             raise ValueError(f"{folder}: looked for a file or a folder, found nothing there.")
         described = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
-        if bert.is_bert(described) and config is None:
+        if config is None and folder.is_dir() and bert.is_bridged(described):
             bridge = bert.as_bridge(folder, str(target))
-            name = f"{bert.NAMES[described['model_type']]}, as a TransformerBridge"
-            opened = Opened(model=bridge, format=name, path=folder, config=described)
+            opened = Opened(model=bridge, format=bert.name_of(described), path=folder, config=described)
             return _checked(opened, check)
         material = read_material(folder, weights)
     plan, settings, material = _plan(material, config, key_map, check is not None)
@@ -136,9 +115,10 @@ def open_external(
         dropped=tuple(sorted(material.full_names.get(name, name) for name in tensors.dropped)),
         absent=tensors.absent,
     )
-    if plan.doubt and check is None:
+    opened = _checked(opened, check)
+    if plan.doubt and (opened.comparison is None or opened.comparison.difference is None):
         warnings.warn(f"{material.path}: {UNCHECKED.format(plan.doubt)}", stacklevel=3)
-    return _checked(opened, check)
+    return opened
 
 
 def _as_saved(model: Any, **options: Any) -> Opened:
@@ -153,10 +133,11 @@ def _as_saved(model: Any, **options: Any) -> Opened:
 
 
 def _checked(opened: Opened, check: Check | None) -> Opened:
-    """Add the comparison to the logits that were given. Raises `ValueError` where they disagree."""
-    if check is None:
+    """Add the comparison with the logits in `check`, or with `transformers` for a format of Hugging Face's. Raises
+    `ValueError` where they disagree."""
+    if check is None and not opened.format.startswith("Hugging Face"):
         return opened
-    comparison = compared_with(opened.model, check)
+    comparison = compare_with_source(opened) if check is None else compared_with(opened.model, check)
     comparison.require_agreement(opened.path)
     return replace(opened, comparison=comparison)
 
@@ -187,8 +168,13 @@ def _plan(
     for each in _FORMATS:
         if (matched := each.matches(material)) is not None:
             stored = next((material.configs[name] for name in each.configs if name in material.configs), {})
-            settings = {**stored, **given}
-            return each.plan(matched, settings, bool(stored)), settings, matched
+            settings = Stated({**stored, **given})
+            plan = each.plan(matched, settings, bool(stored))
+            require_known(material.path, given, settings, plan.cfg)
+            unstated = [name for name in given if name not in stored and name not in SIZES]
+            doubts = [plan.doubt] if plan.doubt else []
+            doubts += [f"the file does not state {', '.join(unstated)}, which config= gives"] if unstated else []
+            return replace(plan, doubt="; ".join(doubts)), {**stored, **given}, matched
     other = other_family(material)
     if other is not None:
         raise other

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from aotlens.data.images import ImageProcessor
 from aotlens.interop.external.key_map import KeyMap
 from aotlens.interop.external.material import Material
@@ -56,13 +59,20 @@ def asked(where: object, names: Mapping[str, str]) -> Unsaid:
     )
 
 
+def is_tied(tensors: Mapping[str, Tensor], embedding: str, read_out: str, stated: bool) -> bool:
+    """Return whether the read-out is the embedding: as `stated` if the file has one of the two matrices, and whether
+    they are equal if it has both, as `transformers` does."""
+    head, table = tensors.get(read_out), tensors[embedding]
+    return stated if head is None else head.dtype == table.dtype and torch.equal(head, table)
+
+
 def require_sizes(where: object, settings: Mapping[str, Any], names: Iterable[str]) -> None:
     """Raise `ValueError` for a size among `settings` that is no whole number from 1 to 2³¹.
 
     None is a size that is not said, and so is −1, TransformerLens's word for it.
     """
     for name in names:
-        size = settings.get(name)
+        size = dict(settings).get(name)  # a check asks for nothing
         if size is not None and size != -1 and (type(size) is not int or not 1 <= size <= 2**31):
             raise ValueError(f"{where}: {name}={reprlib.repr(size)}: expected a whole number from 1 on.")
 

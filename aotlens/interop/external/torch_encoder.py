@@ -13,6 +13,7 @@ from torch import nn
 from aotlens.interop.external.decoder_families import both
 from aotlens.interop.external.material import Material
 from aotlens.interop.external.plan import ACTIVATIONS, Plan, asked, build_config, n_layers, refuse, require_sizes
+from aotlens.interop.external.settings import Stated
 
 _NAMES = ("layers.0.self_attn.in_proj_weight", "layers.0.norm1.weight", "layers.0.linear1.weight")
 _LAYER: dict[str, str | None] = {
@@ -58,7 +59,7 @@ def matches(material: Material) -> Material | None:
     return encoder if alone else None
 
 
-def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan:
+def plan(material: Material, config: Stated, is_described: bool) -> Plan:
     """Plan the model from the names and shapes, and `config` in the words of `nn.TransformerEncoderLayer`. Raises
     `ValueError` for what neither tells, and for an activation that ours has not."""
     path = material.path

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from aotlens.interop.external.material import Material
 from aotlens.interop.external.plan import Plan, asked, build_config, n_layers, refuse, require_sizes
+from aotlens.interop.external.settings import Stated
 from aotlens.models.config_checks import ACTIVATIONS
 
 _NAMES = ("embed.W_E", "blocks.0.attn.W_Q", "blocks.0.attn.W_O")
@@ -46,7 +47,7 @@ def matches(material: Material) -> Material | None:
     return material.under(*_NAMES)
 
 
-def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan:
+def plan(material: Material, config: Stated, is_described: bool) -> Plan:
     """Plan the model from the names and shapes, and `config` in TransformerLens's words.
 
     `is_described`: a configuration came with the weights, so that what it does not mention has TransformerLens's
@@ -55,7 +56,7 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
     tensors, path = material.tensors, material.path
     tensors.update(_turned(material, config))
     require_sizes(path, config, (*_SIZES, "d_vocab_out"))
-    given = {name: value for name, value in config.items() if name in _SIZES and value not in (None, -1)}
+    given = {name: config[name] for name in _SIZES if config.get(name) not in (None, -1)}
     sizes = {**_sizes(material), **given}
     has_mlp = any(".mlp." in name for name in tensors)
     norm, positions = _norm(material, config), _positions(material, config, is_described)
@@ -95,7 +96,7 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
         act_fn=act_fn if has_mlp else "gelu",
         attn_scale=_attn_scale(config, sizes["d_head"]),
         norm=None if norm is None else "layernorm",
-        norm_eps=config.get("eps", config.get("ln_eps", 1e-5)),
+        norm_eps=config["eps"] if "eps" in config else config.get("ln_eps", 1e-5),
         causal=direction == "causal",
         positions=None if positions is None else _POSITIONS[str(positions)],
         bias=any(name.rsplit(".", 1)[-1].startswith("b_") for name in tensors),

@@ -14,6 +14,7 @@ from typing import Any
 from aotlens.data.images import ImageProcessor
 from aotlens.interop.external.material import Material, read_json
 from aotlens.interop.external.plan import ACTIVATIONS, Plan, asked, build_config, n_layers, refuse, require_sizes
+from aotlens.interop.external.settings import Stated
 
 FORMAT = "Hugging Face's ViT"
 #: The number that `ViTImageProcessor` subtracts, and divides by, where nothing else is said: pixels from −1 to 1.
@@ -45,7 +46,7 @@ def matches(material: Material) -> Material | None:
     return material.under(*_NAMES)
 
 
-def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan:
+def plan(material: Material, config: Stated, is_described: bool) -> Plan:
     """Plan the model from the names and shapes, `config` in the words of Hugging Face and `preprocessor_config.json`.
 
     `is_described`: a configuration came with the weights, so that what it does not mention has its library's default.

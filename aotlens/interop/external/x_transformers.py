@@ -14,6 +14,7 @@ from torch import Tensor
 
 from aotlens.interop.external.material import Material
 from aotlens.interop.external.plan import Plan, asked, build_config, n_layers, refuse, require_sizes
+from aotlens.interop.external.settings import Stated
 
 _LAYERS = "attn_layers.layers."
 _NAMES = ("token_emb.emb.weight", f"{_LAYERS}0.1.to_q.weight")
@@ -34,7 +35,7 @@ def matches(material: Material) -> Material | None:
     return material.under(*_NAMES)
 
 
-def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan:
+def plan(material: Material, config: Stated, is_described: bool) -> Plan:
     """Plan the model from the names and shapes, and `config` in the words of x-transformers. Raises `ValueError` for
     what neither tells, and for what is outside our family."""
     path, tensors = material.path, material.tensors
@@ -71,9 +72,9 @@ def plan(material: Material, config: dict[str, Any], is_described: bool) -> Plan
         fields = {"positions": "learned", "n_ctx": material.shape("pos_emb.emb.weight", 2)[0]}
     elif (turns := tensors.pop("attn_layers.rotary_pos_emb.inv_freq", None)) is not None:
         fields |= {"positions": "rotary", "rotary": _rotary(turns)}
+    act_fn = "silu" if config.get("ff_swish") else "gelu"
     if has_mlp:
-        fields |= _feed_forward(tensors, n_all, path)
-        fields["act_fn"] = "silu" if config.get("ff_swish") else "gelu"
+        fields |= {**_feed_forward(tensors, n_all, path), "act_fn": act_fn}
     step = 1 + has_mlp
     key_map = {
         f"{_LAYERS}{number}.{theirs}": f"blocks.{number // step}.{ours}"

@@ -42,6 +42,8 @@ CASES: dict[str, tuple[type, type, dict[str, Any]]] = {
     "llama, dynamic": (T.LlamaForCausalLM, T.LlamaConfig, {
         **WIDE, **rope("dynamic", factor=2.0, original_max_position_embeddings=40)}),
     "mistral": (T.MistralForCausalLM, T.MistralConfig, {**WIDE, **rope(), "sliding_window": 14}),
+    "cwm": (T.CwmForCausalLM, T.CwmConfig, {
+        **WIDE, **rope(), "sliding_window": 6, "layer_types": ["sliding_attention", "full_attention"]}),
     "qwen2": (T.Qwen2ForCausalLM, T.Qwen2Config, {**GROUPED, **rope()}),
     "qwen2, windows": (T.Qwen2ForCausalLM, T.Qwen2Config, {
         **GROUPED, **rope(), "use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1}),
@@ -272,7 +274,6 @@ def test_a_model_without_its_read_out_says_what_is_missing(tmp_path: Path) -> No
         ("llama", {"rope_parameters": {"rope_type": "default", "rope_theta": -5.0}}, "rotary base=-5.0"),
         ("llama", {"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "rope_type='yarn'"),
         ("llama", {"hidden_act": "mish"}, "hidden_act='mish'"),
-        ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5"),
         ("mistral", {"sliding_window": 0}, "sliding_window=0"),
         ("gpt_neox", {"num_attention_heads": 5}, "5 heads for a hidden size of 24"),
         ("opt", {"do_layer_norm_before": False}, "do_layer_norm_before=False"),

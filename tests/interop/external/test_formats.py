@@ -106,6 +106,7 @@ def test_a_gpt2_outside_the_family(gpt2, tmp_path):
         aotlens.load(tmp_path)
 
 
+@pytest.mark.filterwarnings("ignore:.*the file does not state")
 @torch.no_grad()
 def test_a_state_dict_of_gpt2_alone_is_asked_for_what_shapes_do_not_tell(gpt2, tmp_path):
     path = tmp_path / "weights.pt"
@@ -151,6 +152,7 @@ def test_a_checkpoint_of_nanogpt(tmp_path, bias, prefix):
 # --- TransformerLens's old format
 
 
+@pytest.mark.filterwarnings("ignore:.*the file does not state")
 @torch.no_grad()
 @pytest.mark.parametrize("norm", ["LN", "LNPre", None])
 @pytest.mark.parametrize("shortformer", [True, False])
@@ -170,6 +172,7 @@ def test_a_state_dict_alone(tmp_path, norm, shortformer):
     assert (model.cfg.n_heads, model.cfg.d_head, model.cfg.n_ctx, model.cfg.causal) == (2, 4, 7, True)
 
 
+@pytest.mark.filterwarnings("ignore:.*the file does not state")
 @torch.no_grad()
 def test_a_lower_triangular_mask_tells_no_direction(tmp_path):
     """A bidirectional `HookedTransformer` stores one too, and does not apply it."""

@@ -170,6 +170,7 @@ def test_files_of_before_zips_are_held_to_the_same(tmp_path):
             aotlens.load(tmp_path / "s.pt")
 
 
+@pytest.mark.filterwarnings("ignore:.*the file does not state")
 @torch.no_grad()
 def test_files_of_before_zips_are_read(tmp_path):
     torch.save(legacy_state("LN"), tmp_path / "old.pth", _use_new_zipfile_serialization=False)
@@ -179,6 +180,7 @@ def test_files_of_before_zips_are_read(tmp_path):
         torch.testing.assert_close(tensor, new.state_dict()[name], rtol=0, atol=0)
 
 
+@pytest.mark.filterwarnings("ignore:.*the file does not state")
 def test_what_training_scripts_keep_beside_weights(tmp_path):
     """NumPy's scalars, paths and settings do not stand in the way; they become nothing."""
     import argparse

@@ -42,6 +42,7 @@ def test_vectors_are_those_of_the_encoder(options: dict[str, Any], final: bool) 
     torch.testing.assert_close(cache["resid_post", 0], theirs.layers[0](x), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:.*the file does not state")
 @torch.no_grad()
 def test_a_state_dict_is_asked_what_shapes_do_not_tell(tmp_path: Path) -> None:
     theirs = encoder(activation="gelu")

@@ -145,6 +145,7 @@ def test_a_vit_without_classes_is_refused_by_name(tmp_path: Path) -> None:
         aotlens.load(tmp_path)
 
 
+@pytest.mark.filterwarnings("ignore:.*the file does not state")
 def test_what_no_shape_tells_is_asked_for(tmp_path: Path) -> None:
     theirs = save(tmp_path)
     (tmp_path / "config.json").unlink()
