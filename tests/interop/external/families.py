@@ -136,9 +136,9 @@ if __name__ == "__main__":
     import sys
     from tempfile import TemporaryDirectory
 
-    chosen = [kind for kind in sys.argv[1:] if kind[0] != "-"] or FIRST
+    kinds = [kind for kind in sys.argv[1:] if kind[0] != "-"] or FIRST
     rows = []
-    for each in chosen:
+    for each in kinds:
         for is_tied, numbers, in_shards in (
             [(True, torch.float32, False), (False, torch.float32, False)] if "-q" in sys.argv else
             [(t, d, s) for t in (True, False) for d in (torch.float32, torch.bfloat16) for s in (True, False)]
@@ -157,7 +157,7 @@ if __name__ == "__main__":
             figure = "refused" if row.error is None else f"{row.error:.1e}"
             print(f"{each:22} {row.case:30} {figure:8} {row.form[:12]:12} {said[:400]}", flush=True)
     print(json.dumps({
-        "open": len({row.kind for row in rows if row.error is not None}), "of": len(chosen),
+        "open": len({row.kind for row in rows if row.error is not None}), "of": len(kinds),
         "worst": max((row.error for row in rows if row.error is not None), default=0.0),
         "wrong": [f"{row.kind} {row.case}" for row in rows if row.error is not None and row.error > 1e-5],
         "unchecked": len([row for row in rows if "UNCHECKED" in row.message]),
