@@ -46,6 +46,9 @@ MAX_READ = 1 << 20
 #: A file of this size with less than one part in 16 of it on a disk is nothing but holes.
 _LARGE, _PART = 64_000_000, 16
 
+#: The beginning of what Git LFS keeps in the place of a file that was not fetched.
+_POINTER = b"version https://git-lfs.github.com/spec/"
+
 #: The depth to which lists and dictionaries may lie in each other.
 MAX_DEPTH = 64
 
@@ -74,6 +77,7 @@ def open_regular(path: Path, inside: Path | None = None) -> Iterator[tuple[Binar
         status = os.fstat(descriptor)
         _require_regular(path, status.st_mode)
         _require_bytes(path, status)
+        _require_content(path, descriptor)
         yield file, status.st_size
 
 
@@ -232,6 +236,13 @@ def _require_bytes(path: Path, status: os.stat_result) -> None:
             f"{path}: expected a file that is all there, found {status.st_size / 1e6:,.0f} MB of which "
             f"{on_disk / 1e6:.1f} MB are on the disk. Copy it again."
         )
+
+
+def _require_content(path: Path, descriptor: int) -> None:
+    """Raise `ValueError` for a pointer of Git LFS, which stands where a large file was not fetched."""
+    if os.read(descriptor, len(_POINTER)) == _POINTER:
+        raise ValueError(f"{path}: expected the file itself, found a Git LFS pointer to it. Fetch it: git lfs pull.")
+    os.lseek(descriptor, 0, os.SEEK_SET)
 
 
 def _is_below(real: str, root: str) -> bool:

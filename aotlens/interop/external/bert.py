@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from aotlens.interop.external import decoders
 from aotlens.interop.external.archive import check_zip
 from aotlens.interop.external.checking import compared
-from aotlens.interop.external.material import read_json, require_small
+from aotlens.interop.external.material import read_json, read_material, require_small
+from aotlens.interop.external.outside import require_attention, require_weights
 from aotlens.interop.external.plan import require_sizes
 
 if TYPE_CHECKING:
@@ -77,6 +78,9 @@ def as_bridge(folder: Path, device: str) -> TransformerBridge:
     name = _MASKED.get(kind, kind)
     _require_room(folder, described)
     require_small(folder)
+    if kind not in _MASKED:
+        require_weights(material := read_material(folder))
+        require_attention(material)
     has_tokenizer = any((folder / name).is_file() for name in _TOKENIZER)
     try:
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)

@@ -72,7 +72,7 @@ class Settings:
 
     @property
     def d_model(self) -> int:
-        return int(self.get("hidden_size", "n_embd", default=0))
+        return int(self.get("hidden_size", "n_embd", "n_embed", default=0))
 
     @property
     def d_head(self) -> int:

@@ -24,8 +24,7 @@ _IMAGES = re.compile(r"model\.(vision_tower|multi_modal_projector)\.")
 
 def matches(material: Material) -> Material | None:
     """Return the tensors of a model whose config.json names a family of the table; None for others."""
-    kind = material.configs.get("config.json", {}).get("model_type")
-    return material if isinstance(kind, str) and kind in KINDS else None
+    return material if material.model_type in KINDS else None
 
 
 def plan(material: Material, config: Stated, is_described: bool) -> Plan:
@@ -67,7 +66,7 @@ def plan(material: Material, config: Stated, is_described: bool) -> Plan:
     n_heads, d_head = s.n_heads, s.d_head
     if n_heads < 1 or (s.get("head_dim") is None and s.d_model % n_heads):
         s.problems.append(f"{n_heads} heads for a hidden size of {s.d_model}")
-    refuse(path, s.problems)
+    refuse(material, s.problems)
     grouped = fields.get("n_kv_heads") not in (None, n_heads)
     fields["n_kv_heads"] = fields.get("n_kv_heads") if grouped else None
     read_out = f"{family.read_out}.weight"
@@ -88,13 +87,18 @@ def plan(material: Material, config: Stated, is_described: bool) -> Plan:
     sizes = n_heads, fields["n_kv_heads"] or n_heads, d_head
     for layer in range(n_layers):
         _prepare(tensors, f"{family.layers}{layer}.", family, *sizes)
-    into = next(theirs for theirs, ours in family.names.items() if ours == "mlp.W_in.T" and
-                f"{family.layers}0.{theirs}" in tensors)  # fmt: skip
+    into = [f"{family.layers}0.{theirs}" for theirs, ours in family.names.items() if ours == "mlp.W_in.T"]
+    d_mlp = next((len(tensors[name]) for name in into if name in tensors), None)
+    if d_mlp is None:
+        first = [name for name in tensors if name.startswith(f"{family.layers}0.")] or [*tensors]
+        raise ValueError(
+            f"{path}: expected {' or '.join(into)} of a {kind!r}, found {', '.join(first[:9])}. Is it whole?"
+        )
     cfg = build_config(
         path, n_layers=n_layers, d_model=d_model, n_heads=n_heads, d_head=d_head, d_vocab=d_vocab,
-        d_mlp=len(tensors[f"{family.layers}0.{into}"]), **fields,
+        d_mlp=d_mlp, **fields,
     )  # fmt: skip
-    refuse(path, trouble)
+    refuse(material, trouble)
     if family.fused:
         for part in "QKV":
             key_map |= {f"{family.layers}*.{part}.weight": f"blocks.*.attn.W_{part}"}

@@ -91,7 +91,7 @@ def plan(material: Material, config: Stated, is_described: bool) -> Plan:
         problems.append(f"activation_function={act_fn!r}")
     if not isinstance(n_heads, int) or n_heads < 1 or d_model % n_heads:
         problems.append(f"n_head={n_heads!r} for d_model={d_model}")
-    refuse(path, problems)
+    refuse(material, problems)
     assert isinstance(n_heads, int)
     has_positions, block_size = "wpe.weight" in tensors, config.get("n_ctx") or config.get("block_size", 1024)
     tied = is_tied(tensors, "wte.weight", "lm_head.weight", bool(config.get("tie_word_embeddings", True)))

@@ -22,7 +22,7 @@ _BESIDE = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.json
 #: Kinds of weights, best first; the first that a repository has is fetched.
 _KINDS = (
     ("model.safetensors", "model.safetensors.index.json", "model-*.safetensors"),
-    ("pytorch_model.bin",),
+    ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*.bin"),
     ("*final.pth", "ckpt.pt"),
 )
 

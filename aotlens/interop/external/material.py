@@ -22,6 +22,7 @@ from aotlens.untrusted import open_regular, read_regular, require_regular, stric
 WEIGHT_FILES = (
     "model.safetensors", "model.safetensors.index.json", "*.safetensors", "pytorch_model.bin",
     "pytorch_model.bin.index.json", "pytorch_model-*.bin", "ckpt.pt", "*final.pth", "*.pth", "*.pt", "*.ckpt",
+    "adapter_model.*",
 )  # fmt: skip
 #: Files that a trainer writes beside weights.
 _NOT_WEIGHTS = re.compile(r"(optimizer|scheduler|scaler|rng_state|training_args).*")
@@ -45,6 +46,12 @@ class Material:
     """Configurations by where they stand: `config.json`, or a key of the file (`model_args`, `cfg`)."""
     full_names: dict[str, str] = field(default_factory=dict)
     """Names before `under`, by those after it."""
+
+    @property
+    def model_type(self) -> str:
+        """The family that config.json names; empty without one."""
+        kind = self.configs.get("config.json", {}).get("model_type")
+        return kind if isinstance(kind, str) else ""
 
     @property
     def folder(self) -> Path:
@@ -179,9 +186,9 @@ def _find_weights(folder: Path, weights: str | None) -> Path:
 def _safetensors(path: Path) -> dict[str, Tensor]:
     from safetensors import SafetensorError, safe_open
 
+    with open_regular(path):  # the library opens it by its path, and would wait for a pipe
+        pass
     try:
-        with open_regular(path):  # the library opens it by its path, and would wait for a pipe
-            pass
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no dictionary)
     except (OSError, SafetensorError, ValueError) as error:

@@ -21,7 +21,7 @@ from aotlens.interop.external.checking import UNCHECKED, Check, Opened, compared
 from aotlens.interop.external.comparing import compare_with_source
 from aotlens.interop.external.key_map import KeyMap, renamed
 from aotlens.interop.external.material import Material, of_module, read_json, read_material, unwrapped
-from aotlens.interop.external.outside import other_family, require_family
+from aotlens.interop.external.outside import other_family, require_family, require_read_out, require_weights
 from aotlens.interop.external.plan import Plan, build_config
 from aotlens.interop.external.settings import SIZES, Stated, require_known
 from aotlens.interop.tokenizers import read_hugging_face
@@ -81,9 +81,10 @@ def open_external(
     """
     target = resolve_device(device)
     if isinstance(source, nn.Module):
-        material, name = of_module(source, torch_encoder.options(source)), ""
-        if hasattr(source, "save_pretrained"):
-            return _as_saved(source, config=config, key_map=key_map, check=check, device=device)
+        inner = _inner(source)
+        material, name = of_module(source, torch_encoder.options(inner)), ""
+        if hasattr(inner, "save_pretrained"):
+            return _as_saved(inner, config=config, key_map=key_map, check=check, device=device)
     else:
         if not isinstance(source, str | PathLike):
             raise ValueError(f"expected a name, a path or a model in memory, got {type(source).__name__} {source!r}.")
@@ -121,6 +122,17 @@ def open_external(
     return opened
 
 
+def _inner(module: nn.Module) -> nn.Module:
+    """Return the module in wrappers: the only child of an only child, as far as it saves itself or is an encoder."""
+    inner = module
+    while not (hasattr(inner, "save_pretrained") or isinstance(inner, nn.TransformerEncoder)):
+        children = list(inner.children())
+        if len(children) != 1:
+            return module
+        (inner,) = children
+    return inner
+
+
 def _as_saved(model: Any, **options: Any) -> Opened:
     """A model of `transformers`, opened as the folder that it writes: names in memory and in files are not the same."""
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -146,6 +158,7 @@ def _plan(
     material: Material, config: ModelConfig | Mapping[str, Any] | None, key_map: KeyMap | None, is_checked: bool
 ) -> tuple[Plan, dict[str, Any], Material]:
     """Return the plan of the model, the settings that it was read from, and its tensors by the names of its format."""
+    require_weights(material)
     ours = _in_our_words(config, material)
     if ours is not None:
         require_family(material, ours, is_checked)
@@ -164,6 +177,7 @@ def _plan(
             "key_map= says what other names mean in ours, so it needs config=, a ModelConfig or its fields (at least "
             f"{', '.join(REQUIRED_SIZES)}); on the command line --config NAME=VALUE for each."
         )
+    require_read_out(material)
     given = dict(config) if isinstance(config, Mapping) else {}
     for each in _FORMATS:
         if (matched := each.matches(material)) is not None:
@@ -178,12 +192,10 @@ def _plan(
     other = other_family(material)
     if other is not None:
         raise other
-    kind = material.configs.get("config.json", {}).get("model_type")
     names = ", ".join(list(material.tensors)[:6])
     raise ValueError(
-        f"{material.path}: looked for tensors named {' or '.join(each.names for each in _FORMATS)}; found {names}, …"
-        + (f" of a {kind!r}" if kind else "")
-        + ". If the model is of our family (pre-norm or no norm), say so with config=ModelConfig(…), key_map={their "
+        f"{material.path}: looked for tensors named {' or '.join(each.names for each in _FORMATS)}; found {names}, …. "
+        "If the model is of our family (pre-norm or no norm), say so with config=ModelConfig(…), key_map={their "
         "name: our name} and check=(tokens, logits) of the source; on the command line with --config NAME=VALUE for "
         "each of its fields, --key-map FILE.json and --check FILE.npz."
     )

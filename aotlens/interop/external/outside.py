@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from aotlens.interop.external.material import Material
+from aotlens.interop.external.material import Material, read_json
+from aotlens.interop.external.plan import bridge, refuse
 from aotlens.models import ModelConfig
 
 #: Settings of whether norms precede the layers, and of whether they follow them.
@@ -26,6 +27,15 @@ _NAMES_AFTER = {
     "BART": r"(^|\.)layernorm_embedding\.",
     "torch.nn.TransformerEncoder": r"layers\.\d+\.norm1\.",
 }
+
+#: Layers that neither readers nor bridges know, by their tensors' names; and the names of attention.
+_STRANGE = {
+    r"\.(A_log|time_decay)$": "no layers of attention but recurrent ones",
+    r"\.rel_attn\.": "attention in two streams, to relative positions",
+}
+_ATTENTION = re.compile(r"(?<!rel_)(attn|attention)\.")
+_QUANTISED = (".qweight", ".SCB", ".absmax", ".weight_scale", ".weight_scale_inv", "_packed")
+_HEAD = re.compile(r"(^|\.)(score|qa_outputs|classification_head|v_head|classifier)\.([^.]+\.)*weight")
 
 
 def signs(material: Material, cfg: ModelConfig | None = None) -> list[str]:
@@ -96,8 +106,7 @@ def require_family(material: Material, cfg: ModelConfig, is_checked: bool) -> No
     after = norms_after(material) if cfg.norm is not None and cfg.norm_place != "after" else None
     if after is not None and after[1]:
         reasons.append(f"norms after the layers ({after[0]})")
-    if reasons:
-        raise ValueError(f"{material.path}: outside the family of aotlens models: {'; '.join(reasons)}.")
+    refuse(material, reasons)
     if after is not None and not is_checked:
         raise ValueError(
             f"{material.path}: its norms are {after[0]}: these follow the layers unless norm_first=True, and ours "
@@ -106,16 +115,58 @@ def require_family(material: Material, cfg: ModelConfig, is_checked: bool) -> No
         )
 
 
+def require_weights(material: Material) -> None:
+    """Raise `ValueError`, with what to do, for quantised weights, and for those of an adapter."""
+    where = f"{material.path}: expected the weights of a model, found"
+    settings = material.configs.get("config.json", {}).get("quantization_config")
+    quantised = [name for name in material.tensors if name.endswith(_QUANTISED)]
+    if settings or quantised:
+        method = settings.get("quant_method", "?") if isinstance(settings, dict) else settings
+        sign = f"quantization_config, {method!r:.40}" if settings else quantised[0]
+        raise ValueError(
+            f"{where} quantised ones ({sign}). Take those that were quantised, or load these with transformers, "
+            "call model.dequantize() where it can, and save_pretrained."
+        )
+    adapted = next((name for name in material.tensors if ".lora_" in name), "")
+    if adapted or material.path.name.startswith("adapter_model"):
+        path = material.folder / "adapter_config.json"
+        base = read_json(path).get("base_model_name_or_path") if path.is_file() else None
+        raise ValueError(
+            f"{where} an adapter, as LoRA's ({adapted or material.path.name}, of {base!r:.200}). Merge it into its "
+            "model: load it with peft's AutoPeftModelForCausalLM, call merge_and_unload(), then save_pretrained."
+        )
+
+
+def require_read_out(material: Material) -> None:
+    """Raise `ValueError`, with what to do, for a head of classes or of values in place of logits of tokens."""
+    head = next((name for name in material.tensors if _HEAD.search(name)), None)
+    if head is not None and not any("patch_embeddings" in name for name in material.tensors):
+        raise ValueError(
+            f"{material.path}: expected a read-out to tokens, found a classification head ({head}), which reads one "
+            f"position. Describe it in our words, config=ModelConfig(…, read_out='classes', d_out="
+            f"{len(material.tensors[head])}, pooling='last') with key_map={{…, {head!r}: 'unembed.W_U.T'}}."
+        )
+
+
+def require_attention(material: Material) -> None:
+    """Raise `ValueError`, with what to do, for a model of Hugging Face's without heads that could be shown."""
+    for pattern, layers in _STRANGE.items():
+        name = next((name for name in material.tensors if re.search(pattern, name)), None)
+        if name is not None and not any(_ATTENTION.search(each) for each in material.tensors):
+            raise ValueError(
+                f"{material.path}: no reader knows a {material.model_type!r}, and no bridge shows its heads: it has "
+                f"{layers} ({name}). transformers runs it; give config=ModelConfig(…) and key_map= if its layers are "
+                "those of our family."
+            )
+
+
 def other_family(material: Material) -> ValueError | None:
     """Return the error for a model of Hugging Face's that no reader knows: what it has, and what a bridge can do."""
-    kind = material.configs.get("config.json", {}).get("model_type")
+    if not material.model_type:
+        return None
     after = norms_after(material)
     reasons = signs(material) + ([f"norms after the layers ({after[0]})"] if after else [])
-    if not kind or not reasons:
-        return None
+    what = "; ".join(reasons or [*material.tensors][:6])
     return ValueError(
-        f"{material.path}: no reader knows a {kind!r}, which has {'; '.join(reasons)}. As a bridge "
-        "(where TransformerLens knows it) it has motifs, atlas, value norms and distillation: from "
-        "transformer_lens.model_bridge import TransformerBridge; bridge = "
-        f"TransformerBridge.boot_transformers({str(material.folder)!r}); aotlens.heads.motif_scores(bridge)."
+        f"{material.path}: no reader knows a {material.model_type!r}, which has {what}. {bridge(material)}"
     )

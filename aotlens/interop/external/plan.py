@@ -83,10 +83,21 @@ def n_layers(material: Material, before: str) -> int:
     return 1 + max((int(number) for number in numbers if number.isdecimal()), default=-1)
 
 
-def refuse(where: object, problems: list[str]) -> None:
-    """Raise `ValueError`, naming every reason, where there are problems."""
+def refuse(material: Material, problems: list[str]) -> None:
+    """Raise `ValueError`, naming every reason, where there are problems; of a folder of Hugging Face's, with the line
+    that opens it as a bridge."""
     if problems:
-        raise ValueError(f"{where}: outside the family of aotlens models: {'; '.join(problems)}.")
+        advice = f" {bridge(material)}" if material.model_type else ""
+        raise ValueError(f"{material.path}: outside the family of aotlens models: {'; '.join(problems)}.{advice}")
+
+
+def bridge(material: Material) -> str:
+    """Return the advice to read a folder of Hugging Face's by a bridge."""
+    return (
+        "As a bridge (where TransformerLens knows it) it has motifs, atlas, value norms and distillation: from "
+        "transformer_lens.model_bridge import TransformerBridge; bridge = "
+        f"TransformerBridge.boot_transformers({str(material.folder)!r}); aotlens.heads.motif_scores(bridge)."
+    )
 
 
 def build_config(where: object, **fields: Any) -> ModelConfig:

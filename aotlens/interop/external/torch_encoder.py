@@ -73,7 +73,7 @@ def plan(material: Material, config: Stated, is_described: bool) -> Plan:
     problems = [] if act_fn in ACTIVATIONS else [f"activation={act_fn!r}"]
     problems += [] if d_model % n_heads == 0 else [f"nhead={n_heads} for d_model={d_model}"]
     problems += [] if isinstance(config["norm_first"], bool) else [f"norm_first={config['norm_first']!r}"]
-    refuse(path, problems)
+    refuse(material, problems)
     cfg = build_config(
         path, n_layers=n_layers(material, "layers."), d_model=d_model, n_heads=n_heads,
         d_head=d_model // n_heads, n_ctx=config.get("max_len", _N_CTX), act_fn=ACTIVATIONS[act_fn],

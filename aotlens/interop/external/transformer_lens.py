@@ -88,7 +88,7 @@ def plan(material: Material, config: Stated, is_described: bool) -> Plan:
         problems.append(f"act_fn={act_fn!r}")
     if config.get("n_key_value_heads") not in (None, sizes["n_heads"]):
         problems.append(f"n_key_value_heads={config['n_key_value_heads']} for {sizes['n_heads']} heads")
-    refuse(path, problems)
+    refuse(material, problems)
     cfg = build_config(
         path,
         **{name: sizes[name] for name in ("n_layers", "d_model", "n_heads", "d_head", "n_ctx", "d_vocab")},

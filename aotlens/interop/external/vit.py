@@ -80,7 +80,7 @@ def plan(material: Material, config: Stated, is_described: bool) -> Plan:
         problems.append(f"hidden_act={act_fn!r}")
     if d_model % n_heads:
         problems.append(f"num_attention_heads={n_heads} for hidden_size={d_model}")
-    refuse(path, problems)
+    refuse(material, problems)
     n_classes = material.shape("classifier.weight", 2)[0]
     cfg = build_config(
         path,

@@ -61,7 +61,7 @@ def plan(material: Material, config: Stated, is_described: bool) -> Plan:
     problems += [] if norm else [f"no {_LAYERS}0.0.0.gamma or .g: norms elsewhere than before the layers"]
     problems += [] if shapes.count(shapes[0]) == 3 else ["keys or values of another width than queries"]
     problems += [] if inner % n_heads == 0 else [f"heads={n_heads} for queries of width {inner}"]
-    refuse(path, problems)
+    refuse(material, problems)
     assert norm is not None
     fields: dict[str, Any] = {"positions": None, "n_ctx": config.get("max_seq_len") or _N_CTX}
     d_vocab, embedding = material.shape(_NAMES[0], 2)[0], tensors[_NAMES[0]]
