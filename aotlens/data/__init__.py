@@ -31,7 +31,7 @@ from aotlens.data.regression import Curriculum, RegressionPrompts, RegressionTas
 from aotlens.data.sampler import BatchSampler, repeated_random_tokens, repeated_targets
 from aotlens.data.sources import open_corpus
 from aotlens.data.symbols import SymbolTokenizer, tokenizer_from_json
-from aotlens.data.tasks import TASKS, Case, KnownTask, Task, make_task
+from aotlens.data.tasks import TASKS, Case, FiniteTask, KnownTask, make_task
 from aotlens.data.token_file import TokenFile
 from aotlens.data.tokenizer import END_OF_TEXT, MASK, Tokenizer
 from aotlens.data.windows import Encoding, Windows, spread_windows, validation_windows, windows_with_documents
@@ -48,6 +48,7 @@ __all__ = [
     "Curriculum",
     "Document",
     "Encoding",
+    "FiniteTask",
     "KnownTask",
     "Pair",
     "PromptPairs",
@@ -56,7 +57,6 @@ __all__ = [
     "Split",
     "SymbolTokenizer",
     "TailHeldOut",
-    "Task",
     "TokenFile",
     "Tokenizer",
     "Windows",

@@ -70,7 +70,7 @@ class Case:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class FiniteTask:
     """Inputs with their answers. Raises ValueError for cases of different lengths or numbers of answers."""
 
     name: str
@@ -223,7 +223,7 @@ def make_task(
     *,
     answers: Ids | str | None = None,
     outputs: Ids | str | None = None,
-) -> Task:
+) -> FiniteTask:
     """Return a task of `TASKS` by its name, or of a function of item tokens `[input, item]` that returns output ids
     `[input]` or `[input, answer]`.
 
@@ -264,7 +264,7 @@ def make_task(
         if all(allowed[position] for position in items):
             cases.append(Case(allowed=tuple(allowed), reads=reads, answer=answer, constant=constant))
     competing = None if outputs is None else tuple(parse_ids("outputs", outputs))
-    return Task(name=name, cases=tuple(cases), outputs=competing)
+    return FiniteTask(name=name, cases=tuple(cases), outputs=competing)
 
 
 def parse_ids(name: str, ids: Ids | str) -> list[int]:

@@ -11,7 +11,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from aotlens.conventions import Progress, require_whole
-from aotlens.data.tasks import Task
+from aotlens.data.tasks import FiniteTask
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
 
@@ -91,7 +91,7 @@ def _ids(row: Int64[np.ndarray, " id"]) -> str:
 @torch.no_grad()
 def exhaustive(
     model: AttentionOnlyTransformer,
-    task: Task,
+    task: FiniteTask,
     *,
     keep: int = 1000,
     batch_size: int | None = None,
@@ -138,7 +138,7 @@ def exhaustive(
     )
 
 
-def _outputs_of(model: AttentionOnlyTransformer, task: Task) -> int:
+def _outputs_of(model: AttentionOnlyTransformer, task: FiniteTask) -> int:
     """Return how many outputs the model has. Raises ValueError for a model that cannot do the task."""
     cfg, case = model.cfg, task.cases[0]
     n_outputs = cfg.d_vocab if cfg.read_out == "tokens" else cfg.d_out
