@@ -37,6 +37,7 @@ from aotlens.dynamics import (
     half_way,
     order_of_events,
 )
+from aotlens.dynamics.events import LEAST_SEEDS
 from aotlens.results import load
 
 EVENTS = ("copying", "gain on repeated tokens", "k composition", "previous token", "induction")
@@ -99,17 +100,15 @@ def order_text(kind: str, runs: Sequence[OverTraining]) -> str:
     """Say what is decided of the order of events of a kind, by each of the two moments."""
     changes = [moments(run) for run in runs]
     happened = [event for event in EVENTS if all(change[event][0].step is not None for change in changes)]
-    if len(happened) < 2 or len(runs) < 2:
-        return f"**{kind}**, {len(runs)} seeds: fewer than two events happened in every seed."
+    if len(happened) < 2 or len(runs) < LEAST_SEEDS:
+        return (
+            f"**{kind}**, {len(runs)} seeds: fewer than two events happened in every seed, or fewer than three seeds."
+        )
     sentences = []
     for place, moment in enumerate(MOMENTS):
         order = order_of_events({event: [change[event][place] for change in changes] for event in happened})
-        decided = [
-            f"{order.events[a]} before {order.events[b]} (p = {order.p[a, b]:.2g})"
-            for a, b in np.argwhere(order.before)
-        ]
-        left = len(happened) * (len(happened) - 1) // 2 - len(decided)
-        sentences.append(f"by *{moment}*, {'; '.join(decided) or 'nothing is decided'} ({left} pairs undecided)")
+        left = len(happened) * (len(happened) - 1) // 2 - len(order.decided)
+        sentences.append(f"by *{moment}*, {'; '.join(order.decided) or 'nothing is decided'} ({left} pairs undecided)")
     return f"**{kind}**, {len(runs)} seeds: {'. Also '.join(sentences)}."
 
 

@@ -4,17 +4,19 @@
     python -m analyses.heads_across_seeds DIR/checkpoints/*/* --corpus dir:PATH [--page docs/universality.md]
 
 Models of one recipe are matched with each other, on 32 held-out windows of 64 tokens, with 999 permutations; each two
-recipes are compared by Welch's t over models. A minute of one core.
+recipes are compared over models (`compare_kinds`). A minute of one core.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import defaultdict
+from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+from torch import Tensor
 
 import aotlens
 from analyses._claims import markdown, parser
@@ -22,9 +24,13 @@ from analyses._outcomes import ROOT, of_run
 from aotlens.checkpoints import shared_held_out_windows
 from aotlens.conventions import head_name
 from aotlens.heads import Universality, universality
+from aotlens.models import AttentionOnlyTransformer
 from aotlens.statistics import holm
 
-HEADER = ("kind", "matched", "tested", "mean", "permuted: mean ± sd", "p", "layer 0 (permuted)", "layer 1 (permuted)")
+HEADER = (
+    "kind", "matched", "tested", "mean", "permuted: mean ± sd", "standardised", "p", "layer 0 (permuted)",
+    "layer 1 (permuted)",
+)  # fmt: skip
 
 
 def test_rows(kind: str, result: Universality) -> list[tuple[object, ...]]:
@@ -34,7 +40,21 @@ def test_rows(kind: str, result: Universality) -> list[tuple[object, ...]]:
         both = zip(result.by_layer[place][:2], result.by_layer_null[place][:2], strict=True)
         layers = (f"{value:.3f} ({permuted:.3f})" for value, permuted in both)
         chance = f"{row['null_mean']:.3f} ± {row['null_std']:.3f}"
-        rows.append((kind, row["matched"], row["tested"], f"{row['observed']:.3f}", chance, f"{row['p']:.3f}", *layers))
+        rows.append((kind, row["matched"], row["tested"], f"{row['observed']:.3f}", chance,
+                     f"{row['standardised']:.1f}", f"{row['p']:.3f}", *layers))  # fmt: skip
+    return rows
+
+
+def model_rows(
+    by_kind: Mapping[str, list[str]], models: Mapping[str, AttentionOnlyTransformer], tokens: Tensor
+) -> list[tuple[object, ...]]:
+    """Return a row a kind: the weights of a model, and the loss of its models on the windows that heads are compared
+    on."""
+    rows: list[tuple[object, ...]] = []
+    for kind, names in by_kind.items():
+        losses = [float(models[name].loss_per_token(tokens).double().mean()) for name in names]
+        n_weights = sum(weight.numel() for weight in models[names[0]].parameters())
+        rows.append((kind, len(names), f"{n_weights:,}", f"{np.mean(losses):.2f} ± {np.std(losses):.2f}"))
     return rows
 
 
@@ -74,6 +94,9 @@ def main(argv: list[str] | None = None) -> int:
     groups = [row for kind, result in universalities.items() for row in group_rows(kind, result)]
     closed = "; ".join(f"{kind} {result.closed:.2f}" for kind, result in universalities.items())
     parts = [
+        markdown(
+            ("kind", "models", "weights of each", "loss, nats a token: mean ± sd"), model_rows(by_kind, models, tokens)
+        ),
         markdown(HEADER, tests),
         " ".join(f"{kind}: {result.beyond_distance}." for kind, result in universalities.items()),
         f"Groups matched by pattern that are in all models, or all but one, with their OV circuits' mean cosine "
@@ -81,15 +104,20 @@ def main(argv: list[str] | None = None) -> int:
         markdown(("kind", "head in seed 0, 1, …", "pattern", "ov", "q"), groups),
     ]
     kinds = {name: kind for kind, names in by_kind.items() for name in names}
-    together = universality(models, tokens, n_permutations=19, kinds=kinds)
+    together = universality(models, tokens, n_permutations=999, kinds=kinds)
     rows: list[tuple[object, ...]] = []
     compared = [together.compare_kinds(*pair) for pair in combinations(by_kind, 2)]
     corrected = iter(holm(np.concatenate([each.p for each in compared])) if compared else ())
     for each in compared:
-        for test, left, right, p in zip(each.tests, each.first, each.second, each.p, strict=True):
-            means = f"{left.mean():+.3f}", f"{right.mean():+.3f}"
+        assert each.standardised is not None
+        for test, left, right, units, p in zip(
+            each.tests, each.first, each.second, each.standardised, each.p, strict=True
+        ):
+            means = (f"{of.mean():+.3f} ({unit:.1f})" for of, unit in zip((left, right), units, strict=True))
             rows.append((*each.kinds, *test, *means, f"{p:.2g}", f"{next(corrected):.2g}"))
-    header = ("kind", "other kind", "matched", "tested", "above permuted", "of the other", "p", "p, Holm")
+    header = (
+        "kind", "other kind", "matched", "tested", "above permuted (standardised)", "of the other", "p", "p, Holm"
+    )  # fmt: skip
     parts.append(markdown(header, rows))
     parts += [f"**{kind}**: {result.layer_trend}" for kind, result in universalities.items()]
     print("\n\n".join(parts))

@@ -178,7 +178,7 @@ def sections(
             len(own), above.logits[of_class].mean(), above.patches.sum((-2, -1))[of_class].mean(),
             above.class_token[of_class].mean(), above.positions[of_class].mean(),
             above.mlps[of_class].mean(), above.biases[of_class].mean(),
-            float(np.median(above.share_outside[of_class])), f"{largest:.1g}",
+            float(np.nanmedian(above.share_outside[of_class])), f"{largest:.1g}",
         ]
     ]  # fmt: skip
     terms = ["images", "logit", "patches", "[CLS]", "positions", "MLPs", "biases"]

@@ -201,6 +201,11 @@ INVISIBLE = {"Cc", "Cf", "Co", "Cn", "Cs", "Zl", "Zp", "Zs"}
 _GLYPHS = {" ": "·", "\n": "⏎", "\t": "→"}
 
 
+def several(number: Any, noun: str) -> str:
+    """Say how many there are: `1 layer`, `2 layers`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def glyphs(token: str) -> str:
     """Write a token with every character visible, for people: `" the"` is `"·the"`, a newline ⏎, a tab →, the empty
     token ∅.

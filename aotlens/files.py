@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import os
@@ -11,9 +12,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aotlens.untrusted import MOST_BYTES, open_regular, require_few_values, strict_json
+from aotlens.untrusted import MOST_BYTES, boundary, open_regular, require_few_values, strict_json
 
 if TYPE_CHECKING:
+    import pandas as pd
     from torch import Tensor
 
 
@@ -47,6 +49,25 @@ def replacing_file(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):  # a folder that cannot be looked into
             temporary.unlink(missing_ok=True)
+
+
+def remove_unfinished(folder: Path, pattern: str) -> None:
+    """Remove the temporary files of `replacing_file` that a killed process left of files with names of `pattern`."""
+    for path in folder.glob(f".{pattern}.tmp"):
+        path.unlink(missing_ok=True)
+
+
+def csv_text(frame: pd.DataFrame) -> str:
+    """Return a table as CSV, the one form that commands, sweeps and the app write.
+
+    Every field is quoted: before Python 3.11.9 a carriage return is left bare otherwise, and readers end the row there.
+    """
+    return str(frame.to_csv(index=False, quoting=csv.QUOTE_ALL, lineterminator="\n"))
+
+
+def write_csv(frame: pd.DataFrame, path: Path) -> None:
+    """Write a table as UTF-8 CSV, as `csv_text` forms it."""
+    path.write_text(csv_text(frame), encoding="utf-8", newline="")
 
 
 def without_folder(error: BaseException, path: Path) -> str:
@@ -130,19 +151,14 @@ def read_metadata(path: Path, what: str, most: int = _MOST_BYTES) -> dict[str, A
 
     Raises `ValueError` for a file that is missing, of more than `most` bytes, damaged or something else.
     """
-    try:
-        with open_regular(path) as (file, size):
-            length, longest = int.from_bytes(file.read(8), "little"), MOST_BYTES["the header of a result"]
-            if size > most:
-                raise ValueError(f"more than {most / 1e9:g} GB")
-            if not 0 < length <= longest:
-                raise ValueError(f"a header of {length:,} bytes")
-            metadata = strict_json(file.read(length)).get("__metadata__", {})
-        for value in metadata.values():
-            require_few_values(value)
-        return {name: json.loads(value) for name, value in metadata.items()}
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{path}: expected {what}, found what cannot be read ({error}).") from error
+    with boundary(path, what), open_regular(path) as (file, size):
+        length, longest = int.from_bytes(file.read(8), "little"), MOST_BYTES["the header of a result"]
+        if size > most:
+            raise ValueError(f"more than {most / 1e9:g} GB")
+        if not 0 < length <= longest:
+            raise ValueError(f"a header of {length:,} bytes")
+        metadata = strict_json(file.read(length)).get("__metadata__", {})
+        return {name: strict_json(value, constants=True) for name, value in metadata.items()}
 
 
 def read_tensors(path: Path, what: str, sha256: object, about: Mapping[str, Any], remedy: str) -> dict[str, Tensor]:
@@ -151,16 +167,13 @@ def read_tensors(path: Path, what: str, sha256: object, about: Mapping[str, Any]
     The file is mapped until that is known, so that one that is refused fills no memory. Raises `ValueError`, with the
     `remedy`, for other contents, and for what is damaged otherwise.
     """
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
-    try:
-        with safe_open(path, framework="pt") as file:
-            names = list(file.keys())
-            if sha256 == _hash(about, ((name, file.get_tensor(name)) for name in sorted(names))):
-                # Copied, since sums over memory that is aligned otherwise differ in their last bits.
-                return {name: file.get_tensor(name).clone() for name in names}
-    except (OSError, SafetensorError, ValueError) as error:
-        raise ValueError(f"{path}: expected {what}, found what cannot be read ({error}).") from error
+    with boundary(path, what), safe_open(path, framework="pt") as file:
+        names = list(file.keys())
+        if sha256 == _hash(about, ((name, file.get_tensor(name)) for name in sorted(names))):
+            # Copied, since sums over memory that is aligned otherwise differ in their last bits.
+            return {name: file.get_tensor(name).clone() for name in names}
     raise ValueError(f"{path}: damaged: its contents are not what was saved. {remedy}")
 
 
@@ -222,7 +235,8 @@ def load_progress(path: Path, identity: Mapping[str, Any], run: str, remedy: str
         raise ValueError(f"{path}: expected {what}, found another safetensors file.")
     tensors = read_tensors(path, what, metadata.pop("sha256", None), metadata, "Delete it to start afresh.")
     saved, expected = metadata["identity"], json.loads(json.dumps(identity))
-    different = sorted(key for key in {*saved, *expected} if saved.get(key) != expected.get(key))
+    with boundary(path, what):
+        different = sorted(key for key in {*saved, *expected} if saved.get(key) != expected.get(key))
     if different:
         raise ValueError(f"{path}: {run} was started with another {', '.join(different)}; {remedy}")
     return tensors, metadata["progress"]

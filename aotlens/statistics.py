@@ -176,6 +176,13 @@ def mean_interval(
     return float(low), float(high)
 
 
+def interval_text(interval: Iterable[float], form: str, about: str = "95% ", over: str = "") -> str:
+    """Return an interval in brackets behind a number, ` (95% −0.1 to 0.2)`; an empty text for an unknown one, NaN: a
+    single sequence or document has none."""
+    low, high = interval
+    return f" ({about}{low:{form}} to {high:{form}}{over})" if math.isfinite(low) and math.isfinite(high) else ""
+
+
 def jackknife_error(without: Float[np.ndarray, " unit"]) -> float:
     """Return the standard error √((n − 1) ÷ n · Σ (θ₋ᵤ − θ̄₋)²) of a number from the same number without each unit."""
     n = len(without)
@@ -189,6 +196,11 @@ def holm(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
     corrected = np.empty_like(p)
     corrected[order] = np.maximum.accumulate(np.minimum(1.0, p[order] * np.arange(len(p), 0, -1)))
     return corrected
+
+
+def p_text(p: float) -> str:
+    """Return "p = 0.023", and "p < .001" below that: what a small p adds is the assumptions of its test."""
+    return "p < .001" if p < 1e-3 else f"p = {p:.2g}"
 
 
 def permutation_p(null: Float[np.ndarray, "*row draw"], observed: Any) -> Any:

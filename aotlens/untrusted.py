@@ -1,7 +1,8 @@
-"""Untrusted files: regular ones only, of a bounded size, each read once; and JSON without surprises.
+"""Untrusted files: regular ones only, of a bounded size, each read once; JSON and TOML without surprises.
 
 A FIFO hangs whoever opens it, a device never ends, a link shows a file of this machine, and JSON may nest a million
-lists or hold 10**400. What is refused here is a `ValueError` that says what was expected and what was found.
+lists or hold 10**400. What is refused here is a `ValueError` that says what was expected and what was found. Readers
+take numbers from `strict_json` and `strict_toml` only, and use what they read within `boundary`, which names the file.
 """
 
 from __future__ import annotations
@@ -12,20 +13,23 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from types import UnionType
+from typing import Any, BinaryIO, Literal, Union, get_args, get_origin, get_type_hints
 
 #: The most bytes that a file of each kind may have; what weights may have, their header says.
 MOST_BYTES = {
     "config.json": 4_000_000,
-    "tokenizer.json": 16_000_000,  # GPT-2's has 1.4 MB, of 50,257 tokens
+    "tokenizer.json": 40_000_000,  # GPT-2's has 1.4 MB, of 50,257 tokens; other vocabularies are five times as large
     "metrics.jsonl": 16_000_000,
     "card.md": 4_000_000,
     "the header of weights": 4_000_000,  # about 100 bytes a tensor
     "key map": 4_000_000,
-    "settings": 4_000_000,
+    "settings": 1_000_000,
     "vocabulary": 16_000_000,
     "record": 64_000_000,  # of a run, or what stands beside a result
     "result": 4_000_000_000,
@@ -52,11 +56,34 @@ _POINTER = b"version https://git-lfs.github.com/spec/"
 #: The depth to which lists and dictionaries may lie in each other.
 MAX_DEPTH = 64
 
+_DEEP = f"expected at most {MAX_DEPTH} lists or dictionaries in each other, found more"
+
+#: Dots of TOML, of which a key may hold some: one of 10,000 parts takes 400 MB and a second and a half.
+MAX_DOTS, MAX_DOTS_IN_LINE = 10_000, 1_000
+
 #: Whole numbers beyond this are refused: no id, size or count is larger, and no float holds much larger ones.
 _LARGEST = 2**64
 
 #: C0 and C1 controls, lone surrogates, line and paragraph separators, and what turns the direction of a line.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+
+
+@contextmanager
+def boundary(path: Path | str, what: str, remedy: str = "") -> Iterator[None]:
+    """Turn whatever damaged contents make of a reader, of ours or of a library's, into a `ValueError` that names the
+    file, `what` was expected of it and the `remedy`. A `ValueError` that names the file stays as it is."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        if isinstance(error, ValueError) and str(path) in str(error):
+            raise
+        kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
+        problem = kind + without_control(str(error))[:1000].rstrip(".")
+        raise ValueError(
+            f"{path}: expected {what}, found what cannot be read ({problem}). {remedy}".rstrip()
+        ) from error
 
 
 @contextmanager
@@ -141,13 +168,16 @@ def _require_size(path: Path, size: int, most: int) -> None:
         raise ValueError(f"{path}: expected at most {most / 1e6:g} MB, found {size / 1e6:.1f} MB.")
 
 
-def strict_json(text: str | bytes) -> Any:
-    """Return the value of JSON text. Raises `ValueError` for NaN and infinity, for a key given twice, of which one
-    would be lost, for what nests deeper than `MAX_DEPTH`, and for more than `MAX_VALUES`."""
-    require_few_values(text)
+def strict_json(text: str | bytes, *, constants: bool = False, most: int = MAX_VALUES) -> Any:
+    """Return the value of JSON text. Raises `ValueError` for a key given twice, of which one would be lost, for what
+    nests deeper than `MAX_DEPTH`, for more than `most` values, and for numbers that are not finite or beyond 64 bits;
+    with `constants`, which our own results may hold, NaN and Infinity are numbers."""
+    require_few_values(text, most)
 
-    def constant(name: str) -> None:
-        raise ValueError(f"{name} is not a JSON number")
+    def constant(name: str) -> float:
+        if not constants:
+            raise ValueError(f"{name} is not a JSON number")
+        return float(name)
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         value = dict(items)
@@ -155,13 +185,43 @@ def strict_json(text: str | bytes) -> Any:
             raise ValueError("a key is given twice")
         return value
 
-    deep = f"expected at most {MAX_DEPTH} lists or dictionaries in each other, found more"
     try:
         value = json.loads(text, parse_constant=constant, object_pairs_hook=pairs)
     except RecursionError:
-        raise ValueError(deep) from None
+        raise ValueError(_DEEP) from None
+    _check_values(value, constants=constants)
+    return value
+
+
+def strict_toml(text: bytes) -> dict[str, Any]:
+    """Return the table of TOML text in UTF-8. Raises `ValueError` for what is none, as `strict_json`, and for more dots
+    than `MAX_DOTS`: the parser's time and memory grow with the square of a key's parts."""
+    require_few_values(text)
+    in_a_line = max(line.count(b".") for line in text.split(b"\n"))
+    if text.count(b".") > MAX_DOTS or in_a_line > MAX_DOTS_IN_LINE:
+        raise ValueError(f"expected at most {MAX_DOTS:,} dots, and {MAX_DOTS_IN_LINE:,} in a line, found more")
+    try:
+        value = tomllib.loads(text.decode("utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"not valid TOML: {error}") from error
+    except RecursionError:
+        raise ValueError(f"not valid TOML: {_DEEP}") from None
+    _check_values(value, constants=False)
+    return value
+
+
+def _check_values(value: Any, *, constants: bool) -> None:
+    """Raise `ValueError` for what nests deeper than `MAX_DEPTH`, and for a number with a `_problem`."""
+
+    def problem(item: Any) -> str:
+        is_constant = constants and isinstance(item, float)
+        return "" if is_constant or not isinstance(item, int | float) else _problem(item)
+
     level = [[value]]
     for _ in range(MAX_DEPTH + 1):
+        if any(problem(item) for items in level for item in items):
+            place, found = next((place, said) for place, item in _places(value, "") if (said := problem(item)))
+            raise ValueError(f"{without_control(place)[:100]}: {found}".removeprefix(": "))
         level = [
             list(item.values()) if isinstance(item, dict) else item
             for items in level
@@ -169,35 +229,79 @@ def strict_json(text: str | bytes) -> Any:
             if isinstance(item, dict | list)
         ]
         if not level:
-            return value
-    raise ValueError(deep)
+            return
+    raise ValueError(_DEEP)
 
 
-def require_few_values(text: str | bytes) -> None:
-    """Raise `ValueError` for JSON text that may hold more than `MAX_VALUES` values: 16 MB of `{"":0},` take 700 MB."""
+def require_few_values(text: str | bytes, most: int = MAX_VALUES) -> None:
+    """Raise `ValueError` for JSON text that may hold more than `most` values: 16 MB of `{"":0},` take 700 MB."""
     marks: Any = (b",", b"[", b"{") if isinstance(text, bytes) else (",", "[", "{")
-    if len(text) > MAX_VALUES and (count := sum(map(text.count, marks))) > MAX_VALUES:
-        raise ValueError(f"expected at most {MAX_VALUES:,} values, found some {count:,}")
+    if len(text) > most and (count := sum(map(text.count, marks))) > most:
+        raise ValueError(f"expected at most {most:,} values, found some {count:,}")
 
 
 def check_plain(value: Any, where: str) -> None:
     """Raise `ValueError`, with the place in a value of JSON, for a number that is not finite or beyond 64 bits, for a
     key with control characters, and for text with half a character, which has no UTF-8 form."""
+    for place, item in _places(value, where):
+        if isinstance(item, dict):
+            for key in item:
+                check_name(key, f"{place}: a key")
+        elif isinstance(item, int | float) and (problem := _problem(item)):
+            raise ValueError(f"{place}: {problem}.")
+        elif isinstance(item, str) and re.search(r"[\ud800-\udfff]", item):
+            raise ValueError(f"{place}: expected text, found half a character in {shown(item)}.")
+
+
+def _places(value: Any, where: str) -> Iterator[tuple[str, Any]]:
+    """Yield every part of a value of JSON with its place."""
     rest = [(where, value)]
     while rest:
         place, item = rest.pop()
+        yield place, item
         if isinstance(item, dict):
-            for key, inner in item.items():
-                check_name(key, f"{place}: a key")
-                rest.append((f"{place}.{key}" if place else key, inner))
+            rest += [(f"{place}.{key}" if place else key, inner) for key, inner in item.items()]
         elif isinstance(item, list | tuple):
             rest += [(place, inner) for inner in item]
-        elif isinstance(item, float) and not math.isfinite(item):
-            raise ValueError(f"{place}: expected a finite number, found {item}.")
-        elif isinstance(item, int) and abs(item) > _LARGEST:
-            raise ValueError(f"{place}: expected a number within 64 bits, found one of {len(str(item))} digits.")
-        elif isinstance(item, str) and re.search(r"[\ud800-\udfff]", item):
-            raise ValueError(f"{place}: expected text, found half a character in {shown(item)}.")
+
+
+def _problem(number: float) -> str:
+    """The problem with a number of a file; nothing for one that is finite and within 64 bits."""
+    if isinstance(number, float):
+        return "" if math.isfinite(number) else f"expected a finite number, found {number}"
+    if abs(number) <= _LARGEST:
+        return ""
+    return f"expected a number within 64 bits, found one of {len(str(number))} digits"
+
+
+def require_types(cls: type, values: Mapping[str, Any], where: str) -> None:
+    """Raise `ValueError` for a value of JSON or TOML, by the name of a field of the dataclass `cls`, that is not of the
+    field's type: lists stand for tuples, tables for dataclasses, and whole numbers for floats."""
+    hints = get_type_hints(cls)
+    for name, value in values.items():
+        if not _is_of(value, hints[name]):
+            expected = hints[name] if get_args(hints[name]) else hints[name].__name__
+            raise ValueError(f"{where}: {name}: expected {expected}, got {shown(value)}.")
+
+
+def _is_of(value: Any, hint: Any) -> bool:
+    kind, parts = get_origin(hint) or hint, get_args(hint)
+    if kind is Any:
+        return True
+    if kind in (Union, UnionType):
+        return any(_is_of(value, part) for part in parts)
+    if kind is Literal:
+        return value in parts
+    if kind in (tuple, list):
+        is_list, each = isinstance(value, list | tuple), [part for part in parts if part is not ...]
+        if len(each) == 1:
+            return is_list and all(_is_of(item, each[0]) for item in value)
+        return is_list and len(value) == len(each) and all(map(_is_of, value, each))
+    if kind is dict:
+        return isinstance(value, dict) and all(_is_of(item, parts[1]) for item in value.values())
+    if kind in (int, float):
+        return isinstance(value, int | kind) and not isinstance(value, bool)
+    return isinstance(value, dict if is_dataclass(kind) else kind)
 
 
 def check_name(name: str, where: str) -> None:

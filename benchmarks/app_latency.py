@@ -51,7 +51,7 @@ CLICK_TOKENS = (45, 251)
 #: Clicks that are not counted, before those that are.
 WARM_UP = 2
 # Ids of app/pages, seen from the browser.
-RUN, TEXT, CELLS, CIRCUIT_HEADS = "heads-run", "heads-text", "heads-grid-cells", "circuits-heads"
+RUN, TEXT, CELLS, CIRCUIT_HEADS = "heads-run", "heads-text", "heads-grid-cells", "circuits-field-head-heads"
 _WAIT_MS = 240_000
 _QUIET_MS = 400  # without a request in flight, after which a choice is answered
 

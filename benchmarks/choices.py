@@ -39,9 +39,9 @@ class Choice:
 
 CHOICES = {
     "Heads: a head": Choice(page="heads", click="#heads-grid-cells .cell"),
-    "Circuits: a head": Choice(page="circuits", click="#circuits-heads .pick-head"),
+    "Circuits: a head": Choice(page="circuits", click="#circuits-field-head-heads .pick-head"),
     "Circuits, 12 layers: a head": Choice(
-        page="circuits", query="checkpoint=novels-12l-mssa", click="#circuits-heads .pick-head"
+        page="circuits", query="checkpoint=novels-12l-mssa", click="#circuits-field-head-heads .pick-head"
     ),
     "Skip-trigrams: a head": Choice(page="trigrams", click="#trigrams-heads .pick-head"),
     "Paths: a token": Choice(page="paths", click="#paths-strip .chip"),
@@ -51,8 +51,8 @@ CHOICES = {
     "Non-linearity: η": Choice(page="nonlinearity", slider="#nonlinearity-eta-slider"),
     "Subspaces: the seed": Choice(page="subspaces", slider="#subspaces-seed"),
     "Denoising: the seed": Choice(page="denoising", slider="#denoising-seed"),
-    "In-context regression: a head": Choice(page="regression", query="tab=heads", click="#regression-cells .cell"),
-    "In-context regression: the seed": Choice(page="regression", slider="#regression-seed"),
+    "In-context regression: a head": Choice(page="regression", query="tab=heads", click="#regression-maps-cells .cell"),
+    "In-context regression: the seed": Choice(page="regression", slider="#regression-field-seed"),
 }
 
 

@@ -68,7 +68,7 @@ TASKS = (
          ".continued-text"),
     Task('The strongest OV entries of " her", as CSV and Python',
          (*menu("Circuits", "Circuits"), "text=OV: what it writes", "role=tab[name='Row and column']",
-          "#circuits-row-choice= her", "role=option[name='·her']", _ONE_ROW, "role=menuitem[name=/CSV/]", _ONE_ROW,
+          "#circuits-field-row= her", "role=option[name='·her']", _ONE_ROW, "role=menuitem[name=/CSV/]", _ONE_ROW,
           "role=menuitem[name=/Python/]"),
          ".python-dialog .code"),
     Task("A confirmed skip-trigram in its text", menu("Circuits", "Skip-trigrams"), "#trigrams-one .panel-content"),

@@ -23,9 +23,9 @@ PACKAGES = sorted(
     folder.name for folder in (ROOT / "tests").iterdir() if (ROOT / "aotlens" / folder.name / "__init__.py").exists()
 )
 PAGES = sorted(
-    page.parent.name
-    for page in (ROOT / "app/pages").glob("*/__init__.py")
-    if (ROOT / "tests/app" / page.parent.name).is_dir()
+    page.stem
+    for page in (ROOT / "app/pages").iterdir()
+    if (page.suffix == ".py" or (page / "__init__.py").exists()) and (ROOT / "tests/app" / page.stem).is_dir()
 )
 _A_DAY = 24 * 60 * 60
 _EVERYTHING = ["aotlens/__init__.py", "app/factory.py", "docs/index.md"]
@@ -44,7 +44,8 @@ def pages(paths: Iterable[str]) -> list[str]:
     code = [Path(path) for path in paths if path.endswith((".py", ".js", ".css"))]
 
     def asks(name: str, path: Path) -> bool:
-        own = path.is_relative_to(f"app/pages/{name}") or path.is_relative_to(f"tests/app/{name}")
+        module = path == Path(f"app/pages/{name}.py")
+        own = module or path.is_relative_to(f"app/pages/{name}") or path.is_relative_to(f"tests/app/{name}")
         shared = path.parts[0] == "app" and path.parts[1] != "pages"
         view = path.parent == Path("aotlens/views") and path.stem.startswith(name)
         return own or shared or view or path.is_relative_to("aotlens/widget")

@@ -59,12 +59,9 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     assert config is not None
     asked = parser.parse_known_args(config.invocation_params.args).check_shapes
     if asked or getattr(config.option, "check_shapes", False):  # the latter in a worker
-        import jaxtyping
-
         from tests import checker
 
-        # Before any import of aotlens: the conftests of the folders that pytest is given are loaded next.
-        jaxtyping.install_import_hook("aotlens", f"{checker.__name__}.check")
+        checker.install()  # before any import of aotlens: conftests of the given folders are loaded next
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -91,6 +88,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Order by stored durations; mark what opens the browser; skip what this machine or run cannot do, saying how."""
     durations.longest_first(items)
     for item in items:
+        if item.get_closest_marker("minutes"):
+            item.add_marker("long")
         if "chromium" in getattr(item, "fixturenames", ()):
             item.add_marker("browser")
             if os.environ.get("CI"):  # the summary names what failed once

@@ -1,8 +1,9 @@
 """How long tests take: stored seconds order the next run, and a test that takes long says so by a marker.
 
 `make durations` writes `durations.json`: wall seconds of every file, and of its tests above half a second, on a machine
-that does nothing else. Files are handed to the workers longest first (`--dist loadfile`), so that none is left with a
-long one at the end; a file that is not stored yet counts as the median.
+that does nothing else. A slower machine's are divided by how much slower it was, by the median of files that were
+stored, so that what is stored stays comparable. Files are handed to the workers longest first (`--dist loadfile`), so
+that none is left with a long one at the end; a file that is not stored yet counts as the median.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ FILE = Path(__file__).with_name("durations.json")
 ROOT = FILE.parents[1]
 #: A test that takes longer has the marker `slow`, `long` or `browser`, or fails.
 LIMIT_SECONDS = 5.0
+#: Files of a run that must have been stored for its seconds to be brought to the scale of those.
+_SCALED_FROM = 20
 #: Tests from this on are stored one by one.
 _STORED_SECONDS = 0.5
 
@@ -76,7 +79,9 @@ class Recorder:
 
     def pytest_sessionfinish(self) -> None:
         run: dict[str, dict] = {}
-        for nodeid, seconds in self.seconds.items():
+        scale = self._scale()
+        for nodeid, taken in self.seconds.items():
+            seconds = scale * taken
             entry = run.setdefault(_file(nodeid), {"seconds": 0.0, "tests": {}})
             entry["seconds"] += seconds
             if seconds >= _STORED_SECONDS:
@@ -89,6 +94,14 @@ class Recorder:
             for name, entry in sorted(kept.items())
         ]
         FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+    def _scale(self) -> float:
+        """How much faster the machine of the stored seconds was; 1 where too few files say so."""
+        taken: defaultdict[str, float] = defaultdict(float)
+        for nodeid, seconds in self.seconds.items():
+            taken[_file(nodeid)] += seconds
+        ratios = [entry["seconds"] / taken[name] for name, entry in stored().items() if taken.get(name)]
+        return statistics.median(ratios) if len(ratios) >= _SCALED_FROM else 1.0
 
 
 class Limit:
@@ -106,8 +119,8 @@ class Limit:
         takes = self.stored.get(item.nodeid, 0.0)
         if takes > self.seconds and not any(item.get_closest_marker(name) for name in ("slow", "long", "browser")):
             pytest.fail(
-                f"takes {takes:.1f} s, more than {self.seconds:g}: make it smaller, or mark it `slow` if it earns its "
-                "seconds, or `long` for make test-long (docs/testing.md). make durations stores what it takes.",
+                f"takes {takes:.1f} s, more than {self.seconds:g}: make it smaller, or mark it `long` for make "
+                "test-long, or `slow` if make test cannot do without it (docs/testing.md). make durations stores it.",
                 pytrace=False,
             )
 

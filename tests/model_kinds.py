@@ -185,7 +185,8 @@ def page(outcomes: dict[str, dict[str, str]]) -> str:
     return f"""# Analyses and models
 
 Every cell was called on a small random model: ● gives numbers, a number is the reason why there are none. What is
-relative about a result (a scale that depends on the input, an average over distances), the result itself says.
+relative about a result (a scale that depends on the input, an average over distances), the result itself says. Of 28
+analyses the numbers of each cell are compared with a forward pass in plain PyTorch (`tests/test_model_values.py`).
 
 {kinds}
 

@@ -144,6 +144,7 @@ def test_the_one_layer_model_is_the_clean_case() -> None:
     assert (cfg.n_layers, cfg.norm, cfg.positions, cfg.attn_only) == (1, None, "qk", True)
 
 
+@pytest.mark.slow
 def test_the_code_model_has_heads_for_brackets_indentation_and_self() -> None:
     model = load("code-2l-mhsa")
     assert model.tokenizer is not None

@@ -72,10 +72,13 @@ def commands() -> Iterator[str]:
 ALL = list(commands())
 OURS = [command for command in ALL if command.startswith("aotlens ")]
 #: Of these the first example of a page is run, and test-long runs the others, whose options are checked.
-DEAR = ("aotlens audit ", "aotlens report ", "aotlens evaluate novels", "aotlens subspaces ", "aotlens trigrams ")
+DEAR = ("aotlens audit ", "aotlens report ", "aotlens evaluate novels", "aotlens subspaces ")
 LONG = [c for c in OURS if (c.startswith(EVERY_HEAD) and "--corpus" in c) or c.startswith("aotlens sweep ")]
+LONG += [
+    c for c in OURS if "--evidence novels" in c or "dir:PATH" in c or "--outputs 400" in c or "view sufficient" in c
+]
 LONG += [c for start in DEAR for c in [c for c in OURS if c.startswith(start)][1:]]
-SLOW = [command for command in OURS if command.startswith(TRAINING) or command in LONG]
+SLOW = [c for c in OURS if (c.startswith(TRAINING) or c in LONG) and not c.startswith("aotlens view ")]
 
 
 def example_page(page: Path) -> Any:
@@ -99,7 +102,7 @@ def test_the_examples_run(page: Path, files: Path) -> None:
     with contextlib.redirect_stdout(printed):
         for example in blocks(page, "python"):
             example = example.replace("dir:PATH", f"dir:{files / 'PATH'}")
-            exec(compile(example, str(page), "exec"), namespace)
+            exec(compile(example, str(page), "exec", dont_inherit=True), namespace)
         if "main" in namespace:  # a whole script
             namespace["main"]()
     if page == ROOT / "README.md":

@@ -30,6 +30,7 @@ def test_every_name_resolves(name: str) -> None:
         assert getattr(aotlens, name).__doc__
 
 
+@pytest.mark.slow
 def test_packages_load_on_first_use() -> None:
     code = (
         "import sys, aotlens\n"

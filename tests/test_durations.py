@@ -47,6 +47,16 @@ def test_what_is_stored_orders_files_and_keeps_what_was_not_run(file: Path) -> N
     assert items[0].nodeid.endswith("0")
 
 
+def test_a_slower_machines_seconds_are_brought_to_the_stored_scale(file: Path) -> None:
+    names = [f"{letter}1" for letter in "abcdefghijklmnopqrstuvw"]
+    for name in names:
+        (file.parent / f"{name[0]}.py").touch()
+    record(**dict.fromkeys(names, 4.0))
+    record(**dict.fromkeys(names, 8.0) | {"a1": 40.0})  # twice as slow, and one test five times
+    assert durations.stored()["b.py"]["seconds"] == 4.0
+    assert durations.stored()["a.py"] == {"seconds": 20.0, "tests": {"test_a1": 20.0}}
+
+
 def test_a_test_stored_as_long_fails_unless_it_says_so(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nmarkers = slow: said")
     pytester.makepyfile(
@@ -64,7 +74,7 @@ def test_a_test_stored_as_long_fails_unless_it_says_so(pytester: pytest.Pytester
     limit.stored = {"test_it.py::test_quick": 1.0, "test_it.py::test_long": 3.0, "test_it.py::test_said": 3.0}
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider", plugins=[limit])
     result.assert_outcomes(passed=3, failed=1)
-    result.stdout.fnmatch_lines(["*takes 3.0 s*slow*long*"])
+    result.stdout.fnmatch_lines(["*takes 3.0 s*long*slow*"])
 
 
 def test_folders_follow_from_changed_files() -> None:
@@ -83,6 +93,7 @@ def test_pages_follow_from_changed_files() -> None:
         "tests/app/circuits",
         "tests/app/heads",
     ]
+    assert changed.pages(["app/pages/patching.py"]) == ["tests/app/patching"]  # a page that is one module
     assert changed.pages(["aotlens/views/patching_measures.py", "aotlens/paths/search.py"]) == ["tests/app/patching"]
     for shared in ("app/shell/static/shell.js", "app/core/jobs.py", "aotlens/widget/tiles.js"):
         assert changed.pages([shared]) == everything

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import csv
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 
-from aotlens.files import load_progress, read_metadata, replacing_file, save_progress
+from aotlens.files import csv_text, load_progress, read_metadata, replacing_file, save_progress, write_csv
 from tests.messages import refused
 
 KILLED = """
@@ -78,3 +81,16 @@ def test_a_run_of_a_large_model_is_not_too_large_to_resume(tmp_path: Path) -> No
         read_metadata(tmp_path / "run", "a result")
     with refused("the state of the run", "header"):  # it is empty, not too large
         load_progress(tmp_path / "run", {}, "the run", "resume it")
+
+
+def test_every_field_of_a_table_is_quoted_and_read_back(tmp_path: Path) -> None:
+    """Also on a Python before 3.11.9, whose csv module quotes a carriage return only where it is asked to quote all."""
+    tokens = ["\r", "a\rb", "\r\n", 'say "no", now', "", "plain"]
+    frame = pd.DataFrame({"to\rken": tokens, "count": range(6), "logit": [0.1, 1e-30, None, -2.5, 3.0, 1 / 3]})
+    assert set(re.sub(r'"(?:[^"]|"")*"', "", csv_text(frame))) == {",", "\n"}
+    write_csv(frame, tmp_path / "t.csv")
+    with (tmp_path / "t.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file, strict=True))
+    assert rows[0] == list(frame.columns) and [row[0] for row in rows[1:]] == tokens
+    read = pd.read_csv(tmp_path / "t.csv", keep_default_na=False, na_values={"logit": [""]})
+    pd.testing.assert_frame_equal(read, frame)

@@ -156,6 +156,7 @@ def test_at_the_bound():
 """
 
 
+@pytest.mark.long
 def test_a_mutant_is_killed_in_a_process_of_its_own(tree: Path, tmp_path: Path):
     (tree / "tests" / "test_module.py").write_text(TESTS)
     (tree / "pyproject.toml").write_text('[tool.pytest.ini_options]\nmarkers = ["browser", "long", "gpu", "network"]\n')

@@ -20,12 +20,17 @@ from aotlens.models.attention import capped
 from aotlens.models.positions import rotation
 from aotlens.patching.both import BothRuns
 from aotlens.paths.wiring import Wired
+from tests.cases import mostly_long
 from tests.messages import refused
 from tests.model_kinds import CALLS, KINDS, PAGE, SIZES, build, outcome, page, prompt
 
 OF_PATHS = ("MHSA", "MSSA", "ALiBi", "Llama", "NeoX", "Qwen3")
 OF_CIRCUITS = (*OF_PATHS, "OLMo 2", "Gemma 2")
-SLOW = ("heads.sufficient_heads", "heads.atlas", "heads.sharpest_circuits", "distill.distill_heads")
+#: Each over half a second for every kind of model.
+DEAR = (
+    "heads.sufficient_heads", "heads.atlas", "heads.sharpest_circuits", "heads.head_scores", "heads.shapley_heads",
+    "distill.distill_heads",
+)  # fmt: skip
 OF_PATCHES = (*OF_PATHS, "OLMo 1")
 
 
@@ -39,7 +44,7 @@ def ids(model: AttentionOnlyTransformer) -> Tensor:
     return prompt(model)
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in CALLS])
+@pytest.mark.parametrize("name", mostly_long(CALLS, {*CALLS} - {*DEAR}))
 def test_a_page_says_which_analysis_takes_which_model(name: str) -> None:
     models = {kind: build(kind) for kind in KINDS}
     written = PAGE.read_text(encoding="utf-8").splitlines()

@@ -117,6 +117,7 @@ def test_without_dash_the_app_says_what_to_install(scripts: Path) -> None:
     says(done.stderr, "pip install 'aotlens[app]'")
 
 
+@pytest.mark.slow
 def test_with_dash_the_app_starts(scripts: Path) -> None:
     """All of it is imported, and `aotlens-app --help` is run in the same process."""
     code = "import sys, app.factory, app.start; sys.argv[1:] = ['--help']; sys.exit(app.start.main())"

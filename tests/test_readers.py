@@ -132,6 +132,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "mkfifo") or not Path("/proc/self/status").exists(), reason="needs pipes and /proc")
 def test_no_reader_hangs_or_fills_memory(tmp_path: Path) -> None:
     """In a process of its own, since a reader that hangs would hang the tests."""
@@ -174,7 +175,7 @@ _OWN = {
     "aotlens/files.py": "pages of the docs, and tensors that it has looked at itself",
     "aotlens/interop/external/archive.py": "looked at by `open_regular`",
     "aotlens/interop/external/bert.py": "looked at by `require_small` and `read_material`",
-    "aotlens/interop/external/comparing.py": "the same",
+    "aotlens/interop/external/checking.py": "the same",
     "aotlens/interop/external/material.py": "looked at by `open_regular`",
     "aotlens/interop/external/pickles/": "the child, which is given an open file",
     "aotlens/notebook/": "what comes with aotlens",

@@ -58,6 +58,7 @@ def test_all_dataclasses_that_packages_export_are_results() -> None:
     assert {value.__name__ for value in exported if not issubclass(value, Result)} <= NOT_RESULTS
 
 
+@pytest.mark.slow
 def test_there_is_one_of_each(results: list[Any]) -> None:
     ours = {each for each in _subclasses(Result) if each.__module__.startswith("aotlens.")}
     assert {each.__name__ for each in ours - {type(result) for result in results}} == {

@@ -13,6 +13,7 @@ from aotlens.statistics import (
     bootstrap_interval,
     fit_line,
     holm,
+    interval_text,
     jackknife_error,
     mcnemar_p,
     mean_interval,
@@ -197,3 +198,9 @@ def test_two_documents_have_no_interval_and_clusters_are_one_for_each_unit() -> 
     assert named is not None and named.tolist() == [0, 1, 0] and as_clusters(None, 3) is None
     with refused("clusters", "one for each of 3", "got 2"):
         as_clusters([0, 1], 3)
+
+
+def test_an_interval_that_is_unknown_is_not_printed() -> None:
+    assert interval_text((-0.125, 0.5), "+.2f") == " (95% -0.12 to +0.50)"
+    assert interval_text(np.array([0.1, 0.2]), ".1f", "", ", over pairs") == " (0.1 to 0.2, over pairs)"
+    assert interval_text((math.nan, math.nan), ".3f") == interval_text((0.1, math.inf), ".3f") == ""

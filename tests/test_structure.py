@@ -117,6 +117,7 @@ def test_every_package_has_a_place_in_the_order():
     assert units <= RANK.keys(), f"not in ORDER: {sorted(units - RANK.keys())}"
 
 
+@pytest.mark.slow
 def test_imports_point_one_way():
     wrong = []
     for path in modules("aotlens", *OUTSIDE_THE_LIBRARY):
@@ -221,6 +222,14 @@ def test_no_module_is_long():
     }
     long = {name: length for name, length in lengths.items() if length > MAX_LINES}
     assert not long, f"more than {MAX_LINES} lines: {long}"
+
+
+def test_one_writer_of_csv():
+    """Only `aotlens.files` forms it, which quotes every field; a second one forgot to."""
+    writing = re.compile(r"\.to_csv\(|\bcsv\.(?:writer|DictWriter)\b|from csv import|\.savetxt\(")
+    others = modules("aotlens", "app", "analyses", "benchmarks")
+    writers = {str(path.relative_to(ROOT)) for path in others if writing.search(path.read_text(encoding="utf-8"))}
+    assert writers == {"aotlens/files.py"}
 
 
 def repository_files() -> list[Path]:

@@ -70,6 +70,7 @@ NOT_PROMPTS = {
     "mask_similarity": "its sequences hold the mask token, which no text does",
     "attention_in_prompts": "its prompts are of in-context regression, which are numbers",
     "value_norms": "each token has a class beside it, so its ids are known",
+    "induction_circuit": "its sequences repeat, and it needs an atlas; tests/heads/test_impostors.py gives it one",
 }
 
 
@@ -87,7 +88,6 @@ OF_A_PROMPT: dict[str, Callable[[Any, Any], Any]] = {
     "attention_patterns": lambda x, _: attention_patterns(MODEL, x).pattern,
     "long_patterns": lambda x, _: long_patterns(MODEL, x).rows("1.0", 0, 5),
     "expand": lambda x, _: expand(MODEL, x).frozen.logits,
-    "direct_logit_attribution": lambda x, _: direct_logit_attribution(MODEL, x).heads,
     "patch_edge": lambda x, _: patch_edge(MODEL, x, "0.1", "1.0").patched,
     "patch_edges": lambda x, _: patch_edges(MODEL, x, [("0.1", "1.0")], "v")[0].patched,
     "logit_lens": lambda x, _: logit_lens(MODEL, x).probabilities,
@@ -117,11 +117,21 @@ OF_A_BATCH: dict[str, Callable[[Any, Any], Any]] = {
     "pattern_consistency, a bridge": lambda x, _: pattern_consistency(BRIDGE, x).values,
     "token_errors, a bridge": lambda x, d: token_errors(BRIDGE, d, x, "1.0")[0],
 }
+
+
+def _attributed(inputs: Any) -> Tensor:
+    """What heads add to one logit, sequence by sequence."""
+    found = direct_logit_attribution(MODEL, inputs, CAT)
+    parts = [found] if found.real is None else [found.of(row) for row in range(len(found.real))]
+    return torch.cat([part.heads.flatten() for part in parts])
+
+
 #: Everything that takes sequences of several lengths, of which shorter ones are padded.
 OF_TEXTS: dict[str, Callable[[Any], Any]] = {
     "validation_loss": lambda x: validation_loss(MODEL, x),
     "ablate": lambda x: ablate(MODEL, x, "1.0").ablated,
     "ablate_each": lambda x: ablate_each(MODEL, x, heads="1.0").ablated,
+    "direct_logit_attribution": _attributed,
 }
 #: Everything that reads text from one end to the other.
 OF_TEXT: dict[str, Callable[[Any], Any]] = {

@@ -46,6 +46,7 @@ def test_every_count_is_held_to_its_bounds_where_it_is_given() -> None:
     assert found > 20 and not missing, missing
 
 
+@pytest.mark.long
 def test_every_seed_is_one() -> None:
     """No generator is made from what a caller says without a look at it."""
     wrong = []

@@ -118,7 +118,8 @@ def load(
       some rows of theirs, None to leave out)
     - a folder of Hugging Face's BERT, which comes as a `TransformerBridge`
     - `hf:OWNER/NAME`, the same from the hub or its cache
-    - a model of `transformers` or a `torch.nn.Module` in memory, as the folder or state dict that it would save
+    - a model of `transformers` in memory, as the folder that it would save, compared with itself; another
+      `torch.nn.Module`, as its state dict
 
     `config=` also says what shapes do not tell, in the format's own words ({"n_head": 12}); `weights` names the file in
     a folder of several. `check=(tokens, logits)`, a few of the source's logits, is compared with the model's in

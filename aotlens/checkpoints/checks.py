@@ -134,15 +134,25 @@ def check_size(path: Path, size: int) -> None:
 
 def check_runs(path: Path, model: AttentionOnlyTransformer) -> None:
     """Check that a small forward pass gives numbers: finite weights and scales can still be so large that every output
-    is NaN."""
+    is NaN, or that a norm divides by infinity and every output is 0."""
     import torch
 
+    infinite: list[str] = []
+
+    def look(scale: Tensor, hook: Any) -> None:
+        if not bool(torch.isfinite(scale).all()):
+            infinite.append(hook.name)
+
     with torch.no_grad():
-        outputs = model(_small_input(model.cfg))
-    if bool(torch.isnan(outputs).any()):
+        outputs = model.run_with_hooks(
+            _small_input(model.cfg), fwd_hooks=[(lambda name: name.endswith("hook_scale"), look)]
+        )
+    n_nan = int(torch.isnan(outputs).sum())
+    if n_nan or infinite:
+        found = f"{n_nan} NaN among the {outputs.numel()} outputs" if n_nan else f"an infinite {infinite[0]}"
         raise CheckpointError(
-            f"{path}: expected weights that give numbers, found {int(torch.isnan(outputs).sum())} NaN among the "
-            f"{outputs.numel()} outputs of a small input: they, or a scale in {CONFIG}, are too large. {COPY_AGAIN}"
+            f"{path}: expected weights that give numbers, found {found} of a small input: they, or a scale in "
+            f"{CONFIG}, are too large. {COPY_AGAIN}"
         )
 
 

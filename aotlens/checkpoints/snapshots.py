@@ -256,12 +256,13 @@ def _read(checkpoint: Path, step: int, *, weights: bool = True) -> tuple[dict[st
         case {
             "schema_version": int(version),
             "step": int(saved_step),
-            "tokens": int(),
+            "tokens": int(tokens),
             "base": int() | None,
             "sha256": str(),
         }:
             rounding = about.get("rounding_error", 0.0)
-            if (version, saved_step) == (_VERSION, step) and isinstance(rounding, int | float) and 0 <= rounding <= 1:
+            fits = tokens >= 0 and isinstance(rounding, int | float) and 0 <= rounding <= 1
+            if (version, saved_step) == (_VERSION, step) and fits:
                 return tensors, about
     raise _damaged(path, "a file of something else, or of another version")
 

@@ -149,6 +149,7 @@ def composition(
     *,
     folded: bool = False,
     data: Tensor | str | list[str] | None = None,
+    attention_mask: Tensor | None = None,
     about_mean: bool = True,
     n_random: int = 0,
     seed: int = 0,
@@ -166,7 +167,8 @@ def composition(
 
     `data`, a text, texts, or ids `[pos]` or `[sequence, pos]`, takes what the earlier heads write there in place of
     what their weights could, and implies `folded`: their covariance over positions, or with `about_mean=False` their
-    second moment, in which a constant that a head writes everywhere counts. One forward pass more.
+    second moment, in which a constant that a head writes everywhere counts. One forward pass more. `attention_mask`,
+    of the ids' shape, is True (or 1) at ids that are no padding, which alone count.
 
     With rotary positions `distance` is that from source to destination, which every layer but the first has to see (no
     earlier head feeds that); None averages squared norms over all of them.
@@ -180,12 +182,12 @@ def composition(
     rotations. Memory: 64 rows of a d_model × d_model matrix a head, and some 64 MB of rotations.
 
     Raises `ValueError` for another mode, for q and k where `phi="fixed"` leaves no queries and keys, for fewer than no
-    rotations, and for weights that are not finite.
+    rotations, for weights that are not finite, and for a mask without `data`.
     """
     require_whole("n_random", n_random, 0)
     require_ours(model, "composition", without=("norm_after", "clip_qkv"))
     distance = _checked_distance(model.cfg, distance)
-    written = None if data is None else written_moments(model, data, about_mean)
+    written = written_moments(model, data, about_mean, attention_mask)
     return _compositions(model, [_checked_mode(model, mode)], folded, n_random, seed, written, distance, progress)[0]
 
 
@@ -194,6 +196,7 @@ def all_compositions(
     *,
     folded: bool = False,
     data: Tensor | str | list[str] | None = None,
+    attention_mask: Tensor | None = None,
     about_mean: bool = True,
     n_random: int = 0,
     seed: int = 0,
@@ -209,7 +212,7 @@ def all_compositions(
     require_ours(model, "all_compositions", without=("norm_after", "clip_qkv"))
     modes = [mode for mode in _MODES if mode == "v" or model.cfg.has_query_key]
     distance = _checked_distance(model.cfg, distance)
-    written = None if data is None else written_moments(model, data, about_mean)
+    written = written_moments(model, data, about_mean, attention_mask)
     return dict(
         zip(modes, _compositions(model, modes, folded, n_random, seed, written, distance, progress), strict=True)
     )

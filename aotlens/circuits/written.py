@@ -31,16 +31,27 @@ class Written(NamedTuple):
 
 
 @torch.no_grad()
-def written_moments(model: AttentionOnlyTransformer, data: Tensor | str | list[str], about_mean: bool) -> Written:
-    """Return Σ of every head for every later layer, the streams' covariances, and over how many positions.
+def written_moments(
+    model: AttentionOnlyTransformer,
+    data: Tensor | str | list[str] | None,
+    about_mean: bool,
+    attention_mask: Tensor | None = None,
+) -> Written | None:
+    """Return Σ of every head for every later layer, the streams' covariances, and over how many positions; None without
+    `data`.
 
     `about_mean` takes off the mean over positions: a covariance (divided by n) in place of a second moment. Padding
     does not count. One forward pass; memory of the result and of z of 8 sequences. Raises `ValueError` for no
     position, and where z is not finite.
     """
+    if data is None:
+        if attention_mask is not None:
+            raise ValueError("attention_mask: expected data= to which it belongs, got none.")
+        return None
     cfg = model.cfg
     require_without(cfg, "composition on a text", ("norm_output",))
     inputs, mask = model.to_batch(data)
+    mask = mask if attention_mask is None else attention_mask.to(inputs.device).bool()
     shape = (cfg.n_layers, cfg.n_heads, cfg.n_layers)
     squares = torch.zeros(*shape, cfg.d_head, cfg.d_head, dtype=torch.float64)
     sums, n = torch.zeros(*shape, cfg.d_head, dtype=torch.float64), 0

@@ -139,6 +139,7 @@ def _save(out: Path, heads_atlas: Atlas, info: CheckpointInfo, corpus: str, size
 
 def _print_table(heads_atlas: Atlas, frame: pd.DataFrame) -> None:
     from aotlens.heads import label_words
+    from aotlens.statistics import interval_text
 
     hows = list(heads_atlas.ablations)
     lines: list[tuple[str, ...]] = [
@@ -149,7 +150,7 @@ def _print_table(heads_atlas: Atlas, frame: pd.DataFrame) -> None:
     ]  # fmt: skip
     for row in frame.to_dict("records"):
         losses = (
-            f"{row[f'loss_{how}']:+.4f} ({row[f'loss_{how}_low']:+.4f} to {row[f'loss_{how}_high']:+.4f})"
+            f"{row[f'loss_{how}']:+.4f}" + interval_text((row[f"loss_{how}_low"], row[f"loss_{how}_high"]), "+.4f", "")
             for how in hows
         )
         lines.append(
@@ -162,10 +163,9 @@ def _print_table(heads_atlas: Atlas, frame: pd.DataFrame) -> None:
     print_text(table(lines))
     print_text("\n* on random tokens that come twice")
     for how, result in heads_atlas.together.items():
-        low, high = result.interval()
         print_text(
-            f"all heads at once, {how.replace('_', ' ')}: {result.change:+.3f} nats ({low:+.3f} to {high:+.3f}), from "
-            f"{result.clean_mean:.3f}"
+            f"all heads at once, {how.replace('_', ' ')}: {result.change:+.3f} nats"
+            f"{interval_text(result.interval(), '+.3f', '')}, from {result.clean_mean:.3f}"
         )
 
 

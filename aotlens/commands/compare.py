@@ -48,12 +48,12 @@ def compare_command(
 
     check_csv(csv, force)
     models = [load_ours("compare", name, device, folders) for name in (left, right)]
-    windows = None if corpus is None else shared_held_out_windows(models, corpus, sequences).ids
+    windows, documents = (None, None) if corpus is None else shared_held_out_windows(models, corpus, sequences)
     matched = match_heads(models[0], models[1], windows)
     if csv is not None:
         write_csv(matched.to_frame(), csv)
         return
-    summaries = [_summary(model, windows) for model in models]
+    summaries = [_summary(model, windows, documents) for model in models]
     lines: list[tuple[str, ...]] = [("", left, right)]
     lines += [(name, *(summary[name] for summary in summaries)) for name in summaries[0]]
     print_text(table(lines))
@@ -65,7 +65,7 @@ def compare_command(
     print_text(f"\n{table(rows)}")
 
 
-def _summary(model: AttentionOnlyTransformer, windows: Any) -> dict[str, str]:
+def _summary(model: AttentionOnlyTransformer, windows: Any, documents: Any) -> dict[str, str]:
     """A line each of what a model's heads are."""
     from aotlens.evaluate import validation_loss
     from aotlens.heads import head_labels, motif_scores, subspaces
@@ -75,7 +75,7 @@ def _summary(model: AttentionOnlyTransformer, windows: Any) -> dict[str, str]:
     lines["heads"] = f"{cfg.n_layers} × {cfg.n_heads}"
     if windows is not None and not model.sees_later_keys:
         lines["loss, nats"] = f"{validation_loss(model, windows.to(model.device)):.3f}"
-    names = head_labels(motif_scores(model), motif_scores(model, windows)).names
+    names = head_labels(motif_scores(model), motif_scores(model, windows, clusters=documents)).names
     labels = Counter(label for row in names for label in row)
     lines["labels"] = ", ".join(f"{n} {label.replace('_', ' ')}" for label, n in labels.most_common())
     spans = subspaces(model, n_random=100)

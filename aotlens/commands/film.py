@@ -84,10 +84,10 @@ def film_command(
     with TokenBar("steps", lines=True) as bar:
         measures = film(models, tokens, n_random=random, progress=bar)
     if html is not None:
-        from aotlens.plots.display import DISPLAY
+        from aotlens.plots.display import write_page
         from aotlens.plots.film import film_figure
 
-        film_figure(measures).write_html(html, include_plotlyjs=True, config=DISPLAY, auto_play=False)
+        write_page(film_figure(measures), html, auto_play=False)
         print_text(f"{html}: a film of {several(len(models), 'snapshot')}")
     if movie is not None:
         _movie(models, last.to_tokens(text) if text is not None else tokens[:1, :48], measures, movie)
@@ -150,7 +150,7 @@ def _events(measures: OverTraining) -> str:
         return f"Change points need at least {LEAST_SNAPSHOTS} snapshots."
     rows = [("measure (largest over heads)", "leaves its first values between steps", "segmented fit begins at", "p")]
     for name, change in measures.events.items():
-        between = "no change" if change.step is None else f"{change.after:,} and {change.step:,}"
+        between = "no lasting change found" if change.step is None else f"{change.after:,} and {change.step:,}"
         onset = "" if change.onset is None else f"{change.onset:,}"
         rows.append((name, between, onset, f"{change.p:.3f}"))
     return table(rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -81,7 +81,7 @@ def generate_command(
     n_new = 0 if model.sees_later_keys else 50 if tokens is None else tokens
 
     def went_on() -> str:
-        options = {"top_k": top_k, "seed": seed}
+        options: dict[str, Any] = {"top_k": top_k, "seed": seed}
         if model.sees_later_keys:
             return _shown(model, fill(model, given, temperature=0.0 if temperature is None else temperature, **options))
         warmth = 1.0 if temperature is None else temperature

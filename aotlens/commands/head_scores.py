@@ -56,10 +56,10 @@ def head_scores_command(
 
     check_csv(csv, force)
     model = load_ours("head-scores", checkpoint, device, folders)
-    windows = None if corpus is None else shared_held_out_windows([model], corpus, sequences).ids
+    windows, documents = (None, None) if corpus is None else shared_held_out_windows([model], corpus, sequences)
     prompts = None if pairs is None else PromptPairs.from_jsonl(model, pairs)
     with TokenBar("scores") as bar:
-        result = head_scores(model, windows, score or None, pairs=prompts, seed=seed, progress=bar)
+        result = head_scores(model, windows, score or None, pairs=prompts, clusters=documents, seed=seed, progress=bar)
     if csv is not None:
         write_csv(result.to_frame(), csv)
         return

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import typer.core
 
+from aotlens.conventions import several as several
+
 if TYPE_CHECKING:
     import pandas as pd
     from torch import Tensor
@@ -203,13 +205,10 @@ def corpus_name(info: CheckpointInfo, text: Corpus) -> str:
 
 def write_csv(frame: pd.DataFrame, csv: Path) -> None:
     """Write the table as it is, and print a line that says so."""
-    frame.to_csv(csv, index=False, encoding="utf-8")
+    from aotlens import files
+
+    files.write_csv(frame, csv)
     print_text(f"{csv}: {several(len(frame), 'row')}")
-
-
-def several(number: Any, noun: str) -> str:
-    """Say how many there are: `1 layer`, `2 layers`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def one_line(text: str) -> str:

@@ -15,7 +15,7 @@ from aotlens.commands.shared import PLAIN, Csv, Folders, Force, TokenBar, check_
 from aotlens.views import FAMILIES, family
 
 if TYPE_CHECKING:
-    from aotlens.views import AnyParameter, Family
+    from aotlens.views import Family, Parameter
 
 _MOST_LINES = 60
 
@@ -82,22 +82,23 @@ def _command(of: Family) -> Any:
     return run
 
 
-def _option(each: AnyParameter) -> tuple[Any, Any]:
-    from aotlens.views import Choice, TextParameter
+def _option(each: Parameter) -> tuple[Any, Any]:
+    from aotlens.views.kinds import ChoiceParameter, FlagParameter, NumberParameter
 
-    if isinstance(each, Choice):
+    if isinstance(each, ChoiceParameter):
         words = "; ".join(
             f"{value}: {meaning}" if meaning != value else value for value, meaning in each.options.items()
         )
         return Annotated[str, typer.Option(metavar="NAME", help=f"{each.label}. {words}.")], each.first
-    if isinstance(each, TextParameter):
-        blank = f" Unless told, {each.blank}." if each.blank else ""
-        return Annotated[str, typer.Option(metavar="TEXT", help=f"{each.label}.{blank}")], each.first
-    kind: Any = int if each.whole else float
-    bounds: dict[str, Any] = {"min": kind(each.least), "max": kind(each.most)}
-    optional = kind if each.first is not None else kind | None
-    first = None if each.first is None else kind(each.first)
-    return Annotated[optional, typer.Option(**bounds, metavar="N", help=f"{each.label}.")], first
+    blank = f" By default {each.blank}." if each.blank else ""
+    if isinstance(each, NumberParameter):
+        kind: Any = int if each.whole else float
+        bounds: dict[str, Any] = {"min": kind(each.least), "max": kind(each.most)}
+        optional = kind if each.first is not None else kind | None
+        first = None if each.first is None else kind(each.first)
+        return Annotated[optional, typer.Option(**bounds, metavar="N", help=f"{each.label}.{blank}")], first
+    metavar = each.word if isinstance(each, FlagParameter) else "TEXT"
+    return Annotated[str, typer.Option(metavar=metavar, help=f"{each.label}.{blank}")], each.written(each.first)
 
 
 def _show(of: Family, given: dict[str, Any]) -> None:
@@ -112,7 +113,7 @@ def _show(of: Family, given: dict[str, Any]) -> None:
         check_csv(file, force)
     names = [named] if isinstance(named, str) else named
     infos = [replace(find_checkpoint(name, folders), name=name) for name in names]
-    chosen = of.chosen(*infos, **given)
+    chosen = of.parse(*infos, **given)
     if python:
         print_text(view.python(chosen).rstrip())
         return
@@ -122,7 +123,9 @@ def _show(of: Family, given: dict[str, Any]) -> None:
         result = view.result(chosen, workshop)
     frame = view.frame(result)
     if html is not None:
-        view.figure(chosen, result).write_html(html, include_plotlyjs=True)
+        from aotlens.plots.display import write_page
+
+        write_page(view.figure(chosen, result), html)
     if csv is not None:
         write_csv(frame, csv)
         return

@@ -51,6 +51,12 @@ class Pair:
     cluster: str | None = None
     """The property that it has in common with other pairs, such as its document; None: it stands for itself."""
 
+    @property
+    def content(self) -> tuple[object, ...]:
+        """Both prompts and both outputs, so that pairs can be compared."""
+        prompts = ((each.shape, each.double().numpy(force=True).tobytes()) for each in (self.clean, self.corrupted))
+        return (*prompts, self.answer, self.wrong)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PromptPairs(Result):
@@ -107,9 +113,18 @@ class PromptPairs(Result):
 
     @property
     def clusters(self) -> tuple[str, ...] | None:
-        """The cluster of each pair; None where each stands for itself."""
-        named = tuple(pair.cluster for pair in self)
-        return None if None in named else named  # type: ignore[return-value]
+        """The cluster of each pair; None where each stands for itself. Equal pairs are in one cluster, whatever theirs
+        are called: measured again they are no further evidence."""
+        labels = tuple(pair.cluster for pair in self)
+        first: dict[tuple[object, ...], int] = {}
+        equal = [first.setdefault(pair.content, row) for row, pair in enumerate(self)]
+        if None in labels:
+            if len(first) == len(labels):
+                return None
+            labels = tuple(f"pair {row + 1}" for row in range(len(labels)))
+        for row, earlier in enumerate(equal):
+            labels = tuple(labels[earlier] if label == labels[row] else label for label in labels)
+        return labels  # type: ignore[return-value]
 
     def differences(self, row: int) -> tuple[tuple[int, int], ...]:
         """Return the positions of a pair that correspond and hold something else."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 import sysconfig
 import zipfile
+from collections import Counter
 from collections.abc import Collection, Iterator
 from os import PathLike
 from pathlib import Path
@@ -24,7 +26,7 @@ def open_corpus(spec: str, *, root: str | PathLike[str] | None = None) -> Corpus
       trained, some 60,000 of their tokens each;
     - ``stdlib``: the ``*.py`` files of the running interpreter's standard library, without its tests;
     - ``file:PATH``: one text file, one document;
-    - ``dir:PATH``: every ``*.txt`` file below a folder, a document each;
+    - ``dir:PATH``: every ``*.txt`` file below a folder (``*.TXT`` too), a document each;
     - ``hf:NAME[:config[:field]]``: the ``train`` split of a Hugging Face dataset, streamed; ``field`` is
       ``text`` if not given.
 
@@ -93,10 +95,14 @@ class TextFiles(Corpus):
                     skipped.append(name)
                     continue
                 raise ValueError(
-                    f"{path}: expected UTF-8 text, got byte 0x{data[error.start]:02X} at offset "
-                    f"{error.start}; convert it (for instance `iconv -f latin1 -t utf-8`) or move it out of "
-                    "the corpus"
+                    f"{path}: expected UTF-8 text, got byte 0x{data[error.start]:02X} at offset {error.start}; convert "
+                    f"it (for instance `iconv -f {_likely_encoding(data)} -t utf-8`) or move it out of the corpus"
                 ) from None
+            if b"\0" in data[:4096] and (encoding := _likely_encoding(data)) != "latin1":
+                raise ValueError(  # letters of the Latin alphabet are valid UTF-8 in 16 bits, with a zero behind each
+                    f"{path}: expected UTF-8 text, got what looks like {encoding}; convert it (`iconv -f {encoding} "
+                    "-t utf-8`) or move it out of the corpus"
+                )
             yield Document(name, _plain_text(text))
         self.skipped = tuple(skipped)
 
@@ -160,12 +166,27 @@ def _folder(spec: str, path: Path) -> TextFiles:
     if not path.is_dir():
         hint = "it is a file: use file:PATH" if path.is_file() else "there is no such folder"
         raise ValueError(f"{spec}: expected a folder at {path.absolute()}, but {hint}")
-    paths = _named(path, [file for file in path.rglob("*.txt") if file.is_file()])
+    paths = _named(path, [file for file in path.rglob("*") if file.suffix.lower() == ".txt" and file.is_file()])
     if not paths:
         others = sorted({file.suffix or "(none)" for file in path.rglob("*") if file.is_file()})
         present = f"files ending in {', '.join(others[:8])}" if others else "no files"
         raise ValueError(f"{spec}: expected non-empty *.txt files below {path.absolute()}, found {present}")
     return TextFiles(spec, paths)
+
+
+def _likely_encoding(data: bytes) -> str:
+    """The encoding of bytes that are not UTF-8, by the name that iconv has for it: by their mark, or by where the small
+    bytes of 16 and 32 bits stand."""
+    for mark, name in ((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
+                       (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16")):  # fmt: skip
+        if data.startswith(mark):
+            return name
+    start = data[:4096]
+    upper = [sum(byte < 9 for byte in start[place::4]) for place in range(4)]  # 0 to 6 in most alphabets
+    if sum(upper) < len(start) / 4:  # text of one byte a letter has none of these
+        return "latin1"
+    width = "32" if min(upper[1], upper[2]) > len(start) / 8 else "16"
+    return f"utf-{width}{'le' if upper[3] > upper[0] else 'be'}"
 
 
 def _plain_text(text: str) -> str:
@@ -178,6 +199,9 @@ def _plain_text(text: str) -> str:
 
 
 def _named(root: Path, files: list[Path]) -> dict[str, Path]:
-    """Names (paths below ``root``, without extension) to files, sorted by name; empty files are left out."""
-    full = [file for file in files if file.stat().st_size > 0]
-    return dict(sorted((file.relative_to(root).with_suffix("").as_posix(), file) for file in full))
+    """Names (paths below ``root``, without extension, except of a.txt and a.TXT) to files, sorted by name; empty files
+    are left out."""
+    full = [file.relative_to(root) for file in files if file.stat().st_size > 0]
+    counts = Counter(file.with_suffix("") for file in full)
+    names = ((file if counts[file.with_suffix("")] > 1 else file.with_suffix(""), file) for file in full)
+    return dict(sorted((name.as_posix(), root / file) for name, file in names))

@@ -63,8 +63,9 @@ class SymbolTokenizer:
         """Return whether a start token, if there is one, comes before `text`; not before ids in brackets."""
         return self.start is not None and ids_in_brackets(text) is None
 
-    def encode(self, text: str) -> list[int]:
-        """Return ids of `text`, no start token added. Raises `ValueError`, naming it, for what is no symbol."""
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        """Return ids of `text`, no start token added. Raises `ValueError`, naming it, for what is no symbol. Every
+        symbol can be typed, with or without `special`."""
         if (numbers := ids_in_brackets(text)) is not None:
             return self._checked(numbers)
         if self._spaces_are_symbols:

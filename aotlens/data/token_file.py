@@ -23,9 +23,10 @@ from jaxtyping import Int64
 from aotlens.data.corpus import Document, DocumentHash
 from aotlens.data.tokenizer import Tokenizer
 from aotlens.files import replacing_file
-from aotlens.untrusted import open_regular, strict_json
+from aotlens.untrusted import boundary, open_regular, require_types, strict_json
 
 MAGIC = b"AOTLTOK1"
+_MOST_IDS = 2**24  # of a vocabulary: counts have an entry for each
 _MOST_TRAILER = 512 * 2**20  # bytes: names of documents, and where each begins
 _PREAMBLE = struct.Struct("<8sQQQQ24x")  # magic, tokens, documents, trailer's length, bytes a token
 _BATCH_CHARACTERS = 2_000_000  # text encoded at once; its encodings take some 100 bytes a token
@@ -77,12 +78,13 @@ class TokenFile:
                 raise ValueError(f"{path}: expected {expected} bytes, got {size}; build the file again")
             file.seek(starts_at)
             starts = np.frombuffer(file.read(8 * n_documents), dtype="<i8").astype(np.int64)
-            try:
+            with boundary(path, "a JSON trailer", "Build the file again."):
                 trailer = strict_json(file.read(trailer_length))
-                header = {key: trailer[key] for key in ("d_vocab", "eot_id", "sha256")}
                 names = tuple(trailer["document_names"])
-            except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(f"{path}: expected a JSON trailer, got {error!r}; build the file again") from error
+                header = {key: trailer[key] for key in ("d_vocab", "eot_id", "sha256")}
+                require_types(cls, {**header, "document_names": names}, "its trailer")
+                if not 0 < header["d_vocab"] <= _MOST_IDS:
+                    raise ValueError(f"expected d_vocab from 1 to {_MOST_IDS:,}, got {header['d_vocab']}")
         tokens = np.memmap(path, dtype=f"<u{width}", mode="r", offset=_PREAMBLE.size, shape=(n_tokens,))
         return cls(
             path=path,
@@ -116,6 +118,8 @@ def _write(file: BinaryIO, documents: Iterable[Document], tokenizer: Tokenizer) 
     digest = DocumentHash()
     n_tokens = 0
     file.write(bytes(_PREAMBLE.size))  # filled in at the end
+    if tokenizer.eot_id is None:
+        raise ValueError("expected a tokenizer with a token that begins or ends texts, to separate documents by.")
     separator = np.array([tokenizer.eot_id], dtype=dtype).tobytes()
     for batch in _batches(_pieces(documents, tokenizer)):
         encoded = tokenizer.encode_batch([piece for _, piece in batch])

@@ -1,8 +1,9 @@
-"""Byte-level BPE: any text in, the same text out, and a string for every single token.
+"""Byte-level BPE of our own, and every other tokenizer that the library `tokenizers` reads.
 
-A thin wrapper over ``tokenizers.Tokenizer``. Id 0 is ``<|endoftext|>``: the start token of every prompt and
-the separator of documents (GPT-2's own vocabulary has it at 50256). Nothing a user types can produce it:
-typed, it becomes several ordinary tokens. There is no unknown token, because every byte is in the vocabulary.
+A thin wrapper over ``tokenizers.Tokenizer``. In ours id 0 is ``<|endoftext|>``: the start token of every prompt and
+the separator of documents (GPT-2's own vocabulary has it at 50256); in others it is what their file puts first. A
+special token that is typed in a text stays text, several ordinary tokens, unless `special=True` asks for what Hugging
+Face does. Byte-level tokenizers have every byte in their vocabulary: any text comes back. Others may be `lossy`.
 
 A masked language model's vocabulary has one token more, the last: ``<|mask|>`` (`Tokenizer.with_mask`). That one can
 be typed, since it is how a user asks such a model what stands there.
@@ -12,8 +13,11 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
+from math import inf
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -25,7 +29,8 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 
 from aotlens.data.byte_level import byte_of_character, escape_invalid_utf8, require_utf8
-from aotlens.data.tokenizer_kinds import check_byte_level
+from aotlens.data.tokenizer_kinds import MOST_GROWTH, check_tokenizer, special_start, without_habits
+from aotlens.models.text import TextInterface
 from aotlens.untrusted import read_lines, read_regular, shown, strict_json
 
 END_OF_TEXT = "<|endoftext|>"
@@ -34,27 +39,34 @@ _PIECE_CHARACTERS = 1 << 16
 # Before words are merged, text is cut into words by GPT-2's pattern, in which whitespace only ever begins a
 # word or makes up all of one. So there is a cut wherever whitespace follows something visible.
 _CERTAIN_CUT = re.compile(r"(?<=[!-~])(?=[ \n])")
+_BYTES, _BYTE = byte_of_character(), re.compile("<0x([0-9A-F]{2})>")
+#: Names of the mask, ours first; values of a tokenizer.json, of which a merge may be three.
+_MASKS, _MOST_VALUES = (MASK, "[MASK]", "<mask>"), 2_100_000
+_EXPECTED = "expected a tokenizer's JSON as `Tokenizer.save` writes it"
+#: A text with capitals, spaces in a row, a tab, a new line, digits, punctuation, and characters of 2, 3 and 4 bytes.
+_PROBE = "Aa  b\n\té — 😀 don't 12,345 <x>"
 SMALLEST_VOCABULARY = 257  # 256 bytes and END_OF_TEXT
 
 TokenIds = Iterable[int] | Integer[np.ndarray, "..."] | Integer[Tensor, "..."]
 
 
 class Tokenizer:
-    """Byte-level BPE with one special token, ``<|endoftext|>``; made by `train` or a ``from_…`` method."""
+    """A tokenizer of the library `tokenizers`; made by `train`, `of` or a ``from_…`` method."""
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
-        eot_id = backend.token_to_id(END_OF_TEXT)
-        if eot_id is None:
-            raise ValueError(f"expected a vocabulary with {END_OF_TEXT!r}; add it as a special token")
-        self.eot_id: int = eot_id
         saved = json.loads(backend.to_str())
-        check_byte_level(saved, ordinary=(MASK,))
+        self._grows = check_tokenizer(saved)
+        self.start = special_start(saved)
+        self.eot_id: int | None = None if self.start is None else backend.token_to_id(self.start)
         self._plain = _cuts_as_ours(saved)
+        self._suffix = saved["model"].get("end_of_word_suffix") or ""
+        decoder = json.dumps(saved["decoder"])
+        self._in_bytes, self._bytes_as_tokens = '"ByteLevel"' in decoder, '"ByteFallback"' in decoder
         # Not part of the saved JSON: without it, "<|endoftext|>" typed by a user becomes the separator.
         backend.encode_special_tokens = True
         self._backend = backend
-        added = backend.get_added_tokens_decoder()
-        self.mask_id: int | None = next((index for index, token in added.items() if token.content == MASK), None)
+        ids = {token.content: index for index, token in backend.get_added_tokens_decoder().items()}
+        self.mask_id: int | None = next((ids[name] for name in _MASKS if name in ids), None)
 
     # --- making one ---
 
@@ -97,17 +109,48 @@ class Tokenizer:
     @classmethod
     def from_json(cls, text: str) -> Tokenizer:
         """Return the tokenizer of which `to_json` gave the text."""
-        expected = "expected a tokenizer's JSON as `Tokenizer.save` writes it"
-        try:
-            saved = strict_json(text)
-        except ValueError as error:
-            raise ValueError(f"{expected}: {error}") from error
-        check_byte_level(saved, ordinary=(MASK,))  # before the library sees it, which panics at some settings
-        try:
-            backend = tokenizers.Tokenizer.from_str(text)
-        except Exception as error:  # the library raises bare Exception
-            raise ValueError(f"{expected}: {error}") from error
-        return cls(backend)
+        return cls._of_saved(_read(text))
+
+    @classmethod
+    def of(cls, tokenizer: Any, *names: str | None, d_vocab: int | None = None) -> Tokenizer:
+        """Return a tokenizer of the libraries `tokenizers` or `transformers`, or the text of a ``tokenizer.json``, as
+        ours.
+
+        A text begins with the token that it puts first, else with its `bos_token`, or one of `names`. Padding and
+        truncation, which a call leaves behind, are dropped. Added tokens beyond `d_vocab`, the model's, which has no
+        row for them, are left out with a warning; ids that it has besides get strings (`padded`). So does a `lossy`
+        one warn. Raises `ValueError` for anything else, and for one whose cost is not bounded (`tokenizer_kinds.py`).
+        """
+        backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+        if not isinstance(backend, str | tokenizers.Tokenizer):
+            kind = type(tokenizer).__name__
+            raise ValueError(f"expected a tokenizer of `tokenizers`, or a fast Hugging Face tokenizer, got {kind}")
+        names = *names, *(getattr(tokenizer, f"{kind}_token", None) for kind in ("bos", "cls"))
+        saved = without_habits(_read(backend if isinstance(backend, str) else backend.to_str()), *names)
+        check_tokenizer(saved)
+        vocab, added = saved["model"]["vocab"], saved["added_tokens"]
+        beyond = [
+            token["content"] for token in added if token["content"] not in vocab and token["id"] >= (d_vocab or inf)
+        ]
+        if beyond:
+            saved["added_tokens"] = [token for token in added if token["content"] not in beyond]
+            warnings.warn(f"the model has no row for the tokens {shown(beyond)}, which are left out.", stacklevel=2)
+        ours = cls._of_saved(without_habits(saved, *names))
+        if ours.lossy:
+            again = ours.decode(ours.encode(_PROBE))
+            warnings.warn(f"the tokenizer is lossy: it reads {_PROBE!r} as {again!r}.", stacklevel=2)
+        return ours if d_vocab is None else ours.padded(d_vocab)
+
+    @classmethod
+    def _of_saved(cls, saved: Any) -> Tokenizer:
+        check_tokenizer(saved)  # before the library sees it, which panics at some settings
+        with _library(_EXPECTED):
+            ours = cls(tokenizers.Tokenizer.from_str(json.dumps(saved, ensure_ascii=False)))
+            _ = ours.lossy  # or it fails with the first text
+        for token in saved["added_tokens"] or ():
+            if ours._backend.token_to_id(token["content"]) != token["id"]:
+                raise ValueError(f"added_tokens: expected ids in order, found another for {shown(token['content'])}.")
+        return ours
 
     @classmethod
     def from_gpt2_files(cls, encoder_json: str | PathLike[str], vocab_bpe: str | PathLike[str]) -> Tokenizer:
@@ -126,10 +169,10 @@ class Tokenizer:
             backend = _untrained(models.BPE(vocab=vocabulary, merges=merges))
         except Exception as error:  # the library raises bare Exception
             raise ValueError(f"{encoder_json} and {vocab_bpe}: expected GPT-2's two files, got {error}") from error
-        if backend.token_to_id(END_OF_TEXT) is None:
-            raise ValueError(f"{encoder_json}: expected tokens and ids with {END_OF_TEXT!r}")
-        backend.add_special_tokens([END_OF_TEXT])
         try:
+            if (start := special_start({"model": {"vocab": vocabulary}})) is None:
+                raise ValueError(f"expected tokens and ids with {END_OF_TEXT!r}")
+            backend.add_special_tokens([start])
             return cls(backend)
         except ValueError as error:
             raise ValueError(f"{encoder_json} and {vocab_bpe}: {error}") from error
@@ -172,26 +215,47 @@ class Tokenizer:
         return Tokenizer.from_json, (self.to_json(),)
 
     def __repr__(self) -> str:
-        return f"Tokenizer(d_vocab={self.d_vocab}, eot_id={self.eot_id})"
+        return f"Tokenizer(d_vocab={self.d_vocab}, eot_id={self.eot_id}{', lossy=True' * self.lossy})"
 
     # --- using it ---
 
     @property
     def d_vocab(self) -> int:
         """The number of token ids, the separator included."""
-        return len(self._token_bytes)
+        return int(self._backend.get_vocab_size(with_added_tokens=True))
 
-    def encode(self, text: str) -> list[int]:
-        """Return token ids of ``text``, no start token added. A lone surrogate is a ValueError with its position."""
-        require_utf8(text)
-        ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+    @cached_property
+    def lossy(self) -> bool:
+        """Whether text comes back as another one: in lower case, with single spaces, or with an unknown token. A
+        tokenizer that only composes accents (NFC) is not called lossy."""
+        return self.decode(self.encode(_PROBE)) != _PROBE
+
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        """Return token ids of ``text``, no start token added. A lone surrogate is a ValueError with its position.
+
+        ``special`` reads special tokens that are typed in it, such as ``<|endoftext|>``, as Hugging Face does.
+        """
+        self._require_short(text, "text")
+        with _library("this tokenizer cannot encode the text"):
+            ids: list[int] = (self._parsing if special else self._backend).encode(text, add_special_tokens=False).ids
         return ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Return `encode` for many texts at once, in parallel threads."""
         for index, text in enumerate(texts):
-            require_utf8(text, what=f"text {index}")
-        return [encoding.ids for encoding in self._backend.encode_batch_fast(texts, add_special_tokens=False)]
+            self._require_short(text, f"text {index}")
+        with _library("this tokenizer cannot encode the texts"):
+            return [encoding.ids for encoding in self._backend.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def _require_short(self, text: str, what: str) -> None:
+        """Raise `ValueError` for half a character, and where the normalizer makes a text more than 8 times as long."""
+        require_utf8(text, what=what)
+        n_normal = 0
+        for begin in range(0, len(text) if self._grows else 0, 1000):
+            with _library(f"this tokenizer cannot encode the {what}"):
+                n_normal += len(self._backend.normalizer.normalize_str(text[begin : begin + 1000]))
+            if n_normal > MOST_GROWTH * max(begin, 1000):
+                raise ValueError(f"{what}: expected a tokenizer that makes it at most {MOST_GROWTH} times as long.")
 
     def pieces(self, text: str) -> list[str]:
         """Cut a long text where `encode` would cut it anyway: the pieces' ids, joined, are the text's ids.
@@ -205,24 +269,54 @@ class Tokenizer:
         return b"".join(self._token_bytes[index] for index in self._checked_ids(ids))
 
     def decode(self, ids: TokenIds) -> str:
-        """Return the text of ``ids``, exactly as encoded; bytes of a character cut in two appear as ``<0xE2>``."""
-        return escape_invalid_utf8(self.decode_bytes(ids))
+        """Return the text of ``ids``, without a space that the tokenizer puts before each text; bytes of a character
+        cut in two appear as ``<0xE2>``."""
+        listed = self._checked_ids(ids)
+        text = escape_invalid_utf8(self.decode_bytes(listed))
+        if self._in_bytes:
+            return text.rstrip(" ") if self._suffix else text
+        with _library("this tokenizer cannot decode the ids"):
+            theirs = self._backend.decode(listed, skip_special_tokens=False)
+        if "\ufffd" not in theirs:
+            return theirs
+        return text[text.startswith(" ") and not theirs.startswith(" ") :]
 
     def str_tokens(self, ids: TokenIds) -> list[str]:
         """Return one string per token, whitespace as it is; bytes of a part of a character appear as ``<0xE2>``."""
         return [self._token_strings[index] for index in self._checked_ids(ids)]
 
     @cached_property
+    def _parsing(self) -> tokenizers.Tokenizer:
+        """The same tokenizer, which reads special tokens in a text."""
+        return tokenizers.Tokenizer.from_str(self.to_json())
+
+    @cached_property
     def _token_bytes(self) -> tuple[bytes, ...]:
-        byte_of = byte_of_character()
         added = self._backend.get_added_tokens_decoder()  # written as text, not in the byte alphabet
-        token_of = {index: token for token, index in self._backend.get_vocab(with_added_tokens=True).items()}
-        if token_of.keys() != set(range(len(token_of))):
-            raise ValueError(f"expected token ids 0 to {len(token_of) - 1} without gaps, got others")
-        return tuple(
-            added[index].content.encode() if index in added else bytes(byte_of[c] for c in token_of[index])
-            for index in range(len(token_of))
-        )
+        with _library("this tokenizer cannot decode its tokens"):
+            return tuple(
+                added[index].content.encode()
+                if index in added
+                else self._bytes_of(self._backend.id_to_token(index) or "")
+                for index in range(self.d_vocab)
+            )
+
+    def _bytes_of(self, token: str) -> bytes:
+        """What a token adds to a text in the midst of it: the bytes that it writes, or what the decoder makes of it."""
+        if self._in_bytes:
+            if self._suffix and token.endswith(self._suffix):
+                return self._bytes_of(token.removesuffix(self._suffix)) + b" "
+            try:
+                return bytes(map(_BYTES.__getitem__, token))
+            except KeyError:
+                return token.encode()
+        if self._bytes_as_tokens and (match := _BYTE.fullmatch(token)):
+            return bytes([int(match[1], 16)])
+        decode = " ".join if self._backend.decoder is None else self._backend.decoder.decode
+        behind, before, between = (decode(words)[1:] for words in (["a", "a"], ["a", token], ["a", token, "a"]))
+        if between.startswith(before) and between.endswith(behind):  # a space that the token's end writes
+            before += between[len(before) : len(between) - len(behind)]
+        return before.encode()
 
     @cached_property
     def _token_strings(self) -> tuple[str, ...]:
@@ -279,4 +373,28 @@ def _cut(text: str) -> list[str]:
 def _cuts_as_ours(saved: dict[str, Any]) -> bool:
     """Whether words are cut by GPT-2's pattern and nothing else, as ours are."""
     plain = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
-    return saved["normalizer"] is None and plain.items() <= saved["pre_tokenizer"].items()
+    across = any(token["rstrip"] or _CERTAIN_CUT.search(token["content"]) for token in saved["added_tokens"])
+    return saved["normalizer"] is None and plain.items() <= (saved["pre_tokenizer"] or {}).items() and not across
+
+
+def _read(text: str) -> Any:
+    try:
+        return strict_json(text, most=_MOST_VALUES)
+    except ValueError as error:
+        raise ValueError(f"{_EXPECTED}: {error}") from error
+
+
+@contextmanager
+def _library(expected: str) -> Iterator[None]:
+    """What the library raises, which are bare exceptions and Rust's panics, as `ValueError`."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(f"{expected}: {error}") from error
+
+
+TextInterface.adapt_tokenizer = staticmethod(Tokenizer.of)

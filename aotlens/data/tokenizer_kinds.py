@@ -1,160 +1,199 @@
-"""The ``tokenizer.json`` files that are read: a closed list of settings, and a vocabulary that its merges make.
+"""What a ``tokenizer.json`` must have: a string for each id, special tokens, and steps whose cost is bounded.
 
-The format holds whole programs: padding to 10⁹ tokens, truncation to one, dropout, regular expressions, scripts of
-replacements. Each changes every result without a word, or takes the process down. So every setting must be one of those
-written here by name: byte-level BPE as `Tokenizer.train` writes it, GPT-2's, and GPT-NeoX's (NFC, digits apart, runs of
-spaces as tokens). Another kind is another line here.
+Whatever the library `tokenizers` loads is read, of any kind. The format holds whole programs, though: padding to 10⁹
+tokens, dropout, chains of replacements that double a text, and regular expressions. Those that lose tokens are refused,
+and the others are bounded:
+
+- A regular expression is an alternation of characters, classes and short groups in a row, where at most one repeated
+  part has to give characters back for what follows, no group is repeated and nothing refers back. So it takes at most
+  n² steps for n characters. GPT-2's, Llama 3's, Qwen 2's, BLOOM's and GPT-4o's are of this form. (A list of them by
+  value would refuse the next family's; the library cannot stop an expression that runs.)
+- No more than 32 steps, which make a text at most 8 times as long. SentencePiece's normalizer may, of a rare character,
+  make 33: where one can do more (1,000 times at most), what it makes of a text is measured before that is encoded.
+- Few added tokens, and no longer tokens and words than published ones, since Unigram tries each length at each place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import re
+from collections.abc import Iterator
+from math import ceil, prod
 from typing import Any
 
 from aotlens.data.byte_level import byte_of_character
 from aotlens.untrusted import check_name, shown
 
-#: The longest special token, in characters.
-_LONGEST_SPECIAL = 100
+#: The most characters of a token, of one of a Unigram model, and of a word of which WordPiece tries every part.
+_LONGEST, _LONGEST_PIECE, _LONGEST_WORD = 1024, 128, 200
+_MOST_ADDED, _MOST_STEPS = 20_000, 32
+#: How many times as long a text may become; the larger bound is of a normalizer, on a part of a text.
+MOST_GROWTH, _MOST_OF_PART = 8, 1000
+#: How many times as long the steps of a kind make a text of the longest kind of characters.
+_GROWTH = {"ByteLevel": 2, "Metaspace": 2, "BertNormalizer": 4, "NFC": 4, "NFD": 4, "NFKC": 4, "NFKD": 4}
+_PARTS = ("normalizer", "pre_tokenizer", "decoder")
+_KEYS = {"version", "truncation", "padding", "added_tokens", "post_processor", "model", *_PARTS}
+#: Tokens that begin texts or end them, best first, where the file does not say which does.
+_STARTS = ("<|endoftext|>", "<|begin_of_text|>", "<|startoftext|>", "<bos>", "<s>", "[CLS]", "<cls>", "</s>", "<eos>")
 
-_BYTE_LEVEL = {
-    "type": ("ByteLevel",),
-    "add_prefix_space": (False, True),
-    "trim_offsets": (False, True),
-    "use_regex": (True,),
-}
-_SPLIT_BYTE_LEVEL = {**_BYTE_LEVEL, "add_prefix_space": (False,)}  # a space of its own before each text is another text
-_DIGITS = {"type": ("Digits",), "individual_digits": (False, True)}
-_MODEL = {
-    "type": ("BPE",),
-    "dropout": (None,),
-    "unk_token": (None,),
-    "continuing_subword_prefix": (None, ""),
-    "end_of_word_suffix": (None, ""),
-    "fuse_unk": (False,),
-    "byte_fallback": (False,),
-    "ignore_merges": (False,),
-}
-_ADDED = {"single_word": (False,), "lstrip": (False,), "rstrip": (False,), "normalized": (False, True)}
-_KEYS = ("version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder")
+_ESCAPE = r"\\(?:[pP]\{\^?\w{1,30}\}|[^0-9A-Za-z]|[sSdDwWrntfvbB]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})"
+_CLASS = rf"\[(?:{_ESCAPE}|\[(?:{_ESCAPE}|[^\[\]\\])*\]|[^\[\]\\])+\]"
+_GROUP = rf"\((?:\?(?:i?:|<?[=!]))?(?:{_ESCAPE}|[^()\\*+?{{}}])*\)"
+_PIECE = re.compile(
+    rf"(?P<group>{_GROUP})(?P<optional>\?)?"
+    rf"|(?:{_ESCAPE}|{_CLASS}|[^\\\[\](){{}}*+?|])(?P<repeats>[?*+]|\{{\d{{1,3}}(?:,\d{{0,3}})?\}})?[+?]?"
+)
 
 
-def check_byte_level(saved: Any, ordinary: tuple[str, ...]) -> None:
-    """Raise `ValueError` for a ``tokenizer.json`` (as JSON) that is not byte-level BPE of one of the known kinds.
+def check_tokenizer(saved: Any) -> bool:
+    """Return whether the normalizer of a ``tokenizer.json`` (as JSON) can make a text more than 8 times as long.
 
-    `ordinary` are tokens beside the vocabulary that users may type, such as the mask; so may runs of spaces.
+    Raises `ValueError` for one without a vocabulary, or with what is not bounded.
     """
-    if not isinstance(saved, dict) or not isinstance(saved.get("model"), dict):
+    if not isinstance(saved, dict) or not isinstance(model := saved.get("model"), dict):
         raise ValueError("expected a tokenizer's JSON with a model, found none.")
-    _check_kind(saved)
-    _check_keys("tokenizer", saved, {*_KEYS, "model"})
+    if unknown := sorted(set(saved) - _KEYS):
+        raise ValueError(f"tokenizer: unknown settings {shown(unknown)}; known are {', '.join(sorted(_KEYS))}.")
     for key in ("truncation", "padding"):
         if saved.get(key) is not None:
             raise ValueError(f"{key}: expected null, found {shown(saved[key])}, which changes or drops tokens.")
-    if saved.get("normalizer") is not None:
-        _check("normalizer", saved["normalizer"], {"type": ("NFC",)})
-    if saved.get("post_processor") is not None:
-        _check("post_processor", saved["post_processor"], _BYTE_LEVEL)
-    _check("decoder", saved.get("decoder"), _BYTE_LEVEL)
-    for step in _steps(saved):
-        digits = isinstance(step, dict) and step.get("type") == "Digits"
-        _check("pre_tokenizer", step, _DIGITS if digits else _SPLIT_BYTE_LEVEL)
-    model = saved["model"]
-    _check("model", {key: value for key, value in model.items() if key not in ("vocab", "merges")}, _MODEL)
-    specials = _special_tokens(saved.get("added_tokens"), ordinary)
-    _check_vocabulary(model.get("vocab"), model.get("merges"), specials)
+    if model.get("dropout"):
+        raise ValueError(f"model.dropout: expected null, found {shown(model['dropout'])}, which is random.")
+    if not isinstance(longest := model.get("max_input_chars_per_word", 0), int) or longest > _LONGEST_WORD:
+        raise ValueError(f"max_input_chars_per_word: expected at most {_LONGEST_WORD}, found {shown(longest)}.")
+    kinds: set[str] = set()
+    growth = {}
+    for part in _PARTS:
+        steps = list(_steps(saved.get(part)))
+        growth[part] = prod(_growth(part, step) for step in steps)
+        most = _MOST_OF_PART if part == "normalizer" else MOST_GROWTH
+        if len(steps) > _MOST_STEPS or growth[part] > most:
+            raise ValueError(
+                f"{part}: expected at most {_MOST_STEPS} steps that make a text at most {most:,} times as long, found "
+                f"{len(steps)} steps, {growth[part]:,} times."
+            )
+        kinds |= {str(step.get("type")) for step in steps if part != "decoder"}
+    ids = _ids(model, saved.get("added_tokens") or [])
+    missing = sorted(byte_of_character().keys() - ids.keys())
+    if missing and "ByteLevel" in kinds and model.get("type", "BPE") == "BPE" and model.get("unk_token") is None:
+        raise ValueError(f"model.vocab: expected all 256 bytes, found none of {shown(missing)}: they would vanish.")
+    return growth["normalizer"] > MOST_GROWTH
 
 
-def _check_kind(saved: dict[str, Any]) -> None:
-    """Everything here reads tokens through the byte alphabet, so refuse vocabularies written in another."""
-    kind = saved["model"].get("type", "BPE")
-    kinds = [step.get("type") if isinstance(step, dict) else None for step in _steps(saved)]
-    if kind != "BPE" or kinds not in (["ByteLevel"], ["Digits", "ByteLevel"]):
+def special_start(saved: dict[str, Any], *names: str | None) -> str | None:
+    """Return the token that begins a text: what the file puts first, else the first of `names` and of the usual ones
+    that the vocabulary has."""
+    ids = _ids(saved["model"], saved.get("added_tokens") or [])
+    put_first = [name for step in _steps(saved.get("post_processor")) for name in _put_first(step)]
+    return next((name for name in (*put_first, *names, *_STARTS) if isinstance(name, str) and name in ids), None)
+
+
+def _put_first(step: dict[str, Any]) -> list[Any]:
+    single, cls = step.get("single"), step.get("cls")
+    first = single[0] if isinstance(single, list) and single else None
+    special = first.get("SpecialToken") if isinstance(first, dict) else None
+    return [special.get("id")] if isinstance(special, dict) else cls[:1] if isinstance(cls, list) else []
+
+
+def without_habits(saved: Any, *names: str | None) -> Any:
+    """Return a tokenizer as it is kept: without what a call left behind (padding, truncation), with ids 0, 1, … (those
+    that no token has become ``<|unused 17|>``), and with the start token (`special_start`) as what it puts first."""
+    if not isinstance(saved, dict) or not isinstance(saved.get("model"), dict):
+        return saved
+    saved = {**saved, "padding": None, "truncation": None, "added_tokens": saved.get("added_tokens") or []}
+    model, added = saved["model"], saved["added_tokens"]
+    ids = _ids(model, added)
+    gaps = set(range(max(ids.values(), default=0))) - set(ids.values())
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    if len(gaps) > _MOST_ADDED:
+        raise ValueError(f"expected token ids without many gaps, found {len(gaps):,}.")
+    added = added + [{"id": index, "content": f"<|unused {index}|>", **plain} for index in gaps]
+    saved["added_tokens"] = sorted(added, key=lambda token: token["id"])
+    if isinstance(vocab := model.get("vocab"), dict):
+        # The library numbers the tokens that the vocabulary lacks anew, behind it.
+        below = {token["content"]: token["id"] for token in added if token["id"] < max(vocab.values(), default=0)}
+        saved["model"] = {**model, "vocab": {**vocab, **below}}
+    start = special_start(saved, *names)
+    saved["post_processor"] = None
+    if start is not None and start != special_start(saved):
+        tokens = {start: {"id": start, "ids": [ids[start]], "tokens": [start]}}
+        begin, text = {"SpecialToken": {"id": start, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}
+        pair = [begin, text, {"Sequence": {"id": "B", "type_id": 1}}]
+        saved["post_processor"] = {"type": "TemplateProcessing", "single": [begin, text], "pair": pair}
+        saved["post_processor"]["special_tokens"] = tokens
+    return saved
+
+
+def _steps(part: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(part, dict):
+        nested = [step for value in part.values() if isinstance(value, list) for step in value]
+        yield from (step for each in nested for step in _steps(each)) if part.get("type") == "Sequence" else [part]
+
+
+def _growth(part: str, step: dict[str, Any]) -> int:
+    """How many times as long a step makes a text, at most. Raises `ValueError` for an unbounded regular expression."""
+    pattern, content = step.get("pattern"), step.get("content")
+    length = len(content) if isinstance(content, str) and step.get("type") == "Replace" else 0
+    if isinstance(pattern, dict) and isinstance(regex := pattern.get("Regex"), str):
+        check_regex(f"{part}.pattern", regex)
+        return 1 + length
+    if isinstance(pattern, dict) and isinstance(string := pattern.get("String"), str):
+        return max(1, ceil(length / len(string))) if string else 1 + length
+    if isinstance(before := step.get("prepend"), str):
+        return 1 + len(before)
+    if isinstance(table := step.get("precompiled_charsmap"), str):
+        data = base64.b64decode(table)  # the size of a trie, the trie, and what it replaces by
+        return max(map(len, data[4 + int.from_bytes(data[:4], "little") :].split(b"\0"))) + 1
+    return _GROWTH.get(str(step.get("type")), 1)
+
+
+def check_regex(where: str, regex: str) -> None:
+    """Raise `ValueError` for a regular expression that may take more than n² steps on a text of n characters."""
+    place, choices, gives_back, waiting = 0, 0, 0, 0
+    while place < len(regex) <= _LONGEST:
+        if regex[place] == "|":
+            place, choices, gives_back, waiting = place + 1, 0, 0, 0
+            continue
+        if (piece := _PIECE.match(regex, place)) is None:
+            break
+        place, repeats = piece.end(), piece["repeats"] or piece["optional"]
+        choices += 3 if piece["group"] else bool(repeats)
+        if repeats not in ("?", "*"):  # what must match makes all that repeats before it give back
+            gives_back, waiting = gives_back + waiting, 0
+        waiting += repeats not in (None, "?")
+        if choices > 6 or gives_back > 1:
+            break
+    if place < len(regex) or choices > 6 or gives_back > 1:
         raise ValueError(
-            f"expected a byte-level BPE tokenizer, got model {shown(kind)} with pre-tokenizers {shown(kinds)}"
+            f"{where}: expected a regular expression without repeated groups, references, or repeats that a text can "
+            f"make it try again and again, found {shown(regex)} (from character {place})."
         )
 
 
-def _steps(saved: dict[str, Any]) -> list[Any]:
-    """Return the steps that cut a text into words, in order."""
-    step = saved.get("pre_tokenizer")
-    if isinstance(step, dict) and step.get("type") == "Sequence":
-        _check_keys("pre_tokenizer", step, {"type", "pretokenizers"})
-        steps = step.get("pretokenizers")
-        return steps if isinstance(steps, list) else []
-    return [step]
-
-
-def _check(where: str, value: Any, allowed: Mapping[str, tuple[Any, ...]]) -> None:
-    """Every setting is one of those allowed; one left out is as the library reads it, which is checked again."""
-    if not isinstance(value, dict):
-        raise ValueError(f"{where}: expected an object with a type, found {shown(value)}.")
-    _check_keys(where, value, set(allowed))
-    for key, item in value.items():
-        if not any(item is choice or (isinstance(choice, str) and item == choice) for choice in allowed[key]):
-            choices = " or ".join(map(repr, allowed[key]))
-            raise ValueError(f"{where}.{key}: expected {choices}, found {shown(item)}.")
-
-
-def _check_keys(where: str, value: dict[str, Any], known: set[str]) -> None:
-    unknown = sorted(set(value) - known)
-    if unknown:
-        raise ValueError(f"{where}: unknown settings {shown(unknown)}; known are {', '.join(sorted(known))}.")
-
-
-def _special_tokens(added: Any, ordinary: tuple[str, ...]) -> dict[str, int]:
-    """Ids of the tokens beside the vocabulary, by text."""
-    if not isinstance(added, list):
-        raise ValueError(f"added_tokens: expected a list, found {shown(added)}.")
-    specials: dict[str, int] = {}
+def _ids(model: dict[str, Any], added: Any) -> dict[str, int]:
+    """The id of each token. Raises `ValueError` for tokens without text, and for ids that are no whole numbers, occur
+    twice or lie far beyond their number: the library takes room for the largest."""
+    vocab = model.get("vocab")
+    if isinstance(vocab, list):  # of a Unigram model, with the score of each
+        vocab = {piece[0]: place for place, piece in enumerate(vocab) if isinstance(piece, list) and len(piece) == 2}
+    if not isinstance(vocab, dict) or not isinstance(added, list):
+        raise ValueError("model.vocab: expected an id by token, and added_tokens a list.")
+    if len(added) > _MOST_ADDED:
+        raise ValueError(f"added_tokens: expected at most {_MOST_ADDED:,}, found {len(added):,}.")
+    ids = dict(vocab)
     for token in added:
         if not isinstance(token, dict) or not isinstance(content := token.get("content"), str) or not content:
             raise ValueError(f"added_tokens: expected tokens with their text, found {shown(token)}.")
-        where = f"added token {shown(content)}"
-        check_name(content, where)
-        _check_keys(where, token, {*_ADDED, "id", "content", "special"})
-        _check(where, {key: value for key, value in token.items() if key in _ADDED}, _ADDED)
-        typed = content in ordinary or not content.strip(" ")
-        if len(content) > _LONGEST_SPECIAL or token.get("special") is not (not typed):
-            raise ValueError(
-                f"{where}: expected a special token of at most {_LONGEST_SPECIAL} characters, {' or '.join(ordinary)}, "
-                "or spaces; any other would cut words apart."
-            )
-        if type(token.get("id")) is not int or content in specials:
-            raise ValueError(f"{where}: expected it once, with a whole number for its id.")
-        specials[content] = token["id"]
-    return specials
-
-
-def _check_vocabulary(vocabulary: Any, merges: Any, specials: dict[str, int]) -> None:
-    """Ids are 0, 1, … without gaps; every entry is a byte, a special token, or made by exactly one merge, whose parts
-    are there before it."""
-    if not isinstance(vocabulary, dict) or not all(type(index) is int for index in vocabulary.values()):
-        raise ValueError("model.vocab: expected an id by token.")
-    if not isinstance(merges, list):
-        raise ValueError(f"model.merges: expected a list of pairs, found {shown(merges)}.")
-    tokens = set(byte_of_character())
-    if missing := sorted(tokens - vocabulary.keys()):
-        raise ValueError(f"model.vocab: expected all 256 bytes, found none of {shown(missing)}: they would vanish.")
-    for rank, merge in enumerate(merges):
-        parts = merge.split(" ") if isinstance(merge, str) else merge
-        if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(part, str) for part in parts):
-            raise ValueError(f"merge {rank}: expected two tokens, found {shown(merge)}.")
-        if not tokens.issuperset(parts):
-            raise ValueError(f"merge {rank}: expected parts that earlier merges make, found {shown(parts)}.")
-        token = "".join(parts)
-        if token in tokens:
-            raise ValueError(f"merge {rank}: expected each token to be made once, found {shown(token)} again.")
-        tokens.add(token)
-    if unmade := vocabulary.keys() - tokens - specials.keys():
-        some = shown(sorted(unmade)[:6])
-        raise ValueError(f"model.merges: expected one for every token, found none for {len(unmade)}, such as {some}.")
-    if lost := tokens - vocabulary.keys():
-        raise ValueError(f"model.vocab: expected what the merges make, found no {shown(sorted(lost)[:6])}.")
-    if both := tokens & specials.keys():
-        raise ValueError(f"added_tokens: expected none of the text's own, found {shown(sorted(both)[:6])}.")
-    if other := {token for token in specials.keys() & vocabulary.keys() if specials[token] != vocabulary[token]}:
-        raise ValueError(f"added_tokens: expected the vocabulary's ids, found others for {shown(sorted(other)[:6])}.")
-    ids = sorted({**vocabulary, **specials}.values())
-    if ids != list(range(len(ids))):
-        raise ValueError(f"expected token ids 0 to {len(ids) - 1} without gaps, got others")
+        check_name(re.sub(r"[\t\n\r]", " ", content), f"added token {shown(content)}")
+        if ids.setdefault(content, token.get("id")) != token.get("id"):
+            raise ValueError(f"added_tokens: expected the vocabulary's ids, found others for {shown(content)}.")
+    if not ids or not all(isinstance(token, str) and type(index) is int and index >= 0 for token, index in ids.items()):
+        raise ValueError("model.vocab: expected at least one token, and whole numbers from 0 for ids.")
+    if max(map(len, ids)) > (longest := _LONGEST_PIECE if isinstance(model.get("vocab"), list) else _LONGEST):
+        raise ValueError(f"model.vocab: expected tokens of at most {longest} characters, found a longer one.")
+    if len(set(ids.values())) < len(ids) or max(ids.values()) > 2 * len(ids) + 1000:
+        raise ValueError(
+            f"expected token ids from 0 without large gaps, each once, got {len(ids):,} tokens with "
+            f"{len(set(ids.values())):,} ids up to {max(ids.values()):,}"
+        )
+    return ids

@@ -71,7 +71,7 @@ class Encoding:
         if isinstance(tokenizer, Tokenizer | SymbolTokenizer) and tokenizer.eot_id is not None:
             return cls(encode=tokenizer.encode, start=tokenizer.eot_id, separator=tokenizer.eot_id, end=None)
 
-        if isinstance(tokenizer, SymbolTokenizer):
+        if isinstance(tokenizer, Tokenizer | SymbolTokenizer):
             raise ValueError("this tokenizer has no start or no separator token; give token ids instead.")
 
         def encode(text: str) -> list[int]:

@@ -21,8 +21,8 @@ descent.py      queries that go down these energies for any number of steps, bes
 from __future__ import annotations
 
 from aotlens.denoise import regression
-from aotlens.denoise.audit import DenoisingAudit, audit
-from aotlens.denoise.audit_files import AuditRecord, stored_audit
+from aotlens.denoise.audit import DenoisingAudit, audit, audit_tokens
+from aotlens.denoise.audit_files import AuditRecord, find_audit, stored_audit
 from aotlens.denoise.bayes import (
     BASELINES,
     ExpectedLoss,
@@ -43,7 +43,7 @@ from aotlens.denoise.energies import (
     trajectory,
 )
 from aotlens.denoise.flows import HeadAsymmetry, head_asymmetry
-from aotlens.denoise.in_plane import DescentErrors, PlaneDescent, descend_by_share, descend_in_plane
+from aotlens.denoise.in_plane import DescentErrors, PlaneDescent, best_scale, descend_by_share, descend_in_plane
 from aotlens.denoise.kept import (
     FoundScales,
     RunMatrices,
@@ -51,6 +51,7 @@ from aotlens.denoise.kept import (
     landscape_around,
     named_training,
     run_matrices,
+    train_and_keep,
     trainings,
 )
 from aotlens.denoise.one_layer import Landscape, Scale, attend, landscape, optimal_linear_scale
@@ -97,8 +98,10 @@ __all__ = [
     "asymmetry",
     "attend",
     "audit",
+    "audit_tokens",
     "bayes_loss",
     "bessel_ratio",
+    "best_scale",
     "compare_with_bayes",
     "conditions",
     "denoising_rates",
@@ -106,6 +109,7 @@ __all__ = [
     "descend_by_share",
     "descend_in_plane",
     "energy_on_plane",
+    "find_audit",
     "found_scales",
     "head_asymmetry",
     "hopfield_energy",
@@ -130,6 +134,7 @@ __all__ = [
     "stored_audit",
     "theorem_rate",
     "token_points",
+    "train_and_keep",
     "train_layers",
     "trainings",
     "trajectory",

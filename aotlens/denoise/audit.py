@@ -37,7 +37,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor
 
 from aotlens.conventions import require_seed, require_whole
@@ -53,11 +53,15 @@ from aotlens.results import Result
 if TYPE_CHECKING:
     import pandas as pd
 
+    from aotlens.data import Corpus
+
 #: The ways of giving tokens to heads.
 GROUPINGS = ("all tokens", "subspace", "pattern")
 _WINDOWS_AT_ONCE = 4
 #: Tokens of the windows that one long sequence is cut into, at most, and of any window, at least.
 _WINDOW, _SHORTEST = 128, 3
+#: Tokens that are read of a corpus; of a single document at its beginning, at most and at least.
+_TOKENS, _OF_ONE, _LEAST_OF_ONE = 2048, 8192, 16
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -270,6 +274,27 @@ def audit(
         random_group_snr=random_groups,
         predicted_rate=rate,
     )
+
+
+def audit_tokens(model: AttentionOnlyTransformer, corpus: Corpus) -> Int64[Tensor, "window pos"]:
+    """Return the tokens that an audit of a text reads: 2,048 in windows of the documents that were held out from the
+    model's training; of a corpus of one document its first 8,192, as one sequence, which `audit` cuts into windows.
+
+    Raises `ValueError` for a document of fewer than 16 tokens.
+    """
+    from aotlens.distill import held_out_windows
+
+    require_ours(model, "audit_tokens")
+    if len(corpus.names()) > 1:
+        return held_out_windows(model, corpus, _TOKENS)
+    (document,) = corpus.documents()
+    tokens = model.to_tokens(document.text)[:, :_OF_ONE]
+    if tokens.shape[1] < _LEAST_OF_ONE:
+        raise ValueError(
+            f"expected a text of at least {_LEAST_OF_ONE} tokens, to be cut into two halves; got {tokens.shape[1]}. "
+            "Take a longer one."
+        )
+    return tokens
 
 
 def _windows(model: AttentionOnlyTransformer, tokens: TokenSequences | Tensor) -> tuple[Tensor, int]:

@@ -10,6 +10,7 @@ again without the corpus. A file is safetensors with JSON in its header and a ha
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -17,10 +18,11 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from aotlens.denoise.audit import DenoisingAudit
+from aotlens.files import without_folder
 from aotlens.results import OfCheckpoint, load
 
 if TYPE_CHECKING:
-    pass
+    from aotlens.checkpoints import CheckpointInfo
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,11 +52,26 @@ def bundled_audit_path(checkpoint: str) -> Path:
 
 
 def stored_audit(checkpoint: str) -> AuditRecord:
-    """Return the bundled audit of a bundled checkpoint. Raises `ValueError`, which names them, for one that
-    has none."""
+    """Return the bundled audit of a bundled checkpoint. Raises `ValueError` for a checkpoint that has none, and for a
+    file that cannot be read."""
     path = bundled_audit_path(checkpoint)
     if not path.exists():
         known = ", ".join(sorted(each.stem for each in path.parent.glob("*.safetensors"))) or "none"
         raise ValueError(f"no audit of {checkpoint!r} is bundled; there are: {known}. Measure it: denoise.audit(…).")
-    record: AuditRecord = load(path, AuditRecord)
+    return _load(path, path.stat().st_mtime_ns)
+
+
+def find_audit(info: CheckpointInfo) -> AuditRecord | None:
+    """Return the bundled audit of a checkpoint; None if there is none, or if it belongs to other weights of that name.
+    Raises `ValueError` for a file that cannot be read."""
+    record = stored_audit(info.name) if bundled_audit_path(info.name).exists() else None
+    return record if record is not None and record.belongs_to(info) else None
+
+
+@lru_cache(maxsize=16)
+def _load(path: Path, stamp: int) -> AuditRecord:
+    try:
+        record: AuditRecord = load(path, AuditRecord)
+    except ValueError as error:
+        raise ValueError(f"The audit can't be read. {without_folder(error, path)}") from error
     return record

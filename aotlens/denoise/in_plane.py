@@ -9,6 +9,7 @@ import torch
 
 from aotlens.conventions import require_whole
 from aotlens.denoise.descent import ENERGIES, Descent, EnergyPlane, descend, energy_on_plane
+from aotlens.denoise.one_layer import Scale, landscape, optimal_linear_scale
 from aotlens.denoise.tasks import Prompts, Task
 from aotlens.results import Result
 
@@ -121,3 +122,18 @@ def descend_by_share(
         raise ValueError(f"energy={energy!r}: expected one of {', '.join(map(repr, ENERGIES))}.")
     gamma = share * ENERGIES[energy].attention_step(alpha, beta)
     return descend(task, prompts, energy=energy, alpha=alpha, beta=beta, step_size=gamma, n_steps=n_steps)
+
+
+def best_scale(task: Task, prompts: Prompts, energy: str = "memory") -> Scale:
+    """Return the α and β with the least squared error after one step of attention.
+
+    For the linear energy the product αβ counts alone: it is `optimal_linear_scale` of the task, with α = 1. For the
+    softmax one, β is scanned in 60 steps from 0.1 to 40 on the prompts, each with its best α. Raises `ValueError` for
+    an unknown energy.
+    """
+    if energy not in ENERGIES:
+        raise ValueError(f"energy={energy!r}: expected one of {', '.join(map(repr, ENERGIES))}.")
+    if energy == "hopfield":
+        return optimal_linear_scale(task, prompts.context.shape[1])
+    betas = torch.logspace(-1, 1.6, 60, dtype=torch.float64)
+    return landscape(prompts, torch.ones(1, dtype=torch.float64), betas).minimum

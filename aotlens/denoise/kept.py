@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aotlens.checkpoints import user_folder
+from aotlens.conventions import Progress
 from aotlens.denoise.one_layer import Landscape, landscape
-from aotlens.denoise.stored import BUNDLED, DenoiserTraining, bundled_path
+from aotlens.denoise.stored import BUNDLED, DenoiserTraining, bundled_path, compare_with_bayes
+from aotlens.denoise.tasks import TASKS
+from aotlens.denoise.training import TrainingSettings, train_layers
 from aotlens.files import without_folder
 from aotlens.results import Result, load
 
@@ -46,6 +50,56 @@ def named_training(name: str) -> DenoiserTraining:
         return training
     except (OSError, ValueError) as error:
         raise ValueError(f"The training {name} can't be read. {without_folder(error, known[name])}") from error
+
+
+def train_and_keep(
+    task: str,
+    attention: str,
+    *,
+    epochs: int = 150,
+    rate: float = 0.01,
+    context: int = 499,
+    prompts: int = 800,
+    runs: int = 3,
+    progress: Progress | None = None,
+) -> DenoiserTraining:
+    """Train layers on a task of `TASKS` and compare them with Bayes; a training with the same settings is not repeated.
+
+    The result is saved in `$AOTLENS_HOME/denoisers` under `kept_name(...)`, and is then one of `trainings()`. `rate` is
+    Adam's learning rate, `context` the number of tokens of a prompt, `runs` the number of seeds. `progress` counts
+    epochs. Time: seconds for linear attention, minutes for softmax. Raises `ValueError` as `train_layers`, and for an
+    unknown task, or where the file under this name is of other settings.
+    """
+    if task not in TASKS:
+        raise ValueError(f"task={task!r}: expected one of {', '.join(TASKS)}.")
+    name = kept_name(task, attention, epochs=epochs, rate=rate, context=context, prompts=prompts, runs=runs)
+    settings = TrainingSettings(
+        n_prompts=prompts, batch_size=next(size for size in (80, 50, 20, 10, 1) if prompts % size == 0),
+        n_context=context, n_epochs=epochs, learning_rate=rate, n_test_prompts=min(prompts, 400),
+    )  # fmt: skip
+    if name in trainings():
+        kept = named_training(name)
+        if (kept.layers.settings, kept.layers.seeds) != (settings, tuple(range(runs))):
+            raise ValueError(
+                f"{trainings()[name].name}: expected a training with these settings, found another that has "
+                "its name by chance. Change a setting a little, or move that file away."
+            )
+        return kept
+    layers = train_layers(TASKS[task], attention, settings, seeds=range(runs), progress=progress)
+    training = compare_with_bayes(layers, command="aotlens.denoise.train_and_keep")
+    folder = user_folder("denoisers")
+    folder.mkdir(parents=True, exist_ok=True)
+    training.save(folder / f"{name}{_SUFFIX}")
+    return training
+
+
+def kept_name(task: str, attention: str, *, epochs: int, rate: float, context: int, prompts: int, runs: int) -> str:
+    """Return the name under which `train_and_keep` saves a training with these settings."""
+    settings = (
+        f"TrainingRequest(task={task!r}, attention={attention!r}, epochs={epochs}, rate={rate}, context={context}, "
+        f"prompts={prompts}, runs={runs})"  # hashed as by earlier versions, whose files keep their names
+    )
+    return f"{task}-{attention}-{epochs}-epochs-{hashlib.sha256(settings.encode()).hexdigest()[:6]}"
 
 
 def scales(training: DenoiserTraining) -> dict[str, tuple[float | int, float | int]]:

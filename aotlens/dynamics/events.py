@@ -14,11 +14,13 @@ from jaxtyping import Bool, Float64, Int64
 
 from aotlens.conventions import require_seed, require_whole
 from aotlens.results import Result
-from aotlens.statistics import holm
+from aotlens.statistics import holm, p_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
+#: Seeds that have both events, below which their order is undecided.
+LEAST_SEEDS = 3
 #: Snapshots that a change point takes.
 LEAST_SNAPSHOTS = 12
 #: Share of the snapshots that the band is made of, and how many at least.
@@ -26,9 +28,16 @@ _FIRST, _LEAST = 0.1, 5
 #: Half the band's width, in standard errors.
 _ERRORS = 3.0
 _MOST_P = 0.05
-#: Correlations of neighbours that flat curves may have, and how rarely a curve leaves less than one of them does.
+#: What the p of a departure is multiplied by, and how many more flat curves it is compared with: these cost little.
+_TIMES, _DRAWS = 4, 10
+#: Correlations of neighbours that flat curves may have, and how rarely a curve leaves less than one of them does, after
+#: a steady rise or fall is taken away, and after lines are.
 _CORRELATIONS = np.array([0.0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98])
-_UNLIKELY = 0.05
+_UNLIKELY, _UNLIKELY_OF_LINES = 0.03, 0.05
+#: Neighbours to which a line is fitted, for the local noise of a curve: of few snapshots, and of 40 or more.
+_FEW, _MANY = 7, 9
+#: The share of a curve, and the fewest snapshots, where it is quietest, that its local noise is measured on.
+_QUIET, _LEAST_QUIET = 0.15, 5
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -40,16 +49,22 @@ class ChangePoint(Result):
     after: int | None
     """The snapshot before it: the change was between the two."""
     onset: int | None
-    """The step at which a segmented fit begins to rise or fall; None where the curve may be flat."""
+    """The step at which the best segmented fit (flat, a straight rise or fall, flat) begins to rise or fall, whatever
+    the curve does afterwards; None where the curve may be flat."""
     p: float
-    """The probability that a flat curve with its autocorrelation is as near to one that rises or falls."""
+    """The probability that a flat curve with the same autocorrelation gives as strong evidence of a change, by either
+    of the two tests of `change_point`."""
     low: float
     """The band: the mean of the first tenth of the snapshots minus 3 standard errors."""
     high: float
 
     @property
     def headline(self) -> str:
-        return f"no change (p = {self.p:.3f})" if self.step is None else f"between steps {self.after} and {self.step}"
+        return (
+            f"no lasting change found (p = {self.p:.3f})"
+            if self.step is None
+            else f"between steps {self.after} and {self.step}"
+        )
 
 
 def change_point(
@@ -59,10 +74,18 @@ def change_point(
     ± 3 standard errors, on one side of it.
 
     A flat curve leaves so narrow a band by chance. So there must be as many snapshots outside as the band is made of,
-    and the best rising or falling curve (isotonic regression) must explain more of the curve than it does of 95% of
-    `n_random` flat curves of Gaussian noise, whose neighbours correlate as much as is compatible (95%) with what the
-    fit leaves of the curve. Of 1,000 flat curves whose neighbours correlate by up to .9, fewer than 5% have a change
-    point; beyond that a flat curve wanders like one that changes.
+    and one of two tests must reject that the curve is flat. Both compare it with `n_random` flat curves of Gaussian
+    noise, whose neighbours correlate as much as is compatible (95 and 97%) with the noise that the curve has:
+
+        departure    |mean outside − mean of the first tenth| ÷ local noise, of any shape
+        monotone     share of the variance that the best rising or falling curve explains (isotonic regression)
+
+    with local noise the mean distance from a line through 7 neighbours (9 of 40 snapshots or more), in the 15% of the
+    snapshots in a row where it is smallest. p is the smaller of p(monotone) and 4 p(departure), the latter of 10
+    `n_random` flat curves. Both p are conservative, as each test allows for more correlation than it measures; the
+    level of the smaller one is simulated (docs/training-film.md): at most 5% of flat curves have a change point whose
+    neighbours correlate by .9 or less. Beyond .9 a flat curve wanders like one that changes, and so does a slow drift
+    with noise of its own on it, which hides how slow it is.
 
     Where the first snapshots are a few steps apart, nothing moves among them, and the band is as narrow as that: a
     curve leaves it long before it changes much. `onset`, from a segmented fit (flat, a straight rise or fall, flat),
@@ -80,15 +103,9 @@ def change_point(
     if not np.isfinite(curve).all():
         raise ValueError("expected finite values; leave out the snapshots at which nothing was measured.")
     k = _tenth(n)
-    half = _ERRORS * curve[:k].std(ddof=1) / math.sqrt(k)
-    low, high = curve[:k].mean() - half, curve[:k].mean() + half
-    side = np.where(curve > high, 1, np.where(curve < low, -1, 0))
-    first = n
-    while first > 0 and side[first - 1] == side[-1] != 0:
-        first -= 1
-    explained, correlation = _monotone(curve)
-    noise = _noise(n, _largest_correlation(n, correlation), n_random, seed)
-    p = (1 + sum(_monotone(each)[0] >= explained - 1e-12 for each in noise)) / (1 + n_random)
+    (low,), (high,) = _band(curve[None])
+    first = n - int(_outside(curve[None])[0])
+    p = min(_p_of_monotone(curve, n_random, seed), _TIMES * _p_of_departure(curve, _DRAWS * n_random, seed))
     is_found = n - first >= k and p <= _MOST_P
     return ChangePoint(
         step=int(steps[first]) if is_found else None,
@@ -133,13 +150,18 @@ class EventOrder(Result):
     events: tuple[str, ...]
     factor: Float64[np.ndarray, "event event"]
     """Geometric mean over seeds of the step of the row's event ÷ that of the column's, at the middles of the intervals
-    between snapshots; NaN where fewer than two seeds have both."""
+    between snapshots; NaN where fewer than three seeds have both."""
     p: Float64[np.ndarray, "event event"]
     """The p-value of the row's event not being before the column's: paired t of log steps over seeds, each at the end
-    of its interval that speaks against it, two-sided, with Holm's correction over pairs. Where all seeds differ by the
-    same, which gives t no spread, that of the sign test, 2 ÷ 2ⁿ of n seeds."""
+    of its interval that speaks against it, two-sided, with Holm's correction over pairs; 1 for fewer than three seeds.
+    Where all seeds differ by the same, which gives t no spread, that of the sign test. A small p depends on the grid of
+    snapshots, which makes seeds alike that are not; read `sign_p` next to it."""
     n_seeds: Int64[np.ndarray, "event event"]
     """Seeds that have both events."""
+    sign_p: Float64[np.ndarray, "event event"] | None = None
+    """The same of the sign test, which asks only in how many seeds the row's event is surely before the column's, and
+    in how many surely after (their intervals do not overlap): 2 ÷ 2ⁿ at the least of n seeds, before Holm's
+    correction. None in files from before there was any."""
 
     @property
     def before(self) -> Bool[np.ndarray, "event event"]:
@@ -148,25 +170,34 @@ class EventOrder(Result):
 
     @property
     def headline(self) -> str:
-        pairs = [f"{self.events[a]} before {self.events[b]}" for a, b in np.argwhere(self.before)]
-        return "; ".join(pairs) if pairs else "no order is decided"
+        return "; ".join(self.decided) or "no order is decided"
+
+    @property
+    def decided(self) -> tuple[str, ...]:
+        """Each pair whose order is decided, with its p by t and by the sign test."""
+        signs = self.sign_p
+        return tuple(
+            f"{self.events[a]} before {self.events[b]} ({p_text(self.p[a, b])}"
+            f"{'' if signs is None else f', sign test {p_text(signs[a, b])}'}, {self.n_seeds[a, b]} seeds)"
+            for a, b in np.argwhere(self.before)
+        )
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a row for each pair of different events: earlier, later, factor, p, n_seeds, decided."""
+        """Return a row for each pair of different events: earlier, later, factor, p, sign_p, n_seeds, decided."""
         import pandas as pd
 
-        rows = [
-            (self.events[a], self.events[b], self.factor[a, b], self.p[a, b], self.n_seeds[a, b], self.before[a, b])
-            for a, b in itertools.permutations(range(len(self.events)), 2)
-        ]
-        return pd.DataFrame(rows, columns=["earlier", "later", "factor", "p", "n_seeds", "decided"])
+        signs = np.full_like(self.p, np.nan) if self.sign_p is None else self.sign_p
+        arrays = {"factor": self.factor, "p": self.p, "sign_p": signs, "n_seeds": self.n_seeds, "decided": self.before}
+        pairs = [*itertools.permutations(range(len(self.events)), 2)]
+        names = {"earlier": [self.events[a] for a, _ in pairs], "later": [self.events[b] for _, b in pairs]}
+        return pd.DataFrame({**names, **{name: [each[pair] for pair in pairs] for name, each in arrays.items()}})
 
 
 def order_of_events(changes: Mapping[str, Sequence[ChangePoint]]) -> EventOrder:
     """Return the order of events, each with its change point in every seed, in the same order of seeds.
 
-    Seeds without both events of a pair do not count for it. Raises `ValueError` for fewer than two events, and for
-    events of different numbers of seeds.
+    Seeds without both events of a pair do not count for it, and fewer than three seeds decide nothing. Raises
+    `ValueError` for fewer than two events, and for events of different numbers of seeds.
     """
     import scipy.stats
 
@@ -176,20 +207,24 @@ def order_of_events(changes: Mapping[str, Sequence[ChangePoint]]) -> EventOrder:
         raise ValueError(f"expected at least two events with a change point in each seed, got {sizes or 'none'}.")
     intervals = np.array([[_log_interval(change) for change in changes[name]] for name in names])
     shape = (len(names), len(names))
-    factor, p, n_seeds = np.full(shape, np.nan), np.ones(shape), np.zeros(shape, dtype=np.int64)
+    factor, n_seeds = np.full(shape, np.nan), np.zeros(shape, dtype=np.int64)
+    p, sign_p = np.ones(shape), np.ones(shape)
     for a, b in itertools.permutations(range(len(names)), 2):
         both = np.isfinite(intervals[[a, b]]).all((0, 2))
         n_seeds[a, b] = both.sum()
-        if n_seeds[a, b] < 2:
+        if n_seeds[a, b] < LEAST_SEEDS:
             continue
         own, other = intervals[a, both], intervals[b, both]
         factor[a, b] = np.exp((own.mean(1) - other.mean(1)).mean())
         against = own[:, 1] - other[:, 0]  # the latest that a may have been, beside the earliest of b
+        n_before, n_after = int((against <= 1e-9).sum()), int((other[:, 1] - own[:, 0] <= 1e-9).sum())
+        if n_before > n_after:
+            sign_p[a, b] = scipy.stats.binomtest(n_before, n_before + n_after).pvalue
         if np.ptp(against) < 1e-9:
-            p[a, b] = min(1.0, 2 * 0.5 ** len(against)) if against[0] < 0 else 1.0
+            p[a, b] = sign_p[a, b] if against[0] < 0 else 1.0
             continue
         p[a, b] = min(1.0, 2 * float(scipy.stats.ttest_1samp(against, 0.0, alternative="less").pvalue))
-    return EventOrder(events=names, factor=factor, p=_holm(p), n_seeds=n_seeds)
+    return EventOrder(events=names, factor=factor, p=_holm(p), n_seeds=n_seeds, sign_p=_holm(sign_p))
 
 
 def _log_interval(change: ChangePoint) -> tuple[float, float]:
@@ -225,16 +260,89 @@ def _onset(curve: Float64[np.ndarray, " n"]) -> int:
     return int(begins[np.abs(ramps @ (curve - curve.mean())).argmax()])
 
 
+def _p_of_monotone(curve: Float64[np.ndarray, " n"], n_random: int, seed: int) -> float:
+    """The share of flat curves, this one among them, of which a rise or fall explains as much as of the curve."""
+    explained, correlation = _monotone(curve)
+    usual = _usual_correlations(len(curve))
+    noise = _noise(len(curve), _largest_correlation(usual, correlation), n_random, seed)
+    return (1 + sum(_monotone(each)[0] >= explained - 1e-12 for each in noise)) / (1 + n_random)
+
+
+def _p_of_departure(curve: Float64[np.ndarray, " n"], n_random: int, seed: int) -> float:
+    """The share of flat curves, this one among them, that leave their first values as far for good."""
+    (departure,), (correlation,) = _departures(curve[None])
+    largest = _largest_correlation(_usual_correlations_of_lines(len(curve)), float(correlation))
+    at_least = _CORRELATIONS[np.searchsorted(_CORRELATIONS, largest)]
+    return float((1 + (_flat_departures(len(curve), at_least, n_random, seed) >= departure).sum()) / (1 + n_random))
+
+
+@lru_cache(maxsize=32)
+def _flat_departures(n: int, correlation: float, number: int, seed: int) -> Float64[np.ndarray, " curve"]:
+    return _departures(_noise(n, correlation, number, seed))[0]
+
+
+def _departures(
+    curves: Float64[np.ndarray, "curve n"],
+) -> tuple[Float64[np.ndarray, " curve"], Float64[np.ndarray, " curve"]]:
+    """Return for each curve |mean of the snapshots outside for good − mean of the first tenth| ÷ the noise where
+    it is least (0 where fewer than a tenth are outside), and the correlation of neighbours in what local lines leave.
+
+    The correlation is (a² − b²) ÷ (a² + b²) of the medians a and b of neighbours' absolute sums and differences, so
+    that a jump, where a line does not fit, counts little (Gnanadesikan and Kettenring 1972).
+    """
+    n = curves.shape[1]
+    left = curves @ _beyond_lines(n).T
+    width = max(_LEAST_QUIET, round(_QUIET * n))
+    quiet = np.lib.stride_tricks.sliding_window_view(np.abs(left), width, axis=1).mean(2).min(1)
+    a, b = (np.median(np.abs(part), axis=1) for part in (left[:, 1:] + left[:, :-1], np.diff(left)))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        correlations = np.nan_to_num((a**2 - b**2) / (a**2 + b**2))
+        first = curves[:, : _tenth(n)].mean(1)
+        outside = _outside(curves)
+        means = (curves * (np.arange(n) >= n - outside[:, None])).sum(1) / outside
+        departures = np.where(outside >= _tenth(n), np.abs(means - first) / quiet, 0.0)
+    return departures, correlations
+
+
+def _band(curves: Float64[np.ndarray, "curve n"]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lower and upper end of each curve's band."""
+    first = curves[:, : _tenth(curves.shape[1])]
+    middle, half = first.mean(1), _ERRORS * first.std(1, ddof=1) / math.sqrt(first.shape[1])
+    return middle - half, middle + half
+
+
+def _outside(curves: Float64[np.ndarray, "curve n"]) -> Int64[np.ndarray, " curve"]:
+    """Return the number of last snapshots of each curve that lie outside its band on one side."""
+    low, high = (end[:, None] for end in _band(curves))
+    side = np.where(curves > high, 1, np.where(curves < low, -1, 0))
+    same = (side == side[:, -1:]) & (side != 0)
+    return np.cumprod(same[:, ::-1], axis=1).sum(1)
+
+
+@lru_cache(maxsize=8)
+def _beyond_lines(n: int) -> Float64[np.ndarray, "n n"]:
+    """Return the matrix that takes from each value of a curve that of a line through it and its nearest neighbours."""
+    width, matrix = _MANY if n >= 40 else _FEW, np.eye(n)
+    for place in range(n):
+        begin = min(max(0, place - width // 2), n - width)
+        near = np.arange(begin, begin + width)
+        matrix[place, near] -= np.linalg.pinv(np.stack([np.ones(width), near - place], 1))[0]
+    return matrix
+
+
 def _monotone(curve: Float64[np.ndarray, " n"]) -> tuple[float, float]:
     """The share of a curve's variance that the best rising or falling curve explains (isotonic regression), and the
-    correlation of neighbours in what that leaves."""
+    correlation of neighbours in what that leaves: itself, or the root of that two snapshots apart where it is larger,
+    as where a slow drift has noise of its own on it."""
     from scipy.optimize import isotonic_regression
 
     total = float(((curve - curve.mean()) ** 2).sum())
     left = min((curve - isotonic_regression(curve, increasing=rises).x for rises in (True, False)), key=np.linalg.norm)
     power = float(left @ left)
     explained = 1 - power / total if total > 0 else 0.0
-    return explained, float(left[1:] @ left[:-1]) / power if power > 0 else 0.0
+    if power == 0:
+        return explained, 0.0
+    return explained, max(float(left[1:] @ left[:-1]) / power, math.sqrt(max(float(left[2:] @ left[:-2]), 0) / power))
 
 
 @lru_cache(maxsize=8)
@@ -245,10 +353,17 @@ def _usual_correlations(n: int) -> Float64[np.ndarray, " correlation"]:
     return np.array([np.quantile([_monotone(curve)[1] for curve in each], _UNLIKELY) for each in curves])
 
 
-def _largest_correlation(n: int, left: float) -> float:
+@lru_cache(maxsize=8)
+def _usual_correlations_of_lines(n: int) -> Float64[np.ndarray, " correlation"]:
+    """As `_usual_correlations`, of what local lines leave."""
+    curves = (_noise(n, each, 400, seed=0) for each in _CORRELATIONS)
+    return np.array([np.quantile(_departures(each)[1], _UNLIKELY_OF_LINES) for each in curves])
+
+
+def _largest_correlation(usual: Float64[np.ndarray, " correlation"], left: float) -> float:
     """The largest correlation of neighbours in flat curves that leaves so little after a fit in more than a share
     `_UNLIKELY` of them."""
-    return float(np.interp(left, np.maximum.accumulate(_usual_correlations(n)), _CORRELATIONS))
+    return float(np.interp(left, np.maximum.accumulate(usual), _CORRELATIONS))
 
 
 def _noise(n: int, correlation: float, number: int, seed: int) -> Float64[np.ndarray, "curve n"]:

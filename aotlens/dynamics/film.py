@@ -20,7 +20,7 @@ from aotlens.evaluate import in_context_learning_score, repeat_losses
 from aotlens.heads import motif_scores
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.models.folding import folded_norm
-from aotlens.models.traits import TRAITS
+from aotlens.models.traits import NOT_PRODUCTS
 from aotlens.paths import term_importance
 from aotlens.results import Result, top_head
 
@@ -146,7 +146,7 @@ def measure_model(
 ) -> Measures:
     """Return the film's measures of one model. `end` is the model (as `aotlens.load` takes it) that heads are compared
     with, and `end_sha256`, of its weights, is part of what the result is kept under."""
-    require_ours(model, "measure_model", without=TRAITS)
+    require_ours(model, "measure_model", without=NOT_PRODUCTS)
     cfg = model.cfg
     if (cfg.read_in, cfg.read_out) != ("tokens", "tokens") or model.sees_later_keys or not cfg.has_query_key:
         raise ValueError(

@@ -39,6 +39,7 @@ from aotlens.dynamics.recipe_run import RecipeRun, differentiable_twice, recipe_
 from aotlens.files import load_progress, save_progress
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.train.optimiser import make_optimiser
+from aotlens.untrusted import boundary
 
 #: Tokens whose second derivatives are taken at once: more take memory, fewer take time.
 _TOKENS_AT_ONCE = 512
@@ -125,9 +126,10 @@ class _Sweep:
             stop, path = min(start + self.every, self.n_steps), folder / f"{start}.safetensors"
             if resumes and path.is_file():
                 tensors, kept_so_far = load_progress(path, named, "the influence", "delete it.")
-                undone = kept_so_far["undone"]
-                adjoint = State(*(tensors[name] for name in State._fields))
-                own = tensors["per_token"].numpy()
+                with boundary(path, "the state of the influence", "Delete it."):
+                    undone = float(kept_so_far["undone"])
+                    adjoint = State(*(tensors[name] for name in State._fields))
+                    own = tensors["per_token"].numpy()
             else:
                 adjoint, before, own = self._back(range(start, stop), adjoint, after)
                 undone = float(np.maximum(undone, _relative(before, self._state(start))))  # a NaN stays
@@ -182,7 +184,10 @@ class _Sweep:
         for name, measure in measures.items():
             value = measure(self.model)
             if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
-                got = f"shape {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+                got = type(value).__name__
+                if isinstance(value, Tensor):
+                    detached = "detached from the weights (no .detach(), .item() or torch.no_grad() inside it)"
+                    got = f"shape {list(value.shape)}" if value.numel() != 1 else f"one that is {detached}"
                 raise ValueError(f"measure {name!r}: expected one differentiable number (a tensor), got {got}.")
             gradient = self._flat(torch.autograd.grad(value.reshape(()), self.parameters, allow_unused=True))
             if not bool(value.isfinite()) or not gradient.isfinite().all():
@@ -289,7 +294,8 @@ class _Sweep:
 
     def _state(self, step: int) -> State:
         tensors, _ = load_progress(self._path(step), self.identity, "the replay", f"delete {self.folder}.")
-        return State(*(tensors[name] for name in State._fields))
+        with boundary(self._path(step), "the state of the replay", f"Delete {self.folder}."):
+            return State(*(tensors[name] for name in State._fields))
 
 
 def _adamw(model: AttentionOnlyTransformer, run: RecipeRun, eps_root: float) -> AdamW:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: The largest number of times that a segment is halved.
 _MOST_HALVINGS = 7
+#: Units in the last place of the loss by which parts and change may differ: sums of a few thousand tokens.
+_ROUNDING = 64
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -139,7 +141,8 @@ def ledger(
         for step in chosen[1:]:
             later = run[step]
             between = Between(earlier, later, tokens, dtype, batch_size)
-            parts.append(integrate(between, n_nodes=n_nodes, tolerance=tolerance))
+            rounding = _ROUNDING * torch.finfo(dtype).eps
+            parts.append(integrate(between, n_nodes=n_nodes, tolerance=tolerance, rounding=rounding))
             losses += [between.loss(0.0)] if not losses else []
             losses.append(between.loss(1.0))
             passes, names = passes + between.n_passes, between.entries
@@ -173,19 +176,21 @@ class Loss(Protocol):
     def slopes(self, t: float) -> Tensor: ...
 
 
-def integrate(between: Loss, *, n_nodes: int, tolerance: float) -> Float64[np.ndarray, " entry"]:
+def integrate(between: Loss, *, n_nodes: int, tolerance: float, rounding: float = 0.0) -> Float64[np.ndarray, " entry"]:
     """Return ∫₀¹ ∂L/∂t_g dt of each entry by `n_nodes` Gauss–Legendre nodes in each stretch, which is halved while its
-    parts do not sum to its change within `tolerance` of the whole change, and no more than 7 times."""
+    parts do not sum to its change within `tolerance` of the whole change, or within `rounding` of the loss, and no more
+    than 7 times."""
     nodes, weights = np.polynomial.legendre.leggauss(n_nodes)
     nodes, weights = (nodes + 1) / 2, weights / 2
     ends = between.loss(0.0), between.loss(1.0)
+    exact = rounding * max(map(abs, ends))
 
     def over(a: float, b: float, at_a: float, at_b: float, halvings: int) -> np.ndarray:
         slopes = np.stack([between.slopes(a + (b - a) * node).numpy() for node in nodes])
         parts: np.ndarray = (b - a) * (weights @ slopes)
         # A change that is small beside its parts is not divided by: a thousandth of them is rounding.
         allowed = tolerance * max(abs(ends[1] - ends[0]), 1e-3 * float(np.abs(parts).sum())) * (b - a)
-        if halvings == _MOST_HALVINGS or abs(at_b - at_a - parts.sum()) <= allowed:
+        if halvings == _MOST_HALVINGS or abs(at_b - at_a - parts.sum()) <= max(allowed, exact):
             return parts
         middle = (a + b) / 2
         at_middle = between.loss(middle)

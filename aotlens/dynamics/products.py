@@ -30,8 +30,9 @@ from aotlens.models.phi import apply_phi
 from aotlens.models.positions import PositionTerms
 from aotlens.models.traits import TRAITS
 
-#: Largest difference between a model's own loss and that of its products, as a share of the loss.
-_AGREEMENT = 1e-3
+#: Largest difference between a model's own loss and that of its products, in units (eps) of the model's type relative
+#: to the loss, and its bounds. It finds what no trait names, where that writes enough.
+_UNITS, _CLOSEST, _WIDEST = 1000, 1e-9, 1e-3
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -142,7 +143,8 @@ class Between:
                     torch.cat([model.loss_per_token(rows) for rows in self.tokens.split(batch_size)]).double().mean()
                 )
                 loss = self.loss(float(t))
-                if abs(loss - own) > _AGREEMENT * max(1.0, own):
+                agreement = min(max(_UNITS * torch.finfo(model.dtype).eps, _CLOSEST), _WIDEST)
+                if abs(loss - own) > agreement * max(1.0, own):
                     raise ValueError(
                         f"a ledger: this model's loss is {own:.6f}, and that of its products {loss:.6f}: it has "
                         "a part that the ledger does not know."

@@ -15,7 +15,7 @@ from aotlens.conventions import require_whole
 from aotlens.data import RegressionPrompts, RegressionTask
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
-from aotlens.statistics import ratio_intervals
+from aotlens.statistics import interval_text, ratio_intervals
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,8 +52,8 @@ class RegressionErrors(Result):
     @property
     def headline(self) -> str:
         at = min(2 * self.task.d, self.errors.shape[1] - 1)
-        low, high = self.bands[at]
-        return f"{self.name}: {self.mean[at]:.3g} ({low:.3g} to {high:.3g}) of the zero predictor's after {at} examples"
+        interval = interval_text(self.bands[at], ".3g", "")
+        return f"{self.name}: {self.mean[at]:.3g}{interval} of the zero predictor's after {at} examples"
 
     def to_frame(self) -> pd.DataFrame:
         """One row a number of examples: examples, error, low and high."""

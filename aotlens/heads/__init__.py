@@ -9,7 +9,7 @@ inputs.py     what a motif may know of the sequences, or images
 attention_to.py   the attention of every head to motifs, beside chance (tally.py: the sums)
 head_scores.py  scores of what heads do with what they attend to, beside chance (a new one is one entry)
     key_logits.py     what heads add to logits through single keys: anti-induction, copy suppression
-    inactive.py       heads that write next to nothing, and those that a first-token score misses
+    inactive.py       heads that write little compared with their layer, and those that a first-token score misses
     name_movers.py    name movers and negative name movers on pairs of prompts
     vocabulary_scores.py, score_variance.py   copy suppression and successors in OV circuits; positions and content
     score_inputs.py   what a score may read

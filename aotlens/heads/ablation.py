@@ -30,7 +30,7 @@ from aotlens.conventions import Head, HeadLike, Progress, as_heads
 from aotlens.heads.replacement import Batch, Replacement
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
-from aotlens.statistics import as_clusters, mean_interval
+from aotlens.statistics import as_clusters, interval_text, mean_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,8 +98,7 @@ class Ablation(Result):
 
     @property
     def headline(self) -> str:
-        low, high = self.interval()
-        interval = "" if np.isnan(low) else f" (95% {low:+.4f} to {high:+.4f})"
+        interval = interval_text(self.interval(), "+.4f")
         what = "the loss" if self.clean_loss_per_token is not None else "it"
         return f"{what} changes by {self.change:+.4f}{interval} {self.unit}, from {self.clean_mean:.3f}"
 
@@ -132,9 +131,10 @@ def ablate(
     """Run `model` with and without `heads` (one, (1, 0) or "1.0", or several at once) and compare them by sequence.
 
     `inputs` is what the model reads: a text or texts, ids `[pos]` or `[sequence, pos]`, vectors, images; texts of
-    different lengths are padded, which `attention_mask` says of ids. `how` and `reference` (sequences of one length)
-    are explained at the head of this module; `seed` chooses whose z a sequence gets by `"resample"`. `clusters` names
-    the document of each sequence, so that the interval is over documents.
+    different lengths are padded, which `attention_mask` says of ids. A padded sequence's numbers are those that it has
+    alone, and a metric sees it by itself, without its padding. `how` and `reference` (sequences of one length) are
+    explained at the head of this module; `seed` chooses whose z a sequence gets by `"resample"`. `clusters` names the
+    document of each sequence, so that the interval is over documents.
 
     Measured is the loss, as the model's own forward has it: of the next token, or of `targets`, labels in place of the
     next tokens: ids `[sequence, pos]` (−100 is ignored), classes `[sequence]`, or vectors. (They are not the `target`
@@ -150,7 +150,8 @@ def ablate(
     reference saves); memory: the logits and, of the heads' layers, z or patterns of `batch_size` sequences.
 
     Raises `ValueError` for a head that the model does not have, another `how`, a mean or another sequence of a single
-    one, sequences of which no target counts, padding where positions are compared, and a metric of another shape.
+    one, sequences of which no target counts, a metric of another shape, and where positions are compared for padding in
+    the reference, or in a model that sees later tokens.
     """
     require_ours(model, "ablate")
     batch = Batch.of(model, inputs, attention_mask, targets)
@@ -219,7 +220,18 @@ def _losses(
 
 
 def _by_metric(metric: Metric | Measure, logits: Tensor, part: Batch) -> Float64[np.ndarray, " sequence"]:
-    """The metric's number of each sequence."""
+    """The metric's number of each sequence; of padded ones, of each by itself and without its padding."""
+    mask = part.attention_mask
+    if mask is not None and part.is_padded and logits.shape[:2] == mask.shape:
+        by_position = part.targets is not None and part.targets.shape[:2] == mask.shape
+        rows = []
+        for row, real in enumerate(mask):
+            targets = None if part.targets is None else part.targets[row : row + 1]
+            alone = Batch(
+                x=part.x[row : row + 1], targets=targets[:, real] if targets is not None and by_position else targets
+            )
+            rows.append(_by_metric(metric, logits[row : row + 1, real], alone))
+        return np.concatenate(rows)
     values: Any = metric(logits, part.targets)
     numbers = torch.as_tensor(values).detach().cpu().double().numpy()
     if numbers.shape != (len(part),) or not np.isfinite(numbers).all():

@@ -40,12 +40,13 @@ class HeadGroup:
 
 
 class TestedPairs(NamedTuple):
-    """The tested evidence of assigned heads: the mean, that of every permutation; of every two models the mean, the
-    probability that permutations give as much, and the mean less theirs; of every head the mean, and theirs, and of its
-    pair with each model the evidence less theirs (NaN without one)."""
+    """The tested evidence of assigned heads: the mean, that of every permutation, and theirs of every two models; of
+    every two models the mean, the probability that permutations give as much, and the mean less theirs; of every head
+    the mean, and theirs, and of its pair with each model the evidence less theirs (NaN without one)."""
 
     mean: float
     null: np.ndarray
+    null_of_models: np.ndarray
     of_models: np.ndarray
     p: np.ndarray
     excess: np.ndarray
@@ -88,12 +89,14 @@ class Assignments:
         blocks = members.T @ values @ members / np.outer(members.sum(0), members.sum(0))
         expected = blocks[layer[pairs[:, 0]], layer[pairs[:, 1]]]
         of_models, p, excess = np.full((3, self._n, self._n), np.nan)
+        null_of_models = np.full((len(permuted), self._n, self._n), np.nan)
         owners = self._owner[pairs]
         for a, b in itertools.combinations(range(self._n), 2):
             own = (owners == [a, b]).all(1)
             of_models[a, b] = of_models[b, a] = mean = similarity[own].mean()
             excess[a, b] = excess[b, a] = mean - expected[own].mean()
-            p[a, b] = p[b, a] = permutation_p(permuted[:, own].mean(1), mean)
+            null_of_models[:, a, b] = permuted[:, own].mean(1)
+            p[a, b] = p[b, a] = permutation_p(null_of_models[:, a, b], mean)
         in_pairs = [(pairs == head).any(1) for head in range(len(self._owner))]
         by_head, expected_by_head = (
             np.array([each[own].mean() if own.any() else np.nan for own in in_pairs]) for each in (similarity, expected)
@@ -102,8 +105,9 @@ class Assignments:
         for side, other in ((0, 1), (1, 0)):
             by_model[pairs[:, side], owners[:, other]] = similarity - expected
         return TestedPairs(
-            float(similarity.mean()), permuted.mean(1), of_models, p, excess, by_head, expected_by_head, by_model
-        )
+            float(similarity.mean()), permuted.mean(1), null_of_models, of_models, p, excess, by_head,
+            expected_by_head, by_model,
+        )  # fmt: skip
 
     def groups(
         self, names: tuple[str, ...], heads: tuple[Head, ...], matched: str, tested: str

@@ -24,24 +24,24 @@ from torch import Tensor
 
 from aotlens.checkpoints import user_folder
 from aotlens.conventions import Head, HeadLike, Progress, as_head
-from aotlens.data import Corpus, Encoding, open_corpus, windows_with_documents
+from aotlens.data import Corpus
 from aotlens.data.windows import spread
 from aotlens.heads.ablation import Ablation, ablate
 from aotlens.heads.atlas_file import Stage, Stages, Steps, identity
-from aotlens.heads.atlas_stages import circuits_stage, patterns_stage
+from aotlens.heads.atlas_stages import AtlasText, circuits_stage, patterns_stage
 from aotlens.heads.attention_to import MotifScores
 from aotlens.heads.each_head import EachHead, ablate_each
 from aotlens.heads.examples import HeadExamples
 from aotlens.heads.head_scores import HEAD_SCORES, HeadScores, head_scores
 from aotlens.heads.head_search import rows_where
 from aotlens.heads.labels import HeadLabels, head_labels
-from aotlens.heads.motifs import MOTIFS, motifs_of
+from aotlens.heads.motifs import motifs_of
 from aotlens.heads.reader import HeadReader, Model
 from aotlens.heads.replacement import HOWS
 from aotlens.heads.same_patterns import PatternConsistency
 from aotlens.heads.scores import motif_scores
 from aotlens.results import Result
-from aotlens.statistics import as_clusters
+from aotlens.statistics import interval_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,6 +99,12 @@ class Atlas(Result):
     """The skip-trigrams as they were given: tables by head."""
     scores: HeadScores | None = None
     """The declared scores, on the ablated windows; None in an atlas that was made before there were any."""
+    lengths: Int64[np.ndarray, " sequence"] | None = None
+    """The tokens of each sequence, if they have several lengths."""
+    own_sequences: bool = False
+    """Whether it was made of ids, whose labels are read off these alone, and not of a corpus."""
+    threshold: float | None = None
+    """The score from which a head may have a label; None: each motif's own."""
 
     @property
     def headline(self) -> str:
@@ -106,8 +112,8 @@ class Atlas(Result):
 
     @property
     def labels(self) -> HeadLabels:
-        """Every head's label, from the text and the random tokens together."""
-        return head_labels(self.random, self.motifs)
+        """Every head's label: from the text and the random tokens together, or from given sequences alone."""
+        return head_labels(None if self.own_sequences else self.random, self.motifs, threshold=self.threshold)
 
     @property
     def heads(self) -> tuple[Head, ...]:
@@ -143,9 +149,10 @@ class Atlas(Result):
         layer, number = as_head(head)
         index, labels = (layer, number), self.labels
         sentences = [labels.sentence(index)]
-        induction = self.random["induction"][index] if "induction" in self.random.motifs else np.nan
-        if induction >= MOTIFS["induction"].threshold and labels.names[layer][number] != "induction":
-            sentences.append(f"On random tokens that come twice it does induction ({induction:.2f}).")
+        random, is_labelled = self.random, labels.names[layer][number] == "induction"
+        if not is_labelled and "induction" in random.motifs and random.qualifies("induction", self.threshold)[index]:
+            score = random["induction"][index]
+            sentences.append(f"On random tokens that come twice it does induction ({score:.2f}).")
         consistency = self.pattern_consistency.values[index]
         sentences.append(
             "Its pattern is uniform." if np.isnan(consistency) else f"Pattern consistency {consistency:.2f}."
@@ -153,10 +160,8 @@ class Atlas(Result):
         for how, result in self.ablations.items():
             if how == "position_mean":
                 place = result.heads.index(index)
-                low, high = result.intervals()[place]
-                sentences.append(
-                    f"Without it the loss changes by {result.changes[place]:+.3f} ({low:+.3f} to {high:+.3f})."
-                )
+                interval = interval_text(result.intervals()[place], "+.3f", "")
+                sentences.append(f"Without it the loss changes by {result.changes[place]:+.3f}{interval}.")
         sentences += [] if self.scores is None else self.scores.sentences(index)
         return " ".join(sentences)
 
@@ -223,7 +228,10 @@ def atlas(
     model: Model,
     corpus: Corpus | str | Tensor,
     *,
+    attention_mask: Tensor | None = None,
     clusters: Iterable[Hashable] | None = None,
+    targets: Tensor | None = None,
+    threshold: float | None = None,
     distillation: Any = None,
     skip_trigrams: Any = None,
     n_tokens: int = 200_000,
@@ -241,9 +249,17 @@ def atlas(
     `corpus` is a `Corpus`, its name as `open_corpus` takes it, or ids `[sequence, pos]`. Of a corpus, windows of
     `length` tokens (None: the context, at most 512) are spread over the documents that the model was not trained on,
     over all where it saw none of them. Intervals are over these documents, and of ids over their `clusters`, the
-    document of each sequence, where these are given. `distillation` (of `aotlens.distill`) and `skip_trigrams` (tables
-    by head) are shown beside the rest. `hows` are the replacements (`aotlens.heads.ablation`; `()` for none), with
-    means over the other windows.
+    document of each sequence, where these are given. Of ids, `targets` `[sequence, pos]` are the labels whose loss the
+    ablations measure, in place of the next tokens (−100 is ignored), as in `ablate`: of prompts with a random part, the
+    part that can be known. `threshold` is the score from which a head may have a label (None: each motif's own). Labels
+    of ids are those of `attention_to` on them; of a corpus they are from random tokens, too. `distillation` (of
+    `aotlens.distill`) and `skip_trigrams` (tables by head) are shown next to the rest. `hows` are the replacements
+    (`aotlens.heads.ablation`; `()` for none), with means over the other windows.
+
+    `attention_mask`, of the ids' shape, is True (or 1) at ids that are no padding. Numbers are those of the sequences
+    without it, each of which counts with its own queries; examples have their positions. Of several lengths, motifs
+    are those of `motif_scores` with a mask, without intervals, and there are no declared scores and no replacement by
+    another sequence (`missing`).
 
     What is done is kept in the folder `cache` ("home": `$AOTLENS_HOME/atlases`; None: nowhere) under a hash of model,
     ids and settings; a second call reads it, and one after an interruption goes on with the stage that it was in.
@@ -259,45 +275,55 @@ def atlas(
     reader = HeadReader.of(model, "an atlas")
     if unknown := [how for how in hows if how not in HOWS]:
         raise ValueError(f"hows: expected some of {', '.join(HOWS)}, got {unknown[0]!r}.")
-    tokens, about, documents = _windows(reader, corpus, n_tokens, length, clusters)
+    text = AtlasText.of(reader, corpus, n_tokens, length, clusters, attention_mask, targets)
+    tokens, documents = text.tokens, text.documents
     motifs = list(motifs_of("tokens"))
     settings = {"motifs": motifs, "hows": None, "n_ablated": n_ablated, "examples": n_examples, "seed": seed}
     settings["scores"] = list(HEAD_SCORES)
+    settings["targets"] = None if text.targets is None else text.targets.tolist()
+    settings |= {} if text.lengths is None else {"lengths": text.lengths.tolist()}
     settings["clusters"] = None if documents is None else documents.tolist()
     folder = None if cache is None else user_folder("atlases") if cache == "home" else Path(cache)
     stages = Stages(None if folder is None else folder / f"{identity(model, tokens, settings)}.safetensors")
     missing = _missing(reader)
-    chosen = () if "ablations" in missing else tuple(hows)
+    if text.lengths is not None:
+        missing |= dict.fromkeys(("scores", "resample"), "sequences of several lengths were given")
+    chosen = () if "ablations" in missing else tuple(how for how in hows if how not in missing)
     places = spread(len(tokens), n_ablated)
     ablated, theirs = tokens[places].to(reader.device), None if documents is None else documents[places.numpy()]
+    labels, mask = (None if each is None else each[places].to(reader.device) for each in (text.targets, text.mask))
     runs = reader.n_layers * reader.n_heads * -(-len(ablated) // batch_size)
     steps = Steps(len(tokens) + len(chosen) * runs, progress=progress)
 
     patterns = stages.get(
         "patterns",
-        lambda: patterns_stage(
-            reader, tokens, documents, n_examples, seed, batch_size, progress=steps.within(len(tokens))
-        ),
+        lambda: patterns_stage(reader, text, n_examples, seed, batch_size, progress=steps.within(len(tokens))),
     )
     steps.done(len(tokens))
     random = stages.get("random", lambda: {"scores": motif_scores(model, seed=seed, batch_size=batch_size)})
     own: Any = model  # of aotlens, where there are circuits and anything to ablate
-    circuits: Stage = {} if "circuits" in missing else stages.get("circuits", lambda: circuits_stage(own, ablated))
-    scores = stages.get("scores", lambda: {"scores": head_scores(model, tokens[places], seed=seed)})
+    circuits: Stage = {}
+    if "circuits" not in missing:
+        circuits = stages.get("circuits", lambda: circuits_stage(own, ablated, mask))
+    scores: Stage = {"scores": None}
+    if "scores" not in missing:
+        scores = stages.get(
+            "scores", lambda: {"scores": head_scores(model, tokens[places], clusters=theirs, seed=seed)}
+        )
     ablations: dict[str, EachHead] = {}
     together: dict[str, Ablation] = {}
     for how in chosen:
+        options: dict[str, Any] = {"targets": labels, "attention_mask": mask, "clusters": theirs, "seed": seed}
         each = stages.get(f"each {how}", lambda: {"each": ablate_each(
-            own, ablated, how, clusters=theirs, seed=seed, batch_size=batch_size,  # noqa: B023
-            progress=steps.within(runs))})  # fmt: skip
+            own, ablated, how, **options, batch_size=batch_size, progress=steps.within(runs))})  # noqa: B023  # fmt: skip
         all_heads = reader.require_heads(None)
         both = stages.get(f"together {how}", lambda: {"together": _without_tokens(
-            ablate(own, ablated, all_heads, how, clusters=theirs, seed=seed, batch_size=batch_size))})  # fmt: skip # noqa: B023
+            ablate(own, ablated, all_heads, how, **options, batch_size=batch_size))})  # noqa: B023  # fmt: skip
         ablations[how], together[how] = each["each"], both["together"]
         steps.done(runs)
     return Atlas(
         model=_name(model),
-        about=about,
+        about=text.about,
         motifs=patterns["motifs"],
         random=random["scores"],
         pattern_consistency=patterns["pattern_consistency"],
@@ -314,37 +340,15 @@ def atlas(
         distillation=distillation,
         skip_trigrams=skip_trigrams,
         scores=scores["scores"],
+        lengths=text.lengths,
+        own_sequences=isinstance(corpus, Tensor),
+        threshold=threshold,
     )
 
 
 def _name(model: Any) -> str:
     card = getattr(model, "card", None)
     return str(card.name) if card is not None else str(getattr(model.cfg, "model_name", None) or "a model")
-
-
-def _windows(
-    reader: HeadReader,
-    corpus: Corpus | str | Tensor,
-    n_tokens: int,
-    length: int | None,
-    clusters: Iterable[Hashable] | None,
-) -> tuple[Tensor, str, Int64[np.ndarray, " sequence"] | None]:
-    """The ids that are read, what they are in words, and the document of each sequence where it is known."""
-    if isinstance(corpus, Tensor):
-        tokens = reader.require_ids(corpus, "corpus", at_least=5)
-        about = f"{len(tokens)} sequences of {tokens.shape[1]} tokens that were given"
-        return tokens, about, as_clusters(clusters, len(tokens))
-    if clusters is not None:
-        raise ValueError("clusters: expected none beside a corpus, whose documents are known.")
-    source = open_corpus(corpus) if isinstance(corpus, str) else corpus
-    length = min(reader.n_alike, 512) if length is None else length
-    card = getattr(reader.model, "card", None)
-    names = (() if card is None else card.held_out(source.names())) or source.names()
-    encoding = Encoding.of(reader.model.tokenizer, causal=reader.causal)
-    windows = windows_with_documents(source, tuple(names), encoding, -(-n_tokens // length), length)
-    tokens = reader.require_ids(windows.ids)
-    about = f"{len(tokens)} windows of {tokens.shape[1]} tokens of {len(names)} documents"
-    return tokens, about, as_clusters(windows.documents, len(tokens))
 
 
 def _missing(reader: HeadReader) -> dict[str, str]:

@@ -19,8 +19,10 @@ from torch import Tensor
 from aotlens.conventions import Progress
 from aotlens.files import contents_hash, read_metadata, read_tensors, write_tensors
 from aotlens.results.saved import from_plain, to_plain
+from aotlens.untrusted import boundary
 
-SCHEMA_VERSION = 5
+#: Rises with the format, and with what is measured: files of an earlier one are left alone, and the atlas is made anew.
+SCHEMA_VERSION = 8
 Stage = Mapping[str, Any]
 
 
@@ -30,6 +32,9 @@ def identity(model: Any, tokens: Int64[Tensor, "sequence pos"], settings: Mappin
     tensors = {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
     weights = contents_hash(tensors, {"tokens": hashlib.sha256(tokens.numpy().tobytes()).hexdigest()})
     return hashlib.sha256(f"{about}{weights}".encode()).hexdigest()[:32]
+
+
+_REMEDY = "Delete it to make the atlas afresh."
 
 
 class Stages:
@@ -44,10 +49,10 @@ class Stages:
 
     def _read(self, path: Path) -> None:
         metadata = read_metadata(path, "an atlas")
-        about, remedy = metadata.get("atlas"), "Delete it to make the atlas afresh."
+        about = metadata.get("atlas")
         if not isinstance(about, dict):
-            raise ValueError(f"{path}: expected an atlas, found another file. {remedy}")
-        self.tensors, self.about = read_tensors(path, "an atlas", metadata.get("sha256"), about, remedy), about
+            raise ValueError(f"{path}: expected an atlas, found another file. {_REMEDY}")
+        self.tensors, self.about = read_tensors(path, "an atlas", metadata.get("sha256"), about, _REMEDY), about
 
     def get(self, name: str, make: Callable[[], Stage]) -> Stage:
         """Return the results of a stage, made now unless they are there."""
@@ -59,7 +64,8 @@ class Stages:
             if self.path is not None:
                 metadata = {"atlas": self.about, "sha256": contents_hash(self.tensors, self.about)}
                 write_tensors(self.path, self.tensors, metadata)
-        return {key: from_plain(plain, self.tensors) for key, plain in self.about[name].items()}
+        with boundary(self.path or name, "an atlas", _REMEDY):
+            return {key: from_plain(plain, self.tensors) for key, plain in self.about[name].items()}
 
 
 class Steps:

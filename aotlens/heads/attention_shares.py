@@ -33,12 +33,17 @@ _TOGETHER = 256
 
 def delimiter(inputs: ScoreInputs) -> MeasuredScore:
     """Measure the share of attention that goes to delimiters, beside their share of the visible keys."""
-    motif = Motif(name="delimiter", badge="del", sentence="It attends to delimiters.", mask=of_strings(delimiters))
-    scores = attention_to(inputs.reader.model, inputs.text(), motif)
+    motif = Motif(
+        name="delimiter", badge="del", sentence="It attends to delimiters.", mask=of_strings(delimiters), asks=False
+    )
+    scores = attention_to(inputs.reader.model, inputs.text(), motif, clusters=inputs.clusters)
     if reason := scores.reasons.get(motif.name):
         raise Missing(reason)
     assert scores.uniform is not None
-    return MeasuredScore(values=scores[motif.name], chance=scores.uniform[0], n=int(scores.n_queries[0]))
+    return MeasuredScore(
+        values=scores[motif.name], chance=scores.uniform[0], n=int(scores.n_queries[0]),
+        attends=scores.above_chance(motif.name),
+    )  # fmt: skip
 
 
 @torch.no_grad()
@@ -58,13 +63,16 @@ def fuzzy_induction(inputs: ScoreInputs) -> MeasuredScore:
     read = dataclasses.replace(Inputs.of(inputs.reader, tokens), marked=keys)
     motif = Motif(
         name="fuzzy_induction", badge="fuz", sentence="It attends to what followed a similar token.",
-        mask=lambda given: given.targets(given.need(given.marked, "pairs")),
+        mask=lambda given: given.targets(given.need(given.marked, "pairs")), asks=True,
     )  # fmt: skip
     scores = attention_to(inputs.reader.model, read, motif, others=True)
     if reason := scores.reasons.get(motif.name):
         raise Missing(reason)
     assert scores.chance is not None
-    return MeasuredScore(values=scores[motif.name], chance=scores.chance[0], n=int(scores.n_queries[0]))
+    return MeasuredScore(
+        values=scores[motif.name], chance=scores.chance[0], n=int(scores.n_queries[0]),
+        attends=scores.above_chance(motif.name),
+    )  # fmt: skip
 
 
 def most_similar(

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -40,9 +40,11 @@ from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 from aotlens.conventions import Head, Progress
+from aotlens.heads import label_rule
 from aotlens.heads.inputs import Inputs
 from aotlens.heads.motifs import MOTIFS, Motif, as_motifs
 from aotlens.heads.reader import HeadReader, Model, TokenSequences
+from aotlens.heads.same_answer import same_answer
 from aotlens.heads.tally import MotifTally
 from aotlens.results import Result, top_head
 from aotlens.statistics import as_clusters, ratio_intervals
@@ -50,38 +52,18 @@ from aotlens.statistics import as_clusters, ratio_intervals
 if TYPE_CHECKING:
     import pandas as pd
 
-MIXED = "mixed"
-#: The least excess of a score over chance for its motif to be a head's label.
-LEAST_EXCESS = 0.1
-#: The attention off the first position that must be left for a head that rests there to be labelled by it.
-LEAST_ELSEWHERE = 0.1
 #: Attention from which a head is vertical or diagonal, and the least of each where it is both (`kovaleva`).
 KOVALEVA_SHARE, KOVALEVA_LEAST = 0.4, 0.2
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class MotifScores(Result):
+class MotifScores(label_rule.LabelEvidence, Result):
     """The score of every head for each motif: for motifs with a mask its mean attention there, 0 to 1 for softmax."""
 
-    motifs: tuple[str, ...]
-    """The names of the motifs."""
-    values: Float64[np.ndarray, "motif layer head"]
-    """NaN for a motif that could not be measured."""
-    n_queries: Int64[np.ndarray, " motif"]
-    """Queries that each score is a mean over (sequences, for a score of the pattern alone)."""
     reasons: Mapping[str, str] = field(default_factory=dict)
     """The reason why a motif is NaN, by its name."""
-    chance: Float64[np.ndarray, "motif layer head"] | None = None
-    """The score by chance, as at the head of this module; None where it is not known."""
-    compared: Float64[np.ndarray, "motif layer head"] | None = None
-    """The score over the queries that `chance` is of: the others see no other class of as many keys. None: `values`."""
     n_compared: Int64[np.ndarray, " motif"] | None = None
     """The number of these queries; None: `n_queries`."""
-    uniform: Float64[np.ndarray, "motif layer head"] | None = None
-    """The score of uniform attention; None where it is not known."""
-    intervals: Float64[np.ndarray, "motif layer head 2"] | None = None
-    """The intervals of `excess`, over sequences or their documents; NaN where fewer than two sequences, or three
-    documents, have queries that count, None where not asked for."""
     best_offsets: Int64[np.ndarray, "layer head"] | None = None
     """The offset (key − query) behind `fixed_offset`; None where that was not measured."""
     expected: Float64[np.ndarray, "motif layer head"] | None = None
@@ -90,10 +72,6 @@ class MotifScores(Result):
     """The start token of the random sequences of `motif_scores`; None where there was none."""
     about: str = ""
     """The description of what was read."""
-    thresholds: Mapping[str, float] = field(default_factory=dict)
-    """The thresholds of motifs that are not those of `MOTIFS`, by name."""
-    of_pattern: tuple[str, ...] = ()
-    """Motifs that are not those of `MOTIFS` and are scores of the pattern alone."""
 
     @property
     def headline(self) -> str:
@@ -114,92 +92,63 @@ class MotifScores(Result):
         layer, head = np.unravel_index(int(np.nanargmax(scores)), scores.shape)
         return (int(layer), int(head)), float(scores[layer, head])
 
-    @property
-    def excess(self) -> Float64[np.ndarray, "motif layer head"]:
-        """Score − chance over the queries that have a chance; the score itself where chance is not known."""
-        return self.values if self.chance is None else self._compared - self.chance
-
-    @property
-    def _compared(self) -> Float64[np.ndarray, "motif layer head"]:
-        return self.values if self.compared is None else self.compared
-
     def labels(self, threshold: float | None = None) -> list[list[str]]:
-        """Label each layer and head with a motif, or "mixed".
+        """Label each layer and head with a motif, or "mixed", by the rule of `aotlens.heads.label_rule`.
 
-        Of the motifs with keys whose score reaches `threshold` (None: each motif's own) and exceeds chance by .1, the
-        one with the largest excess, so that of two that hold the narrower wins; where there is none, a score of the
-        pattern alone that reaches its own threshold, such as `uniform_attention`. Attention to the first position is
-        where many heads rest when there is nothing for them to do: of a head whose `first_token` reaches its threshold,
-        scores and excess are divided by the attention that goes elsewhere, if that is .1 at least, and only a head
-        that does nothing else is labelled `first_token` (`resting` tells the others).
+        `threshold` replaces the motifs' own; not that of a score of the pattern alone, such as `uniform_attention`,
+        which is the label of a head for which no motif with keys qualifies. If a start token stands first, a head whose
+        `first_token` reaches its threshold rests there when it has nothing to do: its scores and excess are divided by
+        the attention that goes elsewhere, if that is .1 at least, and only a head that does nothing else is labelled
+        `first_token` (`resting` marks the others).
         """
-        return np.array([*self.motifs, MIXED])[self._labelled(threshold)].tolist()  # −1 is the last
+        return np.array([*self.motifs, label_rule.MIXED])[label_rule.labelled(self, threshold)].tolist()  # −1: the last
+
+    def qualifies(self, motif: str, threshold: float | None = None) -> Bool[np.ndarray, "layer head"]:
+        """Return the heads that may be labelled with a motif by that rule, whether or not another one is clearer."""
+        self[motif]
+        return label_rule.qualifies(self, threshold)[self.motifs.index(motif)]
+
+    def above_chance(self, motif: str) -> Bool[np.ndarray, "layer head"]:
+        """Return the heads whose attention to a motif's keys is above chance, and due to it, by that rule, however low
+        their score."""
+        self[motif]
+        return label_rule.above_chance(self)[self.motifs.index(motif)]
+
+    def lost(self, motif: str) -> Float64[np.ndarray, "layer head"]:
+        """Return the share of attention to a motif's keys that is gone with another token at the query: the same-answer
+        control. NaN where it was not measured."""
+        self[motif]
+        return label_rule.lost(self)[self.motifs.index(motif)]
 
     def resting(self, threshold: float | None = None) -> Bool[np.ndarray, "layer head"]:
         """Return heads that rest on the first position, and have another label for the rest of their attention."""
         place = self.motifs.index("first_token") if "first_token" in self.motifs else -1
-        labelled = self._labelled(threshold)
+        labelled = label_rule.labelled(self, threshold)
         return self.rests(threshold) & (labelled >= 0) & (labelled != place)
 
     def rests(self, threshold: float | None = None) -> Bool[np.ndarray, "layer head"]:
-        """Return heads whose attention to the first position reaches `threshold` (None: that motif's own)."""
-        if "first_token" not in self.motifs:
-            return np.zeros(self.values.shape[1:], dtype=bool)
-        with np.errstate(invalid="ignore"):
-            return self["first_token"] >= (self._threshold("first_token") if threshold is None else threshold)
+        """Return heads whose attention to a start token at position 0 reaches `threshold` (None: that motif's own)."""
+        return label_rule.rests(self, threshold)
 
     def margins(self, threshold: float | None = None) -> Float64[np.ndarray, "layer head"]:
         """Return the margin by which the excess of the label beats the largest one of the other motifs with keys, the
         first position aside for a head that rests there; of a score of the pattern alone, how far it is above its
         threshold; NaN for "mixed"."""
         margins = np.full(self.values.shape[1:], np.nan)
-        labelled, resting = self._labelled(threshold), self.resting(threshold)
-        with_keys = np.array([not self._of_pattern(name) for name in self.motifs])
+        labelled, resting = label_rule.labelled(self, threshold), self.resting(threshold)
+        pattern_alone, own = label_rule.of_pattern(self), label_rule.thresholds(self, threshold)
+        excess = label_rule.label_excess(self) / np.where(resting, label_rule.elsewhere(self, threshold), 1.0)
+        excess = np.where(pattern_alone[:, None, None], -np.inf, np.nan_to_num(excess, nan=-np.inf))
         first = np.array(self.motifs) == "first_token"
-        excess = np.where(with_keys[:, None, None], np.nan_to_num(self.excess, nan=-np.inf), -np.inf)
-        elsewhere = np.where(resting, self._elsewhere(threshold), 1.0)
-        excess = np.where(first[:, None, None] & resting, -np.inf, excess / elsewhere)
+        excess = np.where(first[:, None, None] & resting, -np.inf, excess)
         for layer, head in zip(*np.nonzero(labelled >= 0), strict=True):
             motif = labelled[layer, head]
-            if with_keys[motif]:
+            if pattern_alone[motif]:
+                margins[layer, head] = self.values[motif, layer, head] - own[motif]
+            else:
                 others = np.delete(excess[:, layer, head], motif)
                 margins[layer, head] = excess[motif, layer, head] - max(others.max(initial=-np.inf), 0.0)
-            else:
-                margins[layer, head] = self.values[motif, layer, head] - self._threshold(self.motifs[motif])
         return margins
-
-    def _elsewhere(self, threshold: float | None) -> Float64[np.ndarray, "layer head"]:
-        """The attention that does not go to the first position, of heads that rest there; 1 for the others."""
-        if "first_token" not in self.motifs:
-            return np.ones(self.values.shape[1:])
-        elsewhere = 1 - self["first_token"]
-        return np.where(self.rests(threshold) & (elsewhere >= LEAST_ELSEWHERE), elsewhere, 1.0)
-
-    def _labelled(self, threshold: float | None) -> Int64[np.ndarray, "layer head"]:
-        """The place of each head's motif; −1 for none."""
-        of_pattern = np.array([self._of_pattern(name) for name in self.motifs])
-        own = np.array([self._threshold(name) if threshold is None else threshold for name in self.motifs])
-        own[of_pattern] = [self._threshold(name) for name in np.array(self.motifs)[of_pattern]]
-        first = (np.array(self.motifs) == "first_token")[:, None, None]
-        elsewhere = np.where(first, 1.0, self._elsewhere(threshold))
-        with np.errstate(invalid="ignore"):
-            reached = self.values / np.where(of_pattern[:, None, None], 1.0, elsewhere) >= own[:, None, None]
-            with_keys = reached & ~of_pattern[:, None, None] & (self.excess / elsewhere >= LEAST_EXCESS)
-        ranked = np.where(with_keys, np.nan_to_num(self.excess, nan=0.0) / elsewhere, -np.inf)
-        ranked = np.where(first & (with_keys & ~first).any(0), -np.inf, ranked)  # what it does besides is its label
-        ranked[of_pattern] = np.where(reached[of_pattern] & ~with_keys.any(0), self.values[of_pattern], -np.inf)
-        return np.where(np.isfinite(ranked).any(0), ranked.argmax(0), -1)
-
-    def _of_pattern(self, name: str) -> bool:
-        """Whether a motif is a score of the pattern alone."""
-        known = MOTIFS.get(name)
-        return name in self.of_pattern or (
-            name not in self.thresholds and known is not None and known.score is not None
-        )
-
-    def _threshold(self, name: str) -> float:
-        known = MOTIFS.get(name)
-        return self.thresholds.get(name, Motif.threshold if known is None else known.threshold)
 
     def kovaleva(self) -> list[list[str]]:
         """Classify each layer and head after Kovaleva et al. 2019, by attention rather than by eye.
@@ -251,8 +200,8 @@ def attention_to(
     inputs: Inputs | TokenSequences | Float[Tensor, "image channel height width"],
     motifs: Iterable[str | Motif] | str | Motif | None = None,
     *,
-    others: bool = False,
-    intervals: bool = False,
+    others: bool | None = None,
+    intervals: bool = True,
     by_distance: bool = False,
     clusters: Iterable[Hashable] | None = None,
     batch_size: int = 8,
@@ -261,18 +210,21 @@ def attention_to(
     """Score every head for `motifs` (names or `Motif`s; for None all that the model's kind has) on sequences or images.
 
     `inputs` are ids `[batch, pos]`, a text, texts of equally many tokens, or `Inputs`, which say more of the sequences;
-    for a model of images they are images as it reads them. `others` takes the chance of motifs of content without
-    classes from each head's mean pattern over the other sequences (with fewer than two it is NaN), and not from even
-    attention. `intervals` adds intervals of the excess, over `clusters`, the document of each sequence, where they are
-    given; `by_distance` adds `expected`. A motif is NaN, with the reason in `reasons`, where the inputs lack what it
-    needs or no query sees such a key. `progress(done, total)` is called after each batch. Memory: one layer's patterns,
-    and a mask a motif, for `batch_size` sequences; a pattern of every head for `others`. Raises `ValueError` for a
-    model that reads vectors or shows no patterns, for ids that it does not have and for an unknown motif.
+    for a model of images they are images as it reads them. `others` takes the chance of motifs of content from each
+    head's mean pattern over the other sequences (with fewer than two it is NaN), and not from uniform attention (None:
+    if there are two or more). `intervals` adds what labels need: intervals of the excess, over `clusters`, the document
+    of each sequence, if they are given, and of tokens the same-answer control, another two passes over at most 64
+    sequences; without it `labels` reads scores alone. `by_distance` adds `expected`. A motif is NaN, with the reason in
+    `reasons`, where the inputs lack what it needs or no query sees such a key. `progress(done, total)` is called after
+    each batch. Memory: one layer's patterns, and a mask a motif, for `batch_size` sequences; a pattern of every head
+    for `others`. Raises `ValueError` for a model that reads vectors or shows no patterns, for ids that it does not have
+    and for an unknown motif.
     """
     reader = HeadReader.of(model, "attention to motifs", images=None)
     inputs = inputs if isinstance(inputs, Inputs) else Inputs.of(reader, inputs)
     chosen = as_motifs(motifs, inputs.kind)
     groups = as_clusters(clusters, len(inputs))
+    others = len(inputs) > 1 if others is None else others
     tally = MotifTally(reader, inputs, chosen, others=others, by_distance=by_distance, clusters=groups)
     for start in range(0, len(inputs), batch_size):
         batch = inputs[start : start + batch_size]
@@ -280,10 +232,10 @@ def attention_to(
         if progress is not None:
             progress(start + len(batch), len(inputs))
     tally.finish(batch_size)
-    return scores_of(tally, others=others, intervals=intervals)
+    return scores_of(tally, others=others, intervals=intervals, batch_size=batch_size)
 
 
-def scores_of(tally: MotifTally, *, others: bool, intervals: bool) -> MotifScores:
+def scores_of(tally: MotifTally, *, others: bool, intervals: bool, batch_size: int = 8) -> MotifScores:
     """Return the scores of a finished tally; arguments as in `attention_to`."""
     n_queries = tally.counts.sum(0)
     divisor = torch.where(n_queries > 0, n_queries, torch.nan)[:, None, None]
@@ -297,13 +249,26 @@ def scores_of(tally: MotifTally, *, others: bool, intervals: bool) -> MotifScore
     counts[:, tally.with_classes] = tally.compared_counts
     n_compared = counts.sum(0)
     divisor_compared = torch.where(n_compared > 0, n_compared, torch.nan)[:, None, None]
-    bounds = None
+    evidence: dict[str, Any] = {}
     if intervals:
-        shape = tally.own.shape[1:]
-        excess = (compared - chances).flatten(2).permute(1, 2, 0)  # [motif, head, unit]
-        groups = np.arange(tally.n_units) if tally.clustered else None
-        each = [ratio_intervals(sums.numpy(), n.numpy(), groups) for sums, n in zip(excess, counts.T, strict=True)]
-        bounds = np.stack(each).reshape(*shape, 2)
+        excess = compared - chances
+        together = label_rule.confidence(int((n_queries > 0).sum()) * tally.own[0, 0].numel())
+        evidence = {
+            "intervals": _bounds(tally, excess, counts) * (np.nan if tally.few_documents else 1.0),
+            "low": _bounds(tally, excess, counts, together)[..., 0],
+        }
+        if tally.inputs.kind == "tokens":
+            control = same_answer(
+                tally.reader, tally.inputs, tally.motifs, tally.best_offsets, tally.units, batch_size=batch_size
+            )
+            n = control.counts.sum(0)
+            means = torch.stack([control.before, control.after], -1).sum(0) / n.clamp(min=1)[:, None, None, None]
+            evidence |= {"control": means.numpy(), "n_controls": n.long().numpy()}
+            low = _bounds(tally, control.before - control.after, control.before, together)[..., 0]
+            before, after = control.by_token.flatten(2).transpose(1, 2).numpy()  # [motif · head, token]
+            low = np.minimum(low, ratio_intervals(before - after, before)[:, 0].reshape(low.shape))
+            evidence |= {"control_low": low, "by_frequency": control.by_frequency.numpy()}
+            evidence |= {"runner_up": control.runner_up.numpy(), "apart": control.apart.numpy()}
     expected = None
     if tally.by_distance:
         n_pos = tally.inputs.n_pos
@@ -321,9 +286,24 @@ def scores_of(tally: MotifTally, *, others: bool, intervals: bool) -> MotifScore
         compared=(compared.sum(0) / divisor_compared).numpy(),
         n_compared=n_compared.long().numpy(),
         uniform=(tally.even.sum(0) / divisor).numpy(),
-        intervals=bounds,
+        starts=tally.inputs.starts,
+        **evidence,
         best_offsets=None if offsets is None else offsets.numpy(),
         expected=expected,
         thresholds={motif.name: motif.threshold for motif in unlisted},
         of_pattern=tuple(motif.name for motif in unlisted if motif.score is not None),
+        asks={motif.name: motif.asks_token for motif in unlisted},
     )
+
+
+def _bounds(
+    tally: MotifTally,
+    sums: Float64[Tensor, "unit motif layer head"],
+    counts: Float64[Tensor, "unit motif"] | Float64[Tensor, "unit motif layer head"],
+    confidence: float = 0.95,
+) -> Float64[np.ndarray, "motif layer head 2"]:
+    """The intervals of sums ÷ counts over the tally's units."""
+    of_heads = counts if counts.ndim == sums.ndim else counts[..., None, None].expand_as(sums)
+    rows, divisors = (each.flatten(1).T.numpy() for each in (sums, of_heads))  # [motif · head, unit]
+    groups = np.arange(tally.n_units) if tally.clustered else None
+    return ratio_intervals(rows, divisors, groups, confidence=confidence).reshape(*sums.shape[1:], 2)

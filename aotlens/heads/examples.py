@@ -44,7 +44,7 @@ class HeadExamples(Result):
     """A few queries of each head and bin, and how many there were."""
 
     tokens: Int64[np.ndarray, "sequence pos"]
-    """The tokens that were read."""
+    """The tokens that were read; of padded sequences, each moved to the left."""
     counts: Int64[np.ndarray, "layer head bin"]
     """Queries from the third of each sequence on, by attention away from key 0."""
     sequence: Int64[np.ndarray, "layer head bin example"]
@@ -116,12 +116,12 @@ class ExampleTally:
         self.keys = np.full((*shape, n_examples, N_KEYS), -1, dtype=np.int64)
         self.weights = np.zeros((*shape, n_examples, N_KEYS), dtype=np.float32)
 
-    def add(self, layer: int, pattern: Float[Tensor, "batch head query key"], first: int) -> None:
-        """Add the queries of the sequences from number `first` on."""
+    def add(self, layer: int, pattern: Float[Tensor, "batch head query key"], rows: Int64[Tensor, " batch"]) -> None:
+        """Add the queries of the sequences of these numbers."""
         away = (1 - pattern[:, :, 2:, 0]).clamp(0, 1).cpu().numpy()  # [batch, head, query]
         bins = np.minimum((away * N_BINS).astype(np.int64), N_BINS - 1)
         drawn = np.stack(
-            [np.random.default_rng((self.seed, layer, first + i)).random(away.shape[1:]) for i in range(len(away))]
+            [np.random.default_rng((self.seed, layer, row)).random(away.shape[1:]) for row in rows.tolist()]
         )
         for head in range(away.shape[1]):
             self.counts[layer, head] += np.bincount(bins[:, head].ravel(), minlength=N_BINS)
@@ -131,7 +131,7 @@ class ExampleTally:
             if drawn[i, head, place] >= self.draws[(*index, slot)]:
                 continue
             self.draws[(*index, slot)] = drawn[i, head, place]
-            self.sequence[(*index, slot)], self.query[(*index, slot)] = first + i, place + 2
+            self.sequence[(*index, slot)], self.query[(*index, slot)] = int(rows[i]), place + 2
             self.away[(*index, slot)] = away[i, head, place]
             row = pattern[i, head, place + 2, 1:]
             weights, keys = row.topk(min(N_KEYS, len(row)))

@@ -43,9 +43,9 @@ def function_vector(inputs: ScoreInputs) -> MeasuredScore:
             run = inputs.activations(prompt, names)
             outputs[row, place] = torch.stack([run[name][-1] for name in names])
     stand_ins = (outputs.sum(0) - outputs) / (len(pairs) - 1)
-    effects = torch.zeros(2, n_layers, n_heads, dtype=torch.float64)
+    effects = torch.zeros(len(pairs), 2, n_layers, n_heads, dtype=torch.float64)
     rows, heads = torch.arange(2 * n_heads), torch.arange(n_heads).repeat(2)
-    for pair, others in zip(pairs, stand_ins, strict=True):
+    for place, (pair, others) in enumerate(zip(pairs, stand_ins, strict=True)):
         before = float(_answer(reader.run(pair.corrupted[None], [], "logits"), pair.answer))
         for layer, name in enumerate(names):
 
@@ -55,9 +55,11 @@ def function_vector(inputs: ScoreInputs) -> MeasuredScore:
                 return z
 
             logits = reader.run(pair.corrupted.expand(2 * n_heads, -1), [(name, put)], "logits")
-            effects[:, layer] += (_answer(logits, pair.answer) - before).unflatten(0, (2, n_heads))
-    values, chance = (effects / len(pairs)).numpy()
-    return MeasuredScore(values=values, chance=chance, n=len(pairs))
+            effects[place, :, layer] = (_answer(logits, pair.answer) - before).unflatten(0, (2, n_heads))
+    values, chance = effects.mean(0).numpy()
+    return MeasuredScore(
+        values=values, chance=chance, n=len(pairs), excess=(effects[:, 0] - effects[:, 1]).numpy()
+    )  # fmt: skip
 
 
 def _answer(logits: Float[Tensor, "batch pos token"], answer: int) -> Float[Tensor, " batch"]:

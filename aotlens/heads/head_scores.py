@@ -1,42 +1,46 @@
 """The scores of heads that are more than attention to keys: one declaration each, with source, null and threshold.
 
     anti_induction, copy_suppression   lower what they attend to (`aotlens.heads.key_logits`)
-    output_norm, first_value_norm      inactive heads (`aotlens.heads.inactive`)
+    output_norm, written_norm, first_value_norm   inactive heads (`aotlens.heads.inactive`)
     name_mover                         raises or lowers the answer of a prompt (`aotlens.heads.name_movers`)
     function_vector                    carries a task from prompt to prompt (`aotlens.heads.function_vectors`)
     fuzzy_induction, delimiter         shares of attention (`aotlens.heads.attention_shares`)
     copy_suppression_ov, successor     from the weights alone (`aotlens.heads.vocabulary_scores`)
     positional_share                   what scores vary with (`aotlens.heads.score_variance`)
 
-A motif (`aotlens.heads.motifs`) says where a head looks; a score says what comes of it. A new score is one more entry
-of `HEAD_SCORES`: `head_scores`, `aotlens head-scores`, the atlas, its search and the sentence about a head take it from
-there. Each reads what it needs (`ScoreInputs`), in at most two forward passes over the sequences, but for
-`function_vector`, which takes a pass a head over its prompts.
+A motif (`aotlens.heads.motifs`) says where a head looks; a score says what comes of it. A head has a score that reaches
+its threshold if the interval of the excess over chance, over sequences, words or pairs and corrected for the number of
+scores and heads, is on that side of 0; and, if the sentence says that it attends to something, if it does so by the
+rule of labels (`aotlens.heads.label_rule`): a head of uniform attention with a strong output has none of them. A new
+score is one more entry of `HEAD_SCORES`: `head_scores`, `aotlens head-scores`, the atlas, its search and the sentence
+about a head take it from there. Each reads what it needs (`ScoreInputs`), in at most two forward passes over the
+sequences, but for `function_vector`, which takes a pass a head over its prompts.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Bool, Float64, Int64
 
 from aotlens.conventions import HeadLike, Progress, as_head, require_seed
 from aotlens.heads.attention_shares import delimiter, fuzzy_induction
-from aotlens.heads.attention_to import LEAST_EXCESS
 from aotlens.heads.function_vectors import function_vector
-from aotlens.heads.inactive import INACTIVE, first_value_norm, output_norm
+from aotlens.heads.inactive import INACTIVE, first_value_norm, output_norm, written_norm
 from aotlens.heads.inputs import Missing
 from aotlens.heads.key_logits import anti_induction, copy_suppression
+from aotlens.heads.label_rule import LEAST_EXCESS, corrected_intervals
 from aotlens.heads.name_movers import name_mover
 from aotlens.heads.reader import HeadReader, Model, TokenSequences
 from aotlens.heads.score_inputs import MeasuredScore, ScoreInputs
 from aotlens.heads.score_variance import positional_share
 from aotlens.heads.vocabulary_scores import successor, suppressed_share
 from aotlens.results import Result, top_head
+from aotlens.statistics import as_clusters
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,6 +68,8 @@ class HeadScore:
     """Whether a head has it whose score is at most the threshold."""
     margin: float = 0.0
     """The least by which it has to exceed chance, where chance itself may reach the threshold."""
+    beside: str = ""
+    """The score whose value is given next to this one in the sentence, as the absolute one next to a ratio."""
     opposite: str = ""
     """The behaviour of a head whose score is at most −threshold, in a sentence, where that has a name."""
 
@@ -71,15 +77,17 @@ class HeadScore:
         if not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
             raise ValueError(f"name={self.name!r}: expected lower-case letters, digits and underscores.")
 
-    def sentence_of(self, value: float, chance: float) -> str:
-        """Describe a head whose score reaches the threshold, on that side of chance; nothing of another head."""
+    def sentence_of(self, value: float, chance: float, interval: tuple[float, float] | None = None) -> str:
+        """Describe a head whose score reaches the threshold, on that side of chance, with the `interval` of the excess
+        (None: not known); an empty string for another head."""
+        low, high = (value - chance, value - chance) if interval is None else interval
         if self.threshold is None:
             return ""
         if self.low:
-            return self.sentence if value <= self.threshold and value < chance else ""
-        if value >= self.threshold and value > chance + self.margin:
+            return self.sentence if value <= self.threshold and high < 0 else ""
+        if value >= self.threshold and value > chance + self.margin and low > 0:
             return self.sentence
-        return self.opposite if value <= -self.threshold and value < chance else ""
+        return self.opposite if value <= -self.threshold and high < 0 else ""
 
 
 #: Every score by its name.
@@ -94,9 +102,15 @@ HEAD_SCORES: dict[str, HeadScore] = {
         ),
         HeadScore(
             name="output_norm", unit="of its layer's mean", measure=output_norm, threshold=INACTIVE, low=True,
-            sentence="It is inactive, since what it writes is short beside what the heads of its layer write.",
+            sentence="It writes little compared with its layer.",
             source="Sandoval-Segura et al. 2504.03889 (Avg Head Output Norm, layer-normalised)",
-            null="heads of a layer that write alike",
+            null="heads of a layer that write alike", beside="written_norm",
+        ),
+        HeadScore(
+            name="written_norm", unit="in the stream", measure=written_norm,
+            sentence="Mean norm of what it writes.",
+            source="Sandoval-Segura et al. 2504.03889",
+            null="its layer's mean",
         ),
         HeadScore(
             name="first_value_norm", unit="of the others' mean", measure=first_value_norm,
@@ -121,7 +135,7 @@ HEAD_SCORES: dict[str, HeadScore] = {
             sentence="From the end of the prompts it attends to the answer and raises it over the wrong answer.",
             opposite="From the end of the prompts it attends to the answer and lowers it: a negative name mover.",
             source="Wang et al. 2211.00593, §3.1",
-            null="the answers of other pairs, by the same attention and output",
+            null="the answers of other pairs, by the same attention and values",
         ),
         HeadScore(
             name="function_vector", unit="of the answer's probability", measure=function_vector, threshold=0.05,
@@ -172,6 +186,11 @@ class HeadScores(Result):
     """The number of queries, tokens or pairs that each score is a mean over."""
     reasons: Mapping[str, str] = field(default_factory=dict)
     """The reason why a score is NaN, by its name."""
+    intervals: Float64[np.ndarray, "score layer head 2"] | None = None
+    """The intervals of the excess, corrected for the number of scores and heads; of a score without units the excess.
+    None in files made before they were measured."""
+    attends: Bool[np.ndarray, "score layer head"] | None = None
+    """Whether a head attends to what the score's sentence says; True for a score that says nothing of the kind."""
 
     @property
     def measured(self) -> tuple[str, ...]:
@@ -202,9 +221,15 @@ class HeadScores(Result):
         for name in self.measured:
             score, place = HEAD_SCORES.get(name), self.scores.index(name)
             value, chance = self.values[place, layer, number], self.chance[place, layer, number]
-            sentence = "" if score is None else score.sentence_of(value, chance)
+            interval = None if self.intervals is None else tuple(self.intervals[place, layer, number].tolist())
+            sentence = "" if score is None else score.sentence_of(value, chance, interval)
+            if self.attends is not None and not self.attends[place, layer, number]:
+                sentence = ""
             if sentence and score is not None:
-                sentences.append(f"{sentence[:-1]} ({value:.2f} {score.unit}; {chance:.2f} by chance).")
+                more = ""
+                if score.beside in self.measured:
+                    more = f"; {self[score.beside][layer, number]:.3g} {HEAD_SCORES[score.beside].unit}"
+                sentences.append(f"{sentence[:-1]} ({value:.2f} {score.unit}; {chance:.2f} by chance{more}).")
         return sentences
 
     def to_frame(self) -> pd.DataFrame:
@@ -223,12 +248,14 @@ def head_scores(
     scores: Iterable[str | HeadScore] | str | HeadScore | None = None,
     *,
     pairs: PromptPairs | None = None,
+    clusters: Iterable[Hashable] | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> HeadScores:
     """Score every head for each of `scores`, declared names or `HeadScore`s of one's own (None: all of `HEAD_SCORES`).
 
-    `tokens` are sequences of a text, as in `attention_to`, and `pairs` prompts for the scores that read some. A score
+    `tokens` are sequences of a text, as in `attention_to`, `clusters` the document of each, so that intervals are over
+    documents, and `pairs` prompts for the scores that read some. A score
     whose inputs are not given, or which is not defined for this model, is NaN, and `HeadScores.reasons` says why.
     Definitions and costs are in the modules of the scores; `progress(done, total)` counts scores.
 
@@ -242,15 +269,31 @@ def head_scores(
         raise ValueError(f"{what}; there are {', '.join(HEAD_SCORES)}.")
     chosen = [score if isinstance(score, HeadScore) else HEAD_SCORES[score] for score in listed]
     text = None if tokens is None else reader.require_ids(tokens)
-    inputs = ScoreInputs(reader=reader, tokens=text, pairs=pairs, seed=require_seed(seed))
+    groups = None if text is None else as_clusters(clusters, len(text))
+    inputs = ScoreInputs(reader=reader, tokens=text, pairs=pairs, seed=require_seed(seed), clusters=groups)
     values, chance = (np.full((len(chosen), *inputs.shape), np.nan) for _ in range(2))
     counts, reasons = np.zeros(len(chosen), dtype=np.int64), {}
+    intervals, attends = np.full((*values.shape, 2), np.nan), np.ones(values.shape, dtype=bool)
     for place, score in enumerate(chosen):
         try:
-            values[place], chance[place], counts[place] = score.measure(inputs)
+            measured = score.measure(inputs)
         except Missing as missing:
             reasons[score.name] = str(missing)
+        else:
+            values[place], chance[place], counts[place] = measured.values, measured.chance, measured.n
+            intervals[place] = _interval(measured, values.size)
+            attends[place] = True if measured.attends is None else measured.attends
         if progress is not None:
             progress(place + 1, len(chosen))
     names = tuple(score.name for score in chosen)
-    return HeadScores(scores=names, values=values, chance=chance, counts=counts, reasons=reasons)
+    return HeadScores(
+        scores=names, values=values, chance=chance, counts=counts, reasons=reasons, intervals=intervals, attends=attends
+    )  # fmt: skip
+
+
+def _interval(measured: MeasuredScore, n_tests: int) -> Float64[np.ndarray, "layer head 2"]:
+    """The corrected interval of the excess over a score's units; the excess itself without units."""
+    if measured.excess is None:
+        return np.repeat((measured.values - measured.chance)[..., None], 2, axis=-1)
+    counts = np.ones(len(measured.excess)) if measured.counts is None else measured.counts
+    return corrected_intervals(measured.excess, counts, measured.clusters, n_tests=n_tests)

@@ -13,6 +13,7 @@ from aotlens.conventions import Head, Progress
 from aotlens.heads.ablation import Measure, Metric, measured
 from aotlens.heads.replacement import Batch, Replacement
 from aotlens.models import AttentionOnlyTransformer
+from aotlens.models.rounding import are_alike, rounding_of
 from aotlens.statistics import ratio_intervals
 
 Kept: TypeAlias = frozenset[Head]
@@ -71,6 +72,20 @@ class HeadSets:
 
     def _effects(self, kept: Kept) -> np.ndarray:
         return self.numbers(kept) - self.numbers(frozenset())
+
+    def all_do_nothing(self) -> bool:
+        """Return whether the measure is the same with all heads replaced, but for the rounding of logits. Cost: a run
+        and its measure nine times."""
+        rounding, start, dtype = [], 0, self.model.dtype
+        for part, given in self.parts:
+
+            def measure(logits: Tensor, part: Batch = part, start: int = start) -> np.ndarray:
+                return measured(self.model, logits, part, start, self.metric)[0]
+
+            rounding.append(rounding_of(measure, self.replacement.replaced(part, given, self.heads), dtype))
+            start += len(part)
+        ends = np.stack([self.numbers(self.heads), self.numbers(frozenset())], 1)
+        return are_alike(ends, np.concatenate(rounding), dtype)
 
     def faithfulness(self, kept: Kept) -> float:
         return float(self._effects(kept).mean() / self._effects(self.heads).mean())

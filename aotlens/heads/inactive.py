@@ -1,8 +1,9 @@
-"""Inactive heads: those that write next to nothing, whether or not they rest on the first token.
+"""Inactive heads: those that write little compared with their layer, whether or not they rest on the first token.
 
 After Sandoval-Segura et al. (2504.03889), who compare a dozen scores, for head h of layer l and positions i ≥ 1:
 
     output norm         mean_i ‖z_i W_O‖ ÷ its mean over the heads of the layer      their Avg Head Output Norm (LN)
+    written norm        mean_i ‖z_i W_O‖
     first value norm    ‖v_0‖ ÷ mean_i ‖v_i‖                                         z = pattern · v,  v = x W_V + b_V
     first token         mean_i A(i, 0)                                               their Avg Weight of First Token
 
@@ -44,20 +45,40 @@ INACTIVE = 0.25
 
 def output_norm(inputs: ScoreInputs) -> MeasuredScore:
     """Measure the mean norm of what each head writes ÷ that of its layer's heads, the first position aside."""
-    totals = torch.zeros(inputs.shape, dtype=torch.float64)
-    tokens = inputs.text()
+    norms = _written(inputs)
+    of_layer = norms.mean(0).mean(1, keepdim=True)
+    values = torch.where(of_layer > 0, norms / of_layer, 1.0)  # in a layer that writes nothing all are alike
+    return MeasuredScore(
+        values=values.mean(0).numpy(), chance=np.ones(inputs.shape), n=inputs.text()[:, 1:].numel(),
+        excess=values.numpy() - 1, clusters=inputs.clusters,
+    )  # fmt: skip
+
+
+def written_norm(inputs: ScoreInputs) -> MeasuredScore:
+    """Measure the mean norm of what each head writes itself, next to its layer's mean."""
+    norms = _written(inputs)
+    of_layer = norms.mean(0).mean(1, keepdim=True).expand(inputs.shape)
+    return MeasuredScore(
+        values=norms.mean(0).numpy(), chance=of_layer.numpy(), n=inputs.text()[:, 1:].numel(),
+        excess=(norms - of_layer).numpy(), clusters=inputs.clusters,
+    )  # fmt: skip
+
+
+def _written(inputs: ScoreInputs) -> Float64[Tensor, "sequence layer head"]:
+    """The mean norm of what each head writes on each sequence, the first position aside."""
+    tokens, place = inputs.text(), 0
+    norms = torch.zeros(len(tokens), *inputs.shape, dtype=torch.float64)
 
     def add(layer: int, z: Tensor) -> None:
         gram = inputs.reader.W_O(layer).double() @ inputs.reader.W_O(layer).double().mT  # [head, d_head, d_head]
         later = z.detach()[:, 1:].to(gram)
         squares = torch.einsum("bkhd,hde,bkhe->bkh", later, gram, later)
-        totals[layer] += squares.clamp(min=0).sqrt().sum((0, 1)).cpu()
+        norms[place : place + len(z), layer] = squares.clamp(min=0).sqrt().mean(1).cpu()
 
     for batch in inputs.batches(tokens):
         inputs.reader.listen(batch, inputs.reader.z_name, add)
-    of_layer = totals.mean(1, keepdim=True)
-    values = torch.where(of_layer > 0, totals / of_layer, 1.0).numpy()  # in a layer that writes nothing all are alike
-    return MeasuredScore(values=values, chance=np.ones(inputs.shape), n=tokens[:, 1:].numel())
+        place += len(batch)
+    return norms
 
 
 def first_value_norm(inputs: ScoreInputs) -> MeasuredScore:
@@ -78,9 +99,12 @@ def first_value_norm(inputs: ScoreInputs) -> MeasuredScore:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class InactiveHeads(Result):
-    """The heads that write next to nothing, and those that a first-token score alone misses."""
+    """The heads that write little compared with their layer, and those that a first-token score alone misses."""
 
     output_norm: Float64[np.ndarray, "layer head"]
+    """Mean norm of what a head writes ÷ its layer's mean."""
+    written_norm: Float64[np.ndarray, "layer head"]
+    """That norm itself: in a layer with one large head the others are inactive by comparison alone."""
     first_token: Float64[np.ndarray, "layer head"]
     """Mean attention to position 0."""
     first_value_norm: Float64[np.ndarray, "layer head"]
@@ -111,17 +135,18 @@ class InactiveHeads(Result):
             for marked in (self.missed, self.resting_but_active)
         )
         return (
-            f"{int(self.inactive.sum())} of {self.inactive.size} heads inactive; a first-token score misses {missed} "
-            f"and takes {active} for inactive"
+            f"{int(self.inactive.sum())} of {self.inactive.size} heads write little compared with their layer; a "
+            f"first-token score misses {missed} and takes {active} for such heads"
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a head: layer, head, output_norm, first_token, first_value_norm, inactive, missed,
-        resting_but_active."""
+        """Return one row per head: layer, head, output_norm, written_norm, first_token, first_value_norm, inactive,
+        missed, resting_but_active."""
         import pandas as pd
 
         layers, heads = np.indices(self.output_norm.shape)
-        names = ("output_norm", "first_token", "first_value_norm", "inactive", "missed", "resting_but_active")
+        norms = ("output_norm", "written_norm", "first_token", "first_value_norm")
+        names = (*norms, "inactive", "missed", "resting_but_active")
         columns = {name: getattr(self, name).ravel() for name in names}
         return pd.DataFrame({"layer": layers.ravel(), "head": heads.ravel(), **columns})
 
@@ -140,7 +165,8 @@ def inactive_heads(model: Model, tokens: TokenSequences, *, threshold: float = I
     inputs = ScoreInputs(reader=reader, tokens=ids)
     return InactiveHeads(
         output_norm=output_norm(inputs).values,
-        first_token=attention_to(model, ids, "first_token")["first_token"],
+        written_norm=written_norm(inputs).values,
+        first_token=attention_to(model, ids, "first_token", intervals=False)["first_token"],
         first_value_norm=first_value_norm(inputs).values,
         threshold=threshold,
         first_threshold=MOTIFS["first_token"].threshold,

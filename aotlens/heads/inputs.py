@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -99,7 +100,7 @@ class Inputs:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def __getitem__(self, rows: slice) -> Inputs:
+    def __getitem__(self, rows: slice | Int64[Tensor, " row"]) -> Inputs:
         marked = None if self.marked is None else self.marked[rows]
         return dataclasses.replace(self, tokens=self.tokens[rows], marked=marked)
 
@@ -107,6 +108,17 @@ class Inputs:
     def n_pos(self) -> int:
         """Positions of each sequence, or image."""
         return self.tokens.shape[1] if self.grid is None else self.grid.n_pos
+
+    @property
+    def starts(self) -> bool:
+        """Whether a start token stands at position 0: a special one, or one token in all sequences and nowhere else; of
+        images [CLS]."""
+        if self.kind != "tokens":
+            return self.grid is not None and self.grid.n_before > 0
+        first = self.tokens[:, 0]
+        if self.special_ids is not None and set(first.tolist()) <= self.special_ids:
+            return True
+        return bool((first == first[0]).all()) and not bool((self.tokens[:, 1:] == first[0]).any())
 
     @property
     def kind(self) -> Reads:
@@ -137,6 +149,32 @@ class Inputs:
             return Targets(keys=keys, queries=keys.any(-1))
         apart = (position >= 2) & (position < self.n_pos - (2 if self.later_keys else 0))
         return Targets(keys=keys, queries=keys.any(-1) & apart)
+
+
+#: The least share of queries, and the fewest of them, that see a key at an offset which may be a head's.
+LEAST_SEEN, FEWEST_SEEN = 1 / 4, 4
+
+
+def distant_offsets(inputs: Inputs) -> list[int]:
+    """List offsets from two tokens back, as far as a quarter of all queries, and four at least, see such a key; as far
+    ahead if later keys are visible.
+
+    Key 0 is no target, so that attention to the first position is none to an offset. An offset that few queries see is
+    no habit: a head that mirrors positions looks some distance back from one query each.
+    """
+    seen = max(FEWEST_SEEN, math.ceil(inputs.n_pos * LEAST_SEEN))
+    back = list(range(-2, -(inputs.n_pos - 1 - seen) - 1, -1))
+    return back + [-offset for offset in back] if inputs.later_keys else back
+
+
+def mirrors(inputs: Inputs) -> list[int]:
+    """List the c of which key n − 1 − i + c is visible, key 0 aside, from a quarter of all queries i, and four at
+    least."""
+    seen = max(FEWEST_SEEN, math.ceil(inputs.n_pos * LEAST_SEEN))
+    query = torch.arange(inputs.n_pos)
+    key = inputs.n_pos - 1 - query + torch.arange(1 - inputs.n_pos, inputs.n_pos)[:, None]
+    visible = (key > 0) & (key < inputs.n_pos) & (torch.tensor(inputs.later_keys) | (key <= query))
+    return [int(c) - inputs.n_pos + 1 for c in (visible.sum(1) >= seen).nonzero()]
 
 
 def special_ids(tokenizer: Any) -> frozenset[int]:

@@ -19,7 +19,9 @@ ablate all else of one head, keeping at each query the 5% of its context's token
 KL divergence that is left (§3.3); here one pass scores all heads, in logits.
 
 Chance is the same sum with the logit of another token of the sequence in place of t_j, the mean over all of them: what
-the same attention and the same values do to tokens that they are not about. Cost: one forward pass.
+the same attention and the same values do to tokens that they are not about. A strong output makes up for attention that
+is no more than other keys get, so that a head has one of these scores only if it attends to the keys above what as many
+others get, and for anti-induction by the same-answer control, too. Cost: one forward pass, and that control's.
 """
 
 from __future__ import annotations
@@ -27,11 +29,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
+from aotlens.heads.attention_to import attention_to
 from aotlens.heads.inputs import Inputs, Missing
+from aotlens.heads.label_rule import attends
 from aotlens.heads.motifs import MOTIFS
 from aotlens.heads.score_inputs import MeasuredScore, ScoreInputs
 from aotlens.heads.scores import random_repeats
@@ -53,7 +58,10 @@ def anti_induction(inputs: ScoreInputs) -> MeasuredScore:
         assert targets is not None
         return (targets.keys & targets.queries[..., None])[0]
 
-    return lowered(inputs, tokens, keys)
+    by_answer = attention_to(inputs.reader.model, tokens, "induction").above_chance("induction")
+    measured = lowered(inputs, tokens, keys)
+    assert measured.attends is not None
+    return measured._replace(attends=measured.attends & by_answer)
 
 
 def copy_suppression(inputs: ScoreInputs) -> MeasuredScore:
@@ -68,7 +76,7 @@ def copy_suppression(inputs: ScoreInputs) -> MeasuredScore:
         usable[0] = False
         return _predicted(model, stream, ids.to(stream.device), usable.to(stream.device))
 
-    return lowered(inputs, tokens, keys)
+    return lowered(inputs, tokens, keys, inputs.clusters)
 
 
 def _predicted(
@@ -101,7 +109,12 @@ def final_scale(
     return torch.ones(n_pos) if norm.eps is None else activations[norm.scale_hook].squeeze(-1).cpu()
 
 
-def lowered(inputs: ScoreInputs, tokens: Int64[Tensor, "batch pos"], keys_of: KeysOf) -> MeasuredScore:
+def lowered(
+    inputs: ScoreInputs,
+    tokens: Int64[Tensor, "batch pos"],
+    keys_of: KeysOf,
+    clusters: Int64[np.ndarray, " batch"] | None = None,
+) -> MeasuredScore:
     """Measure −(1/n) Σ c(i, j, t_j) over the keys that `keys_of` gives and the n queries that have one, beside the same
     of the sequence's other tokens; 0 for a layer of which no query has a key. Raises `Missing` where none has one."""
     model = inputs.model_with_circuits()
@@ -113,9 +126,9 @@ def lowered(inputs: ScoreInputs, tokens: Int64[Tensor, "batch pos"], keys_of: Ke
         [hook_names.attn(layer, hook_names.PATTERN) for layer in layers],
     )
     wanted = [*streams, *values, *patterns, *([] if norm.eps is None else [norm.scale_hook])]
-    sums = torch.zeros(2, *inputs.shape, dtype=torch.float64)
-    counts = torch.zeros(inputs.shape[0], dtype=torch.long)
-    for ids in tokens:
+    sums = torch.zeros(3, len(tokens), *inputs.shape, dtype=torch.float64)  # own, other, attention above chance
+    counts = torch.zeros(len(tokens), inputs.shape[0], dtype=torch.long)
+    for place, ids in enumerate(tokens):
         run = inputs.activations(ids, wanted)
         own = unembedding[ids.to(unembedding.device)]  # [key, d_model]
         logits_of = torch.stack([own, own[1:].mean(0, keepdim=True).expand_as(own)])
@@ -125,9 +138,30 @@ def lowered(inputs: ScoreInputs, tokens: Int64[Tensor, "batch pos"], keys_of: Ke
             read = torch.einsum("rkm,hdm->rkhd", logits_of, inputs.reader.W_O(layer))
             moved = (inputs.by_head(run[values[layer]]) * read).sum(-1)  # [own or other, key, head]
             added = torch.einsum("hqk,qk,rkh->rhq", run[patterns[layer]], keys.to(moved), moved)
-            sums[:, layer] -= (added.cpu().double() / scale).sum(-1)
-            counts[layer] += int(keys.any(-1).sum())
+            sums[:2, place, layer] = -(added.cpu().double() / scale).sum(-1)
+            sums[2, place, layer] = attention_above_others(run[patterns[layer]], keys).sum(-1)
+            counts[place, layer] = int(keys.any(-1).sum())
     if not counts.any():
         raise Missing("no query of these sequences has such a key; take longer or other text")
-    means = sums / counts.clamp(min=1)[:, None]
-    return MeasuredScore(values=means[0].numpy(), chance=means[1].numpy(), n=int(counts.min()))
+    n = counts.sum(0)
+    means = sums.sum(1) / n.clamp(min=1)[:, None]
+    # Layers may have different queries: sums as if each had as many as the layer with most have the same means.
+    most = counts[:, n.argmax()].double().numpy()
+    excess = (sums[0] - sums[1]) * (n.max() / n.clamp(min=1))[:, None]
+    attention = (sums[2] * (n.max() / n.clamp(min=1))[:, None]).numpy()
+    return MeasuredScore(
+        values=means[0].numpy(), chance=means[1].numpy(), n=int(n.min()), excess=excess.numpy(), counts=most,
+        clusters=clusters, attends=attends(attention, most, clusters),
+    )  # fmt: skip
+
+
+def attention_above_others(
+    pattern: Float[Tensor, "head query key"], keys: Bool[Tensor, "query key"]
+) -> Float[Tensor, "head query"]:
+    """Return each query's attention to its `keys`, less what as many of the other keys that it sees get, key 0 aside;
+    0 for queries without keys, or without others."""
+    others = torch.ones_like(keys).tril() & ~keys
+    others[:, 0] = False
+    counted = keys & others.any(-1, keepdim=True)
+    weights = counted.double() - others * (counted.sum(-1, keepdim=True) / others.sum(-1, keepdim=True).clamp(min=1))
+    return (pattern.double() * weights).sum(-1).cpu()

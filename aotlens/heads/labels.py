@@ -1,11 +1,15 @@
-"""One label for each head, by one rule, from all that is known of it; every page, table and command takes it from here.
+"""One label for each head, from all that is known of it; every page, table and command takes it from here.
+
+On some sequences a head's label is by the rule of `aotlens.heads.label_rule` (`MotifScores.labels`). Of a text and of
+random tokens together it is
 
     1  a motif that compares tokens (`Motif.classes`: induction, duplicate token), if the head has it on random tokens
        that come twice: text repeats with its context, and its topic, random tokens do not
     2  else the label on text (`MotifScores.labels`), where the first position, on which heads rest, is set aside
     3  else, without a text, the label on random tokens
 
-`resting` is read off the text, or off the random tokens where there is none.
+Of sequences that the caller gave (ids, not a corpus) it is the label on these alone: a model of a task has seen no
+random tokens. `resting` is read off the text, or off the random tokens where there is none.
 """
 
 from __future__ import annotations
@@ -17,7 +21,8 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from aotlens.conventions import HeadLike, as_head
-from aotlens.heads.attention_to import MIXED, MotifScores
+from aotlens.heads.attention_to import MotifScores
+from aotlens.heads.label_rule import MIXED
 from aotlens.heads.motifs import MOTIFS
 from aotlens.results import Result
 
@@ -72,7 +77,10 @@ class HeadLabels(Result):
         chance = f" (chance {scores.chance[(place, *index)]:.2f})" if of_keys else ""  # type: ignore[index]
         where = " on random tokens that come twice" if scores is self.random and self.text is not None else ""
         sentence = f"{name.replace('_', ' ')}." if motif is None else motif.sentence
-        sentence = f"{sentence[:-1]}{where}: {scores[name][index]:.2f}{chance}."
+        offset = (
+            f", {scores.best_offsets[index]:+d}" if name == "fixed_offset" and scores.best_offsets is not None else ""
+        )
+        sentence = f"{sentence[:-1]}{offset}{where}: {scores[name][index]:.2f}{chance}."
         if self.resting[index]:
             first = (self.text or scores)["first_token"][index]
             sentence += f" Otherwise it rests on the first token ({first:.2f})."
@@ -89,22 +97,26 @@ class HeadLabels(Result):
         return pd.DataFrame(columns | {"resting": self.resting.ravel(), "margin": self.margins.ravel()})
 
 
-def head_labels(random: MotifScores | None = None, text: MotifScores | None = None) -> HeadLabels:
+def head_labels(
+    random: MotifScores | None = None, text: MotifScores | None = None, *, threshold: float | None = None
+) -> HeadLabels:
     """Label every head from its scores on random tokens that come twice (`motif_scores(model)`) and on text.
 
-    The rule is at the head of this module. Raises `ValueError` where neither is given.
+    The rule is at the head of this module; `threshold` as in `MotifScores.labels`. Raises `ValueError` if neither is
+    given.
     """
     known = text if text is not None else random
     if known is None:
         raise ValueError("expected scores on random tokens, on text, or both; got neither.")
-    names, resting, margins = np.array(known.labels(), dtype=object), known.resting(), known.margins()
+    names, resting = np.array(known.labels(threshold), dtype=object), known.resting(threshold)
+    margins = known.margins(threshold)
     from_random = np.full(resting.shape, text is None)
     if random is not None and text is not None:
-        repeats = np.array(random.labels(), dtype=object)
+        repeats = np.array(random.labels(threshold), dtype=object)
         compares = np.vectorize(_compares_tokens, otypes=[bool])(repeats)
         names, from_random = np.where(compares, repeats, names), compares
-        resting = np.where(compares, text.rests(), resting)
-        margins = np.where(compares, random.margins(), margins)
+        resting = np.where(compares, text.rests(threshold), resting)
+        margins = np.where(compares, random.margins(threshold), margins)
     of_layers = tuple(map(tuple, names.tolist()))
     return HeadLabels(
         names=of_layers, resting=resting, margins=margins, random=random, text=text, from_random=from_random

@@ -23,8 +23,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from aotlens.heads.kinds import LEAST_MODELS
 from aotlens.statistics import jackknife_error
+
+#: Models below which they give no interval.
+LEAST_MODELS = 3
 
 
 class Contrast(NamedTuple):

@@ -236,7 +236,6 @@ def long_patterns(model: AttentionOnlyTransformer, tokens: Shaped[Tensor, ...] |
     Time: one forward pass, through `scaled_dot_product_attention` where the model's φ allows it (a thresholded softmax,
     linear attention and ALiBi take the memory of the patterns of a layer for a moment). Raises `ValueError` for a
     model that does not read tokens, one with a mask of its own (`attn_mask`), and as `attention_patterns`.
-    Not safe to call from two threads on one model: hooks are the model's state.
     """
     require_ours(model, "long_patterns")
     cfg = model.cfg

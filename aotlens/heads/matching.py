@@ -2,7 +2,8 @@
 
 Of two models with the same tokens, for every head of one (left) and every head of the other (right), cosines
 
-    ov        of W_E W_OV W_U [source, out], each source's logits centred over outs
+    ov        of W_E W_OV W_U [source, out], each source's logits centred over outs: tokens, or the classes of two
+              classifiers, which all count alike
     qk        of W_E W_QK W_Eᵀ [destination, source], each destination's scores centred over sources (with rotary
               positions their mean over the distances of a whole context)
     pattern   of A − E over the same sequences, E the even pattern (1 ÷ visible keys)
@@ -169,16 +170,20 @@ def match_heads(
     both have some, evenly where neither has). `tokens` are sequences of one length that both models read.
 
     Time: O(d_vocab · (heads · d_head)²) in float64 on the CPU, and a forward pass of both models over `tokens`, with
-    the patterns of `batch_size` sequences of all heads in memory. Raises `ValueError` for models that do not read and
-    write the same tokens, and for sequences that one of them does not take.
+    the patterns of `batch_size` sequences of all heads in memory. Raises `ValueError` for models that do not read the
+    same tokens and write the same tokens or as many classes, and for sequences that one of them does not take.
     """
     for name, model in (("a", a), ("b", b)):
         require_ours(model, "match_heads", without=("norm_after", "norm_output", "qk_norm", "clip_qkv"))
         cfg = model.cfg
-        if (cfg.read_in, cfg.read_out) != ("tokens", "tokens"):
+        if cfg.read_in != "tokens" or cfg.read_out == "vectors":
             raise ValueError(
-                f"match_heads: expected models from tokens to tokens; {name} goes from {cfg.read_in} to {cfg.read_out}."
+                f"match_heads: expected models from tokens to tokens or to classes; {name} goes from {cfg.read_in} to "
+                f"{cfg.read_out}."
             )
+    if (a.cfg.read_out, a.cfg.d_out) != (b.cfg.read_out, b.cfg.d_out):
+        outputs = [m.cfg.read_out if m.cfg.d_out is None else f"{m.cfg.d_out} {m.cfg.read_out}" for m in (a, b)]
+        raise ValueError(f"match_heads: expected models with the same outputs, got {outputs[0]} and {outputs[1]}.")
     require_same_tokens(a, b)
     counts = [double(m.unigram_counts) for m in (a, b) if m.unigram_counts is not None]
     shares = [count / count.sum() for count in counts] or [torch.full((len(a.W_E),), 1 / len(a.W_E)).double()]
@@ -218,9 +223,11 @@ Factors = tuple[Tensor, Tensor]
 
 
 def ov_factors(model: AttentionOnlyTransformer, p: Tensor) -> Factors:
-    """Return √p W_E W_V `[head, d_vocab, d_head]` and W_O W_U √p `[head, d_head, d_vocab]`, centred over outs."""
+    """Return √p W_E W_V `[head, d_vocab, d_head]` and W_O W_U √p `[head, d_head, out]`, centred over outs; classes
+    have equal shares."""
     unembedding = double(folded_norm(model, None).into(double(model.W_U).to(folded_norm(model, None).gain)))
-    unembedding = (unembedding - (unembedding @ p)[:, None]) * p.sqrt()
+    shares = p if model.cfg.read_out == "tokens" else torch.full_like(unembedding[0], 1 / unembedding.shape[1])
+    unembedding = (unembedding - (unembedding @ shares)[:, None]) * shares.sqrt()
     W_V, W_O = double(model.W_V), double(model.W_O)
     rows = [(_embedding_behind(model, layer) * p.sqrt()[:, None]) @ W_V[layer] for layer in range(len(W_V))]
     return torch.cat(rows), (W_O @ unembedding).flatten(0, 1)

@@ -5,8 +5,9 @@
     next_token        i + 1
     first_token       0, a start token or [CLS]
     last_token        n − 1, [SEP] where a sequence ends in one
-    fixed_offset      i − δ > 0, for the δ from 2 on that gets most (and i + δ where later keys are seen)
-    broadcast         all alike: the entropy of the row ÷ that of uniform attention
+    fixed_offset      i − δ > 0, for the δ from 2 on that gets most (and i + δ if later keys are visible)
+    mirror            n − 1 − i + c > 0, for the c that gets most: the sequence reversed
+    uniform_attention   all keys alike: the entropy of the row ÷ that of uniform attention
     induction         every j + 1 ≤ i where an earlier token t_j (1 ≤ j < i) equals t_i (Olsson et al. 2022)
     duplicate_token   every j < i with t_j = t_i, j ≥ 1
     separator         every special token after position 0
@@ -17,7 +18,7 @@
     retrieval         every j ≤ i with t_j = t_{i+1}, j ≥ 1: what comes next, where it stood before (Wu et al. 2024)
 
 for a query at position i of n tokens t. Of an image, whose positions are [CLS], where there is one, and its patches in
-reading order, current_token, first_token ([CLS]) and broadcast mean the same, and there are
+reading order, current_token, first_token ([CLS]) and uniform_attention mean the same, and there are
 
     patch_above, patch_below, patch_left, patch_right    the neighbour of the query's patch
     border            every patch at the edge of the image
@@ -48,8 +49,15 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from aotlens.heads.image_motifs import border, foreground, neighbour
-from aotlens.heads.inputs import Inputs, KeyClasses, Missing, Reads, Targets
-from aotlens.heads.source_code import last_same_word, open_bracket, punctuation, same_indentation
+from aotlens.heads.inputs import Inputs, KeyClasses, Missing, Reads, Targets, distant_offsets, mirrors
+from aotlens.heads.source_code import (
+    last_bracket,
+    last_same_word,
+    line_before,
+    open_bracket,
+    punctuation,
+    same_indentation,
+)
 
 Mask: TypeAlias = Callable[[Inputs], Targets]
 Classes: TypeAlias = Callable[[Inputs], KeyClasses]
@@ -75,7 +83,19 @@ class Motif:
     score: PatternScore | None = None
     """The score of what the pattern alone shows: a number a sequence and head, averaged over sequences."""
     offsets: Offsets | None = None
-    """Offsets (key − query), not 0, of which each head's best counts: the score is the mean attention to it."""
+    """Offsets (key − query) of which each head's best counts: the score is the mean attention to it."""
+    mirrored: bool = False
+    """Whether offsets are key − (n − 1 − query), from the query's mirror image."""
+    asks: bool | None = None
+    """Whether its keys are those of the query's token: whether the same-answer control (`aotlens.heads.same_answer`)
+    must take attention away from them, or leave it. None: not known, without the control; no, if it is
+    `by_position`."""
+    yields_to: tuple[str, ...] = ()
+    """Motifs that explain this one: of a head that has one of them as clearly, that one is the label."""
+    place: bool = False
+    """Whether it is one key, by position, which then has to get more attention than any other."""
+    simpler: Mask | None = None
+    """A simpler habit that has the same keys mostly: where it has others, attention has to stay with the motif's."""
     by_position: bool = False
     """Whether its keys depend on positions alone: chance is then uniform attention, and otherwise, without `classes`,
     what the head's mean pattern over other sequences would score."""
@@ -103,6 +123,11 @@ class Motif:
         if self.classes is not None:
             return inputs.targets(self.classes(inputs).targets())
         return None if self.mask is None else self.mask(inputs)
+
+    @property
+    def asks_token(self) -> bool | None:
+        """Whether its keys are those of the query's token, as `asks` says."""
+        return False if self.by_position else self.asks
 
     @property
     def title(self) -> str:
@@ -189,16 +214,6 @@ def of_strings(keys: Callable[[Sequence[str]], Bool[Tensor, "query key"]]) -> Ma
     return mask
 
 
-def distant_offsets(inputs: Inputs) -> list[int]:
-    """List offsets from two tokens back, as far as an eighth of all queries see such a key; as far ahead if later keys
-    are seen.
-
-    Key 0 is no target, so that attention to the first position is none to an offset.
-    """
-    back = list(range(-2, -(inputs.n_pos - 1 - inputs.n_pos // 8) - 1, -1))
-    return back + [-offset for offset in back] if inputs.later_keys else back
-
-
 def evenness(pattern: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head"]:
     """Return −Σ A ln A ÷ ln v over the rows of queries from the third on, averaged; v is i + 1, or all keys where any
     query attends to a later one."""
@@ -240,63 +255,69 @@ MOTIFS: dict[str, Motif] = {
     for motif in (
         Motif(
             name="previous_token", badge="prev", sentence="It attends to the token before.", mask=offset(-1),
-            by_position=True,
+            by_position=True, place=True,
         ),
         Motif(
             name="current_token", badge="self", sentence="It attends to the query's own token.", mask=offset(0),
-            by_position=True, reads=("tokens", "images", "prompts"),
+            by_position=True, place=True, reads=("tokens", "images", "prompts"),
         ),
         Motif(
             name="next_token", badge="next", sentence="It attends to the token after.", mask=offset(1),
-            by_position=True,
+            by_position=True, place=True,
         ),
         Motif(
             name="first_token", badge="1st", sentence="It attends to the first position, mostly a start token.",
-            mask=first, by_position=True, reads=("tokens", "images"),
+            mask=first, by_position=True, place=True, reads=("tokens", "images"),
         ),
         Motif(
             name="last_token", badge="last", sentence="It attends to the last position.", mask=position(-1),
             by_position=True,
         ),
         Motif(
-            name="induction", badge="ind", classes=by_token_before,
+            name="induction", badge="ind", classes=by_token_before, asks=True,
             sentence="It attends to what followed an earlier occurrence of the query's token.",
         ),
         Motif(
-            name="separator", badge="sep", mask=special,
+            name="separator", badge="sep", mask=special, asks=False,
             sentence="It attends to special tokens after the first position, such as those between texts.",
         ),
         Motif(
             name="fixed_offset", badge="off", sentence="It attends a fixed number of tokens back, two or more.",
-            offsets=distant_offsets, by_position=True,
+            offsets=distant_offsets, by_position=True, place=True,
         ),
         Motif(
             name="uniform_attention", badge="all", sentence="It attends to all keys alike.", score=evenness,
             by_position=True, threshold=0.9, reads=("tokens", "images"),
         ),
         Motif(
-            name="duplicate_token", badge="dup", classes=by_token,
+            name="duplicate_token", badge="dup", classes=by_token, asks=True,
             sentence="It attends to earlier occurrences of the query's token.",
         ),
         Motif(
-            name="punctuation", badge="pun", mask=of_strings(punctuation), on_text=True,
+            name="punctuation", badge="pun", mask=of_strings(punctuation), on_text=True, asks=False,
             sentence="It attends to punctuation marks.",
         ),
         Motif(
             name="open_bracket", badge="brk", mask=of_strings(open_bracket), on_text=True,
+            simpler=of_strings(last_bracket),
             sentence="It attends to the innermost bracket that is still open.",
         ),
         Motif(
             name="same_indentation", badge="tab", mask=of_strings(same_indentation), on_text=True,
+            simpler=of_strings(line_before),
             sentence="It attends to the last line that begins as far in.",
         ),
         Motif(
-            name="same_word", badge="word", mask=of_strings(last_same_word), on_text=True,
+            name="same_word", badge="word", mask=of_strings(last_same_word), on_text=True, asks=True,
             sentence="It attends to the last earlier use of the query's word.",
         ),
         Motif(
-            name="retrieval", badge="find", classes=by_next_token, on_text=True,
+            name="retrieval", badge="find", classes=by_next_token, on_text=True, yields_to=("induction",),
             sentence="It attends to earlier occurrences of the token that comes next.",
+        ),
+        Motif(
+            name="mirror", badge="mir", offsets=mirrors, mirrored=True, by_position=True, place=True,
+            sentence="It attends to the query's mirror image: position n − 1 − i + c from position i of n.",
         ),
         Motif(
             name="patch_above", badge="↑", sentence="It attends to the patch above.", mask=neighbour(-1, 0),
@@ -327,11 +348,11 @@ MOTIFS: dict[str, Motif] = {
             by_position=True, reads=("prompts",),
         ),
         Motif(
-            name="all_labels", badge="ys", sentence="It attends from an input to all labels before it.",
+            name="all_labels", badge="ys", sentence="It attends from an input to labels before it.",
             mask=all_labels, by_position=True, reads=("prompts",),
         ),
         Motif(
-            name="all_inputs", badge="xs", sentence="It attends from an input to all inputs before it.",
+            name="all_inputs", badge="xs", sentence="It attends from an input to inputs before it.",
             mask=all_inputs, by_position=True, reads=("prompts",),
         ),
         Motif(

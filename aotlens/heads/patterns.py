@@ -111,7 +111,6 @@ def attention_patterns(
     An image is `[channel, height, width]` (or a batch of one), floats as the model reads them, or uint8 pixels for a
     model with an image processor; vectors are `[pos, d_in]`. Raises `ValueError` for a batch, for what the model does
     not read, and for a prompt longer than the model's context.
-    Not safe to call from two threads on one model: hooks are the model's state.
     """
     return patterns_and_logits(model, tokens)[0]
 

@@ -12,9 +12,12 @@ Both come from hook points, so they are what the model really used, other hooks'
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Bool, Float, Int, Int64
@@ -41,6 +44,10 @@ Hooks: TypeAlias = list[tuple[str, Callable[..., Any]]]
 TokenSequences: TypeAlias = Int[Tensor, "*batch pos"] | str | list[str]
 #: The inputs of a run: ids, the images of a model that reads patches, or the vectors of one that reads vectors.
 Rows: TypeAlias = Int[Tensor, "batch pos"] | Float[Tensor, "batch channel height width"] | Float[Tensor, "batch pos d"]
+
+
+#: The locks of bridges.
+_LOCKS: WeakKeyDictionary[Any, threading.RLock] = WeakKeyDictionary()
 
 
 class _Done(Exception):
@@ -184,6 +191,10 @@ class HeadReader:
             tokens = tokens[None]
         if tokens.ndim != 2 or not len(tokens) or tokens.is_floating_point():
             raise ValueError(f"{name}: expected token ids [batch, pos], got {tokens.dtype} {list(tokens.shape)}.")
+        if self.n_ctx < at_least:
+            raise ValueError(
+                f"{name}: expected a model of {at_least} positions or more, got one of {self.n_ctx} (n_ctx)."
+            )
         if not at_least <= tokens.shape[1] <= self.n_ctx:
             raise ValueError(f"{name}: expected {at_least} to {self.n_ctx} positions (n_ctx), got {tokens.shape[1]}.")
         low, high = int(tokens.min()), int(tokens.max())
@@ -281,8 +292,12 @@ class HeadReader:
 
     @torch.no_grad()
     def run(self, tokens: Rows, hooks: Hooks, return_type: str | None = None) -> Any:
-        """Run a forward pass with hooks, which are gone afterwards; logits with `return_type="logits"`."""
-        try:
-            return self.model.run_with_hooks(tokens.to(self.device), return_type=return_type, fwd_hooks=hooks)
-        except _Done:
-            return None
+        """Run a forward pass with hooks, which are gone afterwards; logits with `return_type="logits"`.
+
+        A bridge keeps its hooks itself, so its runs take turns; those of a model of ours never wait.
+        """
+        with _LOCKS.setdefault(self.model, threading.RLock()) if self.is_bridge else nullcontext():
+            try:
+                return self.model.run_with_hooks(tokens.to(self.device), return_type=return_type, fwd_hooks=hooks)
+            except _Done:
+                return None

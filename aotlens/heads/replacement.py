@@ -54,6 +54,11 @@ class Batch:
     def __len__(self) -> int:
         return len(self.x)
 
+    @property
+    def is_padded(self) -> bool:
+        """Whether some positions are padding."""
+        return self.attention_mask is not None and not bool(self.attention_mask.all())
+
     def __getitem__(self, rows: slice) -> Batch:
         parts = (None if part is None else part[rows] for part in (self.attention_mask, self.targets))
         mask, targets = parts
@@ -87,7 +92,7 @@ class Replacement:
         self.leaves_out = how in _MEANS and reference is None
         self._check(batch, reference)
         self.sums: dict[int, Tensor] = {}  # [head, position or 1, inner], float64 on the CPU
-        self.count = 0.0
+        self.count: Tensor | float = 0.0  # of positions, or [position]
         if how in _MEANS:
             self._add_up()
         generator = np.random.default_rng(require_seed(seed))
@@ -108,9 +113,19 @@ class Replacement:
             )
         if self.how not in _BY_POSITION:
             return
-        for part in (batch, self.others):
-            if part.attention_mask is not None and not bool(part.attention_mask.all()):
-                raise ValueError(f"how={self.how!r}: expected sequences of one length, without padding.")
+        if (reference is not None and reference.is_padded) or (batch.is_padded and self.model.sees_later_keys):
+            raise ValueError(f"how={self.how!r}: expected sequences of one length, without padding.")
+        if batch.is_padded:  # in a causal model the first positions are the same whatever follows
+            assert batch.attention_mask is not None
+            longest = int(batch.attention_mask.sum(1).max())
+            if reference is None and self.how == "resample":
+                raise ValueError("how='resample': of padded sequences, expected reference=, sequences without padding.")
+            if reference is not None and reference.x.shape[1] < longest:
+                raise ValueError(
+                    f"reference: expected sequences of at least {longest} positions, the longest of the input, since "
+                    f"how={self.how!r} compares positions; got {reference.x.shape[1]}."
+                )
+            return
         if self.others.x.shape[1:] != batch.x.shape[1:]:
             raise ValueError(
                 f"reference: expected sequences of shape {list(batch.x.shape[1:])}, as those of the input, since "
@@ -177,14 +192,19 @@ class Replacement:
         return logits, activations, {name: cache[name] for name in also}
 
     def _own_sums(self, activation: Tensor, part: Batch) -> tuple[Tensor, Tensor]:
-        """Each sequence's part in the sums, and how many it is: positions for `"mean"`, else 1."""
+        """Each sequence's part in the sums, by real positions (their sum for `"mean"`), and how many it is there."""
         wide = double(activation)
-        if self.how != "mean":
-            return wide, torch.ones(len(wide), dtype=torch.float64)
         real = torch.ones(len(wide), wide.shape[2], dtype=torch.float64)
-        if part.attention_mask is not None:
-            real = part.attention_mask.cpu().double()
-        return (wide * real[:, None, :, None]).sum(2, keepdim=True), real.sum(1)
+        if part.attention_mask is not None and part.is_padded:
+            mask = part.attention_mask.cpu()
+            order = mask.byte().argsort(dim=1, descending=True, stable=True)  # real positions first
+            real = mask.gather(1, order).double()
+            wide = wide.gather(2, order[:, None, :, None].expand_as(wide)) * real[:, None, :, None]
+            if self.hook == hook_names.PATTERN:
+                wide = wide.gather(3, order[:, None, None].expand_as(wide)) * real[:, None, None]
+        if self.how == "mean":
+            return wide.sum(2, keepdim=True), real.sum(1, keepdim=True)
+        return wide, real
 
     def _add_up(self) -> None:
         for start in range(0, len(self.others), self.batch_size):
@@ -192,18 +212,39 @@ class Replacement:
             for layer, activation in self._clean(part, listen=True)[1].items():
                 sums, counts = self._own_sums(activation, part)
                 self.sums[layer] = self.sums.get(layer, 0.0) + sums.sum(0)
-            self.count += float(counts.sum())
+            self.count = self.count + counts.sum(0)
 
     def _mean(self, layer: int, own: Tensor | None, part: Batch) -> Tensor:
+        assert isinstance(self.count, Tensor)
         if own is None:
-            return (self.sums[layer] / self.count)[None]
+            return (self.sums[layer] / self.count[:, None])[None]
         sums, counts = self._own_sums(own, part)
-        return (self.sums[layer] - sums) / (self.count - counts)[:, None, None, None]
+        others = self.count - counts
+        if bool(((others == 0) & (counts > 0)).any()):
+            raise ValueError(
+                f"how={self.how!r}: the longest sequence reaches positions that no other one has; give "
+                "reference=sequences of its length."
+            )
+        return (self.sums[layer] - sums) / others.clamp(min=1)[:, None, :, None]
+
+    def _placed(self, given: Tensor, part: Batch) -> Tensor:
+        """Return what stands at real positions, 0, 1, …, at those of padded sequences."""
+        if self.how not in _BY_POSITION or part.attention_mask is None or not part.is_padded:
+            return given
+        mask = part.attention_mask.to(given.device)
+        places, n_heads = (mask.long().cumsum(1) - 1).clamp(min=0), given.shape[1]
+        wide = given.expand(len(mask), *given.shape[1:])
+        placed = wide.gather(2, places[:, None, :, None].expand(-1, n_heads, -1, wide.shape[3]))
+        if self.hook != hook_names.PATTERN:
+            return placed
+        keys = places[:, None, None].expand(-1, n_heads, placed.shape[2], -1)
+        return placed.gather(3, keys) * mask[:, None, None]
 
     def put(self, layer: int, heads: list[int], given: Tensor | None, part: Batch) -> Callable[..., Tensor]:
         """Return a hook that replaces `heads` of a layer; `given` has all those of the layer that were named."""
         if given is not None and heads != self.in_layer[layer]:
             given = given[:, [self.in_layer[layer].index(head) for head in heads]]
+        given = None if given is None else self._placed(given, part)
 
         def put(activation: Tensor, hook: object) -> Tensor:
             activation = activation.clone()

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
@@ -67,7 +68,12 @@ class PatternConsistency(Result):
 
 
 class ConsistencyTally:
-    """Sums over sequences, from patterns batch by batch: two patterns of every head in memory."""
+    """Sums over sequences of up to `n_pos` positions, from patterns batch by batch: two patterns
+    of every head are in memory.
+
+    Queries at one position are compared, whatever the lengths of their sequences; NaN where they see later keys, and
+    lengths differ.
+    """
 
     def __init__(self, reader: HeadReader, n_pos: int) -> None:
         exact = torch.float32 if reader.device.type == "mps" else torch.float64  # MPS has no float64
@@ -77,11 +83,17 @@ class ConsistencyTally:
         self.whole = _Rows(torch.zeros(*shape, n_pos, dtype=exact, device=reader.device))
         self.rest = _Rows(torch.zeros(*shape, n_pos, dtype=exact, device=reader.device))
         self.n_heads = reader.n_heads
+        self.is_comparable = True
 
     def add(self, layer: int, pattern: Float[Tensor, "batch head query key"]) -> None:
         if layer == 0:
             self.n_sequences += len(pattern)
-        self.whole.add(layer, pattern, torch.ones_like(pattern[..., 0]))
+        counted = torch.ones_like(pattern[..., 0])
+        short = self.visible.shape[-1] - pattern.shape[-1]
+        if short:  # the first queries of a causal model are the same whatever follows
+            self.is_comparable = not bool(self.visible.triu(1).any())
+            pattern, counted = F.pad(pattern, (0, short, 0, short)), F.pad(counted, (0, short))
+        self.whole.add(layer, pattern, counted)
         rest = pattern.clone()
         rest[..., 0] = 0.0
         off_sink = rest.sum(-1)
@@ -92,10 +104,11 @@ class ConsistencyTally:
         others = self.visible.clone()
         others[..., 0] = False
         rows = (others.sum(-1) >= 2).expand_as(self.rest.counts[0])  # [head, query]: the queries that it counts
-        counted_share = (self.rest.counts * rows).sum(-1) / (self.n_sequences * rows.sum(-1))
+        counted_share = (self.rest.counts * rows).sum(-1) / (self.whole.counts * rows).sum(-1)
+        unit = 1.0 if self.is_comparable else np.nan
         return PatternConsistency(
-            values=self.whole.consistency(self.visible).numpy(),
-            without_first=self.rest.consistency(others).numpy(),
+            values=self.whole.consistency(self.visible).numpy() * unit,
+            without_first=self.rest.consistency(others).numpy() * unit,
             left_out=(1 - counted_share).cpu().double().numpy(),
             n_sequences=self.n_sequences,
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 from aotlens.heads.inputs import Missing, special_ids
@@ -27,6 +27,14 @@ class MeasuredScore(NamedTuple):
     """The score under the null that its declaration names."""
     n: int
     """The number of queries, tokens or pairs that each value is a mean over."""
+    excess: Float64[np.ndarray, "unit layer head"] | None = None
+    """values − chance, summed over the queries of each sequence, word or pair; None if it has no such units."""
+    counts: Float64[np.ndarray, " unit"] | None = None
+    """The queries of each unit; None: one each."""
+    clusters: Int64[np.ndarray, " unit"] | None = None
+    """The document of each unit, if it is known."""
+    attends: Bool[np.ndarray, "layer head"] | None = None
+    """Whether each head attends to what the score is about, by the rule of labels; None if the score does not say."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,6 +46,8 @@ class ScoreInputs:
     """Sequences of a text, of one length, without padding."""
     pairs: PromptPairs | None = None
     seed: int = 0
+    clusters: Int64[np.ndarray, " batch"] | None = None
+    """The document of each sequence of the text, if it is known."""
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
@@ -19,6 +20,7 @@ from aotlens.heads.inputs import Inputs, Targets
 from aotlens.heads.motifs import PLACES, Motif, as_motifs
 from aotlens.heads.reader import HeadReader, Model, TokenSequences
 from aotlens.results import Result, top_head
+from aotlens.statistics import as_clusters
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,6 +61,7 @@ def motif_scores(
     n_sequences: int = 16,
     half_length: int = 50,
     start: int | Literal["own"] | None = "own",
+    attention_mask: Tensor | None = None,
     clusters: Iterable[Hashable] | None = None,
     seed: int = 0,
     batch_size: int = 8,
@@ -78,16 +81,33 @@ def motif_scores(
     `.about` say what was used. The induction score is attention from the second occurrence of a token to what followed
     the first (Olsson et al. 2022, whose tokens all come again at one distance).
 
+    `attention_mask`, of the ids' shape, is True (or 1) at ids that are no padding. Sequences are read without it: those
+    of one length together, and scores are means over the queries of all of them. Of several lengths there are no
+    intervals or control, so that labels need the score and its excess over chance alone, and no offset that all have
+    in common (`fixed_offset` and `mirror` are NaN).
+
     A head of the first layer sees tokens, not what came before them: where it has an induction score, it has it by
     where keys stand, or since tokens that come again stand in a context that does.
 
     Definitions in `aotlens.heads.motifs`; cost, memory and progress as in `attention_to`.
 
     Raises `ValueError` for sequences shorter than 3 tokens or longer than the model's context, for a start token that
-    is given beside `tokens` or that the model does not have, and for a model that does not read tokens.
+    is given next to `tokens` or that the model does not have, and for a model that does not read tokens.
     """
     require_whole("n_sequences", n_sequences, 1)
     reader = HeadReader.of(model, "motif scores")
+    if attention_mask is not None:
+        if tokens is None or start != "own":
+            raise ValueError("attention_mask: expected it with ids, and no start token, which these hold themselves.")
+        groups = [ids for _, ids in without_padding(reader, tokens, attention_mask)]
+        options: dict[str, Any] = {"batch_size": batch_size, "progress": progress}
+        if len(groups) == 1:
+            return motif_scores(model, groups[0], motifs, clusters=clusters, **options)
+        as_clusters(clusters, sum(map(len, groups)))
+        others = min(map(len, groups)) > 1
+        parts = [attention_to(model, ids, motifs, others=others, intervals=False, **options) for ids in groups]
+        lengths = f"{groups[0].shape[1]} to {groups[-1].shape[1]} tokens"
+        return pooled(parts, f"{sum(map(len, groups))} sequences of {lengths} that were given")
     if tokens is not None:
         if start != "own":
             raise ValueError("start: expected no start token beside tokens, which hold their own.")
@@ -106,6 +126,56 @@ def motif_scores(
         progress=progress,
     )  # fmt: skip
     return dataclasses.replace(scores, start=chosen, about=about)
+
+
+def without_padding(
+    reader: HeadReader, tokens: TokenSequences, attention_mask: Tensor
+) -> list[tuple[Int64[Tensor, " _"], Int64[Tensor, "_ _"]]]:
+    """Return the ids of a batch without padding, `[row, pos]` of each length, shortest first, with the numbers of their
+    rows. Raises `ValueError` for a mask of another shape and for fewer than 3 tokens."""
+    ids, real = torch.atleast_2d(torch.as_tensor(tokens)).cpu(), torch.atleast_2d(attention_mask).cpu().bool()
+    if ids.shape != real.shape:
+        raise ValueError(f"attention_mask: expected {list(ids.shape)}, got {list(real.shape)}.")
+    lengths = real.sum(1)
+    if (shortest := int(lengths.min())) < 3:
+        raise ValueError(f"expected sequences of at least 3 tokens without padding, got {shortest}.")
+    groups = [(lengths == length).nonzero()[:, 0] for length in lengths.unique()]
+    return [(rows, reader.require_ids(ids[rows][real[rows]].unflatten(0, (len(rows), -1)))) for rows in groups]
+
+
+#: Motifs whose keys are places that only sequences of one length have in common.
+_OFFSETS = ("fixed_offset", "mirror")
+
+
+def pooled(parts: list[MotifScores], about: str) -> MotifScores:
+    """The scores of all queries of several batches, in which each batch's mean counts as often as it has queries."""
+    no_offset = np.isin(parts[0].motifs, _OFFSETS)
+    n_queries = np.where(no_offset, 0, np.sum([part.n_queries for part in parts], 0))
+    n_compared = np.where(no_offset, 0, np.sum([_compared_counts(part) for part in parts], 0))
+
+    def mean(name: str, counts: list[Int64[np.ndarray, " motif"]], total: Int64[np.ndarray, " motif"]) -> Any:
+        if any(getattr(part, name) is None for part in parts):
+            return None
+        weighted = [np.where(n[:, None, None] > 0, getattr(part, name) * n[:, None, None], 0.0)
+                    for part, n in zip(parts, counts, strict=True)]  # fmt: skip
+        divisor = np.where(total > 0, total, np.nan)[:, None, None]
+        return np.sum(weighted, 0) / divisor
+
+    of_queries, of_compared = [part.n_queries for part in parts], [_compared_counts(part) for part in parts]
+    reasons = {
+        name: why for part in parts for name, why in part.reasons.items() if all(name in p.reasons for p in parts)
+    }
+    for name in set(_OFFSETS) & set(parts[0].motifs):
+        reasons[name] = "sequences of several lengths have no offsets in common"
+    return dataclasses.replace(
+        parts[0], values=mean("values", of_queries, n_queries), n_queries=n_queries, reasons=reasons, about=about,
+        uniform=mean("uniform", of_queries, n_queries), chance=mean("chance", of_compared, n_compared),
+        compared=mean("compared", of_compared, n_compared), n_compared=n_compared, best_offsets=None,
+    )  # fmt: skip
+
+
+def _compared_counts(scores: MotifScores) -> Int64[np.ndarray, " motif"]:
+    return scores.n_queries if scores.n_compared is None else scores.n_compared
 
 
 def attention_by_place(
@@ -179,7 +249,7 @@ def targeted_attention(
     if not bool(targets.any()):
         raise ValueError("targets: expected at least one marked pair, got none; take longer or other text.")
     inputs = dataclasses.replace(inputs, marked=targets.cpu())
-    scores = attention_to(model, inputs, _MARKED, by_distance=True, batch_size=batch_size)
+    scores = attention_to(model, inputs, _MARKED, intervals=False, by_distance=True, batch_size=batch_size)
     assert scores.expected is not None
     return TargetedAttention(
         attention=scores["marked"], expected=scores.expected[0], n_queries=int(scores.n_queries[0])

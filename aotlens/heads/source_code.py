@@ -7,7 +7,7 @@ Each function takes the tokens of one sequence as strings and gives the (query, 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import torch
@@ -30,6 +30,22 @@ def open_bracket(str_tokens: Sequence[str]) -> Bool[Tensor, "query key"]:
     return targets
 
 
+def last_bracket(str_tokens: Sequence[str]) -> Bool[Tensor, "query key"]:
+    """Pair every token with the last one before it that opens a bracket, closed or not."""
+    targets, last = _none(str_tokens), -1
+    for position, token in enumerate(str_tokens):
+        if last >= 0:
+            targets[position, last] = True
+        last = position if any(character in "([{" for character in token) else last
+    return targets
+
+
+def line_before(str_tokens: Sequence[str]) -> Bool[Tensor, "query key"]:
+    """Pair the token that ends a line's indentation with that of the line before, however far in it begins."""
+    starts = [position for position, _ in _indentations(str_tokens)]
+    return _to_last(str_tokens, starts)
+
+
 def previous_indentation(str_tokens: Sequence[str]) -> Bool[Tensor, "query key"]:
     """Pair the token that starts a line (it holds the line break) with the one that started the line before."""
     return _to_last(str_tokens, [position for position, token in enumerate(str_tokens) if "\n" in token])
@@ -48,6 +64,15 @@ def same_indentation(str_tokens: Sequence[str]) -> Bool[Tensor, "query key"]:
     """
     targets = _none(str_tokens)
     last_with: dict[int, int] = {}
+    for start, depth in _indentations(str_tokens):
+        if depth in last_with:
+            targets[start, last_with[depth]] = True
+        last_with[depth] = start
+    return targets
+
+
+def _indentations(str_tokens: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yield the position of the token that ends each line's indentation, and how far in the line begins."""
     start, depth = -1, 0
     for position, token in enumerate(str_tokens):
         if "\n" in token:
@@ -56,11 +81,8 @@ def same_indentation(str_tokens: Sequence[str]) -> Bool[Tensor, "query key"]:
         elif start >= 0 and token and not token.strip():
             start, depth = position, depth + len(token)
         elif start >= 0:  # the line's first word; a token such as " x" brings its own space
-            depth += len(token) - len(token.lstrip())
-            if depth in last_with:
-                targets[start, last_with[depth]] = True
-            last_with[depth], start = start, -1
-    return targets
+            yield start, depth + len(token) - len(token.lstrip())
+            start = -1
 
 
 def punctuation(str_tokens: Sequence[str]) -> Bool[Tensor, "query key"]:

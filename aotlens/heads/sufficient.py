@@ -37,7 +37,7 @@ from aotlens.heads.head_sets import HeadSets, Kept
 from aotlens.heads.replacement import Batch
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
-from aotlens.statistics import Verdict, as_clusters, mean_interval, necessity
+from aotlens.statistics import Verdict, as_clusters, interval_text, mean_interval, necessity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,9 +100,8 @@ class SufficientHeads(Result):
         names = " ".join(map(head_name, self.heads)) or "no head"
         names = names if len(names) < 120 else f"{len(self.heads)} heads"
         where = "held-out sequences" if self.n_held_out else "the searched sequences"
-        low, high = self.interval
-        reach = "" if np.isnan(low) else f" (95% {low:.3f} to {high:.3f})"
-        least = f" at least {self.keep:g}:" if low >= self.keep else ""
+        reach = interval_text(self.interval, ".3f")
+        least = f" at least {self.keep:g}:" if self.interval[0] >= self.keep else ""
         return f"{names} keep{least} {self.faithfulness:.3f}{reach} on {where}"
 
     def to_frame(self) -> pd.DataFrame:
@@ -219,10 +218,10 @@ def _rows(batch: Batch, rows: Tensor) -> Batch:
 
 
 def _require_effect(sets: HeadSets, heads: list[Head], unit: str, which: str) -> None:
-    """Raise `ValueError` where replacing all heads changes nothing that can be told from 0."""
+    """Raise `ValueError` where replacing all heads changes nothing that can be told from 0, or from rounding."""
     effects = sets.numbers(frozenset(heads)) - sets.numbers(frozenset())
     low, high = mean_interval(effects, sets.clusters, confidence=_CONFIDENCE)
-    if low <= 0 <= high or effects.mean() == 0:
+    if low <= 0 <= high or sets.all_do_nothing():
         raise ValueError(
             f"expected replacing all heads to change the measure; it changes by {-effects.mean():.4g} ± "
             f"{(high - low) / 2:.2g} {unit} over {len(effects)} {which} sequences, so that no set of heads keeps "

@@ -150,7 +150,10 @@ def head_summary(atlas: Atlas, head: HeadLike, bin: int | None = None) -> HeadSu
 
 
 def ablated_tokens(atlas: Atlas) -> Int64[Tensor, "sequence pos"]:
-    """Return the windows of an atlas on which heads were left out. Raises `ValueError` for one without ablations."""
+    """Return the windows of an atlas on which heads were left out. Raises `ValueError` for one without ablations, and
+    for one of sequences of several lengths."""
+    if atlas.lengths is not None:
+        raise ValueError(f"the atlas of {atlas.model} is of sequences of several lengths, which were padded.")
     if not atlas.ablations:
         reason = atlas.missing.get("ablations", "it was made with hows=()")
         raise ValueError(f"the atlas of {atlas.model} has no ablations: {reason}.")

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 from aotlens.heads.inputs import Inputs, Missing
+from aotlens.heads.label_rule import units_of_labels
 from aotlens.heads.motifs import Motif
 from aotlens.heads.reader import HeadReader
 
@@ -62,7 +63,9 @@ class MotifTally:
         by_distance: bool = False,
         clusters: Int64[np.ndarray, " sequence"] | None = None,
     ) -> None:
-        self.inputs, self.motifs = inputs, tuple(motifs)
+        self.reader, self.inputs, self.motifs = reader, inputs, tuple(motifs)
+        self.few_documents = clusters is not None and units_of_labels(clusters) is None
+        clusters = units_of_labels(clusters)
         self.clustered = clusters is not None
         self.units = (torch.arange(len(inputs)) if clusters is None else torch.from_numpy(clusters)) % MAX_UNITS
         self.n_units = int(self.units.max()) + 1 if len(inputs) else 0
@@ -155,8 +158,8 @@ class MotifTally:
         attention = by_distance(pattern)
         if self.by_distance:
             self.at_distance[layer] += attention.sum(0).double().cpu()
-        for index, offsets in self.offsets.items():
-            at_offsets = self._at_offsets(attention, pattern, offsets).transpose(1, 2).float().cpu()
+        for index in self.offsets:
+            at_offsets = self._at_offsets(index, pattern, attention).transpose(1, 2).float().cpu()
             chooses = (torch.arange(first, first + len(at_offsets)) % 2 == 0) & (len(self.inputs) > 1)
             scored = ~chooses
             self.chosen_on[index][:, layer] += at_offsets[chooses if len(self.inputs) > 1 else scored].sum(0)
@@ -164,12 +167,18 @@ class MotifTally:
 
     def _at_offsets(
         self,
-        attention: Float[Tensor, "*rows distance"],
+        index: int,
         pattern: Float[Tensor, "*rows query key"],
-        offsets: Int64[Tensor, " offset"],
+        attention: Float[Tensor, "*rows distance"] | None = None,
     ) -> Float[Tensor, "*rows offset"]:
-        """Attention at each offset, summed over queries, without that to key 0."""
-        to_first = torch.where(offsets < 0, 1.0, 0.0).to(pattern) * pattern[..., offsets.clamp(max=0).abs(), 0]
+        """Attention at each offset of a motif, summed over queries, without that to key 0. `attention` is that at each
+        distance, if it is known."""
+        offsets = self.offsets[index]
+        if self.motifs[index].mirrored:
+            pattern, attention = pattern.flip(-2), None
+        if attention is None:
+            attention = by_distance(pattern)
+        to_first = torch.where(offsets <= 0, 1.0, 0.0).to(pattern) * pattern[..., offsets.clamp(max=0).abs(), 0]
         return attention[..., (offsets + self.inputs.n_pos - 1).to(attention.device)] - to_first
 
     def _masks(
@@ -222,12 +231,11 @@ class MotifTally:
 
     def _choose_offset(self, index: int, offsets: Int64[Tensor, " offset"]) -> None:
         """The offset with the most attention of the queries that see such a key, over the sequences that choose."""
-        n_queries = (self.inputs.n_pos - offsets.abs() - (offsets < 0).long()).double()
+        seen = torch.ones(self.inputs.n_pos, self.inputs.n_pos, dtype=torch.float64)
+        n_queries = self._at_offsets(index, seen if self.inputs.later_keys else seen.tril())
         choice = (self.chosen_on[index].double() / n_queries[:, None, None]).argmax(0)  # of [offset, layer, head]
         share = self.at_offset[index].double() / n_queries[:, None, None]  # [unit, offset, layer, head]
-        even = (
-            self._at_offsets(by_distance(self.even_pattern), self.even_pattern, offsets) / n_queries
-        )  # [head, offset]
+        even = self._at_offsets(index, self.even_pattern) / n_queries  # [head, offset]
         even = even.expand(choice.shape[1], -1).gather(1, choice.T).T  # [layer, head]
         scored = self.units[1::2] if len(self.inputs) > 1 else self.units
         n_sequences = torch.bincount(scored, minlength=self.n_units).double()

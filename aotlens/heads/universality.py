@@ -38,7 +38,7 @@ from jaxtyping import Float64, Int64
 from aotlens.conventions import Head, Progress, head_name, require_seed, require_whole
 from aotlens.heads import layer_trend
 from aotlens.heads.assignments import EVIDENCE, Assignments, HeadGroup
-from aotlens.heads.kinds import KindComparison, kinds_differ
+from aotlens.heads.kinds import KindComparison, by_kind, compared, null_deviations
 from aotlens.heads.likeness import on_text, text_rows, texts_alike, weights_alike
 from aotlens.heads.matching import require_same_tokens
 from aotlens.heads.over_texts import ON_PATTERNS, ON_TEXT, document_error, text_null
@@ -100,13 +100,17 @@ class Universality(Result):
     text_p: Float64[np.ndarray, " test"] | None = None
     """The probability that heads with these distances and entropies give as much, one-sided
     (`heads.over_texts.text_null`)."""
+    kind_null_std: Float64[np.ndarray, "test kind"] | None = None
+    """The standard deviation of what permuted heads give on average over the pairs of models of each kind, in the order
+    in which kinds first occur; NaN for one model of a kind; None in files from before there were any."""
 
     @property
     def headline(self) -> str:
         place = self.tests.index(self.grouped_by) if self.grouped_by in self.tests else 0
         matched, tested = self.tests[place]
         everywhere = sum(len(group.heads) == len(self.models) and group.q <= 0.05 for group in self.groups)
-        chance = f"permuted {self.null_mean[place]:.3f}, p = {self.p[place]:.2g}"
+        units = f"{self.standardised[place]:.1f} standard deviations from permuted {self.null_mean[place]:.3f}"
+        chance = f"{units}, p = {self.p[place]:.2g}"
         n = len(self.models)
         return (
             f"matched by {matched}, mean {tested} {self.observed[place]:.3f} ({chance}); "
@@ -191,14 +195,30 @@ class Universality(Result):
         return pd.DataFrame(rows)
 
     def tests_frame(self) -> pd.DataFrame:
-        """Return a row a test: `matched`, `tested`, `observed`, `null_mean`, `null_std`, `p`, and of tests on patterns
-        `text_mean`, `text_std`, `text_p`, where each model reads the sequences in an order of its own."""
+        """Return a row a test: `matched`, `tested`, `observed`, `null_mean`, `null_std`, `standardised`, the difference
+        from permuted heads in units of `null_std`, `p`, and of tests on patterns `text_mean`, `text_std`, `text_p`,
+        where each model reads the sequences in an order of its own."""
         import pandas as pd
 
-        columns = {name: getattr(self, name) for name in ("observed", "null_mean", "null_std", "p")}
+        columns = {name: getattr(self, name) for name in ("observed", "null_mean", "null_std", "standardised", "p")}
         columns |= {name: getattr(self, name) for name in ("text_mean", "text_std", "text_p")}
         matched, tested = zip(*self.tests, strict=True)
         return pd.DataFrame({"matched": matched, "tested": tested, **columns})
+
+    @property
+    def standardised(self) -> Float64[np.ndarray, " test"]:
+        """Return (`observed` − `null_mean`) ÷ `null_std`: the difference from permuted heads in their standard
+        deviations."""
+        return (self.observed - self.null_mean) / self.null_std
+
+    @property
+    def by_kind(self) -> str:
+        """How much the heads of each kind of model are alike above permuted ones, raw and standardised, by the evidence
+        of the groups, in a sentence; empty for fewer than two kinds of two models or more."""
+        if self.grouped_by not in self.tests or self.kind_null_std is None:
+            return ""
+        test = self.tests.index(self.grouped_by)
+        return by_kind(self.pair_excess[test], self.kind_null_std[test], self.kinds)
 
     @property
     def beyond_distance(self) -> str:
@@ -217,32 +237,23 @@ class Universality(Result):
         )
 
     def compare_kinds(self, first: str, second: str) -> KindComparison:
-        """Test whether heads come again more in models of one kind than of another: the difference of the kinds' means
-        of `pair_excess` over pairs of models, by Welch's t of the jackknife's pseudo-values (`kinds.kinds_differ`).
+        """Test whether heads recur more in models of one kind than of another: the difference of the kinds' means of
+        `pair_excess` over pairs of models, by Welch's t of the jackknife's pseudo-values, which Student's t and
+        permutations of the models over the kinds have to confirm (`kinds.kinds_differ`). Fewer than five models of a
+        kind are not tested (p is NaN).
 
         The null: a kind's models are drawn independently, and both kinds have the same excess over permuted heads; how
-        alike heads of a kind are whether they are matched or not does not count, nor do models of different kinds.
-        Simulated, p ≤ .05 comes in .3 to 7% of 5 + 5, 3 + 7 and 4 + 4 models. A permutation of the models' kinds has up
-        to 37% where models differ and unlike kinds are not alike, a rank-sum test 14 to 35%.
+        alike heads of a kind are whether they are matched or not does not count. `python -m benchmarks.kinds` simulates
+        its level and power; docs/universality.md has them.
 
         Raises `ValueError` for one kind, and for kinds of which there are fewer than two models each.
         """
         if first == second:
             raise ValueError(f"{first!r}: expected two kinds, got one twice.")
-        values, means, members = [], [], []
         for kind in (first, second):
-            own = [place for place, each in enumerate(self.kinds) if each == kind]
-            if len(own) < 2:
+            if self.kinds.count(kind) < 2:
                 raise ValueError(f"{kind!r}: expected a kind of at least two of {', '.join(sorted({*self.kinds}))}.")
-            members.append(own)
-            values.append(np.stack([np.nanmean(self.pair_excess[:, a, [b for b in own if b != a]], 1) for a in own], 1))
-            means.append(np.nanmean(self.pair_means[:, own][:, :, own], (1, 2)))
-        both = [*members[0], *members[1]]
-        p = [kinds_differ(each[np.ix_(both, both)], len(members[0])) for each in self.pair_excess]
-        return KindComparison(
-            kinds=(first, second), tests=self.tests, first=values[0], second=values[1], means=np.stack(means, 1),
-            p=np.array(p),
-        )  # fmt: skip
+        return compared((first, second), self.tests, self.kinds, self.pair_excess, self.pair_means, self.kind_null_std)
 
 
 def universality(
@@ -330,9 +341,10 @@ def universality(
         if evidence in ON_PATTERNS:
             pairs = tests.pairs(matched)
             texts[test] = text_null(rows[evidence], pairs, owner, documents, n_permutations, random)
+    kind_of = tuple(_kind(model) if kinds is None else kinds[name] for name, model in models.items())
     return Universality(
         models=names,
-        kinds=tuple(_kind(model) if kinds is None else kinds[name] for name, model in models.items()),
+        kinds=kind_of,
         model=owner.astype(np.int64),
         heads=heads,
         similarity=similarity,
@@ -353,6 +365,7 @@ def universality(
         text_mean=texts.mean(1),
         text_std=texts.std(1, ddof=1),
         text_p=np.where(np.isnan(texts[:, 0]), np.nan, permutation_p(texts, observed)),
+        kind_null_std=np.stack([null_deviations(each.null_of_models, kind_of) for each in measured]),
     )
 
 

@@ -51,12 +51,12 @@ ORDINALS: dict[str, tuple[tuple[str, ...], bool]] = {
 def suppressed_share(inputs: ScoreInputs) -> MeasuredScore:
     """Measure the share of tokens whose own logit is among the lowest of their row of the OV circuit."""
     model = inputs.model_with_circuits()
-    values = np.zeros(inputs.shape)
     n_tokens = inputs.reader.d_vocab
+    chance, hits = min(1.0, LOWEST / n_tokens), np.zeros((n_tokens, *inputs.shape))
     for head in np.ndindex(*inputs.shape):
         circuit = ov_circuit(model, head)
-        values[head] = float((diagonal_rank(FactoredMatrix(-circuit.A, circuit.B)) < LOWEST).double().mean())
-    return MeasuredScore(values=values, chance=np.full(inputs.shape, min(1.0, LOWEST / n_tokens)), n=n_tokens)
+        hits[:, *head] = (diagonal_rank(FactoredMatrix(-circuit.A, circuit.B)) < LOWEST).double().cpu().numpy()
+    return MeasuredScore(values=hits.mean(0), chance=np.full(inputs.shape, chance), n=n_tokens, excess=hits - chance)
 
 
 @torch.no_grad()
@@ -69,12 +69,14 @@ def successor(inputs: ScoreInputs) -> MeasuredScore:
             f"it needs {LEAST_SUCCESSORS} words of ordinal sequences ({', '.join(ORDINALS)}) that are one token each, "
             f"as their successors are, and the tokenizer has {len(pairs)}"
         )
-    values = np.zeros(inputs.shape)
+    chance, hits = 1 / inputs.reader.d_vocab, np.zeros((len(pairs), *inputs.shape))
     for head in np.ndindex(*inputs.shape):
         circuit = ov_circuit(model, head)
         largest = (circuit.A[pairs[:, 0].to(circuit.A.device)] @ circuit.B).argmax(1).cpu()
-        values[head] = float((largest == pairs[:, 1]).double().mean())
-    return MeasuredScore(values=values, chance=np.full(inputs.shape, 1 / inputs.reader.d_vocab), n=len(pairs))
+        hits[:, *head] = (largest == pairs[:, 1]).double().numpy()
+    return MeasuredScore(
+        values=hits.mean(0), chance=np.full(inputs.shape, chance), n=len(pairs), excess=hits - chance
+    )  # fmt: skip
 
 
 def successor_pairs(model: Any, names: Iterable[str] = ORDINALS) -> list[tuple[int, int]]:

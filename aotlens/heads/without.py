@@ -10,6 +10,7 @@ themselves but from `reference`, so that a text of which each next token is draw
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -39,9 +40,9 @@ def without(
     which in a causal model are the same whatever follows (`"mean"`, `"zero"` and `"uniform"` take any length). By
     `"resample"`, every sequence gets the z of the same other sequence, which `seed` chooses.
 
-    Hooks are the model's state: runs in other threads wait until the end. Cost: the runs of the reference, once; then a
-    run costs what it costs whole. Raises `ValueError` as `ablate` does, where `how` needs a reference and none is
-    given, and inside for a sequence that is longer than the reference's.
+    Runs in other threads keep all their heads. Cost: the runs of the reference, once; then a run costs what it costs
+    whole. Raises `ValueError` as `ablate` does, where `how` needs a reference and none is given, and inside for a
+    sequence that is longer than the reference's.
     """
     require_ours(model, "without")
     pairs = as_heads(heads, model.cfg)
@@ -100,29 +101,25 @@ class HeadSwitches:
             if head not in self._replacement.in_layer.get(layer, ()):
                 raise ValueError(f"head {layer}.{head}: expected one of the heads that these switches were made for.")
             in_layer[layer].append(head)
-        running: list[Batch] = []
+        running = threading.local()
 
-        def begin(module: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        def begin(*args: Any, **options: Any) -> None:
             batch = Batch.of(self._model, args[0] if args else options["x"], options.get("attention_mask"))
-            padded = batch.attention_mask is not None and not bool(batch.attention_mask.all())
-            if padded and self._how in FROM_OTHERS and self._how != "mean":
+            by_position = self._how in FROM_OTHERS and self._how != "mean"
+            if batch.is_padded and by_position and self._model.sees_later_keys:
                 raise ValueError(f"how={self._how!r}: expected sequences of one length, without padding.")
-            running[:] = [batch]
+            running.batch = batch
 
         def put(layer: int) -> Callable[..., Tensor]:
             def replace(activation: Tensor, hook: object) -> Tensor:
                 given = self._fitting(layer, activation)
-                return self._replacement.put(layer, in_layer[layer], given, running[0])(activation, hook)
+                return self._replacement.put(layer, in_layer[layer], given, running.batch)(activation, hook)
 
             return replace
 
         hooks = [(hook_names.attn(layer, self._replacement.hook), put(layer)) for layer in in_layer]
-        with self._model.hooks(fwd_hooks=hooks):
-            handle = self._model.register_forward_pre_hook(begin, with_kwargs=True)
-            try:
-                yield
-            finally:
-                handle.remove()
+        with self._model.hooks(fwd_hooks=hooks, before_call=begin):
+            yield
 
     def _fitting(self, layer: int, activation: Tensor) -> Tensor | None:
         """A layer's stand-ins `[1, head, pos or 1, inner]` at the positions of `activation`."""

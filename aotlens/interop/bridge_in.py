@@ -13,24 +13,18 @@ settles what weights cannot: MHSA's `attn_scale`, whether biases or positions th
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from aotlens.interop.bridge_out import query_factor
-from aotlens.interop.tokenizers import from_hugging_face
+from aotlens.data import Tokenizer
+from aotlens.interop.bridge_out import TransformerBridge, query_factor
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from aotlens.models.config_checks import ACTIVATIONS
 from aotlens.models.count import build_on_meta
-
-if TYPE_CHECKING:
-    from transformer_lens.model_bridge import TransformerBridge
-else:  # who makes or reads a bridge imports it: that takes as long as PyTorch
-    TransformerBridge = Any
 
 _ACTIVATIONS = {**{name: name for name in ACTIVATIONS}, "swish": "silu"}
 _LAYERS_BIASES = ("b_Q", "b_K", "b_V", "b_O", "b_in", "b_out")
@@ -42,7 +36,7 @@ def from_transformer_lens(bridge: TransformerBridge) -> AttentionOnlyTransformer
     copied.
 
     Weights are taken as the bridge has them now: also after `enable_compatibility_mode`, which folds and
-    centres them. Hooks on the bridge stay there. A byte-level tokenizer with `<|endoftext|>` comes along;
+    centres them. Hooks on the bridge stay there. A fast tokenizer comes along;
     another gives a warning.
 
     Raises `ValueError`, naming every reason, for what our family does not contain: bridges around other
@@ -55,13 +49,14 @@ def from_transformer_lens(bridge: TransformerBridge) -> AttentionOnlyTransformer
     reasons = _cannot_express(bridge)
     if reasons:
         raise ValueError(f"this bridge is outside the family of aotlens models: {'; '.join(reasons)}.")
-    weights = _Weights.read(bridge)
+    weights, norms = _read(bridge)
     cfg, state = _describe(bridge.cfg, weights)
+    state |= norms
     model = build_on_meta(cfg)
     expected = model.state_dict()
     for name in expected.keys() - state.keys():  # a norm whose gain and bias have been folded away (LNPre)
         assert ".ln" in f".{name}", name
-        state[name] = (torch.ones if name.endswith(".w") else torch.zeros)(cfg.d_model).to(weights.W_E)
+        state[name] = (torch.ones if name.endswith(".w") else torch.zeros)(cfg.d_model).to(weights["W_E"])
     model.load_state_dict({name: tensor.clone() for name, tensor in state.items()}, strict=True, assign=True)
     model.tokenizer = _tokenizer(bridge)
     return model.train(bridge.training)
@@ -85,59 +80,45 @@ def _cannot_express(bridge: TransformerBridge) -> list[str]:
     return [reason for reason, holds in checks.items() if holds]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Weights:
-    """Stacked over layers, in our shapes: `W_Q [n_layers, n_heads, d_model, d_head]`; norms by our names."""
+def _read(bridge: TransformerBridge) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return the weights in our shapes, those of layers stacked (`W_Q [n_layers, n_heads, d_model, d_head]`), and norms
+    by our names."""
+    cfg, state = bridge.cfg, bridge.state_dict()
+    heads = (cfg.n_heads, cfg.d_head)
+    weights = {"W_E": state["embed.weight"], "W_pos": state["pos_embed.weight"], "W_U": state["unembed.weight"].T}
+    weights["b_U"] = state["unembed.bias"]
 
-    W_E: Tensor
-    W_pos: Tensor
-    W_U: Tensor
-    stacked: dict[str, Tensor]
-    norms: dict[str, Tensor]
+    def stack(key: str) -> Tensor:
+        return torch.stack([state[f"blocks.{layer}.{key}"] for layer in range(cfg.n_layers)])
 
-    @classmethod
-    def read(cls, bridge: TransformerBridge) -> _Weights:
-        cfg, state = bridge.cfg, bridge.state_dict()
-        heads = (cfg.n_heads, cfg.d_head)
-        stacked = {"b_U": state["unembed.bias"]}
-
-        def stack(key: str) -> Tensor:
-            return torch.stack([state[f"blocks.{layer}.{key}"] for layer in range(cfg.n_layers)])
-
-        for name in "QKV":
-            flat = stack(f"attn.{name.lower()}.weight")  # [layer, head · d_head, d_model]
-            stacked[f"W_{name}"] = flat.unflatten(1, heads).transpose(-1, -2)
-            stacked[f"b_{name}"] = stack(f"attn.{name.lower()}.bias").unflatten(1, heads)
-        stacked["W_O"] = stack("attn.o.weight").transpose(1, 2).unflatten(1, heads)
-        stacked["b_O"] = stack("attn.o.bias")
-        if not cfg.attn_only:
-            for name in ("in", "out"):
-                stacked[f"W_{name}"] = stack(f"mlp.{name}.weight").transpose(1, 2)
-                stacked[f"b_{name}"] = stack(f"mlp.{name}.bias")
-        norms = {
-            key.replace(".weight", ".w").replace(".bias", ".b"): tensor
-            for key, tensor in state.items()
-            if ".ln" in f".{key}"
-        }
-        return cls(state["embed.weight"], state["pos_embed.weight"], state["unembed.weight"].T, stacked, norms)
+    for name in "QKV":
+        flat = stack(f"attn.{name.lower()}.weight")  # [layer, head · d_head, d_model]
+        weights[f"W_{name}"] = flat.unflatten(1, heads).transpose(-1, -2)
+        weights[f"b_{name}"] = stack(f"attn.{name.lower()}.bias").unflatten(1, heads)
+    weights["W_O"] = stack("attn.o.weight").transpose(1, 2).unflatten(1, heads)
+    weights["b_O"] = stack("attn.o.bias")
+    for name in () if cfg.attn_only else ("in", "out"):
+        weights[f"W_{name}"] = stack(f"mlp.{name}.weight").transpose(1, 2)
+        weights[f"b_{name}"] = stack(f"mlp.{name}.bias")
+    norms = {key: tensor for key, tensor in state.items() if ".ln" in f".{key}"}
+    return weights, {key.replace(".weight", ".w").replace(".bias", ".b"): tensor for key, tensor in norms.items()}
 
 
-def _describe(bridge_cfg: Any, weights: _Weights) -> tuple[ModelConfig, dict[str, Tensor]]:
+def _describe(bridge_cfg: Any, weights: dict[str, Tensor]) -> tuple[ModelConfig, dict[str, Tensor]]:
     """The configuration that fits the weights, and the state dict of its model."""
     remembered = getattr(bridge_cfg, "aotlens", None)
     before = None if remembered is None else ModelConfig.from_dict(remembered)
-    stacked = dict(weights.stacked)
-    is_biased = any(bool(stacked[name].any()) for name in _LAYERS_BIASES if name in stacked)
-    has_read_out_bias = bool(stacked["b_U"].any())
-    n_tokens, n_outputs = weights.W_E.shape[0], weights.W_U.shape[1]
+    is_biased = any(bool(weights[name].any()) for name in _LAYERS_BIASES if name in weights)
+    has_read_out_bias = bool(weights["b_U"].any())
+    n_tokens, n_outputs = len(weights["W_E"]), weights["W_U"].shape[1]
     writes_classes = n_outputs != n_tokens or (before is not None and before.read_out == "classes")
-    is_tied = not writes_classes and not has_read_out_bias and torch.equal(weights.W_U, weights.W_E.T)
+    is_tied = not writes_classes and not has_read_out_bias and torch.equal(weights["W_U"], weights["W_E"].T)
     if before is not None:
         is_biased |= before.bias
         has_read_out_bias |= before.has_read_out_bias and not is_tied
     elif not is_tied:  # one switch for all, as long as nothing says otherwise
         is_biased = has_read_out_bias = is_biased or has_read_out_bias
-    has_positions = bool(weights.W_pos.any()) or (before is not None and before.positions is not None)
+    has_positions = bool(weights["W_pos"].any()) or (before is not None and before.positions is not None)
     scaled = bridge_cfg.use_attn_scale and bridge_cfg.attn_scale > 0
     fields: dict[str, Any] = {
         "attn_scale": 1 / bridge_cfg.attn_scale if scaled else None,
@@ -149,7 +130,7 @@ def _describe(bridge_cfg: Any, weights: _Weights) -> tuple[ModelConfig, dict[str
     if writes_classes:
         pooling = None if before is None else before.pooling
         fields |= {"read_out": "classes", "d_out": n_outputs, "pooling": pooling}
-    fields |= _attention(bridge_cfg, stacked, fields["attn_scale"], before)
+    fields |= _attention(bridge_cfg, weights, fields["attn_scale"], before)
     if before is not None:  # how the weights began
         fields |= {name: getattr(before, name) for name in ("seed", "init_std", "position_init_std")}
     cfg = ModelConfig(
@@ -158,8 +139,8 @@ def _describe(bridge_cfg: Any, weights: _Weights) -> tuple[ModelConfig, dict[str
         n_heads=bridge_cfg.n_heads,
         d_head=bridge_cfg.d_head,
         # Not the bridge's d_vocab and n_ctx: setting its tokenizer changes the first.
-        n_ctx=weights.W_pos.shape[0],
-        d_vocab=weights.W_E.shape[0],
+        n_ctx=len(weights["W_pos"]),
+        d_vocab=n_tokens,
         d_mlp=None if bridge_cfg.attn_only else bridge_cfg.d_mlp,
         act_fn=_ACTIVATIONS.get(str(bridge_cfg.act_fn).lower(), "gelu"),
         norm=None if bridge_cfg.normalization_type is None else "layernorm",
@@ -167,7 +148,7 @@ def _describe(bridge_cfg: Any, weights: _Weights) -> tuple[ModelConfig, dict[str
         causal=bridge_cfg.attention_dir == "causal",
         **fields,
     )
-    return cfg, _state(cfg, weights, stacked)
+    return cfg, _state(cfg, weights)
 
 
 def _attention(
@@ -226,26 +207,20 @@ def _is_multiple(tensor: Tensor, reference: Tensor, ratio: float) -> bool:
     return torch.allclose(tensor.double(), ratio * reference.double(), rtol=4 * torch.finfo(tensor.dtype).eps, atol=0.0)
 
 
-def _state(cfg: ModelConfig, weights: _Weights, stacked: dict[str, Tensor]) -> dict[str, Tensor]:
-    state = {"embed.W_E": weights.W_E, **weights.norms}
+def _state(cfg: ModelConfig, stacked: dict[str, Tensor]) -> dict[str, Tensor]:
+    state = {"embed.W_E": stacked["W_E"]}
     if cfg.positions is not None:
-        state["pos_embed.W_pos"] = weights.W_pos
+        state["pos_embed.W_pos"] = stacked["W_pos"]
     if not cfg.tied_embeddings:
-        state["unembed.W_U"] = weights.W_U
+        state["unembed.W_U"] = stacked["W_U"]
     if cfg.has_read_out_bias:
         state["unembed.b_U"] = stacked["b_U"]
+    attention = {"W_K": "attn.U", "b_K": "attn.b"}
     if cfg.attention == "mhsa":
-        parts = {f"attn.{name}": stacked[name] for name in ("W_Q", "W_K", "W_V")}
-        parts |= {f"attn.{name}": stacked[name] for name in ("b_Q", "b_K", "b_V") if cfg.bias}
-    else:
-        parts = {"attn.U": stacked["W_K"]} | ({"attn.b": stacked["b_K"]} if cfg.bias else {})
-    if not cfg.tied_output:
-        parts["attn.W_O"] = stacked["W_O"]
-    if cfg.bias:
-        parts["attn.b_O"] = stacked["b_O"]
-    if not cfg.attn_only:
-        parts |= {f"mlp.{name}": stacked[name] for name in ("W_in", "W_out")}
-        parts |= {f"mlp.{name}": stacked[name] for name in ("b_in", "b_out") if cfg.bias}
+        attention = {f"{kind}_{name}": f"attn.{kind}_{name}" for kind in "Wb" for name in "QKV"}
+    attention |= {"b_O": "attn.b_O"} | ({} if cfg.tied_output else {"W_O": "attn.W_O"})
+    mlp = {} if cfg.attn_only else {f"{kind}_{name}": f"mlp.{kind}_{name}" for kind in "Wb" for name in ("in", "out")}
+    parts = {ours: stacked[name] for name, ours in {**attention, **mlp}.items() if cfg.bias or name[0] != "b"}
     for layer in range(cfg.n_layers):
         state |= {f"blocks.{layer}.{name}": tensor[layer] for name, tensor in parts.items()}
     return state
@@ -255,7 +230,7 @@ def _tokenizer(bridge: TransformerBridge) -> Any:
     if bridge.tokenizer is None:
         return None
     try:
-        return from_hugging_face(bridge.tokenizer)
+        return Tokenizer.of(bridge.tokenizer)
     except ValueError as error:
         warnings.warn(f"the bridge's tokenizer is left behind: {error}.", stacklevel=3)
         return None

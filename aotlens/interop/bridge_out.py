@@ -22,7 +22,7 @@ from aotlens.interop.tokenizers import to_hugging_face
 from aotlens.models import PHIS, AttentionOnlyTransformer, ModelConfig, require_ours
 
 if TYPE_CHECKING:
-    from transformer_lens.model_bridge import TransformerBridge
+    from transformer_lens.model_bridge import TransformerBridge as TransformerBridge
 else:  # who makes or reads a bridge imports it: that takes as long as PyTorch
     TransformerBridge = Any
 
@@ -51,7 +51,7 @@ def to_transformer_lens(model: AttentionOnlyTransformer) -> TransformerBridge:
             "It has softmax over all (earlier) keys, positions added to the stream, layer norms, keys for every head, "
             "tokens in, and tokens or classes out."
         )
-    bridge_cfg = _bridge_config(cfg)
+    bridge_cfg = bridge_config(cfg)
     tokenizer = to_hugging_face(model.tokenizer, cfg.n_ctx) if isinstance(model.tokenizer, Tokenizer) else None
     with torch.random.fork_rng(devices=[]):  # the bridge draws initial weights, which are then replaced
         bridge = boot(bridge_cfg, tokenizer=tokenizer, device=model.device, dtype=model.dtype)
@@ -78,44 +78,36 @@ def _cannot_express(cfg: ModelConfig) -> list[str]:
         )
     if cfg.position_kind.rotates or cfg.position_kind.biases:
         reasons.append(f"positions={cfg.positions!r}")
-    reasons += [f"norm={cfg.norm!r}"] * (cfg.norm == "rms")
-    reasons += [f"n_kv_heads={cfg.n_kv_heads}"] * (cfg.n_kv_heads is not None)
-    reasons += [f"{name}=True" for name in ("gated_mlp", "parallel") if getattr(cfg, name)]
-    reasons += [f"norm_place={cfg.norm_place!r}"] * (cfg.norm_place != "before")
-    reasons += [f"final_norm={cfg.final_norm}"] * (cfg.final_norm is False)
-    for name in ("qk_norm", "score_cap", "logit_cap", "clip_qkv", "windows"):
-        reasons += [f"{name}={getattr(cfg, name)!r}"] * (getattr(cfg, name) is not None)
-    if cfg.attn_mask is not None:
-        reasons.append("attn_mask")
-    if cfg.read_in != "tokens":
-        reasons.append(f"read_in={cfg.read_in!r}")
-    if cfg.read_out == "vectors":
-        reasons.append("read_out='vectors'")
-    return reasons
+    usual = {"gated_mlp": False, "parallel": False, "norm_place": "before", "read_in": "tokens"}
+    usual |= dict.fromkeys(("n_kv_heads", "qk_norm", "score_cap", "logit_cap", "clip_qkv", "windows"))
+    reasons += [f"{name}={getattr(cfg, name)!r}" for name, value in usual.items() if getattr(cfg, name) != value]
+    others = {
+        f"norm={cfg.norm!r}": cfg.norm == "rms",
+        "final_norm=False": cfg.final_norm is False,
+        "attn_mask": cfg.attn_mask is not None,
+        "read_out='vectors'": cfg.read_out == "vectors",
+    }
+    return reasons + [reason for reason, holds in others.items() if holds]
 
 
-def _bridge_config(cfg: ModelConfig) -> Any:
+def bridge_config(cfg: ModelConfig, **changes: Any) -> Any:
+    """Return the configuration of a native bridge of the model's sizes and options, with changes."""
     from transformer_lens.config import TransformerBridgeConfig
 
     assert cfg.d_vocab is not None
+    same = ("n_layers", "d_model", "n_heads", "d_head", "n_ctx", "d_vocab", "d_mlp", "act_fn", "attn_only")
+    fields = {
+        **{name: getattr(cfg, name) for name in (*same, "normalization_type")},
+        "d_vocab_out": cfg.d_vocab if cfg.read_out == "tokens" or cfg.d_out is None else cfg.d_out,
+        "eps": cfg.norm_eps,
+        "attention_dir": "causal" if cfg.causal else "bidirectional",
+    }
     return TransformerBridgeConfig(
-        n_layers=cfg.n_layers,
-        d_model=cfg.d_model,
-        n_heads=cfg.n_heads,
-        d_head=cfg.d_head,
-        n_ctx=cfg.n_ctx,
-        d_vocab=cfg.d_vocab,
-        d_vocab_out=cfg.d_vocab if cfg.read_out == "tokens" or cfg.d_out is None else cfg.d_out,
-        d_mlp=cfg.d_mlp,
-        act_fn=cfg.act_fn,
-        attn_only=cfg.attn_only,
-        normalization_type=cfg.normalization_type,
-        eps=cfg.norm_eps,
-        attention_dir="causal" if cfg.causal else "bidirectional",
         positional_embedding_type="standard",
         default_padding_side="right",
         init_weights=False,
         model_name="aotlens",
+        **(fields | changes),
     )
 
 

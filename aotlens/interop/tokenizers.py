@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import tokenizers
 
 from aotlens.data import Tokenizer
-from aotlens.data.tokenizer import END_OF_TEXT
 from aotlens.untrusted import read_regular, strict_json
 
 
@@ -22,12 +20,12 @@ def to_hugging_face(tokenizer: Tokenizer, n_ctx: int) -> Any:
 
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizers.Tokenizer.from_str(tokenizer.to_json()),
-        bos_token=END_OF_TEXT,
-        eos_token=END_OF_TEXT,
-        pad_token=END_OF_TEXT,
+        bos_token=tokenizer.start,
+        eos_token=tokenizer.start,
+        pad_token=tokenizer.start,
         # TransformerLens looks a tokenizer without these two up on the Hugging Face hub.
         name_or_path="aotlens",
-        add_bos_token=True,
+        add_bos_token=tokenizer.start is not None,
         split_special_tokens=True,
         clean_up_tokenization_spaces=False,
         padding_side="right",
@@ -35,27 +33,14 @@ def to_hugging_face(tokenizer: Tokenizer, n_ctx: int) -> Any:
     )
 
 
-def from_hugging_face(tokenizer: Any) -> Tokenizer:
-    """Return the `Tokenizer` of a `transformers` tokenizer, as `to_hugging_face` makes it. Raises `ValueError` for what
-    is not a byte-level BPE with `<|endoftext|>`."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        raise ValueError(f"expected a fast Hugging Face tokenizer, got {type(tokenizer).__name__}")
-    return _without_habits(backend.to_str())
-
-
-def read_hugging_face(path: Path) -> Tokenizer:
-    """Return the `Tokenizer` of a `tokenizer.json` beside a model that somebody else saved. Raises `ValueError`."""
+def read_hugging_face(path: Path, d_vocab: int | None = None) -> Tokenizer:
+    """Return the `Tokenizer` of a `tokenizer.json` next to a model of `d_vocab` tokens that somebody else saved, with
+    the start token that a `tokenizer_config.json` there names. Raises `ValueError`."""
+    beside = path.with_name("tokenizer_config.json")
     try:
-        return _without_habits(read_regular(path, kind="tokenizer.json").decode())
+        said = strict_json(read_regular(beside, kind="config.json")) if beside.is_file() else {}
+        named = [said.get(f"{kind}_token") for kind in ("bos", "cls")] if isinstance(said, dict) else []
+        names = [name.get("content") if isinstance(name, dict) else name for name in named]
+        return Tokenizer.of(read_regular(path, kind="tokenizer.json").decode(), *names, d_vocab=d_vocab)
     except (OSError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
-
-
-def _without_habits(text: str) -> Tokenizer:
-    """Return the tokenizer without what a call left behind (padding, truncation), and without the start token, which
-    our models add themselves."""
-    saved = strict_json(text)
-    if isinstance(saved, dict):
-        saved.update(padding=None, truncation=None, post_processor=None)
-    return Tokenizer.from_json(json.dumps(saved, ensure_ascii=False))

@@ -8,7 +8,7 @@ from aotlens.models.count import count_parameters
 from aotlens.models.device import resolve_device
 from aotlens.models.folding import FoldedNorm, folded_norm, folded_output_norm
 from aotlens.models.generation import fill, generate
-from aotlens.models.hooks import HookPoint
+from aotlens.models.hook_points import HookPoint
 from aotlens.models.ours import require_ours
 from aotlens.models.phi import PHIS, Phi
 from aotlens.models.transformer import AttentionOnlyTransformer

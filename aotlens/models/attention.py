@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aotlens.models.config import ModelConfig
-from aotlens.models.hooks import HookPoint
+from aotlens.models.hook_points import HookPoint
 from aotlens.models.norms import HeadNorm
 from aotlens.models.phi import PHIS, apply_phi
 from aotlens.models.positions import PositionTerms

@@ -22,6 +22,7 @@ def generate(
     prompt: str | Tensor,
     max_new_tokens: int = 50,
     *,
+    attention_mask: Tensor | None = None,
     temperature: float | int = 1.0,
     top_k: int | None = None,
     stop_token: int | str | None = None,
@@ -35,22 +36,29 @@ def generate(
     what follows it in a batch is `stop_token` again).
 
     A string comes back as a string (prompt included, start token left out), ids `[batch, pos]` or `[pos]` as
-    ids. `seed` makes the draw repeatable. Inside `aotlens.heads.without`, heads are switched off at every step.
+    ids. `seed` makes the draw of a batch repeatable. Inside `aotlens.heads.without`, heads are switched off at every
+    step.
 
-    Raises `ValueError` where prompt and new tokens exceed `n_ctx`, where the logits have no finite maximum (NaN,
-    for one), at every temperature, and for a model that sees later tokens: `fill` asks that for masks.
+    `attention_mask`, of the ids' shape, is True (or 1) at real tokens, as in `forward`: each row is continued from its
+    real tokens as it would be alone, with padding on either side; the last columns of the result are the new tokens.
+
+    Raises `ValueError` where real and new tokens exceed `n_ctx`, for a mask of another shape or with a row of nothing
+    but padding, where the logits have no finite maximum (NaN, for one), at every temperature, and for a model that sees
+    later tokens: `fill` asks that for masks.
     """
     require_ours(model, "generate")
     if not isinstance(prompt, str | Tensor):
         raise ValueError(f"prompt: expected a string or token ids, got {type(prompt).__name__}.")
+    if isinstance(prompt, str) and attention_mask is not None:
+        raise ValueError("attention_mask: expected none with a text, which has no padding; give it with ids.")
     tokens = model.to_tokens(prompt) if isinstance(prompt, str) else torch.atleast_2d(prompt).to(model.device)
-    start = tokens.shape[1]
     steps = continued(
-        model, tokens, max_new_tokens, temperature=temperature, top_k=top_k, stop_token=stop_token, seed=seed
-    )
+        model, tokens, max_new_tokens, temperature=temperature, top_k=top_k, stop_token=stop_token, seed=seed,
+        attention_mask=None if attention_mask is None else torch.atleast_2d(attention_mask),
+    )  # fmt: skip
     last = [tokens, *steps][-1]
     if isinstance(prompt, str):
-        return prompt + str(model.to_string(last[0, start:]))
+        return prompt + str(model.to_string(last[0, tokens.shape[1] :], after=tokens[0]))
     return last if prompt.ndim == 2 else last[0]
 
 
@@ -60,6 +68,7 @@ def continued(
     tokens: Int[Tensor, "batch pos"],
     max_new_tokens: int = 50,
     *,
+    attention_mask: Tensor | None = None,
     temperature: float | int = 1.0,
     top_k: int | None = None,
     stop_token: int | str | None = None,
@@ -76,23 +85,47 @@ def continued(
         )
     if tokens.shape[1] == 0:
         raise ValueError("the prompt is empty: give at least one token.")
-    if tokens.shape[1] + max_new_tokens > model.cfg.n_ctx:
+    packed, lengths = _without_padding(tokens, attention_mask)
+    if packed.shape[1] + max_new_tokens > model.cfg.n_ctx:
         raise ValueError(
-            f"{tokens.shape[1]} prompt tokens and {max_new_tokens} new ones exceed the context of "
+            f"{packed.shape[1]} prompt tokens and {max_new_tokens} new ones exceed the context of "
             f"{model.cfg.n_ctx}; shorten either."
         )
     stop = _stop_id(model, stop_token) if isinstance(stop_token, str) else stop_token
     generator = None if seed is None else torch.Generator(device=model.device).manual_seed(require_seed(seed))
     stopped = torch.zeros(tokens.shape[0], dtype=torch.bool, device=model.device)
+    rows = torch.arange(len(tokens), device=model.device)
     for _ in range(max_new_tokens):
-        following = sample(model(tokens)[:, -1], temperature, top_k, generator)
+        real = torch.arange(packed.shape[1], device=model.device) < lengths[:, None]
+        logits = model(packed, attention_mask=None if bool(real.all()) else real)[rows, lengths - 1]
+        following = sample(logits, temperature, top_k, generator)
         if stop is not None:
             following = torch.where(stopped, stop, following)
             stopped |= following == stop
         tokens = torch.cat([tokens, following[:, None]], dim=1)
+        packed = torch.cat([packed, following[:, None]], dim=1)
+        packed[rows, lengths] = following
+        lengths = lengths + 1
         yield tokens
         if stopped.all():
             break
+
+
+def _without_padding(
+    tokens: Int[Tensor, "batch pos"], attention_mask: Tensor | None
+) -> tuple[Int[Tensor, "batch longest"], Int[Tensor, " batch"]]:
+    """Return each row's real tokens, from column 0, and their number: positions, windows, masks and fixed patterns are
+    then those of the row alone."""
+    if attention_mask is None:
+        return tokens, torch.full((len(tokens),), tokens.shape[1], device=tokens.device)
+    if attention_mask.shape != tokens.shape:
+        raise ValueError(f"attention_mask: expected {list(tokens.shape)}, got {list(attention_mask.shape)}.")
+    real = attention_mask.to(device=tokens.device, dtype=torch.bool)
+    lengths = real.sum(1)
+    if not bool(lengths.all()):
+        raise ValueError(f"attention_mask: row {int(lengths.argmin())} is all padding; give at least one real token.")
+    order = real.byte().argsort(dim=1, descending=True, stable=True)
+    return tokens.gather(1, order)[:, : int(lengths.max())], lengths
 
 
 def fill(

@@ -1,33 +1,42 @@
 """Hook points, and the base class of a model that has them: TransformerLens's names and semantics.
 
-A `HookPoint` gives back what it gets. A hook on it, `hook(tensor, hook=point)`, sees the activation of every forward
-pass, and what it returns takes the activation's place, unless that is None; a backward hook does the same with the
-gradient. Hooks are state of the model: they stay until they are removed.
+A `HookPoint` returns what it receives. A hook on it, `hook(tensor, hook=point)`, receives the activation of every
+forward pass, and what it returns replaces the activation, unless that is None; a backward hook does the same with the
+gradient.
 
-`hooks()`, `run_with_hooks` and `run_with_cache` remove at their end what they added. A context has a level, one more
-than the context around it, and its end removes the hooks of its level: those of an outer context, those of `add_hook`,
-which have no level, and permanent ones stay.
+Hooks of `add_hook` are state of the model: the calls of every thread run them until they are removed. All others belong
+to a call. `hooks()`, `run_with_hooks` and `run_with_cache` keep theirs in a context variable, which each thread (and
+each task of asyncio) has for itself, so calls in different threads never see each other's hooks and never wait.
+
+Their end removes what they added. A context has a level, one more than the context around it, and its end removes the
+hooks of its level: those of an outer context, those of `add_hook` without a level, and permanent ones stay.
 """
 
 from __future__ import annotations
 
-import copy
 import logging
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
-from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
+from torch import nn
 
 from aotlens.models.cache import HookFunction, PosSlice, caching_hooks, run_backward
-from aotlens.models.run_lock import RunLock, let_compiled_calls_wait
+from aotlens.models.hook_points import (
+    CONTEXTS,
+    HOOKS,
+    LOCK,
+    Context,
+    Direction,
+    Directions,
+    HookPoint,
+    LensHandle,
+    set_hooks,
+)
 
-Direction: TypeAlias = Literal["fwd", "bwd"]
-Directions: TypeAlias = Literal["fwd", "bwd", "both"]
 #: The hook points that are meant: all (None), one or several by name, or those for whose name the function returns
 #: True.
 NamesFilter: TypeAlias = str | Sequence[str] | Callable[[str], bool] | None
@@ -35,110 +44,31 @@ NamesFilter: TypeAlias = str | Sequence[str] | Callable[[str], bool] | None
 NamedHooks: TypeAlias = Iterable[tuple[str | Callable[[str], bool], HookFunction]]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class LensHandle:
-    """A hook on a hook point: PyTorch's handle of it, and what `reset_hooks` needs to know."""
-
-    hook: RemovableHandle
-    is_permanent: bool
-    context_level: int | None
-    user_hook: HookFunction
-
-
-class HookPoint(nn.Module):
-    """The identity, where hooks can be put on. The root module's `setup` gives it its `name`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.name: str | None = None
-        self.fwd_hooks: list[LensHandle] = []
-        self.bwd_hooks: list[LensHandle] = []
-        self.ctx: dict[Any, Any] = {}  # what hooks keep between calls; `reset_hooks` empties it
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x
-
-    def layer(self) -> int:
-        """Return the layer of a hook point in a block: 3 for `blocks.3.attn.hook_z`."""
-        layer = str(self.name).partition(".")[2].partition(".")[0]
-        if not layer.isdecimal():
-            raise ValueError(f"layer: expected a hook point named blocks.LAYER.…, got {self.name!r}.")
-        return int(layer)
-
-    def add_hook(
-        self,
-        hook: HookFunction,
-        dir: Direction = "fwd",
-        is_permanent: bool = False,
-        level: int | None = None,
-        prepend: bool = False,
-    ) -> LensHandle:
-        """Call `hook(tensor, hook=point)` with every activation, or with every gradient (`dir="bwd"`).
-
-        Hooks run in the order in which they came, each on what the one before it returned; `prepend` puts this one
-        before those that are there. Raises `ValueError` for a hook that is not callable and an unknown `dir`.
-        """
-        if not callable(hook):
-            raise ValueError(f"hook at {self.name}: expected a function of (tensor, hook), got {hook!r}.")
-        if dir == "fwd":
-            # The point that PyTorch names, not this one: of a copied model it is the copy's.
-            handle = self.register_forward_hook(lambda point, inputs, output: hook(output, hook=point), prepend=prepend)
-        elif dir == "bwd":
-
-            def with_gradient(point: nn.Module, grad_input: Any, grad_output: Any) -> tuple[Tensor] | None:
-                changed = hook(grad_output[0], hook=point)
-                return changed if changed is None or isinstance(changed, tuple) else (changed,)
-
-            handle = self.register_full_backward_hook(with_gradient, prepend=prepend)
-        else:
-            raise ValueError(f"dir={dir!r}: expected 'fwd' or 'bwd'.")
-        lens_handle = LensHandle(hook=handle, is_permanent=is_permanent, context_level=level, user_hook=hook)
-        handles = self.fwd_hooks if dir == "fwd" else self.bwd_hooks
-        handles.insert(0 if prepend else len(handles), lens_handle)
-        return lens_handle
-
-    def _handles(self, dir: Directions, including_permanent: bool, level: int | None) -> list[LensHandle]:
-        if dir not in ("fwd", "bwd", "both"):
-            raise ValueError(f"direction {dir!r}: expected 'fwd', 'bwd' or 'both'.")
-        handles = (self.fwd_hooks if dir != "bwd" else []) + (self.bwd_hooks if dir != "fwd" else [])
-        of_level = [handle for handle in handles if level in (None, handle.context_level)]
-        return [handle for handle in of_level if including_permanent or not handle.is_permanent]
-
-    def has_hooks(self, dir: Directions = "both", including_permanent: bool = True, level: int | None = None) -> bool:
-        """Return whether there is a hook of a direction (and level); without permanent ones, if they are not
-        to count."""
-        return bool(self._handles(dir, including_permanent, level))
-
-    def remove_hooks(
-        self, dir: Directions = "fwd", including_permanent: bool = False, level: int | None = None
-    ) -> None:
-        """Remove the hooks of a direction (and level); permanent ones only with `including_permanent`."""
-        for handle in self._handles(dir, including_permanent, level):
-            handle.hook.remove()
-            (self.fwd_hooks if handle in self.fwd_hooks else self.bwd_hooks).remove(handle)
-
-
 class HookedRootModule(nn.Module):
     """A module with hook points, which several threads may use at once.
 
     A subclass calls `setup()` at the end of its `__init__`; then `hook_dict` has every hook point by its name.
 
-    `run_with_cache`, `run_with_hooks` and the `hooks()` context have the model to themselves: a call of the model in
-    another thread waits until they end, and they wait until calls in progress have ended. Calls wait for nothing
-    else. Within one thread nothing waits.
+    `run_with_cache`, `run_with_hooks` and the `hooks()` context concern the calls of their own thread alone, and those
+    that `reset_hooks_end=False` leaves concern its later calls; hooks of `add_hook` apply to the calls of every thread.
+    A thread that is started inside `with model.hooks(…)` runs these hooks only by
+    `contextvars.copy_context().run(…)`.
 
-    A hook, or the body of `with model.hooks(…)`, must not wait for another thread that uses the model: neither would
-    ever go on. Hooks left by `add_hook`, or with `reset_hooks_end=False`, apply to the calls of every thread, as in
-    TransformerLens. A function compiled around the model calls it without waiting; `model.compile()` and
-    `torch.compile(model)` wait.
+    A compiled model (`model.compile()`, `torch.compile(model)`) runs uncompiled where hooks belong to the call, which
+    `torch.compile` with `fullgraph=True` refuses. A function compiled around the model breaks its graph there while
+    any thread has such hooks.
     """
 
     hook_dict: dict[str, HookPoint]
 
     def __init__(self) -> None:
         super().__init__()
-        self.context_level = 0
-        self._run_lock = RunLock()
+        self._n_contexts, self._has_contexts = 0, False  # of all threads: compiled functions look at the second
+
+    @property
+    def context_level(self) -> int:
+        """The number of this model's contexts that are open around the current call."""
+        return sum(each.is_open and each.hook_dict is self.hook_dict for each in CONTEXTS.get())
 
     def setup(self) -> None:
         """Name the hook points and list them in `hook_dict`."""
@@ -149,22 +79,22 @@ class HookedRootModule(nn.Module):
                 self.hook_dict[name] = module
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():  # a lock cannot be traced, and would break the graph around the model
+        if torch.compiler.is_compiling():
+            return _call_uncompiled(self, args, kwargs) if self._has_contexts else super().__call__(*args, **kwargs)
+        contexts = CONTEXTS.get()
+        if not contexts and not HOOKS.get():
             return super().__call__(*args, **kwargs)
-        self._run_lock.begin_plain()
-        try:
-            return super().__call__(*args, **kwargs)
-        finally:
-            self._run_lock.end_plain()
+        for context in contexts:
+            if context.before_call is not None and context.is_open and context.hook_dict is self.hook_dict:
+                context.before_call(*args, **kwargs)
+        compiles = "torch._dynamo.eval_frame" in sys.modules  # where nothing is compiled nothing is imported
+        call = torch.compiler.disable(self._call_impl) if compiles else self._call_impl
+        return call(*args, **kwargs)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        duplicate = memo[id(self)] = type(self).__new__(type(self))
-        self._run_lock.begin_plain()  # or the copy would keep the hooks of another thread's run
-        try:
-            duplicate.__setstate__(copy.deepcopy(self.__getstate__(), memo))
-        finally:
-            self._run_lock.end_plain()
-        return duplicate
+    def _count(self, n: int) -> None:
+        with LOCK:
+            self._n_contexts += n
+            self._has_contexts = self._n_contexts > 0
 
     def _points(self, names: NamesFilter, argument: str) -> list[HookPoint]:
         """The hook points that are meant, in the model's order. Raises `ValueError` for a name that none has."""
@@ -178,6 +108,11 @@ class HookedRootModule(nn.Module):
                 nearest = ", ".join(get_close_matches(str(name), self.hook_dict, cutoff=0.3)) or "hook_dict's"
                 raise ValueError(f"{argument}: no hook point {name!r}; expected a name such as {nearest}.")
         return [point for name, point in self.hook_dict.items() if name in wanted]
+
+    def _points_of(self, name: str | Callable[[str], bool]) -> list[HookPoint]:
+        if not (isinstance(name, str) or callable(name)):
+            raise ValueError(f"name: expected a hook point's name or a function of names, got {name!r}.")
+        return self._points(name, "name")
 
     def add_hook(
         self,
@@ -193,9 +128,9 @@ class HookedRootModule(nn.Module):
         The hook stays until `reset_hooks`, a permanent one until `reset_hooks(including_permanent=True)`. Raises
         `ValueError` also for a name that no hook point has.
         """
-        if not (isinstance(name, str) or callable(name)):
-            raise ValueError(f"name: expected a hook point's name or a function of names, got {name!r}.")
-        for point in self._points(name, "name"):
+        if level is not None:
+            self._count(1)
+        for point in self._points_of(name):
             point.add_hook(hook, dir, is_permanent, level, prepend)
 
     def list_hooks(
@@ -213,7 +148,8 @@ class HookedRootModule(nn.Module):
         including_permanent: bool = False,
         level: int | None = None,
     ) -> None:
-        """Remove all hooks but the permanent ones, or those of one direction or context level alone.
+        """Remove all hooks but the permanent ones, or those of one direction or context level alone. Those that belong
+        to another thread's call stay.
 
         `clear_contexts` empties the hook points' `ctx`.
         """
@@ -229,28 +165,49 @@ class HookedRootModule(nn.Module):
         bwd_hooks: NamedHooks = (),
         reset_hooks_end: bool = True,
         clear_contexts: bool = False,
+        *,
+        before_call: Callable[..., None] | None = None,
     ) -> Iterator[Any]:
         """Open a context with hooks: pairs of a name (or a function of names) and what is called there.
 
         Its end removes them, also where something was raised, unless `reset_hooks_end=False`; `clear_contexts` then
-        empties every `ctx`. Calls of the model in other threads wait until it ends.
+        empties every `ctx`. `before_call` is called with the arguments of each call of the model inside. Calls in other
+        threads are not concerned.
         """
-        let_compiled_calls_wait(HookedRootModule.__call__)
-        self._run_lock.begin_hooked()
+        _let_calls_run_uncompiled()
+        level = self.context_level + 1
+        context = Context(hook_dict=self.hook_dict, before_call=before_call)
+        CONTEXTS.set((*(each for each in CONTEXTS.get() if each.is_open), context))
+        self._count(1)
         try:
-            self.context_level += 1
-            try:
-                for name, hook in fwd_hooks:
-                    self.add_hook(name, hook, "fwd", level=self.context_level)
-                for name, hook in bwd_hooks:
-                    self.add_hook(name, hook, "bwd", level=self.context_level)
-                yield self
-            finally:
-                if reset_hooks_end:
-                    self.reset_hooks(clear_contexts, level=self.context_level)
-                self.context_level -= 1
+            added: list[tuple[HookPoint, LensHandle]] = []
+            ways: tuple[tuple[Direction, NamedHooks], ...] = ("fwd", fwd_hooks), ("bwd", bwd_hooks)
+            for way, pairs in ways:
+                for name, hook in pairs:
+                    points = self._points_of(name)
+                    added += [(point, point.handle(hook, way, False, level, False)) for point in points]
+            set_hooks(added)
+            context.handles += [handle for _, handle in added]
+            yield self
         finally:
-            self._run_lock.end_hooked()
+            context.is_open = False
+            CONTEXTS.set(tuple(each for each in CONTEXTS.get() if each.is_open))
+            if reset_hooks_end:
+                for handle in context.handles:  # also where another thread ends it, as it may with a generator
+                    handle.remove()
+                self._end_level(level, clear_contexts)
+                self._count(-1)
+
+    def _end_level(self, level: int, clear_contexts: bool) -> None:
+        """Remove the temporary hooks of a level from the current call."""
+        if clear_contexts:
+            self.reset_hooks(level=level)
+        for point, handles in HOOKS.get().items():
+            if self.hook_dict.get(str(point.name)) is point:
+                for handle in handles:
+                    if handle.context_level == level:
+                        handle.remove()
+        set_hooks()
 
     def run_with_hooks(
         self,
@@ -263,7 +220,7 @@ class HookedRootModule(nn.Module):
     ) -> Any:
         """Return the model's output within `hooks()` of these hooks.
 
-        It calls the model, and not its `forward`: what is registered for calls, as `aotlens.heads.without` is, counts.
+        It calls the model, and not its `forward`, so `before_call` and PyTorch's own hooks on the model run too.
         A backward pass comes later, so backward hooks need `reset_hooks_end=False`, and `reset_hooks()` after it.
         """
         bwd_hooks = list(bwd_hooks)
@@ -301,3 +258,17 @@ class HookedRootModule(nn.Module):
             if incl_bwd:
                 run_backward(output)
         return output, cache
+
+
+def _call_uncompiled(model: HookedRootModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return torch.compiler.disable(model)(*args, **kwargs)
+
+
+_call_uncompiled._torchdynamo_disable = True  # type: ignore[attr-defined]  # as torch.compiler.disable, which imports
+
+
+def _let_calls_run_uncompiled() -> None:
+    """Let `torch.compile(model)` compile what is inside `__call__`, but not this itself, which looks for hooks."""
+    compiler = sys.modules.get("torch._dynamo.eval_frame")
+    if compiler is not None:
+        compiler.skip_code(HookedRootModule.__call__.__code__)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from aotlens.models.attention import make_attention
 from aotlens.models.config import ModelConfig
-from aotlens.models.hooks import HookPoint
+from aotlens.models.hook_points import HookPoint
 from aotlens.models.norms import Norm
 from aotlens.models.positions import PositionTerms
 

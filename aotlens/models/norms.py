@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from aotlens.models.hooks import HookPoint
+from aotlens.models.hook_points import HookPoint
 
 NORM_PLACES = ("before", "after", "output", "both")
 

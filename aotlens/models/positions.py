@@ -213,18 +213,19 @@ class Rotation:
         return torch.cat([turned, rest.expand(*turned.shape[:-1], -1)], -1) if rest.shape[-1] else turned
 
 
-def frequencies(cfg: PositionSettings, n_pos: int | None = None) -> Tensor:
+def frequencies(cfg: PositionSettings, n_pos: int | Tensor | None = None) -> Tensor:
     """Return θ_f `[pair]`, in radians a position, float64 on the CPU; with dynamic scaling, those of a sequence of
-    `n_pos` positions (None: of the whole context)."""
+    `n_pos` positions (None: of the whole context), or of several, of lengths `[batch]`: `[batch, pair]`."""
     rotary = cfg.rotary
     if rotary is None:
         raise ValueError(f"frequencies: expected positions='rotary', got positions={cfg.positions!r}.")
     dim = cfg.d_head if rotary.dim is None else rotary.dim
-    length = cfg.n_ctx if n_pos is None else n_pos
-    base, factor, original = float(rotary.base), rotary.factor or 1.0, rotary.original_n_ctx or length
-    if rotary.scaling == "dynamic" and length > original:
-        base *= (factor * length / original - (factor - 1)) ** (dim / (dim - 2))
-    theta = base ** -(torch.arange(0, dim, 2, dtype=torch.float64, device="cpu") / dim)
+    factor, original = rotary.factor or 1.0, rotary.original_n_ctx or cfg.n_ctx
+    base = torch.tensor(float(rotary.base), dtype=torch.float64, device="cpu")
+    if rotary.scaling == "dynamic":
+        length = torch.as_tensor(cfg.n_ctx if n_pos is None else n_pos).to(base).clamp(min=original)
+        base = base * (factor * length / original - (factor - 1)) ** (dim / (dim - 2))
+    theta = base[..., None] ** -(torch.arange(0, dim, 2, dtype=torch.float64, device="cpu") / dim)
     if rotary.scaling == "linear":
         return theta / factor
     if rotary.scaling == "llama3":
@@ -234,10 +235,12 @@ def frequencies(cfg: PositionSettings, n_pos: int | None = None) -> Tensor:
     return theta
 
 
-def rotation(cfg: PositionSettings, positions: Tensor, n_pos: int | None = None) -> Rotation:
+def rotation(cfg: PositionSettings, positions: Tensor, n_pos: int | Tensor | None = None) -> Rotation:
     """Return R_p for `positions`, whole numbers of any shape (distances too: R_δ), of sequences of `n_pos`
-    positions."""
+    positions; with lengths `[batch]`, `positions` are `[batch or 1, …]`."""
     theta = frequencies(cfg, n_pos).to(torch.float32 if positions.device.type == "mps" else torch.float64)
+    if theta.ndim == 2:
+        theta = theta.view(len(theta), *[1] * (positions.ndim - 1), -1)
     angles = positions[..., None] * theta.to(positions.device)
     assert cfg.rotary is not None
     return Rotation(angles.cos(), angles.sin(), cfg.rotary.pairs == "interleaved")
@@ -276,10 +279,12 @@ class PositionTerms:
 
     @classmethod
     def of(cls, cfg: PositionSettings, ids: Tensor, dtype: torch.dtype) -> PositionTerms:
-        """Compute the terms of rotary and ALiBi positions numbered `ids [batch or 1, pos]`."""
+        """Compute the terms of rotary and ALiBi positions numbered `ids [batch or 1, pos]`. With dynamic scaling each
+        row has the frequencies of its own length, as without padding."""
         kind = POSITIONS[cfg.positions]
         if kind.rotates:
-            return cls(rotation=rotation(cfg, ids[..., None], ids.shape[-1]))
+            dynamic = cfg.rotary is not None and cfg.rotary.scaling == "dynamic"
+            return cls(rotation=rotation(cfg, ids[..., None], ids.amax(-1) + 1 if dynamic else ids.shape[-1]))
         if kind.biases:
             return cls(bias=alibi_bias(cfg, ids, ids, dtype))
         return cls()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -36,7 +36,7 @@ class TextTokenizer(Protocol):
     @property
     def eot_id(self) -> int | None: ...
 
-    def encode(self, text: str) -> list[int]: ...
+    def encode(self, text: str, special: bool = False) -> list[int]: ...
     def decode(self, ids: Any) -> str: ...
     def str_tokens(self, ids: Any) -> list[str]: ...
 
@@ -45,9 +45,25 @@ class TextInterface:
     """Text in and out of a model that has a tokenizer; without one, a `ValueError` says so."""
 
     cfg: ModelConfig
-    tokenizer: TextTokenizer | None
     device: Any
     _as_input: Callable[[Tensor], Tensor]
+    #: What makes one of ours of another library's tokenizer; `aotlens.data`, which knows them, puts it here.
+    adapt_tokenizer: ClassVar[Callable[..., TextTokenizer] | None] = None
+
+    @property
+    def tokenizer(self) -> TextTokenizer | None:
+        """What turns text into ids; None without one. Set to a tokenizer of `tokenizers` or `transformers`, it is read
+        as `aotlens.data.Tokenizer.of` reads it."""
+        tokenizer: TextTokenizer | None = self.__dict__.get("tokenizer")
+        return tokenizer
+
+    @tokenizer.setter
+    def tokenizer(self, value: Any) -> None:
+        if value is not None and not isinstance(value, TextTokenizer):
+            if self.adapt_tokenizer is None:
+                raise ValueError("a tokenizer of another library is read by aotlens.data; import that first.")
+            value = self.adapt_tokenizer(value, d_vocab=self.cfg.d_vocab)
+        self.__dict__["tokenizer"] = value
 
     def _tokenizer(self) -> TextTokenizer:
         if self.tokenizer is None:
@@ -56,14 +72,17 @@ class TextInterface:
             )
         return self.tokenizer
 
-    def to_tokens(self, text: str | list[str], prepend_bos: bool = True, return_mask: bool = False) -> Any:
+    def to_tokens(
+        self, text: str | list[str], prepend_bos: bool = True, return_mask: bool = False, special: bool = False
+    ) -> Any:
         """Return token ids `[batch, pos]` of a text or a list of texts, on the model's device.
 
         `prepend_bos` puts the tokenizer's start token first (`<|endoftext|>`), if it has one. Shorter texts of a list
         are padded on the right with it, or with id 0; `return_mask=True` also gives the bool mask `[batch, pos]` that
         says which positions are text, for `model(tokens, attention_mask=mask)` (a causal model needs it for
-        the loss only). A special token typed in a text stays text. Nothing is cut: `model(…)` refuses what
-        exceeds `n_ctx`. A model without a tokenizer reads ids in brackets, `"[12 7 7 3]"`, as they are.
+        the loss only). A special token typed in a text stays text; `special=True` reads it as that token, as Hugging
+        Face does, and a start token that begins the text so is not put there twice. Nothing is cut: `model(…)` refuses
+        what exceeds `n_ctx`. A model without a tokenizer reads ids in brackets, `"[12 7 7 3]"`, as they are.
 
         Raises `ValueError` for text that is not valid Unicode (a lone surrogate) and for an empty list.
         """
@@ -75,10 +94,12 @@ class TextInterface:
             return (given, torch.ones_like(given, dtype=torch.bool)) if return_mask else given
         tokenizer = self._tokenizer()
         eot_id, begins = tokenizer.eot_id, getattr(tokenizer, "begins", lambda text: True)
-        rows = [
-            ([eot_id] if prepend_bos and eot_id is not None and begins(item) else []) + list(tokenizer.encode(item))
-            for item in texts
-        ]
+        rows = [list(tokenizer.encode(item, special=True) if special else tokenizer.encode(item)) for item in texts]
+        if prepend_bos and eot_id is not None:
+            rows = [
+                row if not begins(item) or (special and row[:1] == [eot_id]) else [eot_id, *row]
+                for item, row in zip(texts, rows, strict=True)
+            ]
         longest = max(map(len, rows))
         padded = [row + [eot_id or 0] * (longest - len(row)) for row in rows]
         tokens = torch.tensor(padded, dtype=torch.long, device=self.device).reshape(len(rows), longest)
@@ -130,12 +151,15 @@ class TextInterface:
         ids = self.to_tokens(text, prepend_bos=prepend_bos)[0] if isinstance(text, str) else text
         return tokenizer.str_tokens(_one_sequence(ids))
 
-    def to_string(self, tokens: Tensor | list[int]) -> str | list[str]:
-        """Return the text of one sequence of ids, or a list of texts for a batch."""
+    def to_string(self, tokens: Tensor | list[int], after: Tensor | Sequence[int] = ()) -> str | list[str]:
+        """Return the text of one sequence of ids, or a list of texts for a batch. Of ids that come `after` others, it
+        is what they add to the text: tokenizers leave out the space before a text's first word."""
         tokenizer = self._tokenizer()
         if isinstance(tokens, Tensor) and tokens.ndim == 2:
             return [tokenizer.decode(row.tolist()) for row in tokens]
-        return tokenizer.decode(_one_sequence(tokens))
+        before, ids = _one_sequence(after), _one_sequence(tokens)
+        text, whole = tokenizer.decode(before) if before else "", tokenizer.decode([*before, *ids])
+        return whole.removeprefix(text) if whole.startswith(text) else tokenizer.decode(ids)
 
     def to_single_token(self, text: str) -> int:
         """Return the id of a text that is exactly one token; `ValueError` with its pieces otherwise."""
@@ -154,7 +178,7 @@ def unequal_lengths(purpose: str, lengths: Sequence[int]) -> ValueError:
     )
 
 
-def _one_sequence(tokens: Tensor | list[int]) -> list[int]:
+def _one_sequence(tokens: Tensor | Sequence[int]) -> list[int]:
     if isinstance(tokens, Tensor):
         if tokens.ndim == 2 and tokens.shape[0] == 1:
             tokens = tokens[0]

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
-Trait = Literal["norm_after", "norm_output", "qk_norm", "score_cap", "logit_cap", "clip_qkv"]
+Trait = Literal[
+    "norm_after", "norm_output", "qk_norm", "score_cap", "logit_cap", "clip_qkv", "gated_mlp", "parallel",
+    "no_final_norm", "rotary_local",
+]  # fmt: skip
 
 TRAITS: dict[Trait, tuple[Callable[[Any], bool], str]] = {
     "norm_after": (
@@ -34,7 +37,26 @@ TRAITS: dict[Trait, tuple[Callable[[Any], bool], str]] = {
         lambda cfg: cfg.clip_qkv is not None,
         "it clips queries, keys and values (clip_qkv={cfg.clip_qkv:g}), so that they are not linear in the stream",
     ),
+    "gated_mlp": (
+        lambda cfg: cfg.gated_mlp,
+        "its MLPs multiply what they read by a gate (gated_mlp=True), so that W_in and W_out are not all that they do",
+    ),
+    "parallel": (
+        lambda cfg: cfg.parallel and not cfg.attn_only,
+        "its MLPs read the stream next to attention (parallel=True), and not what attention adds to it",
+    ),
+    "no_final_norm": (
+        lambda cfg: cfg.norm is not None and not cfg.has_final_norm,
+        "it has norms and none before the read-out (final_norm={cfg.final_norm})",
+    ),
+    "rotary_local": (
+        lambda cfg: cfg.rotary_local is not None,
+        "its layers with a window rotate queries and keys in another way (rotary_local), so that positions have no one "
+        "rotation",
+    ),
 }
+#: The traits that stand against circuits and paths of any kind, whose scores and outputs are no sums of products.
+NOT_PRODUCTS: tuple[Trait, ...] = ("norm_after", "norm_output", "qk_norm", "score_cap", "logit_cap", "clip_qkv")
 #: The traits that stand against logits as sums of paths, with patterns and scales frozen.
 NOT_LINEAR: tuple[Trait, ...] = ("norm_after", "norm_output", "logit_cap", "clip_qkv")
 

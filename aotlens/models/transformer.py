@@ -22,7 +22,7 @@ from aotlens.models.cache import ActivationCache
 from aotlens.models.config import ModelConfig
 from aotlens.models.ends import PositionEmbedding, Unembed, make_embedding
 from aotlens.models.generation import generate
-from aotlens.models.hooks import HookPoint
+from aotlens.models.hook_points import HookPoint, bound_to_call
 from aotlens.models.initialise import initialise
 from aotlens.models.layers import Block
 from aotlens.models.norms import Norm
@@ -40,7 +40,7 @@ class AttentionOnlyTransformer(OwnModel):
 
     `tokenizer` turns text into ids (optional); `pattern [n_layers, n_heads, n_ctx, n_ctx]` (or what
     broadcasts to it) is needed for `fixed_pattern="given"` and refused elsewhere. Weights are a function of
-    `cfg.seed`. Threads may share a model; see `HookedRootModule` for who waits for whom.
+    `cfg.seed`. Threads may share a model: see `HookedRootModule`.
     """
 
     card: Any = None
@@ -279,7 +279,7 @@ class AttentionOnlyTransformer(OwnModel):
                 visible[window] = self.visible_keys(n_pos, attention_mask, stream.device, layer)
             arguments = (stream, order, visible.get(window), causal_only)
             if self.recompute_activations and torch.is_grad_enabled():
-                stream = checkpoint(block, *arguments, use_reentrant=False, preserve_rng_state=False)
+                stream = checkpoint(bound_to_call(block), *arguments, use_reentrant=False, preserve_rng_state=False)
             else:
                 stream = block(*arguments)
         return stream

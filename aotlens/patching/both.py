@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -11,11 +12,9 @@ from torch import Tensor
 
 from aotlens.data.pairs import PromptPairs
 from aotlens.models import AttentionOnlyTransformer
+from aotlens.models.rounding import are_alike, relative_rounding, rounding_of
 from aotlens.patching.metrics import Measure, PairMetric, name_of
 from aotlens.paths.runs import Probes, Run
-
-#: The share of the largest number measured up to which a difference is taken for rounding: some 10 units of float32.
-ROUNDING = 1e-6
 
 
 class BothRuns:
@@ -58,6 +57,20 @@ class BothRuns:
         """Return the metric of a run as it is."""
         return numbers(self.of(run.final[None]))[0]
 
+    def ends(self) -> Float64[np.ndarray, "pair 2"]:
+        """Return the metric of both runs, clean and corrupted."""
+        return np.stack([self.measured(self.clean), self.measured(self.corrupted)], 1)
+
+    def rounding(self) -> Float64[np.ndarray, " pair"]:
+        """Return by how much the metric of either run is off by the rounding of logits."""
+        dtype, read_out = self.model.dtype, self.base.read_out
+        both = [read_out(run.final) for run in (self.clean, self.corrupted)]
+        rounding = np.maximum(*(rounding_of(self.measure.of, logits, dtype) for logits in both))
+        if self.measure.metric == "kl":  # a sum of terms that cancel, each of which is rounded as it was computed
+            exact = dtype if torch.finfo(dtype).bits > 16 else torch.float32
+            rounding += relative_rounding(exact) * numbers(both[0].abs().amax(-1))
+        return rounding
+
     def of(self, final: Float[Tensor, "group pair pos d_model"]) -> Float[Tensor, "group pair"]:
         """Return the metric of rows by their last stream."""
         if self._columns is not None:
@@ -72,14 +85,21 @@ def numbers(values: Tensor) -> np.ndarray:
     return array
 
 
-def require_difference(ends: Float64[np.ndarray, "pair 2"], metric: str | PairMetric) -> None:
-    """Raise `ValueError` where clean and corrupted prompts measure the same up to rounding, so that nothing can be
-    restored."""
-    clean, corrupted = ends.mean(0)
-    if abs(clean - corrupted) <= ROUNDING * np.abs(ends).max():
+def require_difference(
+    ends: Float64[np.ndarray, "pair 2"],
+    rounding: Float64[np.ndarray, " pair"],
+    metric: str | PairMetric,
+    dtype: torch.dtype,
+) -> None:
+    """Raise `ValueError` where clean and corrupted prompts measure the same up to the `rounding` of logits of `dtype`,
+    the model's (`BothRuns.rounding`), so that nothing can be restored."""
+    if are_alike(ends, rounding, dtype):
+        precision = torch.finfo(dtype)
+        wider = "" if precision.bits > 16 else f"; or use model.float(): {dtype} has {precision.eps:.1g} of a number"
         raise ValueError(
-            f"patch: {name_of(metric)} is {clean:.4g} for clean and corrupted prompts alike, so there is nothing to "
-            "restore or to take away; give prompts between which it differs, or another metric."
+            f"patch: {name_of(metric)} is {ends[:, 0].mean():.4g} for clean and corrupted prompts alike, up to "
+            f"{rounding.mean():.1g} by which the rounding of logits moves it, so there is nothing to restore or to "
+            f"take away; give prompts between which it differs, or another metric{wider}."
         )
 
 
@@ -100,3 +120,44 @@ def shared_words(pairs: PromptPairs, direction: str) -> tuple[str, ...]:
         return ()
     prompts = [each[direction == "denoising"] for each in pairs.str_tokens]
     return tuple(words[0] if len({*words}) == 1 else "" for words in zip(*prompts, strict=True))
+
+
+def without_padding(pairs: PromptPairs, attention_mask: Tensor) -> PromptPairs:
+    """Return pairs without the positions at which `attention_mask [pair, pos]` is False (or 0), of both prompts.
+
+    Raises `ValueError` for a mask of another shape than the prompts, and for a pair of which nothing is left.
+    """
+    real = attention_mask.cpu().bool()
+    if real.ndim != 2 or len(real) != len(pairs):
+        raise ValueError(f"attention_mask: expected a row for each of {len(pairs)} pairs, got {list(real.shape)}.")
+    kept = []
+    for number, (pair, row) in enumerate(zip(pairs, real, strict=True)):
+        if not len(pair.clean) == len(pair.corrupted) == len(row) or not bool(row.any()):
+            raise ValueError(
+                f"attention_mask: expected a real position and prompts of {len(row)} positions, as the mask, got "
+                f"{len(pair.clean)} and {len(pair.corrupted)} in pair {number}, {int(row.sum())} of them real."
+            )
+        place = (row.long().cumsum(0) - 1).tolist()
+        positions = tuple((place[a], place[b]) for a, b in pair.positions if row[a] and row[b])
+        kept.append(
+            replace(pair, clean=pair.clean[row.to(pair.clean.device)],
+                    corrupted=pair.corrupted[row.to(pair.corrupted.device)], positions=positions)
+        )  # fmt: skip
+    words = pairs.str_tokens
+    if words is not None:
+        words = tuple(
+            tuple(tuple(word for word, is_real in zip(text, row, strict=True) if is_real) for text in both)  # type: ignore[misc]
+            for both, row in zip(words, real.tolist(), strict=True)
+        )
+    return replace(pairs, pairs=tuple(kept), str_tokens=words)
+
+
+def at_padded_positions(
+    cells: Float64[np.ndarray, " pair *cell"], unpatched: Float64[np.ndarray, " pair"], real: Tensor
+) -> Float64[np.ndarray, " pair *cells"]:
+    """Return cells of real positions at the positions of padded prompts; one at padding leaves the run as it is."""
+    wide = np.empty((*cells.shape[:-1], real.shape[1]))
+    wide[:] = unpatched.reshape(-1, *[1] * (cells.ndim - 1))
+    for row, mask in enumerate(real.cpu().bool().numpy()):
+        wide[row][..., mask] = cells[row]
+    return wide

@@ -227,8 +227,9 @@ def circuit_faithfulness(
     """Measure a set of edges that is given, or a circuit that was found, `without` some of its edges.
 
     Edges that lie on no way from `embed` to `logits` within the set are left out of the result, since they change
-    nothing. Raises `ValueError` for edges that there are not, `without` those that are not in the set, for prompts that
-    measure the same, and as `find_circuit`.
+    nothing, unless one norm takes the queries of all heads (`qk_norm="layer"`): there they all stay. Raises
+    `ValueError` for edges that there are not, `without` those that are not in the set, for prompts that measure the
+    same, and as `find_circuit`.
     """
     measure = checked_for_edges(model, metric, "noising")
     _require_keep(keep)

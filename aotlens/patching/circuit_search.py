@@ -29,7 +29,7 @@ class Sets:
         self, model: AttentionOnlyTransformer, pairs: PromptPairs, metric: str | PairMetric, batch_size: int,
         *, progress: Progress | None = None,
     ) -> None:  # fmt: skip
-        self.pairs, self.metric, self.progress = pairs, metric, progress
+        self.pairs, self.metric, self.dtype, self.progress = pairs, metric, model.dtype, progress
         self.parts: list[tuple[EdgeBatch, list[int]]] = list(edge_batches(model, pairs, metric, "noising", batch_size))
         self.wires = Wires.of(model)
         self.clusters: Int64[np.ndarray, " pair"] | None = as_clusters(pairs.clusters, len(pairs), "pairs")
@@ -81,7 +81,10 @@ class Sets:
     def require_effect(self, which: str, *, tested: bool = True) -> None:
         """Raise `ValueError` where the corrupted prompts change nothing, or (`tested`) nothing that can be told from 0
         over several pairs."""
-        require_difference(np.stack([self.whole, self.empty], 1), self.metric)
+        rounding = np.zeros(len(self.pairs))
+        for batch, rows in self.parts:
+            rounding[rows] = batch.rounding()
+        require_difference(np.stack([self.whole, self.empty], 1), rounding, self.metric, self.dtype)
         change = self.whole - self.empty
         low, high = mean_interval(change, self.clusters, confidence=CONFIDENCE)
         if tested and low <= 0 <= high:

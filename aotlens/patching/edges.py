@@ -25,7 +25,7 @@ from aotlens.data.pairs import PromptPairs
 from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
 from aotlens.patching.both import BothRuns, numbers, require_difference, require_slope
 from aotlens.patching.metrics import Measure, PairMetric, checked_metric, name_of, require_fit
-from aotlens.patching.sweep import batches, checked_positions
+from aotlens.patching.prompts import batches, checked_positions
 from aotlens.paths import Edge, EdgeLike, Wires
 from aotlens.paths.runs import require_bare
 from aotlens.paths.wiring import Wired
@@ -173,16 +173,18 @@ def path_patch(
     places = None if positions is None else checked_positions(positions, pairs, direction)
     each: list[np.ndarray] = []
     ends: list[np.ndarray] = []
+    rounding: list[np.ndarray] = []
     order: list[int] = []
     for batch, rows in edge_batches(model, pairs, measure, direction, batch_size):
         each.append(batch.values(~taken, places).T)
-        ends.append(np.stack([batch.measured(run) for run in (batch.clean, batch.corrupted)], 1))
+        ends.append(batch.ends())
+        rounding.append(batch.rounding())
         order += rows
         if progress is not None:
             progress(len(order), len(pairs))
     back = np.argsort(order)
     both = np.concatenate(ends)[back]
-    require_difference(both, measure)
+    require_difference(both, np.concatenate(rounding), measure, model.dtype)
     return PatchedEdges(
         edges=chosen, together=together, direction=direction, metric=name_of(measure),
         unit=Measure(metric=measure, pairs=pairs).unit, each=np.concatenate(each)[back], clean=both[:, 0],

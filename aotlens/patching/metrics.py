@@ -73,10 +73,10 @@ class Measure:
             return _picked(logits, answers) - _picked(logits, wrong)
         if self.metric == "output":
             return _picked(logits, answers)
-        log_p = logits.log_softmax(-1)
+        log_p = _log_softmax(logits)
         if self.metric == "kl":
             assert self.clean is not None
-            known = self.clean.log_softmax(-1)
+            known = _log_softmax(self.clean)
             return (known.exp() * (known - log_p)).sum(-1)
         loss = -_picked(log_p, answers)
         return loss if self.metric == "loss" else (-loss).exp()
@@ -106,6 +106,10 @@ def require_fit(model: AttentionOnlyTransformer, metric: str | PairMetric) -> No
         raise ValueError(
             f"metric={metric!r}: this model writes vectors, which are no logits; use 'output', or a function."
         )
+
+
+def _log_softmax(logits: Float[Tensor, "*group pair out"]) -> Float[Tensor, "*group pair out"]:
+    return (logits.float() if torch.finfo(logits.dtype).bits <= 16 else logits).log_softmax(-1)
 
 
 def _picked(values: Float[Tensor, "*group pair out"], outputs: Tensor) -> Float[Tensor, "*group pair"]:

@@ -6,7 +6,7 @@ to bring the answer back. With "noising" it is the other way round: what the ans
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,16 @@ from aotlens.conventions import Progress, require_whole
 from aotlens.data.pairs import PromptPairs
 from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
 from aotlens.models.attention import scores_of
-from aotlens.patching.both import BothRuns, numbers, require_difference, shared_words
+from aotlens.patching.both import (
+    BothRuns,
+    at_padded_positions,
+    numbers,
+    require_difference,
+    shared_words,
+    without_padding,
+)
 from aotlens.patching.metrics import Measure, PairMetric, checked_metric, name_of, require_fit
+from aotlens.patching.prompts import batches, checked_positions, require_one_length
 from aotlens.paths.runs import Place, Probes, require_bare
 from aotlens.results import Result
 from aotlens.statistics import as_clusters, mean_interval, ratio_intervals
@@ -126,6 +134,7 @@ def patch(
     direction: str = "denoising",
     by_position: bool | None = None,
     positions: Iterable[int] | np.ndarray | None = None,
+    attention_mask: Tensor | None = None,
     batch_size: int = 32,
     progress: Progress | None = None,
 ) -> Patched:
@@ -136,6 +145,9 @@ def patch(
     positions together, or with `by_position` at each, or at some `positions`. Positions are those of the prompt that is
     run; one without a partner in the other prompt (`Pair.positions`) is left as it is. `metric` is one of
     `aotlens.patching.metrics`, or a function. TransformerLens's `patching` has the same cells: see docs/patching.md.
+
+    `attention_mask [pair, pos]` is True (or 1) where both prompts of a pair are no padding: each pair has the numbers
+    that it has alone, at the positions of the padded prompts, and a patch at padding changes nothing.
 
     Only layers and, in a causal model, positions that can change run again: a sweep of layer × position costs about a
     quarter of a run for each cell. `batch_size` is how many pairs run at once; `progress(done, total)` counts pairs.
@@ -149,20 +161,29 @@ def patch(
     measure, by_position = checked(model, what, metric, direction, by_position)
     if by_position:
         require_one_length(pairs, direction)
+    words = shared_words(pairs, direction) if by_position else ()
+    if attention_mask is not None:
+        if positions is not None:
+            raise ValueError("positions: expected none with attention_mask, whose prompts have their own ones.")
+        pairs = without_padding(pairs, attention_mask)
     places = None if positions is None else checked_positions(positions, pairs, direction)
     cells: list[np.ndarray] = []
     ends: list[np.ndarray] = []
+    rounding: list[np.ndarray] = []
     order: list[int] = []
     for rows in batches(pairs, batch_size):
         batch = Batch(model, pairs.at(rows), what, measure, direction)
         cells.append(batch.cells(by_position, places))
-        ends.append(np.stack([batch.measured(run) for run in (batch.clean, batch.corrupted)], 1))
+        ends.append(batch.ends())
+        rounding.append(batch.rounding())
+        if attention_mask is not None and by_position:
+            cells[-1] = at_padded_positions(cells[-1], ends[-1][:, int(direction == "denoising")], attention_mask[rows])
         order += rows
         if progress is not None:
             progress(len(order), len(pairs))
     back = np.argsort(order)
     each, both = np.concatenate(cells)[back], np.concatenate(ends)[back]
-    require_difference(both, measure)
+    require_difference(both, np.concatenate(rounding), measure, model.dtype)
     return Patched(
         what=what,
         direction=direction,
@@ -173,7 +194,7 @@ def patch(
         clean=both[:, 0],
         corrupted=both[:, 1],
         positions=places,
-        str_tokens=shared_words(pairs, direction) if by_position else (),
+        str_tokens=words,
         clusters=pairs.clusters,
         outputs=pairs.answer_words[0] if len(pairs) == 1 and pairs.answer_words else None,
     )
@@ -204,41 +225,6 @@ def checked(
     if what in STREAMS and by_position is False:
         raise ValueError(f"patch: {what} is patched at each position; by_position=False is for heads.")
     return checked_metric(metric), what in STREAMS if by_position is None else by_position
-
-
-def require_one_length(pairs: PromptPairs, direction: str) -> None:
-    """Raise `ValueError` where the prompts that are run have different lengths: their positions cannot be compared."""
-    if len({len(each.corrupted if direction == "denoising" else each.clean) for each in pairs}) > 1:
-        raise ValueError(
-            "patch: by position, expected prompts of one length, so that positions mean the same in all of them; patch "
-            "pairs of each length by themselves, or heads at all positions."
-        )
-
-
-def checked_positions(positions: Iterable[int] | np.ndarray, pairs: PromptPairs, direction: str) -> tuple[int, ...]:
-    """Return some positions of the prompts that are run, in order. Raises `ValueError` for what is none, and
-    for none."""
-    n_pos = min(len(pair.corrupted if direction == "denoising" else pair.clean) for pair in pairs)
-    given = list(positions)
-    wrong = [
-        position
-        for position in given
-        if isinstance(position, bool) or not isinstance(position, int | np.integer) or not 0 <= position < n_pos
-    ]
-    if wrong or not given:
-        raise ValueError(f"positions: expected some of 0 to {n_pos - 1}, got {wrong or 'none'}.")
-    return tuple(sorted({int(position) for position in given}))
-
-
-def batches(pairs: PromptPairs, batch_size: int) -> Iterator[list[int]]:
-    """Yield the numbers of pairs, at most `batch_size` at a time, those together whose two prompts have the same
-    lengths."""
-    by_length: dict[tuple[int, int], list[int]] = {}
-    for row, pair in enumerate(pairs):
-        by_length.setdefault((len(pair.clean), len(pair.corrupted)), []).append(row)
-    for rows in by_length.values():
-        for start in range(0, len(rows), batch_size):
-            yield rows[start : start + batch_size]
 
 
 class Batch(BothRuns):
@@ -343,12 +329,18 @@ class Batch(BothRuns):
 
     def _heads(self, layer: int, place: int | None, start: int) -> tuple[tuple[int, Place], Tensor]:
         """The stream after a layer's attention, a row for each of its heads patched."""
-        changed = self._patched_z(layer, place, start) - self.base.attn(layer, hook_names.Z)[:, start:]
-        added = torch.einsum("bphk,hkd->hbpd", changed, self.model.blocks[layer].attn.W_O)
+        z, W_O = self.base.attn(layer, hook_names.Z)[:, start:], self.model.blocks[layer].attn.W_O
+        if self.what in ("q", "k") and self.model.cfg.qk_norm == "layer":  # one head's changes the norm of all
+            heads = [self._patched_z(layer, place, start, head) - z for head in range(len(W_O))]
+            added = torch.stack([torch.einsum("bphk,hkd->bpd", changed, W_O) for changed in heads])
+        else:
+            added = torch.einsum("bphk,hkd->hbpd", self._patched_z(layer, place, start) - z, W_O)
         return (layer, "after"), self.base.after(layer)[:, start:] + added
 
-    def _patched_z(self, layer: int, place: int | None, start: int) -> Float[Tensor, "pair pos head d_head"]:
-        """z of a layer's heads from `start` on, each with its own activation patched."""
+    def _patched_z(
+        self, layer: int, place: int | None, start: int, head: int | None = None
+    ) -> Float[Tensor, "pair pos head d_head"]:
+        """z of a layer's heads from `start` on, each with its own activation patched; or all with that of one head."""
         base, cfg = self.base, self.model.cfg
         name = _OF_HEADS[self.what]
         own, theirs = base.attn(layer, name), self.source.attn(layer, name)
@@ -356,6 +348,8 @@ class Batch(BothRuns):
             pattern = self.mixed(own.transpose(1, 2), theirs.transpose(1, 2), place).transpose(1, 2)
             return _moved(pattern[:, :, start:], base.attn(layer, hook_names.V))
         mixed = self.mixed(own, theirs, place)
+        if head is not None:
+            mixed = torch.where(torch.arange(own.shape[2], device=own.device)[:, None] == head, mixed, own)
         if self.what == "z":
             return mixed[:, start:]
         if self.what == "v":

@@ -197,7 +197,7 @@ def freeze(model: AttentionOnlyTransformer, tokens: Tensor | str | list[str]) ->
         b_O=model.b_O.detach().to(dtype),
         pool=pool,
         read=pool * _inverse(cache.get(hook_names.FINAL_SCALE), embedded),
-        **_read_out(model, dtype),
+        **read_out_map(model, dtype),
         sources=sources,
         mlps=None
         if cfg.attn_only
@@ -220,8 +220,8 @@ def reading_map(
     return norm.into(weight), own + norm.bias.to(dtype) @ weight
 
 
-def _read_out(model: AttentionOnlyTransformer, dtype: torch.dtype) -> dict[str, Tensor]:
-    """The read-out R and its bias, with the final norm's gain and bias folded in."""
+def read_out_map(model: AttentionOnlyTransformer, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Return the read-out `R` and its bias `out_bias`, with the final norm's gain and bias folded in."""
     reads_stream = not model.cfg.tied_embeddings and model.unembed.W_U is None
     if reads_stream:
         weight = torch.eye(model.cfg.d_model, dtype=dtype, device=model.device)

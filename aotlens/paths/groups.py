@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from aotlens.conventions import Head
@@ -28,16 +28,31 @@ class ByHead(Result):
     """A partition of all paths by their last head: `heads.sum((0, 1)) + Σ direct` is the logits.
 
     A head's entry is its whole direct effect, with everything that it read; `direct` are the paths without heads, by
-    source, where "bias" is Σ b_O and the read-out's own and "mlp_0" what the MLP of layer 0 itself adds.
+    source, where "bias" is Σ b_O and the read-out's own and "mlp_0" what the MLP of layer 0 itself adds. Of a batch,
+    `[sequence, pos]` replaces `[pos]` everywhere, and what stands at padding is NaN.
     """
 
     heads: Float[Tensor, "layer head pos *out"]
     direct: dict[SourceName, Float[Tensor, " pos *out"]]
     logit: Float[Tensor, " pos *out"]
     """The model's own logit, difference, or all logits."""
+    real: Bool[Tensor, " pos *out"] | None = None
+    """The positions of a batch `[sequence, pos]` that are no padding; None for one prompt."""
+
+    def of(self, sequence: int) -> ByHead:
+        """Return one sequence of a batch by itself, without its padding. Raises `ValueError` for one prompt."""
+        if self.real is None:
+            raise ValueError("ByHead.of: expected the values of a batch; these are of one prompt.")
+        real = self.real[sequence]
+        direct = {name: values[sequence, real] for name, values in self.direct.items()}
+        return ByHead(heads=self.heads[:, :, sequence, real], direct=direct, logit=self.logit[sequence, real])
 
     @property
     def headline(self) -> str:
+        if self.real is not None:
+            last = torch.stack([self.of(row).heads[:, :, -1] for row in range(len(self.real))])
+            most = top_head(last.mean(0).cpu().numpy())
+            return f"{most} adds most at the last positions, mean over {len(last)} sequences"
         if self.heads.ndim != 3:
             return ""
         most = top_head(self.heads[:, :, -1].cpu().numpy())
@@ -48,15 +63,19 @@ class ByHead(Result):
         return self.heads.sum((0, 1)) + torch.stack([*self.direct.values()]).sum(0)
 
     def _table(self) -> pd.DataFrame | None:
-        return self.to_frame() if self.heads.ndim == 3 else None  # the values of one target
+        return self.to_frame() if self.real is not None or self.heads.ndim == 3 else None  # the values of one target
 
     def to_frame(self, position: int = -1) -> pd.DataFrame:
-        """Return one row a term at `position`, the largest first: layer, head (missing for sources), term, logits.
+        """Return one row a term at `position`, the largest first: layer, head (missing for sources), term, logits; of a
+        batch one row a sequence and term, where positions are counted without padding.
 
         Raises `ValueError` for the values of all outputs.
         """
         import pandas as pd
 
+        if self.real is not None:
+            frames = [self.of(row).to_frame(position) for row in range(len(self.real))]
+            return pd.concat(frames, keys=range(len(frames)), names=["sequence"]).reset_index(0).reset_index(drop=True)
         if self.heads.ndim != 3:
             raise ValueError("ByHead.to_frame: expected the values of one target; ask by_head(target) for them.")
         rows: list[tuple[int | None, int | None, str, float]] = [

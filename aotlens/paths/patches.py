@@ -34,6 +34,7 @@ from torch import Tensor
 from aotlens.conventions import Progress, require_whole
 from aotlens.heads.reader import HeadReader
 from aotlens.models import AttentionOnlyTransformer, require_ours
+from aotlens.models.rounding import relative_rounding
 from aotlens.models.traits import NOT_LINEAR
 from aotlens.paths.frozen import Frozen, freeze
 from aotlens.paths.streams import root_gradient, total_gradients
@@ -62,6 +63,8 @@ class LogitParts(Result):
     """The contribution of the outputs of MLPs, whatever these have read; 0 for an attention-only model."""
     biases: Float64[np.ndarray, "image class"]
     logits: Float64[np.ndarray, "image class"]
+    rounding: Float64[np.ndarray, " image"] | None = None
+    """The logit of each image up to which the model's type does not tell it from 0; None if not known."""
 
     @property
     def headline(self) -> str:
@@ -81,17 +84,19 @@ class LogitParts(Result):
     @property
     def share_outside(self) -> Float64[np.ndarray, "image class"]:
         """`outside` ÷ the logit: 0 where patches are all there is, 1 where they cancel, above 1 or below 0 where one of
-        the two pulls against the logit."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return self.outside / self.logits
+        the two pulls against the logit; NaN for a logit that is no larger than its rounding."""
+        known = np.abs(self.logits) > (0.0 if self.rounding is None else self.rounding[:, None])
+        return np.divide(self.outside, self.logits, out=np.full(self.logits.shape, np.nan), where=known)
 
     def part(self, images: slice, classes: slice) -> LogitParts:
         """Return the parts of some images and classes."""
-        return LogitParts(**{name: getattr(self, name)[images, classes] for name in _TERMS})
+        rounding = None if self.rounding is None else self.rounding[images]
+        return LogitParts(**{name: getattr(self, name)[images, classes] for name in _TERMS}, rounding=rounding)
 
     def __sub__(self, other: LogitParts) -> LogitParts:
         """The terms of the difference of two logits."""
-        return LogitParts(**{name: getattr(self, name) - getattr(other, name) for name in _TERMS})
+        terms = {name: getattr(self, name) - getattr(other, name) for name in _TERMS}
+        return LogitParts(**terms, rounding=self.rounding)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -144,11 +149,14 @@ class PatchContributions(Result):
 
     @property
     def headline(self) -> str:
-        share = np.nanmedian(self.above_mean.share_outside)
-        return (
-            f"{len(self.predicted)} images, {len(self.classes)} classes; of a logit above the mean over classes "
-            f"{share:.0%} come from outside the patches (median); {self.logit.headline}"
+        shares = self.above_mean.share_outside
+        known = shares[np.isfinite(shares)]
+        outside = (
+            f"of a logit above the mean over classes {np.median(known):.0%} come from outside the patches (median)"
+            if len(known)
+            else "no logit differs from the mean over classes by more than rounding"
         )
+        return f"{len(self.predicted)} images, {len(self.classes)} classes; {outside}; {self.logit.headline}"
 
     def place(self, number: int) -> int:
         """Return the index of a class among `classes`. Raises `ValueError` for one whose logit was not taken apart."""
@@ -225,11 +233,11 @@ def patch_contributions(
         if progress is not None:
             progress(index + 1, len(batch))
     stacked = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
-    predicted = stacked.pop("predicted").astype(np.int64)
+    predicted, rounding = stacked.pop("predicted").astype(np.int64), stacked.pop("rounding")
     return PatchContributions(
         classes=numbers,
-        logit=LogitParts(**{name: values[:, :-1] for name, values in stacked.items()}),
-        mean=LogitParts(**{name: values[:, -1:] for name, values in stacked.items()}),
+        logit=LogitParts(**{name: values[:, :-1] for name, values in stacked.items()}, rounding=rounding),
+        mean=LogitParts(**{name: values[:, -1:] for name, values in stacked.items()}, rounding=rounding),
         predicted=predicted,
     )
 
@@ -269,5 +277,6 @@ def _of_image(
         "biases": biases,
         "logits": weights @ frozen.logits[0],
         "predicted": frozen.logits[0].argmax(),
+        "rounding": relative_rounding(model.dtype) * frozen.logits[0].abs().max(),
     }
     return {name: values.double().cpu().numpy() for name, values in terms.items()}

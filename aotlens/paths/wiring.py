@@ -59,6 +59,8 @@ class Wires:
     receivers: tuple[str, ...]
     exists: Bool[Tensor, "receiver sender"]
     n_layers: int
+    joint_norm: bool = False
+    """Whether one norm takes the queries (and keys) of all heads of a layer, so that each head reads those of all."""
 
     @classmethod
     def of(cls, model: AttentionOnlyTransformer) -> Wires:
@@ -82,7 +84,8 @@ class Wires:
         receivers.append("logits")
         seen.append(len(senders))
         exists = torch.arange(len(senders)) < torch.tensor(seen)[:, None]
-        return cls(senders=tuple(senders), receivers=tuple(receivers), exists=exists, n_layers=cfg.n_layers)
+        return cls(senders=tuple(senders), receivers=tuple(receivers), exists=exists, n_layers=cfg.n_layers,
+                   joint_norm=cfg.qk_norm == "layer")  # fmt: skip
 
     @cached_property
     def edges(self) -> tuple[Edge, ...]:
@@ -115,10 +118,10 @@ class Wires:
         return tuple(Edge(self.senders[s], self.receivers[r]) for r, s in (mask & self.exists).nonzero().tolist())
 
     def connected(self, mask: Bool[Tensor, "receiver sender"]) -> Bool[Tensor, "receiver sender"]:
-        """Return the edges of a mask that lie on a way from `embed` to `logits` within it: all others change
-        nothing."""
+        """Return the edges of a mask that lie on a way from `embed` to `logits` within it: all others change nothing,
+        unless heads share a norm of queries and keys (`joint_norm`), where all edges are returned."""
         remaining = mask & self.exists
-        while True:
+        while not self.joint_norm:
             reached = {"embed"} | {edge.receiver[0] for edge in self.named(remaining)}
             used = {self.senders[s] for s in remaining.any(0).nonzero()[:, 0].tolist()}
             senders = torch.tensor([name in reached for name in self.senders])
@@ -126,8 +129,9 @@ class Wires:
             receivers = torch.tensor([name == "logits" or name in used for name in read_by])
             fewer = remaining & senders & receivers[:, None]
             if torch.equal(fewer, remaining):
-                return remaining
+                break
             remaining = fewer
+        return remaining
 
     def _place(self, edge: Edge) -> tuple[int, int]:
         return self.receivers.index(edge.destination), self.senders.index(edge.source)

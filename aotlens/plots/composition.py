@@ -34,7 +34,7 @@ class Edge:
     value: float | int
     """The composition score, 0 to 1."""
     z: float | int
-    """Standard deviations of the squared product above random rotations of the same two heads; NaN where none is."""
+    """Standard deviations of the squared product above flipped signs (`aotlens.circuits.sign_flips`); NaN: unknown."""
     rank: int
     """The earlier head's place among all that the later head can read, by value; 1 is the highest."""
 

@@ -123,7 +123,9 @@ def _error_grids(
 
 def _note(record: Distillation, place: int, interval: np.ndarray) -> str:
     seeds = f"{record.n_seeds:,} seed{'' if record.n_seeds == 1 else 's'}"
-    note = f"95%: {interval[0]:.3f} to {interval[1]:.3f}, over {record.text_unit} and {seeds}"
+    note = f"over {record.text_unit} and {seeds}"
+    if np.isfinite(interval).all():
+        note = f"95%: {interval[0]:.3f} to {interval[1]:.3f}, {note}"
     note += f" · attends: {record.attending.attends[place].replace('_', ' ')}"
     return note if record.linear_error is None else f"{note} · linear map {record.linear_error[place]:.3f}"
 

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import plotly.graph_objects as go
 
+from aotlens.plots.all_heads import all_heads_maps
+from aotlens.plots.attention import QUANTITIES, attention_map
 from aotlens.plots.colours import INK, LINES, Theme, base_layout
 from aotlens.plots.head_points import head_points
 from aotlens.plots.labels import plotly_text
 
 if TYPE_CHECKING:
-    from aotlens.denoise.regression import LayerReadings, RegressionComparison, SupportScores
+    from aotlens.denoise.regression import LayerReadings, PromptMaps, RegressionComparison, SupportScores
     from aotlens.evaluate import RegressionErrors
 
 #: Errors below this are left out where the axis is logarithmic: least squares' are 0 but for rounding.
@@ -63,6 +65,17 @@ def layer_curves(result: LayerReadings, *, log: bool = False, theme: Theme = "li
         _add_line(figure, len(names) + index, name, errors, None, True, log, theme)
     _cut_off(figure, [result.probe_errors], log)
     return figure
+
+
+def regression_maps(
+    result: PromptMaps, *, quantity: str = "attention", all_heads: bool = False, theme: Theme = "light"
+) -> go.Figure:
+    """Draw the map of the result's head, or of `all_heads`, in one of `AttentionPatterns.quantity`."""
+    patterns, unit = result.patterns, QUANTITIES[quantity]
+    if all_heads:
+        title = f"{unit} of every head, prompt {result.number}"
+        return all_heads_maps(patterns.quantity(quantity), patterns.seen(), quantity=unit, title=title, theme=theme)
+    return attention_map(patterns.of_head(result.head, quantity), patterns.str_tokens, quantity=unit, theme=theme)
 
 
 def support_points(result: SupportScores, *, theme: Theme = "light") -> go.Figure:

@@ -44,7 +44,13 @@ from aotlens.plots.lens import head_lens_map, jacobian_map, lens_map
 from aotlens.plots.matrix import matrix_map
 from aotlens.plots.nonlinearity import error_lines, error_surfaces, gate, head_pattern, mask_maps
 from aotlens.plots.paths import flow, logit_orders, order_bars
-from aotlens.plots.regression import compared_regression, layer_curves, regression_curves, support_points
+from aotlens.plots.regression import (
+    compared_regression,
+    layer_curves,
+    regression_curves,
+    regression_maps,
+    support_points,
+)
 from aotlens.plots.subspaces import memberships, token_points, unrolled
 from aotlens.plots.sufficient import shapley_points, sufficient_points
 from aotlens.plots.training import ledger_areas, training_lines
@@ -121,13 +127,13 @@ def compared_maps(result: ComparedMaps, *, theme: Theme = "light") -> go.Figure:
 
 def motifs(scores: MotifScores, *, motif: str | None = None, excess: bool = False, theme: Theme = "light") -> go.Figure:
     """Draw one motif's score of every head, layers down and heads across; without a name induction, or else the first.
-    With `excess`, attention to all motifs beyond uniform attention, a row a head."""
+    With `excess`, attention to the keys of each motif beyond chance, a row per head."""
     if excess:
         rows = list(map(head_name, np.ndindex(*scores.excess.shape[1:])))
         columns = [name.replace("_", " ") for name in scores.motifs]
         values = scores.excess.reshape(len(columns), -1).T
         return matrix_map(
-            values, rows, columns, quantity="attention beyond even", row_title="head", column_title="", theme=theme
+            values, rows, columns, quantity="attention − chance", row_title="head", column_title="", theme=theme
         )
     motif = motif or ("induction" if "induction" in scores.motifs else scores.motifs[0])
     return _by_head(np.asarray(scores[motif]), f"attention: {motif.replace('_', ' ')}", theme, shares=True)
@@ -317,6 +323,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.dynamics.retraining.Retrained": retrained_lines,
     "aotlens.denoise.regression.comparison.RegressionComparison": compared_regression,
     "aotlens.denoise.regression.layers.LayerReadings": layer_curves,
+    "aotlens.denoise.regression.maps.PromptMaps": regression_maps,
     "aotlens.denoise.regression.support.SupportScores": support_points,
     "aotlens.denoise.stored.DenoiserTraining": denoiser_curves,
     "aotlens.denoise.theorem.DenoisingRates": snr_curves,

@@ -1,7 +1,7 @@
 """The common base of all results of analyses: a result says in a line what it is, how large, and what it shows.
 
     >>> aotlens.heads.motif_scores(model)
-    MotifScores(motifs of 10, values [10, 2, 4], ...): induction is highest in head 1.0 (0.948)
+    MotifScores(motifs of 11, values [11, 2, 4], ...): induction is highest in head 1.0 (0.948)
 
 In a notebook the table of `to_frame()` stands below that line, where a result is a table. `aotlens.plot(result)` gives
 its figure; results know no plots. `result.save(path)` keeps it, and `aotlens.results.load(path)` reads it again.

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 from aotlens.files import read_record, write_record
 from aotlens.results.types import MODULES, named
+from aotlens.untrusted import boundary
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,10 +58,8 @@ def load(path: str | Path, kind: type[Kind] | None = None, *, what: str = "") ->
     path = Path(path)
     what = what or ("a result" if kind is None else f"a result of type {kind.__name__}")
     tensors, about = read_record(path, _KIND, what, SCHEMA_VERSION, "make it")
-    try:
+    with boundary(path, what, "Make it again."):
         result = from_plain(about["value"], tensors)
-    except (AttributeError, KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
-        raise ValueError(f"{path}: expected {what}, found what is none ({error}); make it again.") from error
     if not isinstance(result, object if kind is None else kind):
         raise ValueError(f"{path}: expected {what}, found one of type {type(result).__name__}.")
     return result
@@ -165,7 +164,11 @@ def _value(plain: Any, tensors: dict[str, Tensor]) -> Any:
         return [_value(held, tensors) for held in plain["list"]]
     if "dict" in plain:
         return {_value(name, tensors): _value(held, tensors) for name, held in plain["dict"]}
-    return range(*plain["range"]) if "range" in plain else float(plain["float"])
+    if "range" in plain:
+        return range(*plain["range"])
+    if not isinstance(plain["float"], str):  # `to_plain` writes those that JSON has as they are
+        raise ValueError(f"{str(plain['float'])[:40]} is not nan, inf or -inf")
+    return float(plain["float"])
 
 
 def _built(plain: Mapping[str, Any], tensors: dict[str, Tensor]) -> Any:

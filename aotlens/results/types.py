@@ -32,6 +32,7 @@ _TYPES = {
     "denoise.one_layer": "Landscape Scale",
     "denoise.regression.comparison": "RegressionComparison",
     "denoise.regression.layers": "LayerReadings",
+    "denoise.regression.maps": "PromptMaps",
     "denoise.regression.support": "SupportScores",
     "denoise.stored": "DenoiserTraining",
     "denoise.subspaces": "Mixture",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aotlens.sweeps.plan import Data
-from aotlens.untrusted import require_regular
+from aotlens.untrusted import boundary, require_regular
 
 if TYPE_CHECKING:
     from aotlens.data import Corpus, RegressionTask
@@ -53,7 +53,7 @@ class Inputs:
     def load(cls, path: Path) -> Inputs:
         """Load the inputs that `save` wrote."""
         require_regular(path, "result")
-        with np.load(path, allow_pickle=False) as file:
+        with boundary(path, "a cell's inputs"), np.load(path, allow_pickle=False) as file:
             labels = file.get("labels")
             return cls(inputs=file["inputs"], labels=labels, classes=tuple(map(str, file["classes"])))
 

@@ -36,13 +36,12 @@ import dataclasses
 import itertools
 import json
 import math
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aotlens.untrusted import check_plain, read_regular
+from aotlens.untrusted import boundary, check_plain, read_regular, strict_toml
 
 #: The options of `aotlens train` that a training's grid may change.
 TRAINING_OPTIONS = ("learning_rate", "tokens")
@@ -183,13 +182,8 @@ class Sweep:
 def load_sweep(path: str | Path) -> Sweep:
     """Load a sweep from a TOML file. Raises `ValueError`, which names the file, for what is no sweep."""
     path = Path(path)
-    try:
-        values = tomllib.loads(read_regular(path, kind="settings").decode("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"sweep {path}: cannot be read ({error}).") from error
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ValueError(f"sweep {path}: not valid TOML ({error}).") from error
-    return Sweep.from_dict(values, where=f"sweep {path}")
+    with boundary(path, "a sweep"):
+        return Sweep.from_dict(strict_toml(read_regular(path, kind="settings")), where=f"sweep {path}")
 
 
 def _n_choices(varied: Models | Analysis) -> int:

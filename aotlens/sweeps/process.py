@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import uuid
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,8 @@ from aotlens.sweeps.job import Job, Outcome
 from aotlens.untrusted import read_regular, strict_json
 
 _LOG_CHARACTERS = 4000
+#: Seconds between looks at whether the sweep that a cell belongs to still runs.
+_LOOK = 1.0
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
@@ -119,9 +123,7 @@ def _wait(folder: Path, job: Job, sweep: str) -> int | None:
         )  # its stdin ends with this process, and the cell with it; what it starts ends with the cell's session
         CHILDREN.started(sweep, process)
         try:
-            return process.wait(job.time_limit)
-        except subprocess.TimeoutExpired:
-            return None
+            return _ended(process, job.time_limit, sweep)
         finally:
             end(process)
             process.wait()
@@ -130,13 +132,57 @@ def _wait(folder: Path, job: Job, sweep: str) -> int | None:
             process.stdin.close()
 
 
+def _ended(process: subprocess.Popen[bytes], time_limit: float | None, sweep: str) -> int | None:
+    """The exit status of a process; None if its time is over, or if the sweep's own process was killed.
+
+    A worker of a process pool outlives the sweep that is killed, and would keep the cell's stdin open.
+    """
+    began = time.perf_counter()
+    watches = _is_from_here(sweep)
+    while not (watches and not _is_alive(sweep)):
+        left = _LOOK if time_limit is None else time_limit - (time.perf_counter() - began)
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(max(0.0, min(left, _LOOK)))
+        if left <= 0:
+            return None
+    return None
+
+
+def sweep_name() -> str:
+    """Return a name for a sweep that this process runs: it tells where it runs, and is like no other."""
+    return f"{_place()}/{os.getpid()}/{uuid.uuid4().hex}"
+
+
+def _place() -> str:
+    """The machine, and on Linux the container, whose process numbers are those that are seen from here."""
+    with suppress(OSError):
+        return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
+    return socket.gethostname()
+
+
+def _is_from_here(sweep: str) -> bool:
+    """Whether a sweep's process can be watched: it runs on this machine, in the same container."""
+    return os.name != "nt" and sweep.partition("/")[0] == _place()
+
+
+def _is_alive(sweep: str) -> bool:
+    """Whether the process of a sweep from here runs."""
+    try:
+        os.kill(int(sweep.split("/")[1]), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def _read(folder: Path, returned: int | None, time_limit: float | None) -> dict[str, Any]:
     path = folder / OUTCOME
     if returned is None:
         return {"error": f"it took longer than time_limit = {time_limit:g} seconds, and was ended."}
     if path.exists():
-        outcome: dict[str, Any] = strict_json(read_regular(path, kind="record"))
-        return outcome
+        outcome = strict_json(read_regular(path, kind="record"))
+        return outcome if isinstance(outcome, dict) else {"error": f"its process left no result in {path.name}."}
     if returned < 0:
         known = {each.value: each.name for each in signal.Signals}
         name = known.get(-returned, f"signal {-returned}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
@@ -18,7 +17,7 @@ from aotlens.results import Result
 from aotlens.sweeps.cells import analyses, trainings
 from aotlens.sweeps.job import Job, Outcome
 from aotlens.sweeps.plan import Sweep, load_sweep
-from aotlens.sweeps.process import CHILDREN, run_job
+from aotlens.sweeps.process import CHILDREN, run_job, sweep_name
 from aotlens.sweeps.store import Store
 
 if TYPE_CHECKING:
@@ -119,7 +118,7 @@ def _run(jobs: Sequence[Job], store: Store, n_jobs: int | None, report: _Report)
         report.add(len(jobs) - len(missing))
     if not missing:
         return
-    name = uuid.uuid4().hex
+    name = sweep_name()
     try:
         with closing(_outcomes(missing, n_jobs, name)) as outcomes:
             for outcome in outcomes:

@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aotlens.files import replacing_file
+from aotlens.files import replacing_file, write_csv
 from aotlens.sweeps.job import SCHEMA_VERSION, Job, Outcome, key_of, unpacked
-from aotlens.untrusted import read_regular, strict_json
+from aotlens.untrusted import boundary, read_regular, strict_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,11 +119,9 @@ class Store:
             outcome = self.outcome(key)
             if outcome is None or outcome.error is not None or outcome.columns is None:
                 continue
-            try:
+            path = self.folder / "cells" / f"{key}.json"
+            with boundary(path, "the result of a cell", "Delete it, and run the sweep again."):
                 table = _whole_numbers_kept(unpacked(outcome.columns))
-            except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-                path = self.folder / "cells" / f"{key}.json"
-                raise ValueError(f"{path}: damaged ({error}). Delete it, and run the sweep again.") from error
             texts = {name: _as_text(value) for name, value in outcome.label.items()}
             label = _whole_numbers_kept(pd.DataFrame({"cell": key, **texts}, index=table.index))
             clashes = {name: f"result.{name}" for name in table.columns if name in label.columns}
@@ -134,7 +132,7 @@ class Store:
         """Write results.csv and, with pyarrow, results.parquet, where columns of several types are text."""
         paths = [self.folder / "results.csv"]
         with replacing_file(paths[0]) as unfinished:
-            frame.to_csv(unfinished, index=False)
+            write_csv(frame, unfinished)
         try:
             import pyarrow  # noqa: F401 (pandas writes by it)
         except ImportError:

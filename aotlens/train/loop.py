@@ -34,6 +34,7 @@ from aotlens.train.report import make_info
 from aotlens.train.sections import Stage
 from aotlens.train.snapshots import loss_has_fallen, planned_steps
 from aotlens.train.state import copy_state, load_state, save_state
+from aotlens.untrusted import boundary, require_types
 
 _READ_EVERY = 10  # steps between readings of the loss on a GPU
 
@@ -99,7 +100,10 @@ def train(
         optimiser = make_optimiser(model, recipe)
         run = _Run()
         if resume and world.on_leader(state_path.exists):
-            run = _Run(**world.on_leader(lambda: load_state(state_path, model, optimiser, _settings(objective))))
+            counters = world.on_leader(lambda: load_state(state_path, model, optimiser, _settings(objective)))
+            with boundary(state_path, "the state of the run"):
+                require_types(_Run, counters, "counters")
+                run = _Run(**counters)
             copy_state(model, optimiser, world)
         saver = _Saver(objective, out, state_path, command, describe(target))
         world.on_leader(lambda: saver.rehearse(model))

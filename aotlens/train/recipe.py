@@ -22,7 +22,6 @@ With `objective = "classes"` there is `[images]` in place of `[corpus]`, and wha
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -33,7 +32,7 @@ from aotlens.models import PHIS, ModelConfig
 from aotlens.train.objectives import OBJECTIVES
 from aotlens.train.sections import CorpusRecipe, ImagesRecipe, PromptsRecipe, Stage
 from aotlens.train.snapshots import check_snapshots
-from aotlens.untrusted import read_regular
+from aotlens.untrusted import boundary, read_regular, require_types, shown, strict_toml
 
 _LATER = ("objective", "images", "prompts", "optimiser", "label_smoothing", "rows_at_once", "recompute_activations",
           "snapshots")  # fmt: skip
@@ -182,7 +181,7 @@ class Recipe:
     @classmethod
     def from_dict(cls, values: dict[str, Any], where: str = "recipe") -> Recipe:
         """Build and check. Raises `ValueError` naming unknown, missing or misfitting keys."""
-        words = OBJECTIVE_WORDS.get(values.get("objective", "next_token"))
+        words = OBJECTIVE_WORDS.get(str(values.get("objective", "next_token")))
         counted = "tokens" if words is None else words.counted
         _check_keys(cls, values, where, counted)
         sections: dict[str, Any] = {}
@@ -218,19 +217,14 @@ def load_recipe(name_or_path: str | Path) -> Recipe:
     """
     text = str(name_or_path)
     if text in list_recipes():
-        content = (resources.files("aotlens.train") / "recipes" / f"{text}.toml").read_text(encoding="utf-8")
+        content = (resources.files("aotlens.train") / "recipes" / f"{text}.toml").read_bytes()
     elif text.endswith(".toml"):
-        try:
-            content = read_regular(Path(text), kind="settings").decode("utf-8")
-        except (OSError, ValueError) as error:
-            raise ValueError(f"recipe {text}: cannot be read ({error}).") from error
+        with boundary(text, "a recipe"):
+            content = read_regular(Path(text), kind="settings")
     else:
         raise ValueError(f"no recipe {text!r}; expected a .toml file or one of: {', '.join(list_recipes())}.")
-    try:
-        values = tomllib.loads(content)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ValueError(f"recipe {text}: not valid TOML ({error}).") from error
-    return Recipe.from_dict(values, where=f"recipe {text}")
+    with boundary(text, "a recipe"):
+        return Recipe.from_dict(strict_toml(content), where=f"recipe {text}")
 
 
 def list_recipes() -> list[str]:
@@ -262,11 +256,14 @@ def _renamed(name: str, old: str, new: str) -> str:
 def _check_keys(
     cls: Any, values: dict[str, Any], where: str, counted: str = "tokens", left_out: tuple[str, ...] = ()
 ) -> None:
+    if not isinstance(values, dict):
+        raise ValueError(f"{where}: expected a table of keys, got {shown(values)}.")
     fields = [each for each in dataclasses.fields(cls) if each.name not in left_out]
     known = {_renamed(each.name, "tokens", counted): each for each in fields}
     unknown = sorted(set(values) - known.keys())
     if unknown:
         raise ValueError(f"{where}: unknown keys {', '.join(unknown)}; known: {', '.join(known)}.")
+    require_types(cls, {known[name].name: value for name, value in values.items()}, where)
     missing = [
         name
         for name, each in known.items()

@@ -58,6 +58,8 @@ def load_state(
         for key in _MOMENTS:
             value = tensors.get(f"optimiser.{key}.{name}")
             if value is not None:
+                if value.shape != (() if key == "step" else parameter.shape):
+                    raise ValueError(f"{path}: optimiser.{key}.{name}: expected the weights' shape, found another.")
                 moments[key] = value.to(parameter.device)
         if moments:
             optimiser.state[parameter] = moments

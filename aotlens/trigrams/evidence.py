@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float64
+from torch import Tensor
 
 from aotlens.conventions import Progress, as_head
 from aotlens.data.windows import WINDOWS_A_STRATUM
@@ -19,7 +20,7 @@ from aotlens.trigrams.examples import Example, ExampleKeeper
 from aotlens.trigrams.kinds import KINDS, kinds
 from aotlens.trigrams.measuring import HeadInText
 from aotlens.trigrams.table import TrigramTable
-from aotlens.trigrams.text import Text, windows
+from aotlens.trigrams.text import Sequences, Text, windows
 from aotlens.trigrams.verdict import CONFIRMED, NOT_CONFIRMED, TOO_RARE, Association, associate
 
 if TYPE_CHECKING:
@@ -137,8 +138,9 @@ class Evidence(Result):
 def evidence(
     model: AttentionOnlyTransformer,
     table: TrigramTable,
-    corpus: Text,
+    corpus: Text | Sequences,
     *,
+    attention_mask: Tensor | None = None,
     max_tokens: int | None = 1_000_000,
     documents: Collection[str] | None = None,
     n_examples: int = 3,
@@ -146,9 +148,11 @@ def evidence(
     batch_size: int | None = None,
     progress: Progress | None = None,
 ) -> Evidence:
-    """Hold every row of `table` against text, in one pass.
+    """Compare every row of `table` with text, or with a batch of sequences, in one pass.
 
-    Text is cut into windows of the model's context, anew at each document. For each row: how often source … destination
+    Text is cut into windows of the model's context, anew at each document. Sequences, a batch of ids `[sequence, pos]`
+    (`attention_mask` says which are no padding) or a list of ids or texts, are a window and a document each, as the
+    model reads them. For each row: how often source … destination
     occurs (the source anywhere before the destination, in the same window); how often the out follows, against how
     often it follows the destination anyway, pooled (`lift`) and within strata of 8 consecutive windows of a document
     (`lift_within`, with a 95% interval and a test, see `aotlens.trigrams.verdict`), and the same within whole
@@ -185,15 +189,16 @@ def evidence(
         else max(1, min(32, _LOGITS_BYTES // (4 * model.cfg.n_ctx * model.cfg.d_vocab)))
     )
     for batch in windows(
-        model, corpus, batch_size=n_windows, max_tokens=max_tokens, documents=documents, progress=progress
-    ):
+        model, corpus, batch_size=n_windows, max_tokens=max_tokens, documents=documents,
+        attention_mask=attention_mask, progress=progress,
+    ):  # fmt: skip
         places = counter.add(batch)
         if reader is not None and len(places.row):
             measured = reader.measure(batch.tokens, table.source, places)
             for i, values in enumerate(measured[:3]):
                 sums[i] += np.bincount(places.row, values, minlength=len(table))
             keeper.add(batch.tokens, places, measured)
-        n_tokens += int((batch.length - 1).sum())  # every window begins with the start token
+        n_tokens += int((batch.length - 1).sum())  # nothing stands before the first, the start token of text
         n_documents = int(batch.document[-1]) + 1
     counts = counter.counts()
     association = associate(counts.strata, upwards=table.upwards)

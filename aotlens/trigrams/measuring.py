@@ -54,7 +54,8 @@ class HeadInText:
         tokens, found = tokens[held], found._replace(window=among)
         ids = torch.from_numpy(tokens).to(model.device)
         places, index = np.unique(among * tokens.shape[1] + found.position, return_inverse=True)
-        rows, columns = (torch.from_numpy(part).to(ids.device) for part in np.divmod(places, tokens.shape[1]))
+        at_destinations = torch.zeros(ids.shape, dtype=torch.bool)
+        at_destinations.view(-1)[torch.from_numpy(places)] = True
         place = torch.from_numpy(index).to(ids.device)
         activations: dict[str, Tensor] = {}
         rotates = model.cfg.position_kind.rotates
@@ -69,22 +70,13 @@ class HeadInText:
 
         outs = torch.from_numpy(self._distinct[self._column[found.row]]).to(ids.device)
 
-        def at_destinations(module: object, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-            return inputs[0][rows, columns], *inputs[1:]
-
         def log_probability(hooks: list[tuple[str | Callable[..., Any], Callable[..., Any]]]) -> Tensor:
-            logits = model.run_with_hooks(ids, fwd_hooks=hooks)  # [destinations, d_vocab]
-            logits = widened(logits)
+            logits = widened(model.run_with_hooks(ids, fwd_hooks=hooks, logits_at=at_destinations))
             normaliser = logits.logsumexp(-1)
             return (logits[place, outs] - normaliser[place]).cpu().double()
 
-        with model.hooks():  # the model is this thread's alone while its unembedding reads only these places
-            handle = model.unembed.register_forward_pre_hook(at_destinations)
-            try:
-                clean = log_probability([(name, keep) for name in names])
-                without = log_probability([(hook_names.attn(self.layer, hook_names.Z), self._ablated)])
-            finally:
-                handle.remove()
+        clean = log_probability([(name, keep) for name in names])
+        without = log_probability([(hook_names.attn(self.layer, hook_names.Z), self._ablated)])
         pattern = self._pattern(activations[names[0]], activations[names[1]])
         writes = (activations[names[2]] - self._bias) @ self._writes  # [windows, pos, distinct outs]
         scale = activations[hook_names.FINAL_SCALE][..., 0].cpu().double().numpy() if model.cfg.norm else None

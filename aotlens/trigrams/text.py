@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import torch
 from jaxtyping import Int64, Integer
 from torch import Tensor
 
@@ -18,6 +19,11 @@ from aotlens.models import AttentionOnlyTransformer, require_ours
 #: A corpus (encoded as it is read; `aotlens.data.open_corpus` opens one by its name), a token file, ids `[tokens]` in
 #: memory, or a text itself, which is one document.
 Text: TypeAlias = Corpus | TokenFile | str | Integer[np.ndarray, " tokens"] | Integer[Tensor, " tokens"]
+#: Sequences as the model reads them, with whatever start token they have: a batch of ids, ids of any length, or texts.
+Sequences: TypeAlias = (
+    Integer[np.ndarray, "sequence pos"] | Integer[Tensor, "sequence pos"]
+    | Sequence[Integer[np.ndarray, " tokens"] | Integer[Tensor, " tokens"] | Sequence[int] | str]
+)  # fmt: skip
 _BLOCK = 1 << 20
 _NO_TEXT = "expected text, got none: is the corpus empty, or max_tokens 0?"
 
@@ -38,14 +44,18 @@ class Windows(NamedTuple):
 
 def windows(
     model: AttentionOnlyTransformer,
-    text: Text,
+    text: Text | Sequences,
     *,
     batch_size: int,
     max_tokens: int | None = None,
     documents: Collection[str] | None = None,
+    attention_mask: Tensor | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Windows]:
     """Yield batches of windows without overlap: the start token, then up to n_ctx − 1 tokens of one document.
+
+    A batch of sequences is one window each, as the model reads it, and each is a document; `attention_mask` is True (or
+    1) at the ids of a batch that are no padding. With `max_tokens`, sequences are left out that begin beyond it.
 
     Windows begin anew at each document, so a document's last window may be shorter. A token file and a corpus know
     their documents; in ids, each separator (the tokenizer's start token) begins one, and ids for a model without a
@@ -59,14 +69,23 @@ def windows(
         raise ValueError(f"batch_size={batch_size}: expected at least 1.")
     if model.cfg.n_ctx < 2:
         raise ValueError("evidence needs a context of at least 2 positions.")
-    blocks = _checked_ids(model, text, documents, max_tokens)
-    each = windows_of_documents(blocks, _separator(model, text), model.cfg.n_ctx - 1)
-    n_tokens, at_most = 0, _at_most(text, max_tokens)
+    sequences = _sequences(model, text, attention_mask, documents)
+    if sequences is None:
+        blocks = _checked_ids(model, text, documents, max_tokens)
+        cut = windows_of_documents(blocks, _separator(model, text), model.cfg.n_ctx - 1)
+        each = ((np.concatenate([[start], ids]), stratum, document) for ids, stratum, document in cut)
+        at_most = _at_most(text, max_tokens)
+    else:
+        before = np.cumsum([0, *(len(ids) for ids in sequences)])
+        kept = len(sequences) if max_tokens is None else int((before[:-1] < max_tokens).sum())
+        each = ((ids, row, row) for row, ids in enumerate(sequences[:kept]))
+        at_most = int(before[kept]) - kept
+    n_tokens = 0
     while batch := list(islice(each, batch_size)):
-        length = np.array([1 + len(ids) for ids, _, _ in batch])
-        tokens = np.full((len(batch), length.max()), start, dtype=np.int64)
+        length = np.array([len(ids) for ids, _, _ in batch])
+        tokens = np.full((len(batch), max(length.max(), 2)), start, dtype=np.int64)
         for row, (ids, _, _) in zip(tokens, batch, strict=True):
-            row[1 : 1 + len(ids)] = ids
+            row[: len(ids)] = ids
         _, stratum, document = zip(*batch, strict=True)
         yield Windows(tokens, length, np.array(stratum), np.array(document))
         n_tokens += int((length - 1).sum())
@@ -78,19 +97,50 @@ def windows(
         progress(n_tokens, n_tokens)
 
 
+def _sequences(
+    model: AttentionOnlyTransformer, text: Any, attention_mask: Tensor | None, documents: Collection[str] | None
+) -> list[Int64[np.ndarray, " tokens"]] | None:
+    """The ids of each sequence of a batch, without padding; None for one text."""
+    is_batch = isinstance(text, list | tuple) and len(text) > 0 and not isinstance(text[0], int | np.integer)
+    if not is_batch and not (isinstance(text, Tensor | np.ndarray) and text.ndim == 2):
+        if attention_mask is not None:
+            raise ValueError("attention_mask: expected it with a batch of ids [sequence, pos], got one text.")
+        return None
+    if documents is not None:
+        raise ValueError("documents: only a corpus has named documents to choose from.")
+    if attention_mask is not None:
+        shape = list(getattr(text, "shape", [len(text)]))
+        if list(attention_mask.shape) != shape:
+            raise ValueError(f"attention_mask: expected {shape}, got {list(attention_mask.shape)}.")
+        text = [torch.as_tensor(ids).cpu()[mask.cpu().bool()] for ids, mask in zip(text, attention_mask, strict=True)]
+    rows = [model.to_tokens(ids)[0] if isinstance(ids, str) else torch.as_tensor(ids) for ids in text]
+    for number, ids in enumerate(rows):
+        whole = ids.ndim == 1 and not ids.is_floating_point() and ids.dtype != torch.bool
+        if (
+            not whole
+            or not 1 <= len(ids) <= model.cfg.n_ctx
+            or not 0 <= int(ids.min()) <= int(ids.max()) < model.W_E.shape[0]
+        ):
+            raise ValueError(
+                f"sequence {number}: expected 1 to {model.cfg.n_ctx} token ids (n_ctx) 0 to {model.W_E.shape[0] - 1}, "
+                f"got {list(ids.shape)} of {ids.dtype}."
+            )
+    return [ids.cpu().numpy().astype(np.int64) for ids in rows]
+
+
 def _tokenizer(model: AttentionOnlyTransformer) -> Tokenizer:
     if not isinstance(model.tokenizer, Tokenizer):
         raise ValueError("text needs a model with a tokenizer; give a TokenFile or token ids instead.")
     return model.tokenizer
 
 
-def _at_most(text: Text, max_tokens: int | None) -> int:
+def _at_most(text: Any, max_tokens: int | None) -> int:
     """Return the most tokens that there are to read, as far as that is known before they are read."""
     known = None if isinstance(text, Corpus | str) else len(text)
     return min((bound for bound in (known, max_tokens) if bound is not None), default=0)
 
 
-def _separator(model: AttentionOnlyTransformer, text: Text) -> int | None:
+def _separator(model: AttentionOnlyTransformer, text: Any) -> int | None:
     return text.eot_id if isinstance(text, TokenFile) else start_id(model.tokenizer)
 
 
@@ -117,7 +167,7 @@ def read_ids(
 
 
 def _checked_ids(
-    model: AttentionOnlyTransformer, text: Text, documents: Collection[str] | None, max_tokens: int | None
+    model: AttentionOnlyTransformer, text: Any, documents: Collection[str] | None, max_tokens: int | None
 ) -> Iterator[Int64[np.ndarray, " tokens"]]:
     """Blocks of ids of the model's vocabulary, `max_tokens` in all."""
     assert model.cfg.d_vocab is not None
@@ -153,7 +203,7 @@ def _ids(
                 encoded = tokenizer.encode_batch(batch)
                 yield np.array([*separator, *(index for ids in encoded for index in ids)], dtype=np.int64)
                 separator = []
-            separator = [tokenizer.eot_id]
+            separator = [] if tokenizer.eot_id is None else [tokenizer.eot_id]
         return
     if isinstance(text, str):
         text = np.array(_tokenizer(model).encode(text), dtype=np.int64)

@@ -2,7 +2,7 @@
 
     from aotlens.views import regression
 
-    values = regression.FAMILY.chosen("regression-5d-mhsa", nonzero=2)
+    values = regression.FAMILY.parse("regression-5d-mhsa", nonzero=2)
     scores = regression.SUPPORT.result(values)
     print(regression.SUPPORT.caption(values, scores))
     print(regression.SUPPORT.python(values))
@@ -10,18 +10,20 @@
 calls.py        calls of the library as values, run and printed
 view.py         what a view is
 family.py       views with the same parameters
-regression.py   in-context regression
+parameters.py   parameters, declared once for pages, commands and sweeps (kinds.py: what a value may be)
+regression.py   in-context regression (regression_choice.py)
 atlas.py        what every head of a checkpoint does
 circuits.py     a head's QK and OV circuits; circuit_choice.py, circuit_captions.py: which, and what is said of it
 compare.py      two runs side by side (compare_choice.py, compare_captions.py)
 denoising.py    in-context denoising
-exhaustive.py   every input of a small task
 distillation.py heads as feed-forward networks
+exhaustive.py   every input of a small task
 heads.py        heads on a text, in the full model and under ablation
+head_maps.py    maps of all heads and of one
 images.py       heads on images, and what patches add to a class (image_captions.py)
 lens.py         what the stream says at each layer
 nonlinearity.py a feed-forward network compiled into attention (nonlinearity_choice.py, nonlinearity_captions.py)
-patching.py     activations of one prompt in the run of another
+patching.py     activations of one prompt in the run of another (patching_captions.py)
 paths.py        logits as sums over paths
 scores.py       attention scores as sums over pairs of paths
 subspaces.py    subspace denoising
@@ -36,20 +38,24 @@ from __future__ import annotations
 from importlib import import_module
 
 from aotlens.views.calls import Call, Load, Part, Workshop, call, make
-from aotlens.views.family import AnyParameter, Choice, Family, TextParameter
-from aotlens.views.view import About, Parameter, Values, View, pass_cost
+from aotlens.views.family import Family
+from aotlens.views.kinds import Parameter
+from aotlens.views.parameters import Limit, OfCheckpoint, OfCheckpoints, OfNone, OfResult
+from aotlens.views.view import About, Values, View, pass_cost
 
 __all__ = [
     "FAMILIES",
     "About",
-    "AnyParameter",
     "Call",
-    "Choice",
     "Family",
+    "Limit",
     "Load",
+    "OfCheckpoint",
+    "OfCheckpoints",
+    "OfNone",
+    "OfResult",
     "Parameter",
     "Part",
-    "TextParameter",
     "Values",
     "View",
     "Workshop",

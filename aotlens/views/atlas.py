@@ -23,7 +23,7 @@ _FRAMEWORK = "A Mathematical Framework for Transformer Circuits (Elhage et al. 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
+class AtlasParameters:
     """An atlas, the heads that are searched for in it, two scores, and the head that is looked at."""
 
     checkpoint: str
@@ -76,25 +76,25 @@ class Chosen:
         return "-".join(["atlas", self.checkpoint, *parts])
 
 
-def _found(chosen: Chosen) -> Call:
+def _found(chosen: AtlasParameters) -> Call:
     return make("aotlens.heads.find_heads", chosen.atlas, *([chosen.where] if chosen.where else []))
 
 
-def _summary(chosen: Chosen, **bin: int) -> Call:
+def _summary(chosen: AtlasParameters, **bin: int) -> Call:
     return make("aotlens.heads.head_summary", chosen.atlas, chosen.head or (0, 0), **bin)
 
 
-def _headline(chosen: Chosen, result: Any) -> str:
+def _headline(chosen: AtlasParameters, result: Any) -> str:
     return str(result.headline)
 
 
-def _shapley(chosen: Chosen) -> Call:
+def _shapley(chosen: AtlasParameters) -> Call:
     tokens = make("aotlens.heads.ablated_tokens", chosen.atlas).named("tokens")
     clusters = chosen.atlas.part("ablations").item(HOWS[0]).part("clusters")
     return call("aotlens.heads.shapley_heads", Load(chosen.checkpoint), tokens, how=HOWS[0], clusters=clusters)
 
 
-def _says_shapley(chosen: Chosen, result: ShapleyValues) -> str:
+def _says_shapley(chosen: AtlasParameters, result: ShapleyValues) -> str:
     drawn = f"{result.n_permutations} drawn orders" if result.n_permutations else "all orders"
     return (
         f"{result.headline}. Measured: the loss, outputs replaced by their means at each position; {drawn}, "
@@ -221,7 +221,7 @@ PARTNERS = _table(
     "Input and output composition",
     About(
         text="The previous heads whose output this one reads, by its queries, keys or values, and the next ones that "
-        "read it: by how many standard deviations the composition lies above that of the same heads randomly rotated. "
+        "read it: by how many standard deviations the composition lies above flipped signs (z). "
         "Click a head for its summary.",
         formula="‖W_first W_second‖ ÷ (‖W_first‖ ‖W_second‖), Frobenius norms",
         source=_FRAMEWORK,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
         Overview,
         Spectrum,
     )
-    from aotlens.views.circuit_choice import Chosen
+    from aotlens.views.circuit_choice import CircuitsParameters
 
 #: The titles of panels about a row (or column), by what is at its ends, with {it} for its name.
 LINE_TITLES = {
@@ -51,7 +51,7 @@ _COLUMN = {
 }
 
 
-def meaning(chosen: Chosen, circuit: Circuit) -> str:
+def meaning(chosen: CircuitsParameters, circuit: Circuit) -> str:
     """Describe the circuit in three sentences: whose it is, what its rows and columns are, what an entry is."""
     kind, (rows, columns) = chosen.kind, circuit.shape
     entry = _ENTRY["residual" if circuit.unit == "residual stream" else kind]
@@ -75,9 +75,9 @@ def meaning(chosen: Chosen, circuit: Circuit) -> str:
     )
 
 
-def _only_earlier(chosen: Chosen) -> bool:
+def _only_earlier(chosen: CircuitsParameters) -> bool:
     """Whether a source after its destination is never looked at."""
-    return chosen.model.causal and chosen.model.attn_mask is None
+    return chosen.config.causal and chosen.config.attn_mask is None
 
 
 def exact_because(circuit: Circuit) -> str:
@@ -87,7 +87,7 @@ def exact_because(circuit: Circuit) -> str:
     return f"Exact: every entry is a term of {what}, on any input."
 
 
-def says_entries(chosen: Chosen, result: ExtremeEntries) -> str:
+def says_entries(chosen: CircuitsParameters, result: ExtremeEntries) -> str:
     """Say a row's level and spread; what can be compared in a column; the largest entry of the whole."""
     statistics, unit = result.row_statistics, result.unit
     if statistics is None:
@@ -101,7 +101,7 @@ def says_entries(chosen: Chosen, result: ExtremeEntries) -> str:
     return f"Over all {result.columns.n:,} {result.columns.plural}: {', '.join(numbers)} {unit}."
 
 
-def says_overview(chosen: Chosen, result: Overview) -> str:
+def says_overview(chosen: CircuitsParameters, result: Overview) -> str:
     """Say what a pixel is."""
     entries = f"{result.n_rows:,} × {result.n_columns:,} entries"
     if result.row_size == result.column_size == 1:
@@ -110,7 +110,7 @@ def says_overview(chosen: Chosen, result: Overview) -> str:
     return f"A pixel is a block of {result.row_size} × {result.column_size} of the {entries}, shown by {statistic}."
 
 
-def says_block(chosen: Chosen, result: CircuitBlock) -> str:
+def says_block(chosen: CircuitsParameters, result: CircuitBlock) -> str:
     """Say which rows and columns are drawn, and whether all entries are."""
     where = ("", ", around the largest entry" if result.around else ", the block of the largest entry")[result.first]
     listed = "All of its entries" if result.whole else "Its rows and columns with the largest entries"
@@ -118,7 +118,7 @@ def says_block(chosen: Chosen, result: CircuitBlock) -> str:
     return f"Rows {rows}, columns {columns}{where}. {listed}; below, by size."
 
 
-def says_eigenvalues(chosen: Chosen, result: Spectrum) -> str:
+def says_eigenvalues(chosen: CircuitsParameters, result: Spectrum) -> str:
     """Say the copying score, and what it means."""
     n, size = len(result.singular_values), result.left_vectors.shape[0]
     sentence = f"{n} eigenvalues; the other {size - n:,} are 0. "
@@ -131,14 +131,14 @@ def says_eigenvalues(chosen: Chosen, result: Spectrum) -> str:
     return f"{sentence}{score} (1: all positive, 0: they cancel, −1: all negative)."
 
 
-def says_pairs(chosen: Chosen, result: Spectrum) -> str:
+def says_pairs(chosen: CircuitsParameters, result: Spectrum) -> str:
     """Say how many singular pairs there are, and how strong those are that are listed."""
     values, listed = result.singular_values, len(result.left.highest)
     share = float((values[:listed] ** 2).sum() / max((values**2).sum(), 1e-300))
     return f"The first {listed} of {len(values)} pairs; together {share:.0%} of the circuit's squared size."
 
 
-def says_around(chosen: Chosen, result: HeadComposition) -> str:
+def says_around(chosen: CircuitsParameters, result: HeadComposition) -> str:
     """Say how many pairs lie above their null, and what the null is."""
     from aotlens.circuits.composition import EDGE_Z
     from aotlens.plots.circuits import MOST_EDGES
@@ -156,7 +156,7 @@ def says_around(chosen: Chosen, result: HeadComposition) -> str:
     )
 
 
-def says_copying(chosen: Chosen, result: CopyingScores) -> str:
+def says_copying(chosen: CircuitsParameters, result: CopyingScores) -> str:
     """Say over which tokens, and of which heads."""
     only = " Only the chosen head's: all heads of a model of this size would take long." if chosen.copied else ""
     return f"Over {result.n_tokens:,} tokens, tokens × logits.{only}"

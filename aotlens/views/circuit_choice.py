@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from aotlens.conventions import Head
+from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, Part, call
+from aotlens.views.parameters import Limit, OfCheckpoint
 
 if TYPE_CHECKING:
     from aotlens.models import ModelConfig
@@ -19,37 +24,74 @@ MOST_COPYING = 2e11
 #: model's pass.
 _STREAMED = 0.1
 
+KINDS = {"qk": "QK: what it attends to", "ov": "OV: what it writes"}
+STATISTICS = {"extreme": "largest in size", "mean": "mean"}
+_LARGEST, _ALL_LARGEST = "that of the largest entry", "those of the largest entries"
+#: Parameters that change what the rows, and the columns, are.
+_ROWS, _COLUMNS = ("checkpoint", "left"), ("checkpoint", "kind", "right")
+
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
-    """A circuit of a head, and what of it is looked at."""
+class CircuitsParameters(OfCheckpoint):
+    """A circuit of a head, and the part of it that is looked at."""
 
-    checkpoint: str
-    model: ModelConfig
-    head: Head
-    kind: str
-    left: str
-    """The side of the rows: tokens, positions, bias, residual, or an earlier head, `0.3`."""
-    right: str
+    head: Head = declare.head("Head, as layer.head")
+    kind: str = declare.choice(KINDS, label="Circuit")
+    left: str = declare.option("Rows", blank="tokens, where the model reads them")
+    """The side of the rows: tokens, positions, bias, residual, or an earlier head, `0.3`; None is the
+    default, and replaced by it."""
+    right: str = declare.option("Columns", blank="tokens (QK) or logits (OV), where the model has them")
     """The columns, likewise; of an OV circuit logits, residual, or a later head."""
-    biases: bool = False
-    """Whether the biases are in every entry of a QK circuit."""
-    distance: int | None = None
-    """The distance from source to destination, where a QK circuit depends on it; None: the mean over all distances."""
-    rows: tuple[int | str, ...] = ()
-    """The map's rows; none: those of the largest entries."""
-    columns: tuple[int | str, ...] = ()
-    row: int | str | None = None
-    """The row that is listed; None: that of the largest entry."""
-    column: int | str | None = None
-    statistic: str = "extreme"
-    block: tuple[int, int] | None = None
-    """The block whose entries are listed; None: that of the largest entry."""
-    z: float | int = 0
-    """The least z of the pairs above their null that are drawn."""
+    biases: bool = declare.flag("Biases in the QK circuit", word="with")
+    distance: int | None = declare.whole(None, most=10**6, label="Distance back", blank="mean")
+    """The distance from source to destination, where a QK circuit depends on it (rotary positions, ALiBi); None: the
+    mean over all distances."""
+    rows: tuple[int | str, ...] = declare.row(
+        "Rows of the map", several=48, blank=_ALL_LARGEST, searched=True, cleared_by=_ROWS, page_only=True
+    )
+    columns: tuple[int | str, ...] = declare.row(
+        "Columns of the map", several=48, blank=_ALL_LARGEST, searched=True, cleared_by=_COLUMNS, page_only=True
+    )
+    row: int | str | None = declare.row("Row, a token or an id", blank=_LARGEST, searched=True, cleared_by=_ROWS)
+    column: int | str | None = declare.row(
+        "Column, a token or an id", blank=_LARGEST, searched=True, cleared_by=_COLUMNS
+    )
+    statistic: str = declare.choice(STATISTICS, label="Summary of a block", key="blocks")
+    block: tuple[int, int] | None = declare.pair("Block, as row.column", blank=_LARGEST)
+    z: int = declare.whole(0, most=999, label="Composition: least z drawn")
     n_entries: int = N_ENTRIES
     n_lines: int = N_LINES
     n_blocks: int = N_BLOCKS
+
+    def __post_init__(self) -> None:
+        for name, sides in zip(("left", "right"), self.sides(), strict=True):
+            object.__setattr__(self, name, getattr(self, name) or next(iter(sides)))
+
+    def limits(self) -> Mapping[str, Limit]:
+        left, right = self.sides()
+        distance, axes = most_distance(self.config, self.kind), self.axes()
+        rows, columns = (Limit(most=n - 1, words=f"{lines} from 0 to {n - 1:,}") for lines, n in axes)
+        blocks = [-(-n // -(-n // self.n_blocks)) for _, n in axes]
+        shape = SimpleNamespace(n_layers=blocks[0], n_heads=blocks[1])
+        return {
+            "left": Limit(options=left),
+            "right": Limit(options=right),
+            "biases": Limit(off=not has_biases(self.config, self.kind)),
+            "distance": Limit(most=distance, off=not distance, hidden=not distance),
+            "rows": rows, "row": rows, "columns": columns, "column": columns,
+            "block": Limit(shape=shape, words=f"one of {blocks[0]} × {blocks[1]} blocks"),
+        }  # fmt: skip
+
+    def sides(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the possible rows and columns of the circuit, with labels."""
+        return tuple(sides(self.config, self.head[0], self.kind) for sides in (left_sides, right_sides))  # type: ignore[return-value]
+
+    @cached_property
+    def config(self) -> ModelConfig:
+        """The model's configuration, checked."""
+        from aotlens.models import ModelConfig
+
+        return ModelConfig.from_dict(dict(self.model))
 
     @property
     def name(self) -> str:
@@ -77,8 +119,8 @@ class Chosen:
     def line(self, axis: str) -> Call:
         """Return both ends of the row, or of the column, that is listed."""
         which = getattr(self, axis)
-        given: Any = Part(self.entries, f"largest_{axis}") if which is None else which
-        return call("aotlens.circuits.extreme_entries", self.circuit, self.n_entries, **{axis: given})
+        value: Any = Part(self.entries, f"largest_{axis}") if which is None else which
+        return call("aotlens.circuits.extreme_entries", self.circuit, self.n_entries, **{axis: value})
 
     @property
     def pairs_of_all(self) -> Call:
@@ -88,31 +130,40 @@ class Chosen:
     @property
     def copied(self) -> tuple[Head, ...] | None:
         """The heads whose copying is measured, None for all: of a large model, the chosen one."""
-        return None if self.copying_cost(self.model.n_layers * self.model.n_heads) <= MOST_COPYING else (self.head,)
+        return None if self.copying_cost(self.config.n_layers * self.config.n_heads) <= MOST_COPYING else (self.head,)
 
     def copying_cost(self, n_heads: int) -> float:
         """Return the operations of copying rates, two products of tokens × logits a head."""
-        return 4.0 * n_heads * float(self.model.d_vocab or 0) ** 2 * self.model.d_head * _STREAMED
+        return 4.0 * n_heads * float(self.config.d_vocab or 0) ** 2 * self.config.d_head * _STREAMED
 
     def products(self, n: int) -> float:
         """Return the operations of n times the product of the circuit's factors."""
-        rows, columns = self._sizes()
-        return 2.0 * n * rows * columns * self.model.d_head * _STREAMED
+        (_, rows), (_, columns) = self.axes()
+        return 2.0 * n * rows * columns * self.config.d_head * _STREAMED
 
     @property
     def spectrum_cost(self) -> float:
         """Operations of two decompositions of factors."""
-        return 20.0 * sum(self._sizes()) * float(self.model.d_head) ** 2
+        return 20.0 * sum(n for _, n in self.axes()) * float(self.config.d_head) ** 2
 
-    def _sizes(self) -> list[int]:
-        """Return the numbers of rows and columns."""
-        sizes = {"positions": self.model.n_ctx, "bias": 1, "residual": self.model.d_model}
-        return [sizes.get(side) or self.model.d_vocab or self.model.d_out or 1 for side in (self.left, self.right)]
+    def axes(self) -> tuple[tuple[str, int], tuple[str, int]]:
+        """Return what the rows and the columns are, in the plural, and how many there are."""
+        model = self.config
+        sizes = {"positions": ("positions", model.n_ctx), "bias": ("biases", 1)}
+        sizes["residual"] = ("directions", model.d_model)
+        tokens = ("tokens", model.d_vocab or 1)
+        outputs = ("classes", model.d_out or 1) if model.read_out == "classes" else tokens
+        return sizes.get(self.left, tokens), sizes.get(self.right, outputs if self.kind == "ov" else tokens)
 
     def file(self, *parts: str) -> str:
         """Name a file about the circuit."""
         distance = [] if self.distance is None else [f"at-{self.distance}"]
         return "-".join([f"{self.checkpoint}-head-{self.name}-{self.kind}-{self.left}-{self.right}", *distance, *parts])
+
+
+def has_biases(model: ModelConfig, kind: str) -> bool:
+    """Return whether the model has biases that a circuit can have in every entry."""
+    return kind == "qk" and model.has_query_key and bool(model.bias or model.norm)
 
 
 def most_distance(model: ModelConfig, kind: str) -> int:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from aotlens.conventions import as_head
 from aotlens.views.calls import Call, Load, call
 from aotlens.views.circuit_captions import (
     meaning,
@@ -16,21 +15,16 @@ from aotlens.views.circuit_captions import (
     says_overview,
     says_pairs,
 )
-from aotlens.views.circuit_choice import Chosen, left_sides, right_sides
-from aotlens.views.family import Choice, Family, TextParameter
-from aotlens.views.view import About, Parameter, View
+from aotlens.views.circuit_choice import CircuitsParameters
+from aotlens.views.family import Family
+from aotlens.views.view import About, View
 
-if TYPE_CHECKING:
-    from aotlens.checkpoints import CheckpointInfo
-
-KINDS = {"qk": "QK: what it attends to", "ov": "OV: what it writes"}
-STATISTICS = {"extreme": "largest in size", "mean": "mean"}
-
+_NAMES = {"directions": "directions of the stream", "biases": "bias"}
 _FRAMEWORK = "A Mathematical Framework for Transformer Circuits (Elhage et al. 2021)"
 
 
-def _missing(chosen: Chosen) -> str | None:
-    if chosen.kind == "qk" and not chosen.model.has_query_key:
+def _missing(chosen: CircuitsParameters) -> str | None:
+    if chosen.kind == "qk" and not chosen.config.has_query_key:
         return (
             f"{chosen.checkpoint} has a fixed attention pattern: its heads have no queries and no keys, so there is no "
             "QK circuit. What they write is there: choose OV."
@@ -38,8 +32,8 @@ def _missing(chosen: Chosen) -> str | None:
     return None
 
 
-def _missing_eigenvalues(chosen: Chosen) -> str | None:
-    left, right = (_kind_of(chosen, side) for side in (chosen.left, chosen.right))
+def _missing_eigenvalues(chosen: CircuitsParameters) -> str | None:
+    left, right = (_NAMES.get(lines, lines) for lines, _ in chosen.axes())
     if left == right:
         return _missing(chosen)
     return _missing(chosen) or (
@@ -48,20 +42,12 @@ def _missing_eigenvalues(chosen: Chosen) -> str | None:
     )
 
 
-def _kind_of(chosen: Chosen, side: str) -> str:
-    """Name the kind of the rows (or columns) of a side."""
-    if side in ("positions", "bias", "residual"):
-        return "directions of the stream" if side == "residual" else side
-    classes = chosen.model.read_out == "classes" and side == chosen.right and chosen.kind == "ov"
-    return "classes" if classes else "tokens"
+def _missing_pairs(chosen: CircuitsParameters) -> str | None:
+    return "This model has one layer: no head reads what another one writes." if chosen.config.n_layers < 2 else None
 
 
-def _missing_pairs(chosen: Chosen) -> str | None:
-    return "This model has one layer: no head reads what another one writes." if chosen.model.n_layers < 2 else None
-
-
-def _missing_copying(chosen: Chosen) -> str | None:
-    if (chosen.model.read_in, chosen.model.read_out) == ("tokens", "tokens"):
+def _missing_copying(chosen: CircuitsParameters) -> str | None:
+    if (chosen.config.read_in, chosen.config.read_out) == ("tokens", "tokens"):
         return None
     return "Copying is from tokens to the same tokens: this model does not both read and write tokens."
 
@@ -93,7 +79,7 @@ CIRCUIT = _circuit_view(
 )
 
 
-def _map(chosen: Chosen) -> Call:
+def _map(chosen: CircuitsParameters) -> Call:
     lines = {name: list(given) for name, given in (("rows", chosen.rows), ("columns", chosen.columns)) if given}
     given: dict[str, Any] = lines or {"entries": chosen.entries}
     return call("aotlens.circuits.circuit_map", chosen.circuit, **given, n=chosen.n_lines)
@@ -187,10 +173,10 @@ SINGULAR = _circuit_view(
 )
 
 
-def _pairs_cost(chosen: Chosen) -> float:
+def _pairs_cost(chosen: CircuitsParameters) -> float:
     """Operations of the compositions of all pairs of heads, in three modes."""
-    n_layers, n_heads = chosen.model.n_layers, chosen.model.n_heads
-    return 3.0 * n_layers * (n_layers - 1) * n_heads**2 * float(chosen.model.d_model) ** 2
+    n_layers, n_heads = chosen.config.n_layers, chosen.config.n_heads
+    return 3.0 * n_layers * (n_layers - 1) * n_heads**2 * float(chosen.config.d_model) ** 2
 
 
 COMPOSITION = View(
@@ -214,6 +200,7 @@ COMPOSITION = View(
     missing=_missing_pairs,
     drawn=lambda chosen: {"z": chosen.z} if chosen.z else {},
     file=lambda chosen: f"{chosen.checkpoint}-head-{chosen.name}-composition",
+    picks="head = customdata",
     cost=_pairs_cost,
 )
 COPYING = View(
@@ -231,48 +218,17 @@ COPYING = View(
     caption=says_copying,
     missing=_missing_copying,
     file=lambda chosen: f"{chosen.checkpoint}-copying",
-    cost=lambda chosen: chosen.copying_cost(len(chosen.copied or range(chosen.model.n_layers * chosen.model.n_heads))),
+    cost=lambda chosen: chosen.copying_cost(
+        len(chosen.copied or range(chosen.config.n_layers * chosen.config.n_heads))
+    ),
     pictured=False,
 )
 
 
-def _values(info: CheckpointInfo, head: str, biases: str, block: str, **chosen: Any) -> Chosen:
-    """Heads, sides, tokens and a block as they are written. Raises ValueError for what there is not."""
-    from aotlens.models import ModelConfig
-
-    model = ModelConfig.from_dict(dict(info.model))
-    place = as_head(head, model)
-    for side, offered in (("left", left_sides), ("right", right_sides)):
-        there = offered(model, place[0], chosen["kind"])
-        chosen[side] = chosen[side] or next(iter(there))
-        if chosen[side] not in there:
-            raise ValueError(f"{side}: expected one of {', '.join(there)}, got {chosen[side]!r}.")
-    for line in ("row", "column"):
-        written = chosen[line]
-        chosen[line] = (int(written) if written.isdecimal() else written) or None
-    return Chosen(
-        checkpoint=info.name, model=model, head=place, biases=biases == "with", block=as_head(block) if block else None,
-        **chosen,
-    )  # fmt: skip
-
-
 FAMILY = Family(
-    name="circuits",
-    about="Tokens that a head attends to and writes when it attends, by its weights.",
-    views=(MAP, TOP, ROW, COLUMN, OVERVIEW, BLOCK, EIGENVALUES, SINGULAR, COMPOSITION, COPYING),
-    values=_values,
-    parameters={
-        "head": TextParameter("Head, as layer.head", "0.0", most=13),
-        "kind": Choice("Circuit", KINDS),
-        "left": TextParameter("Rows", "", most=13, blank="tokens, where the model reads them"),
-        "right": TextParameter("Columns", "", most=13, blank="tokens (QK) or logits (OV), where the model has them"),
-        "biases": Choice("Biases in every entry of a QK circuit", {"without": "without", "with": "with"}),
-        "distance": Parameter("Distance back, with rotary positions or ALiBi", None, least=0, most=10**6),
-        "row": TextParameter("Row, a token or an id", "", most=60, blank="that of the largest entry"),
-        "column": TextParameter("Column, a token or an id", "", most=60, blank="that of the largest entry"),
-        "statistic": Choice("Summary of a block", STATISTICS),
-        "block": TextParameter("Block, as row.column", "", most=13, blank="that of the largest entry"),
-        "z": Parameter("Composition: least z drawn", 0, least=0, most=999),
-    },
+    "circuits",
+    "Tokens that a head attends to and writes when it attends, by its weights.",
+    (MAP, TOP, ROW, COLUMN, OVERVIEW, BLOCK, EIGENVALUES, SINGULAR, COMPOSITION, COPYING),
+    CircuitsParameters,
     reads=lambda info: info.problem is None,
 )

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
 
-from aotlens.conventions import ABLATIONS, as_head, as_heads, head_name
-from aotlens.plots.attention import QUANTITIES
+from aotlens.conventions import head_name
 from aotlens.views.compare_captions import says_losses, says_maps, says_pairs, says_similarity
-from aotlens.views.compare_choice import Chosen, Pane, Side
-from aotlens.views.family import Choice, Family, TextParameter
+from aotlens.views.compare_choice import CompareParameters, Side
+from aotlens.views.family import Family
 from aotlens.views.view import About, View
 
-if TYPE_CHECKING:
-    from aotlens.checkpoints import CheckpointInfo
 
-TEXT = "The captain bowed to the captain, and the captain of a ship danced."
-#: The replacements of an ablated head's output, where no corpus is read.
-HOWS = {how: ABLATIONS[how] for how in ("zero", "uniform")}
-
-
-def _missing_matching(chosen: Chosen) -> str | None:
+def _missing_matching(chosen: CompareParameters) -> str | None:
     if chosen.one_model:
-        n_heads = chosen.left.model["n_layers"] * chosen.left.model["n_heads"]
+        n_heads = chosen.panes["left"].model["n_layers"] * chosen.panes["left"].model["n_heads"]
         return f"One checkpoint at both sides: each of its {n_heads} heads stands beside itself."
     return chosen.unmatched
 
 
-def _stem(chosen: Chosen) -> str:
-    return f"{chosen.left.checkpoint}-{chosen.right.checkpoint}"
+def _stem(chosen: CompareParameters) -> str:
+    left, right = (chosen.panes[side].checkpoint for side in ("left", "right"))
+    return f"{left}-{right}"
 
 
 def _map_view(side: Side) -> View:
@@ -45,8 +36,8 @@ def _map_view(side: Side) -> View:
             "Eq. 4",
         ),
         call=lambda chosen: chosen.map(side),
-        caption=lambda chosen, result: f"{result.headline}, {getattr(chosen, side).checkpoint}.",
-        file=lambda chosen: f"{getattr(chosen, side).checkpoint}-{side}-head-{chosen.view}",
+        caption=lambda chosen, result: f"{result.headline}, {chosen.panes[side].checkpoint}.",
+        file=lambda chosen: f"{chosen.panes[side].checkpoint}-{side}-head-{chosen.quantity}",
     )
 
 
@@ -92,10 +83,10 @@ DIFFERENCE = View(
         formula="D(i, j) = A_right(i, j) − A_left(i, j)",
     ),
     call=lambda chosen: chosen.runs().method(
-        "maps", head_name(chosen.head), chosen.beside, chosen.view, without_first=chosen.without_first
+        "maps", head_name(chosen.head), chosen.beside, chosen.quantity, without_first=chosen.without_first
     ),
     caption=says_maps,
-    file=lambda chosen: f"{_stem(chosen)}-head-{head_name(chosen.head)}-{chosen.view}",
+    file=lambda chosen: f"{_stem(chosen)}-head-{head_name(chosen.head)}-{chosen.quantity}",
 )
 PAIRS = View(
     name="pairs",
@@ -131,45 +122,12 @@ SIMILARITY = replace(
 )
 
 
-def _values(*checkpoints: CheckpointInfo, **given: Any) -> Chosen:
-    if len(checkpoints) > 2:
-        raise ValueError(f"compare: expected one checkpoint or two, got {len(checkpoints)}.")
-    infos = {"left": checkpoints[0], "right": checkpoints[-1]}
-    shapes = {side: SimpleNamespace(**info.model) for side, info in infos.items()}
-    texts = {"left": given["text"], "right": given["other"] or given["text"]}
-    panes = {
-        side: Pane(
-            checkpoint=info.name, model=info.model, tokenizer=info.tokenizer_sha256, text=texts[side],
-            ablated=as_heads([name for name in given[side].split(",") if name], shapes[side], at_least=0),
-        )
-        for side, info in infos.items()
-    }  # fmt: skip
-    how, other = given["how"], given["other_head"]
-    return Chosen(
-        **panes, how=how, instead="" if how == "zero" else HOWS[how], head=as_head(given["head"], shapes["left"]),
-        other_head=as_head(other, shapes["right"]) if other else None, view=given["quantity"],
-        without_first=given["first"] == "hide",
-    )  # fmt: skip
-
-
 FAMILY = Family(
-    name="compare",
-    about="What differs between two models, or one with and without some heads, on a text?",
-    views=(LOSSES, DIFFERENCE, LEFT, RIGHT, PAIRS, SIMILARITY),
-    values=_values,
-    parameters={
-        "text": TextParameter("Text", TEXT, most=50_000, lines=3),
-        "other": TextParameter("Text at the right", "", most=50_000, lines=3, blank="the same"),
-        "left": TextParameter("Ablated at the left, as 0.1,1.0", "", blank="no heads"),
-        "right": TextParameter("Ablated at the right, as 0.1,1.0", "", blank="no heads"),
-        "how": Choice("Replace head output with", HOWS),
-        "head": TextParameter("Left head", "0.0", most=9),
-        "other_head": TextParameter("Right head", "", most=9, blank="the one that the left head is matched with"),
-        "quantity": Choice("Quantity", QUANTITIES),
-        "first": Choice("Attention to position 0", {"show": "shown", "hide": "left out"}),
-    },
+    "compare",
+    "What differs between two models, or one with and without some heads, on a text?",
+    (LOSSES, DIFFERENCE, LEFT, RIGHT, PAIRS, SIMILARITY),
+    CompareParameters,
     reads=lambda info: (
         (info.model.get("read_in", "tokens"), info.model.get("read_out", "tokens")) == ("tokens", "tokens")
     ),
-    several=True,
 )

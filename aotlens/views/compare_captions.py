@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aotlens.conventions import describe, head_name
-from aotlens.views.compare_choice import Chosen
+from aotlens.views.compare_choice import CompareParameters, Side
 
 if TYPE_CHECKING:
     from aotlens.heads import ComparedLosses, ComparedMaps, ComparedRuns, HeadMatching
@@ -16,25 +16,26 @@ if TYPE_CHECKING:
 _MEASURES = {"ov": "OV", "qk": "QK", "pattern": "pattern"}
 
 
-def pane_name(chosen: Chosen, side: str) -> str:
+def pane_name(chosen: CompareParameters, side: Side) -> str:
     """Name a pane's checkpoint, and which of its heads are ablated."""
-    pane = getattr(chosen, side)
+    pane = chosen.panes[side]
     if not pane.ablated:
         return str(pane.checkpoint)
     instead = f" (replaced with {chosen.instead})" if chosen.instead else ""
     return f"{pane.checkpoint} without {', '.join(map(head_name, pane.ablated))}{instead}"
 
 
-def says_losses(chosen: Chosen, result: ComparedLosses) -> str:
+def says_losses(chosen: CompareParameters, result: ComparedLosses) -> str:
     """Say both losses, their difference, and where it is largest."""
     parts = []
-    for side in ("left", "right"):
+    sides: tuple[Side, Side] = ("left", "right")
+    for side in sides:
         values = getattr(result, side)
         known, name = values[np.isfinite(values)], pane_name(chosen, side)
         parts.append(f"{name}: {known.mean():.3f} nats a token" if known.size else name)
     line, difference = "; ".join(parts) + ".", result.difference
     if difference is None:
-        what = "texts" if chosen.left.text != chosen.right.text else "tokens of this text"
+        what = "texts" if chosen.panes["left"].text != chosen.panes["right"].text else "tokens of this text"
         line = f"The panes have different {what}, so a token’s loss in one has none beside it in the other. {line}"
         sums = [float(np.nansum(values)) for values in (result.left, result.right)]
         whole = f" The same text, over all its tokens: {sums[0]:.1f} and {sums[1]:.1f} nats."
@@ -79,13 +80,13 @@ def says_positions(runs: ComparedRuns) -> str:
     )
 
 
-def says_maps(chosen: Chosen, result: ComparedMaps) -> str:
+def says_maps(chosen: CompareParameters, result: ComparedMaps) -> str:
     """Say which heads' maps are compared, and where they differ most."""
     heads = f"Head {head_name(result.right.head)} at the right − head {head_name(result.left.head)} at the left"
     return f"{heads}: {result.headline or 'no entry differs'}."
 
 
-def says_pairs(chosen: Chosen, result: HeadMatching) -> str:
+def says_pairs(chosen: CompareParameters, result: HeadMatching) -> str:
     """Say how many heads are matched, and how well."""
     clear = int((result.margins > 0).sum())
     mean = float(result.to_frame()["similarity"].mean())
@@ -95,7 +96,7 @@ def says_pairs(chosen: Chosen, result: HeadMatching) -> str:
     )
 
 
-def says_similarity(chosen: Chosen, result: HeadMatching) -> str:
+def says_similarity(chosen: CompareParameters, result: HeadMatching) -> str:
     """Say what the cosines are of."""
     return f"Mean of the cosines of {', '.join(_MEASURES[name] for name in result.measured)}."
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, call, make
-from aotlens.views.family import Choice, Family
-from aotlens.views.view import About, Parameter, View
+from aotlens.views.family import Family
+from aotlens.views.parameters import Limit, OfNone
+from aotlens.views.view import About, View
 
 if TYPE_CHECKING:
     from aotlens.denoise import DenoiserTraining, DescentErrors, FoundScales, PlaneDescent, RunMatrices
@@ -20,47 +24,59 @@ N_PROMPTS = 400
 
 #: Tasks in the plane, and energies, by the words for them.
 TASKS = {"spheres": "circle", "subspaces": "line", "mixtures": "mixture"}
-ENERGIES = {"memory": "softmax (associative memory)", "hopfield": "linear (spherical Hopfield)"}
+ENERGIES = {"memory": "softmax (memory)", "hopfield": "linear (Hopfield)"}
+SCALES_OF = {"own": "as set below", "best": "the best of the task"}
 
-#: The parameters of a prompt in the plane. The first values are Figure 5's, but for the noise (it prints σ² = 10, and R
-#: = 1).
-PARAMETERS = {
-    "tokens": Parameter("Context tokens L", 20, least=1, most=200),
-    "noise": Parameter("Noise σ² of the query", 0.1, least=0.01, most=2.0, step=0.01),
-    "components": Parameter("Components of the mixture", 3, least=1, most=8),
-    "alpha": Parameter("α (W_OV = α I)", 1.0, least=0.05, most=4.0, step=0.05),
-    "beta": Parameter("β (W_QK = β I)", 10.0, least=0.1, most=40.0, step=0.1),
-    "share": Parameter("Step size, in attention’s", 1.0, least=0.05, most=2.0, step=0.05),
-    "steps": Parameter("Steps", 20, least=1, most=60),
-    "seed": Parameter("Seed", 0, least=0, most=99),
-}
+#: Tasks and kinds of attention of new trainings; the value of `training` for a new one; and the default training.
+TRAINED_TASKS = {name: name for name in ("subspaces", "spheres", "mixtures")}
+ATTENTIONS = {name: name for name in ("linear", "softmax")}
+NEW, FIRST = "new", "subspaces-softmax"
 
 
 @dataclass(frozen=True, kw_only=True)
-class InPlane:
-    """A prompt in the plane: its task, its energy, and how its query goes down."""
+class DenoisingParameters(OfNone):
+    """A prompt in the plane (its task, its energy, and how its query descends in it), and a training of layers.
 
-    task: str = "spheres"
-    energy: str = "memory"
-    tokens: int = 20
-    noise: float | int = 0.1
-    components: int = 3
-    """The number of components, of mixtures only."""
-    alpha: float | int = 1.0
-    beta: float | int = 10.0
-    share: float | int = 1.0
+    The defaults are those of Figure 5, except for the noise (it prints σ² = 10, and R = 1). Those of a new training are
+    the paper's, except for epochs and rate, which it does not give, and runs.
+    """
+
+    task: str = declare.choice(TASKS, label="Task")
+    energy: str = declare.choice(ENERGIES, label="Attention and its energy")
+    tokens: int = declare.whole(20, least=1, most=200, label="Context tokens L")
+    noise: float = declare.real(0.1, 0.01, 2.0, step=0.01, label="Noise σ² of the query")
+    components: int = declare.whole(3, least=1, most=8, label="Components of the mixture")
+    scales: str = declare.choice(SCALES_OF, label="α and β")
+    alpha: float = declare.real(1.0, 0.05, 4.0, step=0.05, label="α (W_OV = α I)")
+    beta: float = declare.real(10.0, 0.1, 40.0, step=0.1, label="β (W_QK = β I)")
+    share: float = declare.real(1.0, 0.05, 2.0, step=0.05, label="Step size, in attention’s")
     """γ ÷ the γ at which a step is the attention layer."""
-    steps: int = 20
-    seed: int = 0
-    query: tuple[float | int, ...] | None = None
-    """The place where somebody has put the query; None: as it was drawn."""
+    steps: int = declare.whole(20, least=1, most=60, label="Steps")
+    seed: int = declare.whole(0, most=99, label="Seed")
+    query: tuple[float, ...] | None = declare.reals(
+        most=2, label="Query, as x, y", blank="as drawn", cleared_by=("task", "seed"), page_only=True
+    )
+    training: str | None = declare.option("Training", blank=FIRST)
+    run: int | None = declare.row("Run (seed)", blank="the first")
+    trained_on: str = declare.choice(TRAINED_TASKS, label="Task of the new training", first="spheres")
+    attention: str = declare.choice(ATTENTIONS, label="Attention of a trained layer")
+    epochs: int = declare.whole(150, least=1, most=500, label="Epochs")
+    rate: float = declare.real(0.01, 0.001, 0.1, step=0.001, label="Learning rate of Adam")
+    context: int = declare.whole(499, least=10, most=499, label="Context tokens L of a prompt")
+    prompts: int = declare.real(800, 50, 800, step=50, label="Prompts")
+    runs: int = declare.whole(3, least=1, most=6, label="Runs (seeds)")
+
+    def limits(self) -> Mapping[str, Limit]:
+        limits = {"training": Limit(options=trainings_by_name())}
+        limits["run"] = Limit(options={seed: str(seed) for seed in self.seeds}, off=not self.seeds)
+        limits["components"] = Limit(hidden=self.task != "mixtures")
+        limits |= dict.fromkeys(("alpha", "beta"), Limit(hidden=self.scales == "best"))
+        return limits | dict.fromkeys(("trained_on", "attention", *_SETTINGS), Limit(hidden=self.training != NEW))
 
     def file(self, what: str) -> str:
         """Name a file of `what`."""
-        return (
-            f"denoising-{self.task}-{self.energy}-L{self.tokens}-noise{self.noise:g}-alpha{self.alpha:g}-"
-            f"beta{self.beta:g}-seed{self.seed}-{what}"
-        )
+        scales = "best" if self.scales == "best" else f"alpha{self.alpha:g}-beta{self.beta:g}"
+        return f"denoising-{self.task}-{self.energy}-L{self.tokens}-noise{self.noise:g}-{scales}-seed{self.seed}-{what}"
 
     @property
     def drawn_from(self) -> Call:
@@ -83,10 +99,80 @@ class InPlane:
     @property
     def way(self) -> dict[str, Any]:
         """The settings by which queries go down."""
-        return {"energy": self.energy, "alpha": self.alpha, "beta": self.beta, "n_steps": self.steps}
+        alpha: Any = self.alpha
+        beta: Any = self.beta
+        if self.scales == "best":
+            best = call("aotlens.denoise.best_scale", self.drawn_from, self.many, self.energy).named("best")
+            alpha, beta = best.part("alpha"), best.part("beta")
+        return {"energy": self.energy, "alpha": alpha, "beta": beta, "n_steps": self.steps}
+
+    @property
+    def trained(self) -> str:
+        """The name of the training."""
+        if self.training != NEW:
+            return self.training or FIRST
+        from aotlens.denoise.kept import kept_name
+
+        return kept_name(self.trained_on, self.attention, **self.settings)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of a new training."""
+        return {name: getattr(self, name) for name in _SETTINGS}
+
+    @property
+    def path(self) -> Path | None:
+        """The file of the training; None for a new one that has not been made."""
+        from aotlens.denoise import trainings
+
+        return trainings().get(self.trained)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of the runs; none if the file cannot be read."""
+        if self.training == NEW:
+            return tuple(range(self.runs))
+        path = self.path
+        return () if path is None else _seeds(self.trained, path.stat().st_mtime_ns)
+
+    @property
+    def seed_of_run(self) -> int | None:
+        """The seed of the run whose matrices are shown, by default the first."""
+        return self.run if self.run in self.seeds else next(iter(self.seeds), None)
+
+    @property
+    def record(self) -> Call:
+        """The training: loaded by its name, or made."""
+        if self.training == NEW:
+            made = call("aotlens.denoise.train_and_keep", self.trained_on, self.attention, **self.settings)
+            return made.named("training")
+        path = self.path
+        stamp = 0 if path is None else path.stat().st_mtime_ns
+        return call("aotlens.denoise.named_training", self.trained).named("training").stamped(stamp)
 
 
-def _plane(chosen: InPlane) -> Call:
+_SETTINGS = ("epochs", "rate", "context", "prompts", "runs")
+
+
+def trainings_by_name() -> dict[str, str]:
+    """Return the words for every training that exists, the default one first, and for a new one."""
+    from aotlens.denoise import trainings
+
+    names = sorted(trainings(), key=lambda name: name != FIRST)
+    return {**{name: name.replace("-", " ") for name in names}, NEW: "a new training"}
+
+
+@lru_cache(maxsize=64)
+def _seeds(name: str, stamp: int) -> tuple[int, ...]:
+    from aotlens.denoise import named_training
+
+    try:
+        return named_training(name).layers.seeds
+    except ValueError:  # the call raises it, too
+        return ()
+
+
+def _plane(chosen: DenoisingParameters) -> Call:
     put = {} if chosen.query is None else {"query": (*chosen.query, 0.0)[:2]}
     return call(
         "aotlens.denoise.descend_in_plane", chosen.drawn_from, chosen.tokens, chosen.seed, **chosen.way,
@@ -94,12 +180,12 @@ def _plane(chosen: InPlane) -> Call:
     )  # fmt: skip
 
 
-def _errors(chosen: InPlane) -> Call:
+def _errors(chosen: DenoisingParameters) -> Call:
     mean = call("aotlens.denoise.descend_by_share", chosen.drawn_from, chosen.many, chosen.share, **chosen.way)
     return make("aotlens.denoise.DescentErrors", mean.named("mean"), _plane(chosen).named("shown").part("descent"))
 
 
-def _of_plane(chosen: InPlane, result: PlaneDescent) -> str:
+def _of_plane(chosen: DenoisingParameters, result: PlaneDescent) -> str:
     descent = result.descent
     return (
         f"This query: {float(descent.errors[0, 0]):.3g} from the clean token (squared), attention "
@@ -108,11 +194,12 @@ def _of_plane(chosen: InPlane, result: PlaneDescent) -> str:
     )
 
 
-def _of_errors(chosen: InPlane, result: DescentErrors) -> str:
+def _of_errors(chosen: DenoisingParameters, result: DescentErrors) -> str:
     mean, curve = result.mean, result.mean.errors.mean(1)
     query, layer, bayes = float(curve[0]), float(mean.attention_errors.mean()), float(mean.bayes_errors.mean())
     best, last = int(curve.argmin()), len(curve) - 1
-    sentences = (
+    scales = f"The best scales are α = {mean.alpha:.3g} and β = {mean.beta:.3g}. " if chosen.scales == "best" else ""
+    sentences = scales + (
         f"Mean squared error over {N_PROMPTS} prompts: {query:.3g} at the query, {layer:.3g} after one step of "
         f"attention, {float(curve[last]):.3g} after {_steps(last)} of descent, {bayes:.3g} by Bayes."
     )
@@ -136,8 +223,13 @@ PLANE = View(
         text="The deeper the colour, the lower the energy of this context. White: its tokens. Drag the query, click "
         "another place, or move it with the arrow keys once the picture has the focus. Arrow: one step of attention. "
         "Line: gradient descent in steps of the chosen size. Bayes: the best answer of somebody who knows the circle, "
-        "line or mixture. Clean: the token that the query was drawn from.",
-        source="in-context-denoising, Figure 5.",
+        "line or mixture. Clean: the token that the query was drawn from. With scaled identities as weights, one step "
+        "of gradient descent on an energy of the tokens, from the query, is the attention layer. Further steps are "
+        "another algorithm, a Hopfield network, and on average a worse estimate: they lead to a minimum of the energy, "
+        "wherever the query came from.",
+        formula="softmax: E(s) = ‖s‖²/2α − (1/β) log Σ exp(β xₜ·s), step γ = α;  linear: E(s) = ‖s‖²/2γ − "
+        "sᵀ(XᵀX/L)s/2, step γ = αβ",
+        source="in-context-denoising: Equations 16, 17 and A.15 (which gives no step size), Figure 5.",
     ),
     call=_plane,
     caption=_of_plane,
@@ -149,7 +241,10 @@ ERRORS = View(
     about=About(
         text=f"Squared distance to the clean token after each step: the mean over {N_PROMPTS} prompts with these "
         "parameters, and this query. Levels are means over the same prompts: of attention’s one step (which is the "
-        "curve’s first step where the step size is attention’s), and of Bayes, which no estimate can beat on average.",
+        "curve’s first step where the step size is attention’s), and of Bayes, which no estimate can beat on average. "
+        "A prompt draws a distribution of its own (a circle of radius 1, a line through 0 with variance 1, or "
+        "Gaussians with variance 0.02 around points of the circle), then L clean tokens and a query: a further token "
+        "with noise. The layer reads the tokens and the query, and estimates the clean token.",
         formula="‖s(t) − x‖²",
     ),
     call=_errors,
@@ -157,32 +252,7 @@ ERRORS = View(
     file=lambda chosen: chosen.file("errors"),
 )
 
-FAMILY = Family(
-    name="denoising",
-    about="The descent of a query of a prompt in the plane in the energy of its context: is one step of attention "
-    "enough?",
-    views=(ERRORS, PLANE),
-    values=InPlane,
-    parameters={"task": Choice("Task", TASKS), "energy": Choice("Energy", ENERGIES), **PARAMETERS},
-)
-
 # ── trained layers ──────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trained:
-    """A training by its name, and the seed of the run whose matrices are shown."""
-
-    training: str
-    run: int
-    stamp: int = 0
-    """The mark that tells a file of that name from another."""
-
-    @property
-    def record(self) -> Call:
-        """The training."""
-        return call("aotlens.denoise.named_training", self.training).named("training").stamped(self.stamp)
-
 
 #: The paper's statements about its own runs (Figure 3 and its text), by task and attention.
 _PAPER = {
@@ -193,7 +263,7 @@ _PAPER = {
 _KINDS = {"LinearSubspaces": "subspaces", "Spheres": "spheres", "GaussianMixtures": "mixtures"}
 
 
-def _of_curves(chosen: Trained, record: DenoiserTraining) -> str:
+def _of_curves(chosen: DenoisingParameters, record: DenoiserTraining) -> str:
     layers, frame = record.layers, record.to_frame()
     good = frame[~frame.stuck]
     n_stuck = len(frame) - len(good)
@@ -226,12 +296,12 @@ def of_scales(record: DenoiserTraining) -> str:
     return f"Mean diagonals found: {text}{theirs}."
 
 
-def _of_matrices(chosen: Trained, result: RunMatrices) -> str:
-    return f"{chosen.training}, the run of seed {result.seed}."
+def _of_matrices(chosen: DenoisingParameters, result: RunMatrices) -> str:
+    return f"{chosen.trained}, the run of seed {result.seed}."
 
 
-def _of_found(chosen: Trained, result: FoundScales) -> str:
-    return f"{chosen.training}: {result.headline}, on a scan of β."
+def _of_found(chosen: DenoisingParameters, result: FoundScales) -> str:
+    return f"{chosen.trained}: {result.headline}, on a scan of β."
 
 
 def _count(number: int, noun: str) -> str:
@@ -244,74 +314,84 @@ def _spread(values: Any, digits: int) -> str:
     return mean if len(values) == 1 else f"{mean} ({low:.{digits}g} to {high:.{digits}g})"
 
 
-CURVES = View(
-    name="curves",
-    title="Loss by epoch",
-    about=About(
+def _of_training(name: str, title: str, about: About, caption: Any, **rest: Any) -> View:
+    """A view of a training, which the view of its losses starts if it is a new one."""
+    usual = {
+        "call": lambda chosen: chosen.record,
+        "file": lambda chosen: f"{chosen.trained}-{name}",
+        "slow": "epochs",
+        "slow_part": lambda chosen: chosen.record,
+        "cost": lambda chosen: float(chosen.path is not None),
+        "made_by": "curves",
+    }
+    return View(name=name, title=title, about=about, caption=caption, **{**usual, **rest})
+
+
+CURVES = _of_training(
+    "curves",
+    "Loss by epoch",
+    About(
         text="Squared error a prompt after each epoch, in training and on prompts kept apart: the mean over runs, in a "
         "band that holds all runs. Levels: the zero predictor, and Bayes on the same test prompts, which knows what "
-        "each prompt was drawn from and which nothing beats on average.",
-        source="in-context-denoising, Figure 3 (a), there divided by n = 16.",
+        "each prompt was drawn from and which nothing beats on average. One layer of linear or softmax attention, "
+        "trained from random weights to estimate the clean token: two matrices of 16 × 16, on prompts of subspaces "
+        "(d = 8), spheres (d = 8) or Gaussian mixtures (8 components). Training finds scaled identities, W_QK ≈ β I "
+        "and W_OV ≈ α I, which the Bayes predictors suggest. In a run that is stuck, the diagonals have both signs: "
+        "some directions were inverted at the start and did not come back. Losses are summed over the 16 coordinates. "
+        "A new training trains all its runs at once and is kept (in $AOTLENS_HOME/denoisers): linear attention takes "
+        "seconds, softmax attention minutes, in proportion to epochs, prompts, tokens and runs.",
+        formula="linear: x̂ = (1/L) x̃ W_QK Xᵀ X W_OV;  softmax: x̂ = softmax(x̃ W_QK Xᵀ) X W_OV",
+        source="in-context-denoising: Equations 11 and 12, Figures 3 (a), there divided by n = 16, 7 and 8; tokens as "
+        "rows.",
     ),
-    call=lambda chosen: chosen.record,
-    caption=_of_curves,
-    file=lambda chosen: f"{chosen.training}-curves",
+    _of_curves,
     table="loss_frame",
+    made_by="",
 )
-MATRICES = View(
-    name="matrices",
-    title="Learned matrices",
-    about=About(
-        text="The chosen run’s two matrices, each beside the scaled identity with its mean diagonal, on one colour "
+MATRICES = _of_training(
+    "matrices",
+    "Learned matrices",
+    About(
+        text="The run’s two matrices, each next to the scaled identity with its mean diagonal, on one colour "
         "scale a row. Of a training on transformed prompts they are those that act before the transform, Aᵀ W_QK A "
         "and Aᵀ W_OV, which are scaled identities where the layer undoes A.",
         source="in-context-denoising, Figures 3 (b) and 8.",
     ),
-    call=lambda chosen: make("aotlens.denoise.run_matrices", chosen.record, chosen.run),
-    caption=_of_matrices,
-    file=lambda chosen: f"{chosen.training}-matrices",
+    _of_matrices,
+    call=lambda chosen: make("aotlens.denoise.run_matrices", chosen.record, chosen.seed_of_run),
 )
-SCALES = View(
-    name="scales",
-    title="Loss over α and β",
-    about=About(
+SCALES = _of_training(
+    "scales",
+    "Loss over α and β",
+    About(
         text="The loss of scaled identities on 200 prompts of the task, on a grid of 50 × 50, the deeper the colour "
-        "the lower; the best α of each β as a dotted line, and what the runs found (the chosen one, and their mean). "
+        "the lower; the best α of each β as a dotted line, and what the runs found (this one, and their mean). "
         "Signs that flip together are undone, since that is the same layer where attention is linear, and nearly so "
         "on tokens that are symmetric around 0; stuck runs are left out. Linear attention depends on the product αβ "
         "only, so that its valley is a hyperbola.",
         source="in-context-denoising, Figure 6.",
     ),
+    _of_found,
     call=lambda chosen: make(
         "aotlens.denoise.found_scales", chosen.record, call("aotlens.denoise.landscape_around", chosen.record)
     ),
-    caption=_of_found,
-    file=lambda chosen: f"{chosen.training}-scales",
-    drawn=lambda chosen: {"run": chosen.run},
+    drawn=lambda chosen: {"run": chosen.seed_of_run},
 )
-RUNS = View(
-    name="runs",
-    title="All runs",
-    about=About(
+RUNS = _of_training(
+    "runs",
+    "All runs",
+    About(
         text="Mean diagonals and the share off the diagonal, ‖W − diag W‖ ÷ ‖diag W‖; losses a prompt after the last "
-        "epoch, in training and on the test prompts."
+        "epoch, in training and on the test prompts. Click a seed to show its matrices."
     ),
-    call=lambda chosen: chosen.record,
-    caption=lambda chosen, record: of_scales(record),
-    file=lambda chosen: f"{chosen.training}-runs",
+    lambda chosen, record: of_scales(record),
+    pictured=False,
 )
 
-
-def best_scales(chosen: InPlane) -> Mapping[str, float | int]:
-    """Return the α and β that lose least on a task: for softmax by a scan of β, for linear attention the product."""
-    import torch
-
-    from aotlens.denoise import landscape, optimal_linear_scale
-
-    if chosen.energy == "hopfield":
-        scale = optimal_linear_scale(chosen.drawn_from.run(), chosen.tokens)
-    else:
-        betas = torch.logspace(-1, 1.6, 60, dtype=torch.float64)
-        scale = landscape(chosen.many.run(), torch.ones(1, dtype=torch.float64), betas).minimum
-    scales_found = {"alpha": scale.alpha, "beta": scale.beta}
-    return {name: PARAMETERS[name].within(round(value, 3)) for name, value in scales_found.items()}
+FAMILY = Family(
+    "denoising",
+    "The descent of a query of a prompt in the plane in the energy of its context, and layers trained to denoise: is "
+    "one step of attention enough?",
+    (ERRORS, PLANE, CURVES, MATRICES, SCALES, RUNS),
+    DenoisingParameters,
+)

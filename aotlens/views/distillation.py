@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from aotlens.statistics import interval_text
 from aotlens.views.calls import Call, call, make
 from aotlens.views.view import About, View
 
@@ -18,7 +19,7 @@ WIDTH = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
+class DistillationParameters:
     """Distillations by name, at what width, and the head of one of them that is looked at."""
 
     results: tuple[str, ...]
@@ -66,7 +67,7 @@ class Chosen:
         return f"{self.of}-head-{self.layer}.{self.head}-{what}"
 
 
-def _compared(chosen: Chosen) -> Call:
+def _compared(chosen: DistillationParameters) -> Call:
     head: Head = (chosen.layer, chosen.head)
     records = {name: chosen.record(name) for name in chosen.results}
     return make(
@@ -74,17 +75,19 @@ def _compared(chosen: Chosen) -> Call:
     )
 
 
-def _headline(chosen: Chosen, result: ComparedDistillations) -> str:
+def _headline(chosen: DistillationParameters, result: ComparedDistillations) -> str:
     headline = result.headline
     return f"{headline[0].upper()}{headline[1:]}."
 
 
-def of_head(chosen: Chosen, result: ComparedDistillations) -> str:
+def of_head(chosen: DistillationParameters, result: ComparedDistillations) -> str:
     """Describe the chosen head in sentences."""
     from aotlens.distill.compared import units
 
     record, distillation, place = result.records[result.of], result.found, result.place
-    low, high = distillation.interval(result.width)[place]
+    interval = interval_text(
+        distillation.interval(result.width)[place], ".3f", f"95% over {distillation.text_unit} and seeds: "
+    )
     error = distillation.mean_error(result.width)[place]
     rank = distillation.order(result.width).index(result.head) + 1
     label = distillation.attending.attends[place]
@@ -92,8 +95,8 @@ def of_head(chosen: Chosen, result: ComparedDistillations) -> str:
     consistency = distillation.attending.pattern_consistency[place]
     same = "attends uniformly" if consistency != consistency else f"has a pattern consistency of {consistency:.2f}"
     sentences = [
-        f"With {units(result.width)}: error {error:.3f} (95% over {distillation.text_unit} and seeds: {low:.3f} to "
-        f"{high:.3f}), number {rank} of {len(distillation.heads)} in FFN-likeness.",
+        f"With {units(result.width)}: error {error:.3f}{interval}, number {rank} of {len(distillation.heads)} in "
+        "FFN-likeness.",
         f"The head {attends}; it {same} (1: the same on every text).",
         _others(distillation, place),
     ]
@@ -118,7 +121,7 @@ def _others(distillation: Distillation, place: int) -> str:
     return f"Beside it: {', '.join(parts)}."
 
 
-def _of_costs(chosen: Chosen, result: ComparedDistillations) -> str:
+def _of_costs(chosen: DistillationParameters, result: ComparedDistillations) -> str:
     costs = {name: record.costs for name, record in result.records.items()}
     missing = [name for name, each in costs.items() if each is None]
     sentences = [
@@ -130,7 +133,7 @@ def _of_costs(chosen: Chosen, result: ComparedDistillations) -> str:
     return " ".join([*sentences, f"Not measured for {', '.join(missing)}."] if missing else sentences)
 
 
-def _no_curve(chosen: Chosen) -> str | None:
+def _no_curve(chosen: DistillationParameters) -> str | None:
     if chosen.width:
         return None
     return "The linear map is solved for, not trained: choose a number of hidden units to see how FFNs learnt."

@@ -7,29 +7,31 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aotlens.data.tasks import TASKS
+from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, call, make
-from aotlens.views.family import Choice, Family, TextParameter
+from aotlens.views.family import Family
+from aotlens.views.parameters import OfCheckpoint
 from aotlens.views.view import About, View
 
 if TYPE_CHECKING:
-    from aotlens.checkpoints import CheckpointInfo
     from aotlens.evaluate import ExhaustiveCheck
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExhaustiveParameters:
+class ExhaustiveParameters(OfCheckpoint):
     """A model and a task."""
 
-    checkpoint: str
-    task: str
-    options: Mapping[str, str]
-    """The other arguments of `make_task`."""
+    task: str = declare.choice({name: known.about for name, known in TASKS.items()}, label="Task")
+    values: str = declare.text("0-9", label="Token ids of an item, in order")
+    layout: str = declare.text("x x x", label="Layout: token ids, x for an item, y for an answer")
+    answers: str = declare.text(label="Outputs that stand for the answers", blank="the values; 0 and 1 for a verdict")
+    outputs: str = declare.text(label="Outputs that compete for the answer", blank="all outputs")
 
-
-def _values(info: CheckpointInfo, *, task: str, **options: str) -> ExhaustiveParameters:
-    return ExhaustiveParameters(
-        checkpoint=info.name, task=task, options={name: text for name, text in options.items() if text}
-    )
+    @property
+    def options(self) -> dict[str, str]:
+        """The other arguments of `make_task`."""
+        names = ("values", "layout", "answers", "outputs")
+        return {name: getattr(self, name) for name in names if getattr(self, name)}
 
 
 def _call(params: ExhaustiveParameters) -> Call:
@@ -70,16 +72,9 @@ EXHAUSTIVE = View(
 )
 
 FAMILY = Family(
-    name="exhaustive",
-    about="Is a model right on every input of a task, by what margin, and where is it wrong?",
-    views=(EXHAUSTIVE,),
-    values=_values,
-    parameters={
-        "task": Choice("Task", {name: known.about for name, known in TASKS.items()}),
-        "values": TextParameter("Token ids of an item, in order", "0-9"),
-        "layout": TextParameter("Layout: token ids, x for an item, y for an answer", "x x x"),
-        "answers": TextParameter("Outputs that stand for the answers", "", blank="the values; 0 and 1 for a verdict"),
-        "outputs": TextParameter("Outputs that compete for the answer", "", blank="all outputs"),
-    },
+    "exhaustive",
+    "Is a model right on every input of a task, by what margin, and where is it wrong?",
+    (EXHAUSTIVE,),
+    ExhaustiveParameters,
     reads=lambda info: _reads(info.model),
 )

@@ -3,83 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
 from inspect import Parameter as Argument
 from inspect import Signature
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from aotlens.views.calls import Workshop
-from aotlens.views.view import Parameter, Values, View
+from aotlens.views.kinds import Parameter
+from aotlens.views.parameters import OfCheckpoints, OfNone, declared
+from aotlens.views.view import Values, View
 
 if TYPE_CHECKING:
     from aotlens.checkpoints import CheckpointInfo
 
 
 @dataclass(frozen=True)
-class Choice:
-    """One of a few: what it is called, and the words for each value; the first is taken unless told."""
-
-    label: str
-    options: Mapping[str, str]
-
-    @property
-    def first(self) -> str:
-        """The value that is taken unless told."""
-        return next(iter(self.options))
-
-    def checked(self, name: str, value: Any) -> str:
-        """Return the value, checked. Raises ValueError, with the parameter's name, for what is none of them."""
-        if not isinstance(value, str) or value not in self.options:
-            raise ValueError(f"{name}: expected one of {', '.join(self.options)}, got {value!r}.")
-        return value
-
-
-@dataclass(frozen=True)
-class TextParameter:
-    """A text that is written: what it is called, the first one, and how long it may be."""
-
-    label: str
-    first: str
-    most: int = 600
-    """The most characters that it may have."""
-    lines: int = 1
-    """The number of lines of the box that it is written in."""
-    blank: str = ""
-    """The meaning of none, where there may be none."""
-
-    def checked(self, name: str, value: Any) -> str:
-        """Return the value, checked. Raises ValueError, with the parameter's name, for no text, or one that is too
-        long."""
-        if not isinstance(value, str) or not (value or self.blank):
-            raise ValueError(f"{name}: expected a text, got {value!r:.40}.")
-        if len(value) > self.most:
-            raise ValueError(f"{name}: expected at most {self.most} characters, got {len(value)}; shorten it.")
-        return value
-
-
-AnyParameter: TypeAlias = Parameter | Choice | TextParameter
-
-
-@dataclass(frozen=True, kw_only=True)
 class Family:
-    """Views with the same parameters. What `chosen` gives is what each of them takes as `values`."""
+    """Views with the same parameters."""
 
     name: str
     """The name by which commands and sweeps call it: `aotlens view NAME`."""
     about: str
     """The question, in a sentence."""
     views: Sequence[View]
-    values: Callable[..., Values]
-    """`values(*infos, **parameters)` of the checkpoints' cards, every parameter given."""
-    parameters: Mapping[str, AnyParameter] = field(default_factory=dict)
+    schema: type[OfNone]
+    """The dataclass of its parameters. An instance of it is what each view takes as `values`."""
+    _: KW_ONLY
     reads: Callable[[CheckpointInfo], bool] | None = None
-    """Whether it is of such a checkpoint; None where it is of none."""
+    """Whether the family accepts a checkpoint; None if it takes no checkpoint."""
+    optional: bool = False
+    """Whether some of its views take no checkpoint: the family can do without one."""
     none: str = ""
-    """The advice where there is no such checkpoint."""
-    several: bool = False
-    """Whether it is of several checkpoints, the first of which is inspected."""
+    """The advice if no checkpoint is accepted."""
     most: int = 64
-    """The largest number of these."""
+    """The largest number of checkpoints, if it takes several."""
+    alike: Callable[[CheckpointInfo], int] | None = None
+    """The number that checkpoints must share to be compared, as the width of their inputs; None for no such condition.
+    A page then has a choice of that number, and of the inspected checkpoint."""
+    alike_words: tuple[str, str] = ("", "{}")
+    """The label of that choice, and the words for each number."""
+
+    @property
+    def several(self) -> bool:
+        """Whether it takes several checkpoints, one of which is inspected: the first by default."""
+        return issubclass(self.schema, OfCheckpoints)
+
+    @cached_property
+    def fields(self) -> dict[str, Parameter]:
+        """All parameters by name, which a page has controls for."""
+        return declared(self.schema)
+
+    @cached_property
+    def parameters(self) -> dict[str, Parameter]:
+        """The parameters that commands and sweeps set, too."""
+        return declared(self.schema, page_only=False)
 
     def view(self, name: str) -> View:
         """Return the view of that name. Raises ValueError where there is none."""
@@ -90,29 +68,29 @@ class Family:
             f"{name!r}: expected a view of {self.name}, one of {', '.join(each.name for each in self.views)}"
         )
 
-    def chosen(self, *checkpoints: str | CheckpointInfo, **parameters: Any) -> Values:
-        """Return a choice for these checkpoints, by name or by their cards; parameters that are not given are as at
-        first.
+    def parse(self, *checkpoints: str | CheckpointInfo, **parameters: Any) -> Values:
+        """Return the parameters for these checkpoints, by name or by their cards; with defaults for those left out.
 
-        Raises ValueError for checkpoints that it cannot be of, for a parameter that it has not, and for values out of
-        bounds.
+        Raises ValueError for checkpoints that the family does not accept, for an unknown parameter, and for values out
+        of bounds or beyond a limit.
         """
         infos = [self._info(each) for each in checkpoints]
-        least, most = (0, 0) if self.reads is None else (1, self.most if self.several else 1)
+        least, most = (0, 0) if self.reads is None else (int(not self.optional), self.most if self.several else 1)
         if not least <= len(infos) <= most:
-            wanted = ("no checkpoint", "a checkpoint")[least] if least == most else f"one to {most} checkpoints"
+            wanted = ("no checkpoint", "a checkpoint")[least] if least == most else f"{least} to {most} checkpoints"
             raise ValueError(f"{self.name}: expected {wanted}, got {len(infos)}.")
         for info in infos:
             if self.reads is not None and not self.reads(info):
                 raise ValueError(f"{self.name}: {info.name} is a checkpoint of another kind.")
-        unknown = sorted(set(parameters) - set(self.parameters))
+        unknown = sorted(set(parameters) - set(self.fields))
         if unknown:
-            known = ", ".join(self.parameters)
+            known = ", ".join(self.fields)
             raise ValueError(f"{self.name}: there is no parameter {', '.join(unknown)}; there are {known}.")
-        given = {
-            name: each.checked(name, parameters.get(name, each.first)) for name, each in self.parameters.items()
-        }  # fmt: skip
-        return self.values(*infos, **given)
+        return self.schema.of_infos(*infos, **self.typed(parameters)).require_limits()
+
+    def typed(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of these parameters with their types. Raises ValueError for an invalid one."""
+        return {name: self.fields[name].parse(name, value) for name, value in parameters.items()}
 
     def analysis(self, view: View) -> Callable[..., Any]:
         """Return `analysis(model, **parameters)`: the view's result of a model in memory, as a sweep calls it.
@@ -134,12 +112,12 @@ class Family:
         return analysis
 
     def of_model(self, model: Any, card: CheckpointInfo, **parameters: Any) -> tuple[Values, Workshop]:
-        """Return a choice for a model in memory, and where its calls are run. Raises ValueError as `chosen`."""
+        """Return the parameters for a model in memory, and where its calls are run. Raises ValueError as `parse`."""
         from aotlens.models import require_ours
 
         require_ours(model, "Family.of_model")
         info = replace(card, model=model.cfg.to_dict(), **_of_tokenizer(model, card))
-        return self.chosen(info, **parameters), _Given(model)
+        return self.parse(info, **parameters), _Given(model)
 
     @staticmethod
     def _info(checkpoint: str | CheckpointInfo) -> CheckpointInfo:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aotlens.conventions import Head, as_head, as_heads, describe, head_name
+from aotlens.conventions import ABLATIONS, Head, describe, head_name
 from aotlens.plots.attention import QUANTITIES
+from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, Part, call, make
-from aotlens.views.compare import HOWS, TEXT
-from aotlens.views.family import Choice, Family, TextParameter
-from aotlens.views.view import About, Parameter, View, pass_cost
+from aotlens.views.compare_choice import HOWS, TEXT
+from aotlens.views.family import Family
+from aotlens.views.parameters import OfCheckpoint
+from aotlens.views.view import About, View, pass_cost
 
 if TYPE_CHECKING:
-    from aotlens.checkpoints import CheckpointInfo
     from aotlens.evaluate import NextTokenPredictions
     from aotlens.heads import ComparedLosses, PromptRun
 
@@ -28,28 +27,26 @@ _FRAMEWORK = "A Mathematical Framework for Transformer Circuits (2021); φ, MSSA
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
+class HeadsParameters(OfCheckpoint):
     """A text in a model, one of its heads, a position, and the heads that are ablated."""
 
-    checkpoint: str
-    model: Mapping[str, Any]
-    """The model's configuration."""
-    text: str
-    head: Head = (0, 0)
-    quantity: str = "attention"
-    without_first: bool = False
-    position: int | None = None
-    """The position of the chosen token; None for the last."""
-    ablated: tuple[Head, ...] = ()
-    how: str = "zero"
-    """The replacement of an ablated head's output."""
-    instead: str = "zero"
-    """The replacement in words."""
+    text: str = declare.text(TEXT, label="Text", most=50_000, lines=3)
+    head: Head = declare.head("Head, as layer.head")
+    quantity: str = declare.choice(QUANTITIES, label="Quantity")
+    first: str = declare.choice({"show": "shown", "hide": "left out"}, label="Attention to position 0")
+    position: int | None = declare.whole(None, most=10**6, label="Position whose prediction is shown", blank="the last")
+    ablated: tuple[Head, ...] = declare.head("Heads ablated, as 0.1,1.0", several=1024, blank="no heads")
+    how: str = declare.choice(HOWS, label="Replace head output with")
     reference: Call | None = None
-    """Windows of a corpus from which it is replaced; None where it reads none."""
+    """Windows of a corpus from which an ablated head's output is replaced; None if it reads none."""
     n_predictions: int = N_PREDICTIONS
     n_tokens: int = 512
     """The number of tokens of the text, where they are counted."""
+
+    @property
+    def without_first(self) -> bool:
+        """Whether attention to position 0 is left out."""
+        return self.first == "hide"
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -108,10 +105,10 @@ class Chosen:
     @property
     def says_ablated(self) -> str:
         """The heads that are ablated, and by what."""
-        return f"{', '.join(map(head_name, self.ablated))} ablated by {self.instead}"
+        return f"{', '.join(map(head_name, self.ablated))} ablated by {ABLATIONS[self.how]}"
 
 
-def says_predictions(chosen: Chosen, result: NextTokenPredictions) -> str:
+def says_predictions(chosen: HeadsParameters, result: NextTokenPredictions) -> str:
     """Say where, which token is likeliest, and what did come."""
     where = f"{'At' if result.at_position else 'After'} position {result.position}"
     came = result.actual
@@ -125,7 +122,7 @@ def mean_loss(losses: np.ndarray) -> float:
     return float(known.mean()) if len(known) else float("nan")
 
 
-def says_full(chosen: Chosen, losses: np.ndarray) -> str:
+def says_full(chosen: HeadsParameters, losses: np.ndarray) -> str:
     """Say the full model's losses."""
     known = int(np.isfinite(losses).sum())
     if not known:
@@ -134,7 +131,7 @@ def says_full(chosen: Chosen, losses: np.ndarray) -> str:
     return f"Full model: mean {mean_loss(losses):.3f} nats over {known} tokens{how}."
 
 
-def says_change(chosen: Chosen, result: ComparedLosses) -> str:
+def says_change(chosen: HeadsParameters, result: ComparedLosses) -> str:
     """Say what ablation does to the losses."""
     assert result.difference is not None
     change = result.difference[np.isfinite(result.difference)]
@@ -144,13 +141,13 @@ def says_change(chosen: Chosen, result: ComparedLosses) -> str:
     )
 
 
-def _says_losses(chosen: Chosen, result: PromptRun | ComparedLosses) -> str:
+def _says_losses(chosen: HeadsParameters, result: PromptRun | ComparedLosses) -> str:
     if not chosen.ablated:
         return says_full(chosen, result.losses)  # type: ignore[union-attr, arg-type]
     return f"{says_full(chosen, result.left)} {says_change(chosen, result)}"  # type: ignore[union-attr, arg-type]
 
 
-def _missing(chosen: Chosen) -> str | None:
+def _missing(chosen: HeadsParameters) -> str | None:
     return None if chosen.ablated else "No heads are ablated, so this is what the full model does."
 
 
@@ -183,7 +180,7 @@ ABLATED_MAP = replace(
 )
 
 
-def _file_of_predictions(chosen: Chosen, *, ablated: bool = False) -> str:
+def _file_of_predictions(chosen: HeadsParameters, *, ablated: bool = False) -> str:
     where = "at" if chosen.sees_later_keys else "next-after"
     return chosen.file(f"{where}-{'last' if chosen.position is None else chosen.position}", ablated=ablated)
 
@@ -230,29 +227,11 @@ LOSSES = View(
 )
 
 
-def _values(info: CheckpointInfo, **given: Any) -> Chosen:
-    shape, how = SimpleNamespace(**info.model), given.pop("how")
-    ablated = as_heads([name for name in given.pop("ablated").split(",") if name], shape, at_least=0)
-    return Chosen(
-        checkpoint=info.name, model=info.model, head=as_head(given.pop("head"), shape), ablated=tuple(sorted(ablated)),
-        how=how, instead=HOWS[how], without_first=given.pop("first") == "hide", **given,
-    )  # fmt: skip
-
-
 FAMILY = Family(
-    name="heads",
-    about="Attention of heads on a text, and the model's predictions with some heads ablated.",
-    views=(MAP, ABLATED_MAP, PREDICTIONS, ABLATED_PREDICTIONS, LOSSES),
-    values=_values,
-    parameters={
-        "text": TextParameter("Text", TEXT, most=50_000, lines=3),
-        "head": TextParameter("Head, as layer.head", "0.0", most=9),
-        "quantity": Choice("Quantity", QUANTITIES),
-        "first": Choice("Attention to position 0", {"show": "shown", "hide": "left out"}),
-        "position": Parameter("Position whose prediction is shown", None, least=0, most=10**6),
-        "ablated": TextParameter("Heads ablated, as 0.1,1.0", "", most=400, blank="no heads"),
-        "how": Choice("Replace head output with", HOWS),
-    },
+    "heads",
+    "Attention of heads on a text, and the model's predictions with some heads ablated.",
+    (MAP, ABLATED_MAP, PREDICTIONS, ABLATED_PREDICTIONS, LOSSES),
+    HeadsParameters,
     reads=lambda info: (
         (info.model.get("read_in", "tokens"), info.model.get("read_out", "tokens")) == ("tokens", "tokens")
     ),

@@ -50,11 +50,14 @@ def says_patches(chosen: Any, result: ClassPatches) -> str:
     ))  # fmt: skip
     mlps = f"MLPs {parts['mlps']:+.3f}, " if parts["mlps"] else ""
     share = float(result.above_mean.share_outside[0, 0])
+    outside = (
+        f" The share of what does not come from patches is {share:.0%}." if share == share else " That is rounding."
+    )
     return (
         f"Logit of ‹{name}›: {parts['total']:+.3f} = patches {parts['patches']:+.3f}, [CLS] "
         f"{parts['class_token']:+.3f}, positions {parts['positions']:+.3f}, {mlps}biases {parts['biases']:+.3f}. Above "
         f"the mean over all classes it is {above['total']:+.3f}, of which the map shows the patches’ part, "
-        f"{above['patches']:+.3f}. The share of what does not come from patches is {share:.0%}."
+        f"{above['patches']:+.3f}.{outside}"
     )
 
 

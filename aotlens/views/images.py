@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from aotlens.conventions import Head, as_head, as_heads, head_name
+from aotlens.conventions import Head, head_name
+from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, Node, Part, call, make
-from aotlens.views.family import Choice, Family, TextParameter
+from aotlens.views.family import Family
 from aotlens.views.image_captions import HOWS, says_consistency, says_head, says_patches, says_predictions
-from aotlens.views.view import About, Parameter, View, pass_cost
-
-if TYPE_CHECKING:
-    from aotlens.checkpoints import CheckpointInfo
+from aotlens.views.parameters import OfCheckpoint
+from aotlens.views.view import About, View, pass_cost
 
 #: Permutations of the labels, and draws of images, by which consistency is held against chance.
 N_PERMUTATIONS, N_BOOTSTRAP = 200, 200
@@ -29,33 +27,33 @@ _AOT = "Attention-Only Transformers, Section 4.1 and Figure 7"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
+class ImagesParameters(OfCheckpoint):
     """A model, some images, one of them, a head, whose attention is looked at, and which heads are ablated."""
 
-    checkpoint: str
-    model: Mapping[str, Any]
-    """The model's configuration."""
-    data: str
+    data: str = declare.text("fashion-sample", label="Images", most=200)
     """The name by which `aotlens.data.images.open_images` calls it."""
+    of: int | None = declare.whole(None, most=99_999, label="Class", blank="all in turn")
+    """The class whose images are shown."""
+    start: int = declare.whole(0, most=10**6, label="First test image")
+    image: int = declare.whole(0, most=N_SHOWN - 1, label="Image")
+    head: Head = declare.head("Head, as layer.head")
+    patch: tuple[int, int] | None = declare.pair(
+        "Query, a patch as row.column", blank="[CLS], or the mean over patches"
+    )
+    """The patch whose attention is looked at."""
+    quantity: str = declare.choice(QUANTITIES, label="Quantity")
+    target: int | None = declare.whole(
+        None, most=99_999, label="Class whose logit is taken apart", blank="the predicted one"
+    )
+    ablated: tuple[Head, ...] = declare.head("Heads ablated, as 1.0,1.3", several=1024, blank="no heads ablated")
+    how: str = declare.choice(HOWS, label="Replace head output with")
     called: str = ""
-    """The name for it in sentences, if it is another."""
+    """The name of the data in sentences, if it is another."""
     stamp: int = 0
-    """The mark that tells data from others that are called alike."""
-    of: int | None = None
-    """The class whose images are shown; None: all in turn."""
-    start: int = 0
+    """The mark that tells data from others of the same name."""
     n_shown: int = N_SHOWN
     own: tuple[str, ...] = ()
-    """Files of one's own, which come first."""
-    image: int = 0
-    head: Head = (0, 0)
-    patch: tuple[int, int] | None = None
-    """The patch whose attention is looked at; None: [CLS], or the mean over patches."""
-    quantity: str = "attention"
-    target: int | None = None
-    """The class whose logit is taken apart; None: the predicted one."""
-    ablated: tuple[Head, ...] = ()
-    how: str = "zero"
+    """The user's files, which come first."""
     n_reference: int = N_REFERENCE
     n_measured: int = N_MEASURED
     classes: tuple[str, ...] = ()
@@ -63,7 +61,7 @@ class Chosen:
     label: str | None = None
     """The class of the image, by name, where it is known."""
     n_images: int = N_SHOWN
-    """The number of images of the run, with one's own."""
+    """The number of images of the run, with the user's."""
 
     @property
     def opened(self) -> Call:
@@ -143,11 +141,11 @@ class Chosen:
         return f"{self.head[0]}.{self.head[1]}"
 
 
-def _query(chosen: Chosen) -> list[Any]:
+def _query(chosen: ImagesParameters) -> list[Any]:
     return [] if chosen.patch is None else [chosen.patch]
 
 
-def _layer(chosen: Chosen) -> Call:
+def _layer(chosen: ImagesParameters) -> Call:
     quantity = "value_weighted" if chosen.quantity == "weighted" else "attention"
     return chosen.run.method("layer", chosen.head[0], chosen.patch, quantity)
 
@@ -191,7 +189,7 @@ HEAD = View(
 )
 
 
-def _missing_patches(chosen: Chosen) -> str | None:
+def _missing_patches(chosen: ImagesParameters) -> str | None:
     if chosen.model.get("pooling") is None:
         return f"{chosen.checkpoint} does not read classes out of an image as a whole, so no logit is a sum over paths."
     if int(chosen.model["d_out"]) > _MOST_CLASSES:
@@ -242,7 +240,7 @@ PREDICTIONS = View(
 )
 
 
-def _consistency(chosen: Chosen) -> Call:
+def _consistency(chosen: ImagesParameters) -> Call:
     images = chosen.chosen(chosen.n_measured)
     return call(
         "aotlens.heads.semantic_consistency", Load(chosen.checkpoint), chosen.inputs(images), images.part("labels"),
@@ -271,42 +269,16 @@ CONSISTENCY = View(
 )
 
 
-def contributions(chosen: Chosen) -> Node:
+def contributions(chosen: ImagesParameters) -> Node:
     """Return the contributions of the image's patches to every class: asked for once, whichever class is looked at."""
     image = chosen.inputs(chosen.images).item(chosen.image)
     return call("aotlens.paths.patch_contributions", Load(chosen.checkpoint), image).named("contributions")
 
 
-def _values(info: CheckpointInfo, **chosen: Any) -> Chosen:
-    """Heads, a patch and numbers as they are written. Raises ValueError for what there is not."""
-    from aotlens.models import ModelConfig
-
-    model = ModelConfig.from_dict(dict(info.model))
-    written = {name: chosen.pop(name) for name in ("head", "patch", "ablated")}
-    heads = [each.strip() for each in written["ablated"].split(",") if each.strip()]
-    return Chosen(
-        checkpoint=info.name, model=info.model, head=as_head(written["head"], model),
-        patch=as_head(written["patch"]) if written["patch"] else None,
-        ablated=as_heads(heads, model, at_least=0), **chosen,
-    )  # fmt: skip
-
-
 FAMILY = Family(
-    name="images",
-    about="Attention of heads in an image, and the patches that promote a class.",
-    views=(HEAD, LAYER, PATCHES, PREDICTIONS, CONSISTENCY),
-    values=_values,
-    parameters={
-        "data": TextParameter("Images", "fashion-sample", most=200),
-        "of": Parameter("Class", None, least=0, most=99_999),
-        "start": Parameter("First test image", 0, least=0, most=10**6),
-        "image": Parameter("Image", 0, least=0, most=N_SHOWN - 1),
-        "head": TextParameter("Head, as layer.head", "0.0", most=13),
-        "patch": TextParameter("Query, a patch as row.column", "", most=13, blank="[CLS], or the mean over patches"),
-        "quantity": Choice("Quantity", QUANTITIES),
-        "target": Parameter("Class whose logit is taken apart", None, least=0, most=99_999),
-        "ablated": TextParameter("Heads ablated, as 1.0,1.3", "", most=400, blank="no heads ablated"),
-        "how": Choice("Replace head output with", HOWS),
-    },
+    "images",
+    "Attention of heads in an image, and the patches that promote a class.",
+    (HEAD, LAYER, PATCHES, PREDICTIONS, CONSISTENCY),
+    ImagesParameters,
     reads=lambda info: (info.model.get("read_in"), info.model.get("read_out")) == ("patches", "classes"),
 )

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, Part, call
-from aotlens.views.family import Family, TextParameter
-from aotlens.views.view import About, Parameter, View, pass_cost
+from aotlens.views.family import Family
+from aotlens.views.parameters import OfCheckpoint
+from aotlens.views.view import About, View, pass_cost
 
 if TYPE_CHECKING:
-    from aotlens.checkpoints import CheckpointInfo
     from aotlens.paths import HeadLens, LogitJacobian, LogitLens
 
 TEXT = "Mr. Darcy met Elizabeth. Then Mr. D"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
-    """A model, a text, a position of it, and whose logit is asked for."""
+class LensParameters(OfCheckpoint):
+    """A model, a text, a position of it, and the answer whose logit is read."""
 
-    checkpoint: str
-    model: Mapping[str, Any]
-    """The model's configuration."""
-    text: str
-    position: str
-    answer: str
-    wrong: str
-    layer: int
+    text: str = declare.text(TEXT, label="Text", lines=3)
+    position: str = declare.text(label="Position, 0 first", most=5, blank="the last")
+    answer: str = declare.text(label="Answer", most=40, blank="the model’s first choice")
+    wrong: str = declare.text(label="Wrong answer", most=40, blank="none: the logit itself")
+    layer: int = declare.whole(0, most=48, label="Stream before layer")
     n_tokens: int | None = None
     """The number of tokens of the text, where somebody has counted them."""
 
@@ -68,11 +65,7 @@ class Chosen:
         return None if not given else given[0] if len(given) == 1 else tuple(given)
 
 
-def _values(info: CheckpointInfo, **chosen: Any) -> Chosen:
-    return Chosen(checkpoint=info.name, model=info.model, **chosen)
-
-
-def _missing_position(chosen: Chosen) -> str | None:
+def _missing_position(chosen: LensParameters) -> str | None:
     if chosen.position and not chosen.position.strip().isdecimal():
         return (
             f"‹{chosen.position}› is no position. Write a whole number, 0 for the first token, or nothing for the last."
@@ -80,7 +73,7 @@ def _missing_position(chosen: Chosen) -> str | None:
     return None
 
 
-def _missing_jacobian(chosen: Chosen) -> str | None:
+def _missing_jacobian(chosen: LensParameters) -> str | None:
     if _missing_position(chosen) is not None:
         return _missing_position(chosen)
     if chosen.layer > int(chosen.model["n_layers"]):
@@ -90,7 +83,7 @@ def _missing_jacobian(chosen: Chosen) -> str | None:
     return None
 
 
-def _says(chosen: Chosen, result: LogitLens) -> str:
+def _says(chosen: LensParameters, result: LogitLens) -> str:
     kl, n_layers = result.kl.mean(1), len(result.kl) - 1
     values = ", ".join(f"{value:.2f}" for value in kl)
     loss = "" if np.isnan(result.loss).all() else (
@@ -107,11 +100,11 @@ def _row(layer: int, n_layers: int) -> str:
     return f"before layer {layer}" if layer < n_layers else "after the last layer"
 
 
-def _says_heads(chosen: Chosen, result: HeadLens) -> str:
+def _says_heads(chosen: LensParameters, result: HeadLens) -> str:
     return f"{result.headline[0].upper()}{result.headline[1:]}, above its mean over outputs."
 
 
-def _says_jacobian(chosen: Chosen, result: LogitJacobian) -> str:
+def _says_jacobian(chosen: LensParameters, result: LogitJacobian) -> str:
     share = [float(np.linalg.norm(each)) for each in result.by_order]
     orders = ", ".join(f"{value:.3g}" for value in share)
     return (
@@ -176,17 +169,10 @@ JACOBIAN = View(
 )  # fmt: skip
 
 FAMILY = Family(
-    name="lens",
-    about="Predictions of the residual stream at each layer, and the effect of a step in it.",
-    views=(LENS, HEADS, JACOBIAN),
-    values=_values,
-    parameters={
-        "text": TextParameter("Text", TEXT, lines=3),
-        "position": TextParameter("Position, 0 first", "", most=5, blank="the last"),
-        "answer": TextParameter("Answer", "", most=40, blank="the model’s first choice"),
-        "wrong": TextParameter("Wrong answer", "", most=40, blank="none: the logit itself"),
-        "layer": Parameter("Stream before layer", 0, least=0, most=48),
-    },
+    "lens",
+    "Predictions of the residual stream at each layer, and the effect of a step in it.",
+    (LENS, HEADS, JACOBIAN),
+    LensParameters,
     reads=lambda info: (
         (info.model.get("read_in", "tokens"), info.model.get("read_out", "tokens")) == ("tokens", "tokens")
     ),

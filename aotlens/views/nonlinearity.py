@@ -7,7 +7,7 @@ from typing import Any
 from aotlens.views import nonlinearity_captions as captions
 from aotlens.views.calls import Call, call
 from aotlens.views.family import Family
-from aotlens.views.nonlinearity_choice import PARAMETERS, Chosen, read_numbers
+from aotlens.views.nonlinearity_choice import NonlinearityParameters
 from aotlens.views.view import About, View
 
 _PAPER = "Non-linearity in attention"
@@ -16,29 +16,29 @@ _COMPILE = "aotlens.distill.compile"
 _CURVE, _SURFACE, _GATE = 8_000, 11_500, 400
 
 
-def _of_error(chosen: Chosen) -> Call:
+def _of_error(chosen: NonlinearityParameters) -> Call:
     if chosen.inputs == 2:
         return call(f"{_COMPILE}.error_surface", chosen.compiled)
     target = {"target": chosen.preset} if chosen.preset in ("square", "sine") else {}
     return call(f"{_COMPILE}.error_curve", chosen.compiled, **target)
 
 
-def _drawn(chosen: Chosen) -> dict[str, Any]:
+def _drawn(chosen: NonlinearityParameters) -> dict[str, Any]:
     point = chosen.point[0] if chosen.inputs == 1 else chosen.point
     return {"at": point, **({"log": True} if chosen.scale == "log" else {})}
 
 
 def _of_head(function: str) -> Any:
-    return lambda chosen: call(f"{_COMPILE}.{function}", chosen.compiled, chosen.head, chosen.point)
+    return lambda chosen: call(f"{_COMPILE}.{function}", chosen.compiled, chosen.shown_head, chosen.point)
 
 
-def _headline(chosen: Chosen, result: Any) -> str:
+def _headline(chosen: NonlinearityParameters, result: Any) -> str:
     return f"{result.headline[0].upper()}{result.headline[1:]}."
 
 
 def _file(what: str, *, of_head: bool = False) -> Any:
-    def name(chosen: Chosen) -> str:
-        head = "" if not of_head or chosen.head is None else "-{}.{}".format(*chosen.head)
+    def name(chosen: NonlinearityParameters) -> str:
+        head = "" if not of_head or chosen.shown_head is None else "-{}.{}".format(*chosen.shown_head)
         return chosen.file(f"{what}{head}")
 
     return name
@@ -75,7 +75,13 @@ ERROR = _view(
     About(
         text="The difference between the model and the FFN. The error of a ReLU unit is largest at |t| = 1.2785·η, "
         "where it is 0.2785·η, and vanishes elsewhere; later weights multiply it. Slide η: a smaller one is closer to "
-        "ReLU and makes the softmax sharper. Click the figure to choose an x.",
+        "ReLU and makes the softmax sharper. Click the figure to choose an x. Click the drawing of a function to add a "
+        "point, drag a point to move it; arrow keys move the focused one (with Shift: more), and Delete removes it. "
+        "Attention alone can compute a feed-forward network: a small FFN is compiled into an attention-only "
+        "transformer, with a proven bound on how far the two can differ for any input in [−M, M]. ReLU is reached in "
+        "the limit: a head computes η·SiLU(t/η), at most 0.2785·η below ReLU(t) for every t. The proof carries that "
+        "error through the later weights, and η is chosen so that it stays within the tolerance. A head computes SiLU "
+        "itself: such a model is exact up to float64's rounding, with η = 1.",
         formula="ReLU(t) − η·SiLU(t/η) = |t|·σ(−|t|/η)",
         source=f"{_PAPER}, Lemma E.2, which writes σ_L(ηx)/x; what holds is η·SiLU(x/η) → ReLU(x) as η → 0",
     ),
@@ -120,7 +126,7 @@ GATE = _view(
     captions.gate,
     call=_of_head("head_gate"),
     file=_file("gate", of_head=True),
-    missing=lambda chosen: chosen.problem or (None if chosen.gated else captions.NO_GATE),
+    missing=lambda chosen: chosen.problem or captions.no_gate(chosen),
 )
 MASK = _view(
     "mask",
@@ -134,14 +140,9 @@ MASK = _view(
 )
 
 
-def _values(*, head: str, x: str, **chosen: Any) -> Chosen:
-    return Chosen(head=head or None, x=tuple(read_numbers(x, "x")) if x else None, **chosen)
-
-
 FAMILY = Family(
-    name="nonlinearity",
-    about="Can attention alone compute a feed-forward network, and how far from it is the model?",
-    views=(LAYERS, ERROR, HEADS, HEAD, GATE, MASK),
-    values=_values,
-    parameters=PARAMETERS,
+    "nonlinearity",
+    "Can attention alone compute a feed-forward network, and how far from it is the model?",
+    (LAYERS, ERROR, HEADS, HEAD, GATE, MASK),
+    NonlinearityParameters,
 )

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from aotlens.views.nonlinearity_choice import RAMP, Chosen
+from aotlens.views.nonlinearity_choice import RAMP, NonlinearityParameters
 
 if TYPE_CHECKING:
     from aotlens.distill.compile import CompiledFFN
     from aotlens.distill.compile.curves import ErrorCurve, ErrorSurface
     from aotlens.distill.compile.one_head import HeadAtInput, HeadGate
 
-NO_GATE = "This head has no gate: it sees its own token only, its weight is 1, and it is linear in what it reads."
+_NO_GATE = "This head has no gate: it sees its own token only, its weight is 1, and it is linear in what it reads."
 #: SiLU(t) lies this far below ReLU(t) at most, and there.
 _GAP, _WORST = 0.2785, 1.2785
 
 
-def network(chosen: Chosen, compiled: CompiledFFN) -> str:
-    """Describe the network in a sentence."""
-    widths = compiled.ffn.widths
+def no_gate(chosen: NonlinearityParameters) -> str | None:
+    """State that the head has no gate; None if it has one."""
+    return None if chosen.shown_head is None or chosen.roles[chosen.shown_head].gated else _NO_GATE
+
+
+def network(chosen: NonlinearityParameters) -> str:
+    """Describe the network in a sentence; nothing if it cannot be compiled."""
+    if chosen.model is None:
+        return ""
+    widths = chosen.model.ffn.widths
     sentences = {
         "abs": "|x| = ReLU(x) + ReLU(−x).",
         "hat": "ReLU(x + 1) − 2 ReLU(x) + ReLU(x − 1).",
@@ -38,28 +44,18 @@ def network(chosen: Chosen, compiled: CompiledFFN) -> str:
     return f"{sentences} An FFN with {' + '.join(map(str, widths))} hidden unit{'s' if sum(widths) > 1 else ''}."
 
 
-def exactness(chosen: Chosen) -> str:
-    """Say how the theorem applies."""
-    if chosen.activation == "silu":
-        return (
-            "A head computes SiLU itself, so the model is exact up to float64's rounding, and there is no η to choose "
-            "(η = 1)."
-        )
-    return (
-        f"ReLU is reached in the limit: a head computes η·SiLU(t/η), which lies at most {_GAP}·η below ReLU(t), for "
-        "every t. The proof carries that error through the later weights, and η is chosen so that it stays within the "
-        "tolerance."
-    )
-
-
-def eta(chosen: Chosen, compiled: CompiledFFN, by_proof: Sequence[float]) -> str:
-    """Say which η the layers have, and who chose it."""
+def eta(chosen: NonlinearityParameters) -> str:
+    """State the η of the layers, and who chose it; nothing if the network cannot be compiled."""
+    if chosen.model is None:
+        return ""
+    by_proof = chosen.model.etas
     if chosen.activation == "silu":
         return "η = 1: SiLU units are exact, so there is nothing to slide."
     proof = ", ".join(f"{each:.3g}" for each in dict.fromkeys(by_proof))
     layers = "each layer" if len(by_proof) > 1 else "the layer"
     if chosen.eta is None:
         return f"η of {layers}, chosen by the proof for tolerance {plain(chosen.tolerance)}: {proof}."
+    compiled = chosen.model.with_etas([chosen.eta] * len(by_proof))
     met = "within" if compiled.proven_error <= chosen.tolerance else "above"
     return (
         f"η = {chosen.eta:.3g} in {layers}, chosen by you; the proof's: {proof}. The proven bound is {met} the "
@@ -67,14 +63,14 @@ def eta(chosen: Chosen, compiled: CompiledFFN, by_proof: Sequence[float]) -> str
     )
 
 
-def model(chosen: Chosen, compiled: CompiledFFN) -> str:
+def model(chosen: NonlinearityParameters, compiled: CompiledFFN) -> str:
     """Describe the model, its bound and its η."""
     etas = ", ".join(f"{each:.3g}" for each in dict.fromkeys(compiled.etas))
     return f"{compiled.headline[0].upper()}{compiled.headline[1:]}. η: {etas}."
 
 
-def facts(chosen: Chosen, compiled: CompiledFFN, measured: float) -> list[tuple[str, str, str]]:
-    """List the numbers of the model and its error: what each is called, its value, and where it comes from."""
+def facts(chosen: NonlinearityParameters, compiled: CompiledFFN) -> list[tuple[str, str, str]]:
+    """List the numbers of the model: the name of each, its value, and its source."""
     cfg, ffn = compiled.model.cfg, compiled.ffn
     stated = max(*ffn.widths, ffn.d_in) + 1
     by_layer = f"{' + '.join(map(str, compiled.heads_per_layer))} by layer; " if ffn.depth > 1 else ""
@@ -88,11 +84,10 @@ def facts(chosen: Chosen, compiled: CompiledFFN, measured: float) -> list[tuple[
         ("d_head", str(cfg.d_head), wide if compiled.construction == "lean" else "every head has size 1"),
         ("proven |model − FFN|", f"≤ {compiled.proven_error:.3g}",
          f"over the whole range, with rounding (tolerance {plain(chosen.tolerance)})"),
-        ("measured |model − FFN|", f"{measured:.3g}", "the largest found, at kinks, corners and random points"),
     ]  # fmt: skip
 
 
-def error(chosen: Chosen, result: ErrorCurve | ErrorSurface) -> str:
+def error(chosen: NonlinearityParameters, result: ErrorCurve | ErrorSurface) -> str:
     """Say the bound and the measurement."""
     where = f"[−{plain(chosen.bound)}, {plain(chosen.bound)}]" + ("²" if chosen.inputs == 2 else "")
     text = (
@@ -106,7 +101,7 @@ def error(chosen: Chosen, result: ErrorCurve | ErrorSurface) -> str:
     return text
 
 
-def head(chosen: Chosen, result: HeadAtInput) -> str:
+def head(chosen: NonlinearityParameters, result: HeadAtInput) -> str:
     """Describe the head with its numbers, a line each: what it reads, its weight, what it writes."""
     from aotlens.distill.compile.described import short
 
@@ -138,7 +133,7 @@ def head(chosen: Chosen, result: HeadAtInput) -> str:
     ])  # fmt: skip
 
 
-def gate(chosen: Chosen, result: HeadGate) -> str:
+def gate(chosen: NonlinearityParameters, result: HeadGate) -> str:
     """Say what the gate's figure shows."""
     if result.gap is None:
         return "Exactly SiLU(t) = t·σ(t): η = 1."

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from aotlens.conventions import HeadLike
+from aotlens.conventions import Head
+from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, call, make
-from aotlens.views.family import Choice, TextParameter
-from aotlens.views.view import Parameter, pass_cost
+from aotlens.views.kinds import read_numbers
+from aotlens.views.parameters import Limit, OfNone
+from aotlens.views.view import pass_cost
+
+if TYPE_CHECKING:
+    from aotlens.distill.compile import CompiledFFN
+    from aotlens.distill.compile.roles import HeadRole
 
 PRESETS = {
     "hat": "hat", "abs": "|x|", "ramp": "steep ramp", "sawtooth": "sawtooth (deep)", "square": "x² (interpolated)",
@@ -30,57 +37,91 @@ N_TOKENS = 4
 #: The length over which the steep ramp rises.
 RAMP = 0.2
 
-PARAMETERS: dict[str, Any] = {
-    "preset": Choice("Network", PRESETS),
-    "inputs": Parameter("Input dimension", 1, least=1, most=2),
-    "activation": Choice("Activation", ACTIVATIONS),
-    "width": Parameter("Units a layer", 6, least=1, most=64),
-    "depth": Parameter("Hidden layers", 2, least=1, most=6),
-    "seed": Parameter("Seed", 0, least=0, most=999_999),
-    "knots": TextParameter("Points of a drawn function, x,y with semicolons between", FIRST_KNOTS),
-    "bound": Parameter("Input bound M", 2.0, least=1e-6, most=1e6, step=0.1),
-    "tolerance": Parameter("Tolerance", 0.05, least=1e-12, most=1e6, step=0.01),
-    "construction": Choice("Construction", CONSTRUCTIONS),
-    "auxiliary": TextParameter("Auxiliary token: unit, random, or its d_model numbers with commas between", "unit"),
-    "eta": Parameter("η of ReLU layers", None, least=1e-9, most=10.0, step=1e-3),
-    "head": TextParameter("Head", "", blank="that of the first hidden unit"),
-    "x": TextParameter("Input x", "", blank="a quarter of the bound"),
-    "scale": Choice("Scale of the error", SCALES),
-}
-
 _COMPILE = "aotlens.distill.compile"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
+class NonlinearityParameters(OfNone):
     """A network, how it is compiled, and which head and input are looked at."""
 
-    preset: str = "hat"
-    inputs: int = 1
-    activation: str = "relu"
-    width: int = 6
-    depth: int = 2
-    seed: int = 0
-    knots: str = FIRST_KNOTS
-    bound: float | int = 2.0
-    tolerance: float | int = 0.05
-    construction: str = "lean"
-    auxiliary: str = "unit"
-    eta: float | int | None = None
-    """η of all ReLU layers; None for those that the proof chooses."""
-    head: HeadLike | None = None
-    """None for the first hidden unit's."""
-    x: tuple[float, ...] | None = None
-    scale: str = "linear"
-    problem: str | None = None
-    """The reason why there is no such model, where that is known already."""
-    gated: bool = True
-    """Whether the head sees the auxiliary token, where that is known already."""
+    preset: str = declare.choice(PRESETS, label="Network")
+    inputs: int = declare.whole(1, least=1, most=2, label="Input dimension")
+    activation: str = declare.choice(ACTIVATIONS, label="Activation")
+    width: int = declare.whole(6, least=1, most=64, label="Units a layer")
+    depth: int = declare.whole(2, least=1, most=6, label="Hidden layers")
+    seed: int = declare.whole(0, most=999_999, label="Seed")
+    knots: str = declare.text(
+        FIRST_KNOTS, label="Points of a drawn function, x,y with semicolons between", most=1200, lines=4
+    )
+    bound: float = declare.real(2.0, 1e-6, 1e6, step=0.1, label="Input bound M")
+    tolerance: float = declare.real(0.05, 1e-12, 1e6, step=0.01, label="Tolerance")
+    construction: str = declare.choice(CONSTRUCTIONS, label="Construction")
+    auxiliary: str = declare.text(
+        "unit", label="Auxiliary token: unit, random, or its d_model numbers with commas between"
+    )
+    eta: float | None = declare.real(
+        None,
+        1e-9,
+        10.0,
+        step=0.05,
+        label="η (sharpness of the gates)",
+        blank="those of the proof",
+        log=True,
+    )
+    head: tuple[int, int] | None = declare.pair(
+        "Head", blank="that of the first hidden unit",
+        cleared_by=("preset", "inputs", "activation", "width", "depth", "seed", "knots", "construction"),
+    )  # fmt: skip
+    x: tuple[float, ...] | None = declare.reals(most=2, label="Input x", blank="a quarter of the bound")
+    scale: str = declare.choice(SCALES, label="Scale of the error")
+
+    def limits(self) -> Mapping[str, Limit]:
+        is_silu = self.activation == "silu"
+        limits = {name: Limit(hidden=name not in USES[self.preset]) for name in ("width", "depth", "seed", "knots")}
+        limits["x"] = Limit(most=self.bound, words=f"numbers from {-self.bound:g} to {self.bound:g}, the inputs' bound")
+        limits["eta"] = Limit(hidden=is_silu, rest=None if self.model is None else self.model.etas[0])
+        if self.model is not None:
+            limits["head"] = Limit(
+                options={head: f"{head[0]}.{head[1]}" for head in self.roles},
+                words="a head of this model that is not only zeros",
+            )
+        return limits
+
+    @property
+    def model(self) -> CompiledFFN | None:
+        """The model with the η of the proof; None if the network cannot be compiled."""
+        model = self._compiled_or_problem
+        return None if isinstance(model, str) else model
+
+    @property
+    def problem(self) -> str | None:
+        """The reason why the network cannot be compiled."""
+        problem = self._compiled_or_problem
+        return problem if isinstance(problem, str) else None
+
+    @property
+    def _compiled_or_problem(self) -> CompiledFFN | str:
+        try:
+            return _compiled(self.by_proof)
+        except ValueError as error:
+            return str(error)
+
+    @property
+    def roles(self) -> Mapping[Head, HeadRole]:
+        """The heads of the model that write something."""
+        return {} if self.model is None else _roles(self.by_proof)
+
+    @property
+    def shown_head(self) -> Head | None:
+        """The head that is looked at: by default that of the first hidden unit."""
+        units = (head for head, role in self.roles.items() if role.job == "unit")
+        return self.head or next(units, next(iter(self.roles), None))
 
     @property
     def point(self) -> tuple[float, ...]:
-        """The input that is looked at."""
-        return self.x if self.x is not None else (self.bound / 4,) * self.inputs
+        """The input that is looked at, with one number for each input of the network."""
+        x = self.x or (self.bound / 4,)
+        return tuple([*x, *x][: self.inputs])
 
     @property
     def ffn(self) -> Call:
@@ -155,6 +196,19 @@ class Chosen:
         return f"compiled-{self.preset}-{self.inputs}d-{self.activation}-{self.construction}-{what}"
 
 
+@lru_cache(maxsize=16)
+def _compiled(by_proof: Call) -> CompiledFFN:
+    compiled: CompiledFFN = by_proof.run()
+    return compiled
+
+
+@lru_cache(maxsize=256)
+def _roles(by_proof: Call) -> Mapping[Head, HeadRole]:
+    from aotlens.distill.compile.roles import head_roles
+
+    return {(role.layer, role.head): role for role in head_roles(_compiled(by_proof))}
+
+
 def read_points(text: str) -> tuple[list[float], list[float]]:
     """Read `x,y;x,y`, or a line each, as two lists. Raises `ValueError` for a line that is no point, and for
     too many."""
@@ -170,16 +224,3 @@ def read_points(text: str) -> tuple[list[float], list[float]]:
             raise ValueError(message) from error
         points.append((x, y))
     return [x for x, _ in points], [y for _, y in points]
-
-
-def read_numbers(text: str, name: str) -> list[float]:
-    """Read finite numbers with commas between. Raises `ValueError`, with the name, for anything else."""
-    numbers = []
-    for part in text.split(","):
-        try:
-            numbers.append(float(part.replace("−", "-")))
-        except ValueError:
-            numbers.append(math.nan)
-        if not math.isfinite(numbers[-1]):
-            raise ValueError(f"{name}: expected a number such as 0.001 or 1e-3, got “{part.strip()[:40]}”.")
-    return numbers

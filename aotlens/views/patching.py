@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
+from aotlens.conventions import Head, head_name
+from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, call, make
-from aotlens.views.family import Choice, Family, TextParameter
+from aotlens.views.family import Family
+from aotlens.views.parameters import OfCheckpoint
 from aotlens.views.patching_captions import METRICS, says_circuit, says_estimate, says_patched
-from aotlens.views.view import About, Parameter, View, pass_cost
-
-if TYPE_CHECKING:
-    from aotlens.checkpoints import CheckpointInfo
+from aotlens.views.view import About, View, pass_cost
 
 #: Pairs of random tokens, and tokens before the last one.
 N_PAIRS, LENGTH = 32, 24
@@ -51,27 +49,24 @@ _SOURCE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
-    """A model, two prompts or random ones, and what is put from one into the other."""
+class PatchingParameters(OfCheckpoint):
+    """A model, two prompts or random ones, and which activations of one are put into the other."""
 
-    checkpoint: str
-    model: Mapping[str, Any]
-    """The model's configuration."""
-    pairs: str
-    clean: str
-    corrupted: str
-    answer: str
-    wrong: str
-    metric: str
-    direction: str
-    stream: str
-    by: str
-    heads: str
-    position: str
-    head: str
-    keep: float
-    removed: str
-    seed: int
+    pairs: str = declare.choice(PAIRS, label="Prompts")
+    clean: str = declare.text(CLEAN, label="Clean prompt", lines=2)
+    corrupted: str = declare.text(CORRUPTED, label="Corrupted prompt", lines=2)
+    answer: str = declare.text(label="Answer", most=40, blank="what the model says after the clean prompt")
+    wrong: str = declare.text(label="Wrong answer", most=40, blank="what it says after the corrupted prompt")
+    metric: str = declare.choice(METRICS, label="Metric")
+    direction: str = declare.choice(DIRECTIONS, label="Put")
+    stream: str = declare.choice(STREAMS, label="Layer by position")
+    by: str = declare.choice(BY, label="Layer by position, by")
+    heads: str = declare.choice(HEADS, label="Head by head")
+    position: str = declare.text(label="Heads at position", most=5, blank="all positions together")
+    head: Head | None = declare.head("Edges of head", blank="the largest of all")
+    keep: float = declare.real(0.9, 0.1, 1, step=0.05, label="Circuit keeps")
+    removed: str = declare.text(label="Edges taken out of the circuit", most=400, blank="none")
+    seed: int = declare.whole(0, most=99, label="Random tokens (seed)")
     n_tokens: int | None = None
     """The number of tokens of the longer prompt, where somebody has counted them."""
 
@@ -140,23 +135,19 @@ class Chosen:
         return {"metric": self.metric, "direction": self.direction}
 
 
-def _values(info: CheckpointInfo, **chosen: Any) -> Chosen:
-    return Chosen(checkpoint=info.name, model=info.model, **chosen)
-
-
-def _missing_stream(chosen: Chosen) -> str | None:
+def _missing_stream(chosen: PatchingParameters) -> str | None:
     if chosen.stream == "mlp_out" and chosen.model.get("d_mlp") is None:
         return f"{chosen.checkpoint} has no MLPs. Choose the residual stream, or attention outputs."
     return None
 
 
-def _missing_position(chosen: Chosen) -> str | None:
+def _missing_position(chosen: PatchingParameters) -> str | None:
     if chosen.position and not chosen.position.strip().isdecimal():
         return f"‹{chosen.position}› is no position. Write 0 for the first token, 1 for the second, or nothing."
     return _missing_heads(chosen)
 
 
-def _missing_heads(chosen: Chosen) -> str | None:
+def _missing_heads(chosen: PatchingParameters) -> str | None:
     if chosen.heads in ("q", "k") and chosen.model.get("phi") == "fixed":
         return (
             f"The patterns of {chosen.checkpoint} are fixed, so it has no queries or keys. Choose another activation."
@@ -164,14 +155,14 @@ def _missing_heads(chosen: Chosen) -> str | None:
     return None
 
 
-def _search(chosen: Chosen) -> Call:
+def _search(chosen: PatchingParameters) -> Call:
     held_out = {"held_out": 0} if chosen.pairs == "prompts" else {}
     return call(
         "aotlens.patching.find_circuit", *chosen.made, chosen.metric, keep=chosen.keep, seed=chosen.seed, **held_out
     )
 
 
-def _circuit(chosen: Chosen) -> Call:
+def _circuit(chosen: PatchingParameters) -> Call:
     circuit = _search(chosen)
     if not chosen.removed:
         return circuit
@@ -180,7 +171,7 @@ def _circuit(chosen: Chosen) -> Call:
     return call(less, *chosen.made, circuit.named("found"), chosen.metric, without=edges, keep=chosen.keep)
 
 
-def _file(chosen: Chosen, what: str) -> str:
+def _file(chosen: PatchingParameters, what: str) -> str:
     of = "prompts" if chosen.pairs == "prompts" else f"{chosen.pairs}-seed{chosen.seed}"
     return f"patching-{chosen.checkpoint}-{of}-{chosen.direction}-{what}"
 
@@ -253,7 +244,7 @@ ESTIMATE = View(
     name="estimate",
     title="Attribution patching",
     about=About(
-        text="Attribution patching estimates all cells of the panel above it at once, from one gradient of the metric. "
+        text="Attribution patching estimates all cells of “Head by head” at once, from one gradient of the metric. "
         "It is no more than the slope where the run is: here its largest cells are patched too, which shows where it "
         "is wrong. On the dotted line both are equal.",
         formula="m(a′) − m(a) ≈ ⟨a′ − a, ∂m/∂a⟩",
@@ -277,12 +268,12 @@ EDGES = View(
         "reads it for its queries, keys and values, MLPs and the logits read it too. Path patching puts what one edge "
         "carries on one prompt into the run on the other. The gradient estimates all edges at once, here integrated "
         f"over 5 inputs between the prompts; the {CHECKED} largest are patched, so that it can be seen where it lies. "
-        "Click a head above, and all edges from and to it are patched.",
+        "Click a head in “Head by head”, and all edges from and to it are patched.",
         formula="m(edge patched) − m ≈ ⟨a′ − a, ∂m/∂(what the receiver reads)⟩",
         source="Wang et al. (2022), path patching; Syed et al. (2023), edge attribution patching; Hanna et al. (2024)",
     ),
     call=lambda chosen: (
-        call("aotlens.patching.path_patch", *chosen.made, head=chosen.head, **chosen.options)
+        call("aotlens.patching.path_patch", *chosen.made, head=head_name(chosen.head), **chosen.options)
         if chosen.head
         else call("aotlens.patching.attribute_edges", *chosen.made, check=CHECKED, **chosen.options)
     ),
@@ -314,27 +305,10 @@ CIRCUIT = View(
 )
 
 FAMILY = Family(
-    name="patching",
-    about="Which activations of a clean prompt bring its answer back into a corrupted one?",
-    views=(STREAM, TOKENS, OF_HEADS, ESTIMATE, EDGES, CIRCUIT),
-    values=_values,
-    parameters={
-        "pairs": Choice("Prompts", PAIRS),
-        "clean": TextParameter("Clean prompt", CLEAN, lines=2),
-        "corrupted": TextParameter("Corrupted prompt", CORRUPTED, lines=2),
-        "answer": TextParameter("Answer", "", most=40, blank="what the model says after the clean prompt"),
-        "wrong": TextParameter("Wrong answer", "", most=40, blank="what it says after the corrupted prompt"),
-        "metric": Choice("Metric", METRICS),
-        "direction": Choice("Put", DIRECTIONS),
-        "stream": Choice("Layer by position", STREAMS),
-        "by": Choice("Layer by position, by", BY),
-        "heads": Choice("Head by head", HEADS),
-        "position": TextParameter("Heads at position", "", most=5, blank="all positions together"),
-        "head": TextParameter("Edges of head", "", most=8, blank="the largest of all"),
-        "keep": Parameter("Circuit keeps", 0.9, least=0.1, most=1, step=0.05),
-        "removed": TextParameter("Edges taken out of the circuit", "", most=400, blank="none"),
-        "seed": Parameter("Random tokens (seed)", 0, least=0, most=99),
-    },
+    "patching",
+    "Which activations of a clean prompt bring its answer back into a corrupted one?",
+    (STREAM, TOKENS, OF_HEADS, ESTIMATE, EDGES, CIRCUIT),
+    PatchingParameters,
     reads=lambda info: (
         (info.model.get("read_in", "tokens"), info.model.get("read_out", "tokens")) == ("tokens", "tokens")
         and bool(info.model.get("causal", True))

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aotlens.statistics import interval_text
+
 if TYPE_CHECKING:
     from aotlens.patching import Attribution, EdgeCircuit, Patched
 
@@ -39,8 +41,7 @@ def says_patched(chosen: Any, result: Patched) -> str:
         f"{_cell(result, tuple(int(i) for i in place))} {verb}: with it patched {result.values[place]:.3f}, a share "
         f"of {result.restored[place]:.2f} of the way from corrupted to clean"
     )
-    low, high = result.intervals()[place]
-    sentences = f"{sentences}{'' if np.isnan(low) else f' (95% {low:.2f} to {high:.2f}, over pairs)'}."
+    sentences += f"{interval_text(result.intervals()[place], '.2f', over=', over pairs')}."
     low, high = result.difference_interval
     if low <= 0 <= high:
         sentences += (
@@ -62,8 +63,7 @@ def says_estimate(chosen: Any, result: Attribution) -> str:
 
 def says_circuit(chosen: Any, result: EdgeCircuit) -> str:
     """Say how faithful and complete a circuit is, on which pairs, and how many of its edges are necessary."""
-    low, high = result.interval
-    reach = "" if np.isnan(low) else f" (95% {low:.2f} to {high:.2f}, over pairs)"
+    reach = interval_text(result.interval, ".2f", over=", over pairs")
     where = (
         f"on {result.n_held_out} pairs that the search did not see" if result.n_held_out
         else f"on all {result.n_searched} pairs, with {_counted(len(result.removed), 'edge')} taken out"
@@ -75,7 +75,7 @@ def says_circuit(chosen: Any, result: EdgeCircuit) -> str:
         f"{len(result.edges)} of {result.n_edges} edges keep {result.faithfulness:.2f}{reach} of what the corrupted "
         f"prompt takes away, {where}; all other edges keep {result.completeness:.2f}."
     )
-    return sentence if np.isnan(low) else f"{sentence} {needed} are necessary for {result.keep:g}."
+    return sentence if np.isnan(result.interval[0]) else f"{sentence} {needed} are necessary for {result.keep:g}."
 
 
 def _counted(n: int, noun: str) -> str:

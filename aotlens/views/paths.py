@@ -48,7 +48,7 @@ class Prompt:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen(Prompt):
+class PathsParameters(Prompt):
     """One logit of a prompt, which of its paths are listed, and what is taken away."""
 
     position: int
@@ -96,7 +96,7 @@ def total(result: LogitBySource) -> str:
     )
 
 
-def _says_orders(chosen: Chosen, result: LogitByOrder) -> str:
+def _says_orders(chosen: PathsParameters, result: LogitByOrder) -> str:
     n = len(result.values) - 1
     return (
         f"{sum(result.counts):,} paths in all: {' + '.join(result.sources)}, at {result.n_pos} positions, through {n} "
@@ -104,7 +104,7 @@ def _says_orders(chosen: Chosen, result: LogitByOrder) -> str:
     )
 
 
-def _says_top(chosen: Chosen, result: TopPaths) -> str:
+def _says_top(chosen: PathsParameters, result: TopPaths) -> str:
     """Say which ranks are proven, what is left, and how large a path that isn't listed can be."""
     n = len(result.paths)
     ranks = f"Exact top {n}" if result.complete else f"The top {result.n_proven} of {n} are exact"
@@ -123,16 +123,16 @@ def _says_top(chosen: Chosen, result: TopPaths) -> str:
     )
 
 
-def _says_flow(chosen: Chosen, result: Sankey) -> str:
+def _says_flow(chosen: PathsParameters, result: Sankey) -> str:
     n = len(result.values)
     return f"The {n} largest of {result.n_links:,} links, {result.shown:.0%} of the flow in size; the rest isn't drawn."
 
 
-def _says_heads(chosen: Chosen, result: LogitByHead) -> str:
+def _says_heads(chosen: PathsParameters, result: LogitByHead) -> str:
     return f"{result.headline[0].upper()}{result.headline[1:]}."
 
 
-def _says_effect(chosen: Chosen, effect: RemovalEffect) -> str:
+def _says_effect(chosen: PathsParameters, effect: RemovalEffect) -> str:
     sentence = f"{effect.headline[0].upper()}{effect.headline[1:]}."
     if not effect.reversed:
         return sentence
@@ -144,7 +144,7 @@ def _says_effect(chosen: Chosen, effect: RemovalEffect) -> str:
     )
 
 
-def _without(chosen: Chosen) -> Call:
+def _without(chosen: PathsParameters) -> Call:
     what = chosen.without or ""
     removed = what if what[:1].isdecimal() else make("aotlens.paths.Path.named", what)
     given = chosen.expansion, removed, chosen.position, chosen.logit

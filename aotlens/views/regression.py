@@ -2,129 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aotlens.conventions import ABLATIONS
+from aotlens.conventions import head_name
+from aotlens.statistics import interval_text
 from aotlens.views.calls import Call, Load, call, make
-from aotlens.views.family import Choice, Family
-from aotlens.views.view import About, Parameter, View
+from aotlens.views.family import Family
+from aotlens.views.head_maps import maps_sentence
+from aotlens.views.regression_choice import (
+    N_HEADS,
+    N_PROMPTS,
+    N_READ,
+    N_SHOWN,
+    N_SUPPORT,
+    STAND_INS,
+    RegressionParameters,
+    regresses,
+    width,
+)
+from aotlens.views.view import About, View
 
 if TYPE_CHECKING:
-    from aotlens.checkpoints import CheckpointInfo
-    from aotlens.denoise.regression import LayerReadings, RegressionComparison, SupportScores
+    from aotlens.denoise.regression import LayerReadings, PromptMaps, RegressionComparison, SupportScores
     from aotlens.heads import EachHead, MotifScores
-
-#: Prompts over which errors are averaged; on which layers are read off, and as many others that the probes are fitted
-#: on; on which heads are left out and motifs are measured; of the support's scores; and of which maps are shown.
-N_PROMPTS, N_READ, N_HEADS, N_SUPPORT, N_SHOWN = 320, 200, 128, 256, 32
-
-#: The most numbers that an input may have where they are chosen.
-MOST_D = 64
-
-#: The parameters that the prompts are drawn from, beside the number of coordinates and of weights that count.
-PARAMETERS = {
-    "noise": Parameter(label="Noise of labels (std)", first=0.0, least=0.0, most=2.0, step=0.05),
-    "scale": Parameter(label="Scale of inputs (std)", first=1.0, least=0.2, most=3.0, step=0.05),
-    "mean": Parameter(label="Mean of inputs", first=0.0, least=-2.0, most=2.0, step=0.1),
-    "skew": Parameter(label="Skew of their covariance", first=0.0, least=0.0, most=4.0, step=0.1),
-    "seed": Parameter(label="Prompts (seed)", first=0, least=0, most=99),
-}
-
-#: The replacements of a head's output: those that need no other prompts than the ones that are measured.
-STAND_INS = {how: ABLATIONS[how] for how in ("mean", "zero", "uniform", "position_mean")}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Chosen:
-    """Models that read equally many numbers, the inspected one, and the task."""
-
-    models: tuple[str, ...]
-    checkpoint: str
-    d: int
-    points: Mapping[str, int] = field(default_factory=dict)
-    """Points of the longest prompt that each of the models reads."""
-    weights: Mapping[str, int] = field(default_factory=dict)
-    """The number of weights of each of them."""
-    n_heads: int = 0
-    """The number of heads of the inspected one, in all layers."""
-    dims: int | None = None
-    nonzero: int | None = None
-    noise: float | int = 0.0
-    scale: float | int = 1.0
-    mean: float | int = 0.0
-    skew: float | int = 0.0
-    seed: int = 0
-    how: str = "mean"
-    log: bool = False
-
-    @property
-    def task(self) -> Call:
-        """The task that the prompts are drawn from."""
-        settings = {
-            "n_nonzero": self.nonzero, "n_dims": self.dims, "noise_std": self.noise, "input_scale": self.scale,
-            "input_mean": self.mean, "input_skew": self.skew,
-        }  # fmt: skip
-        usual = {"n_nonzero": None, "n_dims": None, "noise_std": 0.0, "input_scale": 1.0}
-        settings = {name: value for name, value in settings.items() if value != usual.get(name, 0.0)}
-        return make("aotlens.data.RegressionTask", d=self.d, **settings).named("task")
-
-    @property
-    def model(self) -> Load:
-        """The one that is looked into."""
-        return Load(self.checkpoint)
-
-    def prompts(self, n_prompts: int) -> Call:
-        """Return the first prompts of the task, as long as the checkpoint reads them."""
-        return self.task.method("sample", n_prompts, self.points[self.checkpoint], self.seed).named("prompts")
-
-    def operations(self, model: str, n_prompts: int, n_passes: int = 1) -> float:
-        """Count two operations for each weight, position and pass over so many prompts."""
-        return 2.0 * self.weights.get(model, 0) * 2 * self.points[model] * n_prompts * n_passes
-
-    def file(self, what: str) -> str:
-        """Name a file of `what`."""
-        parts = [f"d{self.dims or self.d}"]
-        parts += [] if self.nonzero is None else [f"nonzero{self.nonzero}"]
-        usual = {name: parameter.first for name, parameter in PARAMETERS.items() if name != "seed"}
-        parts += [f"{key}{getattr(self, key):g}" for key, first in usual.items() if getattr(self, key) != first]
-        return f"regression-{what}-{'-'.join(parts)}-seed{self.seed}"
-
-
-def _values(*infos: CheckpointInfo, **chosen: Any) -> Chosen:
-    widths = {info.name: int(info.model.get("d_in") or info.model["d_model"]) for info in infos}
-    if len(set(widths.values())) > 1:
-        raise ValueError(f"expected checkpoints of regression that read equally many numbers, got {widths}.")
-    points = {info.name: (int(info.model["n_ctx"]) + 1) // 2 for info in infos}
-    models = tuple(widths)
-    return Chosen(
-        models=models, checkpoint=models[0], d=widths[models[0]], points=points, **sizes(*infos), **chosen
-    )  # fmt: skip
-
-
-def sizes(*infos: CheckpointInfo) -> dict[str, Any]:
-    """Return `Chosen`'s fields about how large models are, the first of which is inspected."""
-    model = infos[0].model
-    return {
-        "weights": {info.name: info.n_weights or 0 for info in infos},
-        "n_heads": int(model["n_layers"]) * int(model["n_heads"]),
-    }
-
-
-def regresses(info: CheckpointInfo) -> bool:
-    """Return whether a checkpoint is of in-context regression: vectors in, one number out, later tokens unseen."""
-    model = info.model
-    ends = model.get("read_in"), model.get("read_out"), model.get("d_out")
-    return ends == ("vectors", "vectors", 1) and bool(model.get("causal", True))
-
 
 # ── errors of models ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _errors(chosen: Chosen) -> Call:
+def _errors(chosen: RegressionParameters) -> Call:
     from aotlens.denoise.regression import shown_baselines
 
     drawn = {"n_prompts": N_PROMPTS, "seed": chosen.seed}
@@ -140,16 +47,15 @@ def _errors(chosen: Chosen) -> Call:
     return make("aotlens.denoise.regression.RegressionComparison", [*models, *baselines])
 
 
-def make_task(chosen: Chosen) -> Any:
+def make_task(chosen: RegressionParameters) -> Any:
     """Return the task itself."""
     return chosen.task.run()
 
 
-def _of_errors(chosen: Chosen, result: RegressionComparison) -> str:
+def _of_errors(chosen: RegressionParameters, result: RegressionComparison) -> str:
     after, told = result.examples, []
     for each in result.errors:
-        low, high = each.bands[after]
-        band = "" if each.name in result.baselines else f" ({low:.3f} to {high:.3f})"
+        band = "" if each.name in result.baselines else interval_text(each.bands[after], ".3f", "")
         told.append(f"{each.name} {each.mean[after]:.3f}{band}")
     return (
         f"After {after} examples the squared error ÷ the zero predictor's is: {'; '.join(told)}. Bands are 95% "
@@ -157,7 +63,18 @@ def _of_errors(chosen: Chosen, result: RegressionComparison) -> str:
     )
 
 
-def of_task(chosen: Chosen) -> str:
+def trained_on(params: RegressionParameters) -> str:
+    """Say what the inspected model was trained on; nothing if its checkpoint does not say it."""
+    prompts = params.inspected.recipe.get("prompts")
+    if not prompts:
+        return ""
+    weights = f"{prompts['n_nonzero']} weights that count" if prompts.get("n_nonzero") else "all weights counting"
+    noise = f"noise {prompts['noise_std']:g}" if prompts.get("noise_std") else "no noise"
+    name = params.checkpoint
+    return f"{name} was trained on inputs N(0, I) in {prompts['d']} dimensions, {weights}, {noise}."
+
+
+def of_task(chosen: RegressionParameters) -> str:
     """Say what prompts are drawn from, in a sentence."""
     dims = chosen.dims or chosen.d
     of_width = "" if chosen.dims is None else f" of the {chosen.d} that the models read"
@@ -189,13 +106,13 @@ ERRORS = View(
     caption=_of_errors,
     cost=lambda chosen: sum(chosen.operations(name, N_PROMPTS) for name in chosen.models),
     file=lambda chosen: chosen.file("errors"),
-    drawn=lambda chosen: {"log": chosen.log},
+    drawn=lambda chosen: {"log": chosen.axis == "log"},
 )
 
 # ── one model ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _of_layers(chosen: Chosen, readings: LayerReadings) -> str:
+def _of_layers(chosen: RegressionParameters, readings: LayerReadings) -> str:
     from aotlens.denoise.regression import counted_steps
 
     parts = []
@@ -226,11 +143,11 @@ LAYERS = View(
     caption=_of_layers,
     cost=lambda chosen: chosen.operations(chosen.checkpoint, 2 * N_READ),
     file=lambda chosen: chosen.file(f"layers-{chosen.checkpoint}"),
-    drawn=lambda chosen: {"log": chosen.log},
+    drawn=lambda chosen: {"log": chosen.axis == "log"},
 )
 
 
-def _without(chosen: Chosen) -> Call:
+def _without(chosen: RegressionParameters) -> Call:
     prompts = chosen.prompts(N_HEADS)
     return call(
         "aotlens.heads.ablate_each", chosen.model, prompts.part("tokens"), chosen.how,
@@ -238,7 +155,7 @@ def _without(chosen: Chosen) -> Call:
     )  # fmt: skip
 
 
-def _of_without(chosen: Chosen, result: EachHead) -> str:
+def _of_without(chosen: RegressionParameters, result: EachHead) -> str:
     worst = np.argsort(-result.changes)[:3]
     heads = ", ".join(f"{result.heads[i][0]}.{result.heads[i][1]} ({result.changes[i]:+.3f})" for i in worst)
     return (
@@ -264,7 +181,7 @@ WITHOUT = View(
 )
 
 
-def _of_motifs(chosen: Chosen, scores: MotifScores) -> str:
+def _of_motifs(chosen: RegressionParameters, scores: MotifScores) -> str:
     assert scores.uniform is not None
     parts = []
     for index, name in enumerate(scores.motifs):
@@ -299,7 +216,7 @@ MOTIFS = View(
 _THRESHOLD = 4.0
 
 
-def _of_support(chosen: Chosen, scores: SupportScores) -> str:
+def _of_support(chosen: RegressionParameters, scores: SupportScores) -> str:
     z = np.nan_to_num(scores.z)
     layer, head = np.unravel_index(int(np.abs(z).argmax()), z.shape)
     largest = (2 * np.log(max(z.size, 2))) ** 0.5
@@ -313,7 +230,7 @@ def _of_support(chosen: Chosen, scores: SupportScores) -> str:
     )
 
 
-def _no_support(chosen: Chosen) -> str | None:
+def _no_support(chosen: RegressionParameters) -> str | None:
     if chosen.nonzero is not None:
         return None
     return (
@@ -344,20 +261,64 @@ SUPPORT = View(
     missing=_no_support,
 )
 
-#: The views of several models, and of the inspected one.
-VIEWS: Sequence[View] = (ERRORS, LAYERS, WITHOUT, MOTIFS, SUPPORT)
+# ── one prompt ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _prompt_maps(params: RegressionParameters) -> Call:
+    prompts = params.prompts(N_SHOWN)
+    return call("aotlens.denoise.regression.prompt_maps", params.model, prompts, params.prompt).named("maps")
+
+
+def _says_map(params: RegressionParameters, maps: PromptMaps) -> str:
+    query, n_points = params.query, len(maps.labels)
+    point = n_points - 1 if query is None else query // 2
+    answer = (
+        f"Prompt {maps.number}: at x{point + 1}, after {point} examples, the model says "
+        f"{float(maps.answers[point]):+.3f}, the label is {float(maps.labels[point]):+.3f}."
+    )
+    if query is None:
+        return f"{answer} Click an entry of the map, or choose a query, to lock its row."
+    if query % 2:
+        label = float(maps.labels[point])
+        answer = f"Prompt {maps.number}: y{point + 1} is a label, {label:+.3f}; nothing is asked there."
+    return f"{answer} {maps_sentence(maps.patterns, params.head, query)}"
+
+
+MAPS = View(
+    name="maps",
+    title="All heads",
+    about=About(
+        text="Row = layer, column = head; in each map, queries go down and keys across, in the order x1, y1, x2, y2, … "
+        "Each map has its own colour scale, up to its largest value. Click one, or move with the arrow keys.",
+    ),
+    call=_prompt_maps,
+    caption=_says_map,
+    file=lambda params: params.file(f"maps-{params.checkpoint}-prompt{params.prompt}"),
+    drawn=lambda params: {"all_heads": True, "quantity": params.quantity},
+)
+MAP = View(
+    name="map",
+    title="One head",
+    about=About(
+        text="One head on one of the prompts that errors are measured on. Click an entry to lock it and its query's "
+        "row, again or Escape to let it go; point at an entry for its exact value.",
+        formula="A(i, j) = φ(score(i, j)); attention · ‖v‖ weighs it by the length of the key's value vector",
+        source="A Mathematical Framework for Transformer Circuits (2021); MSSA: Attention-Only Transformers, Eq. 4",
+    ),
+    call=lambda params: _prompt_maps(params).method("at", head_name(params.head)),
+    caption=_says_map,
+    file=lambda params: params.file(f"map-{params.checkpoint}-prompt{params.prompt}-head{head_name(params.head)}"),
+    drawn=lambda params: {"quantity": params.quantity},
+)
 
 FAMILY = Family(
-    name="regression",
-    about="How well do models regress in context, and which layers and heads do it?",
-    views=VIEWS,
-    values=_values,
-    parameters={
-        "dims": Parameter("Dimension of inputs", None, least=1, most=MOST_D),
-        "nonzero": Parameter("Nonzero weights", None, least=1, most=MOST_D),
-        **PARAMETERS,
-        "how": Choice("Replace head output with", STAND_INS),
-    },
+    "regression",
+    "How well do models regress in context, and which layers and heads do it?",
+    (ERRORS, LAYERS, WITHOUT, MOTIFS, SUPPORT, MAPS, MAP),
+    RegressionParameters,
     reads=regresses,
-    several=True,
+    none="No checkpoint here regresses in context. Train one (aotlens train regression-5d-mhsa), or start the app with "
+    "--checkpoints DIR, a folder that has one.",
+    alike=width,
+    alike_words=("Models that read", "{} numbers"),
 )

@@ -24,7 +24,7 @@ _COMPOSITION = "A Mathematical Framework for Transformer Circuits (Elhage et al.
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChosenScore(Prompt):
+class ScoreParameters(Prompt):
     """One attention score of a prompt."""
 
     head: Head
@@ -105,12 +105,12 @@ def cancellation(size: float, total: float) -> str:
     return f"Much cancels: by last heads, pairs are {size:.1f} nats in size, {times}."
 
 
-def _says_trace(chosen: ChosenScore, trace: Trace) -> str:
+def _says_trace(chosen: ScoreParameters, trace: Trace) -> str:
     left = f"; {trace.n_not_followed} more are not followed" if trace.n_not_followed else ""
     return f"{trace.headline}{left}."
 
 
-def _says_sums(chosen: ChosenScore, sums: PairSums) -> str:
+def _says_sums(chosen: ScoreParameters, sums: PairSums) -> str:
     return f"All pairs together: {signed(sums.total, 2)} {sums.unit}."
 
 

@@ -1,62 +1,68 @@
-"""Subspace denoising as views: tokens drawn from noisy subspaces, layer by layer, beside what the theorem says."""
+"""Subspace denoising as views: tokens drawn from noisy subspaces, layer by layer; and the audit of a trained model."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
-from aotlens.views.calls import Call, call, make
-from aotlens.views.family import Choice, Family
-from aotlens.views.view import About, Parameter, View
+from aotlens.views import parameters as declare
+from aotlens.views.calls import Call, Load, Node, call, make
+from aotlens.views.family import Family
+from aotlens.views.kinds import Reading
+from aotlens.views.parameters import Limit, OfNone
+from aotlens.views.view import About, View
 
 if TYPE_CHECKING:
-    from aotlens.denoise import Conditions, Memberships, TokenPoints, Unrolling
+    from aotlens.checkpoints import CheckpointInfo
+    from aotlens.denoise import AuditRecord, Conditions, DenoisingAudit, Memberships, TokenPoints, Unrolling
 
 PHIS = {"thresholded_softmax": "thresholded softmax", "softmax": "softmax"}
 BASES = {"orthogonal": "orthogonal", "random": "random"}
 PICTURES = {"lengths": "lengths", "directions": "directions", "angles": "angles"}
 MOST_CLUSTERS, MOST_LAYERS = 6, 24
-
-#: The parameters of a mixture and its denoising. The first values are those at which theory and computation part in the
-#: middle.
-PARAMETERS = {
-    "clusters": Parameter("Clusters K", 3, least=2, most=MOST_CLUSTERS),
-    "rank": Parameter("Rank p of a subspace", 24, least=1, most=128),
-    "tokens": Parameter("Tokens of a cluster", 24, least=1, most=100),
-    "d_model": Parameter("d_model", 72, least=2, most=512),
-    "noise": Parameter("Noise δ", 0.1, least=0.0, most=1.0, step=0.01),
-    "step": Parameter("Step size η", 0.5, least=0.05, most=2.0, step=0.05),
-    "threshold": Parameter("Threshold τ", 0.6, least=0.01, most=0.99, step=0.01),
-    "layers": Parameter("Layers", 10, least=1, most=MOST_LAYERS),
-    "seed": Parameter("Seed", 0, least=0, most=99),
-}
+NO_MODEL = "No model of text with queries and keys is here to be audited: train or import one (aotlens --help)."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
-    """A mixture, how it is denoised, and what of it is looked at."""
+class SubspacesParameters(OfNone):
+    """A mixture, how it is denoised, and which layer and subspace are looked at; a trained model, and the text of its
+    audit.
 
-    clusters: int
-    rank: int
-    tokens: int
-    d_model: int
-    noise: float | int
-    step: float | int
-    threshold: float | int
-    layers: int
-    seed: int
-    phi: str = "thresholded_softmax"
-    bases: str = "orthogonal"
-    picture: str = "lengths"
-    head: int = 1
-    """The subspace whose memberships are shown, from 1 on; the last one where there are fewer."""
-    layer: int = 0
+    The defaults are those at which theory and computation part in the middle.
+    """
 
-    @property
-    def subspace(self) -> int:
-        """`head`, or the last there is."""
-        return min(self.head, self.clusters)
+    checkpoint: str = ""
+    """The model that is audited; empty if there is none."""
+    info: CheckpointInfo | None = None
+    """Its card."""
+    clusters: int = declare.whole(3, least=2, most=MOST_CLUSTERS, label="Clusters K")
+    rank: int = declare.whole(24, least=1, most=128, label="Rank p of a subspace")
+    tokens: int = declare.whole(24, least=1, most=100, label="Tokens of a cluster")
+    d_model: int = declare.whole(72, least=2, most=512, label="d_model")
+    noise: float = declare.real(0.1, 0.0, 1.0, step=0.01, label="Noise δ")
+    step: float = declare.real(0.5, 0.05, 2.0, step=0.05, label="Step size η")
+    threshold: float = declare.real(0.6, 0.01, 0.99, step=0.01, label="Threshold τ")
+    layers: int = declare.whole(10, least=1, most=MOST_LAYERS, label="Layers")
+    seed: int = declare.whole(0, most=99, label="Seed")
+    phi: str = declare.choice(PHIS, label="φ")
+    bases: str = declare.choice(BASES, label="Subspaces")
+    picture: str = declare.choice(PICTURES, label="Picture of the tokens")
+    head: int = declare.whole(1, least=1, most=MOST_CLUSTERS, label="Subspace")
+    layer: int = declare.whole(0, most=MOST_LAYERS, label="Layer")
+    corpus: Reading | None = declare.corpus("Text of the audit", blank="the stored audit")
+    draws: int = declare.whole(20, least=5, most=100, label="Random rotations")
+
+    @classmethod
+    def of_infos(cls, *infos: CheckpointInfo, **given: Any) -> Self:
+        return cls(checkpoint=infos[0].name, info=infos[0], **given) if infos else cls(**given)
+
+    def limits(self) -> Mapping[str, Limit]:
+        return {
+            "head": Limit(most=self.clusters), "layer": Limit(most=self.layers),
+            "threshold": Limit(hidden=self.phi == "softmax"),
+        }  # fmt: skip
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
@@ -74,6 +80,21 @@ class Chosen:
             "unrolling"
         )
 
+    @property
+    def record(self) -> AuditRecord | None:
+        """The stored audit of the model; None if there is none."""
+        from aotlens.denoise import find_audit
+
+        return None if self.info is None else find_audit(self.info)
+
+    @property
+    def audit(self) -> Node:
+        """The audit of the model: the stored one, or that of the text."""
+        if self.corpus is None:
+            return make("aotlens.denoise.stored_audit", self.checkpoint).part("audit")
+        tokens = call("aotlens.denoise.audit_tokens", Load(self.checkpoint), self.corpus.text.named("text"))
+        return call("aotlens.denoise.audit", Load(self.checkpoint), tokens, n_draws=self.draws)
+
     def file(self, what: str) -> str:
         """Name a file of `what`."""
         return (
@@ -82,7 +103,7 @@ class Chosen:
         )
 
 
-def no_mixture(chosen: Chosen) -> str | None:
+def no_mixture(chosen: SubspacesParameters) -> str | None:
     """Return the reason why there is none of these sizes."""
     needed = chosen.clusters * chosen.rank
     if chosen.bases != "orthogonal" or needed <= chosen.d_model:
@@ -94,7 +115,7 @@ def no_mixture(chosen: Chosen) -> str | None:
     )
 
 
-def _of_snr(chosen: Chosen, unrolling: Unrolling) -> str:
+def _of_snr(chosen: SubspacesParameters, unrolling: Unrolling) -> str:
     mean = unrolling.snr.mean(1)
     last, best = len(mean) - 1, int(mean.argmax())
     course = f"SNR (mean over clusters): {number(float(mean[0]))} as drawn"
@@ -146,20 +167,20 @@ def number(value: float) -> str:
     return f"{value:.3g}" if math.isfinite(value) else "∞" if value > 0 else "undefined"
 
 
-def _of_points(chosen: Chosen, points: TokenPoints) -> str:
+def _of_points(chosen: SubspacesParameters, points: TokenPoints) -> str:
     return f"{points.headline[0].upper()}{points.headline[1:]}."
 
 
-def _of_memberships(chosen: Chosen, result: Memberships) -> str:
+def _of_memberships(chosen: SubspacesParameters, result: Memberships) -> str:
     return f"Memberships {result.headline}."
 
 
-def _of_conditions(chosen: Chosen, result: Conditions) -> str:
+def _of_conditions(chosen: SubspacesParameters, result: Conditions) -> str:
     return f"{sum(row.met for row in result.rows)} of {len(result.rows)} explicit conditions are met."
 
 
-def _memberships(chosen: Chosen) -> Call:
-    return make("aotlens.denoise.memberships_at", chosen.unrolling, chosen.subspace, chosen.layer)
+def _memberships(chosen: SubspacesParameters) -> Call:
+    return make("aotlens.denoise.memberships_at", chosen.unrolling, chosen.head, chosen.layer)
 
 
 SNR = View(
@@ -178,6 +199,24 @@ SNR = View(
     file=lambda chosen: chosen.file("snr"),
     missing=no_mixture,
     drawn=lambda chosen: {"layer": chosen.layer},
+)
+MIXTURE = View(
+    name="mixture",
+    title="Synthetic tokens",
+    about=About(
+        text="Tokens are drawn from K noisy subspaces: each has standard normal coefficients in its own subspace, and "
+        "noise of standard deviation δ in the others. Every layer adds η times multi-head subspace self-attention "
+        "(MSSA), whose heads are the subspaces themselves: nothing is trained. A cluster’s signal-to-noise ratio (SNR) "
+        "is the length of its tokens within its subspace ÷ their length outside. Theorem 3.1 says that every layer "
+        "multiplies it by 1 + ητ, for φ = τ·1{softmax > τ}.",
+        formula="Z ← Z + η Σₖ φ(Z Uₖ Uₖᵀ Zᵀ) Z Uₖ Uₖᵀ;  SNR(Zₖ) = ‖Zₖ Uₖ Uₖᵀ‖ ÷ ‖Zₖ (I − Uₖ Uₖᵀ)‖",
+        source="aot: Definition 2.1, Equations 3, 4 and 6, Theorem 3.1; tokens as rows.",
+    ),
+    call=lambda chosen: chosen.unrolling,
+    caption=_of_snr,
+    file=lambda chosen: chosen.file("snr"),
+    missing=no_mixture,
+    pictured=False,
 )
 CLOUD = View(
     name="tokens",
@@ -208,7 +247,7 @@ MEMBERSHIP = View(
     ),
     call=_memberships,
     caption=_of_memberships,
-    file=lambda chosen: chosen.file(f"memberships-{chosen.subspace}-layer-{chosen.layer}"),
+    file=lambda chosen: chosen.file(f"memberships-{chosen.head}-layer-{chosen.layer}"),
     missing=no_mixture,
 )
 CONDITIONS = View(
@@ -228,17 +267,126 @@ CONDITIONS = View(
     pictured=False,
 )
 
+# ── trained models ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _no_audit(chosen: SubspacesParameters) -> str | None:
+    if not chosen.checkpoint:
+        return NO_MODEL
+    if chosen.corpus is None and chosen.record is None:
+        return f"No audit of {chosen.checkpoint} is stored. Choose a text, and press Run."
+    return None
+
+
+def _of_audit(chosen: SubspacesParameters, audit: DenoisingAudit) -> str:
+    known = audit.ratios[~audit.ratios.isnan()]
+    rises, falls = int(audit.rises.sum()), int(audit.falls.sum())
+    theory = (
+        "The theorem is about tied outputs and a threshold, so that it predicts no rate here."
+        if audit.predicted_rate is None
+        else f"The theorem predicts {audit.predicted_rate:.3g} a layer."
+    )
+    return (
+        f"{chosen.checkpoint} on {_text_of(chosen)}: {audit.n_tokens:,} tokens{'' if chosen.corpus else ' (stored)'}, "
+        f"in the subspaces of {audit.matrix}: SNR after ÷ before a layer is {float(known.min()):.2f} to "
+        f"{float(known.max()):.2f}. It rises in {int((known > 1).sum())} of {len(known)} (grouping, layer) pairs. By "
+        f"more than with the layer’s writes rotated in any of {len(audit.null_snr)} random rotations it rises in "
+        f"{rises} and falls in {falls}; chance alone would give at most "
+        f"{number(len(known) / (1 + len(audit.null_snr)))} of each. {theory}"
+    )
+
+
+def _text_of(chosen: SubspacesParameters) -> str:
+    if chosen.corpus is not None:
+        return chosen.corpus.about
+    record = chosen.record
+    assert record is not None
+    documents = f"{len(record.documents)} held-out documents of " if record.documents else ""
+    return f"{documents}{record.corpus}"
+
+
+def _of_principal(chosen: SubspacesParameters, audit: DenoisingAudit) -> str:
+    known = audit.pca_ratios[~audit.pca_ratios.isnan()]
+    return (
+        f"SNR after ÷ before a layer is {float(known.min()):.2f} to {float(known.max()):.2f}; it rises in "
+        f"{int((known > 1).sum())} of {len(known)} (grouping, layer) pairs."
+    )
+
+
+def _of_layers(chosen: SubspacesParameters, audit: DenoisingAudit) -> str:
+    frame = audit.to_frame()
+    low = int((frame.p_snr <= 0.05).sum())
+    return (
+        f"Heads read where the stream is (p of the SNR at most 0.05) in {low} of {len(frame)} (grouping, layer) pairs."
+    )
+
+
+def _audited(name: str, title: str, about: About, caption: Any, **rest: Any) -> View:
+    """A view of the audit, which the view of its ratios starts if it is not stored."""
+    usual: dict[str, Any] = {
+        "call": lambda chosen: chosen.audit,
+        "file": lambda chosen: f"{chosen.checkpoint}-audit-subspaces",
+        "missing": _no_audit,
+        "slow": "layers",
+        "cost": lambda chosen: float(chosen.corpus is None),
+        "made_by": "audit",
+    }
+    return View(name=name, title=title, about=about, caption=caption, **{**usual, **rest})
+
+
+AUDIT = _audited(
+    "audit",
+    "Do trained layers denoise?",
+    About(
+        text="Does a trained layer move its tokens into its heads’ subspaces? For every layer, with Uₖ the orthonormal "
+        "basis of that layer’s own folded map (U of MSSA, W_V of MHSA and GPT): the SNR of the stream after attention "
+        "÷ before it. Tokens have no labels, so they are given to heads in three ways: all to every head; each to the "
+        "head whose subspace holds most of it; each to the head whose pattern puts most on one key. Token 0 is left "
+        "out. Above 1, the layer makes its heads’ subspaces stand out more; below 1, less. The band is the same had "
+        "the layer written otherwise: what it adds to every token is rotated by one random rotation, while the "
+        "subspaces stay. Any write pulls the SNR towards its own, so that only a line outside of its band says that "
+        "the layer’s writes have to do with its heads’ subspaces or with the stream. Only where the output is tied and "
+        "φ has a threshold does the theorem predict a rate.",
+        formula="ratio = SNR(z + attention(z)) ÷ SNR(z), the geometric mean over heads;  band: SNR(z + attention(z) R) "
+        "÷ SNR(z), R a random rotation",
+        source="aot reads a layer as a step of denoising; the audit and its null are ours (aotlens.denoise.audit).",
+    ),
+    _of_audit,
+    made_by="",
+)
+PRINCIPAL = _audited(
+    "principal",
+    "In principal directions",
+    About(
+        text="The same without the weights: the leading directions of a head’s tokens in one half of the windows, "
+        "measured on its tokens in the other half. The band turns the layer’s writes here, too."
+    ),
+    _of_principal,
+    file=lambda chosen: f"{chosen.checkpoint}-audit-principal",
+    drawn=lambda chosen: {"principal": True},
+    table="pca_frame",
+)
+LAYERS = _audited(
+    "layers",
+    "Layer by layer",
+    About(
+        text="SNR before the layer (mean over heads), and its mean in the heads’ randomly rotated subspaces (angles "
+        "between heads stay, tokens are assigned anew): a small p says that heads read where the stream is. Then SNR "
+        "after ÷ before, and that of rotated writes. Every p is one-sided, (1 + rotations as extreme) ÷ (1 + "
+        "rotations): its unit is the rotation, and it says nothing of other texts. The three ways of giving tokens to "
+        "heads are not independent."
+    ),
+    _of_layers,
+    pictured=False,
+)
+
 FAMILY = Family(
-    name="subspaces",
-    about="Does multi-head subspace self-attention denoise tokens of noisy subspaces at the theorem's rate?",
-    views=(SNR, CLOUD, MEMBERSHIP, CONDITIONS),
-    values=lambda **chosen: Chosen(**{**chosen, "layer": min(chosen["layer"], chosen["layers"])}),
-    parameters={
-        **PARAMETERS,
-        "phi": Choice("φ", PHIS),
-        "bases": Choice("Subspaces", BASES),
-        "picture": Choice("Picture of the tokens", PICTURES),
-        "head": Parameter("Subspace of the memberships", 1, least=1, most=MOST_CLUSTERS),
-        "layer": Parameter("Layer", 0, least=0, most=MOST_LAYERS),
-    },
+    "subspaces",
+    "Does multi-head subspace self-attention denoise tokens of noisy subspaces at the theorem's rate, and do the "
+    "layers of a trained model?",
+    (SNR, CLOUD, MEMBERSHIP, CONDITIONS, MIXTURE, AUDIT, PRINCIPAL, LAYERS),
+    SubspacesParameters,
+    reads=lambda info: info.model.get("read_in", "tokens") == "tokens" and info.model.get("phi") != "fixed",
+    optional=True,
+    none=NO_MODEL,
 )

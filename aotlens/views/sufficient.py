@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from aotlens.conventions import ABLATIONS, head_name
+from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, call, make
-from aotlens.views.family import Choice, Family, first_token
-from aotlens.views.view import About, Parameter, View
+from aotlens.views.family import Family, first_token
+from aotlens.views.parameters import OfCheckpoint
+from aotlens.views.view import About, View
 
 if TYPE_CHECKING:
     from aotlens.checkpoints import CheckpointInfo
@@ -25,27 +27,24 @@ HOWS = {how: ABLATIONS[how] for how in ("position_mean", "mean", "zero", "unifor
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
-    """A model and a task that it can do, and how much of what heads do for it the set is to keep."""
+class SufficientParameters(OfCheckpoint):
+    """A model, a task that it can do, and the share of the heads' effect on it that the set must keep."""
 
-    checkpoint: str
-    model: Mapping[str, Any]
-    """The model's configuration."""
-    start: int | None
+    start: int | None = None
     """The token that its texts begin with."""
-    task: str
-    keep: float | int
-    how: str
-    seed: int
+    task: str = declare.choice(TASKS, label="Task")
+    keep: float = declare.real(0.9, 0.5, 0.99, step=0.01, label="Faithfulness to keep")
+    how: str = declare.choice(HOWS, label="Replace other heads' output with")
+    seed: int = declare.whole(0, most=99, label="Sequences (seed)")
+
+    @classmethod
+    def of_infos(cls, *infos: CheckpointInfo, **given: Any) -> Self:
+        return super().of_infos(*infos, start=first_token(infos[0]), **given)
 
     @property
     def half_length(self) -> int:
         """Random tokens before they come again."""
         return min(HALF_LENGTH, (int(self.model["n_ctx"]) - 1) // 2)
-
-
-def _values(info: CheckpointInfo, **chosen: Any) -> Chosen:
-    return Chosen(checkpoint=info.name, model=info.model, start=first_token(info), **chosen)
 
 
 def _ends(model: Mapping[str, Any]) -> str | None:
@@ -57,7 +56,7 @@ def _ends(model: Mapping[str, Any]) -> str | None:
     return "prompts" if (model.get("read_in"), model.get("d_out")) == ("vectors", 1) else None
 
 
-def _task(chosen: Chosen) -> tuple[Any, Any]:
+def _task(chosen: SufficientParameters) -> tuple[Any, Any]:
     """Return tokens and targets."""
     if chosen.task == "repeats":
         sizes = int(chosen.model["d_vocab"]), N_SEQUENCES, chosen.half_length
@@ -73,20 +72,20 @@ def _task(chosen: Chosen) -> tuple[Any, Any]:
     return tokens, targets
 
 
-def _call(chosen: Chosen) -> Call:
+def _call(chosen: SufficientParameters) -> Call:
     return call(
         "aotlens.heads.sufficient_heads", Load(chosen.checkpoint), *_task(chosen), keep=chosen.keep, how=chosen.how,
         seed=chosen.seed,
     )  # fmt: skip
 
 
-def _shapley(chosen: Chosen) -> Call:
+def _shapley(chosen: SufficientParameters) -> Call:
     return call(
         "aotlens.heads.shapley_heads", Load(chosen.checkpoint), *_task(chosen), how=chosen.how, seed=chosen.seed
     )
 
 
-def _missing(chosen: Chosen) -> str | None:
+def _missing(chosen: SufficientParameters) -> str | None:
     can = _ends(chosen.model)
     if can == chosen.task:
         return None
@@ -95,7 +94,7 @@ def _missing(chosen: Chosen) -> str | None:
     return f"{chosen.checkpoint} does not read {TASKS[chosen.task]}. Choose {TASKS[can]} for it."
 
 
-def _says(chosen: Chosen, result: SufficientHeads) -> str:
+def _says(chosen: SufficientParameters, result: SufficientHeads) -> str:
     n_heads = int(chosen.model["n_layers"]) * int(chosen.model["n_heads"])
     within, model = (_verdicts(result, each) for each in (result.necessary_within, result.necessary_in_model))
     return (
@@ -149,7 +148,7 @@ def says_hidden(result: ShapleyValues) -> str:
     return f" Less than half of that is seen when it alone is ablated: {names}." if names else ""
 
 
-def _says_shapley(chosen: Chosen, result: ShapleyValues) -> str:
+def _says_shapley(chosen: SufficientParameters, result: ShapleyValues) -> str:
     return f"{result.headline} on {TASKS[chosen.task]}; {result.n_runs:,} sets of heads.{says_hidden(result)}"
 
 
@@ -174,15 +173,9 @@ SHAPLEY = View(
 )
 
 FAMILY = Family(
-    name="sufficient",
-    about="Which few heads do a task by themselves, which of them are necessary, and what does each add?",
-    views=(SUFFICIENT, SHAPLEY),
-    values=_values,
-    parameters={
-        "task": Choice("Task", TASKS),
-        "keep": Parameter("Faithfulness to keep", 0.9, least=0.5, most=0.99, step=0.01),
-        "how": Choice("Replace other heads' output with", HOWS),
-        "seed": Parameter("Sequences (seed)", 0, least=0, most=99),
-    },
+    "sufficient",
+    "Which few heads do a task by themselves, which of them are necessary, and what does each add?",
+    (SUFFICIENT, SHAPLEY),
+    SufficientParameters,
     reads=lambda info: _ends(info.model) is not None,
 )

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from aotlens.conventions import as_head
+from aotlens.conventions import Head
+from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, call, make, stamp_of
-from aotlens.views.family import Choice, Family, TextParameter, first_token
+from aotlens.views.family import Family, first_token
+from aotlens.views.parameters import OfCheckpoint
 from aotlens.views.view import About, View
 
 if TYPE_CHECKING:
@@ -36,22 +36,22 @@ N_SEQUENCES, HALF_LENGTH = 16, 31
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
-    """A run, a text, what is drawn of the film, and the step and the head whose maps are shown."""
+class TrainingParameters(OfCheckpoint):
+    """A run, a text, the measure that is drawn, and the step and the head whose maps are shown."""
 
-    checkpoint: str
-    model: Mapping[str, Any]
-    """The model's configuration."""
-    start: int | None
+    start: int | None = None
     """The token that its texts begin with."""
-    text: str
-    measure: str
-    step: str
-    head: str
-    influence_on: str
-    """The measure whose most helpful and harmful windows are shown."""
     folder: Path | None = None
     """The folder of the checkpoint."""
+    text: str = declare.text(TEXT, label="Text", lines=3)
+    measure: str = declare.choice(MEASURES, label="Measure")
+    step: str = declare.text(label="Step of the maps", most=9, blank="the last")
+    head: Head | None = declare.head("Head of the large map", blank="the clearest")
+    influence_on: str = declare.text(label="Influence of windows on", most=60, blank="the first measure")
+
+    @classmethod
+    def of_infos(cls, *infos: CheckpointInfo, **given: Any) -> Self:
+        return super().of_infos(*infos, start=first_token(infos[0]), folder=infos[0].path, **given)
 
     @property
     def run(self) -> Call:
@@ -71,24 +71,18 @@ def steps_of(info: CheckpointInfo) -> list[int]:
     return [] if info.path is None else snapshot_steps(info.path)
 
 
-def _values(info: CheckpointInfo, **chosen: Any) -> Chosen:
-    if chosen["head"]:
-        as_head(chosen["head"], SimpleNamespace(n_layers=info.model["n_layers"], n_heads=info.model["n_heads"]))
-    return Chosen(checkpoint=info.name, model=info.model, start=first_token(info), folder=info.path, **chosen)
-
-
-def _film(chosen: Chosen) -> Call:
+def _film(chosen: TrainingParameters) -> Call:
     tokens = Load(chosen.checkpoint).method("to_tokens", chosen.text).named("tokens")
     return call("aotlens.dynamics.film", chosen.run, tokens, n_random=0)
 
 
-def _ledger(chosen: Chosen) -> Call:
+def _ledger(chosen: TrainingParameters) -> Call:
     sizes = int(chosen.model["d_vocab"]), N_SEQUENCES, chosen.half_length
     tokens = make("aotlens.data.repeated_random_tokens", *sizes, 1, eot_id=chosen.start).named("tokens")
     return call("aotlens.dynamics.ledger", chosen.run, tokens)
 
 
-def _kept_at(chosen: Chosen, kind: str) -> Path | None:
+def _kept_at(chosen: TrainingParameters, kind: str) -> Path | None:
     """Return the path of the influences of the run, or of their check; None where they are not kept."""
     from aotlens.dynamics.influence_files import check_path, influence_path
 
@@ -96,7 +90,7 @@ def _kept_at(chosen: Chosen, kind: str) -> Path | None:
     return path if path is not None and path.is_file() else None
 
 
-def _kept(chosen: Chosen, kind: str) -> Call:
+def _kept(chosen: TrainingParameters, kind: str) -> Call:
     """Return what was kept beside the checkpoint, as it is now."""
     path = _kept_at(chosen, kind)
     stamp = 0 if path is None else stamp_of(str(path.stat().st_mtime_ns))
@@ -104,13 +98,13 @@ def _kept(chosen: Chosen, kind: str) -> Call:
     return make(f"aotlens.dynamics.stored_{kind}", folder).named(kind).stamped(stamp)
 
 
-def _windows(chosen: Chosen) -> Call:
+def _windows(chosen: TrainingParameters) -> Call:
     tokenizer = Load(chosen.checkpoint).part("tokenizer")
     measure = {"measure": chosen.influence_on} if chosen.influence_on else {}
     return call("aotlens.dynamics.influential_windows", _kept(chosen, "influence"), tokenizer, **measure)
 
 
-def _no_influence(chosen: Chosen) -> str | None:
+def _no_influence(chosen: TrainingParameters) -> str | None:
     if _kept_at(chosen, "influence"):
         return None
     return (
@@ -119,11 +113,11 @@ def _no_influence(chosen: Chosen) -> str | None:
     )
 
 
-def _no_windows(chosen: Chosen) -> str | None:
+def _no_windows(chosen: TrainingParameters) -> str | None:
     return None if _kept_at(chosen, "influence") else "No influences are kept beside this checkpoint: see above."
 
 
-def _no_check(chosen: Chosen) -> str | None:
+def _no_check(chosen: TrainingParameters) -> str | None:
     if _kept_at(chosen, "check"):
         return None
     return _no_windows(chosen) or (
@@ -131,7 +125,7 @@ def _no_check(chosen: Chosen) -> str | None:
     )
 
 
-def _says_influence(chosen: Chosen, result: Influence) -> str:
+def _says_influence(chosen: TrainingParameters, result: Influence) -> str:
     shares = ", ".join(f"{share:.0%}" for share in result.first_step_share)
     return (
         f"{result.headline[0].upper()}{result.headline[1:]}. Step 0, whose step of AdamW takes signs, is left out: it "
@@ -140,11 +134,11 @@ def _says_influence(chosen: Chosen, result: Influence) -> str:
     )
 
 
-def _says_windows(chosen: Chosen, result: InfluentialWindows) -> str:
+def _says_windows(chosen: TrainingParameters, result: InfluentialWindows) -> str:
     return f"{result.headline[0].upper()}{result.headline[1:]}. What stands earlier in a window is bold."
 
 
-def _says_check(chosen: Chosen, result: InfluenceCheck) -> str:
+def _says_check(chosen: TrainingParameters, result: InfluenceCheck) -> str:
     differences = ", ".join(
         f"{name} {low:+.2f} to {high:+.2f}"
         for name in result.measures
@@ -153,7 +147,7 @@ def _says_check(chosen: Chosen, result: InfluenceCheck) -> str:
     return f"{result.headline[0].upper()}{result.headline[1:]}. Difference from TracIn, 95%: {differences}."
 
 
-def _says_film(chosen: Chosen, result: OverTraining) -> str:
+def _says_film(chosen: TrainingParameters, result: OverTraining) -> str:
     from aotlens.dynamics.events import LEAST_SNAPSHOTS
 
     changes = result.events
@@ -164,11 +158,11 @@ def _says_film(chosen: Chosen, result: OverTraining) -> str:
     )
     changes_at = "; ".join(f"{name} between steps {after:,} and {step:,}" for step, after, name in changed)
     flat = ", ".join(name for name, change in changes.items() if change.step is None)
-    unchanged = f" No change point: {flat}." if flat else ""
+    unchanged = f" No lasting change found: {flat}." if flat else ""
     return f"{len(result.steps)} snapshots. Leaves its first values for good: {changes_at or 'nothing'}.{unchanged}"
 
 
-def _says_ledger(chosen: Chosen, result: Ledger) -> str:
+def _says_ledger(chosen: TrainingParameters, result: Ledger) -> str:
     headline = f"{result.headline[0].upper()}{result.headline[1:]}"
     return f"{headline}. On random tokens that come twice, in {result.n_passes:,} passes."
 
@@ -254,17 +248,10 @@ CHECK = View(
 )
 
 FAMILY = Family(
-    name="training",
-    about="How did the heads form while the model was trained?",
-    views=(FILM, LEDGER, INFLUENCE, WINDOWS, CHECK),
-    values=_values,
-    parameters={
-        "text": TextParameter("Text", TEXT, lines=3),
-        "measure": Choice("Measure", MEASURES),
-        "step": TextParameter("Step of the maps", "", most=9, blank="the last"),
-        "head": TextParameter("Head of the large map", "", most=9, blank="the clearest"),
-        "influence_on": TextParameter("Influence of windows on", "", most=60, blank="the first measure"),
-    },
+    "training",
+    "How did the heads form while the model was trained?",
+    (FILM, LEDGER, INFLUENCE, WINDOWS, CHECK),
+    TrainingParameters,
     reads=lambda info: (
         (info.model.get("read_in", "tokens"), info.model.get("read_out", "tokens")) == ("tokens", "tokens")
         and bool(info.model.get("causal", True))

@@ -10,7 +10,7 @@ from aotlens.conventions import glyphs, head_name
 
 if TYPE_CHECKING:
     from aotlens.trigrams import Bigrams, Evidence, TrigramRow, TrigramRows, ZeroLayer
-    from aotlens.views.trigram_choice import Chosen
+    from aotlens.views.trigram_choice import TrigramsParameters
 
 #: The names of the scores that rank rows.
 SCORES = {"effect": "effect", "sum": "z + ov", "product": "z × ov"}
@@ -40,7 +40,7 @@ _UNIFORM = (
 _ROLES = {"source": "source", "destination": "destination", "out": "predicted token"}
 
 
-def says_choice(chosen: Chosen, least: int, most_count: int) -> str:
+def says_choice(chosen: TrigramsParameters, least: int, most_count: int) -> str:
     """Say which rows are listed; `least` training counts were asked for, of a token that has `most_count` at most."""
     which = "highest" if chosen.largest else "lowest"
     ends = {"sum": " (what the head neither looks for nor writes)"}
@@ -68,7 +68,7 @@ def says_choice(chosen: Chosen, least: int, most_count: int) -> str:
     return sentence
 
 
-def rows_caption(chosen: Chosen, rows: TrigramRows) -> str:
+def rows_caption(chosen: TrigramsParameters, rows: TrigramRows) -> str:
     """Say how many rows there are, what the text says of them, and how many are grouped with them."""
     sentence = f"{len(rows):,} rows"
     if rows.groups is not None and len(rows):
@@ -85,7 +85,7 @@ def says_summary(result: Evidence) -> str:
     return f"{result.headline[0].upper()}{result.headline[1:]}."
 
 
-def says_verdicts(chosen: Chosen, rows: TrigramRows) -> str:
+def says_verdicts(chosen: TrigramsParameters, rows: TrigramRows) -> str:
     """Say how the rows did in the text, or that they were not checked."""
     if rows.evidence is None or chosen.reading is None:
         return "No verdicts yet: the rows have not been checked against text."
@@ -123,7 +123,7 @@ def says_forced(rows: TrigramRows) -> str:
     )
 
 
-def says_path(chosen: Chosen, result: Bigrams) -> str:
+def says_path(chosen: TrigramsParameters, result: Bigrams) -> str:
     """Say what the direct path's table is."""
     names = " and ".join(map(head_name, result.heads))
     what = f"W_E W_U{f' with what {names} write' if result.heads else ''}"
@@ -143,7 +143,7 @@ def says_own_heads(own: Sequence[Any], result: Bigrams) -> str:
     return f"{verb} {names} attend{'' if len(own) > 1 else 's'} to the token itself, whatever it is, and can be added."
 
 
-def says_zero_layer(chosen: Chosen, result: ZeroLayer) -> str:
+def says_zero_layer(chosen: TrigramsParameters, result: ZeroLayer) -> str:
     """Say how far the direct path's prediction is from the text."""
     assert chosen.reading is not None
     return (
@@ -235,7 +235,7 @@ def _tokens(row: TrigramRow) -> tuple[str, str, str]:
     return source, destination, out
 
 
-def _over(chosen: Chosen) -> str:
+def _over(chosen: TrigramsParameters) -> str:
     return "the source or the destination" if "destination" in chosen.over else "the source"
 
 

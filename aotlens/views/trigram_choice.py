@@ -8,6 +8,7 @@ from typing import Any
 
 from aotlens.conventions import Head
 from aotlens.views.calls import Call, Load, call, make
+from aotlens.views.kinds import Reading
 
 #: Rows that are searched for where those that say nearly the same are grouped, and examples that are kept of a row.
 DEPTH, N_EXAMPLES = 20_000, 4
@@ -18,21 +19,7 @@ OF_A_TOKEN = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
-    """Text that rows are held against."""
-
-    text: Call
-    """The call that opens it."""
-    about: str
-    """The part of it that is read, in words."""
-    tokens: int
-    """The most that are read."""
-    held_out: bool = False
-    """Whether only documents are read that were held out from the model's training."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Chosen:
+class TrigramsParameters:
     """Rows of a head, the text that they are held against, the row that is explained, and the direct path."""
 
     checkpoint: str
@@ -160,7 +147,7 @@ class Chosen:
             options["corpus"] = counts.named("counts")
         return options
 
-    def of_head(self, head: Head) -> Chosen:
+    def of_head(self, head: Head) -> TrigramsParameters:
         """Return the choice for another head."""
         return replace(self, head=head)
 

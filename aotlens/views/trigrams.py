@@ -10,7 +10,7 @@ from aotlens.views.trigram_captions import (
     says_verdicts,
     says_zero_layer,
 )
-from aotlens.views.trigram_choice import OF_A_TOKEN, Chosen
+from aotlens.views.trigram_choice import OF_A_TOKEN, TrigramsParameters
 from aotlens.views.view import About, View
 
 #: Operations for a token of text that is encoded and counted.
@@ -21,24 +21,24 @@ _AN_EXP = 400.0
 _FRAMEWORK = "A Mathematical Framework for Transformer Circuits (Elhage et al. 2021)"
 
 
-def _missing(chosen: Chosen) -> str | None:
+def _missing(chosen: TrigramsParameters) -> str | None:
     return chosen.problem or None
 
 
-def _missing_rows(chosen: Chosen) -> str | None:
+def _missing_rows(chosen: TrigramsParameters) -> str | None:
     return chosen.problem or (None if chosen.searched else "The rows have not been searched for yet.")
 
 
-def _missing_text(chosen: Chosen) -> str | None:
+def _missing_text(chosen: TrigramsParameters) -> str | None:
     return _missing_rows(chosen) or (chosen.no_text if chosen.reading is None else None)
 
 
-def _missing_check(chosen: Chosen) -> str | None:
+def _missing_check(chosen: TrigramsParameters) -> str | None:
     reason = "The rows have not been checked against text, so it is not known what they force."
     return _missing_rows(chosen) or (None if chosen.checked or chosen.stored else reason)
 
 
-def _search_cost(chosen: Chosen) -> float:
+def _search_cost(chosen: TrigramsParameters) -> float:
     """Two products of tokens × tokens, of the head's width; at a distance, with rotary positions, one more with an
     exponential an entry for each distance up to half the context."""
     model = chosen.model
@@ -47,21 +47,21 @@ def _search_cost(chosen: Chosen) -> float:
     return int(model["d_vocab"]) ** 2 * (4.0 * width + distances * (2.0 * width + _AN_EXP))
 
 
-def _check_cost(chosen: Chosen) -> float:
+def _check_cost(chosen: TrigramsParameters) -> float:
     return _search_cost(chosen) + (0.0 if chosen.reading is None else _A_TOKEN * chosen.reading.tokens)
 
 
-def _path_cost(chosen: Chosen) -> float:
+def _path_cost(chosen: TrigramsParameters) -> float:
     """Cost four products of tokens × tokens: the largest entries and normalisers, and these of all tokens."""
     reading = 0.0 if chosen.reading is None else _A_TOKEN * chosen.reading.tokens
     return 8.0 * int(chosen.model["d_vocab"]) ** 2 * int(chosen.model["d_model"]) + reading
 
 
-def _rows_call(chosen: Chosen) -> Call:
+def _rows_call(chosen: TrigramsParameters) -> Call:
     return chosen.rows
 
 
-def _path(chosen: Chosen) -> Call:
+def _path(chosen: TrigramsParameters) -> Call:
     given = chosen.bigrams
     if not chosen.after:
         return call("aotlens.trigrams.bigrams", Load(chosen.checkpoint), chosen.k, **given)

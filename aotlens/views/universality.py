@@ -1,16 +1,18 @@
-"""Heads that come again in several models, as views."""
+"""Heads that recur in several models, as views."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from aotlens.conventions import head_name
+from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, Node, call, make
-from aotlens.views.family import Choice, Family, first_token
-from aotlens.views.view import About, Parameter, View
+from aotlens.views.family import Family, first_token
+from aotlens.views.parameters import OfCheckpoints
+from aotlens.views.view import About, View
 
 if TYPE_CHECKING:
     from aotlens.checkpoints import CheckpointInfo
@@ -35,16 +37,22 @@ EVIDENCE = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
-    """Models, the sequences that they read, and what their heads are matched and tested by."""
+class UniversalityParameters(OfCheckpoints):
+    """Models, the sequences that they read, and the evidence that their heads are matched and tested by."""
 
-    infos: tuple[CheckpointInfo, ...]
-    text: str
-    evidence: str
-    seed: int
+    text: str = declare.choice(TEXTS, label="Text")
+    evidence: str = declare.choice(EVIDENCE, label="Heads matched by")
+    seed: int = declare.whole(0, most=99, label="Permutations (seed)")
+
+    @classmethod
+    def of_infos(cls, *infos: CheckpointInfo, **given: Any) -> Self:
+        twice = [name for name, count in Counter(info.name for info in infos).items() if count > 1]
+        if twice:
+            raise ValueError(f"universality: expected different checkpoints, got {twice[0]} twice; take another one.")
+        return super().of_infos(*infos, **given)
 
     @property
-    def models(self) -> Mapping[str, Load]:
+    def loaded(self) -> Mapping[str, Load]:
         """The models by their names, each with a variable of its own in Python."""
         return {info.name: Load(info.name, f"model_{place}") for place, info in enumerate(self.infos, start=1)}
 
@@ -54,17 +62,10 @@ class Chosen:
         return f"universality-{names}-{self.text}-{self.evidence.replace(', ', '-')}-{what}"
 
 
-def _values(*infos: CheckpointInfo, **chosen: Any) -> Chosen:
-    twice = [name for name, count in Counter(info.name for info in infos).items() if count > 1]
-    if twice:
-        raise ValueError(f"universality: expected different checkpoints, got {twice[0]} twice; take another one.")
-    return Chosen(infos=infos, **chosen)
-
-
-def _missing(chosen: Chosen) -> str | None:
+def _missing(chosen: UniversalityParameters) -> str | None:
     first, *others = chosen.infos
     if not others:
-        return f"Only {first.name} is chosen, and heads come again in another model. Choose two to eight."
+        return f"Only {first.name} is selected, and heads are matched across models. Select two to eight."
     for other in others:
         if (other.model["d_vocab"], other.tokenizer_sha256) != (first.model["d_vocab"], first.tokenizer_sha256):
             return (
@@ -74,8 +75,8 @@ def _missing(chosen: Chosen) -> str | None:
     return None
 
 
-def _call(chosen: Chosen) -> Call:
-    models = chosen.models
+def _call(chosen: UniversalityParameters) -> Call:
+    models = chosen.loaded
     tokens: Node
     clusters: dict[str, Node] = {}
     if chosen.text == "repeats":
@@ -94,7 +95,7 @@ def _call(chosen: Chosen) -> Call:
     ).running()
 
 
-def _says_groups(chosen: Chosen, result: Universality) -> str:
+def _says_groups(chosen: UniversalityParameters, result: Universality) -> str:
     n, tested = len(result.models), result.grouped_by[1]
     sizes = Counter(len(group.heads) for group in result.groups)
     counted = ", ".join(f"{sizes[size]} in {size} of {n} models" for size in sorted(sizes, reverse=True))
@@ -103,15 +104,25 @@ def _says_groups(chosen: Chosen, result: Universality) -> str:
         f"q = {group.q:.2g})"
         for group in result.groups[:_N_NAMED]
     )
+    by_kind = f"{result.by_kind}. " if result.by_kind else ""
+    sizes_of = "; ".join(map(_size_and_loss, chosen.infos))
     closed = f" Of chains through three models {result.closed:.0%} close." if n > 2 else ""
     beyond = f"{result.beyond_distance}. " if result.beyond_distance else ""
     return (
-        f"{result.headline[0].upper()}{result.headline[1:]}. {beyond}Groups of heads assigned to each other: {counted}."
-        f"{closed} {'The largest: ' if len(result.groups) > _N_NAMED else ''}{named}."
+        f"{result.headline[0].upper()}{result.headline[1:]}. {beyond}{by_kind}"
+        f"Groups of heads assigned to each other: {counted}.{closed} "
+        f"{'The largest: ' if len(result.groups) > _N_NAMED else ''}{named}. Models: {sizes_of}."
     )
 
 
-def _says_pairs(chosen: Chosen, result: Universality) -> str:
+def _size_and_loss(info: CheckpointInfo) -> str:
+    """The size of a model and its loss on held-out data, by which it may differ from the others."""
+    loss, _ = info.losses
+    measured = f", loss {loss:.2f} {info.words.unit}" if isinstance(loss, int | float) else ""
+    return f"{info.name}, {info.model['n_layers']} layers, d_model {info.model['d_model']}{measured}"
+
+
+def _says_pairs(chosen: UniversalityParameters, result: Universality) -> str:
     frame = result.pairs_frame()
     (matched, tested), n = result.grouped_by, len(frame)
     pairs = frame.drop_duplicates(["left_model", "right_model"]).sort_values("p_models")
@@ -127,16 +138,17 @@ def _says_pairs(chosen: Chosen, result: Universality) -> str:
 
 GROUPS = View(
     name="groups",
-    title="Heads that come again",
+    title="Matched heads",
     about=About(
-        text="The heads of every two models are assigned to each other so that one evidence, as how alike their "
-        "patterns are, sums to the most. How alike assigned heads are by that says nothing, since the best assignment "
-        "of unrelated heads is above the mean too: they are tested by other evidence, made from other weights, beside "
-        "heads permuted within the layers of each model (999 times). A group is a clique: heads of different models, "
-        "each two of which are assigned to each other. q is a false discovery rate over groups, se the jackknife over "
-        "models, text_se over documents of text. Surrogates whose models read different texts keep the distances and "
-        "entropies of every head, and say whether heads are alike beyond them. The picture has the similarity by the "
-        "first evidence, groups side by side.",
+        text="The heads of every two models are matched by one kind of evidence, such as the similarity of their "
+        "patterns, so that the sum over pairs is largest. The best match of unrelated heads is above the mean too, so "
+        "matched heads are tested by other evidence, made from other weights, against heads permuted within the layers "
+        "of each model (999 times). The difference from permuted heads is also given in their standard deviations: "
+        "compare kinds of models by that, and with their losses and sizes in view. A group is a clique: heads of "
+        "different models, each two of which are matched. q is a false discovery rate over groups, se the jackknife "
+        "over models, text_se over documents of text. Surrogates whose models read different texts keep the distances "
+        "and entropies of every head, and say whether heads are alike beyond them. The picture has the similarity by "
+        "the first evidence, groups side by side.",
         formula="q: Benjamini and Hochberg over groups;  p = (1 + permutations with a mean as large) ÷ 1,000",
         source="docs/universality.md; Olah et al., Zoom In (2020): universality",
     ),
@@ -194,20 +206,14 @@ LAYERS = View(
 )
 
 FAMILY = Family(
-    name="universality",
-    about="Which heads of one model are heads of others, trained apart?",
-    views=(GROUPS, PAIRS, LAYERS),
-    values=_values,
-    parameters={
-        "text": Choice("Text", TEXTS),
-        "evidence": Choice("Heads matched by", EVIDENCE),
-        "seed": Parameter("Permutations (seed)", 0, least=0, most=99),
-    },
+    "universality",
+    "Which heads of one model are heads of others, trained apart?",
+    (GROUPS, PAIRS, LAYERS),
+    UniversalityParameters,
     reads=lambda info: (
         (info.model.get("read_in", "tokens"), info.model.get("read_out", "tokens")) == ("tokens", "tokens")
         and bool(info.model.get("causal", True))
     ),
     none="There is no model of text here whose heads could be compared.",
-    several=True,
     most=MOST_MODELS,
 )

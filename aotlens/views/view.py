@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from aotlens.views.calls import Call, Workshop
+from aotlens.views.calls import Node, Workshop
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,40 +43,6 @@ def _cell(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value).replace("\n", "\\n")
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """A number that is chosen: what it is called, the first value, its bounds, and its steps."""
-
-    label: str
-    first: float | int | None
-    """None where something else than a number is taken unless told."""
-    least: float | int
-    most: float | int
-    step: float | int = 1
-
-    @property
-    def whole(self) -> bool:
-        """Whether only whole numbers are meant."""
-        return self.step >= 1
-
-    def within(self, value: Any) -> Any:
-        """Return a value within the bounds; the first one for what is no number."""
-        number = value if isinstance(value, int | float) and not isinstance(value, bool) else self.first
-        if number is None:
-            return None
-        number = min(max(number, self.least), self.most)
-        return int(number) if self.whole else float(number)
-
-    def checked(self, name: str, value: Any) -> Any:
-        """Return the value. Raises ValueError, with the parameter's name, for what is out of bounds, or no number."""
-        if value is None and self.first is None:
-            return None
-        if self.within(value) != value or isinstance(value, bool):
-            kind = "a whole number" if self.whole else "a number"
-            raise ValueError(f"{name}: expected {kind} from {self.least:g} to {self.most:g}, got {value!r}.")
-        return value
-
-
 def pass_cost(model: Mapping[str, Any], n_pos: int) -> float:
     """Estimate how many operations a model's layers take for one prompt, by its configuration: two for each weight and
     position, and for each pair of positions what patterns and values take."""
@@ -98,7 +64,7 @@ class View:
     name: str
     title: str
     about: About
-    call: Callable[[Values], Call]
+    call: Callable[[Values], Node]
     """The call for what was chosen: all that its result depends on stands in it."""
     caption: Callable[[Values, Any], str]
     """`caption(values, result)`: the answer, in sentences."""
@@ -124,16 +90,17 @@ class View:
     """Whether a page shows its table, too."""
     picks: str = ""
     """`parameter = y.x`: which parameter of the family a click on the figure sets, to the first words of the point's
-    labels, as in "1.3" or "5"; `parameter = name`: to the head in the trace's name, where there is one; `parameter +=
-    customdata`: a parameter that lists names, which the point's own joins, or leaves where it is listed already.
-    Several with semicolons between; nothing where a click does nothing."""
+    labels, as in "1.3" or "5"; `parameter = customdata`: to the point's own, if it has one; `parameter = name`: to
+    the head in the trace's name, where there is one; `parameter += customdata`: a parameter that lists names, which
+    the point's own joins, or leaves where it is listed already. Several with semicolons between; nothing where a click
+    does nothing."""
     slow: str = ""
     """The unit that its call counts (`progress`), where that takes so long that it is started and watched; with a
     `cost`, where that is more than a request may take."""
     made_by: str = ""
     """The view of the same family whose start makes this slow view's result, which is the same; nothing where it has a
     start of its own."""
-    slow_part: Callable[[Values], Call] | None = None
+    slow_part: Callable[[Values], Node] | None = None
     """The part of a slow view's call that takes long, where the rest is quick; None: the whole."""
 
     @property
@@ -146,7 +113,7 @@ class View:
         library raises."""
         return self._call(values).run(workshop)
 
-    def _call(self, values: Values) -> Call:
+    def _call(self, values: Values) -> Node:
         missing = self.missing(values)
         if missing is not None:
             raise ValueError(missing)

@@ -46,6 +46,7 @@ from app.core.address_fields import (
     wholes,
 )
 from app.core.address_values import quoted
+from app.core.errors import RequestError
 
 if TYPE_CHECKING:
     from app.core import Core
@@ -135,9 +136,15 @@ class Address(Generic[State]):
         return list(self._fields)
 
     def state(self, data: Mapping[str, Any]) -> State:
-        """Return the state that JSON says by fields' names; what it does not name is as at first. Raises Unfit for a
-        value that the address could not say."""
-        values = {name: field.of_json(data[name]) for name, field in self._fields.items() if data.get(name) is not None}
+        """Return the state that JSON says by fields' names; what it does not name is as at first. Raises RequestError
+        for a value that the address could not say."""
+        values = {}
+        for name, field in self._fields.items():
+            if data.get(name) is not None:
+                try:
+                    values[name] = field.of_json(data[name])
+                except Unfit as unfit:
+                    raise RequestError(f"Expected {unfit.expected}.") from None
         return dataclasses.replace(self._first, **values)  # type: ignore[type-var]
 
     def json(self, state: State) -> dict[str, Any]:
@@ -146,11 +153,18 @@ class Address(Generic[State]):
 
     def unsaid(self, value: Any, *, strict: bool = False) -> str | None:
         """Return the first of the fields' names under which JSON has, at any depth, what this address could not say;
-        `strict`, under which a value of another kind is nothing else of that name (`Field.says`)."""
+        `strict`, under which a value of another kind is nothing else of that name (`Field.says`), nor empty if the
+        field has a value at first."""
         parts = value if isinstance(value, list) else ()
         if isinstance(value, dict):
             for name, part in value.items():
-                if name in self._fields and part is not None and not self._fields[name].says(part, strict=strict):
+                if name not in self._fields:
+                    continue
+                field = self._fields[name]
+                fits = part is None or field.says(part, strict=strict)
+                if strict and (part is None or (part == "" and not field.blank)):
+                    fits = getattr(self._first, name) in (None, "", ())
+                if not fits:
                     return str(name)
             parts = list(value.values())
         return next((name for each in parts if (name := self.unsaid(each, strict=strict)) is not None), None)

@@ -202,7 +202,7 @@ def pairs(*, most: int, key: str | None = None, check: Check | None = None, expe
     return _field((), read=read, write=write, key=key, check=check, browser={"join": ",", "inner": "."}, json=list)
 
 
-def wholes(*, most: int, key: str | None = None) -> Any:
+def wholes(*, most: int, key: str | None = None, check: Check | None = None) -> Any:
     """Declare distinct whole numbers, at most so many: `12-262`."""
 
     def read(value: str) -> tuple[int, ...]:
@@ -217,7 +217,7 @@ def wholes(*, most: int, key: str | None = None) -> Any:
     def write(value: Sequence[int]) -> str:
         return "-".join(map(str, value))
 
-    return _field((), read=read, write=write, key=key, browser={"join": "-"}, json=list)
+    return _field((), read=read, write=write, key=key, check=check, browser={"join": "-"}, json=list)
 
 
 def reals(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from aotlens.checkpoints import CheckpointError, CheckpointInfo, list_checkpoints
 from aotlens.checkpoints.reading import snapshot_info
-from aotlens.views.regression import regresses
+from aotlens.views.regression_choice import regresses
 from app.core.cache import Cache, Memory
 from app.core.errors import RequestError
 from app.core.reading import Reading
@@ -26,13 +26,17 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
+#: What to do without a checkpoint, and the message of a page that no checkpoint fits.
+GET_ONE = (
+    "Train one (aotlens train --help), import one (aotlens checkpoints import FOLDER --name mine), or start the app "
+    "with --checkpoints DIR, a folder that has one."
+)
+NO_CHECKPOINT = f"No checkpoint here fits this page. {GET_ONE}"
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LoadedModel:
-    """A model and the lock that gives one thread at a time the use of it.
-
-    Hooks are the model's state: four threads on one model without this gave 240 wrong caches of 240, silently.
-    """
+    """A model, and a lock with which the app lets one thread at a time run it."""
 
     model: AttentionOnlyTransformer
     exclusive: threading.Lock
@@ -84,7 +88,12 @@ class Catalog:
         return sorted(checkpoints, key=order)
 
     def info(self, name: str | None) -> CheckpointInfo:
-        """Return the checkpoint of that name, broken or not; NAME@STEP is a snapshot of the run that trained NAME."""
+        """Return the checkpoint of that name, broken or not; NAME@STEP is a snapshot of the run that trained NAME.
+
+        Raises RequestError for an unknown name, and for None, the first choice of a page that no checkpoint fits.
+        """
+        if name is None:
+            raise RequestError(NO_CHECKPOINT)
         known = self.list()
         for info in known:
             if info.name == name:
@@ -93,7 +102,7 @@ class Catalog:
         trained = next((info for info in known if info.name == run and info.problem is None and info.path), None)
         if trained is not None and step.isascii() and step.isdigit() and len(step) < 10:
             try:
-                return self.read(trained, "snapshots", lambda: snapshot_info(trained, int(step)))
+                return self.read(trained, f"snapshot {step}", lambda: snapshot_info(trained, int(step)))
             except CheckpointError as error:
                 raise RequestError(str(error)) from error
         names = ", ".join(info.name for info in known) or "none"

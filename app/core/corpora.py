@@ -6,11 +6,13 @@ A browser chooses among names and keys; no name of its own ever becomes a path.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from aotlens.views import Call, make
+from aotlens.views.calls import stamp_of
+from aotlens.views.kinds import Reading
 from app.core.errors import RequestError
 from app.core.own_texts import OwnTexts, is_key, key_of, plain
 from app.core.settings import TEXTS, Settings
@@ -50,6 +52,7 @@ class Corpora:
         self._corpora: dict[str, Corpus | None] = {}
         """The corpora; None for one that is opened when first asked for, since the first takes seconds of imports."""
         self._pasted: OrderedDict[str, str] = OrderedDict()
+        self._readings: dict[int, tuple[str, CheckpointInfo]] = {}
         for spec in settings.corpora:
             self._corpora[self._label(spec)] = None if spec in TEXTS else self._open(spec)
 
@@ -138,6 +141,26 @@ class Corpora:
         kind, colon, path = self.spec(name).partition(":")
         return make("aotlens.data.open_corpus", f"{kind}{colon}{PurePath(path).name}")
 
+    def reading(self, name: str, info: CheckpointInfo) -> Reading:
+        """Return a text as a parameter of a view, whose call `opened` answers. Raises RequestError for one that does
+        not exist."""
+        text = self.text(name, info)
+        stamp = stamp_of(text.key)
+        self._readings[stamp] = name, info
+        call = replace(self.opening(name), kept=True).stamped(stamp)
+        return Reading(name=name, text=call, about=text.about, held_out=text.documents is not None)
+
+    def opened(self, stamp: int) -> Corpus | str:
+        """Return the text of a `reading` by the stamp of its call, as the library reads it."""
+        text = self.text(*self._readings[stamp])
+        return text.pasted if text.corpus is None else text.corpus
+
+    def keep(self, text: str) -> str:
+        """Keep a pasted text under the local folder; its key. Raises RequestError as `paste`."""
+        key = self.paste(text)
+        self.keep_pasted(key)
+        return key
+
     def paste(self, text: str) -> str:
         """Keep a text for a while; its key. Raises RequestError for one that is empty or too long."""
         most = self._settings.max_pasted
@@ -159,24 +182,14 @@ class Corpora:
     def keep_pasted(self, key: str | None) -> None:
         """Keep a pasted text under the local folder, since something is made of it; others are kept already."""
         if key in self._pasted:
-            self._keep(self._pasted[key])
+            self.own.keep_text(_name(self._pasted[key]), self._pasted[key])
 
-    def _keep(self, text: str) -> str:
-        """Keep a text that has no name; its key."""
-        key = key_of(text)
-        if self.own.get(key) is None:
-            words = text.replace("/", " ").split()
-            self.own.keep_text(f"Pasted: {' '.join(words[:6])}", text)
-        return key
-
-    def addressed(self, text: str) -> str:
-        """Write a prompt as an address says it: the text itself, or the key under which a long one is kept from now on.
-
-        Where no further text is kept, the address says a long one itself.
-        """
+    def addressed(self, text: str, owner: str = "") -> str:
+        """Write a prompt as an address says it: the text itself, or the key under which a long one is kept until
+        `owner`, a field in a browser's tab, has another one. Raises WriteError if it cannot be kept."""
         if len(text) <= self._settings.max_addressed or plain(text) != text or "\x00" in text or not text.strip():
             return text
-        return text if self.own.full and self.own.get(key_of(text)) is None else self._keep(text)
+        return self.own.keep_typed(_name(text), text, owner).key
 
     def prompt(self, addressed: str) -> str:
         """Return the text of what an address says; what is no key of a kept text is a text."""
@@ -196,6 +209,10 @@ class Corpora:
             key=key, label=PASTED, about=f"a pasted text of {len(text):,} characters", corpus=None, documents=None,
             pasted=text,
         )  # fmt: skip
+
+
+def _name(text: str) -> str:
+    return f"Pasted: {' '.join(text.replace('/', ' ').split()[:6])}"
 
 
 def _count(number: int, noun: str) -> str:

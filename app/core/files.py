@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from aotlens.files import csv_text
 from app.core.errors import RequestError
 
 if TYPE_CHECKING:
@@ -30,13 +30,13 @@ def json_file(name: str, content: dict[str, Any]) -> File:
 
 
 def csv_file(name: str, table: pd.DataFrame | Iterable[Mapping[str, Any]]) -> File:
-    """Return a table as CSV; texts are quoted, since an unquoted carriage return ends a row. Refuses one of nothing."""
+    """Return a table as CSV, as `aotlens.files` writes it. Raises RequestError for a table without columns."""
     import pandas as pd
 
     frame = table if isinstance(table, pd.DataFrame) else pd.DataFrame(list(table))
     if not len(frame.columns):
         raise RequestError("There is nothing in this table to save.")
-    return text_file(name, frame.to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC), "text/csv")
+    return text_file(name, csv_text(frame), "text/csv")
 
 
 def text_file(name: str, content: str, mime: str) -> File:

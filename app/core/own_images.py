@@ -13,6 +13,7 @@ import io
 import os
 import re
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,10 @@ class OwnImages:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._decoding = threading.Lock()
+        from aotlens.files import remove_unfinished
+
+        with suppress(OSError):
+            remove_unfinished(self.folder, "image-*")
 
     @property
     def folder(self) -> Path:

@@ -2,6 +2,10 @@
 
     $AOTLENS_HOME/texts/text-0123456789abcdef.txt    UTF-8, line ends as \\n
     $AOTLENS_HOME/texts/text-0123456789abcdef.json   {"name": …, "characters": …}
+    $AOTLENS_HOME/texts/text-0123456789abcdef.typed  who typed it (a field in a tab), a line each
+
+A text that was typed into a prompt, and not uploaded or used for a result, is replaced by the next version that is
+typed there; the oldest are removed beyond `typed_texts`. They take no room from uploaded ones.
 
 A text's key is its address. It is a hash of the content and nothing that a browser says becomes a path.
 """
@@ -12,10 +16,12 @@ import hashlib
 import json
 import re
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
+from aotlens.untrusted import boundary, read_regular, require_types, strict_json
 from app.core.errors import RequestError
 from app.core.settings import Settings
 
@@ -46,9 +52,9 @@ def plain(text: str) -> str:
     return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
-def is_key(name: str | None) -> bool:
+def is_key(name: object) -> bool:
     """Return whether something that a browser says has the form of a key."""
-    return _KEY.fullmatch(name or "") is not None
+    return isinstance(name, str) and _KEY.fullmatch(name) is not None
 
 
 class OwnTexts:
@@ -57,6 +63,7 @@ class OwnTexts:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._counting = threading.Lock()
+        self._remove_leftovers()
 
     @property
     def folder(self) -> Path:
@@ -71,29 +78,79 @@ class OwnTexts:
 
     def keep_text(self, name: str, text: str) -> OwnText:
         """Keep a text under a name."""
-        from aotlens.files import replacing_file
+        key = key_of(plain(text))
+        with self._counting:
+            others = self._keys(".txt") - self._keys(".typed") - {key}
+            if len(others) >= self._settings.own_texts:
+                raise RequestError(
+                    f"{self._settings.own_texts} texts are kept here, and no more: delete one that you no longer need "
+                    "(beside the choice of a text), and try again."
+                )
+            own = self._write(name, text)
+            self._path(key, ".typed").unlink(missing_ok=True)
+        return own
 
+    def keep_typed(self, name: str, text: str, owner: str = "") -> OwnText:
+        """Keep a text that is typed until `owner`, a field in a browser's tab, keeps another one; without an owner,
+        until `typed_texts` newer ones are kept. A text that is kept for good stays so."""
+        key = key_of(plain(text))
+        with self._counting:
+            own = self.get(key)
+            if own is not None and not self._path(key, ".typed").exists():
+                return own
+            self._replace(self._path(key, ".typed"), "\n".join({*self._owners(key), owner}).encode())
+            own = own or self._write(name, text)
+            for other in self._keys(".typed") - {key}:
+                if owner and owner in (owners := self._owners(other)):
+                    if left := owners - {owner}:
+                        self._replace(self._path(other, ".typed"), "\n".join(left).encode())
+                    else:
+                        self._remove(other)
+            oldest = sorted(self._keys(".typed"), key=lambda typed: self._path(typed, ".typed").stat().st_mtime_ns)
+            for other in oldest[: -self._settings.typed_texts]:
+                self._remove(other)
+        return own
+
+    def _write(self, name: str, text: str) -> OwnText:
         text = plain(text)
         data = text.encode("utf-8", "replace")
         self._check(len(data), text)
         own = OwnText(key=key_of(text), name=plain_name(name), n_characters=len(text))
         label = json.dumps({"name": own.name, "characters": own.n_characters}, ensure_ascii=False)
-        with self._counting:
-            if self.full and self.get(own.key) is None:
-                raise RequestError(
-                    f"{self._settings.own_texts} texts are kept here, and no more: delete one that you no longer need "
-                    "(beside the choice of a text), and try again."
-                )
-            # The text first: what is listed can be read.
-            for path, what in ((self._path(own.key, ".txt"), data), (self._path(own.key, ".json"), label.encode())):
-                with replacing_file(path) as temporary:
-                    temporary.write_bytes(what)
+        # The text first: what is listed can be read.
+        self._replace(self._path(own.key, ".txt"), data)
+        self._replace(self._path(own.key, ".json"), label.encode())
         return own
 
-    @property
-    def full(self) -> bool:
-        """Whether no further text is kept."""
-        return sum(1 for _ in self.folder.glob("text-*.txt")) >= self._settings.own_texts
+    @staticmethod
+    def _replace(path: Path, content: bytes) -> None:
+        from aotlens.files import replacing_file
+
+        with replacing_file(path) as temporary:
+            temporary.write_bytes(content)
+
+    def _keys(self, suffix: str) -> set[str]:
+        return {path.stem for path in self.folder.glob(f"text-*{suffix}") if is_key(path.stem)}
+
+    def _owners(self, key: str) -> set[str]:
+        path = self._path(key, ".typed")
+        return (
+            set(read_regular(path, kind="settings").decode("utf-8", "replace").split("\n")) if path.exists() else set()
+        )
+
+    def _remove(self, key: str) -> None:
+        for suffix in (".json", ".txt", ".typed"):
+            self._path(key, suffix).unlink(missing_ok=True)
+
+    def _remove_leftovers(self) -> None:
+        """Remove what a killed process left: unfinished files, and texts without a label, which nobody can choose."""
+        from aotlens.files import remove_unfinished
+
+        with suppress(OSError):
+            remove_unfinished(self.folder, "text-*")
+            labelled, texts = self._keys(".json"), self._keys(".txt")
+            for key in (labelled ^ texts) | (self._keys(".typed") - texts):
+                self._remove(key)
 
     def list(self) -> list[OwnText]:
         """Return the texts that are kept, by name."""
@@ -105,9 +162,12 @@ class OwnTexts:
         if key is None or not is_key(key) or not self._path(key, ".txt").is_file():
             return None
         try:
-            label = json.loads(self._path(key, ".json").read_text("utf-8"))
-            return OwnText(key=key, name=plain_name(str(label["name"])), n_characters=int(label["characters"]))
-        except (OSError, ValueError, KeyError, TypeError):
+            path = self._path(key, ".json")
+            with boundary(path, "a text's label"):
+                label = strict_json(read_regular(path, kind="settings"))
+                require_types(OwnText, {"name": label["name"], "n_characters": label["characters"]}, "label")
+                return OwnText(key=key, name=plain_name(label["name"]), n_characters=label["characters"])
+        except ValueError:
             return None
 
     def text(self, own: OwnText) -> str:
@@ -125,8 +185,7 @@ class OwnTexts:
         own = self.get(key)
         if own is None:
             raise RequestError("That text is not kept here, so there is nothing to delete.")
-        for suffix in (".json", ".txt"):
-            self._path(own.key, suffix).unlink(missing_ok=True)
+        self._remove(own.key)
         return own
 
     def _path(self, key: str, suffix: str) -> Path:

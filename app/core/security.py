@@ -2,7 +2,8 @@
 
 A page elsewhere can make a browser send requests to 127.0.0.1 under a name of its own (DNS rebinding), and Dash by
 itself answers them. A foreign Host, and a POST from a foreign Origin, get 400. (Flask's TRUSTED_HOSTS cuts names at
-the first colon, so it can't name [::1]; hence our own comparison.)
+the first colon, so it can't name [::1]; hence our own comparison.) So does what a browser says comes from another site,
+unless it is a link.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ def secure(server: Flask, settings: Settings, script_hashes: Sequence[str]) -> N
             abort(400, "This server isn't known by that name; --trusted-host NAME makes it known.")
         origin = request.headers.get("Origin")
         own = {f"{scheme}://{host.lower()}" for scheme in ("http", "https")}
-        if request.method != "GET" and origin is not None and origin.lower() not in own:
+        foreign = request.method != "GET" and origin is not None and origin.lower() not in own
+        # A browser may leave Origin out; a link from another site is followed (navigate), all else of it is refused.
+        is_link = request.method == "GET" and request.headers.get("Sec-Fetch-Mode", "navigate") == "navigate"
+        if foreign or (request.headers.get("Sec-Fetch-Site") == "cross-site" and not is_link):
             abort(400, "This request comes from another site.")
 
     @server.after_request

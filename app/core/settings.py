@@ -57,7 +57,9 @@ class Settings:
     images_shown: int = 10
     """Images of the data that are looked at together; a person's own come on top."""
     own_texts: int = 500
-    """Texts of a person's own that are kept, long prompts included; a further one is refused, none is removed."""
+    """Uploaded texts, and those of which a result was made, that are kept; a further one is refused."""
+    typed_texts: int = 50
+    """Long prompts that are kept as they are typed; of more, the oldest is removed."""
     own_images_shown: int = 4
     """Images of a person's own that are looked at together."""
     own_images: int = 64
@@ -92,14 +94,6 @@ class Settings:
     """Longest prompt, in characters, that an address says itself; of a longer one, the key under which it is kept."""
     max_pasted: int = 300_000
     """Longest pasted text that rows are checked against, in characters."""
-    n_compiled: int = 64
-    """Compiled networks that are kept; the least recently used go first."""
-    n_trainings: int = 24
-    """Trained denoisers that are kept in memory, and losses over α and β; the least recently used go first."""
-    n_planes: int = 32
-    """Energies in the plane that are kept, with the prompts that errors are averaged over."""
-    n_regressions: int = 128
-    """Results of in-context regression that are kept in memory; the least recently used go first."""
     n_views: int = 64
     """Results that are kept of each page that is made of views alone; the least recently used go first."""
     max_models: int = 4
@@ -136,14 +130,8 @@ class Settings:
     """Requests served at once. Forward passes of one model take turns."""
     n_predictions: int = 12
     """Next tokens listed."""
-    n_entries: int = 100
-    """Entries listed at each end of a circuit, a row or a column."""
     n_options: int = 60
     """Tokens offered for what is typed into a search box."""
-    map_tokens: int = 16
-    """Rows and columns of the map of the largest entries."""
-    overview_blocks: int = 256
-    """Blocks a side of the picture of a whole circuit."""
     max_export_bytes: int = 64 * 2**20
     """Largest file made for download."""
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from aotlens.views import Call, View, Workshop
+from aotlens.views.calls import Node
 from app.core.errors import RequestError
 from app.core.limits import deadline, require_at_most
 
@@ -23,7 +24,7 @@ class AppWorkshop(Workshop):
 
     def __init__(self, core: Core, kept: int) -> None:
         super().__init__()
-        self._catalog, self._settings = core.catalog, core.settings
+        self._catalog, self._corpora, self._settings = core.catalog, core.corpora, core.settings
         self._kept = core.memory.cache(kept)
 
     def load(self, checkpoint: str) -> Any:
@@ -32,10 +33,15 @@ class AppWorkshop(Workshop):
         return loaded.model if self.progress is None else loaded.copied()
 
     def call(self, node: Call, work: Callable[[], Any]) -> Any:
-        """Return what has been kept of a call, or what `work` gives."""
+        """Return a text or a checkpoint's card as the app has it; else what has been kept of a call, or what `work`
+        gives."""
+        if node.function == "aotlens.data.open_corpus" and node.stamp:
+            return self._corpora.opened(node.stamp)
+        if node.function == "aotlens.checkpoints.find_checkpoint":
+            return self._catalog.info(node.args[0])
         return self.keep(self._key(node), work)
 
-    def _key(self, node: Call) -> Hashable:
+    def _key(self, node: Node) -> Hashable:
         return node.source, node.stamps, tuple(self._catalog.load(name).key for name in node.models)
 
     def told(self, progress: Progress) -> AppWorkshop:

@@ -1,15 +1,16 @@
-"""The pages, in the order of the navigation: a folder each, which holds all that the page is.
+"""The pages, in the order of the navigation: a module or a folder each, which contains all that the page is.
 
-A new page is a folder with a `PAGE` (app/shell/page.py says what that is), and its name in a group below. One that is
-made of views needs no more than its `__init__.py` (app/shell/view_page.py; `sufficient` is one). In any other folder:
+A new page is a module with a `PAGE` (app/shell/page.py says what that is), and its name in a group below. One that is
+made of views is a declaration (app/shell/view_page.py; `regression` is one). Pages that are older have a folder with:
 
 address.py     what its address says, declared once
 ids.py         its components' ids
 service.py     what computes for it, from the core; no Dash
 layout.py      what is there
 callbacks.py   what it asks of the server
-words.py       sentences about results
-files.py       what can be saved, unless its panels show views (app/shell/views.py)
+captions.py    sentences about results
+tables.py      their tables
+python.py      the Python that gives them, and files.py what can be saved, unless its panels show views
 NAME.js, NAME.css  what happens in the browser, and how it looks
 """
 

@@ -18,6 +18,7 @@ from app.shell import ids
 from app.shell.app import App
 from app.shell.page import Page
 from app.shell.props import components
+from app.shell.static import OF_PAGES
 
 
 def check(app: App, layouts: Sequence[tuple[Page, Any]]) -> Mapping[str, Component]:
@@ -72,7 +73,7 @@ def _unanswered(page: Page, offered: set[str]) -> Iterator[str]:
 
 
 def _missing_functions(app: App) -> Iterator[str]:
-    scripts = {page.name: page.script for page in app.pages}
+    scripts = {page.name: page.script for page in app.pages} | OF_PAGES
     for script, function in app.wiring.called:
         path = scripts.get(script)
         if script != "shell" and (path is None or not re.search(rf"\b{function}\b\s*[:(]", path.read_text("utf-8"))):

@@ -29,10 +29,10 @@ def one_of(id: str, label: str, placeholder: str) -> dmc.Select:
     )  # fmt: skip
 
 
-def some_of(id: str, label: str, most: int) -> dmc.MultiSelect:
-    """Lay out the choice of rows or columns of the map; none means those of the largest entries."""
+def some_of(id: str, label: str, placeholder: str, most: int) -> dmc.MultiSelect:
+    """Return the choice of several rows or columns; none means those of the largest entries."""
     return dmc.MultiSelect(
-        id=id, label=label, placeholder="largest entries; type to choose", data=[], value=[], searchable=True,
+        id=id, label=label, placeholder=placeholder, data=[], value=[], searchable=True,
         clearable=True, maxValues=most, filter=_FILTER, nothingFoundMessage="Nothing like that", size="xs",
         hidePickedOptions=True, className="choose-some", selectFirstOptionOnChange=True,
         comboboxProps=_CLOSED,

@@ -8,7 +8,7 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import html
 
-from app.core.parameters import Parameter
+from aotlens.views.kinds import NumberParameter
 from app.shell import ids
 from app.shell.choices import head_picker
 
@@ -37,12 +37,14 @@ def whole_number(id: str, label: str | None, value: Any, least: int, most: int |
     )  # fmt: skip
 
 
-def parameter_slider(id: str, parameter: Parameter, value: float) -> html.Div:
+def parameter_slider(id: str, parameter: NumberParameter, value: float) -> html.Div:
     """Return the slider of a page's parameter."""
     return slider(id, parameter.label, value, parameter.least, parameter.most, parameter.step)
 
 
-def slider(id: str, label: str, value: float, least: float, most: float, step: float, **rest: Any) -> html.Div:
+def slider(
+    id: str, label: str, value: float, least: float, most: float, step: float, *, says: str = "plainNumber", **rest: Any
+) -> html.Div:
     """Return a number within bounds. It is told when it is let go; `sharing.show_values` says beside the label what it
     is."""
     size = len(f"{step:.10f}".rstrip("0").partition(".")[2])
@@ -53,7 +55,7 @@ def slider(id: str, label: str, value: float, least: float, most: float, step: f
             ),
             dmc.Slider(
                 id=id, value=value, min=least, max=most, step=step, size="sm", thumbLabel=label,
-                **{"precision": size, "updatemode": "mouseup", "label": {"function": "plainNumber"}, **rest},
+                **{"precision": size, "updatemode": "mouseup", "label": {"function": says}, **rest},
             ),
         ],
         className="slider",
@@ -66,6 +68,6 @@ def head_choice(picker: str, store: str) -> html.Div:
 
 
 def link_button(id: str, text: str, href: str, *, hidden: bool = False) -> html.A:
-    """Return a link to another page, as a button."""
-    look = "button-link hidden" if hidden else "button-link"
+    """Return a link to another page."""
+    look = "page-link hidden" if hidden else "page-link"
     return html.A(text, id=id, href=href, className=look, **{"data-in-app": ""})

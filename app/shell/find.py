@@ -34,7 +34,12 @@ def _panels(page: Page, layout: Any, opened: Mapping[str, str] | None = None) ->
         for part in layout:
             yield from _panels(page, part, opened)
     elif isinstance(layout, dmc.Tabs):
-        fields = [field for field, (component, *_) in page.writes.items() if component == layout.id]
+        own = f"{page.name}-field-"  # of declared pages, whose addresses say what their store holds
+        fields = [
+            field
+            for field, (component, *_) in page.writes.items()
+            if component == layout.id or f"{own}{field}" == layout.id
+        ]
         for tab in layout.children[1:]:
             yield from _panels(page, tab, {field: tab.value for field in fields})
     elif isinstance(layout, html.H2) and getattr(layout, "className", "") == "panel-title":

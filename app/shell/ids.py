@@ -133,6 +133,16 @@ def uploaded(choice: str) -> str:
     return f"{choice}-uploaded"
 
 
+def keep(choice: str) -> str:
+    """Return the button that keeps a pasted text and chooses it."""
+    return f"{choice}-keep"
+
+
+def pasted(choice: str) -> str:
+    """Return the box that a text is pasted into."""
+    return f"{choice}-pasted"
+
+
 def delete(choice: str) -> str:
     """Return the button that deletes the chosen text, if it is one's own."""
     return f"{choice}-delete"

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from flask import Response
+from flask import Response, request
 from plotly.utils import PlotlyJSONEncoder
 
+from aotlens.views import Values, View
+from app.core import head_maps
+from app.core.address import Address
 from app.core.compression import MAPS
+from app.core.errors import RequestError
+from app.core.inference import PromptResult
+from app.shell.app import App
 from app.shell.callbacks import spoken
+from app.shell.props import stores
+from app.shell.sharing import save_pictures
+
+if TYPE_CHECKING:
+    from app.shell.view_service import Views
 
 
 def answered(make: Callable[[], bytes], name: str) -> Response:
@@ -19,3 +31,39 @@ def answered(make: Callable[[], bytes], name: str) -> Response:
     if content is None:
         return Response(json.dumps(notice, cls=PlotlyJSONEncoder), mimetype="application/json")
     return Response(content, mimetype=MAPS)
+
+
+def serve_maps(app: App, page: str, view: View, service: Views, address: Address[Any], shown: str) -> None:
+    """Serve the maps of a page of views (`app.shell.moving.HeadMaps`), and their picture for a paper.
+
+    GET /PAGE/maps?…                            every head's map, in the widget's packed arrays
+    GET /PAGE/maps/line?…&head=1.0&position=5   a position's row and column, float32
+    """
+
+    def result(values: Values) -> tuple[PromptResult, Values]:
+        patterns = service.workshop.result(view, values).patterns
+        # Logits only tell that the patterns are whole (`head_maps.is_long`).
+        return PromptResult(
+            key=view.call(values).source, checkpoint=values.checkpoint, patterns=patterns, logits=()
+        ), values
+
+    def of_address(make: Callable[[PromptResult, Values], bytes]) -> Response:
+        state = address.parse(request.query_string.decode())
+        return answered(lambda: make(*result(service.of_address(state))), "packing maps")
+
+    @app.server.get(f"/{page}/maps", endpoint=f"{page}_maps")
+    def every() -> Response:
+        return of_address(lambda maps, values: head_maps.packed_maps(maps, values.quantity, ""))
+
+    @app.server.get(f"/{page}/maps/line", endpoint=f"{page}_line")
+    def line() -> Response:
+        position = request.args.get("position", 0, type=int)
+        return of_address(lambda maps, values: head_maps.line_bytes(maps, *values.head, values.quantity, position))
+
+    def picture(shown: Any) -> Any:
+        if not shown:
+            raise RequestError("Nothing is shown, so there is nothing to save: put right what is wrong above.")
+        maps, values = result(service.values(shown))
+        return head_maps.all_heads_figure(maps, values.quantity, False)
+
+    save_pictures(app, f"{page}-{view.name}", picture, stores(shown=shown))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +12,11 @@ import dash_mantine_components as dmc
 from dash import Input, Output, State, ctx, dcc, html, no_update
 from flask import Flask, Response, request
 
+from aotlens.files import WriteError
+from aotlens.views import Parameter
 from app.core import Core
 from app.core.corpora import PASTED, Corpora
-from app.core.errors import RequestError
+from app.core.errors import RequestError, not_kept
 from app.core.own_texts import too_large
 from app.core.settings import Settings
 from app.shell import ids
@@ -21,6 +24,9 @@ from app.shell.app import App
 from app.shell.browser import Browser
 from app.shell.callbacks import part, spoken
 from app.shell.props import props, stores, values
+
+#: A field in a browser's tab (static/address.js).
+_OWNER = re.compile(r"[A-Za-z0-9._-]{1,80}", re.ASCII)
 
 
 def serve(server: Flask, core: Core) -> None:
@@ -31,17 +37,36 @@ def serve(server: Flask, core: Core) -> None:
         text = request.get_data(cache=False).decode("utf-8", errors="replace")
         if len(text) > core.settings.max_pasted:
             return Response(status=413)
-        return Response(core.corpora.addressed(text), mimetype="text/plain")
+        owner = request.headers.get("X-Owner", "")
+        try:
+            address = core.corpora.addressed(text, owner if _OWNER.fullmatch(owner) else "")
+        except WriteError as error:
+            return Response(not_kept(error), status=507, mimetype="text/plain")
+        return Response(address, mimetype="text/plain")
 
 
 def text_choice(id: str, corpora: Corpora, value: str | None, **rest: Any) -> dmc.Select:
     """Return the server's texts, one's own, and what is pasted below."""
-    data = [*corpora.choices(), {"value": PASTED, "label": PASTED}]
-    return dmc.Select(id=id, label="Text", data=data, value=value or PASTED, allowDeselect=False, **rest)
+    return dmc.Select(id=id, label="Text", data=_choices(corpora), value=value or PASTED, allowDeselect=False, **rest)
 
 
-def own_text(choice: str, pasted: str, settings: Settings, value: str = "") -> html.Div:
-    """Draw upload, delete, and the box to paste into (`value` is there at first), for the `text_choice` of that id."""
+def text_field(id: str, core: Core, parameter: Parameter, value: str | None) -> html.Div:
+    """Return a page's choice of a text, none of which is the default, with upload, delete, and a box whose text is kept
+    before it is chosen."""
+    choice = dmc.Select(
+        id=id, label=parameter.label, placeholder=parameter.blank, data=_choices(core.corpora), value=value,
+        clearable=True, size="xs",
+    )  # fmt: skip
+    return html.Div([choice, own_text(id, ids.pasted(id), core.settings, keeps=True)], className="text-field")
+
+
+def _choices(corpora: Corpora) -> list[dict[str, str]]:
+    return [*corpora.choices(), {"value": PASTED, "label": PASTED}]
+
+
+def own_text(choice: str, pasted: str, settings: Settings, value: str = "", *, keeps: bool = False) -> html.Div:
+    """Draw upload, delete, and the box to paste into (`value` is there at first), for the `text_choice` of that id;
+    with a button that `keeps` the text of the box."""
     most = settings.max_text_bytes
     upload = dcc.Upload(
         dmc.Button("Upload a text", size="compact-xs", variant="default", **{"aria-describedby": f"{choice}-limit"}),
@@ -51,6 +76,7 @@ def own_text(choice: str, pasted: str, settings: Settings, value: str = "") -> h
         id=pasted, label="Your text", placeholder="Paste a text: a few pages or more", value=value, minRows=3,
         maxRows=6, autosize=True, size="xs", spellCheck=False, debounce=500,
     )  # fmt: skip
+    kept = [dmc.Button("Use this text", id=ids.keep(choice), n_clicks=0, size="compact-xs")] if keeps else []
     remove = dmc.Button(
         "Delete this text", id=ids.delete(choice), n_clicks=0, size="compact-xs", variant="subtle", className="hidden"
     )
@@ -61,13 +87,13 @@ def own_text(choice: str, pasted: str, settings: Settings, value: str = "") -> h
                  remove, dcc.Store(id=ids.uploaded(choice))],
                 className="own-text", **{"data-max-bytes": str(most)},
             ),
-            html.Div(box, id=ids.box(pasted), className="own-pasted hidden"),
+            html.Div([box, *kept], id=ids.box(pasted), className="own-pasted hidden"),
         ]
     )  # fmt: skip
 
 
-def register(app: App, panel: str, choice: str, pasted: str) -> None:
-    """Register the callbacks of `own_text`; `panel` says what is wrong."""
+def register(app: App, panel: str, choice: str, pasted: str, *, keeps: bool = False) -> None:
+    """Register the callbacks of `own_text`, or if it `keeps` of `text_field`; `panel` says what is wrong."""
     app.wiring.register(
         app, "shell",
         Browser("sendText", inputs=props("contents", contents=ids.upload(choice)),
@@ -87,11 +113,15 @@ def register(app: App, panel: str, choice: str, pasted: str) -> None:
             "contents": Output(ids.upload(choice), "contents"),
             "notice": part(panel, "notice", allow_duplicate=True),
         },
-        inputs={"file": Input(ids.uploaded(choice), "data"), "delete": Input(ids.delete(choice), "n_clicks")},
-        state={"chosen": State(choice, "value")},
+        inputs={
+            "file": Input(ids.uploaded(choice), "data"),
+            "delete": Input(ids.delete(choice), "n_clicks"),
+            "keep": [Input(ids.keep(choice), "n_clicks")] if keeps else [],
+        },
+        state={"chosen": State(choice, "value"), "pasted": State(pasted, "value")},
         prevent_initial_call=True,
     )
-    def change(file: Any, delete: Any, chosen: str | None) -> dict[str, Any]:
+    def change(file: Any, delete: Any, keep: Any, chosen: str | None, pasted: str | None) -> dict[str, Any]:
         def large(n_bytes: int) -> str:
             return too_large(n_bytes, app.core.settings)
 
@@ -100,14 +130,15 @@ def register(app: App, panel: str, choice: str, pasted: str) -> None:
         def work() -> str | None:
             if deleting:
                 corpora.own.delete(chosen)
-                return corpora.chosen(None) or PASTED
+                return None if keeps else corpora.chosen(None) or PASTED
+            if ctx.triggered_id == ids.keep(choice):
+                return corpora.keep(pasted or "")
             return corpora.own.keep(str(file.get("name") or ""), content_of(file, large)).key
 
         value, problem = spoken(work, f"a text for {choice}")
-        if value is None:
+        if problem is not None:
             return {"choices": no_update, "chosen": no_update, "contents": None, "notice": problem}
-        data = [*corpora.choices(), {"value": PASTED, "label": PASTED}]
-        return {"choices": data, "chosen": value, "contents": None, "notice": None}
+        return {"choices": _choices(corpora), "chosen": value, "contents": None, "notice": None}
 
 
 def content_of(file: dict[str, Any], refused: Callable[[int], str]) -> bytes:

@@ -60,6 +60,8 @@ class Page:
     sends: Mapping[str, Any] = field(default_factory=dict)
     """An example of what the browser puts into each store that the server neither fills at first nor answers with
     (`app.shell.requests`): a tuple is a list of that length."""
+    declared: Any = None
+    """The fields and panels of a page that is made of views (`app.shell.view_declared.Declared`); None for another."""
     in_navigation: bool = True
     """Whether the menu names it."""
     file: str | None = None

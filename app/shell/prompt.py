@@ -9,7 +9,7 @@ import dash_mantine_components as dmc
 from dash import html
 
 from aotlens.checkpoints import CheckpointInfo
-from app.core.catalog import Catalog
+from app.core.catalog import NO_CHECKPOINT, Catalog
 from app.core.errors import RequestError
 
 #: The remark on a checkpoint that another page shows.
@@ -24,7 +24,8 @@ def checkpoint_choice(
     reads_text: bool = False,
     note: Callable[[CheckpointInfo], str] = lambda info: "",
 ) -> dmc.Select:
-    """Return every checkpoint; those that can't be opened, or (`reads_text`) don't read text, can't be chosen.
+    """Return every checkpoint; those that can't be opened, or (`reads_text`) don't read text, can't be chosen. If none
+    can, advice is below it.
 
     `note` says more about one that can.
     """
@@ -39,11 +40,14 @@ def checkpoint_choice(
     if value is not None and "@" in value and value not in {info.name for info in listed}:
         with suppress(RequestError):  # the page says what is wrong with it
             listed = [catalog.info(value), *listed]
+    data = [entry(info) for info in listed]
     return dmc.Select(
         id=id,
         label="Checkpoint",
-        data=[entry(info) for info in listed],
+        data=data,
         value=value,
+        description=NO_CHECKPOINT if all(option["disabled"] for option in data) else None,
+        inputWrapperOrder=["label", "input", "description", "error"],
         allowDeselect=False,
         className="prompt-checkpoint",
     )

@@ -158,9 +158,9 @@ class RequestForms:
         return None
 
     def _known(self, store: str, value: Any, component: Component) -> bool:
-        store = self._same.get(store, store)
+        store = store if store in self._declared else self._same.get(store, store)
         if store in self._declared:
-            return like(value, self._declared[store])
+            return like(value, self._declared[store]) and self.unsaid(store, value, strict=True) is None
         first = getattr(self._components.get(store, component), "data", None)
         if _hash(value) in self._sent.get(store, {}):
             return True

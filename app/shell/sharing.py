@@ -98,21 +98,17 @@ def search_tokens(
     choice: str,
     shown: str,
     labels_of: Callable[[Any], Labels | None],
-    first: Callable[[Any], Sequence[int]] | None = None,
-    *,
-    follows_value: bool = False,
+    first: Callable[[Any], Sequence[int]],
 ) -> None:
     """Register what a searchable choice offers for what is typed: of `labels_of(what the store `shown` holds)`.
 
-    Before anybody types, the `first`, where they are given. `follows_value` where a choice empties the box: options
-    found without the choice would undo it.
+    Before anybody types, the `first`.
     """
-    chosen = (Input if follows_value else State)(choice, "value")
 
     @app.callback(
         Output(choice, "data", allow_duplicate=True),
         Input(choice, "searchValue"),
-        chosen,
+        State(choice, "value"),
         State(shown, "data"),
         prevent_initial_call=True,
     )
@@ -126,7 +122,7 @@ def search_tokens(
             # A chosen one's text stands in the box; whoever opens the list then wants to see others.
             named = isinstance(value, str) and indices != [] and wanted == labels.shown(indices[0])
             typed = "" if named else wanted or ""
-            hits = labels.search(typed, app.core.settings.n_options) if typed or first is None else first(data)
+            hits = labels.search(typed, app.core.settings.n_options) if typed else first(data)
             return options(labels, [*hits, *indices])
 
         offers, problem = spoken(offered, f"searching {choice}")

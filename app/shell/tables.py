@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import dash_ag_grid as dag
 from dash import dcc, html
@@ -41,11 +41,15 @@ def value_tables(id: str, label: str, class_name: str = "") -> html.Div:
     return drawn(id, f"value-tables {class_name}".strip(), label)
 
 
+#: Heights of tables: as high as the window allows, what a figure of the size `low` leaves of that, or some rows.
+Height = Literal["", "fill", "rest", "low"]
+
+
 def value_table(
-    columns: Sequence[tuple[str, str, str]], rows: Sequence[Sequence[Any]], *, heading: str = "", height: str = ""
+    columns: Sequence[tuple[str, str, str]], rows: Sequence[Sequence[Any]], *, heading: str = "", height: Height = ""
 ) -> dict[str, Any]:
     """Return a table for `value_tables`: columns by title, help and kind (`number`, by which rows can be sorted, or a
-    class), rows of texts and of `pick`s; `height` is a class of the page."""
+    class), rows of texts, lists of tokens and `pick`s. Its `height` is a `Height`; by default that of its rows."""
     named = [{"title": title, "help": help, "kind": kind} for title, help, kind in columns]
     return {"heading": heading, "columns": named, "rows": [list(row) for row in rows], "height": height}
 

@@ -1,250 +1,400 @@
-"""A page that is made of a family of views (`aotlens.views`): its address, controls, panels, callbacks and Python.
+"""A page that is made of a family of views (`aotlens.views`): its address, controls, panels, files and Python.
 
-    PAGE = view_page(sufficient.FAMILY, "Sufficient heads", file=__file__)
+    PAGE = view_page(lens.FAMILY, "Lenses", arranged=Rows(Form(), Panel(lens.LENS)))
 
-Each parameter of the family is a field of the address, under the same name, and a control. Panels follow the controls;
-one whose view is slow has a button that starts it.
+Each parameter of the family is a field of the address and has one component, NAME-field-FIELD, which holds its value.
+The store NAME-shown holds all of them: the address is written from it, and panels, files and links follow it.
+`arranged` says where controls and panels are (`app.shell.arrange`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import dcc, html
+from dash import Input, Output, State, dcc, html, no_update
+from dash.exceptions import PreventUpdate
 
-from aotlens.checkpoints import CheckpointInfo
-from aotlens.views import AnyParameter, Choice, Family, Parameter, TextParameter, Values, View
+from aotlens.views import Family, Limit, View
+from aotlens.views.kinds import NumberParameter
 from app.core import Core, address
-from app.core.address_checks import Unfit
+from app.core.catalog import NO_CHECKPOINT
 from app.core.errors import RequestError
-from app.core.jobs import Jobs
-from app.core.parameters import declared
-from app.core.workshop import AppWorkshop
+from app.shell import fields as kinds
 from app.shell import ids as shell_ids
+from app.shell import own_texts
+from app.shell import panel as frames
 from app.shell.app import App
-from app.shell.browser import Browser
-from app.shell.controls import parameter_slider
+from app.shell.arrange import Linked, Matrix, PageLink, Panel, Tabs
+from app.shell.browser import Browser, Link
+from app.shell.callbacks import spoken
+from app.shell.choices import options
+from app.shell.controls import labelled
+from app.shell.maps import serve_maps
 from app.shell.notices import empty
 from app.shell.page import Page, Python
 from app.shell.prompt import checkpoint_choice
 from app.shell.props import children, inside, props, stores
-from app.shell.props import values as values_of
-from app.shell.sharing import save_files
-from app.shell.views import FILES, drawn_of, follow_views, python_lines, record, show_views, tables, view_panel
+from app.shell.sharing import save_files, when_seen
+from app.shell.view_declared import Declared, FieldLabels, state_of
+from app.shell.view_service import Views
+from app.shell.views import FormLimits, about_view, follow_views, python_lines, record, show_views, tables
 
-#: The message where no checkpoint is fit.
-NONE = "There is no checkpoint here that this can be of."
-
-
-class Views:
-    """The computing part of the page: views' results, and the work that takes long."""
-
-    def __init__(self, core: Core, family: Family) -> None:
-        self.core, self.family = core, family
-        self.workshop = AppWorkshop(core, core.settings.n_views)
-        self.jobs = Jobs(core.settings.n_views, memory=core.memory, seconds=core.settings.job_seconds)
-
-    def fitting(self) -> list[str]:
-        """Return the checkpoints that it can be of."""
-        return fitting(self.core, self.family)
-
-    def values(self, shown: Mapping[str, Any]) -> Values:
-        """Return the values that were chosen. Raises RequestError for what the family refuses."""
-        given = dict(shown)
-        chosen = given.pop(_of(self.family), ())
-        named = [chosen] if isinstance(chosen, str | None) else list(chosen)
-        if None in named or (self.family.several and not named):
-            raise RequestError(self.family.none or NONE)
-        try:
-            return self.family.chosen(*(self.core.catalog.info(name) for name in named), **given)
-        except ValueError as error:
-            raise RequestError(str(error)) from error
+_SCRIPT = "viewPage"
 
 
-def fitting(core: Core, family: Family) -> list[str]:
-    """Return the checkpoints here that a family can be of."""
-    reads = family.reads
-    return [] if reads is None else [i.name for i in core.catalog.list() if i.problem is None and reads(i)]
+class Laid:
+    """A page while it is laid out for a state of its address."""
+
+    def __init__(self, page: Declared, core: Core, service: Views, state: Any) -> None:
+        self.page, self.core, self.service = page, core, service
+        self.available, self.groups = service.fitting(), service.groups()
+        self.choices = dataclasses.asdict(state)
+        models, inspected = service.selected(self.choices)
+        self.choices |= {"models": models, "checkpoint": inspected or next(iter(models), None)}
+        self.params: Any = None
+        with suppress(RequestError):  # the panels say what is wrong
+            self.params = service.values(self.choices)
+        self.limits: Mapping[str, Limit] = {} if self.params is None else self.params.all_limits()
+
+    def panel_id(self, panel: Panel) -> str:
+        """Return the id of a panel."""
+        return f"{self.page.name}-{panel.view.name}"
+
+    def lay(self, part: Any) -> Any:
+        """Lay a part out; a view as a `Panel`."""
+        return (Panel(part) if isinstance(part, View) else part).lay(self)
+
+    def frame(self, panel: Panel, content: Any, *, always: bool = False) -> html.Section:
+        """Lay out a panel's frame with its header; `always`, if it is asked wherever it is."""
+        controls = [self.control(field, small=True) for field in panel.controls]
+        controls += self.links(panel.links) if always else []
+        controls += [
+            html.Button(words, type="button", className="plain-button", **{"data-resets": field, **frames.QUIET})
+            for field, words in panel.resets.items()
+        ]
+        section = frames.panel(
+            self.panel_id(panel), panel.view.title, about_view(panel.view), content, controls=controls,
+            exports=panel.exports, follows=self.page.shown, always=always,
+        )  # fmt: skip
+        setattr(section, "data-leaves", " ".join(self.page.leaves(panel)))
+        return section
+
+    def tabs(self, tabs: Tabs) -> dmc.Tabs:
+        """Lay out sections of which one is open."""
+        sections = {name: (words, self.lay(part)) for name, (words, part) in tabs.sections.items()}
+        return frames.tabs(self.page.at[tabs.field], self.choices[tabs.field], sections, label=tabs.label)
+
+    def control(self, field: str, *, small: bool = False) -> Any:
+        """Lay out the control of a field."""
+        page, id, value = self.page, self.page.at[field], self.choices.get(field)
+        if field in ("models", "checkpoint"):
+            return self._checkpoints(field, id, value)
+        if field in page.carries:
+            return dcc.Store(id=id, data=value)
+        parameter = page.family.fields[field]
+        if field in page.texts:
+            return own_texts.text_field(id, self.core, parameter, value)
+        if field in page.heads:
+            return kinds.head_buttons(id, parameter, value)
+        wide = page.strip and field in page.form
+        picked, live = field in page.picked, field in page.live
+        control = kinds.control(id, parameter, value, small=small, picked=picked, wide=wide, live=live)
+        if field in self.limits:
+            limit, kind = self.limits[field], kinds.kind_of(parameter, small=small)
+            rest = kinds.power_of(limit.rest)
+            at_rest = {"most": limit.most, "first": next(iter(limit.options or ()), None), "log": rest}
+            end = {"value": at_rest[kind]} if value is None and kind in at_rest else {}
+            kinds.with_limits(control, id, kinds.limited(parameter, limit) | end)
+            if limit.hidden:
+                control.className = f"{getattr(control, 'className', '')} hidden"
+        if field in page.labels and value not in (None, ()):
+            control.data = self._options(field, value if isinstance(value, tuple) else (value,))
+        return control
+
+    def _options(self, field: str, rows: Sequence[int]) -> list[dict[str, str]]:
+        """The options of rows that an address has, by their names if these are known."""
+        with suppress(RequestError, AttributeError):
+            return options(self.page.labels[field](self.service, self.params), rows)
+        return [{"value": str(row), "label": str(row)} for row in rows]
+
+    def _checkpoints(self, field: str, id: str, value: Any) -> Any:
+        family = self.page.family
+        group = next((names for names in self.groups.values() if {*self.choices["models"]} <= {*names}), self.available)
+        if field == "models":
+            label = "Compared" if family.alike else "Models"
+            models = dmc.MultiSelect(
+                id=id, label=label, data=group, value=value, maxValues=family.most, searchable=family.alike is None,
+                hidePickedOptions=True, size="xs",
+            )  # fmt: skip
+            if family.alike is None:
+                return models
+            label, words = family.alike_words
+            data = [{"value": key, "label": words.format(key)} for key in self.groups]
+            chosen = next((key for key, names in self.groups.items() if names == group), None)
+            groups = dmc.Select(
+                id=f"{self.page.name}-group", label=label, data=data, value=chosen, allowDeselect=False, size="xs"
+            )
+            return html.Div([groups, models], className="arranged-controls")
+        if family.alike is not None:
+            inspected = dmc.Select(
+                id=id, data=group, value=value, allowDeselect=False, size="xs", w=230,
+                **{"aria-label": "Inspected model"},
+            )  # fmt: skip
+            return labelled("Inspected model", inspected, size="xs")
+        choice = checkpoint_choice(id, self.core.catalog, value)
+        choice.data = [option for option in choice.data if option["value"] in self.available]
+        choice.description = family.none if family.optional and not self.available else None  # else the page says it
+        return choice
+
+    def links(self, links: Sequence[PageLink]) -> list[Any]:
+        """Lay out links to other pages."""
+        hidden = [] if self.params is None else _hidden_links(self.page, self.params)
+        return [
+            html.A(
+                link.words, id=(id := f"{self.page.name}-open-{link.page}"), href=self.core.links.to(link.page),
+                className="page-link hidden" if id in hidden else "page-link", **{"data-in-app": ""},
+            )
+            for link in links
+        ]  # fmt: skip
+
+    def form(self, *, strip: bool = False) -> Any:
+        """Lay out the controls of the parameters that belong to no panel: a panel, or a strip inside one."""
+        page = self.page
+        controls = [self.control(field) for field in page.form]
+        waits = [html.Div(id=shell_ids.notice(page.form_id), role="status"), dcc.Store(id=shell_ids.seen(page.form_id))]
+        follows = {"data-follows": page.shown, "data-always": "", "data-leaves": " ".join(page.form_leaves)}
+        if strip:
+            row = html.Div(controls, className="view-strip")
+            return html.Div([row, *waits], id=page.form_id, role="group", **{"aria-label": "Parameters", **follows})
+        return html.Section(
+            [*controls, *waits], id=page.form_id, className="panel view-parameters",
+            **{"aria-label": "Parameters", **follows},
+        )  # fmt: skip
 
 
 def view_page(
     family: Family,
     title: str,
     *,
-    file: str,
-    above: Callable[[Core, Views, Mapping[str, Any]], Any] | None = None,
+    arranged: Any,
+    file: str | None = None,
     browser: Sequence[Browser] = (),
+    around: str = "",
+    labels: Mapping[str, FieldLabels] | None = None,
+    carries: Mapping[str, Any] | None = None,
 ) -> Page:
-    """Return the page of a family whose views are of one checkpoint, of several, or of none.
+    """Return the page of a family.
 
-    `above(core, service, what was chosen)` is a panel of the page's own that stands before those of the views, and
-    `browser` what its script does; what is chosen is in the store NAME-shown.
+    `arranged` has to contain a `Form`. `browser` is what the script next to `file` does. Results of the heads next to
+    that of the parameter `around` are computed while nobody asks for anything. `labels` are, by parameter, the names
+    among which a searched row is found. `carries` are further fields of the address (`app.core.address`), which links
+    to other pages hand on.
     """
-    name = family.name
-    of = _of(family)
-    fields = ([of] if of else []) + list(family.parameters)
-    ids = {field: f"{name}-{field}" for field in ("page", "shown", "keys", *fields)}
-    views = {f"{name}-{view.name}": view for view in family.views}
-    clicked = {panel: view for panel, view in views.items() if view.picks}
-    picked = dict.fromkeys(each for view in clicked.values() for each in _picked(view))
-    controls = {field: ids[field] for field in fields}
-    page_address = address.Address(name, _state(family))
+    page = Declared(family, arranged, labels or {}, carries or {})
+    name, shown = family.name, page.shown
+    views = {id: panel.view for id, panel in page.panels.items()}
+    page_address = address.Address(name, state_of(page))
 
     def layout(core: Core, service: Views, state: Any) -> html.Div:
-        there = service.fitting()
-        none = family.reads is not None and not there
-        choices = _said(core, family, there, state)
-        form = [_control(core, there, field, family, ids[field], choices[field], field in picked) for field in fields]
+        laid = Laid(page, core, service, state)
+        none = family.reads is not None and not family.optional and not laid.available
         return html.Div(
             [
-                *(dcc.Store(id=ids[store], data=None) for store in ("shown", "keys")),
-                html.Div(
-                    [
-                        html.Section(form, className="panel view-parameters", **{"aria-label": "Parameters"}),
-                        html.Div(
-                            [
-                                *([empty(family.none or NONE)] if none else []),
-                                *([] if above is None else [above(core, service, choices)]),
-                                *(
-                                    view_panel(
-                                        id,
-                                        view,
-                                        "graph-strip" if view.low else "graph-tall" if view.tall else "graph-view",
-                                        exports=(*FILES, "json"),
-                                        follows=ids["shown"],
-                                    )
-                                    for id, view in views.items()
-                                ),
-                            ]
-                        ),
-                    ],
-                    className="view-columns",
-                ),
+                html.H1(title, className="page-title"),
+                *(dcc.Store(id=store) for store in (shown, page.keys, page.limits, *page.search_stores)),
+                *(laid.control(field) for field in page.hidden),
+                *([empty(family.none or NO_CHECKPOINT)] if none else []),
+                laid.lay(page.arranged),
             ],
-            id=ids["page"],
-        )
+            id=f"{name}-page", className="view-page",
+            **{
+                "data-facts": page.facts(laid.groups),
+                "data-empty": "" if none else None,
+                "data-strip": "" if page.strip else None,
+            },
+        )  # fmt: skip
 
     def register(app: App, core: Core, service: Views) -> None:
-        sliders = [field for field, each in family.parameters.items() if isinstance(each, Parameter)]
-        numbers = children(**{f"said_{field}": shell_ids.value_of(ids[field]) for field in sliders})
-        outputs = stores(shown=ids["shown"]) | numbers
-        collect = Browser("collect", inputs=values_of(**controls), outputs=outputs, listens=True)
-        app.wiring.register(app, "shell", collect)
-        if clicked:
-            clicks = props("clickData", **{panel.replace("-", "_"): shell_ids.graph(panel) for panel in clicked})
-            controlled = values_of(**{name: ids[name] for name in picked})
-            pick = Browser("pick", inputs=clicks, state=controlled, outputs=controlled | clicks, at_first=False)
-            app.wiring.register(app, "shell", pick)
-        drawn = {id: drawn_of(view) for id, view in views.items()}
-        show_views(app, service.workshop, drawn, service.values, shown=ids["shown"], keys=ids["keys"], inputs={})
-        follow_views(app, service.jobs, service.workshop, views, service.values, shown=ids["shown"])
-        as_csv = tables(service.workshop, views, service.values)
-        as_json = tables(service.workshop, views, service.values, "json", record)
-        save_files(app, as_csv | as_json, stores(shown=ids["shown"]))
+        _register_controls(app, page)
+        drawn = {id: each for id, panel in page.panels.items() if (each := panel.drawn(id)) is not None}
+        form = FormLimits(page.form_id, page.limits, lambda shown: _form_limits(page, service, shown))
+        likely = _around(service, around) if around else None
+        show_views(
+            app,
+            service.workshop,
+            drawn,
+            service.values,
+            shown=shown,
+            keys=page.keys,
+            inputs={},
+            form=form,
+            likely=likely,
+        )
+        if page.labels:
+            _search(app, page, service)
+        if page.maps is not None:
+            when_seen(app, shown, [f"{name}-{page.maps.every.name}"])
+            serve_maps(app, name, page.maps.every, service, page_address, shown)
+            seen = {part: shell_ids.seen(f"{name}-{panel.view.name}")
+                    for part, panel in zip(("every", "one"), page.maps.parts, strict=True)}  # fmt: skip
+            app.wiring.register(app, name, Browser("showMaps", inputs=stores(shown=shown, **seen)), script=_SCRIPT)
+        follow_views(app, service.jobs, service.workshop, views, service.values, shown=shown)
+        files: dict[str, Any] = {}
+        for id, panel in page.panels.items():
+            for kind, write in panel.saves.items():
+                files |= tables(service.workshop, {id: panel.view}, service.values, kind, write)
+        as_csv = {id: view for id, view in views.items() if "csv" in page.panels[id].exports}
+        as_json = {id: view for id, view in as_csv.items() if "json" in page.panels[id].exports}
+        files |= tables(service.workshop, as_csv, service.values)
+        files |= tables(service.workshop, as_json, service.values, "json", record)
+        save_files(app, files, stores(shown=shown))
 
     def python(core: Core, service: Views, state: Any, panel: str) -> list[str]:
-        return python_lines(views[panel], service.values(_said(core, family, service.fitting(), state)))
+        return python_lines(views[panel], service.of_address(state))
 
+    links = [
+        Link(link.page, to=f"{name}-open-{link.page}", always=dict(link.always), **inside(shown, *link.fields))
+        for link in page.links
+    ]
+    offered = tuple(id for id, panel in page.panels.items() if "python" in panel.exports)
     return Page(
         title=title, address=page_address, service=lambda core: Views(core, family), layout=layout, register=register,
-        python=Python(tuple(views), python), writes=inside(ids["shown"], *fields), file=file,
-        sends={ids["shown"]: dataclasses.asdict(page_address.parse(None))}, browser=browser,
+        python=Python(offered, python), writes=inside(shown, *page.fields), file=file,
+        declared=page, sends=_sent(page, page_address), browser=[*browser, *links],
     )  # fmt: skip
 
 
-def _picked(view: View) -> list[str]:
-    """The parameters that a click on the view's figure sets."""
-    return [rule.split("=")[0].strip(" +") for rule in view.picks.split(";")]
+def _register_controls(app: App, page: Declared) -> None:
+    """Let the browser make one choice of what the controls say, and set their limits."""
+    name, family = page.name, page.family
+    places = {field: page.place(field) for field in page.fields}
+    sliders = [
+        field
+        for field, each in family.fields.items()
+        if isinstance(each, NumberParameter) and field not in page.small and kinds.kind_of(each) != "number"
+    ]
+    values = children(**{f"value_of_{field}": shell_ids.value_of(page.at[field]) for field in sliders})
+
+    def script(entry: Browser) -> None:
+        app.wiring.register(app, name, entry, script=_SCRIPT)
+
+    script(Browser("collect", inputs=places, outputs=stores(shown=page.shown) | values, listens=True))
+    script(Browser("limit", inputs=stores(limits=page.limits)))
+    if family.alike is not None:
+        of = {field: places[field] for field in ("models", "checkpoint")}
+        script(Browser("regroup", inputs={"group": (f"{name}-group", "value")}, state=of, at_first=False))
+    if page.heads:
+        script(Browser("showHeads", inputs=stores(shown=page.shown, limits=page.limits)))
+    listed = {id: f"{id}-lines" for id, panel in page.panels.items() if isinstance(panel, Linked) and panel.lines}
+    if listed:
+        drawn = {id.replace("-", "_"): shell_ids.drawn(lines) for id, lines in listed.items()}
+        script(Browser("listTables", inputs=stores(**drawn)))
+    moved = {id.replace("-", "_"): shell_ids.graph(id) for id, panel in page.panels.items() if panel.frames}
+    if moved:
+        bodies = {
+            f"{id.replace('-', '_')}_steps": shell_ids.body(id) for id, panel in page.panels.items() if panel.moves
+        }
+        inputs = stores(shown=page.shown) | props("figure", **moved) | children(**bodies)
+        script(Browser("moveFrames", inputs=inputs))
+    for field, panel in page.texts.items():
+        own_texts.register(app, panel, page.at[field], shell_ids.pasted(page.at[field]), keeps=True)
+    matrices = [id for id, panel in page.panels.items() if isinstance(panel, Matrix)]
+    if matrices:
+        entries = {id.replace("-", "_"): shell_ids.drawn(shell_ids.matrix(id)) for id in matrices}
+        script(Browser("drawMatrices", inputs=stores(**entries)))
+    clicked = [id for id, panel in page.panels.items() if panel.view.picks]
+    if clicked:
+        clicks = props("clickData", **{id.replace("-", "_"): shell_ids.graph(id) for id in clicked})
+        controls = {field: places[field] for field in sorted(page.picked)}
+        script(Browser("pick", inputs=clicks, state=controls, outputs=controls | clicks, at_first=False))
 
 
-def _of(family: Family) -> str:
-    """The field that says which checkpoints it is of; nothing where it is of none."""
-    return "" if family.reads is None else "models" if family.several else "checkpoint"
+def _form_limits(page: Declared, service: Views, shown: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the form's controls may be set to: properties by field; and what was asked and replaced."""
+    parameters = page.family.fields
+    params = service.values(shown)
+    asked = {name: parameters[name].parse(name, value) for name, value in shown.items() if name in parameters and value}
+    limits = {name: limit for name, limit in params.all_limits().items() if name in parameters}
+    properties = {name: kinds.limited(parameters[name], limit) for name, limit in limits.items()}
+    replaced = {
+        name: [shown[name], getattr(params, name)] for name, value in asked.items() if getattr(params, name) != value
+    }
+    shape = next((limit.shape for limit in limits.values() if limit.shape is not None), None)
+    heads = {} if shape is None else {"heads": [shape.n_layers, shape.n_heads]}
+    return {
+        "props": {name: each for name, each in properties.items() if each}, "replaced": replaced, **heads,
+        "hidden": _hidden_links(page, params), "options": _first_options(page, service, params),
+        "hides": {name: limit.hidden for name, limit in limits.items()},
+    }  # fmt: skip
 
 
-def _said(core: Core, family: Family, there: list[str], state: Any) -> dict[str, Any]:
-    """Return the choices that an address says, with the first checkpoints where it says none."""
-    choices, of = dataclasses.asdict(state), _of(family)
-    if of == "models":
-        choices[of] = list(choices[of]) or _first_several(core, there)
-    elif of:
-        choices[of] = choices[of] or _first(core, there)
-    return choices
+def _hidden_links(page: Declared, params: Any) -> list[str]:
+    return [f"{page.name}-open-{link.page}" for link in page.links if link.when is not None and not link.when(params)]
 
 
-def _state(family: Family) -> type[Any]:
-    """The dataclass of the page's address."""
-
-    def check(core: Core, state: Any, value: str | tuple[str, ...]) -> None:
-        there = fitting(core, family)
-        several = not isinstance(value, str)
-        if not {*(value if several else [value])} <= {*there}:
-            taken = tuple(name for name in value if name in there) if several else _first(core, there)
-            kind = "checkpoints" if several else "a checkpoint"
-            raise Unfit(f"{kind} that this can be of ({', '.join(there) or 'there are none'})", taken)
-
-    single, several = address.text(check=check), address.texts(most=family.most, longest=80, check=check)
-    named = {"checkpoint": (str | None, single), "models": (tuple[str, ...], several)}
-    checkpoint = [(of, *named[of])] if (of := _of(family)) else []
-    rest = [(name, Any, _field(each)) for name, each in family.parameters.items()]
-    return dataclasses.make_dataclass("State", [*checkpoint, *rest], frozen=True, kw_only=True)
+def _first_options(page: Declared, service: Views, params: Any) -> dict[str, list[dict[str, str]]]:
+    """Return what searched fields offer before anybody types, by the fields' names with spaces between."""
+    offered = {}
+    for labels in dict.fromkeys(page.labels.values()):
+        with suppress(RequestError):  # the panels say what is wrong
+            names = labels(service, params)
+            fields = " ".join(field for field, of in page.labels.items() if of is labels)
+            offered[fields] = options(names, names.search("", service.core.settings.n_options))
+    return offered
 
 
-def _field(each: AnyParameter) -> Any:
-    """A parameter as a field of the address."""
-    if isinstance(each, Choice):
-        return address.choice(tuple(each.options), each.first)
-    if isinstance(each, TextParameter):
-        return address.text(each.first, most=each.most, blank=bool(each.blank))
-    return declared(each)
+def _around(service: Views, field: str) -> Callable[[Mapping[str, Any]], Iterator[Mapping[str, Any]]]:
+    """Return the heads that an arrow key leads to from the one of a choice."""
+
+    def likely(shown: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        params = service.values(shown)
+        (layer, head), sizes = getattr(params, field), params.heads_of(field)
+        for to in ((layer, head + 1), (layer, head - 1), (layer + 1, head), (layer - 1, head)):
+            if 0 <= to[0] < sizes.n_layers and 0 <= to[1] < sizes.n_heads:
+                yield {field: list(to)}
+
+    return likely
 
 
-def _first(core: Core, there: list[str]) -> str | None:
-    preferred = core.catalog.default()
-    return preferred if preferred in there else next(iter(there), None)
+def _search(app: App, page: Declared, service: Views) -> None:
+    """Answer what is typed into a searched field: the browser asks while somebody types there."""
+    selected = props("value", **{field: page.at[field] for field in page.labels})
+    app.wiring.register(app, page.name, Browser("takeIn", inputs=selected, at_first=False), script=_SCRIPT)
+    app.wiring.register(app, page.name, Browser("offer", inputs=stores(found=page.found)), script=_SCRIPT)
+    app.asked.declare({page.search: {"field": frozenset(page.labels), "typed": ""}})
+
+    @app.callback(
+        Output(page.found, "data"), Input(page.search, "data"), State(page.shown, "data"), prevent_initial_call=True
+    )
+    def search(asked: Mapping[str, Any] | None, shown: Mapping[str, Any] | None) -> Any:
+        def offered() -> dict[str, Any]:
+            if asked is None or shown is None or asked["field"] is None:  # no page sends these
+                raise PreventUpdate
+            names = page.labels[asked["field"]](service, service.values(shown))
+            hits = names.search(asked["typed"] or "", service.core.settings.n_options)
+            return {**asked, "options": options(names, hits)}
+
+        found, problem = spoken(offered, f"searching {page.name}")
+        if problem is not None:
+            return no_update
+        app.asked.sent(page.found, found)
+        return found
 
 
-def _first_several(core: Core, there: list[str]) -> list[str]:
-    """The first checkpoint, and up to two that have its tokenizer and as many layers, but not its training once more
-    (as with snapshots)."""
-    first = _first(core, there)
-    if first is None:
-        return []
-    own = core.catalog.info(first)
-
-    def is_beside(other: CheckpointInfo) -> bool:
-        shapes = [(info.tokenizer_sha256, info.model["n_layers"]) for info in (own, other)]
-        trainings = [(info.seed, info.model, info.recipe.get("stages")) for info in (own, other)]
-        return shapes[0] == shapes[1] and (not other.recipe or trainings[0] != trainings[1])
-
-    return [first, *(name for name in there if name != first and is_beside(core.catalog.info(name)))][:3]
-
-
-def _control(core: Core, there: list[str], field: str, family: Family, id: str, value: Any, picked: bool) -> Any:
-    """Lay out the control that a parameter is chosen with. Text that clicks set, too, is told by Enter or when it is
-    left: where it waits for more typing (Mantine's `debounce`), two clicks meanwhile can leave the first one's."""
-    if field == "checkpoint":
-        choice = checkpoint_choice(id, core.catalog, value)
-        choice.data = [option for option in choice.data if option["value"] in there]
-        return choice
-    if field == "models":
-        return dmc.MultiSelect(
-            id=id, label="Models", data=there, value=value, maxValues=family.most, searchable=True,
-            hidePickedOptions=True, size="xs",
-        )  # fmt: skip
-    each = family.parameters[field]
-    if isinstance(each, Choice):
-        data = [{"value": option, "label": words} for option, words in each.options.items()]
-        return dmc.Select(id=id, label=each.label, data=data, value=value, allowDeselect=False, size="xs")
-    if isinstance(each, TextParameter):
-        settings = {"id": id, "label": each.label, "value": value, "placeholder": each.blank, "size": "xs"}
-        settings["debounce"] = True if picked else 500
-        return (
-            dmc.TextInput(**settings)
-            if each.lines == 1
-            else dmc.Textarea(**settings, autosize=True, minRows=each.lines)
-        )
-    return parameter_slider(id, each, value)
+def _sent(page: Declared, page_address: Any) -> dict[str, Any]:
+    """Return an example of what the browser puts into each store (`app.shell.requests`)."""
+    example = dataclasses.asdict(page_address.parse(None))
+    held = {
+        page.at[field]: (0, 0) for field in page.fields if page.place(field)[1] == "data" and field not in page.carries
+    }
+    held |= dict.fromkeys((page.at[field] for field in page.carries), "")
+    leaves = {id: page.leaves(panel) for id, panel in page.panels.items()} | {page.form_id: page.form_leaves}
+    seen = {
+        shell_ids.seen(id): {name: value for name, value in example.items() if name not in left}
+        for id, left in leaves.items()
+    }
+    return {page.shown: example, **seen, **held}

@@ -1,7 +1,7 @@
 """Panels that show views (`aotlens.views`): figure, caption, table and Python, from one declaration.
 
 views = {ids.LAYERS: LAYERS, ids.SUPPORT: SUPPORT}
-view_panel(ids.SUPPORT, SUPPORT, "graph-regression", follows=ids.SHOWN)       in the layout
+view_panel(ids.SUPPORT, SUPPORT, "graph-view", follows=ids.SHOWN)             in the layout
 show_views(app, workshop, views, values, shown=ids.SHOWN, keys=ids.KEYS)      the callbacks
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
@@ -28,7 +28,7 @@ from app.shell import panel as frames
 from app.shell.app import App
 from app.shell.background import follow_job, job_bar
 from app.shell.callbacks import emptied, part, spoken
-from app.shell.graph import caption, entries_of, figure, matrix
+from app.shell.graph import caption, entries_of, figure
 from app.shell.props import Props, as_role, stores
 from app.shell.sharing import when_seen
 from app.shell.tables import grid, number
@@ -36,8 +36,8 @@ from app.shell.tables import grid, number
 FILES = ("png", "svg", "csv", "python")
 _AHEAD = 1e9  # operations of a result that nobody has asked for yet: about a second of a core
 _PARTS = ("figure", "caption")
-_NOT_MADE = "Not computed for this choice yet. Start does it in the background, where it can be stopped."
-_MADE_ABOVE = "Not computed for this choice yet: it comes with the panel above."
+_NOT_MADE = "Not computed yet. Run computes it in the background; you can stop it."
+_MADE_BY = "Not computed yet: Run in the panel ‹{}› computes it, too."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +64,17 @@ class Own:
     """The content of a slow view's panel before it is started, of its `parts` and `outputs`."""
 
 
+@dataclass(frozen=True)
+class FormLimits:
+    """What a page's form offers next to its other values, answered with the panels in one request."""
+
+    form: str
+    """The id of the form, which follows the page's store."""
+    store: str
+    """The store that gets the answer."""
+    answer: Callable[[Mapping[str, Any]], dict[str, Any]]
+
+
 def view_panel(
     id: str,
     view: View,
@@ -74,18 +85,17 @@ def view_panel(
     controls: Any = None,
     before: Any = (),
     after: Any = (),
-    is_matrix: bool = False,
     exports: Sequence[str] = FILES,
 ) -> html.Section:
-    """Return the panel of a view: its caption above its figure, or its `matrix`, between what else the page has there;
-    `size` is a class.
+    """Return the panel of a view: its caption above its figure, between what else the page has there; `size` is a
+    class.
 
     Not `captioned` where the page says the answer elsewhere. With `after`, the page lays out the caption itself.
     """
     captions = [] if after else [html.Div(caption(id), hidden=not captioned)]
     starts = [start_bar(id)] if view.starts else []
     listed = [grid(ids.table(id), key="row", height=300)] if view.listed else []
-    content = [*before, *starts, *captions, (matrix if is_matrix else figure)(id, size), *after, *listed]
+    content = [*before, *starts, *captions, figure(id, size), *after, *listed]
     return frames.panel(id, view.title, about_view(view), content, controls=controls, exports=exports, follows=follows)
 
 
@@ -111,7 +121,7 @@ def drawn_of(view: View) -> View | Own:
 
 def start_bar(id: str) -> html.Div:
     """Return the button that starts a slow view, and how far it is."""
-    button = dmc.Button("Start", id=ids.start(id), n_clicks=0, size="compact-sm")
+    button = dmc.Button("Run", id=ids.start(id), n_clicks=0, size="compact-sm")
     return html.Div([button, job_bar(id), dcc.Store(id=ids.made(id))], className="view-start")
 
 
@@ -139,7 +149,10 @@ def record(workshop: AppWorkshop, view: View, values: Any) -> File:
     circuit its graph."""
     result = workshop.result(view, values)
     frame = _refusing(lambda: view.frame(result))
-    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    rows = [
+        {name: _exact(value) for name, value in row.items()}
+        for row in frame.astype(object).where(frame.notna(), None).to_dict("records")
+    ]
     chosen = dict(values) if isinstance(values, Mapping) else _fields(values)
     plain = {name: _exact(value) for name, value in {**chosen, **_fields(result)}.items() if _is_plain(value)}
     graph = {"graph": result.to_graph()} if hasattr(result, "to_graph") else {}
@@ -183,25 +196,36 @@ def show_views(
     keys: str,
     inputs: Props,
     likely: Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]] | None = None,
+    form: FormLimits | None = None,
 ) -> None:
     """Show panels by their ids that follow the store `shown`: one callback for all, which computes what is in view and
     no longer what was drawn, and says of each what went wrong with it alone.
 
-    `values(shown, **inputs)` are what was chosen. The store `keys` holds what each picture was of. `likely` gives what
-    the store may hold next: results of panels in view are made for it while nobody asks for anything.
+    `values(shown, **inputs)` are what was chosen. The store `keys` holds what each picture was of. `likely` gives the
+    fields that may be set next: results of panels in view are made for them while nobody asks for anything. The limits
+    of the page's `form` are answered, too.
     """
-    when_seen(app, shown, views)
+    when_seen(app, shown, [*views, *([] if form is None else [form.form])])
     panels = {name: each if isinstance(each, Own) else Own(view=each, parts=_PARTS) for name, each in views.items()}
+    titles = {panel.view.name: panel.view.title for panel in panels.values()}
+    panels = {
+        name: replace(panel, waiting=partial(_made_by, titles[panel.view.made_by])) if panel.view.made_by else panel
+        for name, panel in panels.items()
+    }
     outputs = {
-        name: {each: part(name, each) for each in (*panel.parts, "notice")} | as_role(Output, panel.outputs)
+        name: {each: part(name, each) for each in (*panel.parts, "notice")}
+        | as_role(Output, panel.outputs)
+        | ({"run": Output(ids.start(name), "className")} if panel.view.starts else {})
         for name, panel in panels.items()
     }
     nothing = {name: {**emptied(outputs[name]), **panel.empty} for name, panel in panels.items()}
     asked = {place: name for name, place in inputs.items()}
+    limits = {} if form is None else {"limits": Output(form.store, "data"), "notice": part(form.form, "notice")}
 
     @app.callback(
-        output={"panels": outputs, "keys": Output(keys, "data")},
+        output={"panels": outputs, "keys": Output(keys, "data"), "form": limits},
         inputs={
+            "form_seen": {} if form is None else {"form": Input(ids.seen(form.form), "data")},
             "seen": {panel: Input(ids.seen(panel), "data") for panel in views},
             "made": {name: Input(ids.made(name), "data") for name, panel in panels.items() if panel.view.starts},
             "theme": Input(ids.THEME, "data"),
@@ -211,8 +235,8 @@ def show_views(
         prevent_initial_call=True,
     )
     def draw(
-        seen: dict[str, Any], made: dict[str, Any], theme: Theme | None, given: dict[str, Any],
-        before: dict[str, str] | None,
+        form_seen: dict[str, Any], seen: dict[str, Any], made: dict[str, Any], theme: Theme | None,
+        given: dict[str, Any], before: dict[str, str] | None,
     ) -> Any:  # fmt: skip
         answers: dict[str, Any] = {}
         drawn = dict(before) if isinstance(before, dict) else {}
@@ -228,14 +252,36 @@ def show_views(
                     answers[name][output] = no_update  # somebody may have chosen another one meanwhile
                 elif place[1] == "data" and told is not no_update:  # choices that are offered
                     app.asked.sent(place[0], told)
+        offered: dict[str, Any] = dict.fromkeys(limits, no_update)
+        if form is not None and form_seen["form"]:
+            drawn[form.form], offered = _offered(form, form_seen["form"], drawn.get(form.form))
         app.asked.sent(keys, drawn)
         now = next(filter(None, seen.values()), None)
         if likely is not None and now is not None:
-            in_view = [panel.view for name, panel in panels.items() if seen[name] == now]  # others hold what was before
+            in_view = {name: each for name, each in seen.items() if each and _agree(each, now)}
             app.ahead.offer(
-                partial(_prepare, workshop, view, values, then, given) for then in likely(now) for view in in_view
-            )
-        return {"panels": answers, "keys": drawn}
+                partial(_prepare, workshop, panels[name].view, values, {**each, **then}, given)
+                for then in likely(now) for name, each in in_view.items()
+            )  # fmt: skip
+        return {"panels": answers, "keys": drawn, "form": offered}
+
+
+def _agree(seen: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether a panel has seen what another one has, of the fields that concern both: others hold what was before."""
+    return all(seen.get(name, value) == value for name, value in now.items())
+
+
+def _made_by(title: str, values: Any) -> dict[str, Any]:
+    return {"caption": _MADE_BY.format(title)}
+
+
+def _offered(form: FormLimits, shown: Mapping[str, Any], before: str | None) -> tuple[str, dict[str, Any]]:
+    """Return what the limits depend on, and the limits if they are others than before."""
+    limits, problem = spoken(lambda: form.answer(shown), f"limits of {form.form}")
+    if limits is None:
+        return "!", {"limits": no_update, "notice": problem}
+    key = hashlib.sha256(repr(limits).encode()).hexdigest()[:16]
+    return key, {"limits": no_update if key == before else limits, "notice": None}
 
 
 def _prepare(
@@ -265,11 +311,12 @@ def _drawn(
         if missing is not None and panel.quiet:
             return key, {**nothing, "notice": None, **({"caption": missing} if "caption" in nothing else {})}
         if not known and missing is None:
-            waiting = {"caption": _MADE_ABOVE} if view.made_by else panel.waiting(chosen)
-            return key, {**nothing, "notice": None, **waiting}
-        answer = {"notice": None}
+            run = {"run": ""} if view.starts else {}
+            return key, {**nothing, "notice": None, **run, **panel.waiting(chosen)}
+        answer = {"notice": None, **({"run": "hidden"} if view.starts else {})}
         if panel.draw is None or {"figure", "matrix"} & {*panel.parts}:
             answer |= picture(workshop, view, chosen, theme)
+            answer["figure"].layout.meta = {**answer["figure"].layout.meta, "key": key}
         if "matrix" in panel.parts:
             answer["matrix"] = entries_of(answer.pop("figure"))
         if panel.draw is not None:

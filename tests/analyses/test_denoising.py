@@ -50,7 +50,7 @@ def test_in_context_denoising(page: Path, tmp_path: Path, capsys: pytest.Capture
     assert (tmp_path / "landscape_mixtures.html").exists() and (tmp_path / "training_spheres_linear.html").exists()
 
 
-@pytest.mark.long
+@pytest.mark.minutes
 def test_subspace_denoising(page: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from analyses import subspace_denoising
 
@@ -74,7 +74,7 @@ def test_subspace_denoising(page: Path, tmp_path: Path, capsys: pytest.CaptureFi
         ]
 
 
-@pytest.mark.long
+@pytest.mark.minutes
 def test_denoising_depth(page: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from analyses import denoising_depth
 

@@ -182,7 +182,7 @@ def close(new: Stated, old: Stated) -> bool:
     return all(math.isclose(a, b, rel_tol=0.01, abs_tol=1e-6) for a, b in zip(new.spread, old.spread, strict=True))
 
 
-@pytest.mark.long
+@pytest.mark.minutes
 @pytest.mark.usefixtures("real_bundled_folder")
 def test_statements_that_are_run_again_are_those_that_are_stored() -> None:
     run = [claim for of_paper in statements.claims(quick=True).values() for claim in of_paper]
@@ -191,7 +191,7 @@ def test_statements_that_are_run_again_are_those_that_are_stored() -> None:
     assert [claim.holds for claim in run] == [claim.holds for claim in kept]
 
 
-@pytest.mark.long
+@pytest.mark.minutes
 @pytest.mark.parametrize("name", ["statements", "path_expansion", "superposition"])
 @pytest.mark.usefixtures("real_bundled_folder")
 def test_a_run_says_what_is_stored(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_a_run_says_what_is_stored(name: str, monkeypatch: pytest.MonkeyPatch, t
         assert new.holds == old.holds and close(new, old), (new, old)
 
 
-@pytest.mark.long
+@pytest.mark.minutes
 @pytest.mark.usefixtures("real_bundled_folder")
 def test_what_is_stored_of_the_distillations_is_what_the_bundled_ones_say() -> None:
     from analyses import head_distillation

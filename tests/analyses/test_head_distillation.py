@@ -42,7 +42,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(head_distillation, "COMPARED", {"GPT": "novels-2l-gpt"})
 
 
-@pytest.mark.long
+@pytest.mark.minutes
 def test_it_runs_and_writes_what_it_found(
     corpus: str, small: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

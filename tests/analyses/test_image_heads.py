@@ -10,7 +10,7 @@ from PIL import Image
 from analyses import image_heads
 
 
-@pytest.mark.long
+@pytest.mark.minutes
 def test_it_runs_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert image_heads.main(["--quick", "--out", str(tmp_path)]) == 0
     text = capsys.readouterr().out

@@ -29,7 +29,7 @@ repeat_fraction = 0.5
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_study_of_a_small_run(tmp_path, capsys):
     (tmp_path / "small.toml").write_text(RECIPE)
     spec, out = text(tmp_path / "texts"), tmp_path / "out"

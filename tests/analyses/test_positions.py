@@ -47,6 +47,7 @@ def test_no_mssa_head_scores_another_distance_above_0_on_average(seed: int) -> N
         assert mean.argmax() == 0 and mean[0] > mean[1:].max()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("real_bundled_folder")
 def test_the_page_has_the_bundled_rows(capsys: Any) -> None:
     assert positions.main(["novels-2l-rotary-mssa"]) == 0

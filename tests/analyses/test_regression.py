@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.long
+@pytest.mark.minutes
 @pytest.mark.usefixtures("real_bundled_folder")
 def test_in_context_regression(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from analyses import in_context_regression

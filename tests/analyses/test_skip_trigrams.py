@@ -38,7 +38,7 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
 
 
-@pytest.mark.long
+@pytest.mark.minutes
 def test_every_table_is_written(novels: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "table.md"
     out.write_text("# Skip-trigrams\n\n<!-- skip_trigrams -->\n\n<!-- /skip_trigrams -->\n", encoding="utf-8")

@@ -274,7 +274,7 @@ def open_page(
         for step in ("/nowhere", path):
             page.evaluate("to => history.pushState({}, '', to)", step)
             page.evaluate("dispatchEvent(new PopStateEvent('popstate'))")
-            page.wait_for_selector(".missing" if step == "/nowhere" else "#page .panel")
+            page.wait_for_selector(".missing" if step == "/nowhere" else "#page .panel:visible")
         return page
 
     yield open_at

@@ -1,4 +1,4 @@
-"""Every page, light and dark, by axe, and in the long tests each of its tabs: nothing serious, nothing critical."""
+"""Every page by axe, and in the long tests each of its tabs, light and dark: nothing serious, nothing critical."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from app.pages import PAGES
-from tests.app.conftest import choose, settled
+from tests.app.conftest import choose, fits, settled
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -54,21 +54,14 @@ def shut(page: Page) -> list[str | None]:
     return [tab.get_attribute("aria-controls") for tab in page.get_by_role("tab", selected=False).all()]
 
 
-def in_the_dark(page: Page) -> None:
-    """The other theme, until it is drawn."""
-    page.emulate_media(color_scheme="dark")
-    expect(page.locator("html")).to_have_attribute("data-mantine-color-scheme", "dark")
-    still(page)
-
-
 @pytest.mark.parametrize("path", [page.path for page in PAGES])
 def test_nobody_is_kept_out(open_page, path: str):
-    """As a page opens. What else its tabs hold is read by the long tests below."""
+    """As a page opens, and nothing sticks out where it is narrow. The long tests read the dark theme and all tabs."""
     page = open_page(path)
     answered(page)
-    assert faults(page, OPTIONS) == [], f"{path}, light"
-    in_the_dark(page)
-    assert faults(page, CONTRAST) == [], f"{path}, dark"
+    assert faults(page, OPTIONS) == [], path
+    page.set_viewport_size({"width": 800, "height": 900})
+    fits(page)
 
 
 @pytest.mark.long
@@ -90,6 +83,7 @@ def test_every_tab_in_the_light(open_page, path: str):
 def test_every_tab_in_the_dark(open_page, path: str):
     page = open_page(path, scheme="dark")
     answered(page)
+    assert faults(page, CONTRAST) == [], path
     for tab in page.get_by_role("tab").all():
         choose(page, tab.click)
         answered(page)

@@ -261,9 +261,9 @@ def test_the_browser_writes_what_python_writes(chromium):
      ({"query": ["0.5"]}, "query"), ({"query": {"x": 1}}, None), ({"noise": 1}, None), ({"noise": 1e308}, "noise")],
 )  # fmt: skip
 def test_what_json_says_under_a_fields_name_is_what_the_address_could_say(value, said):
-    from app.pages.denoising.address import ADDRESS
+    from app.pages.denoising import PAGE
 
-    assert ADDRESS.unsaid(value) == said
+    assert PAGE.address.unsaid(value) == said
 
 
 @pytest.mark.parametrize("field", [texts(most=2, longest=5), wholes(most=2)])

@@ -10,11 +10,12 @@ from types import SimpleNamespace
 import pytest
 from flask import Flask
 
+from aotlens.views import View
+from aotlens.views.circuits import MAP, ROW
 from app.core import Core
 from app.core.ahead import Ahead
 from app.core.settings import Settings
 from app.factory import create_app
-from app.pages.circuits.ids import VIEWS, ids
 from app.shell import ids as shell
 from tests.app.conftest import eventually
 from tests.app.session_by_hand import SessionByHand
@@ -97,27 +98,26 @@ def session(settings: Settings, services: Core) -> SessionByHand:
     return SessionByHand(create_app(quick, replace(services, settings=quick)))
 
 
-FORM = {"checkpoint": "tiny-mhsa", "head": [0, 1], "kind": "qk", "left": None, "right": None, "biases": True,
-        "distance": None}  # fmt: skip
+FORM = {"checkpoint": "tiny-mhsa", "head": [0, 1], "kind": "qk"}
 
 
 def ask(session: SessionByHand) -> None:
     """Ask for head 0.1, with a tab that was open at head 1.0."""
-    seen = shell.seen(ids.MAP), "data"
-    session.values[ids.CHOSEN, "data"] = session.values[seen] = FORM
+    seen = shell.seen("circuits-map"), "data"
+    session.values["circuits-shown", "data"] = session.values[seen] = FORM
     (output,) = (
         output for output, each in session.callbacks.items()
         if seen in [(one["id"], one["property"]) for one in each["inputs"]]
     )  # fmt: skip
     body = session.body(output)
-    (row,) = (one for one in body["inputs"] if one["id"] == shell.seen(ids.ROW))
+    (row,) = (one for one in body["inputs"] if one["id"] == shell.seen("circuits-row"))
     row["value"] = {**FORM, "head": [1, 0]}
     assert session.post(body).status_code == 200
 
 
-def known(session: SessionByHand, layer: int, head: int, panel: str = ids.MAP) -> bool:
+def known(session: SessionByHand, layer: int, head: int, view: View = MAP) -> bool:
     circuits = session.app.services["circuits"]
-    return circuits.workshop.known(VIEWS[panel], circuits.values({**FORM, "head": [layer, head]}))
+    return circuits.workshop.known(view, circuits.values({**FORM, "head": [layer, head]}))
 
 
 def test_circuits_of_the_heads_around_are_there_before_somebody_goes_to_them(session: SessionByHand):
@@ -125,7 +125,7 @@ def test_circuits_of_the_heads_around_are_there_before_somebody_goes_to_them(ses
     ask(session)
     eventually(lambda: known(session, 0, 0) and known(session, 0, 2) and known(session, 1, 1))
     assert known(session, 0, 1) and not known(session, 1, 0) and not known(session, 1, 2)
-    assert known(session, 1, 0, ids.ROW) and not known(session, 0, 2, ids.ROW)
+    assert known(session, 1, 0, ROW) and not known(session, 0, 2, ROW)
 
 
 def test_what_costs_much_is_not_computed_ahead(session: SessionByHand, monkeypatch: pytest.MonkeyPatch):

@@ -67,6 +67,20 @@ def test_a_post_from_another_site_is_refused(app: Dash, services: Core):
         assert other.status_code == 400, origin
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "site", "mode", "status"),
+    [
+        ("POST", "/texts", "cross-site", "no-cors", 400), ("POST", "/texts", "cross-site", "navigate", 400),
+        ("POST", "/texts", "same-origin", "cors", 200), ("GET", "/healthz", "cross-site", "no-cors", 400),
+        ("GET", "/heads", "cross-site", "navigate", 200), ("GET", "/heads", "none", "navigate", 200),
+    ],
+)  # fmt: skip
+def test_another_site_may_link_here_and_ask_nothing(app: Dash, method: str, path: str, site: str, mode: str, status):
+    """A browser that leaves Origin out says where a request comes from."""
+    headers = {"Host": "localhost", "Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode}
+    assert app.server.test_client().open(path, method=method, headers=headers, data=b"").status_code == status
+
+
 def test_the_policy_names_every_inline_script_and_no_eval(app: Dash):
     response = app.server.test_client().get("/", headers={"Host": "localhost"})
     policy = response.headers["Content-Security-Policy"]

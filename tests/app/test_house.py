@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import dash_mantine_components as dmc
 import pytest
 from dash import Input, Output, dcc, html
 
@@ -55,6 +56,13 @@ def test_browser_tests_wait_for_the_page_and_not_for_time() -> None:
     conftest, *others = sorted(faults, key=lambda fault: "conftest.py" not in fault)
     assert others == [], "use `eventually`, or `choose(page, page.click, …)`"
     assert conftest.startswith("tests/app/conftest.py")  # where `eventually` sleeps
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_whatever_takes_long_starts_with_run(app: App, page: Page) -> None:
+    laid = components(page.content(app.core, app.services[page.name], page.address.parse(None)))
+    words = {each.id: each.children for each in laid if each.id.endswith("-start") and isinstance(each, dmc.Button)}
+    assert set(words.values()) <= {"Run"}, words
 
 
 def small(name: str = "small", **rest: Any) -> Page:

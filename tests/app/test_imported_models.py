@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,22 +15,32 @@ from playwright.sync_api import expect
 from aotlens.checkpoints import import_external
 from aotlens.data import Tokenizer
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from aotlens.views import family
+from aotlens.views.circuits import CIRCUIT
 from app.core import Core
 from app.core.errors import RequestError
 from app.core.settings import Settings
 from app.factory import create_app
 from app.pages.atlas.address import ADDRESS as ATLAS
 from app.pages.checkpoints.address import ADDRESS as CHECKPOINTS
-from app.pages.circuits.address import CircuitsState
-from app.pages.circuits.service import Circuits
 from app.pages.heads.address import ADDRESS as HEADS
 from app.pages.heads.address import HeadsState
 from app.pages.paths.address import ADDRESS as PATHS
 from app.pages.paths.address import PathsState
 from app.pages.paths.service import Paths
+from app.shell.view_service import Views
 from tests.app.conftest import TEXT, serve
+from tests.data.layouts import LAYOUTS
 from tests.interop.external.conftest import noisy
 from tests.messages import says
+
+#: What the Heads page calls the tokens of "the Cat", by the layout of the tokenizer's file.
+LAYOUTS_SHOWN = {
+    "Llama 2": ("<s>", " the", " ", "C", "at"),
+    "Qwen 2": ("<|endoftext|>", "the", " ", "C", "at"),
+    "BERT": ("[CLS]", " the", " cat"),
+    "ALBERT": ("[CLS]", " the", " cat"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +58,13 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Core]:
         noisy(transformers.GPT2LMHeadModel(sizes)).save_pretrained(folder / "gpt2")
         (folder / "gpt2" / "tokenizer.json").write_text(Tokenizer.train([TEXT * 3], 300).to_json(), encoding="utf-8")
         import_external(folder / "gpt2", name="gpt2")
+        for name in LAYOUTS_SHOWN:
+            sizes = transformers.GPT2Config(n_layer=1, n_head=2, n_embd=8, n_positions=32, vocab_size=340)
+            noisy(transformers.GPT2LMHeadModel(sizes)).save_pretrained(folder / name)
+            (folder / name / "tokenizer.json").write_text(LAYOUTS[name]().to_str(), encoding="utf-8")
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "the tokenizer is lossy")
+                import_external(folder / name, name=name.replace(" ", "-"))
         torch.save(AttentionOnlyTransformer(cfg).state_dict(), folder / "mapped.pt")
         import_external(folder / "mapped.pt", name="mapped", config=cfg, key_map={})
         yield Core.start(Settings(device="cpu"))
@@ -69,6 +87,12 @@ def test_ids_are_a_prompt(services: Core) -> None:
             services.inference.analyse("task", text)
 
 
+@pytest.mark.parametrize("name", LAYOUTS_SHOWN)
+def test_tokens_have_labels_in_other_layouts(services: Core, name: str) -> None:
+    patterns = services.inference.analyse(name.replace(" ", "-"), "the Cat").patterns
+    assert patterns.str_tokens == LAYOUTS_SHOWN[name]
+
+
 def test_a_model_that_reads_no_words_opens_on_its_own_tokens_twice(services: Core) -> None:
     tokens = services.inference.analyse("task", services.inference.opening("task", None)).patterns.tokens.tolist()
     half = len(tokens) // 2
@@ -80,9 +104,9 @@ def test_what_a_model_with_mlps_leaves_out_is_said(services: Core) -> None:
     expanded = paths.expanded(paths.values({"checkpoint": "gpt2", "text": "The captain bowed"}))
     assert expanded.residual.within_tolerance and expanded.expansion.source_names[2:4] == ("mlp_0", "mlp_1")
     says(expanded.notes[0], "MLPs (d_mlp = 64)")
-    circuits = Circuits(services)
-    chosen = circuits.of_address(CircuitsState(checkpoint="gpt2", head=(1, 0)))
-    says(circuits.circuit(chosen).relative, "MLP", "layer 1")
+    circuits = Views(services, family("circuits"))
+    circuit = circuits.workshop.result(CIRCUIT, circuits.values({"checkpoint": "gpt2", "head": [1, 0]}))
+    says(circuit.relative, "MLP", "layer 1")
 
 
 def test_an_import_that_nothing_was_compared_with_says_so_in_the_browser(open_page) -> None:
@@ -95,6 +119,11 @@ def test_an_import_that_nothing_was_compared_with_says_so_in_the_browser(open_pa
 def test_ids_in_the_browser(open_page) -> None:
     page = open_page(HEADS.format(HeadsState(checkpoint="task", text="[12 7 7 3]")))
     expect(page.locator("#heads-strip .chip")).to_have_text(["12", "7", "7", "3"])
+
+
+def test_labels_of_a_sentencepiece_tokenizer_in_the_browser(open_page) -> None:
+    page = open_page(HEADS.format(HeadsState(checkpoint="Llama-2", text="the Cat")))
+    expect(page.locator("#heads-strip .chip")).to_have_text(["<s>", "·the", "·", "C", "at"])
 
 
 def test_paths_of_a_model_with_mlps_in_the_browser(open_page) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -13,6 +14,7 @@ from app.pages import PAGES
 from app.pages.heads.ids import ids
 from app.shell.app import App
 from tests.app.conftest import choose
+from tests.messages import says
 
 HOST = {"Host": "localhost"}
 #: Longer than what an address says itself.
@@ -43,6 +45,16 @@ def test_a_long_text_is_kept_and_read_by_its_key(app: App) -> None:
     assert (
         client.post("/texts", data=LONG.encode(), headers={**HOST, "Origin": "http://evil.example"}).status_code == 400
     )
+
+
+def test_a_home_that_is_a_file_is_named_and_is_no_defect(
+    app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("AOTLENS_HOME", str(tmp_path / "file"))
+    answer = app.server.test_client().post("/texts", data=LONG.encode(), headers=HOST)
+    assert answer.status_code == 507 and str(tmp_path) not in answer.text
+    says(answer.text, "could not be kept", "AOTLENS_HOME")
 
 
 @pytest.mark.parametrize("length", [600, 601])

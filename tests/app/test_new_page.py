@@ -18,32 +18,40 @@ from tests.app.conftest import choose, serve, written
 FILE = '''
 """Norms: how long a head's patterns of attention are, as a family of one view."""
 
-from aotlens.views import About, Choice, Family, Load, Parameter, View, call
+from dataclasses import dataclass
+
+from aotlens.views import About, Family, Load, OfCheckpoint, View, call
+from aotlens.views import parameters as declare
+from app.shell.arrange import Form, Panel, Rows
 from app.shell.view_page import view_page
 
 MOTIFS = View(
     name="scores",
     title="Scores",
     about=About(text="Scores of heads on repeated random tokens."),
-    call=lambda chosen: call(
-        "aotlens.heads.motif_scores", Load(chosen["checkpoint"]), n_sequences=chosen["n"], half_length=8
+    call=lambda params: call(
+        "aotlens.heads.motif_scores", Load(params.checkpoint), n_sequences=params.n, half_length=8
     ),
-    caption=lambda chosen, result: f"{chosen['n']} sequences, {chosen['motif']} first: {result.labels()[0][0]}.",
-    file=lambda chosen: f"scores-{chosen['checkpoint']}",
-    drawn=lambda chosen: {"motif": chosen["motif"]},
+    caption=lambda params, result: f"{params.n} sequences, {params.motif} first: {result.labels()[0][0]}.",
+    file=lambda params: f"scores-{params.checkpoint}",
+    drawn=lambda params: {"motif": params.motif},
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoresParameters(OfCheckpoint):
+    motif: str = declare.choice({"induction": "induction", "previous_token": "previous token"}, label="Motif")
+    n: int = declare.whole(2, least=1, most=9, label="Sequences")
+
+
 FAMILY = Family(
-    name="scores",
-    about="What do heads do on repeated random tokens?",
-    views=(MOTIFS,),
-    values=lambda info, **chosen: {"checkpoint": info.name, **chosen},
-    parameters={
-        "motif": Choice("Motif", {"induction": "induction", "previous_token": "previous token"}),
-        "n": Parameter("Sequences", 2, least=1, most=9),
-    },
+    "scores",
+    "What do heads do on repeated random tokens?",
+    (MOTIFS,),
+    ScoresParameters,
     reads=lambda info: info.model.get("read_in", "tokens") == "tokens",
 )
-PAGE = view_page(FAMILY, "Scores", file=__file__)
+PAGE = view_page(FAMILY, "Scores", arranged=Rows(Form(), Panel(MOTIFS)))
 '''
 
 
@@ -66,7 +74,7 @@ def test_a_new_page_is_a_file(open_page):
     caption = page.locator("#scores-scores-caption")
     expect(caption).to_contain_text("2 sequences, previous_token first")
     expect(page.locator("#scores-scores-graph .js-plotly-plot")).to_be_visible()
-    page.locator("#scores-n [role=slider]").focus()
+    page.locator("#scores-field-n [role=slider]").focus()
     choose(page, page.keyboard.press, "ArrowRight")
     expect(caption).to_contain_text("3 sequences")
     written(page, "n", "3")
@@ -78,7 +86,7 @@ def test_what_its_address_says_is_there(open_page):
     notice = page.locator(".taken-instead")
     expect(notice).to_contain_text("n=100: expected a whole number from 1 to 9. 9 was taken instead.")
     expect(notice).to_contain_text("checkpoint=nowhere: expected a checkpoint that this can be of")
-    expect(page.locator("#scores-n-value")).to_have_text("9")
+    expect(page.locator("#scores-field-n-value")).to_have_text("9")
 
 
 def test_its_table_is_saved(open_page):

@@ -67,11 +67,44 @@ def test_no_more_are_kept_than_the_settings_say(own: OwnTexts, tmp_path: Path):
     with refused("2 texts", "delete", error=RequestError):
         few.keep("three", b"a third text")
     assert few.keep("again", b"a first text").key == first.key and len(few.list()) == 2
+
+
+def test_typed_texts_are_replaced_and_take_no_room_from_uploads(own: OwnTexts):
+    settings = Settings(own_texts=2, typed_texts=3, max_addressed=10)
     corpora = Corpora(settings)
-    long = "a prompt that is too long for an address"
-    assert corpora.addressed(long) == long and corpora.addressed("a second text") == key_of("a second text")
-    few.delete(first.key)
-    assert corpora.addressed(long) == key_of(long) and len(few.list()) == 2
+
+    def kept() -> list[str]:
+        return [corpora.own.text(each) for each in corpora.own.list()]
+
+    for number in range(484):
+        text = f"version {number} of a long prompt"
+        assert corpora.addressed(text, "tab1.text") == key_of(text)
+    assert kept() == ["version 483 of a long prompt"]
+    corpora.addressed("version 483 of a long prompt", "tab2.text")  # another browser types the same
+    corpora.addressed("what the first goes on to type", "tab1.text")
+    assert sorted(kept()) == ["version 483 of a long prompt", "what the first goes on to type"]
+    for number in range(5):
+        corpora.addressed(f"somebody else's prompt {number}")
+    assert sorted(kept()) == [f"somebody else's prompt {number}" for number in (2, 3, 4)]
+    uploaded = [
+        corpora.own.keep("file", text.encode()).key for text in ("an uploaded text", "somebody else's prompt 4")
+    ]
+    with refused("2 texts", error=RequestError):
+        corpora.own.keep("third", b"a third")
+    for number in range(5):  # one that was uploaded as well stays
+        corpora.addressed(f"more prompts {number}", "tab1.text")
+    assert {each.key for each in corpora.own.list()} == {*uploaded, key_of("more prompts 4"), *map(
+        key_of, ("somebody else's prompt 2", "somebody else's prompt 3"))}  # fmt: skip
+
+
+def test_what_a_killed_app_left_is_removed_at_start(own: OwnTexts):
+    kept, typed = own.keep("a", b"some text"), own.keep_typed("b", "a typed text", "tab")
+    names = {path.name for path in own.folder.iterdir()}
+    (own.folder / f".{kept.key}.txt.0123456789ab.tmp").write_text("some")
+    for name in ("text-0123456789abcdef.txt", "text-1123456789abcdef.json", "text-2123456789abcdef.typed", "x.txt"):
+        (own.folder / name).write_text("x")
+    assert OwnTexts(Settings()).list() == [kept, typed]
+    assert {path.name for path in own.folder.iterdir()} == names | {"x.txt"}
 
 
 @pytest.mark.parametrize(

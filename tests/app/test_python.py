@@ -21,18 +21,16 @@ from app.factory import create_app
 from app.pages import PAGES
 from app.pages.checkpoints.address import CheckpointsState
 from app.pages.checkpoints.ids import ids as checkpoints
-from app.pages.circuits.address import CircuitsState
+from app.pages.circuits import PAGE as CIRCUITS
+from app.pages.denoising import PAGE as DENOISING
 from app.pages.distillation.address import DistillationState
 from app.pages.distillation.ids import VIEWS as DISTILLATION_VIEWS
 from app.pages.distillation.ids import ids as distillation
 from app.pages.heads.address import HeadsState
-from app.pages.nonlinearity.address import NonlinearityState
-from app.pages.nonlinearity.ids import VIEWS as NONLINEARITY_VIEWS
+from app.pages.nonlinearity import PAGE as NONLINEARITY
 from app.pages.paths.address import PathsState
-from app.pages.subspaces.address import SubspacesState
-from app.pages.subspaces.ids import VIEWS as SUBSPACES_VIEWS
-from app.pages.subspaces.ids import ids as subspaces
-from app.pages.subspaces.service import chosen_of
+from app.pages.regression import PAGE as REGRESSION
+from app.pages.subspaces import PAGE as SUBSPACES
 from app.pages.trigrams.address import TrigramsState
 from app.pages.trigrams.ids import VIEWS as TRIGRAM_VIEWS
 from app.pages.trigrams.ids import ids as trigrams
@@ -43,18 +41,15 @@ from app.shell.props import components
 from app.shell.python import lines
 from tests.app.atlas import numbers as atlas
 from tests.app.atlas.conftest import save_path_checkpoint, stored_atlases
-from tests.app.circuits import numbers as circuits
 from tests.app.compare import numbers as compare
 from tests.app.conftest import TEXT as LONG
-from tests.app.conftest import choose, head_drawn, save_images, save_regression, save_tiny, serve, wait
-from tests.app.denoising import numbers as denoising
+from tests.app.conftest import choose, head_drawn, save_images, save_regression, save_tiny, serve
 from tests.app.distillation.conftest import distil
 from tests.app.heads import numbers as heads
 from tests.app.images import numbers as images
 from tests.app.lens import numbers as lens
 from tests.app.patching import numbers as patching
 from tests.app.paths import numbers as paths
-from tests.app.regression import numbers as regression
 from tests.app.same_numbers import same
 from tests.app.sufficient import numbers as sufficient
 from tests.app.training import numbers as training
@@ -72,20 +67,28 @@ STATES: dict[str, Any] = {
         off=((0, 1), (1, 0)), how="position_mean", corpus=key_of(BOOK), new=6, seed=2, cell=(5, 2),
     ),
     "compare": compare.state(TEXT, BOOK),
-    "circuits": CircuitsState(checkpoint="tiny-mhsa", head=(1, 0), row=40, columns=(12, 50), biases=True),
+    "circuits": CIRCUITS.address.state({
+        "checkpoint": "tiny-mhsa", "head": [1, 0], "row": 40, "columns": [12, 50], "biases": True
+    }),
     "paths": PathsState(
         checkpoint="tiny-mhsa", text=TEXT, position=4, versus=7, k=6, without="token@2-0.1-1.0", of="score",
         head=(1, 2), query=5, key=2, against=1,
     ),
     "distillation": DistillationState(results=("tiny-mhsa",), width=4, head=(1, 1), text=TEXT),
-    "subspaces": SubspacesState(
-        tokens=5, rank=6, d_model=24, layers=3, picture="angles", head=2, seed=4,
-        checkpoint="tiny-mhsa", corpus=key_of(BOOK), draws=5,
-    ),
-    "denoising": denoising.STATE,
-    "nonlinearity": NonlinearityState(preset="sawtooth", eta=0.05, head=(1, 2), x=(0.25,)),
+    "subspaces": SUBSPACES.address.state({
+        "tokens": 5, "rank": 6, "d_model": 24, "layers": 3, "picture": "angles", "head": 2, "seed": 4,
+        "checkpoint": "tiny-mhsa", "corpus": key_of(BOOK), "draws": 5,
+    }),
+    "denoising": DENOISING.address.state({
+        "task": "mixtures", "energy": "hopfield", "alpha": 0.3, "beta": 0.2, "steps": 3, "seed": 5, "run": 2
+    }),
+    "nonlinearity": NONLINEARITY.address.state({"preset": "sawtooth", "eta": 0.05, "head": [1, 2], "x": [0.25]}),
     "images": images.STATE,
-    "regression": regression.STATE,
+    "regression": REGRESSION.address.state({
+        "models": ["regression-tiny", "regression-tied"], "checkpoint": "regression-tied", "dims": 2, "nonzero": 1,
+        "noise": 0.25, "scale": 1.5, "mean": 0.5, "skew": 1.2, "seed": 3, "head": [1, 2], "prompt": 4, "query": 5,
+        "quantity": "weighted", "how": "position_mean",
+    }),
     "sufficient": sufficient.STATE,
     "atlas-verdict": atlas.OF_PATH,
     "lens": lens.STATE,
@@ -100,10 +103,12 @@ STATES: dict[str, Any] = {
 Expected = Callable[[App, Any], Any]
 
 
-def _compiled(view: View) -> Expected:
-    def expected(app: App, at: NonlinearityState) -> Any:
-        service = app.services["nonlinearity"]
-        return view.frame(service.workshop.result(view, service.of_address(at)))
+def _of_family(page: Page, view: View) -> Expected:
+    """The table of a view of a declared page."""
+
+    def expected(app: App, at: Any) -> Any:
+        service = app.services[page.name]
+        return view.frame(service.workshop.told(lambda *_: None).result(view, service.values(page.address.json(at))))
 
     return expected
 
@@ -114,10 +119,6 @@ def _compared_distillations(view: View) -> Expected:
         return view.frame(service.workshop.result(view, service.describe(at)[0]))
 
     return expected
-
-
-def _of_mixture(view: View) -> Expected:
-    return lambda app, at: view.frame(app.services["subspaces"].workshop.result(view, chosen_of(at)))
 
 
 def _on_text(app: App, state: DistillationState) -> Any:
@@ -133,11 +134,6 @@ def _of_rows(view: View) -> Expected:
     return expected
 
 
-def _audit(app: App, state: SubspacesState) -> Any:
-    audits = app.services["subspaces"].audits
-    return audits.shown({"checkpoint": state.checkpoint, "corpus": state.corpus, "draws": state.draws}).audit
-
-
 #: What the pages' services give, by panel.
 EXPECTED: dict[str, Expected] = {
     **compare.EXPECTED,
@@ -149,25 +145,19 @@ EXPECTED: dict[str, Expected] = {
         for row in app.services["checkpoints"].tensors(app.core.catalog.info("tiny-mhsa"))
     },
     **heads.EXPECTED,
-    **circuits.EXPECTED,
     **paths.EXPECTED,
     **atlas.EXPECTED,
     **images.EXPECTED,
-    **regression.EXPECTED,
-    **{panel: _compiled(view) for panel, view in NONLINEARITY_VIEWS.items()},
+    **{
+        id: _of_family(page, panel.view)
+        for page in PAGES
+        if page.declared
+        for id, panel in page.declared.panels.items()
+        if "python" in panel.exports
+    },
     **{panel: _compared_distillations(view) for panel, view in {**DISTILLATION_VIEWS, distillation.ALL: HEADS}.items()},
     distillation.ON_TEXT: _on_text,
-    **{panel: _of_mixture(view) for panel, view in SUBSPACES_VIEWS.items()},
-    subspaces.RATIOS: lambda app, at: _audit(app, at).to_frame(),
-    subspaces.PRINCIPAL: lambda app, at: _audit(app, at).pca_frame(),
-    subspaces.LAYERS_TABLE: lambda app, at: _audit(app, at).to_frame(),
     **{panel: _of_rows(view) for panel, view in TRIGRAM_VIEWS.items()},
-    **denoising.EXPECTED,
-    **sufficient.EXPECTED,
-    **lens.EXPECTED,
-    **training.EXPECTED,
-    **universality.EXPECTED,
-    **patching.EXPECTED,
 }
 
 
@@ -196,8 +186,6 @@ def at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
         service = app.services["trigrams"]
         told = service.workshop.told(lambda *_: None)
         told.result(TRIGRAM_VIEWS[trigrams.ALL_HEADS], service.of_address(STATES["trigrams"]))
-        audits = app.services["subspaces"].audits
-        assert wait(audits.start(audits.order("tiny-mhsa", key_of(BOOK), None, 5))).state == "done"
         yield app
 
 

@@ -113,9 +113,11 @@ def test_the_catalog_lists_broken_ones_last(services: Core):
 
 
 def test_a_name_is_never_a_path(services: Core, checkpoints):
-    for name in (str(checkpoints / "tiny-mhsa"), "../tiny-mhsa", "./tiny-mhsa", "", None):
+    for name in (str(checkpoints / "tiny-mhsa"), "../tiny-mhsa", "./tiny-mhsa", ""):
         with pytest.raises(RequestError, match="tiny-mhsa"):
             services.catalog.load(name)
+    with pytest.raises(RequestError, match="No checkpoint here fits this page"):
+        services.catalog.load(None)
 
 
 def test_a_broken_checkpoint_says_why(services: Core):
@@ -132,6 +134,7 @@ def test_a_model_is_loaded_once(services: Core):
 # ── inference ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_every_cache_of_four_threads_equals_the_serial_one(services: Core, checkpoints):
     """The reason for the lock: hooks are module state, and without it the caches mix."""
     fresh = Core.start(services.settings)

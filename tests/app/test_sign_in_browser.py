@@ -26,7 +26,7 @@ def address(settings: Settings, services: Core) -> Iterator[str]:
         yield address
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (1440, "dark"), (800, "light"), (800, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (800, "dark")])
 def test_a_person_without_the_token_is_asked_and_goes_on_where_they_were(
     chromium: Browser, address: str, width: int, scheme: Any
 ):

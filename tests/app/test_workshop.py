@@ -10,15 +10,13 @@ from typing import Any
 import pytest
 
 from aotlens.views import family
-from aotlens.views.regression import SUPPORT, WITHOUT, Chosen
+from aotlens.views.regression import SUPPORT, WITHOUT, RegressionParameters
 from app.core import Core
 from app.core.cache import Memory
 from app.core.errors import RequestError
 from app.core.inference import Inference
 from app.core.settings import Settings
-from app.pages.regression.address import RegressionState
-from app.pages.regression.service import Regressions
-from app.shell.view_page import Views
+from app.shell.view_service import Views
 from tests.app.conftest import save_regression, save_tiny
 from tests.messages import refused
 
@@ -34,9 +32,9 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Core]:
         yield Core.start(Settings(checkpoints=(folder,), device="cpu"))
 
 
-def service(core: Core, **settings: float) -> tuple[Regressions, Chosen]:
-    made = Regressions(replace(core, settings=replace(core.settings, **settings)))
-    return made, made.chosen(RegressionState(nonzero=2))
+def service(core: Core, **settings: float) -> tuple[Views, RegressionParameters]:
+    made = Views(replace(core, settings=replace(core.settings, **settings)), family("regression"))
+    return made, made.values({"nonzero": 2})
 
 
 def test_what_would_take_too_much_is_refused_before_it_starts(core: Core):

@@ -28,7 +28,7 @@ def test_errors_of_both_are_of_the_same_thing() -> None:
     assert error == pytest.approx(found.error[found.place((1, 0)), 0, 0], rel=1e-3)
 
 
-@pytest.mark.long
+@pytest.mark.minutes
 def test_it_runs_quickly(capsys: pytest.CaptureFixture[str]) -> None:
     threads = torch.get_num_threads()
     try:

@@ -53,7 +53,7 @@ def test_forward_runs_from_the_command_line(tmp_path):
     assert row["d_vocab"] == 50 and row["ours ÷ plain"] > 0 and row["bridge ÷ ours"] > 0
 
 
-@pytest.mark.long
+@pytest.mark.minutes
 def test_circuits_runs_from_the_command_line(tmp_path):
     path = tmp_path / "figures.json"
     assert circuits.main(["--quick", "--d-vocab", "300", "--heads", "1", "--json", str(path)]) == 0

@@ -181,6 +181,7 @@ def test_the_page_is_made_from_the_points(tmp_path: Path) -> None:
     assert page.read_text() == text
 
 
+@pytest.mark.long
 def test_points_are_measured_in_processes_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One series, and two points that fail: refused by the library, and more memory than allowed."""
     path, figures = tmp_path / "points.json", tmp_path / "figures.json"

@@ -266,7 +266,7 @@ def test_a_number_of_layers_that_would_never_end(copy: Path, edit_config: Edit) 
     edit_config(copy, model=config["model"] | {"n_layers": 10**9})
     assert "n_layers=1000000000" in refused(copy)
     edit_config(copy, model=config["model"] | {"d_model": 10**30})
-    assert "config.json: model" in refused(copy)
+    assert "config.json" in (message := refused(copy)) and "model.d_model" in message
 
 
 def test_a_tokenizer_that_fits_another_model(copy: Path, edit_config: Edit) -> None:

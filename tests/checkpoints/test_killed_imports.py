@@ -71,7 +71,7 @@ def killed(kind: str, source: Path, saved: Path, root: Path, step: int) -> int:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="forks; run it on Linux or macOS")
 @pytest.mark.parametrize("kind", ["import", "folder", "archive"])
-@pytest.mark.parametrize("step", [10, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [10, pytest.param(1, marks=pytest.mark.minutes)])
 def test_killed_at_any_system_call(kind: str, step: int, saved: Path, tmp_path: Path) -> None:
     source = export_checkpoint(saved, tmp_path / "x.tar") if kind == "import" else saved
     n_kills = killed(kind, source, saved, tmp_path / "killed", step)

@@ -47,6 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_every_weight_is_within_half_a_step_at_every_snapshot(folder: Path, tmp_path: Path) -> None:
     run = compress_run(folder, tmp_path / "small", error=ERROR)
     assert run.bytes_after == sum(path.stat().st_size for path in (tmp_path / "small.snapshots").iterdir())
@@ -117,7 +118,7 @@ def test_weights_that_are_not_finite_are_copied_as_they_are(tmp_path: Path, valu
 
 @pytest.mark.parametrize(("change", "words"), [
     (lambda about, stored: about | {"rounding_error": []}, "another version"),
-    (lambda about, stored: about | {"rounding_error": 10**400}, "another version"),
+    (lambda about, stored: about | {"rounding_error": 10**400}, "64 bits"),
     (lambda about, stored: about | {"rounding_error": math.nan}, "another version"),
     (lambda about, stored: stored.update({"difference of embed.W_E": torch.zeros(64, dtype=torch.bfloat16)}),
      "leads nowhere"),
@@ -185,6 +186,7 @@ def test_a_small_file_that_claims_much_is_refused_before_it_is_unpacked(
     assert peak < n_zeros / 2, f"{peak / 1e6:.0f} MB"
 
 
+@pytest.mark.slow
 def test_a_damaged_difference_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
     compress_run(folder, tmp_path / "small")
     third, fourth = (snapshot_file(tmp_path / "small", step) for step in (3, 4))

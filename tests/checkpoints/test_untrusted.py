@@ -14,8 +14,18 @@ from typing import Any
 import pytest
 import torch
 
-from aotlens.checkpoints import CheckpointError, catalog, list_checkpoints, load_folder, read_info, verify
+from aotlens.checkpoints import (
+    CheckpointError,
+    CheckpointInfo,
+    catalog,
+    list_checkpoints,
+    load_folder,
+    read_info,
+    save_checkpoint,
+    verify,
+)
 from aotlens.checkpoints.layout import FILES
+from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from aotlens.untrusted import MOST_BYTES, check_plain, open_regular, strict_json
 from tests.messages import refused
 
@@ -161,6 +171,15 @@ def test_finite_weights_that_give_nan(copy: Path, rewrite_weights: Edit, scale: 
 
     rewrite_weights(copy, explode)
     assert "NaN among the" in problem(copy) and "model.safetensors" in problem(copy)
+
+
+def test_finite_weights_whose_norm_is_infinite(info: CheckpointInfo, rewrite_weights: Edit, tmp_path: Path) -> None:
+    """Their outputs are numbers: everything divided by infinity is 0."""
+    cfg = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_head=4, d_vocab=9, n_ctx=6, norm="rms", positions="rotary")
+    folder = tmp_path / "large"
+    save_checkpoint(folder, AttentionOnlyTransformer(cfg), info)
+    rewrite_weights(folder, lambda tensors: tensors["embed.W_E"].fill_(3e38))
+    assert "an infinite blocks.0.ln1.hook_scale" in problem(folder)
 
 
 def test_a_scale_that_gives_nan(copy: Path, edit_config: Edit, rewrite_weights: Edit) -> None:

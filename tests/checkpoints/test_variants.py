@@ -105,14 +105,13 @@ def swapped_ids(saved: dict[str, Any]) -> None:
     saved["added_tokens"][0]["id"] = vocabulary["<|endoftext|>"]
 
 
+#: With a hash that fits. Other merges are another tokenizer, which cannot be told from the one that was meant.
 TOKENIZERS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "padding": lambda s: s.update(padding={"strategy": {"Fixed": 10**9}, "direction": "Right", "pad_id": 0}),
     "truncation": lambda s: s.update(truncation={"max_length": 1, "stride": 0, "strategy": "LongestFirst"}),
     "dropout": lambda s: s["model"].update(dropout=0.5),
     "prefix": lambda s: s["model"].update(continuing_subword_prefix="##"),
     "regex": lambda s: s.update(pre_tokenizer={"type": "Split", "pattern": {"Regex": "(a|aa)+$"}}),
-    "no merges": lambda s: s["model"].update(merges=[]),
-    "reversed": lambda s: s["model"]["merges"].reverse(),
     "moved separator": swapped_ids,
 }
 MADE: dict[str, Callable[[Path], Any]] = {
@@ -182,6 +181,7 @@ def judge(chosen: list[tuple[str, str, Damage]], parent: Path) -> list[tuple[flo
     return outcomes
 
 
+@pytest.mark.long
 def test_some_variants(tmp_path: Path) -> None:
     chosen = list(variants())
     assert len(chosen) >= 600 and len({label for _, label, _ in chosen}) > 200
@@ -189,7 +189,7 @@ def test_some_variants(tmp_path: Path) -> None:
     assert {refused for _, _, refused in outcomes} == {True, False}
 
 
-@pytest.mark.long
+@pytest.mark.minutes
 def test_every_variant(tmp_path: Path) -> None:
     import resource
 

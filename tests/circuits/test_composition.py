@@ -317,10 +317,11 @@ def test_what_cannot_be_asked() -> None:
     for mode in ("q", "k"):
         with refused("no queries or keys", "mode='v'"):
             composition(fixed, mode)
-    with pytest.raises(ValueError, match="mode='Q': expected 'q', 'k' or 'v'"):
-        composition(make(), "Q")
-    with refused("n_random=-1", "expected a whole number from 0"):
-        composition(make(), n_random=-1)
+    mask = (torch.ones(1, 8), "data=")
+    wrong = {"mode": ("Q", "'q', 'k' or 'v'"), "n_random": (-1, "whole number from 0"), "attention_mask": mask}
+    for name, (value, words) in wrong.items():
+        with refused(name, words):
+            composition(make(), **{name: value})
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

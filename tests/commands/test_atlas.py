@@ -47,6 +47,11 @@ def test_the_table_and_a_summary(run: Run, text: str, home: Path) -> None:
     assert code == 2 and "head 4.0" in err
 
 
+def test_one_document_has_no_interval(run: Run, text: str) -> None:
+    code, out, _ = run("atlas", "small", "--corpus", text, "--tokens", "120", "--sequences", "6", "--fresh")
+    assert code == 0 and "1 document." in out and "nan" not in out
+
+
 def test_csv_is_the_frame(run: Run, text: str, tmp_path: Path) -> None:
     file = tmp_path / "atlas.csv"
     options = ("--tokens", "120", "--sequences", "6", "--how", "zero", "--fresh", "--csv", str(file))

@@ -63,6 +63,7 @@ def numbers(kind: type) -> list[tuple[tuple[str, ...], str, Any]]:
     ]
 
 
+@pytest.mark.slow
 def test_every_whole_number_has_a_limit(run: Run) -> None:
     found = numbers(int)
     assert len(found) > 40 and {"--limit", "--k", "--seed", "--rows-at-once"} <= {option for _, option, _ in found}

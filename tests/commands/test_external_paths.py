@@ -109,7 +109,7 @@ print(json.dumps(said))
 """
 
 
-@pytest.mark.long
+@pytest.mark.minutes
 def test_every_command_takes_a_bridge_or_refuses_it_by_name(tmp_path: Path, spec: str) -> None:
     """In a process of its own, where the tests' checks of types do not come before ours."""
     config = transformers.BertConfig(

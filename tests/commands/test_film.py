@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_table_events_ledger_and_page(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -50,7 +50,15 @@ def test_table_events_ledger_and_page(
         main([*command, "--html", str(page), "--ledger", "--start", "10", "--device", "cpu"])
     said = capsys.readouterr().out
     assert not ended.value.code, said
-    says(said, "4 windows of 16 tokens", "induction", "no change", "Ledger from step 10 to 12", "residual", "embedding")
+    says(
+        said,
+        "4 windows of 16 tokens",
+        "induction",
+        "no lasting change found",
+        "Ledger from step 10 to 12",
+        "residual",
+        "embedding",
+    )
     steps = [line.split()[0] for line in said.split("\n\n")[1].splitlines()[1:]]
     assert steps == [str(step) for step in range(13)]
     text = page.read_text(encoding="utf-8")

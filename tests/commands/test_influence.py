@@ -42,10 +42,11 @@ def called(*options: object) -> int:
     return int(ended.value.code or 0)
 
 
+@pytest.mark.long
 def test_influences_are_printed_kept_and_shown(trained, tmp_path, capsys):
     folder, spec = trained
     csv = tmp_path / "windows.csv"
-    shown = FAMILY.chosen(find_checkpoint(folder))
+    shown = FAMILY.parse(find_checkpoint(folder))
     with refused("aotlens influence small --corpus SPEC"):
         INFLUENCE.result(shown)
     for view in (WINDOWS, CHECK):
@@ -74,7 +75,7 @@ def test_influences_are_printed_kept_and_shown(trained, tmp_path, capsys):
     for view in (INFLUENCE, CHECK):
         result = view.result(shown)
         assert view.figure(shown, result).data and view.caption(shown, result) and "stored_" in view.python(shown)
-    shown = FAMILY.chosen(find_checkpoint(folder), influence_on="loss")
+    shown = FAMILY.parse(find_checkpoint(folder), influence_on="loss")
     ends = WINDOWS.result(shown)
     assert ends.windows[0] == window and ends.helps == (True,) * 10 + (False,) * 10
     assert ends.documents[0] == kept.windows.document(window)
@@ -92,7 +93,7 @@ def test_influences_are_printed_kept_and_shown(trained, tmp_path, capsys):
     says(capsys.readouterr().out, "without the 5.0% most helpful")
     assert stored_influence(folder).measures == ("loss",)
     with refused("--check 40"):
-        CHECK.result(FAMILY.chosen(find_checkpoint(folder)))
+        CHECK.result(FAMILY.parse(find_checkpoint(folder)))
 
 
 def test_the_replay_without_eps_root_is_the_run(trained, tmp_path):

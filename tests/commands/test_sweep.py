@@ -25,7 +25,7 @@ grid = { heads = ["0.1", "7.7"] }
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_it_runs_and_says_what_came_of_it(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cell that fails does so without a process; tests/sweeps has one that fails in its own."""
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sysconfig
 from pathlib import Path
 
@@ -94,9 +95,30 @@ def test_what_cannot_be_opened_is_named(folder: Path, spec: str, message: str) -
 def test_a_file_not_in_utf8_is_named_with_the_offset(folder: Path) -> None:
     (folder / "b.txt").write_bytes("Größe".encode("latin-1"))
     corpus = open_corpus(f"dir:{folder}")
-    with refused("books/b.txt", "UTF-8", "0xF6", "offset 2"):
+    with refused("books/b.txt", "UTF-8", "0xF6", "offset 2", "iconv -f latin1 "):
         corpus.sha256()
     assert len(list(corpus.documents(["a"]))) == 1  # the other documents can be read all the same
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16le", "utf-16be", "utf-32", "utf-32le", "utf-32be"])
+@pytest.mark.parametrize(
+    "text", ["Größe — the captain bowed.\r\n", "the captain bowed.\n", "Все счастливые семьи похожи.\n"]
+)
+def test_the_encoding_that_is_advised_reads_the_text(folder: Path, encoding: str, text: str) -> None:
+    (folder / "b.txt").write_bytes((text * 3).encode(encoding))
+    with pytest.raises(ValueError, match="expected UTF-8") as error:
+        open_corpus(f"dir:{folder}").sha256()
+    advised = re.search(r"iconv -f (\S+) ", str(error.value))
+    assert advised is not None and (folder / "b.txt").read_bytes().decode(advised[1]) == text * 3
+
+
+def test_names_in_capitals_are_text_too(tmp_path: Path) -> None:
+    for name in ("a.txt", "B.TXT", "c.Txt", "c.txt", "d.md"):
+        (tmp_path / name).write_text(name)
+    corpus = open_corpus(f"dir:{tmp_path}")
+    assert corpus.names() == ("B", "a", "c.Txt", "c.txt") and [each.text for each in corpus.documents(["c.Txt"])] == [
+        "c.Txt"
+    ]
 
 
 def numbered(count: int) -> Corpus:

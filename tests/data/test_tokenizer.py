@@ -186,14 +186,12 @@ def test_unusable_files_are_named(tmp_path: Path) -> None:
     path.write_text('{"model": ')
     with refused("tokenizer.json", "JSON"):
         Tokenizer.from_file(path)
-    words = tokenizers.Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
-    words.save(str(path))
-    with refused("byte-level BPE", "'WordLevel'"):
-        Tokenizer.from_file(path)
     bare = tokenizers.Tokenizer(models.BPE())
-    bare.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    with pytest.raises(ValueError, match="expected a vocabulary with '<\\|endoftext\\|>'"):
+    with refused("at least one token"):
         Tokenizer(bare)
+    bare.save(str(path))
+    with refused("tokenizer.json", "at least one token"):
+        Tokenizer.from_file(path)
 
 
 def gpt2_files(tokenizer: Tokenizer, folder: Path) -> tuple[Path, Path]:
@@ -225,7 +223,7 @@ def test_broken_gpt2_files(tokenizer: Tokenizer, tmp_path: Path) -> None:
         with refused("encoder.json", "vocab.bpe"):
             Tokenizer.from_gpt2_files(encoder, bpe)
     bpe.write_text("#version: 0.2\n", encoding="utf-8")
-    encoder.write_text("{}")
+    encoder.write_text('{"a": 0}')
     with refused("encoder.json", "'<|endoftext|>'"):
         Tokenizer.from_gpt2_files(encoder, bpe)
     encoder.write_text("{")

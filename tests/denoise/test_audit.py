@@ -100,7 +100,7 @@ def test_principal_directions_are_fitted_on_one_half_and_measured_on_the_other()
     assert torch.equal(half[order], half) and sorted(order.tolist()) == list(range(40))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_writes_that_know_nothing_of_the_subspaces_are_within_their_null() -> None:
     """Heads read where the stream is long, as trained ones do, and write in directions drawn at random: p ≤ 0.05 in 5%.
 

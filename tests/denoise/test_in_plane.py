@@ -12,8 +12,10 @@ from aotlens.denoise import (
     LinearSubspaces,
     Spheres,
     attend,
+    best_scale,
     descend_by_share,
     descend_in_plane,
+    optimal_linear_scale,
 )
 from tests.messages import refused
 
@@ -63,3 +65,20 @@ def test_what_cannot_be_drawn_is_refused():
         descend_in_plane(CIRCLE, 5, energy="x", **SCALES)
     with refused("n_points"):
         descend_in_plane(CIRCLE, 5, **SCALES, n_points=1)
+
+
+def test_the_best_scales_lose_no_more_than_others():
+    prompts = CIRCLE.sample(400, 30, 1000)
+    best = best_scale(CIRCLE, prompts)
+
+    def lost(alpha: float, beta: float) -> float:
+        scales = {"alpha": alpha, "beta": beta}
+        descent = descend_by_share(CIRCLE, prompts, 1.0, energy="memory", **scales, n_steps=1)
+        return float(descent.attention_errors.mean())
+
+    assert lost(best.alpha, best.beta) == pytest.approx(best.loss)
+    for alpha, beta in ((1, 1.3), (1, 1 / 1.3), (1.2, 1), (1 / 1.2, 1)):
+        assert best.loss <= lost(alpha * best.alpha, beta * best.beta) + 1e-4
+    assert best_scale(CIRCLE, prompts, "hopfield").beta == optimal_linear_scale(CIRCLE, 30).beta
+    with refused("energy='x'", "'memory'"):
+        best_scale(CIRCLE, prompts, "x")

@@ -22,6 +22,7 @@ from aotlens.dynamics.recipe_run import RecipeRun, differentiable_twice, recipe_
 from aotlens.evaluate import repeat_losses, validation_loss
 from aotlens.heads import motif_scores
 from aotlens.train import OBJECTIVES
+from tests.cases import mostly_long
 from tests.dynamics.small_runs import WORDS, recipe, text
 
 MEASURES = (
@@ -67,6 +68,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_finite_differences_through_whole_runs(run_of, tmp_path, kind):
     """Of a window of every step but the first, relative to the largest influence of its step: at most 1e-4."""
@@ -178,6 +180,7 @@ class _Ridge:
         return self.losses(model, rows).mean()
 
 
+@pytest.mark.long
 @pytest.mark.unchecked  # a regression in a model's place
 def test_a_ridge_regression_has_its_closed_form(tmp_path):
     """A row that comes at every step has the sum of its influences, and their limit is the implicit derivative."""
@@ -222,7 +225,7 @@ def test_a_step_is_pytorchs_and_is_undone(rng):
     assert own.undoable == 87 and AdamW(betas=(0.0, 0.9), clip=1.0, decay=torch.zeros(1)).undoable == 0
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", mostly_long(range(20), range(3)))
 def test_the_document_that_alone_teaches_a_pair_is_found_first(tmp_path, seed):
     """Of ten documents one has "zebra quilt": its influence on the loss of that pair is the most helpful."""
     rng = np.random.default_rng(seed)

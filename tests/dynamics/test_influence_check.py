@@ -66,6 +66,7 @@ def test_retraining_with_weights_and_in_another_order(run):
             retrain(run, MEASURES, **given)
 
 
+@pytest.mark.long
 def test_what_is_found_is_what_retraining_gives(run, found, checked):
     rng = np.random.default_rng(3)
     subset = _draw(rng, 0.1, found.windows.steps)
@@ -88,6 +89,7 @@ def test_what_is_found_is_what_retraining_gives(run, found, checked):
         checked.correlation("x")
 
 
+@pytest.mark.long
 def test_tracin_is_a_sum_of_gradient_products(run, found):
     """Of every window at two moments, by gradients of one window's loss after another."""
     measures = as_measures(MEASURES, run)
@@ -133,6 +135,7 @@ def test_subsets_leave_every_step_a_window(rng):
         assert len(set(matched.tolist())) == 10
 
 
+@pytest.mark.long
 def test_windows_at_the_ends_are_removed_beside_random_ones_of_their_steps(run, found):
     removed = remove_windows(run, found, "loss", top=0.05, n_random=4, n_moments=3)
     weights = np.ones(120)
@@ -150,6 +153,7 @@ def test_windows_at_the_ends_are_removed_beside_random_ones_of_their_steps(run, 
     assert isinstance(constant, Removal) and np.isnan(constant.effects[0])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["loky", "threading"])
 def test_two_at_once_give_what_one_gives(run, found, checked, backend):
     with joblib.parallel_config(backend=backend, n_jobs=2):

@@ -136,6 +136,7 @@ def test_helpful_windows_raise_scores_and_lower_losses(found):
         found.of("x")
 
 
+@pytest.mark.long
 def test_properties_predict_planted_help(rng):
     """Help that is made of repeats alone is found so, in every part; without any, intervals hold 0 as often as said."""
     tokens = np.where(rng.random((2000, 1)) < rng.random((2000, 1)), rng.integers(0, 3, (2000, 16)), rng.integers(0, 60, (2000, 16)))  # fmt: skip  # noqa: E501
@@ -235,6 +236,7 @@ def _sum_of_squares(model) -> torch.Tensor:
     ],
     ids=["a function", "another name", "fewer"],
 )  # fmt: skip
+@pytest.mark.long
 def test_states_of_other_measures_are_not_taken_for_these(run, tmp_path, begun, asked):
     def stop(done: int, total: int) -> None:
         if done > 30:
@@ -265,6 +267,7 @@ def test_what_is_not_followed_is_refused_by_name(run, tmp_path):
         ([], "at least one"),
         ({"f": lambda model: 3.0}, "one differentiable number"),
         ({"f": lambda model: model.W_E}, "one differentiable number"),
+        ({"f": lambda model: model.W_E.sum().detach()}, "detached"),
         ({"f": lambda model: (model.W_E * torch.inf).sum()}, "not finite"),
     ):
         with refused(said):
@@ -281,6 +284,7 @@ def test_what_is_not_followed_is_refused_by_name(run, tmp_path):
         influence(recipe_run((recipe(steps=20, rows=1), data)), ["loss"], folder=tmp_path)
 
 
+@pytest.mark.long
 def test_runs_agree_where_the_same_documents_help(rng):
     """Of windows that are worth what their document is, in steps of which each has a tenth of the influence before."""
     worth, steps = rng.normal(size=10), np.arange(60) // 10

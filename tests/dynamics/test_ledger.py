@@ -18,6 +18,7 @@ from aotlens.dynamics.ledger import integrate
 from aotlens.dynamics.products import Between
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from aotlens.models.positions import rotation
+from tests.cases import mostly_long
 from tests.messages import refused
 
 BASE: dict[str, Any] = dict(n_layers=2, d_model=12, n_heads=2, d_head=3, n_ctx=10, d_vocab=17)
@@ -92,7 +93,25 @@ def test_stretches_are_halved_where_nodes_do_not_suffice() -> None:
     assert abs(integrate(Step(), n_nodes=5, tolerance=1e-7)[0] - 1) < 1e-7
 
 
-@pytest.mark.parametrize("kind", KINDS)
+def test_a_change_of_nothing_is_not_halved_for_its_rounding() -> None:
+    class Alike:
+        calls = 0
+
+        def loss(self, t: float) -> float:
+            return 5.6 + 1e-15 * (t == 0.5)
+
+        def slopes(self, t: float) -> torch.Tensor:
+            Alike.calls += 1
+            return torch.tensor([2e-16, -1e-16], dtype=torch.float64)
+
+    parts = integrate(Alike(), n_nodes=3, tolerance=1e-3, rounding=1e-14)
+    assert Alike.calls == 3 and np.abs(parts).max() < 1e-15
+    model = pair()[0]
+    assert ledger([model, model], tokens(), n_nodes=3).n_passes == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", mostly_long(KINDS, ("mhsa", "rotary MSSA", "mlp")))
 def test_parts_sum_to_the_change_and_slopes_are_finite_differences(kind: str) -> None:
     earlier, later = pair(**KINDS[kind])
     between = Between(earlier, later, tokens(), torch.float64, 2)
@@ -109,6 +128,47 @@ def test_parts_sum_to_the_change_and_slopes_are_finite_differences(kind: str) ->
     assert abs(result.residuals.sum()) <= 1e-3 * abs(result.change) and result.halved is None
     assert result.change == pytest.approx(between.loss(1.0) - between.loss(0.0), abs=1e-12)
     assert ("positions" in result.entries) == (earlier.cfg.positions == "learned")
+
+
+@pytest.mark.parametrize(
+    "traits",
+    [
+        {"d_mlp": 8, "gated_mlp": True, "act_fn": "silu"},
+        {"d_mlp": 8, "parallel": True, "bias": True},
+        {"d_mlp": 8, "norm_place": "output"},
+        {"norm_place": "both"},
+        {"norm_place": "after"},
+        {"final_norm": False},
+        {"qk_norm": "head", "norm": "rms"},
+        {"qk_norm": "layer", "norm": "rms"},
+        {"score_cap": 2.0},
+        {"logit_cap": 2.0},
+        {"clip_qkv": 0.5},
+        {"positions": "rotary", "d_head": 4, "windows": (10, None), "rotary_local": {"base": 10.0}},
+    ],
+    ids=lambda traits: " ".join(f"{name}={value}" for name, value in traits.items()),
+)  # fmt: skip
+def test_a_model_that_the_ledger_does_not_describe_is_refused_by_its_configuration(traits: dict[str, Any]) -> None:
+    """Where the part that is unknown writes so little that the two losses agree, too."""
+    earlier, later = pair(**traits)
+    with torch.no_grad():
+        for block in (*earlier.blocks, *later.blocks):
+            for weight in (block.attn.W_O, *([] if block.mlp is None else [block.mlp.W_out])):
+                weight.mul_(1e-6)
+    with refused("a ledger", "not defined for this model"):
+        ledger([earlier, later], tokens())
+
+
+def test_traits_that_the_ledger_describes_are_exact() -> None:
+    """Every other trait of a configuration at once: the products have the model's own loss."""
+    traits: dict[str, Any] = {"qkv_bias": True, "read_out_bias": True, "attn_scale": 0.7, "d_mlp": 8, "act_fn": "relu"}
+    slopes = {"positions": "alibi", "windows": (10, None), "alibi_slopes": (0.2, 0.1)}
+    for more in (slopes, {"attn_mask": torch.ones(1, 10, 10).tril().bool()}):
+        for norm in ({"norm": "rms", "norm_gain_offset": 1.0}, {"norm": None}, {"norm_eps": 0.1}):
+            earlier, later = pair(**traits, **more, **norm)
+            assert Between(earlier, later, tokens(), torch.float64, 5).loss(1.0) == pytest.approx(
+                float(later(tokens(), return_type="loss")), abs=1e-12
+            )
 
 
 def test_between_snapshots_runs_a_model_of_twice_the_width() -> None:
@@ -169,6 +229,7 @@ def test_another_factorisation_of_a_snapshot_changes_nothing() -> None:
     assert np.abs(one.parts).max() > 0.1
 
 
+@pytest.mark.long
 def test_turning_the_pairs_of_a_rotary_head_changes_nothing() -> None:
     earlier, later = pair(positions="rotary", norm="rms", d_head=4)
     other = copy.deepcopy(later)
@@ -182,6 +243,7 @@ def test_turning_the_pairs_of_a_rotary_head_changes_nothing() -> None:
     assert one.parts.shape[1] == len(one.entries) and "positions" not in one.entries
 
 
+@pytest.mark.long
 def test_many_steps_sum_to_loss_change_allocation() -> None:
     """Every step a snapshot: Σ ∇L(θ) · Δθ at the middle of each step, by the parameters of each entry."""
     torch.manual_seed(0)
@@ -220,6 +282,7 @@ def test_many_steps_sum_to_loss_change_allocation() -> None:
     assert result.halved is not None and 0 < result.halved < 0.05
 
 
+@pytest.mark.slow
 def test_a_ledger_of_a_run(run: Run, tokens: torch.Tensor, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     result = ledger(run, tokens, start=1, end=10, progress=lambda *at: seen.append(at))

@@ -93,7 +93,7 @@ def test_what_does_not_fit_is_refused() -> None:
 
 def test_the_view_prints_the_same_and_its_python_runs(tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "built", induction(4, 3.5), CheckpointInfo(name="built"))
-    params = FAMILY.chosen(str(tmp_path / "built"), task="induction", values="1-4", layout="0 x x x x")
+    params = FAMILY.parse(str(tmp_path / "built"), task="induction", values="1-4", layout="0 x x x x")
     result = EXHAUSTIVE.result(params)
     says(EXHAUSTIVE.caption(params, result), "all 72 inputs", "3.5 logits")
     space: dict[str, object] = {}

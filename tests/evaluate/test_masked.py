@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from aotlens.data import IGNORED, mask_tokens
+from aotlens.data import IGNORED, SymbolTokenizer, mask_tokens
 from aotlens.evaluate import (
     BigramModel,
     masked_loss,
@@ -27,7 +26,9 @@ N_PLAIN = 11
 def model(*, causal: bool = False) -> AttentionOnlyTransformer:
     cfg = ModelConfig(n_layers=2, d_model=16, n_heads=2, d_head=8, n_ctx=12, d_vocab=N_PLAIN + 1, causal=causal, seed=3)
     made = AttentionOnlyTransformer(cfg)
-    made.tokenizer = SimpleNamespace(mask_id=N_PLAIN, eot_id=0)  # type: ignore[assignment]
+    tokenizer = SymbolTokenizer([str(token) for token in range(N_PLAIN + 1)], start="0")
+    vars(tokenizer)["mask_id"] = N_PLAIN
+    made.tokenizer = tokenizer
     return made
 
 

@@ -332,7 +332,7 @@ def test_the_interval_is_of_paired_differences(model: AttentionOnlyTransformer) 
         ("0.0", {"inputs": TOKENS[0], "how": "position_mean"}, "a single sequence has no others"),
         ("0.0", {"inputs": TOKENS[:1], "how": "resample"}, "a single sequence has no others"),
         ("0.0", {"how": "resample", "reference": TOKENS[:, :9]}, r"reference: expected sequences of shape \[11\]"),
-        ("0.0", {"how": "fixed_pattern", "attention_mask": torch.ones(4, 11).tril(6)}, "without padding"),
+        ("0.0", {"how": "resample", "attention_mask": torch.ones(4, 11).tril(6)}, "without padding"),
         ("0.0", {"inputs": TOKENS[:0]}, "at least one sequence"),
         ("0.0", {"targets": TOKENS[:2]}, "targets: expected a row for each of 4 sequences"),
         ("0.0", {"targets": TOKENS[:, :2]}, r"targets: expected \[1, 11\]"),
@@ -350,3 +350,46 @@ def test_a_text_has_the_patterns_of_its_tokens() -> None:
     model.tokenizer = Tokenizer.train(["the cat sat"], 260)
     of_text, of_ids = (attention_patterns(model, given) for given in ("the cat", model.to_tokens("the cat")))
     np.testing.assert_array_equal(of_text.pattern, of_ids.pattern)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("how", ["zero", "mean", "position_mean", "uniform", "fixed_pattern", "resample"])
+def test_padded_sequences_are_what_they_are_alone(model: AttentionOnlyTransformer, how: str, side: str) -> None:
+    """With a reference, each by itself, and its first positions; a metric of the last position sees the last token."""
+    lengths, reference = (11, 5, 8), TOKENS.flip(0)
+    tokens, mask = torch.full((3, 11), 14), torch.zeros(3, 11, dtype=torch.long)
+    for row, length in enumerate(lengths):
+        where = slice(11 - length, None) if side == "left" else slice(0, length)
+        tokens[row, where], mask[row, where] = TOKENS[row, :length], 1
+
+    def last(logits: Tensor, _: Tensor | None) -> Tensor:
+        return logits[:, -1, 3]
+
+    for metric in (None, last):
+        options: dict[str, Any] = {"reference": reference, "metric": metric}
+        found = ablate(model, tokens, ["0.1", "1.2"], how, attention_mask=mask, batch_size=2, **options)
+        for row, length in enumerate(lengths):
+            if how == "resample":  # the seed's draw of the batch
+                donor = np.random.default_rng(0).integers(0, 4, 3)[row]
+                options["reference"] = reference[donor : donor + 1, :length]
+            elif how != "mean":  # whose reference may have any length
+                options["reference"] = reference[:, :length]
+            alone = ablate(model, TOKENS[row, :length], ["0.1", "1.2"], how, **options)
+            np.testing.assert_allclose([found.clean[row], found.ablated[row]], [alone.clean[0], alone.ablated[0]])
+
+
+@pytest.mark.parametrize("how", ["position_mean", "fixed_pattern"])
+def test_means_of_padded_sequences_are_of_those_that_reach_a_position(
+    model: AttentionOnlyTransformer, how: str
+) -> None:
+    """Each sequence against the mean of the others that are as long: a reference of these, position by position."""
+    mask = torch.ones(4, 11)
+    mask[[1, 3], 6:] = 0
+    found = ablate(model, TOKENS, "1.1", how, attention_mask=mask)
+    for row in (1, 3):  # all others reach all of their positions
+        others = TOKENS[[each for each in range(4) if each != row], :6]
+        alone = ablate(model, TOKENS[row, :6], "1.1", how, reference=others)
+        assert found.ablated[row] == pytest.approx(alone.ablated[0])
+    mask[2, 9:] = 0
+    with refused("longest sequence", "reference="):
+        ablate(model, TOKENS, "1.1", how, attention_mask=mask)

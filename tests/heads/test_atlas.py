@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from pandas.testing import assert_frame_equal
 from torch import Tensor
 
 from aotlens.circuits import all_compositions, copying_rate
@@ -203,5 +204,80 @@ def test_a_corpus_by_name(model, tmp_path: Path) -> None:
         (tmp_path / f"{name}.txt").write_text("the cat sat on the mat, the rat sat on the cat. " * 60, encoding="utf-8")
     found = atlas(model, f"dir:{tmp_path}", n_tokens=160, hows=("zero",), n_ablated=4, cache=None)
     assert found.about == "10 windows of 16 tokens of 2 documents" and found.examples.tokens.shape == (10, 16)
+    one = atlas(model, f"file:{tmp_path / 'a.txt'}", n_tokens=160, hows=("position_mean",), n_ablated=4, cache=None)
+    assert one.about == "10 windows of 16 tokens of 1 document" and np.isnan(
+        one.together["position_mean"].interval()[0]
+    )
+    assert "Without it the loss changes by " in one.sentence("0.0") and "nan" not in one.sentence("0.0")
     with pytest.raises(ValueError, match="'median'"):
         atlas(model, f"dir:{tmp_path}", hows=("median",), cache=None)
+
+
+def padded_rows(lengths: tuple[int, ...], side: str) -> tuple[Tensor, Tensor, list[Tensor]]:
+    rows = [
+        torch.randint(0, 9, (length,), generator=torch.Generator().manual_seed(i)) for i, length in enumerate(lengths)
+    ]
+    ids, mask = torch.full((len(rows), 14), 5), torch.zeros(len(rows), 14, dtype=torch.long)
+    for row, own in enumerate(rows):
+        where = slice(14 - len(own), None) if side == "left" else slice(0, len(own))
+        ids[row, where], mask[row, where] = own, 1
+    return ids, mask, rows
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_of_rows_of_one_length_changes_nothing(side: str) -> None:
+    model = make(tokenizer=small_tokenizer())
+    ids, mask, rows = padded_rows((11,) * 5, side)
+    alone, padded = (
+        atlas(model, each, attention_mask=real, hows=("mean",), n_ablated=4, cache=None).to_frame()
+        for each, real in ((torch.stack(rows), None), (ids, mask))
+    )
+    assert_frame_equal(alone, padded)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_padded_atlas_has_the_numbers_of_its_rows_alone(side: str) -> None:
+    model = make(tokenizer=small_tokenizer())
+    ids, mask, rows = padded_rows((11, 7, 11, 9, 7), side)
+    targets = torch.where(mask.bool(), ids.roll(-1, 1), -100)
+    found = atlas(model, ids, attention_mask=mask, targets=targets, hows=HOWS, n_ablated=5, n_examples=99, cache=None)
+    np.testing.assert_array_equal(found.lengths, [11, 7, 11, 9, 7])
+    pooled = motif_scores(model, ids, attention_mask=mask)
+    np.testing.assert_allclose(found.motifs.values, pooled.values, atol=1e-6)
+    np.testing.assert_allclose(found.motifs.chance, pooled.chance, atol=1e-6)
+    patterns = [model.run_with_cache(row[None])[1] for row in rows]
+    for layer, head in found.heads:
+        own = [cache["pattern", layer][0, head].double() for cache in patterns]
+        away = torch.arange(14).sub(torch.arange(14)[:, None]).abs()
+        distance = sum(float((A * away[: len(A), : len(A)])[1:].sum()) for A in own) / sum(len(A) - 1 for A in own)
+        assert found.mean_distance[layer, head] == pytest.approx(distance, abs=1e-5)
+        entropy = sum(float(-(A * A.clamp(min=1e-30).log())[1:].sum()) for A in own) / sum(len(A) - 1 for A in own)
+        assert found.entropy[layer, head] == pytest.approx(entropy, abs=1e-5)
+        others, uniform = 0.0, 0.0
+        for query in range(1, 11):
+            seen = torch.stack([A[query, : query + 1] for A in own if len(A) > query])
+            if len(seen) < 2:
+                continue
+            mean = (seen.sum(0) - seen) / (len(seen) - 1)
+            others += float((seen - mean).square().sum())
+            uniform += float((seen - 1 / (query + 1)).square().sum())
+        assert found.pattern_consistency.values[layer, head] == pytest.approx(1 - others / uniform, abs=1e-5)
+        for example in found.examples.of((layer, head)):
+            A = own[example.sequence]
+            assert example.away == pytest.approx(1 - float(A[example.query, 0]), abs=1e-6)
+        assert len(found.examples.of((layer, head))) == sum(len(row) - 2 for row in rows)
+    for how in HOWS:
+        expected = ablate(model, ids, "0.1", how, attention_mask=mask, targets=targets)
+        np.testing.assert_allclose(found.ablations[how].ablated[1], expected.ablated, atol=1e-6)
+    z = all_compositions(model, data=ids, attention_mask=mask)["q"].z_signs
+    np.testing.assert_allclose(found.composition_z["q"], z, atol=1e-6)
+    assert found.scores is None and found.missing.keys() >= {"scores", "resample"} and "7 to 11 tokens" in found.about
+    with refused("several lengths"):
+        ablated_tokens(found)
+
+
+def test_a_mask_beside_a_corpus_or_of_another_shape_is_refused(model, tokens) -> None:
+    with refused("attention_mask", "corpus"):
+        atlas(model, "gpl-licenses", attention_mask=torch.ones(2, 3))
+    with refused("attention_mask", "[9, 16]"):
+        atlas(model, tokens, attention_mask=torch.ones(2, 3))

@@ -57,20 +57,29 @@ def test_a_head_on_punctuation_and_line_breaks_attends_to_delimiters() -> None:
     model = copying((0.0, 0.0, 0.0), 270)
     tokenizer = small_tokenizer()
     text = 'f(a, "b"):\n\n  c'
-    tokens = torch.tensor([tokenizer.encode(text)[:16]])
-    strings = tokenizer.str_tokens(tokens[0].tolist())
+    ids = torch.tensor(tokenizer.encode(text)[:16])
+    strings = tokenizer.str_tokens(ids.tolist())
     is_one = torch.tensor([all(c in '(),":' for c in each.strip()) and each not in (" ", "  ") for each in strings])
     assert 5 < int(is_one.sum()) < len(strings) - 3
-    visible = torch.ones(len(strings), len(strings)).tril()
+    tokens = torch.stack([ids.roll(by) for by in range(len(ids))])
+    tokens = tokens[is_one[(-torch.arange(len(ids))) % len(ids)]]  # those that begin with one: every query sees one
+    visible, read = torch.ones(len(ids), len(ids)).tril(), []
+    model.register_forward_pre_hook(lambda module, given: read.append(given[0]))
 
     def put(pattern: Tensor, hook: object) -> Tensor:
-        rows = torch.stack([visible * is_one, visible, visible * ~is_one])
-        return (rows / rows.sum(-1, keepdim=True).clamp(min=1)).to(pattern)[None].expand_as(pattern)
+        ones = torch.isin(read[-1], ids[is_one])[:, None]
+        rows = torch.stack([visible * ones, visible.expand(len(ones), -1, -1), visible * ~ones], 1)
+        return (rows / rows.sum(-1, keepdim=True).clamp(min=1)).to(pattern)
 
     model.add_hook("blocks.0.attn.hook_pattern", put)
     result = head_scores(model, tokens, "delimiter")
-    expected = np.mean([visible[i, : i + 1][is_one[: i + 1]].sum() / (i + 1) for i in range(2, len(strings))])
-    np.testing.assert_allclose(result["delimiter"][0], [1, expected, 0], atol=1e-6)
+    ones = torch.isin(tokens, ids[is_one])
+    keys = (visible * ones[:, None])[:, 2:, 1:]  # position 0 is no target
+    seen = keys.sum(-1)
+    share = (seen / torch.arange(3, len(ids) + 1))[seen > 0].mean()
+    whole = (seen / (visible * ones[:, None]).sum(-1)[:, 2:])[seen > 0].mean()
+    expected = float(share)
+    np.testing.assert_allclose(result["delimiter"][0], [float(whole), expected, 0], atol=1e-6)
     np.testing.assert_allclose(result.chance[0, 0], expected, atol=1e-6)
     assert result.sentences("0.0") and not result.sentences("0.1") and not result.sentences("0.2")
     assert "the strings of tokens" in head_scores(make(), torch.arange(20)[None], "delimiter").reasons["delimiter"]

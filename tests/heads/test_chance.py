@@ -41,17 +41,21 @@ def text_tokens(n_sequences: int = 4) -> Tensor:
     return tokens
 
 
+def with_pattern(*patterns_of: Callable[[Tensor], Tensor], causal: bool = True) -> AttentionOnlyTransformer:
+    """A model whose heads have the patterns `pattern_of(tokens)` `[batch, query, key]` of the tokens of each run."""
+    model = small(n_layers=1, n_heads=len(patterns_of), causal=causal)
+    read: list[Tensor] = []
+    model.register_forward_pre_hook(lambda module, given: read.append(given[0]))
+    model.add_hook(
+        "blocks.0.attn.hook_pattern",
+        lambda pattern, hook: torch.stack([of(read[-1]) for of in patterns_of], 1).to(pattern),
+    )
+    return model
+
+
 def one_head(pattern_of: Callable[[Tensor], Tensor], tokens: Tensor, **options: object):
     """The scores of a head whose pattern is `pattern_of(tokens)` `[batch, query, key]`, through a hook."""
-    model = small(n_layers=1, n_heads=1)
-    place = iter(range(0, len(tokens), 3))
-
-    def put(pattern: Tensor, hook: object) -> Tensor:
-        start = next(place)
-        return pattern_of(tokens[start : start + 3])[:, None].to(pattern)
-
-    model.add_hook("blocks.0.attn.hook_pattern", put)
-    return attention_to(model, tokens, batch_size=3, others=True, intervals=True, **options)
+    return attention_to(with_pattern(pattern_of), tokens, batch_size=3, **options)
 
 
 def to_targets(name: str) -> Callable[[Tensor], Tensor]:
@@ -97,7 +101,7 @@ WRITTEN = {
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_a_pattern_written_by_hand_has_its_label(name: str) -> None:
-    scores = one_head(WRITTEN[name], text_tokens())
+    scores = one_head(WRITTEN[name], text_tokens(12))
     assert scores[name][0, 0] == pytest.approx(1, abs=1e-6)
     assert scores.labels() == [[name]] and scores.margins()[0, 0] > 0.02
     if name == "fixed_offset":
@@ -142,7 +146,7 @@ def test_chance_is_what_the_mean_pattern_of_the_others_scores() -> None:
     for layer, head in np.ndindex(2, 3):  # chosen on sequences 0, 2, 4 and scored on 1, 3, by diagonals
         A = cache["pattern", layer][:, head].detach()
         A = A[..., 1:, 1:]  # key 0 is no target, nor does query 0 see one
-        shares = {-by: float(A[::2].mean(0).diagonal(-by).mean()) for by in range(2, N - 1 - N // 8 + 1)}
+        shares = {-by: float(A[::2].mean(0).diagonal(-by).mean()) for by in range(2, N - 1 - N // 4 + 1)}
         best = int(scores.best_offsets[layer, head])  # type: ignore[index]
         assert shares[best] == pytest.approx(max(shares.values()), abs=1e-6)
         other_half = float(A[1::2].mean(0).diagonal(best).mean())
@@ -212,7 +216,7 @@ def test_with_later_keys_an_offset_may_lie_ahead() -> None:
     scores = attention_to(model, tokens, ["fixed_offset", "uniform_attention"])
     _, cache = model.run_with_cache(tokens)
     A = cache["pattern", 0][:, 1, :, 1:].detach()  # without key 0, so that keys are one further ahead
-    most = N - 1 - N // 8
+    most = N - 1 - N // 4
     shares = {by: float(A[::2].mean(0).diagonal(by - 1).mean()) for by in range(-most, most + 1) if abs(by) > 1}
     best = max(shares, key=lambda by: shares[by])
     assert scores.best_offsets is not None and scores.best_offsets[0, 1] == best

@@ -61,6 +61,23 @@ def test_without_the_earlier_head_the_claims_fail() -> None:
     assert {3, 5} <= set(failed) and "is no induction circuit by claim" in found.verdict
 
 
+@pytest.mark.parametrize(
+    ("gamma", "dtype", "gains"),
+    [
+        (0.05, torch.float64, True), (0.05, torch.bfloat16, False), (8.0, torch.bfloat16, True),
+        (0.0, torch.float64, False),
+    ],
+)  # fmt: skip
+def test_no_share_of_a_gain_that_is_rounding_is_lost(gamma: float, dtype: torch.dtype, gains: bool) -> None:
+    """A gain of some gamma nats, of a loss of 2.6, of which bfloat16 has two decimals."""
+    made = atlas(induction(M, 8.0, decoys=2), repeated(M, 8)[0], hows=(), cache=None)
+    found = induction_circuit(induction(M, gamma, decoys=2).to(dtype), made, n_sequences=6, half_length=M)
+    lost = [found.lost(found.without_heads), *found.to_frame()["lost_alone"]]
+    assert found.gains == gains and np.isfinite(lost).all() == gains
+    assert ("no gain but rounding" in found.checks[4].measured) != gains
+    assert gains or not found.checks[4].holds
+
+
 def test_what_has_no_induction_heads_is_refused() -> None:
     model = induction(M, 8.0, decoys=1)
     with torch.no_grad():

@@ -159,8 +159,26 @@ def test_models_of_other_tokens_are_refused() -> None:
     with pytest.raises(ValueError, match="other words"):
         match_heads(*models)
     classes = make(read_out="classes", d_out=3)
-    with refused("tokens to classes"):
+    with refused("tokens", "3 classes"):
         match_heads(make(), classes)
+    with refused("3 classes", "4 classes"):
+        match_heads(classes, make(read_out="classes", d_out=4))
+
+
+def test_heads_of_classifiers_are_compared_by_what_they_write_to_the_classes() -> None:
+    options = {"read_out": "classes", "d_out": 3, "pooling": "mean"}
+    a, b = make(**options), maker({**SMALL, "n_heads": 2, "norm": "layernorm"}, dtype=torch.float64, seed=5)(**options)
+    p = torch.arange(1.0, SMALL["d_vocab"] + 1).double()
+    a.unigram_counts, p = p * 3, p / p.sum()
+    found = match_heads(a, b, TOKENS[:, :8])
+    for i, left in enumerate(found.left):
+        for j, right in enumerate(found.right):
+            M, N = (ov_circuit(m, head).AB.double() for m, head in ((a, left), (b, right)))
+            M, N = ((rows - rows.mean(1, keepdim=True)) * p[:, None].sqrt() for rows in (M, N))
+            assert found.ov[i, j] == pytest.approx(float((M * N).sum() / M.norm() / N.norm()), abs=1e-5)
+    orders = [[2, 0, 3, 1], [1, 3, 0, 2]]
+    again = match_heads(a, turned(a, orders), TOKENS[:, :8])
+    assert again.pairs == tuple(((layer, i), (layer, orders[layer][i])) for layer in range(2) for i in range(4))
 
 
 def test_without_queries_and_keys_only_ov_is_compared() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
 import numpy as np
 import pytest
 import torch
@@ -101,8 +104,9 @@ def test_the_start_token_is_what_was_asked_for_and_is_said(monkeypatch: pytest.M
     )
     for start, expected in (("own", 0), (5, 5), (None, None)):
         scores = motif_scores(_model(), n_sequences=4, half_length=7, start=start)
-        tokens = read.pop()
-        assert scores.start == expected and not read
+        tokens = read[0]
+        assert scores.start == expected and len(tokens) == 4 and all(len(other) <= 4 for other in read)
+        read.clear()  # the control reads them, too
         half = tokens[:, 1:] if expected is not None else tokens
         for row, distance, again in zip(half, (3, 5, 8, 11), (3, 5, 6, 3), strict=True):
             assert torch.equal(row[:again], row[distance : distance + again]) and len(row) == 14
@@ -124,16 +128,34 @@ def test_a_bridge_scores_as_the_model_that_it_was_made_from() -> None:
     np.testing.assert_allclose(theirs.values, ours.values, atol=1e-5)
 
 
+def test_threads_take_turns_on_a_bridge_which_keeps_its_hooks_itself() -> None:
+    """A run that begins inside another thread's waits for it, and calls none of its listeners."""
+    reader = HeadReader.of(to_transformer_lens(_model(d_vocab=50).float()))
+    ids, threads = torch.zeros(1, 5, dtype=torch.long), set()
+    others: list[Future[None]] = []
+
+    def listen(layer: int, z: Tensor) -> None:
+        if not others:
+            others.append(pool.submit(reader.listen, ids, reader.z_name, lambda layer, z: None))
+            wait(others, 0.3)
+        threads.add(threading.get_ident())
+
+    with ThreadPoolExecutor(1) as pool:
+        reader.listen(ids, reader.z_name, listen)
+        others[0].result(20)
+    assert threads == {threading.get_ident()}
+
+
 def test_what_the_inputs_lack_is_nan_with_the_reason() -> None:
     scores = motif_scores(_model(), torch.tensor([[0, 1, 2, 3, 4]]))
     assert np.isnan(scores["induction"]).all() and np.isfinite(scores["previous_token"]).all()
-    unseen = ("next_token", "last_token", "induction", "duplicate_token", "retrieval")
+    unseen = ("next_token", "last_token", "induction", "duplicate_token", "retrieval", "fixed_offset", "mirror")
     of_words = ("separator", *OF_WORDS)
     assert scores.reasons.keys() == {*unseen, *of_words}
     assert all("strings" in scores.reasons[name] for name in OF_WORDS)
     assert "ids of special tokens" in scores.reasons["separator"] and "tokenizer" in scores.reasons["separator"]
     assert "no query" in scores.reasons["induction"] and scores.best("induction") is None
-    counted = {"previous_token": 3, "current_token": 3, "first_token": 3, "uniform_attention": 1, "fixed_offset": 1}
+    counted = {"previous_token": 3, "current_token": 3, "first_token": 3, "uniform_attention": 1}
     assert scores.n_queries.tolist() == [counted.get(name, 0) for name in scores.motifs]
 
 
@@ -256,3 +278,53 @@ def test_sequences_of_three_tokens_are_long_enough() -> None:
     )
     with refused("3 tokens", "got 2"):
         motif_scores(_model(), torch.tensor([[0, 1]]), motifs=["previous_token"])
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("causal", [True, False])
+def test_scores_of_padded_sequences_are_means_over_all_their_queries(causal: bool, side: str) -> None:
+    model, lengths = _model(causal=causal), (12, 8, 12, 9)
+    rows = [torch.randint(0, 9, (length,), generator=torch.Generator().manual_seed(length)) for length in lengths]
+    tokens, mask = torch.full((4, 14), 3), torch.zeros(4, 14, dtype=torch.long)
+    for row, ids in enumerate(rows):
+        where = slice(14 - len(ids), None) if side == "left" else slice(0, len(ids))
+        tokens[row, where], mask[row, where] = ids, 1
+    motifs = [name for name in WITH_KEYS if name in MOTIFS and name != "separator"]
+    found = motif_scores(model, tokens, motifs, attention_mask=mask)
+    for layer, head in np.ndindex(2, 3):
+        pooled: dict[str, list[float]] = {motif: [] for motif in WITH_KEYS}
+        for ids in rows:
+            pattern = model.run_with_cache(ids[None])[1][f"blocks.{layer}.attn.hook_pattern"][:, head].detach()
+            for motif, values in _naive(pattern, ids[None], None, causal).items():
+                pooled[motif] += values
+        for motif in motifs:
+            assert found.n_queries[motifs.index(motif)] == len(pooled[motif])
+            expected = np.mean(pooled[motif]) if pooled[motif] else np.nan
+            np.testing.assert_allclose(found[motif][layer, head], expected, atol=1e-6)
+    alone = [motif_scores(model, ids, motifs) for ids in rows]
+    for name, counts in (("uniform", "n_queries"), ("chance", "n_compared")):
+        n = np.array([getattr(each, counts) for each in alone])[..., None, None]
+        sums = np.nansum([getattr(each, name) * k for each, k in zip(alone, n, strict=True)], 0)
+        np.testing.assert_allclose(
+            getattr(found, name), np.where(n.sum(0) > 0, sums / n.sum(0).clip(1), np.nan), atol=1e-6
+        )
+    assert found.about == "4 sequences of 8 to 12 tokens that were given" and found.intervals is None
+    assert {"fixed_offset", "mirror"} <= motif_scores(model, tokens, attention_mask=mask).reasons.keys()
+
+
+def test_padding_of_one_length_leaves_intervals_and_bad_masks_are_named() -> None:
+    model = _model()
+    tokens = torch.randint(0, 9, (3, 12), generator=torch.Generator().manual_seed(1))
+    padded, mask = torch.nn.functional.pad(tokens, (2, 3)), torch.nn.functional.pad(torch.ones(3, 12), (2, 3))
+    found, alone = (
+        motif_scores(model, padded, "induction", attention_mask=mask),
+        motif_scores(model, tokens, "induction"),
+    )
+    np.testing.assert_allclose(found.values, alone.values)
+    np.testing.assert_allclose(found.intervals, alone.intervals)
+    with refused("attention_mask", "[3, 17]", "[3, 12]"):
+        motif_scores(model, padded, attention_mask=torch.ones(3, 12))
+    with refused("3 tokens", "got 2"):
+        motif_scores(model, padded, attention_mask=mask * (torch.arange(17) < 4))
+    with refused("attention_mask", "ids"):
+        motif_scores(model, attention_mask=mask)

@@ -68,6 +68,7 @@ def test_heads_that_read_alike_are_told_from_those_that_share_distances() -> Non
     assert result.tests_frame().text_p[CONTENT] == 0.01
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("documents", "of_each"), [(12, 1), (4, 6)])
 def test_a_shared_profile_alone_is_rarely_significant(documents: int, of_each: int) -> None:
     """400 simulations (standard error 1.1%) of three models with one profile by distance; documents differ by a third

@@ -135,7 +135,8 @@ def test_a_name_mover_attends_to_the_answer_and_raises_it() -> None:
 
 
 def test_a_direct_contribution_is_what_the_head_takes_with_it() -> None:
-    """On a random model: the last layer's head taken out, with the final norm as it was; chance by loops over pairs."""
+    """On a random model: attention to the answer cut out of the last layer's head, with the final norm as it was;
+    chance by loops over pairs."""
     model = make().requires_grad_(False)
     pairs = _pairs(model)
     result = head_scores(model, scores="name_mover", pairs=pairs)
@@ -144,15 +145,14 @@ def test_a_direct_contribution_is_what_the_head_takes_with_it() -> None:
         for pair in pairs:
             _, cache = model.run_with_cache(pair.clean[None])
 
-            def out(z: Tensor, hook: object, head: int = head) -> Tensor:
-                z[:, :, head] = 0.0
-                return z
+            def out(pattern: Tensor, hook: object, head: int = head) -> Tensor:
+                pattern[:, head, -1, 1] = 0.0
+                return pattern
 
             frozen = ("ln_final.hook_scale", lambda value, hook, kept=cache["ln_final.hook_scale"]: kept)
-            hooks = [("blocks.1.attn.hook_z", out), frozen]
+            hooks = [("blocks.1.attn.hook_pattern", out), frozen]
             change = (model(pair.clean[None]) - model.run_with_hooks(pair.clean[None], fwd_hooks=hooks))[0, -1]
-            attention = float(cache["pattern", 1][0, head, -1, 1])
-            direct = [float(attention * (change[other.answer] - change[other.wrong])) for other in pairs]
+            direct = [float(change[other.answer] - change[other.wrong]) for other in pairs]
             place = [other is pair for other in pairs].index(True)
             own.append(direct.pop(place))
             chance.append(np.mean(direct))

@@ -80,6 +80,7 @@ def test_a_head_that_writes_nothing_is_worth_nothing() -> None:
     assert found.intervals[0, 1].tolist() == [0, 0]
 
 
+@pytest.mark.long
 def test_drawn_orders_agree_with_all_sets_within_their_errors() -> None:
     model = maker(SMALL)(n_layers=2, n_heads=3, d_head=4)
     tokens = torch.randint(SMALL["d_vocab"], (5, 8), generator=torch.Generator().manual_seed(1))

@@ -59,7 +59,7 @@ def test_two_circuits_that_do_the_same_are_necessary_in_the_set_alone() -> None:
     assert (found.without > 0.9).all() and (found.within < 0.5).all()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_against_all_sets_of_six_heads(seed: int) -> None:
     model = maker({**SMALL, "n_heads": 3}, dtype=torch.float64, seed=seed)()
     tokens = torch.randint(SMALL["d_vocab"], (10, 8), generator=torch.Generator().manual_seed(seed))

@@ -65,8 +65,15 @@ def test_padding_is_nobodys_key(model: AttentionOnlyTransformer) -> None:
         torch.testing.assert_close(model(PROMPT, attention_mask=mask)[:, :8], alone)
     with without(padded, "0.1", "uniform"):
         torch.testing.assert_close(padded(PROMPT, attention_mask=mask)[:, :8], padded(PROMPT[:, :8]))
-    with without(model, "0.1", "resample", reference=REFERENCE), pytest.raises(ValueError, match="without padding"):
-        model(PROMPT, attention_mask=mask)
+    left = PROMPT.roll(3, 1)
+    for how in ("position_mean", "fixed_pattern", "resample"):
+        with without(model, "0.1", how, reference=REFERENCE):
+            alone = model(PROMPT[:, :8])
+            torch.testing.assert_close(model(PROMPT, attention_mask=mask)[:, :8], alone)
+            torch.testing.assert_close(model(left, attention_mask=mask.roll(3, 1))[:, 3:], alone)
+    other = REFERENCE[:, : PROMPT.shape[1]]
+    with without(padded, "0.1", "resample", reference=other), pytest.raises(ValueError, match="without padding"):
+        padded(PROMPT, attention_mask=mask)
 
 
 def test_patterns_and_predictions_are_those_of_the_lesser_model(model: AttentionOnlyTransformer) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from aotlens.data import Tokenizer
 from aotlens.interop import from_transformer_lens, to_transformer_lens
-from aotlens.interop.tokenizers import from_hugging_face, to_hugging_face
-from tests.messages import refused
+from aotlens.interop.tokenizers import to_hugging_face
 
 TEXTS = ["the cat", "", "<|endoftext|> typed", "naïve 🧵\x00", "  \n\t x"]
 
@@ -49,20 +49,18 @@ def test_without_a_tokenizer_there_is_none(make):
     assert bridge.tokenizer is None and from_transformer_lens(bridge).tokenizer is None
 
 
-def test_another_kind_of_tokenizer_is_left_behind_with_a_warning(model, tokenizer):
+def test_another_kind_of_tokenizer_comes_along_and_says_that_it_is_lossy(model):
     from tokenizers import Tokenizer as Backend
     from tokenizers.models import WordLevel
     from transformers import PreTrainedTokenizerFast
 
     words = PreTrainedTokenizerFast(tokenizer_object=Backend(WordLevel({"a": 0, "?": 1}, unk_token="?")))
-    with pytest.raises(ValueError, match="byte-level BPE"):
-        from_hugging_face(words)
-    with refused("Hugging Face", "int"):
-        from_hugging_face(3)
     bridge = to_transformer_lens(model)
     bridge.tokenizer = words
-    with pytest.warns(UserWarning, match="the bridge's tokenizer is left behind: expected a byte-level BPE"):
-        assert from_transformer_lens(bridge).tokenizer is None
+    with pytest.warns(UserWarning, match="the tokenizer is lossy"):
+        assert from_transformer_lens(bridge).tokenizer.str_tokens([0, 1]) == [" a", " ?"]
+    with pytest.raises(ValueError, match="or a fast Hugging Face tokenizer, got int"):
+        Tokenizer.of(3)
 
 
 def test_the_context_is_its_longest_input(tokenizer):

@@ -11,6 +11,9 @@ from aotlens.models import AttentionOnlyTransformer, ModelConfig, fill, hook_nam
 from aotlens.models.generation import continued, sample
 from tests.messages import refused
 
+#: A mask that names positions by number: every query sees itself and some of the keys before it.
+HOLES = (torch.arange(16)[:, None] * torch.arange(16) % 3 < 2).tril().logical_or(torch.eye(16).bool())[None]
+
 
 def test_temperature_zero_is_the_greedy_loop(make, tokens):
     model = make()
@@ -79,6 +82,31 @@ def test_the_stop_token_ends_each_row(make, tokens):
         assert row[2:].tolist() == expected
     alone = model.generate(tokens[0, :2], 6, temperature=0, stop_token=stop)
     assert int(alone[-1]) == stop and stop not in alone[2:-1]
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("kind", [{}, {"windows": (2, None)}, {"positions": "alibi"}, {"attn_mask": HOLES}])
+def test_a_padded_prompt_goes_on_as_it_does_alone(make, kind, side):
+    """Each row against the prompt alone, without padding; the new tokens are the last columns."""
+    model = make(n_ctx=16, **kind)
+    prompts = [torch.tensor([3, 1, 4, 1, 5, 9, 2]), torch.tensor([9, 2]), torch.tensor([6, 5, 3])]
+    tokens, mask = torch.full((3, 20), 9), torch.zeros(3, 20, dtype=torch.long)  # more padding than the context holds
+    for row, prompt in enumerate(prompts):
+        where = slice(20 - len(prompt), None) if side == "left" else slice(0, len(prompt))
+        tokens[row, where], mask[row, where] = prompt, 1
+    padded = model.generate(tokens, 8, attention_mask=mask, temperature=0)
+    assert padded.shape == (3, 28) and torch.equal(padded[:, :20], tokens)
+    alone = torch.stack([model.generate(prompt, 8, temperature=0)[-8:] for prompt in prompts])
+    assert torch.equal(padded[:, 20:], alone)
+    stop = int(alone[0, 1])
+    stopped = model.generate(tokens[0], 8, attention_mask=mask[0], temperature=0, stop_token=stop)
+    assert torch.equal(stopped[20:], model.generate(prompts[0], 8, temperature=0, stop_token=stop)[7:])
+    with refused("attention_mask", "[3, 20]", "[3, 19]"):
+        model.generate(tokens, 1, attention_mask=mask[:, 1:])
+    with refused("row 1", "padding"):
+        model.generate(tokens, 1, attention_mask=mask * torch.tensor([[1], [0], [1]]))
+    with refused("7 prompt tokens", "16"):
+        model.generate(tokens, 10, attention_mask=mask)
 
 
 def test_text_comes_back_as_text(make, tokenizer):

@@ -117,6 +117,19 @@ def test_a_padded_row_is_the_row_alone(make: MakeModel, fields: dict[str, Any]) 
     torch.testing.assert_close(model(padded, attention_mask=mask)[:, 3:], model(ids))
 
 
+def test_rows_of_dynamic_frequencies_have_those_of_their_own_lengths(make: MakeModel) -> None:
+    rotary = {"scaling": "dynamic", "factor": 4.0, "original_n_ctx": 3, "base": 50.0}
+    model = make(torch.float64, **{**SIZES, "positions": "rotary", "rotary": rotary})
+    ids = torch.randint(11, (3, 9), generator=torch.Generator().manual_seed(4))
+    starts, ends = (0, 4, 0), (9, 9, 6)
+    mask = torch.zeros_like(ids, dtype=torch.bool)
+    for row, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        mask[row, start:end] = True
+    logits = model(ids, attention_mask=mask)
+    for row, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        torch.testing.assert_close(logits[row, start:end], model(ids[row : row + 1, start:end])[0])
+
+
 def test_heads_of_a_group_share_keys_and_values_and_each_may_be_patched_alone(make: MakeModel) -> None:
     model = make(**{**SIZES, **MODELS["groups"]})
     assert torch.equal(model.W_K[:, 0], model.W_K[:, 2]) and not torch.equal(model.W_K[:, 2], model.W_K[:, 3])

@@ -1,15 +1,16 @@
-"""Threads that share a model get what one thread alone gets, and none waits for what it need not wait for."""
+"""Threads that share a model get what one thread alone gets, and none waits for another."""
 
 from __future__ import annotations
 
+import contextvars
 import copy
 import pickle
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ import torch
 from torch import Tensor
 
 from aotlens.models import AttentionOnlyTransformer
-from aotlens.models.run_lock import RunLock
 
 PATTERN = "blocks.0.attn.hook_pattern"
 SECONDS_UNTIL_STUCK = 60
@@ -29,15 +29,6 @@ pytestmark = pytest.mark.timeout(300)
 
 def zero(value: Tensor, hook: Any) -> Tensor:
     return 0 * value
-
-
-def waits(future: Future[Any], model: AttentionOnlyTransformer) -> bool:
-    """Whether what runs in another thread stands in the queue of the model's lock rather than ending."""
-    while not future.done():
-        if model._run_lock._queue:
-            return True
-        time.sleep(0.001)
-    return False
 
 
 @pytest.fixture
@@ -87,28 +78,81 @@ def test_plain_runs_are_in_the_model_at_the_same_time(model, tokens, threads) ->
         future.result(SECONDS_UNTIL_STUCK)
 
 
-def test_a_plain_run_waits_for_a_run_with_hooks_and_the_other_way_round(model, tokens, threads) -> None:
+def test_no_call_runs_the_hooks_of_another_threads_call(model, tokens, threads) -> None:
+    """Not even one of a part of the model, as the logit lens makes; and nobody waits for the hooks to end."""
+    stream, order = torch.randn(2, 7, 12, dtype=torch.float64), model.order(7, 1)
+    visible = model.visible_keys(7, None, model.device)
+    calls = [
+        partial(model, tokens),
+        partial(model.run_with_hooks, tokens, fwd_hooks=[(PATTERN, zero)]),
+        lambda: model.run_with_cache(tokens, incl_bwd=False)[1]["z", 1],
+        lambda: model.ln_final(stream),
+        lambda: model.blocks[1](stream, order, visible, True),
+        lambda: torch.tensor(len(model.list_hooks()) + model.context_level + model.hook_embed.has_hooks()),
+        lambda: copy.deepcopy(model)(tokens),
+    ]
+    alone = [call() for call in calls]
+    points: list[str] = []
+
+    def intrude(value: Tensor, hook: Any) -> Tensor:
+        points.append(hook.name)
+        return 2 * value
+
+    with model.hooks(fwd_hooks=[(lambda name: True, intrude)]):
+        found = [threads.submit(call).result(SECONDS_UNTIL_STUCK) for call in calls]
+        assert points == []
+        assert all(map(torch.equal, found, alone))
+        inside = contextvars.copy_context()
+        taken_along = threads.submit(inside.run, model, tokens).result(SECONDS_UNTIL_STUCK)
+        assert points and torch.equal(taken_along, model(tokens))  # this thread's own calls run them, and its guests
+
+
+def test_runs_with_hooks_are_in_the_model_at_the_same_time(model, tokens, threads) -> None:
+    meeting = threading.Barrier(8)
+    clean, silenced = model(tokens), model.run_with_hooks(tokens, fwd_hooks=[(PATTERN, zero)])
+
+    def run(index: int) -> bool:
+        def meet(stream: Tensor, hook: Any) -> None:
+            meeting.wait(SECONDS_UNTIL_STUCK)
+
+        hooks = [("blocks.0.hook_resid_pre", meet), *([(PATTERN, zero)] if index % 2 else [])]
+        logits = model.run_with_hooks(tokens, fwd_hooks=[*hooks, ("blocks.1.hook_resid_pre", meet)])
+        return torch.equal(logits, silenced if index % 2 else clean)
+
+    assert all(threads.map(run, range(8)))
+
+
+def test_hooks_that_a_thread_leaves_are_removed_by_none_but_itself(model, tokens, threads) -> None:
+    """`add_hook`'s are the model's: every thread runs them."""
     clean = model(tokens)
-    with model.hooks(fwd_hooks=[(PATTERN, zero)]):
-        waiting = threads.submit(model, tokens)
-        assert waits(waiting, model)
-        assert not torch.allclose(model(tokens), clean)  # this thread's own calls pass
-    assert torch.equal(waiting.result(SECONDS_UNTIL_STUCK), clean)
+    silenced = model.run_with_hooks(tokens, fwd_hooks=[(PATTERN, zero)], reset_hooks_end=False)
+    assert torch.equal(threads.submit(model, tokens).result(SECONDS_UNTIL_STUCK), clean)
+    threads.submit(model.reset_hooks).result(SECONDS_UNTIL_STUCK)
+    threads.submit(model.run_with_cache, tokens).result(SECONDS_UNTIL_STUCK)
+    assert torch.equal(model(tokens), silenced)
+    model.reset_hooks()
+    assert torch.equal(model(tokens), clean)
+    model.add_hook(PATTERN, zero)
+    assert torch.equal(threads.submit(model, tokens).result(SECONDS_UNTIL_STUCK), silenced)
+    threads.submit(model.reset_hooks).result(SECONDS_UNTIL_STUCK)
+    assert torch.equal(model(tokens), clean)
 
-    inside, leave = threading.Event(), threading.Event()
 
-    def stay(stream: Tensor, hook: Any) -> None:
-        inside.set()
-        leave.wait(SECONDS_UNTIL_STUCK)
-
-    model.add_hook("blocks.0.hook_resid_pre", stay)
-    plain = threads.submit(model, tokens)
-    assert inside.wait(SECONDS_UNTIL_STUCK)
-    hooked = threads.submit(model.run_with_hooks, tokens, fwd_hooks=[(PATTERN, zero)])
-    assert waits(hooked, model)
-    leave.set()
-    assert torch.equal(plain.result(SECONDS_UNTIL_STUCK), clean)
-    assert not torch.allclose(hooked.result(SECONDS_UNTIL_STUCK), clean)
+def test_a_block_is_computed_again_with_the_hooks_of_its_call(make, tokens) -> None:
+    """The backward pass comes when the call, and its hooks, have ended; PyTorch's own hooks run too."""
+    calls: list[str] = []
+    gradients = []
+    for recompute in (False, True):
+        model = make(torch.float64)
+        model.recompute_activations = recompute
+        model.blocks[0].attn.register_forward_pre_hook(lambda module, inputs: calls.append("torch's"))
+        loss = model.run_with_hooks(
+            tokens, return_type="loss", fwd_hooks=[("blocks.0.attn.hook_z", lambda z, hook: 2 * z)]
+        )
+        loss.backward()
+        gradients.append(model.embed.W_E.grad)
+    torch.testing.assert_close(*gradients)
+    assert calls == 3 * ["torch's"]
 
 
 def test_hooks_within_hooks_and_within_plain_runs_do_not_wait_for_themselves(model, tokens, threads) -> None:
@@ -138,31 +182,6 @@ def test_hooks_within_hooks_and_within_plain_runs_do_not_wait_for_themselves(mod
         torch.testing.assert_close(pattern, expected)
 
 
-def test_requests_are_granted_in_the_order_of_arrival(threads) -> None:
-    """A stream of plain runs does not keep a hooked one out, nor a stream of hooked runs a plain one."""
-    lock = RunLock()
-    granted: list[str] = []
-
-    def request(kind: str) -> None:
-        begin, end = (lock.begin_plain, lock.end_plain) if "plain" in kind else (lock.begin_hooked, lock.end_hooked)
-        begin()
-        granted.append(kind)
-        end()
-
-    order = ["hooked 1", "plain 1", "hooked 2", "plain 2"]
-    lock.begin_plain()
-    futures = []
-    for position, kind in enumerate(order):
-        futures.append(threads.submit(request, kind))
-        while len(lock._queue) <= position:
-            pass
-    assert granted == []  # the plain ones too stand behind the hooked one that came first
-    lock.end_plain()
-    for future in futures:
-        future.result(SECONDS_UNTIL_STUCK)
-    assert granted == order
-
-
 def test_a_run_that_fails_leaves_the_model_free(model, tokens, threads) -> None:
     def interrupt(stream: Tensor, hook: Any) -> None:
         raise KeyboardInterrupt
@@ -182,30 +201,16 @@ def test_a_run_that_fails_leaves_the_model_free(model, tokens, threads) -> None:
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
-def test_copies_and_pickles_have_a_lock_of_their_own(model, tokens, threads, duplicate) -> None:
+def test_copies_and_pickles_have_hooks_of_their_own(model, tokens, duplicate) -> None:
     expected = model.run_with_cache(tokens)[1]["pattern", 0]
-    with model.hooks():
+    with model.hooks(fwd_hooks=[(PATTERN, zero)]):
         other = duplicate(model)
-        cache = threads.submit(other.run_with_cache, tokens).result(SECONDS_UNTIL_STUCK)[1]
-        assert waits(threads.submit(model, tokens), model)
-    assert torch.equal(cache["pattern", 0], expected)
-    assert torch.equal(other(tokens), model(tokens))
+        assert torch.equal(other.run_with_cache(tokens)[1]["pattern", 0], expected)
+        assert torch.equal(copy.copy(model)(tokens), model(tokens))  # a shallow copy shares its hook points
+    assert not other.list_hooks()
     with other.hooks(fwd_hooks=[(PATTERN, zero)]):
         assert torch.equal(other.run_with_cache(tokens)[1]["pattern", 0], torch.zeros_like(expected))
     assert not torch.equal(other.W_E.fill_(0), model.W_E)
-
-
-def test_a_shallow_copy_shares_its_hooks_and_so_the_lock(model, tokens, threads) -> None:
-    with model.hooks(fwd_hooks=[(PATTERN, zero)]):
-        assert waits(threads.submit(copy.copy(model), tokens), model)
-
-
-def test_a_deep_copy_does_not_keep_the_hooks_of_another_threads_run(model, tokens, threads) -> None:
-    with model.hooks(fwd_hooks=[(PATTERN, zero)]):
-        copying = threads.submit(copy.deepcopy, model)
-        assert waits(copying, model)
-    duplicate = copying.result(SECONDS_UNTIL_STUCK)
-    assert not duplicate.list_hooks() and torch.equal(duplicate(tokens), model(tokens))
 
 
 def test_joblib_takes_a_model_to_other_processes(model, tokens) -> None:
@@ -260,24 +265,33 @@ around = torch.compile(lambda x: model(x).sum(), fullgraph=True, backend="eager"
 torch.testing.assert_close(around(vectors), expected.sum())
 in_place = copy.deepcopy(model)
 in_place.compile(fullgraph=True, backend="eager")
-wrapped = torch.compile(model, fullgraph=True, backend="eager")
+torch.testing.assert_close(torch.compile(model, fullgraph=True, backend="eager")(vectors), expected)
+wrapped = torch.compile(model, backend="eager")
+hooks = [(PATTERN, lambda pattern, hook: 0 * pattern)]
+silenced = copy.deepcopy(model).run_with_hooks(vectors, fwd_hooks=hooks)
 for owner, compiled in ((model, wrapped), (in_place, in_place)):
     torch.testing.assert_close(compiled(vectors), expected)
-    with owner.hooks(fwd_hooks=[(PATTERN, lambda pattern, hook: 0 * pattern)]):
-        waiting = threads.submit(compiled, vectors)
-        while not owner._run_lock._queue:
-            assert not waiting.done(), "A compiled call did not wait."
-            time.sleep(0.001)
-    torch.testing.assert_close(waiting.result(60), expected)
+    with owner.hooks(fwd_hooks=hooks):
+        torch.testing.assert_close(compiled(vectors), silenced)
+        torch.testing.assert_close(threads.submit(compiled, vectors).result(60), expected)
     torch.testing.assert_close(compiled(vectors), expected)
-torch.testing.assert_close(around(vectors), expected.sum())
+    owner.add_hook(*hooks[0])
+    torch.testing.assert_close(compiled(vectors), silenced)
+    owner.reset_hooks()
+    torch.testing.assert_close(compiled(vectors), expected)
+around_it = torch.compile(lambda x: model(x).sum(), backend="eager")
+with model.hooks(fwd_hooks=hooks):
+    torch.testing.assert_close(around_it(vectors), silenced.sum())
+    torch.testing.assert_close(threads.submit(around_it, vectors).result(60), expected.sum())
+for function in (around, around_it):
+    torch.testing.assert_close(function(vectors), expected.sum())
 """
 
 
-@pytest.mark.long
+@pytest.mark.minutes
 @pytest.mark.parametrize("script", [DISTRIBUTED, COMPILED], ids=["distributed", "compiled"])
 def test_distributed_and_compiled_models(script: str, tmp_path: Path) -> None:
-    """Two processes train while a thread looks on; compiled models wait as others do, and stay whole graphs."""
+    """Two processes train while a thread looks on; compiled models run the hooks of their call, else whole graphs."""
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PRELUDE + script, str(tmp_path)]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert finished.returncode == 0, finished.stderr

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 
 pytestmark = [
-    pytest.mark.long,
+    pytest.mark.minutes,
     pytest.mark.skipif(
         importlib.util.find_spec("jupyterlab") is None,
         reason="needs JupyterLab beside the project's packages: .venv/bin/python -m pip install jupyterlab",

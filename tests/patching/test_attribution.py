@@ -36,6 +36,7 @@ def by_finite_differences(model: Any, what: str, layer: int, head: int | None, a
     return float(np.mean(changes))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mhsa", "mssa", "with MLPs", "seeing later keys", "fixed"])
 def test_estimates_are_the_derivative_towards_the_other_prompt(make: MakeModel, kind: str) -> None:
     model = make(**KINDS[kind])

@@ -13,10 +13,11 @@ from torch import Tensor
 from aotlens.data import PromptPairs
 from aotlens.models import hook_names
 from aotlens.models.phi import apply_phi
-from aotlens.patching import attribute_edges, path_patch
-from aotlens.paths import Wires, patch_edge
+from aotlens.patching import attribute_edges, circuit_faithfulness, path_patch
+from aotlens.paths import Edge, Wires, patch_edge
 from aotlens.paths.runs import Run
 from aotlens.paths.wiring import Wired
+from tests.cases import mostly_long
 from tests.patching.test_sweep import CLEAN, CORRUPTED, KINDS, difference, pairs_of
 from tests.small_models import MakeModel
 
@@ -51,25 +52,27 @@ def by_hand(model: Any, x: Tensor, other: Tensor, share: Share) -> Tensor:
         return total
 
     for layer, block in enumerate(model.blocks):
-        new = {}
-        for head in range(cfg.n_heads):
-            parts = {}
-            for side in "qkv" if cfg.has_query_key else "v":
-                stream = block.ln1(read(f"{layer}.{head}.{side}"))
-                if cfg.positions == "qk" and side != "v":
-                    stream = stream + model.W_pos[: len(x)]
-                bias = getattr(block.attn, f"b_{side.upper()}")
-                parts[side] = stream @ getattr(block.attn, f"W_{side.upper()}")[head]
-                parts[side] = parts[side] if bias is None else parts[side] + bias[head]
-            visible = torch.ones(len(x), len(x), dtype=torch.bool)
-            visible = visible.tril() if cfg.causal else visible
-            visible = visible if cfg.attn_mask is None else torch.tensor(cfg.attn_mask)[head, : len(x), : len(x)]
-            if cfg.has_query_key:
-                scores = (parts["q"] @ parts["k"].T * cfg.score_scale).masked_fill(~visible, float("-inf"))
-                pattern = apply_phi(cfg, scores[None, None], visible[None, None])[0, 0]
-            else:
-                pattern = block.attn.fixed_pattern[head, : len(x), : len(x)] * visible
-            new[f"{layer}.{head}"] = pattern @ parts["v"] @ block.attn.W_O[head]
+        parts: dict[str, Tensor] = {}  # [head, pos, d_head]
+        for side in "qkv" if cfg.has_query_key else "v":
+            streams = block.ln1(torch.stack([read(f"{layer}.{head}.{side}") for head in range(cfg.n_heads)]))
+            if cfg.positions == "qk" and side != "v":
+                streams = streams + model.W_pos[: len(x)]
+            bias = getattr(block.attn, f"b_{side.upper()}")
+            parts[side] = streams @ getattr(block.attn, f"W_{side.upper()}")
+            parts[side] = parts[side] if bias is None else parts[side] + bias[:, None]
+            if cfg.qk_norm == "layer" and side != "v":
+                scale = (parts[side].pow(2).mean((0, 2), keepdim=True) + cfg.norm_eps).sqrt()
+                parts[side] = parts[side] / scale * getattr(block.attn, f"{side}_norm").w[:, None]
+        visible = torch.ones(1, len(x), len(x), dtype=torch.bool)
+        visible = visible.tril() if cfg.causal else visible
+        visible = visible if cfg.attn_mask is None else torch.tensor(cfg.attn_mask)[:, : len(x), : len(x)]
+        if cfg.has_query_key:
+            scores = (parts["q"] @ parts["k"].mT * cfg.score_scale).masked_fill(~visible, float("-inf"))
+            pattern = apply_phi(cfg, scores[None], visible[None])[0]
+        else:
+            pattern = block.attn.fixed_pattern[:, : len(x), : len(x)] * visible
+        written_by = pattern @ parts["v"] @ block.attn.W_O
+        new = {f"{layer}.{head}": written_by[head] for head in range(cfg.n_heads)}
         own |= new
         constant = constant + (0.0 if block.attn.b_O is None else block.attn.b_O)
         if block.mlp is not None:
@@ -89,7 +92,7 @@ def taken(edges: Iterable[tuple[str, str]]) -> Share:
     return lambda sender, receiver: float((sender, receiver) not in gone)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_long(KINDS, ("mssa", "with MLPs", "one norm of all heads' queries")))
 @pytest.mark.parametrize("direction", ["denoising", "noising"])
 def test_every_edge_by_itself(make: MakeModel, kind: str, direction: str) -> None:
     model = make(**KINDS[kind])
@@ -114,6 +117,22 @@ def test_many_edges_at_once_and_at_some_positions(make: MakeModel, kind: str) ->
     elsewhere = [run_by_hand(model, row, "noising", lambda s, r: at if (s, r) in edges else 1.0) for row in range(3)]
     np.testing.assert_allclose(some.each[:, 0], elsewhere, rtol=0, atol=1e-9)
     assert np.abs(some.each - both.each).max() > 1e-3
+
+
+def test_edges_of_a_head_that_nobody_reads_count_where_its_queries_are_normalised_with_others(make: MakeModel) -> None:
+    """No way leads from `embed → 0.1.q` to the logits, but the norm of the layer's queries does."""
+    model, faithful = make(**KINDS["one norm of all heads' queries"]), {}
+    useless = [Edge("embed", "0.1.q"), Edge("embed", "0.1.k"), Edge("0.2", "1.1.q")]
+    set_of = [edge for edge in Wires.of(model).edges if edge.destination[:3] in ("0.0", "1.0", "log")]
+    set_of = [edge for edge in set_of if edge.source in ("embed", "0.0", "1.0")]
+    for edges in (set_of, [*set_of, *useless]):
+        found = circuit_faithfulness(model, pairs_of(model), edges)
+        gone = [edge for edge in Wires.of(model).edges if edge not in edges]
+        expected = np.mean([run_by_hand(model, row, "noising", taken(gone)) for row in range(3)])
+        assert len(found.edges) == len(edges)
+        faithful[len(edges)] = found.value
+        np.testing.assert_allclose(found.value, expected, rtol=0, atol=1e-9)
+    assert np.ptp([*faithful.values()]) > 1e-4
 
 
 def test_the_edges_of_a_head_are_those_from_it_and_to_it(make: MakeModel) -> None:

@@ -39,7 +39,7 @@ def test_answers_are_what_the_model_says_or_what_tells_the_prompts_apart(model):
 
 def test_what_a_view_costs_grows_with_prompts_pairs_and_layers():
     def cost(name: str, checkpoint: str = "novels-2l-mhsa", **given: object) -> float:
-        return FAMILY.view(name).cost(FAMILY.chosen(checkpoint, **given))
+        return FAMILY.view(name).cost(FAMILY.parse(checkpoint, **given))
 
     long = {"clean": "She spoke. " * 50, "corrupted": "He spoke. " * 50}
     for name in ("positions", "by-head", "estimate", "edges"):

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from aotlens.interop import to_transformer_lens
 from aotlens.paths import Path, direct_logit_attribution, expand
+from tests.messages import refused
 from tests.small_models import MakeModel
 
 EXPORTABLE: dict[str, dict[str, Any]] = {
@@ -79,3 +80,63 @@ def test_bad_targets_are_named(make: MakeModel, tokens: Tensor) -> None:
         direct_logit_attribution(model, tokens, torch.tensor(2.0))
     one, same = direct_logit_attribution(model, tokens, torch.tensor(2)), direct_logit_attribution(model, tokens, 2)
     assert torch.equal(one.heads, same.heads)
+
+
+BATCHED: dict[str, dict[str, Any]] = {
+    "learned": {"bias": True},
+    "no norm": {"norm": None, "positions": "qk"},
+    "mlp": {"d_mlp": 11, "bias": True},
+    "mean classes": {"read_out": "classes", "pooling": "mean", "d_out": 9, "bias": True},
+    "last class": {"read_out": "classes", "pooling": "last", "d_out": 9},
+}
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("kind", BATCHED)
+def test_each_row_of_a_padded_batch_is_the_sequence_alone(
+    make: MakeModel, tokens: Tensor, kind: str, side: str
+) -> None:
+    model = make(**BATCHED[kind])
+    prompts = [tokens, tokens.flip(0)[:3], tokens[1:3]]
+    batch, mask = torch.zeros(3, 5, dtype=torch.long), torch.zeros(3, 5, dtype=torch.long)
+    for row, prompt in enumerate(prompts):
+        where = slice(5 - len(prompt), None) if side == "left" else slice(0, len(prompt))
+        batch[row, where], mask[row, where] = prompt, 1
+    answers, wrong = torch.tensor([3, 1, 4]), torch.tensor([2, 2, 0])
+    for target in (None, 3, (3, 1), answers, (answers, wrong)):
+        found = direct_logit_attribution(model, batch, target, attention_mask=mask)
+        torch.testing.assert_close(found.total(), found.logit, equal_nan=True)
+        for row, prompt in enumerate(prompts):
+            own = target
+            if target is answers:
+                own = int(answers[row])
+            elif isinstance(target, tuple) and target[0] is answers:
+                own = int(answers[row]), int(wrong[row])
+            alone, part = direct_logit_attribution(model, prompt, own), found.of(row)
+            torch.testing.assert_close(part.heads, alone.heads)
+            torch.testing.assert_close(part.direct, alone.direct)
+            torch.testing.assert_close(part.logit, alone.logit)
+    if "read_out" not in BATCHED[kind]:
+        assert found.heads[:, :, mask == 0].isnan().all() and not found.heads[:, :, mask == 1].isnan().any()
+        frame = found.to_frame(-2)
+        own = found.of(1).to_frame(-2)
+        assert frame[frame.sequence == 1].drop(columns="sequence").reset_index(drop=True).equals(own)
+
+
+def test_a_batch_of_texts_is_padded_and_bad_batches_are_named(make: MakeModel, tokens: Tensor) -> None:
+    model, batch = make(), torch.stack([tokens, tokens.flip(0)])
+    found = direct_logit_attribution(model, batch, torch.stack([tokens, tokens]))
+    for row in range(2):
+        torch.testing.assert_close(found.of(row).heads, direct_logit_attribution(model, batch[row], tokens).heads)
+    with refused("attention_mask", "[2, 5]", "[2, 4]"):
+        direct_logit_attribution(model, batch, 3, attention_mask=torch.ones(2, 4))
+    for wrong in (
+        torch.tensor([1, 2, 3]),
+        torch.tensor([[1, 2], [3, 4]]),
+        torch.tensor([1.0, 2.0]),
+        torch.tensor([1, 9]),
+    ):
+        with refused("target", "sequences"):
+            direct_logit_attribution(model, batch, wrong)
+    with refused("of one prompt"):
+        direct_logit_attribution(model, tokens, 3).of(0)

@@ -33,6 +33,14 @@ def cases() -> list[Any]:
     return found
 
 
+def every_fifth(cases: list[Any]) -> list[Any]:
+    """`make test` takes every fifth, which has every kind and every end; `make test-long` the others."""
+    return [
+        case if place % 5 == 0 else pytest.param(*case.values, id=case.id, marks=pytest.mark.long)
+        for place, case in enumerate(cases)
+    ]
+
+
 def dense_logits(model: AttentionOnlyTransformer, tokens: Tensor) -> dict[Path, Tensor]:
     """Every path by dense matrices on the flattened stream, biases as a constant coordinate of each position.
 
@@ -105,7 +113,7 @@ def dense_logits(model: AttentionOnlyTransformer, tokens: Tensor) -> dict[Path, 
     return found
 
 
-@pytest.mark.parametrize("changes", cases())
+@pytest.mark.parametrize("changes", every_fifth(cases()))
 @torch.no_grad()
 def test_every_path_is_its_dense_kronecker_product(make: MakeModel, tokens: Tensor, changes: dict[str, Any]) -> None:
     if "attn_mask" in changes:

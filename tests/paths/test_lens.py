@@ -56,6 +56,7 @@ def test_a_row_is_the_model_without_the_layers_after_it(
         assert (found.rank[settled:, at] == 0).all() and (settled == 0 or found.rank[settled - 1, at] > 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FAMILY)
 def test_what_heads_promote_is_their_direct_contribution(make: MakeModel, tokens: Tensor, kind: str) -> None:
     model = make(**FAMILY[kind])

@@ -55,6 +55,20 @@ def test_parts_are_the_model_s_logits(kind: str) -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_logit_that_is_rounding_has_no_share_outside(dtype: torch.dtype) -> None:
+    """All classes are read out alike, but for one, by half a unit of bfloat16."""
+    model, images = make(bias=False), random_images()
+    with torch.no_grad():
+        model.W_U[:] = model.W_U[:, :1].clone()
+        model.W_U[:, 1] *= 1 + torch.finfo(torch.bfloat16).eps / 2
+    made = patch_contributions(model.to(dtype), images.to(dtype))
+    assert np.isfinite(made.above_mean.share_outside).all() == (dtype == torch.float32)
+    assert np.isfinite(made.logit.share_outside).all()
+    assert ("than rounding" in made.headline) == (dtype == torch.bfloat16)
+    assert np.isfinite(made.on_image(0, 1).above_mean.share_outside).all() == (dtype == torch.float32)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_patch_is_its_embedding_times_the_gradient_with_patterns_and_scales_frozen(kind: str) -> None:
     """Autograd through the model's own forward pass; patterns, scales and outputs of MLPs are put back as constants."""

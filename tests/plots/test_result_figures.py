@@ -29,6 +29,7 @@ def results() -> dict[str, Any]:
     return first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(FIGURES))
 def test_every_type_in_the_table_is_there_and_has_its_figure(name: str, results: dict[str, Any]) -> None:
     module, _, kind = name.rpartition(".")

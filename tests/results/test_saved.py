@@ -57,6 +57,7 @@ def same(before: Any, after: Any, place: str) -> None:
         assert before == after, place
 
 
+@pytest.mark.slow
 def test_every_result_comes_back_to_the_bit(tmp_path: Path):
     kept = 0
     for number, result in enumerate(every_result()):

@@ -17,7 +17,7 @@ from tests.sweeps.conftest import of
 MOTIFS = {"name": "heads.motif_scores", "seeds": [0, 1, 2], "settings": {"n_sequences": 2, "half_length": 5}}
 
 
-@pytest.mark.long
+@pytest.mark.minutes
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning")
 def test_a_killed_worker_loses_nothing_and_the_numbers_are_the_same(home: Path):
     distributed = pytest.importorskip("distributed")

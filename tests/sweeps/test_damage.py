@@ -121,7 +121,7 @@ def test_columns_that_are_none_are_named_with_their_file(tmp_path: Path):
     record = json.loads(path.read_text(encoding="utf-8"))
     record["columns"]["value"]["values"] = ["x"]
     path.write_text(json.dumps(record), encoding="utf-8")
-    with pytest.raises(ValueError, match=rf"{job.key}\.json: damaged .*Delete it"):
+    with pytest.raises(ValueError, match=rf"{job.key}\.json: .*cannot be read.*Delete it"):
         sweep_status(tmp_path).to_frame()
 
 

@@ -24,6 +24,7 @@ from aotlens.evaluate import regression_errors, validation_loss
 from aotlens.heads import motif_scores
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.sweeps import Sweep, run_sweep, sweep_status
+from aotlens.sweeps.process import _ended, sweep_name
 from aotlens.train import run_recipe
 from tests.messages import refused
 from tests.sweeps.conftest import of
@@ -33,7 +34,7 @@ MOTIFS = {"name": "heads.motif_scores", "seeds": [1], "settings": {"n_sequences"
 LONG = {"name": "circuits.composition", "settings": {"n_random": 1_000_000}}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_cells_give_what_the_functions_give_and_are_not_run_again(
     small: AttentionOnlyTransformer, home: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -124,6 +125,58 @@ def test_cells_end_with_a_sweep_that_is_killed(home: Path):
     assert cells
     while any(Path(f"/proc/{cell}").exists() and not _is_zombie(cell) for cell in cells):
         time.sleep(0.05)  # the test's time limit ends one that stays
+
+
+_IN_A_POOL = """
+import sys
+from pathlib import Path
+import joblib
+from aotlens.sweeps import load_sweep, run_sweep
+if __name__ == "__main__":
+    with joblib.parallel_config("loky", n_jobs=2):
+        run_sweep(load_sweep(sys.argv[1]), Path(sys.argv[1]).parent / "out")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").exists(), reason="looks at /proc")
+def test_cells_of_a_process_pool_end_with_a_sweep_that_is_killed(home: Path):
+    """The pool's workers, which the cells' stdin comes from, outlive it."""
+    (home / "long.toml").write_text(
+        'device = "cpu"\n[[models]]\ncheckpoints = ["small"]\n[[analyses]]\nname = "circuits.composition"\n'
+        "seeds = [1, 2]\nsettings = { n_random = 1_000_000 }\n"
+    )
+    (home / "tmp").mkdir()
+
+    def cells() -> set[int]:
+        pids = set()
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                command = (folder / "cmdline").read_text()
+                if "aotlens.sweeps.child" in command and str(home) in command and not _is_zombie(int(folder.name)):
+                    pids.add(int(folder.name))
+        return pids
+
+    command = [sys.executable, "-c", _IN_A_POOL, str(home / "long.toml")]
+    sweep = subprocess.Popen(command, env={**os.environ, "TMPDIR": str(home / "tmp")})
+    while not cells() and sweep.poll() is None:
+        time.sleep(0.05)
+    assert cells()
+    sweep.kill()
+    sweep.wait()
+    while cells():
+        time.sleep(0.05)  # the test's time limit ends one that stays
+
+
+def test_a_cell_of_a_sweep_that_was_killed_before_it_started_ends():
+    name = sweep_name()
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    killed = name.replace(f"/{os.getpid()}/", f"/{ended.pid}/")
+    for sweep, returned in ((killed, None), ("elsewhere/1/0", 0), (name, 0)):
+        cell = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(2)"])
+        assert _ended(cell, None, sweep) == returned, sweep
+        cell.wait()
 
 
 def _children(pid: int) -> list[int]:

@@ -26,6 +26,7 @@ from aotlens.train import (
     train,
 )
 from aotlens.train.objectives import NextToken, language
+from tests.cases import mostly_long
 from tests.messages import refused
 
 from .conftest import N_STEPS
@@ -71,7 +72,7 @@ _LATE = {
 }
 
 
-@pytest.mark.parametrize("stage", [*_LATE, "the card", "the bar"])
+@pytest.mark.parametrize("stage", mostly_long([*_LATE, "the card", "the bar"], ("the final figures", "the bar")))
 def test_whatever_fails_after_training_the_weights_are_kept(
     stage: str, recipe_path: Path, data: TrainingData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

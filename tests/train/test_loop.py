@@ -77,6 +77,7 @@ def test_a_run_learns_and_says_what_it_did(unbroken: Path, data: TrainingData) -
     assert not (unbroken.parent / "tiny.training").exists()
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_a_run_ends_with_the_same_weights(
     recipe_path: Path,
     corpus: str,
@@ -120,7 +121,7 @@ def test_killed_and_resumed_a_run_ends_with_the_same_weights(
         assert torch.equal(expected[name], found[name]), name
 
 
-@pytest.mark.long
+@pytest.mark.minutes
 def test_two_processes_train_as_one(corpus: str, home: Path, data: TrainingData, tmp_path: Path) -> None:
     """With whole rows, and with passes of one row whose gradients add up."""
     text = (Path(__file__).parent / "conftest.py").read_text().split('"""')[3]  # the recipe, with 50 steps

@@ -69,7 +69,7 @@ def test_the_commands_of_the_page_are_commands_of_torchrun():
         assert said.training_script_args[:4] == ["train", "RECIPE", "--out", "DIR"]
 
 
-@pytest.mark.long
+@pytest.mark.minutes
 @pytest.mark.parametrize(
     ("recipe", "has_text", "half"),
     [(RECIPE, True, 4), (IMAGES.replace("images = 9_600", "images = 1_600"), False, 16), (REGRESSION, False, 8)],
@@ -88,7 +88,7 @@ def test_two_machines_train_as_one_process(
     agents.assert_same_weights(tmp_path / "alone", outs[0])
 
 
-@pytest.mark.long
+@pytest.mark.minutes
 def test_stages_of_other_batches_on_machines_of_other_memory(
     corpus: str, homes: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -106,7 +106,7 @@ def test_stages_of_other_batches_on_machines_of_other_memory(
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
 
 
-@pytest.mark.long
+@pytest.mark.minutes
 def test_a_run_goes_on_from_the_disk_of_the_machine_that_leads(
     corpus: str, homes: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -127,7 +127,7 @@ def test_a_run_goes_on_from_the_disk_of_the_machine_that_leads(
     agents.assert_same_weights(tmp_path / "alone", outs[0])
 
 
-@pytest.mark.long
+@pytest.mark.minutes
 def test_machines_that_differ_are_named(corpus: str, homes: tuple[Path, Path], tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(corpus.removeprefix("dir:"), other)

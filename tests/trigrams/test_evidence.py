@@ -56,6 +56,41 @@ def test_counts_are_those_of_a_double_loop(make, text, rng) -> None:
     assert (found.counts.pair_out > 0).sum() > 10
 
 
+@pytest.mark.parametrize("side", ["left", "right", "list"])
+def test_sequences_are_windows_as_they_are(make, text, rng, side: str) -> None:
+    """The windows of a text as a batch of sequences, padded with token 3, and shuffled, are the text."""
+    model = make(n_layers=2)
+    table = score_triples(model, (1, 1), *random_rows(rng))
+    expected, rows = evidence(model, table, text, batch_size=4), cut(text, model.cfg.n_ctx)
+    rows = [rows[place] for place in rng.permutation(len(rows))]
+    tokens, mask = torch.full((len(rows), model.cfg.n_ctx), 3), torch.zeros(len(rows), model.cfg.n_ctx)
+    for row, ids in enumerate(rows):
+        where = slice(-len(ids), None) if side == "left" else slice(0, len(ids))
+        tokens[row, where], mask[row, where] = torch.tensor(ids), 1
+    found = evidence(model, table, *((rows,) if side == "list" else (tokens,)), batch_size=5,
+                     attention_mask=None if side == "list" else mask)  # fmt: skip
+    for name in ("pair", "pair_out", "destination", "destination_out", "windows"):
+        np.testing.assert_array_equal(getattr(found.counts, name), getattr(expected.counts, name))
+    for name in ("attention", "direct_effect", "ablation_change"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), atol=1e-6)
+    assert (found.n_tokens, found.n_documents) == (expected.n_tokens, len(rows))
+    part = evidence(model, table, rows, max_tokens=sum(map(len, rows[:4])), run_model=False)
+    assert part.n_documents == 4
+
+
+def test_sequences_that_the_model_cannot_read_are_named(make, rng) -> None:
+    model = make()
+    table = score_triples(model, (0, 1), *random_rows(rng, 3))
+    n_ctx = model.cfg.n_ctx
+    for wrong in (torch.zeros(2, n_ctx + 1, dtype=torch.long), torch.full((2, 4), 23), [[1, 2], []]):
+        with refused("sequence", f"1 to {n_ctx} token ids"):
+            evidence(model, table, wrong)
+    with refused("attention_mask", "[2, 4]", "[2, 3]"):
+        evidence(model, table, torch.zeros(2, 4, dtype=torch.long), attention_mask=torch.ones(2, 3))
+    with refused("attention_mask", "one text"):
+        evidence(model, table, np.arange(4), attention_mask=torch.ones(4))
+
+
 @pytest.mark.parametrize(
     "kind",
     [{"norm": None, "positions": "qk"}, {}, {"attention": "mssa"}, {"phi": "thresholded_softmax", "threshold": 0.2}],

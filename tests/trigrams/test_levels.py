@@ -15,6 +15,7 @@ from scipy import stats
 from aotlens.trigrams.counting import TrigramCounter
 from aotlens.trigrams.text import Windows
 from aotlens.trigrams.verdict import Association, associate
+from tests.cases import mostly_long
 from tests.trigrams.null_texts import Text, null_strata
 
 N_ROWS = 2000
@@ -38,7 +39,7 @@ def shares(text: Text, source: float, out: float, n_strata: int, *, upwards: boo
     return (p_value <= 0.05).mean(), (p_value <= 0.005).mean(), (pooled <= 0.05).mean()
 
 
-@pytest.mark.parametrize("upwards", [True, False])
+@pytest.mark.parametrize("upwards", mostly_long([True, False], [True]))
 @pytest.mark.parametrize(
     ("text", "source", "n_strata", "pooled"),
     [
@@ -57,7 +58,7 @@ def test_what_is_not_true_is_seldom_confirmed(
     assert fisher >= pooled  # what the strata are for
 
 
-@pytest.mark.long
+@pytest.mark.minutes
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize(
     ("text", "most_at_5", "most_at_half"),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from aotlens.data import TokenFile, Tokenizer, open_corpus
+from aotlens.data import SymbolTokenizer, TokenFile, Tokenizer, open_corpus
 from aotlens.trigrams import evidence, read_ids, score_triples
 from aotlens.trigrams.text import windows
 
@@ -20,7 +19,7 @@ END = 0
 def model(make) -> Any:
     """A model for which token 0 ends a document."""
     model = make()
-    model.tokenizer = SimpleNamespace(eot_id=END, str_tokens=lambda ids: [str(token) for token in ids])
+    model.tokenizer = SymbolTokenizer([str(token) for token in range(model.cfg.d_vocab)], start=str(END))
     return model
 
 

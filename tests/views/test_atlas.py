@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 
 from aotlens.views import make
-from aotlens.views.atlas import CIRCUIT, EXAMPLES, HEADS, LOSSES, MOTIFS, PARTNERS, SCORES, WEIGHTS, Chosen
+from aotlens.views.atlas import CIRCUIT, EXAMPLES, HEADS, LOSSES, MOTIFS, PARTNERS, SCORES, WEIGHTS, AtlasParameters
 
 pytestmark = pytest.mark.usefixtures("real_bundled_folder")
 
-CHOSEN = Chosen(
+CHOSEN = AtlasParameters(
     checkpoint="novels-2l-mhsa", distillation="novels-2l-mhsa", where="layer = 1", readable="layer = 1", head=(1, 3),
     y="entropy", bin=4,
 )  # fmt: skip
@@ -43,7 +43,7 @@ def test_a_search_that_cannot_be_read_leaves_the_picture() -> None:
 
 def test_an_atlas_of_another_text_is_made_as_it_was_and_another_of_its_name_is_told_from_it() -> None:
     text = make("aotlens.data.open_corpus", "file:text.txt")
-    chosen = Chosen(checkpoint="mine", corpus=text, tokens=4096, stamp=7)
+    chosen = AtlasParameters(checkpoint="mine", corpus=text, tokens=4096, stamp=7)
     lines = CIRCUIT.python(chosen)
     assert "text = aotlens.data.open_corpus('file:text.txt')\n" in lines and "n_tokens=4096" in lines
     assert lines.count("aotlens.load('mine')") == 1 and CIRCUIT.key(chosen) != CIRCUIT.key(replace(chosen, stamp=8))

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("real_bundled_folder")
 
 @pytest.mark.parametrize("view", FAMILY.views, ids=lambda view: view.name)
 def test_its_python_gives_its_result_table_and_figure(view: View) -> None:
-    chosen = FAMILY.chosen("novels-1l-mhsa", head="0.3", kind="ov", row=" the", block="3.4")
+    chosen = FAMILY.parse("novels-1l-mhsa", head="0.3", kind="ov", row=" the", block="3.4")
     if view.name == "composition":
         assert "one layer" in (view.missing(chosen) or "")
         return
@@ -27,11 +27,11 @@ def test_its_python_gives_its_result_table_and_figure(view: View) -> None:
 
 
 def test_what_is_written_is_held_against_the_model() -> None:
-    chosen = FAMILY.chosen("novels-2l-mhsa", head="1.0", right="0.2", row="17", column=" the")
+    chosen = FAMILY.parse("novels-2l-mhsa", head="1.0", right="0.2", row="17", column=" the")
     assert (chosen.head, chosen.left, chosen.right, chosen.row, chosen.column) == ((1, 0), "tokens", "0.2", 17, " the")
     with pytest.raises(ValueError, match=r"head 2\.0: this model has layers 0 to 1"):
-        FAMILY.chosen("novels-2l-mhsa", head="2.0")
+        FAMILY.parse("novels-2l-mhsa", head="2.0")
     with pytest.raises(ValueError, match=r"left: expected one of tokens, positions, bias, residual, got '1\.0'"):
-        FAMILY.chosen("novels-2l-mhsa", left="1.0")
-    positions = FAMILY.chosen("novels-2l-mhsa", left="tokens", right="positions")
+        FAMILY.parse("novels-2l-mhsa", left="1.0")
+    positions = FAMILY.parse("novels-2l-mhsa", left="tokens", right="positions")
     assert "columns are positions" in (EIGENVALUES.missing(positions) or "") and MAP.missing(positions) is None

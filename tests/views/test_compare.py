@@ -41,7 +41,7 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.mark.parametrize("view", FAMILY.views, ids=lambda view: view.name)
 def test_their_python_gives_the_table(paths: dict[str, str], view: Any):
-    chosen = FAMILY.chosen(
+    chosen = FAMILY.parse(
         paths["one"], paths["other"], text=TEXT, right="0.1", head="1.2", quantity="weighted", first="hide"
     )
     space: dict[str, Any] = {}
@@ -50,7 +50,7 @@ def test_their_python_gives_the_table(paths: dict[str, str], view: Any):
 
 
 def test_the_right_head_is_the_one_that_the_left_is_matched_with(paths: dict[str, str]):
-    chosen = FAMILY.chosen(paths["one"], paths["other"], text=TEXT, head="1.2")
+    chosen = FAMILY.parse(paths["one"], paths["other"], text=TEXT, head="1.2")
     workshop = Workshop()
     matched = PAIRS.result(chosen)
     models = [workshop.load(paths[name]) for name in ("one", "other")]
@@ -60,12 +60,12 @@ def test_the_right_head_is_the_one_that_the_left_is_matched_with(paths: dict[str
     alike = {tuple(pair["left"]): pair for pair in each_pair(matched)}
     says(alike[1, 2]["says"], "Head 1.2 is matched with head", f"{alike[1, 2]['similarity']:.2f}")
     # On another text at the right, patterns have nothing to say.
-    apart = FAMILY.chosen(paths["one"], paths["other"], text=TEXT, other="And danced.")
+    apart = FAMILY.parse(paths["one"], paths["other"], text=TEXT, other="And danced.")
     assert PAIRS.result(apart).pattern is None
 
 
 def test_a_head_left_over_stands_beside_the_one_most_like_it(paths: dict[str, str]):
-    result = PAIRS.result(FAMILY.chosen(paths["one"], paths["short"], text=TEXT))
+    result = PAIRS.result(FAMILY.parse(paths["one"], paths["short"], text=TEXT))
     left = next(head for head in result.left if result.partner(head) is None)
     right = result.right[int(np.argmax(result.similarity[result.left.index(left)]))]
     assert result.beside(left) == right
@@ -73,7 +73,7 @@ def test_a_head_left_over_stands_beside_the_one_most_like_it(paths: dict[str, st
 
 
 def test_models_of_other_tokens_are_shown_and_not_matched(paths: dict[str, str]):
-    chosen = FAMILY.chosen(paths["one"], paths["few"], text=TEXT, head="1.1")
+    chosen = FAMILY.parse(paths["one"], paths["few"], text=TEXT, head="1.1")
     assert not chosen.one_tokenizer and chosen.beside == "0.0"
     with refused("vocabularies", "275", "270"):
         PAIRS.result(chosen)
@@ -90,11 +90,11 @@ def test_a_command_prints_the_table(paths: dict[str, str]):
 
 
 def test_one_model_stands_beside_itself(paths: dict[str, str]):
-    chosen = FAMILY.chosen(paths["one"], text=TEXT, right="0.1", how="uniform")
+    chosen = FAMILY.parse(paths["one"], text=TEXT, right="0.1", how="uniform")
     with refused("each of its 6 heads"):
         PAIRS.result(chosen)
     says(LOSSES.caption(chosen, LOSSES.result(chosen)), "without 0.1 (replaced with uniform attention)")
     assert not np.nan_to_num(DIFFERENCE.result(chosen).difference).any()
     says(DIFFERENCE.caption(chosen, DIFFERENCE.result(chosen)), "no entry differs")
     with refused("one checkpoint or two"):
-        FAMILY.chosen(*[paths["one"]] * 3)
+        FAMILY.parse(*[paths["one"]] * 3)

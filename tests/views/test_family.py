@@ -12,7 +12,8 @@ from aotlens.checkpoints import CheckpointInfo, save_checkpoint
 from aotlens.data import repeated_random_tokens, repeated_targets
 from aotlens.heads import sufficient_heads
 from aotlens.sweeps.calling import call, function, names
-from aotlens.views import FAMILIES, Choice, TextParameter, family
+from aotlens.views import FAMILIES, family
+from aotlens.views.kinds import NumberParameter
 from aotlens.views.sufficient import FAMILY, SUFFICIENT, TASKS
 from tests.heads.hand_built import induction
 from tests.messages import refused, says
@@ -33,7 +34,7 @@ def built(folder):
 
 @pytest.fixture(scope="module")
 def found(built):
-    chosen = FAMILY.chosen(built, how="zero", keep=0.8, seed=3)
+    chosen = FAMILY.parse(built, how="zero", keep=0.8, seed=3)
     return chosen, SUFFICIENT.result(chosen)
 
 
@@ -87,7 +88,7 @@ def test_its_figure_shows_each_head_twice_and_the_set(found):
 
 def test_a_task_that_the_model_does_not_do_is_missing(built):
     with refused("does not read prompts", "Choose repeated random tokens"):
-        SUFFICIENT.result(FAMILY.chosen(built, task="prompts"))
+        SUFFICIENT.result(FAMILY.parse(built, task="prompts"))
 
 
 @pytest.mark.parametrize(
@@ -99,18 +100,18 @@ def test_a_task_that_the_model_does_not_do_is_missing(built):
 )  # fmt: skip
 def test_what_cannot_be_chosen_is_refused(built, chosen, said):
     with refused(said):
-        FAMILY.chosen(built, **chosen)
+        FAMILY.parse(built, **chosen)
 
 
 def test_as_many_checkpoints_as_it_is_of(built):
     with refused("expected a checkpoint, got 0"):
-        FAMILY.chosen()
+        FAMILY.parse()
     with refused("expected a checkpoint, got 2"):
-        FAMILY.chosen(built, built)
+        FAMILY.parse(built, built)
     with refused("expected no checkpoint, got 1"):
-        family("denoising").chosen(built)
+        family("denoising").parse(built)
     with refused("another kind"):
-        family("regression").chosen(built)
+        family("regression").parse(built)
     with refused("'nothing': expected one of"):
         family("nothing")
     with refused("'none': expected a view of sufficient, one of heads"):
@@ -121,15 +122,10 @@ def test_as_many_checkpoints_as_it_is_of(built):
 def test_what_is_first_can_be_chosen(name):
     of = family(name)
     assert of.name == name and len({view.name for view in of.views}) == len(of.views)
-    for each in of.parameters.values():
-        if isinstance(each, Choice):
-            assert each.first in each.options
-        elif isinstance(each, TextParameter):
-            assert each.checked("it", each.first) == each.first and each.most >= len(each.first)
-        elif each.first is not None:
-            assert each.within(each.first) == each.first
-        else:
-            assert each.within(None) is None and each.within(each.most + 1) == each.most
+    for each in of.fields.values():
+        assert each.parse("it", each.first) == each.first == each.parse("it", each.written(each.first))
+        if isinstance(each, NumberParameter):
+            assert each.within(each.most + 1) == each.most and each.within(None) == each.first
 
 
 def test_a_sweep_takes_a_view_by_its_name(built, found):

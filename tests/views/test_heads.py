@@ -34,7 +34,7 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.mark.parametrize("view", FAMILY.views, ids=lambda view: view.name)
 def test_their_python_gives_the_table(paths: dict[str, str], view: Any):
-    chosen = FAMILY.chosen(
+    chosen = FAMILY.parse(
         paths["plain"],
         text=TEXT,
         ablated="0.1",
@@ -51,7 +51,7 @@ def test_their_python_gives_the_table(paths: dict[str, str], view: Any):
 
 def test_predictions_are_those_of_the_logits_without_the_head(paths: dict[str, str]):
     model = Workshop().load(paths["plain"])
-    chosen = FAMILY.chosen(paths["plain"], text=TEXT, position=3, ablated="1.0")
+    chosen = FAMILY.parse(paths["plain"], text=TEXT, position=3, ablated="1.0")
     full = PREDICTIONS.result(chosen)
     expected = next_token_predictions(model, TEXT, 3)
     np.testing.assert_array_equal(full.token_ids, expected.token_ids)
@@ -76,12 +76,12 @@ def test_predictions_are_those_of_the_logits_without_the_head(paths: dict[str, s
     np.testing.assert_allclose(losses.right[1:], by_hand.detach(), rtol=1e-4)
     change = float((losses.right - losses.left)[1:].mean())
     assert f"a change of {change:+.3f}" in LOSSES.caption(chosen, losses)
-    alone = FAMILY.chosen(paths["plain"], text=TEXT)
+    alone = FAMILY.parse(paths["plain"], text=TEXT)
     np.testing.assert_array_equal(LOSSES.frame(LOSSES.result(alone))["loss"], losses.left)
 
 
 def test_a_masked_model_says_what_stands_there(paths: dict[str, str]):
-    chosen = FAMILY.chosen(paths["masked"], text=TEXT, position=3)
+    chosen = FAMILY.parse(paths["masked"], text=TEXT, position=3)
     found, expected = PREDICTIONS.result(chosen), masked_predictions(Workshop().load(paths["masked"]), TEXT, 3)
     np.testing.assert_array_equal(found.token_ids, expected.token_ids)
     assert PREDICTIONS.caption(chosen, found).startswith("At position 3, ")
@@ -90,11 +90,11 @@ def test_a_masked_model_says_what_stands_there(paths: dict[str, str]):
 
 
 def test_what_is_not_there_is_refused(paths: dict[str, str]):
-    chosen = FAMILY.chosen(paths["plain"], text=TEXT, position=400)
+    chosen = FAMILY.parse(paths["plain"], text=TEXT, position=400)
     with refused("No heads are ablated"):
         ABLATED_MAP.result(chosen)
     with refused("position=400"):
         PREDICTIONS.result(chosen)
     for wrong in ({"head": "2.0"}, {"ablated": "0.3"}):
         with pytest.raises(ValueError, match=r"2\.0|0\.3"):
-            FAMILY.chosen(paths["plain"], **wrong)
+            FAMILY.parse(paths["plain"], **wrong)

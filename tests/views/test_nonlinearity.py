@@ -12,11 +12,11 @@ from torch import nn
 
 from aotlens.views import View
 from aotlens.views.nonlinearity import ERROR, FAMILY, GATE, HEAD, HEADS, LAYERS, MASK
-from aotlens.views.nonlinearity_captions import eta, exactness, facts
-from aotlens.views.nonlinearity_choice import CONSTRUCTIONS, MAX_KNOTS, PRESETS, Chosen, read_points
+from aotlens.views.nonlinearity_captions import eta, facts, network
+from aotlens.views.nonlinearity_choice import CONSTRUCTIONS, MAX_KNOTS, PRESETS, NonlinearityParameters, read_points
 from tests.messages import refused, says
 
-DEEP = Chosen(preset="sawtooth", eta=0.05, head=(1, 2), x=(0.25,), scale="log")
+DEEP = NonlinearityParameters(preset="sawtooth", eta=0.05, head=(1, 2), x=(0.25,), scale="log")
 
 
 @pytest.mark.parametrize("view", FAMILY.views, ids=lambda view: view.name)
@@ -24,14 +24,14 @@ DEEP = Chosen(preset="sawtooth", eta=0.05, head=(1, 2), x=(0.25,), scale="log")
     "chosen",
     [
         DEEP,
-        Chosen(preset="random", inputs=2, width=3, activation="silu", auxiliary="random"),
-        Chosen(preset="drawn", knots="0,0;1,2;1.5,-1", auxiliary="0.5,-1,2"),
-        Chosen(preset="ramp", inputs=2),
-        Chosen(preset="sine"),
+        NonlinearityParameters(preset="random", inputs=2, width=3, activation="silu", auxiliary="random"),
+        NonlinearityParameters(preset="drawn", knots="0,0;1,2;1.5,-1", auxiliary="0.5,-1,2"),
+        NonlinearityParameters(preset="ramp", inputs=2),
+        NonlinearityParameters(preset="sine"),
     ],
     ids=lambda chosen: chosen.preset,
 )
-def test_its_python_gives_its_result_table_and_figure(view: View, chosen: Chosen) -> None:
+def test_its_python_gives_its_result_table_and_figure(view: View, chosen: NonlinearityParameters) -> None:
     result = view.result(chosen)
     space: dict[str, object] = {}
     exec(view.python(chosen), space)
@@ -44,7 +44,7 @@ def test_its_python_gives_its_result_table_and_figure(view: View, chosen: Chosen
 # ── the function ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def by_numpy(chosen: Chosen, x: np.ndarray) -> np.ndarray:
+def by_numpy(chosen: NonlinearityParameters, x: np.ndarray) -> np.ndarray:
     """The preset of one input without our networks."""
     if chosen.preset == "sawtooth":
         u = 2 ** (chosen.depth - 1) * (x + 1) / 2
@@ -66,7 +66,7 @@ def by_numpy(chosen: Chosen, x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("preset", sorted(set(PRESETS) - {"random"}))
 @pytest.mark.parametrize("inputs", [1, 2])
 def test_a_preset_is_the_function_it_names_and_so_is_its_model(preset: str, inputs: int) -> None:
-    chosen = Chosen(preset=preset, inputs=inputs, depth=3, knots="2,0.25;-1,3;0.5,-1", tolerance=1e-3)
+    chosen = NonlinearityParameters(preset=preset, inputs=inputs, depth=3, knots="2,0.25;-1,3;0.5,-1", tolerance=1e-3)
     compiled, error = LAYERS.result(chosen), ERROR.result(chosen)
     x = np.random.default_rng(0).uniform(-2, 2, (50, inputs))
     expected = sum(by_numpy(chosen, x[:, i]) for i in range(inputs))
@@ -79,10 +79,10 @@ def test_a_preset_is_the_function_it_names_and_so_is_its_model(preset: str, inpu
 
 
 def test_silu_is_exact_and_has_no_eta() -> None:
-    chosen = Chosen(preset="random", inputs=2, activation="silu", eta=0.3, width=5, depth=2, seed=4)
+    chosen = NonlinearityParameters(preset="random", inputs=2, activation="silu", eta=0.3, width=5, depth=2, seed=4)
     compiled = LAYERS.result(chosen)
     assert set(compiled.etas) == {1.0} and ERROR.result(chosen).measured < 1e-13
-    assert "float64's rounding" in exactness(chosen) and "nothing to slide" in eta(chosen, compiled, compiled.etas)
+    assert "nothing to slide" in eta(chosen) and chosen.limits()["eta"].hidden
     layers: list[nn.Module] = []
     for weight, bias in zip(compiled.ffn.weights, compiled.ffn.biases, strict=True):
         linear = nn.Linear(*weight.shape).double()
@@ -93,39 +93,44 @@ def test_silu_is_exact_and_has_no_eta() -> None:
 
 
 def test_a_chosen_eta_stands_in_every_layer_and_the_bound_follows() -> None:
-    first = LAYERS.result(Chosen(preset="sawtooth"))
+    first = LAYERS.result(NonlinearityParameters(preset="sawtooth"))
     bounds, measured = [], []
     for value in (1e-4, 1e-2, 0.3):
-        chosen = Chosen(preset="sawtooth", eta=value)
+        chosen = NonlinearityParameters(preset="sawtooth", eta=value)
         compiled = LAYERS.result(chosen)
-        assert compiled.etas == (value, value) and chosen.by_proof.run().etas == first.etas
+        assert compiled.etas == (value, value) and chosen.model.etas == first.etas
         bounds.append(compiled.proven_error)
         measured.append(ERROR.result(chosen).measured)
     assert bounds == sorted(bounds) and measured == sorted(measured) and all(np.array(measured) <= bounds)
-    assert "above the tolerance" in eta(chosen, compiled, first.etas)
-    fine = Chosen(eta=1e-4)
-    assert "within the tolerance" in eta(fine, LAYERS.result(fine), (0.1,))
-    assert "chosen by the proof" in eta(Chosen(), first, first.etas)
+    assert "above the tolerance" in eta(chosen)
+    assert "within the tolerance" in eta(NonlinearityParameters(eta=1e-4))
+    assert "chosen by the proof" in eta(NonlinearityParameters())
+    assert chosen.limits()["eta"].rest == first.etas[0]
 
 
 @pytest.mark.parametrize(
     ("chosen", "why"),
     [
-        (Chosen(bound=-1.0), "bound=-1.0: expected a positive"),
-        (Chosen(tolerance=1e-18), "below what float64"),
-        (Chosen(preset="drawn", knots="1,1;1,2"), "x = 1"),
-        (Chosen(preset="drawn", knots="1,1"), "two points or more"),
-        (Chosen(preset="drawn", knots=";".join(f"{i},0" for i in range(MAX_KNOTS + 1))), "at most 40 points"),
-        (Chosen(auxiliary="1,2,3,4"), "d_model = 3"),
-        (Chosen(auxiliary="1,2,0"), "last of them"),
-        (Chosen(auxiliary="1,,2"), "Auxiliary token: expected a number"),
-        (Chosen(eta=0.0), "η of layer 0"),
-        (Chosen(problem="known before"), "known before"),
+        (NonlinearityParameters(bound=-1.0), "bound=-1.0: expected a positive"),
+        (NonlinearityParameters(tolerance=1e-18), "below what float64"),
+        (NonlinearityParameters(preset="drawn", knots="1,1;1,2"), "x = 1"),
+        (NonlinearityParameters(preset="drawn", knots="1,1"), "two points or more"),
+        (
+            NonlinearityParameters(preset="drawn", knots=";".join(f"{i},0" for i in range(MAX_KNOTS + 1))),
+            "at most 40 points",
+        ),
+        (NonlinearityParameters(auxiliary="1,2,3,4"), "d_model = 3"),
+        (NonlinearityParameters(auxiliary="1,2,0"), "last of them"),
+        (NonlinearityParameters(auxiliary="1,,2"), "Auxiliary token: expected a number"),
+        (NonlinearityParameters(eta=0.0), "η of layer 0"),
     ],
 )
-def test_what_cannot_be_compiled_is_said(chosen: Chosen, why: str) -> None:
-    with refused(why):
-        LAYERS.result(chosen)
+def test_what_cannot_be_compiled_is_said(chosen: NonlinearityParameters, why: str) -> None:
+    for view in FAMILY.views:
+        with refused(why):
+            view.result(chosen)
+    if chosen.problem:
+        assert network(chosen) == eta(chosen) == "" and "head" not in chosen.limits()
 
 
 def test_points_are_read_and_wrong_ones_named() -> None:
@@ -139,31 +144,42 @@ def test_points_are_read_and_wrong_ones_named() -> None:
 
 
 def test_what_a_head_says() -> None:
-    chosen = Chosen(eta=0.5, head=(0, 1), x=(-0.5,))  # the hat: x + 1, x, x − 1
+    chosen = NonlinearityParameters(eta=0.5, head=(0, 1), x=(-0.5,))  # the hat: x + 1, x, x − 1
     heads = HEADS.result(chosen)
     assert heads.reads == ("x", "x + 1", "x", "x − 1") and heads.kinks == ("", "−1", "0", "1")
     assert heads.writes[1:] == ("1 × into f", "−2 × into f", "1 × into f")
     says(HEAD.caption(chosen, HEAD.result(chosen)), "Hidden unit 0", "t = x + 1 = 0.5", "x=−0.5", "= 0.73106", "0.139")
     linear = replace(chosen, head=(0, 0))
     says(HEAD.caption(linear, HEAD.result(linear)), "own token only")
-    with refused("head 0.0 has no gate"):
+    with refused("This head has no gate"):
         GATE.result(linear)
-    assert "has no gate" in str(GATE.missing(replace(linear, gated=False)))
     unnamed = replace(chosen, head=None)
-    assert (HEAD.result(unnamed).role.head, HEAD.file(unnamed)) == (1, "compiled-hat-1d-relu-lean-head")
+    assert (HEAD.result(unnamed).role.head, HEAD.file(unnamed)) == (1, "compiled-hat-1d-relu-lean-head-0.1")
     assert MASK.caption(chosen, MASK.result(chosen)) == "1 head: itself only, 3 heads: itself and the auxiliary token."
 
 
 def test_the_facts_are_the_models() -> None:
-    chosen = Chosen(preset="sawtooth", construction="paper")
+    chosen = NonlinearityParameters(preset="sawtooth", construction="paper")
     compiled = LAYERS.result(chosen)
-    told = {name: (value, why) for name, value, why in facts(chosen, compiled, 0.0123)}
+    told = {name: (value, why) for name, value, why in facts(chosen, compiled)}
     assert told["heads"] == ("19", "8 + 11 by layer; Theorem 4.1 states 4 in each")
-    assert (
-        told["d_model"][0] == str(compiled.model.cfg.d_model) == "5" and told["measured |model − FFN|"][0] == "0.0123"
-    )
+    assert told["d_model"][0] == str(compiled.model.cfg.d_model) == "5"
     rows = LAYERS.frame(compiled)[["heads", "paper_heads", "proof_heads"]]
     assert rows.to_numpy().tolist() == [[8, 4, 8], [11, 4, 11]]
+
+
+def test_a_head_and_an_input_are_within_the_models() -> None:
+    with refused("head: expected a head of this model that is not only zeros, got '5.5'"):
+        FAMILY.parse(head="5.5")
+    with refused("x: expected numbers from -2 to 2, the inputs' bound, got '7'"):
+        FAMILY.parse(x="7")
+    assert NonlinearityParameters(head=(5, 5), x=(7.0,), inputs=2).fitted()[0].shown_head == (0, 1)
+    assert NonlinearityParameters(x=(7.0, -9.0)).fitted()[0].point == (2.0,)
+    assert NonlinearityParameters(x=(0.1,), inputs=2).point == (0.1, 0.1)
+    hidden = {name for name, limit in NonlinearityParameters(preset="square").limits().items() if limit.hidden}
+    assert hidden == {"depth", "seed", "knots"}
+    same = [LAYERS.key(NonlinearityParameters(preset="abs", width=width, knots="0,0;1,1")) for width in (3, 9)]
+    assert same[0] == same[1], "what a network does not use changes nothing"
 
 
 # ── what it costs ────────────────────────────────────────────────────────────────────────────────────────────
@@ -172,7 +188,7 @@ def test_the_facts_are_the_models() -> None:
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("construction", CONSTRUCTIONS)
 def test_a_model_is_as_large_as_was_estimated_at_most(preset: str, construction: str) -> None:
-    chosen = Chosen(preset=preset, construction=construction, inputs=2, width=5, depth=3, tolerance=0.5)
+    chosen = NonlinearityParameters(preset=preset, construction=construction, inputs=2, width=5, depth=3, tolerance=0.5)
     model = LAYERS.result(chosen).model
     sizes = {name: getattr(model.cfg, name) for name in chosen.sizes}
     if preset == "drawn":  # of as many points as there may be

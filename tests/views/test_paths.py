@@ -10,18 +10,18 @@ import pytest
 from aotlens.checkpoints import load
 from aotlens.paths import effect_without, expand
 from aotlens.views import View
-from aotlens.views.paths import FLOW, HEADS, ORDERS, SOURCES, TOP, WITHOUT, Chosen, summary
-from aotlens.views.scores import BY_HEADS, BY_ORDERS, BY_SOURCES, PAIRS, SCORE, TRACE, ChosenScore
+from aotlens.views.paths import FLOW, HEADS, ORDERS, SOURCES, TOP, WITHOUT, PathsParameters, summary
+from aotlens.views.scores import BY_HEADS, BY_ORDERS, BY_SOURCES, PAIRS, SCORE, TRACE, ScoreParameters
 from tests.messages import says
 
 pytestmark = pytest.mark.usefixtures("real_bundled_folder")
 
 TEXT = "The captain bowed"
-CHOSEN = Chosen(
+CHOSEN = PathsParameters(
     checkpoint="novels-2l-mhsa", text=TEXT, position=2, target=11, versus=7, k=6, through="1.0", by="neg",
     without="token@2-0.1-1.0",
 )  # fmt: skip
-OF_SCORE = ChosenScore(checkpoint="novels-2l-mhsa", text=TEXT, head=(1, 2), query=3, key=2, against=1)
+OF_SCORE = ScoreParameters(checkpoint="novels-2l-mhsa", text=TEXT, head=(1, 2), query=3, key=2, against=1)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ OF_SCORE = ChosenScore(checkpoint="novels-2l-mhsa", text=TEXT, head=(1, 2), quer
     ],
     ids=lambda one: one.name if isinstance(one, View) else "",
 )
-def test_its_python_gives_its_result_table_and_figure(view: View, chosen: Chosen | ChosenScore) -> None:
+def test_its_python_gives_its_result_table_and_figure(view: View, chosen: PathsParameters | ScoreParameters) -> None:
     result = view.result(chosen)
     space: dict[str, object] = {}
     exec(view.python(chosen), space)
@@ -68,7 +68,7 @@ def test_what_runs_a_model_behind_its_arguments_has_it_to_itself() -> None:
 
 def test_where_the_model_moves_the_other_way_it_is_said():
     model = load("novels-2l-mhsa", device="cpu")
-    chosen = Chosen(checkpoint="novels-2l-mhsa", text="Mr. Darnay bowed to Mr. Dar", position=13, target=0)
+    chosen = PathsParameters(checkpoint="novels-2l-mhsa", text="Mr. Darnay bowed to Mr. Dar", position=13, target=0)
     expansion = expand(model, chosen.text)
     at = len(expansion.tokens) - 1
     target = int(expansion.frozen.logits[at].argmax())

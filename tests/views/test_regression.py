@@ -14,7 +14,7 @@ from aotlens.data import RegressionTask
 from aotlens.denoise.regression import baseline_errors, read_layers
 from aotlens.denoise.regression.comparison import RegressionComparison
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
-from aotlens.views.regression import FAMILY, LAYERS, SUPPORT, VIEWS, WITHOUT
+from aotlens.views.regression import FAMILY, LAYERS, SUPPORT, WITHOUT
 from tests.messages import refused
 
 
@@ -35,7 +35,7 @@ def five(folder):
 
 
 def test_what_is_chosen_is_a_task_and_its_prompts(five):
-    chosen = FAMILY.chosen(five, nonzero=2, noise=0.25, seed=3)
+    chosen = FAMILY.parse(five, nonzero=2, noise=0.25, seed=3)
     assert chosen.task.run() == RegressionTask(d=5, n_nonzero=2, noise_std=0.25)
     prompts = RegressionTask(d=5, n_nonzero=2, noise_std=0.25).sample(7, 11, 3)
     np.testing.assert_array_equal(chosen.prompts(7).run().tokens, prompts.tokens)
@@ -48,35 +48,37 @@ def test_what_is_chosen_is_a_task_and_its_prompts(five):
 )  # fmt: skip
 def test_what_cannot_be_chosen_is_refused(folder, models, chosen, said):
     with refused(said):
-        FAMILY.chosen(*(str(folder / name) for name in models), **chosen)
+        FAMILY.parse(*(str(folder / name) for name in models), **chosen)
 
 
-@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
+@pytest.mark.parametrize("view", FAMILY.views, ids=lambda view: view.name)
 def test_its_python_gives_its_result_table_and_figure(view, five):
-    chosen = FAMILY.chosen(five, nonzero=2)
+    chosen = FAMILY.parse(five, nonzero=2)
     result = view.result(chosen)
     space: dict[str, object] = {}
     exec(view.python(chosen), space)
     pd.testing.assert_frame_equal(space["table"], view.frame(result))
     assert space["figure"].to_json() == view.figure(chosen, result).to_json()
-    assert five in view.caption(chosen, result) or str(result.n_prompts if view is SUPPORT else 128) in view.caption(
-        chosen, result
-    )
+    said = view.caption(chosen, result)
+    if view.name in ("maps", "map"):
+        assert f"says {result.answers[-1]:+.3f}, the label is {result.labels[-1]:+.3f}" in said
+    else:
+        assert five in said or str(result.n_prompts if view is SUPPORT else 128) in said
 
 
 def test_the_call_is_the_librarys(five):
-    chosen, model = FAMILY.chosen(five, scale=0.5), aotlens.load(five)
+    chosen, model = FAMILY.parse(five, scale=0.5), aotlens.load(five)
     expected = read_layers(model, RegressionTask(d=5, input_scale=0.5), n_prompts=200, seed=0)
     np.testing.assert_array_equal(LAYERS.result(chosen).probe_errors, expected.probe_errors)
 
 
 def test_what_is_missing_is_said_and_part_of_the_key(five):
     with refused("Set Nonzero weights below the dimension"):
-        SUPPORT.result(FAMILY.chosen(five))
-    assert SUPPORT.key(FAMILY.chosen(five)) != SUPPORT.key(FAMILY.chosen(five, nonzero=2))
-    assert WITHOUT.key(FAMILY.chosen(five)) != WITHOUT.key(FAMILY.chosen(five, how="zero"))
-    assert LAYERS.key(FAMILY.chosen(five)) != LAYERS.key(replace(FAMILY.chosen(five), log=True)), "the axis is drawn"
-    assert WITHOUT.key(FAMILY.chosen(five)) == WITHOUT.key(replace(FAMILY.chosen(five), log=True)), (
+        SUPPORT.result(FAMILY.parse(five))
+    assert SUPPORT.key(FAMILY.parse(five)) != SUPPORT.key(FAMILY.parse(five, nonzero=2))
+    assert WITHOUT.key(FAMILY.parse(five)) != WITHOUT.key(FAMILY.parse(five, how="zero"))
+    assert LAYERS.key(FAMILY.parse(five)) != LAYERS.key(replace(FAMILY.parse(five), axis="log")), "the axis is drawn"
+    assert WITHOUT.key(FAMILY.parse(five)) == WITHOUT.key(replace(FAMILY.parse(five), axis="log")), (
         "where there is none, nothing changes"
     )
 

@@ -10,7 +10,7 @@ import pytest
 from aotlens.checkpoints import find_checkpoint
 from aotlens.views import View, make
 from aotlens.views.trigram_captions import RULES, in_text, in_weights, rule, says_choice, says_own_heads
-from aotlens.views.trigram_choice import Chosen, Reading
+from aotlens.views.trigram_choice import Reading, TrigramsParameters
 from aotlens.views.trigrams import (
     BY_HEAD,
     CHECK,
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("real_bundled_folder")
 
 NAME = "novels-1l-mhsa"
 NOVELS = Reading(text=make("aotlens.data.open_corpus", "novels"), about="five novels", tokens=4000, held_out=True)
-CHOSEN = Chosen(
+CHOSEN = TrigramsParameters(
     checkpoint=NAME, head=(0, 6), least=20_000, k=30, depth=300, over=("source", "destination"), reading=NOVELS,
     row=3, own=True, after="the",
 )  # fmt: skip
@@ -45,7 +45,7 @@ CHECKED = replace(CHOSEN, checked=True)
     ],
     ids=lambda one: one.name if isinstance(one, View) else "",
 )
-def test_its_python_gives_its_result_table_and_figure(view: View, chosen: Chosen) -> None:
+def test_its_python_gives_its_result_table_and_figure(view: View, chosen: TrigramsParameters) -> None:
     chosen = replace(chosen, model=find_checkpoint(NAME).model)
     result = view.result(chosen)
     space: dict[str, object] = {}

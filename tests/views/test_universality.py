@@ -13,7 +13,7 @@ from aotlens.checkpoints import CheckpointInfo, save_checkpoint
 from aotlens.data import Tokenizer, repeated_random_tokens
 from aotlens.heads import Universality, universality
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
-from aotlens.views.universality import FAMILY, GROUPS, LENGTH, N_WINDOWS, PAIRS, Chosen
+from aotlens.views.universality import FAMILY, GROUPS, LENGTH, N_WINDOWS, PAIRS, UniversalityParameters
 from tests.app.conftest import save_tiny
 from tests.messages import refused, says
 
@@ -27,12 +27,14 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def found(names: list[str]) -> tuple[Chosen, Universality]:
-    chosen = FAMILY.chosen(*names, text="repeats", evidence="qk, ov", seed=3)
+def found(names: list[str]) -> tuple[UniversalityParameters, Universality]:
+    chosen = FAMILY.parse(*names, text="repeats", evidence="qk, ov", seed=3)
     return chosen, GROUPS.result(chosen)
 
 
-def test_its_groups_and_pairs_are_the_librarys(names: list[str], found: tuple[Chosen, Universality]) -> None:
+def test_its_groups_and_pairs_are_the_librarys(
+    names: list[str], found: tuple[UniversalityParameters, Universality]
+) -> None:
     chosen, result = found
     models = {name: aotlens.load(name) for name in names}
     half = min(LENGTH // 2, (models[names[0]].cfg.n_ctx - 1) // 2)
@@ -48,7 +50,9 @@ def test_its_groups_and_pairs_are_the_librarys(names: list[str], found: tuple[Ch
     says(PAIRS.caption(chosen, result), "9 pairs", *means)
 
 
-def test_its_python_gives_its_table_and_its_matrix_block_by_block(found: tuple[Chosen, Universality]) -> None:
+def test_its_python_gives_its_table_and_its_matrix_block_by_block(
+    found: tuple[UniversalityParameters, Universality],
+) -> None:
     chosen, result = found
     space: dict[str, object] = {}
     exec(PAIRS.python(chosen), space)
@@ -65,14 +69,14 @@ def test_its_python_gives_its_table_and_its_matrix_block_by_block(found: tuple[C
 
 
 def test_what_cannot_be_compared_is_refused(names: list[str], tmp_path: Path) -> None:
-    with refused("Only", "Choose two to eight"):
-        GROUPS.result(FAMILY.chosen(names[0]))
+    with refused("Only", "Select two to eight"):
+        GROUPS.result(FAMILY.parse(names[0]))
     with refused("different checkpoints", "seed0 twice"):
-        FAMILY.chosen(names[0], names[0])
-    with refused("one to 8 checkpoints", "got 9"):
-        FAMILY.chosen(*3 * names)
+        FAMILY.parse(names[0], names[0])
+    with refused("1 to 8 checkpoints", "got 9"):
+        FAMILY.parse(*3 * names)
     cfg = ModelConfig(n_layers=1, d_model=24, n_heads=3, d_head=8, d_vocab=262, n_ctx=48)
     other = AttentionOnlyTransformer(cfg, Tokenizer.train(["another text than that of the others " * 9], 262))
     save_checkpoint(tmp_path / "other", other, CheckpointInfo(name="other"))
     with refused("different vocabularies", "one tokenizer"):
-        GROUPS.result(FAMILY.chosen(names[0], str(tmp_path / "other")))
+        GROUPS.result(FAMILY.parse(names[0], str(tmp_path / "other")))

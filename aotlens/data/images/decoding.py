@@ -74,8 +74,11 @@ def pixels_of(
     """Return the pixels of an image that Pillow has opened, as `decode_image` does."""
     from PIL import Image, ImageOps
 
+    # The packing of the pixels in the file ("L;4": 4 bits), in which the transparent shade is given; loading loses it.
+    tiles = getattr(image, "tile", None)
+    packed = str(tiles[0][3]) if image.format == "PNG" and tiles else ""
     image.load()
-    image = _plain(ImageOps.exif_transpose(image), name)
+    image = _plain(ImageOps.exif_transpose(image), name, packed)
     if size is not None:
         side = min(image.size)
         left, top = ((length - side) // 2 for length in image.size)
@@ -87,29 +90,31 @@ def pixels_of(
     return pixels[None] if pixels.dim() == 2 else pixels.permute(2, 0, 1).contiguous()
 
 
-def _plain(image: Image.Image, name: str) -> Image.Image:
-    """Return the same picture in the mode L (grey) or RGB."""
+def _plain(image: Image.Image, name: str, packed: str) -> Image.Image:
+    """Return the same picture in the mode L (grey) or RGB, on white where it is transparent."""
     from PIL import Image
 
-    if image.mode.startswith("I;16"):
-        deep = np.asarray(image).astype(np.uint32)
-        return Image.fromarray(((deep + 128) // 257).astype(np.uint8))
     if image.mode in ("I", "F"):
         kind = "float" if image.mode == "F" else "32-bit"
         raise _Refused(
             f"{name}: has {kind} numbers for pixels, of which nobody knows what "
             "white is; save it with 8 or 16 bits a channel."
         )
-    if image.mode in ("1", "L"):
-        return image.convert("L")
-    transparent = image.mode in ("LA", "La", "RGBA", "RGBa", "PA") or "transparency" in image.info
-    if not transparent:
-        grey = image.mode == "P" and image.getpalette() is not None and _is_grey(image)
-        return image.convert("L" if grey else "RGB")
-    grey = image.mode in ("LA", "La")
+    hidden = image.info.get("transparency")
+    if image.mode in ("1", "L") or image.mode.startswith("I;16"):
+        grey = np.array(image if image.mode.startswith("I;16") else image.convert("L"))
+        # Pillow scales pixels of 2 and 4 bits to 8, and leaves the shade that is transparent as it was.
+        visible = grey != (-1 if hidden is None else hidden * {"L;2": 85, "L;4": 17}.get(packed, 1))
+        rounded = grey if grey.dtype == np.uint8 else (grey.astype(np.uint32) + 128) // 257
+        return Image.fromarray(np.where(visible, rounded, 255).astype(np.uint8))
+    grey_palette = image.mode == "P" and image.getpalette() is not None and _is_grey(image)
+    mode = "L" if image.mode in ("LA", "La") or packed.startswith("LA") or grey_palette else "RGB"
+    if not image.has_transparency_data:
+        return image.convert(mode)
+    if packed == "RGB;16B" and hidden is not None:  # of these pixels Pillow keeps the upper byte
+        image.info["transparency"] = tuple(value >> 8 for value in hidden)
     front = image.convert("RGBA")
-    whole = Image.alpha_composite(Image.new("RGBA", front.size, "white"), front)
-    return whole.convert("L" if grey else "RGB")
+    return Image.alpha_composite(Image.new("RGBA", front.size, "white"), front).convert(mode)
 
 
 def _is_grey(image: Image.Image) -> bool:

@@ -4,6 +4,7 @@ baselines.py    least squares, averaging, three nearest neighbours, lasso, ridge
 descent.py      steps of gradient descent and of a preconditioned one, for every prefix of a prompt
 layers.py       the answer read off after each layer, beside these
 comparison.py   models and baselines beside each other
+maps.py         all heads on one prompt, with the answers
 support.py      whether heads single out the coordinates on which a sparse prompt's labels depend
 hand_built.py   linear attention that performs one step of gradient descent
 
@@ -18,6 +19,7 @@ from aotlens.denoise.regression.comparison import RegressionComparison
 from aotlens.denoise.regression.descent import ALGORITHMS, FittedDescent, Spectra, fit_descent
 from aotlens.denoise.regression.hand_built import one_step, one_step_interleaved, one_step_paired, paired_tokens
 from aotlens.denoise.regression.layers import LayerReadings, counted_steps, read_layers
+from aotlens.denoise.regression.maps import PromptMaps, prompt_maps, prompt_positions
 from aotlens.denoise.regression.support import SupportScores, support_scores
 from aotlens.evaluate import RegressionErrors, regression_errors
 
@@ -27,6 +29,7 @@ __all__ = [
     "Curriculum",
     "FittedDescent",
     "LayerReadings",
+    "PromptMaps",
     "RegressionComparison",
     "RegressionErrors",
     "RegressionPrompts",
@@ -42,6 +45,8 @@ __all__ = [
     "one_step_interleaved",
     "one_step_paired",
     "paired_tokens",
+    "prompt_maps",
+    "prompt_positions",
     "read_layers",
     "regression_errors",
     "shown_baselines",

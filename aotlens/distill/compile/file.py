@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from aotlens.distill.compile.ffn import Activation, FeedForward, read_ffn
-from aotlens.untrusted import require_regular
+from aotlens.untrusted import boundary, require_regular
 
 _NAME = re.compile(r"(?:(.*)\.)?(\d+)\.(weight|bias)")
 
@@ -27,17 +27,14 @@ def load_ffn(path: str | Path, activation: Activation) -> FeedForward:
     Raises `ValueError` for other names, for more than one prefix and for layers that do not fit together, and `OSError`
     for a file that cannot be read.
     """
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file; expected a safetensors file.")
     require_regular(path, "result")
-    try:
+    with boundary(path, "a safetensors file of a network"):
         tensors = load_file(path)
-    except SafetensorError as error:
-        raise ValueError(f"{path}: not a safetensors file ({error}).") from error
     layers: dict[int, dict[str, str]] = {}
     prefixes = set()
     for name in tensors:
@@ -58,7 +55,5 @@ def load_ffn(path: str | Path, activation: Activation) -> FeedForward:
         (tensors[parts["weight"]].mT, tensors[parts["bias"]] if "bias" in parts else None)
         for _, parts in sorted(layers.items())
     ]
-    try:
+    with boundary(path, "a network"):
         return read_ffn(pairs, activation)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error

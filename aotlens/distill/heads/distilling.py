@@ -26,6 +26,7 @@ from aotlens.distill.heads.stream import Source
 from aotlens.distill.heads.texts import Texts, sides
 from aotlens.distill.heads.training import Training, start_training, train
 from aotlens.heads.reader import HeadReader, Model
+from aotlens.untrusted import boundary
 
 Windows = Int[Tensor, "_windows _pos"]
 _PATTERN_WINDOWS = 32
@@ -196,7 +197,8 @@ def _start(
         saved, counters = load_training(Path(checkpoint), identity)
     training = start_training(source, settings, texts.train, texts.validation, saved)
     if saved is not None and counters is not None:
-        restore(training, saved, counters)
+        with boundary(str(checkpoint), "the state of this distillation", "Delete it to start afresh."):
+            restore(training, saved, counters)
     total.total = training.n_pieces * training.steps_per_piece * settings.batch_size + texts.held_out.numel()
     total.total += n_queries(training, texts.held_out) if settings.neighbours else 0
     total.at(training.tokens_done)

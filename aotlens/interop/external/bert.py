@@ -9,22 +9,19 @@ what attention writes, on random tokens.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from aotlens.interop.bridge_out import TransformerBridge
 from aotlens.interop.external import decoders
 from aotlens.interop.external.archive import check_zip
-from aotlens.interop.external.checking import compared
-from aotlens.interop.external.material import read_json, read_material, require_small
+from aotlens.interop.external.checking import N_TOKENS, Opened, compared
+from aotlens.interop.external.material import read_material, require_small
 from aotlens.interop.external.outside import require_attention, require_weights
-from aotlens.interop.external.plan import require_sizes
-
-if TYPE_CHECKING:
-    from transformer_lens.model_bridge import TransformerBridge
-else:  # who makes or reads a bridge imports it: that takes as long as PyTorch
-    TransformerBridge = Any
+from aotlens.interop.external.plans import require_sizes
+from aotlens.interop.external.settings import config_class
 
 #: Families whose masked language model is read, with their names.
 _MASKED = {"bert": "BERT", "roberta": "RoBERTa"}
@@ -32,8 +29,6 @@ _MASKED = {"bert": "BERT", "roberta": "RoBERTa"}
 _READ = ("gpt2", "gpt_bigcode")
 _TOKENIZER = ("tokenizer.json", "vocab.txt", "vocab.json")
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "max_position_embeddings")
-_BERT = {"hidden_size": 768, "num_hidden_layers": 12}
-_N_TOKENS = 32
 #: Names that families give to a layer's projections.
 _PROJECTIONS = {
     "q": ("q_proj", "Wq"), "k": ("k_proj", "Wk"), "v": ("v_proj", "Wv"), "o": ("o_proj", "out_proj", "dense")
@@ -48,23 +43,15 @@ def is_bridged(config: dict[str, Any]) -> bool:
         return False
     if kind in _MASKED:
         return True
-    try:
-        from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    except ImportError:
-        return False
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
     return kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 
-def name_of(config: dict[str, Any]) -> str:
-    """Return the name of the format, for people."""
-    kind = str(config["model_type"])
-    return f"{_MASKED.get(kind, kind)}, as a TransformerBridge"
-
-
 @torch.no_grad()
-def as_bridge(folder: Path, device: str) -> TransformerBridge:
-    """Return the model in a folder of Hugging Face's as a `TransformerBridge`, with its tokenizer where the folder has
-    one.
+def as_bridge(folder: Path, described: dict[str, Any], device: str) -> Opened:
+    """Return the model in a folder of Hugging Face's, whose config.json is `described`, as a `TransformerBridge`, with
+    its tokenizer where the folder has one.
 
     Weights are read by `transformers`, from safetensors or with `weights_only`; no code of the folder is run. Raises
     `ValueError` where the folder is not whole, for a model without attention, and for a bridge that computes something
@@ -73,7 +60,6 @@ def as_bridge(folder: Path, device: str) -> TransformerBridge:
     """
     import transformers
 
-    described = read_json(folder / "config.json")
     kind = described["model_type"]
     name = _MASKED.get(kind, kind)
     _require_room(folder, described)
@@ -81,7 +67,6 @@ def as_bridge(folder: Path, device: str) -> TransformerBridge:
     if kind not in _MASKED:
         require_weights(material := read_material(folder))
         require_attention(material)
-    has_tokenizer = any((folder / name).is_file() for name in _TOKENIZER)
     try:
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         auto: Any = transformers.AutoModelForMaskedLM if kind in _MASKED else transformers.AutoModelForCausalLM
@@ -90,7 +75,7 @@ def as_bridge(folder: Path, device: str) -> TransformerBridge:
             dtype=torch.float32, output_loading_info=True,
         )  # fmt: skip
         tokenizer = None
-        if has_tokenizer:
+        if any((folder / name).is_file() for name in _TOKENIZER):
             tokenizer = transformers.AutoTokenizer.from_pretrained(
                 folder, local_files_only=True, trust_remote_code=False
             )
@@ -107,7 +92,8 @@ def as_bridge(folder: Path, device: str) -> TransformerBridge:
             "Save the model with its read-out."
         )
     model.eval().requires_grad_(False)
-    return _bridge(folder, name, model, tokenizer, device)
+    bridge = _bridge(folder, name, model, tokenizer, device)
+    return Opened(model=bridge, format=f"{name}, as a TransformerBridge", path=folder, config=described)
 
 
 def _bridge(folder: Path, name: str, model: Any, tokenizer: Any, device: str) -> TransformerBridge:
@@ -116,7 +102,7 @@ def _bridge(folder: Path, name: str, model: Any, tokenizer: Any, device: str) ->
     from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_from_module
 
     table = model.get_input_embeddings().weight
-    n_tokens = min(_N_TOKENS, int(getattr(model.config, "max_position_embeddings", None) or _N_TOKENS) - 2)
+    n_tokens = min(N_TOKENS, int(getattr(model.config, "max_position_embeddings", None) or N_TOKENS) - 2)
     tokens = torch.randint(len(table), (1, n_tokens), generator=torch.Generator().manual_seed(0))
     architecture = type(model).__name__
     try:
@@ -228,7 +214,8 @@ def _require_room(folder: Path, config: dict[str, Any]) -> None:
         check_zip(path)
     require_sizes(folder / "config.json", config, _SIZES)
     if config["model_type"] in _MASKED:
-        rows, width, n_layers, inner, n_pos = (config.get(name) or _BERT.get(name, 1) for name in _SIZES)
+        usual = config_class(config["model_type"])()  # what `transformers` builds where a size is missing
+        rows, width, n_layers, inner, n_pos = (config.get(name) or getattr(usual, name) for name in _SIZES)
         numbers = width * (rows + n_pos + n_layers * (4 * width + 2 * inner))
     else:
         names = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers")

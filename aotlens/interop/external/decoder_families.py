@@ -1,355 +1,281 @@
-"""The families of decoders that are read: what each calls its tensors, and what its settings mean in ours.
+"""The families of decoders that are read: their tensors' names, and the settings of their `config.json` in our words.
 
-Settings are those of `config.json`, with the defaults of the family where it leaves them out.
+The installed `transformers` says what a file leaves out (`settings.completed`). Most settings mean the same in every
+family that has them, so that a family is the line of what is fixed in it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from itertools import islice
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from aotlens.interop.external.decoder_settings import Settings
+from aotlens.interop.external.plans import ACTIVATIONS, Names, linears, norms
 
-Names = Mapping[str, str | None]
+_LAYER_TYPES = ("full_attention", "sliding_attention")
+_ACT_FNS = ("hidden_activation", "hidden_act", "activation_function", "activation")
+#: Numbers by how large they may be: shares of a head, and times that a context is extended.
+_MOST = {"partial_rotary_factor": 1.0, "rotary_pct": 1.0, "factor": 2.0**20}
 
-
-def both(theirs: str, ours: str) -> dict[str, str | None]:
-    """Map the weight, `[out, in]`, and the bias of a `Linear` to ours."""
-    part, _, name = ours.rpartition(".")
-    mark, stem = ("_", name[1:]) if name.startswith("_") else ("", name)
-    return {f"{theirs}.weight": f"{part}.{mark}W_{stem}.T", f"{theirs}.bias": f"{part}.{mark}b_{stem}"}
-
-
-def _norm(theirs: str, ours: str) -> dict[str, str | None]:
-    return {f"{theirs}.weight": f"{ours}.w", f"{theirs}.bias": f"{ours}.b"}
-
-
-def _heads(theirs: str, out: str) -> dict[str, str | None]:
-    each = {name: f"attn.{name}" for name in "QKV"}
-    names = [both(f"{theirs}.{name.lower()}_proj", ours) for name, ours in each.items()]
-    return {**names[0], **names[1], **names[2], **both(f"{theirs}.{out}", "attn.O")}
-
-
-_LLAMA = {
-    **_heads("self_attn", "o_proj"),
-    **_norm("input_layernorm", "ln1"),
-    **_norm("post_attention_layernorm", "ln2"),
-    **both("mlp.gate_proj", "mlp.gate"),
-    **both("mlp.up_proj", "mlp.in"),
-    **both("mlp.down_proj", "mlp.out"),
-    "self_attn.rotary_emb.inv_freq": None,
+#: The embedding, by the names that families give it.
+EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
+#: The norm of BLOOM's embedding.
+_EMBEDDING_NORM = "word_embeddings_layernorm"
+#: The modules of attention, the projections in them, and the matrices of MLPs.
+_ATTENTION = ("self_attn", "self_attention", "attention", "attn", "attn.attention")
+_PROJECTIONS = {"q_proj": "Q", "k_proj": "K", "v_proj": "V", "o_proj": "O", "out_proj": "O", "dense": "O"}
+_MLPS = {
+    "mlp.gate_proj": "gate", "mlp.up_proj": "in", "mlp.down_proj": "out", "mlp.fc1": "in", "mlp.fc2": "out",
+    "fc1": "in", "fc2": "out", "mlp.fc_in": "in", "mlp.fc_out": "out", "mlp.c_fc": "in", "mlp.c_proj": "out",
+    "mlp.dense_h_to_4h": "in", "mlp.dense_4h_to_h": "out",
+}  # fmt: skip
+_BUFFERS = ("bias", "masked_bias", "embed_positions", "rotary_emb.inv_freq")
+#: A layer's tensors, by the names that families give them; None for those that hold no weights.
+LAYER: Names = {
+    **linears({f"{module}.{theirs}": f"attn.{part}" for module in _ATTENTION for theirs, part in _PROJECTIONS.items()}),
+    **linears({part: f"attn.{part}" for part in "QKV"}),  # what `FUSED` is split into
+    **linears({theirs: f"mlp.{part}" for theirs, part in _MLPS.items()}),
+    **norms({
+        "input_layernorm": "ln1", "ln_attn": "ln1", "ln_1": "ln1", "self_attn_layer_norm": "ln1",
+        "post_attention_layernorm": "ln2", "ln_mlp": "ln2", "ln_2": "ln2", "final_layer_norm": "ln2",
+        "self_attn.q_norm": "attn.q_norm", "self_attn.k_norm": "attn.k_norm",
+    }),
+    **{f"{module}.{name}": None for module in _ATTENTION for name in _BUFFERS},
+}  # fmt: skip
+#: The other names of norms where some follow the layers.
+OUTPUT_NORMS: Names = norms({
+    "post_attention_layernorm": "ln1_post", "pre_feedforward_layernorm": "ln2", "post_feedforward_layernorm": "ln2_post"
+})  # fmt: skip
+#: The tensors at both ends.
+ENDS: Names = {
+    **dict.fromkeys(EMBEDDINGS, "embed.W_E"), "wpe.weight": "pos_embed.W_pos[:{n_ctx}]",
+    "embed_positions.weight": "pos_embed.W_pos[2:]", **linears({"lm_head": "unembed.U", "embed_out": "unembed.U"}),
+    **norms(dict.fromkeys(("norm", "ln_f", "final_layernorm", "final_layer_norm"), "ln_final")),
+}  # fmt: skip
+#: A layer's tensors that are several, one under another.
+SIDE_BY_SIDE = {
+    "self_attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
 }
-_QK_NORMS = {"self_attn.q_norm.weight": "attn.q_norm.w", "self_attn.k_norm.weight": "attn.k_norm.w"}
-_OUTPUT_NORMS = {
-    **_norm("post_attention_layernorm", "ln1_post"),
-    **_norm("pre_feedforward_layernorm", "ln2"),
-    **_norm("post_feedforward_layernorm", "ln2_post"),
-}
-_NEOX = {
-    **both("attention.dense", "attn.O"),
-    **_norm("input_layernorm", "ln1"),
-    **_norm("post_attention_layernorm", "ln2"),
-    **both("mlp.dense_h_to_4h", "mlp.in"),
-    **both("mlp.dense_4h_to_h", "mlp.out"),
-    **dict.fromkeys(("attention.bias", "attention.masked_bias", "attention.rotary_emb.inv_freq")),
-}
+#: A layer's queries, keys and values together: of each group of heads in turn, the queries of its heads, its key and
+#: its value.
+FUSED = ("attention.query_key_value", "self_attention.query_key_value")
+#: The norms of a layer whose MLP stands beside its attention: one that has the first alone uses it twice.
+ALIKE = {"input_layernorm": "post_attention_layernorm", "ln_1": "ln_2"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Family:
-    """The names of one family's tensors and settings."""
-
-    layers: str
-    """The prefix before a layer's number."""
-    names: Names
-    """A layer's tensors."""
-    ends: Names
-    """The other tensors, but the read-out's."""
-    fields: Callable[[Settings], dict[str, Any]]
-    """Fields of `ModelConfig` besides the sizes."""
-    read_out: str = "lm_head"
-    fused: str = ""
-    """A layer's tensor of queries, keys and values together: of each group of heads in turn, the queries of its heads,
-    its key and its value."""
-    side_by_side: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """A layer's tensors that are several, one under another: queries, keys and values, or the halves of a gated MLP."""
-    alike: Names = field(default_factory=dict)
-    """Tensors of a layer that are used twice, where the file has no second: its name, by the first's."""
-    embedding: Callable[[Mapping[str, Tensor], Tensor, Settings], Tensor] | None = None
-    """The transformation of the embedding before the first layer reads it."""
+def require_bounds(where: object, settings: Mapping[str, Any]) -> None:
+    """Raise `ValueError` for settings, or some within others, that `transformers` would take much memory for, or not
+    refuse by name."""
+    for name, value in settings.items():
+        most = _MOST.get(name)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if most is not None and value is not None and not (number and 0 < value <= most):
+            raise ValueError(f"{where}: {name}={value!r:.80}: expected a number above 0 and at most {most:g}.")
+        if name in _LAYER_TYPES and not isinstance(value, dict | None):
+            raise ValueError(f"{where}: {name}={value!r:.80}: expected a dict.")
+        if isinstance(value, dict):
+            require_bounds(where, value)
+    layouts = settings.get("attention_types") or []
+    if not isinstance(layouts, list) or not all(
+        isinstance(each, list | tuple) and len(each) == 2 and isinstance(each[0], list) and type(each[1]) is int
+        and 0 <= each[1] <= 10_000 for each in layouts
+    ):  # fmt: skip
+        raise ValueError(f"{where}: attention_types={layouts!r:.80}: expected a list of [[kind, …], times].")
 
 
-def _llama(s: Settings) -> dict[str, Any]:
-    bias = bool(s.get("attention_bias") or s.get("mlp_bias"))
-    return {
-        **s.rotary(), "norm": "rms", "norm_eps": s.get("rms_norm_eps", default=1e-6), "gated_mlp": True,
-        "act_fn": s.act_fn("hidden_act", default="silu"), "bias": bias, "read_out_bias": False,
-        "n_kv_heads": s.get("num_key_value_heads"), "n_ctx": s.n_ctx("max_position_embeddings"),
-    }  # fmt: skip
+@dataclass(frozen=True)
+class Settings:
+    """`config.json` of a model of so many layers, and what is wrong with it so far."""
+
+    values: Mapping[str, Any]
+    n_layers: int
+    problems: list[str]
+    partial: bool = False
+    """Whether the family rotates a share of each head, which its settings state."""
+
+    def get(self, *names: str, default: Any = None) -> Any:
+        """Return the first of some settings that is there."""
+        return next((self.values[name] for name in names if self.values.get(name) is not None), default)
+
+    def refuse(self, **wanted: Any) -> None:
+        """Note as problems the settings that have to be what is given here, where they are there and are not."""
+        for name, value in wanted.items():
+            if (actual := self.values.get(name)) not in (None, value):
+                self.problems.append(f"{name}={actual!r}")
+
+    @property
+    def n_heads(self) -> int:
+        return int(self.get("num_attention_heads", "n_head", "num_heads", default=0))
+
+    @property
+    def d_model(self) -> int:
+        return int(self.get("hidden_size", "n_embd", default=0))
+
+    @property
+    def d_head(self) -> int:
+        return int(self.get("head_dim", default=self.d_model // max(self.n_heads, 1)))
+
+    @property
+    def n_ctx(self) -> int:
+        return int(self.get("max_position_embeddings", "n_positions", "seq_length", default=2048))
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of `ModelConfig`, besides sizes, of settings that mean the same in each family that has
+        them."""
+        self.refuse(
+            use_bidirectional_attention=False, qk_layernorm=False, do_layer_norm_before=True, enable_bias=True,
+            word_embed_proj_dim=self.d_model, _remove_final_layer_norm=False, layer_norm_elementwise_affine=True,
+            apply_residual_connection_post_layernorm=False, alibi=False,
+        )  # fmt: skip
+        act_fn = next((name for name in _ACT_FNS if name in self.values), _ACT_FNS[0])
+        if (stated := str(self.values.get(act_fn, "gelu_new"))) not in ACTIVATIONS:  # BLOOM's is not a setting
+            self.problems.append(f"{act_fn}={stated!r}")
+        qkv_bias, scalar = self.get("use_qkv_bias"), self.values.get("query_pre_attn_scalar", 1)
+        if not scalar or scalar < 0:
+            self.problems.append(f"query_pre_attn_scalar={scalar!r}")
+            scalar = 1
+        return {
+            "norm": "rms" if "rms_norm_eps" in self.values else "layernorm",
+            "norm_eps": self.get("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", default=1e-5),
+            "act_fn": ACTIVATIONS.get(stated, "gelu"),
+            "bias": any(map(self.get, ("attention_bias", "mlp_bias", "bias"))),
+            "qkv_bias": None if qkv_bias is None else bool(qkv_bias),
+            "read_out_bias": False,
+            "parallel": bool(self.get("use_parallel_residual")),
+            "attn_scale": scalar**-0.5 if "query_pre_attn_scalar" in self.values else None,
+            "score_cap": self.get("attn_logit_softcapping"),
+            "logit_cap": self.get("final_logit_softcapping"),
+            "clip_qkv": self.get("clip_qkv"),
+            "n_kv_heads": self.get("num_key_value_heads"),
+            "n_ctx": self.n_ctx,
+            **self._rotary(),
+            **self.windows(self.get("sliding_window")),
+        }
+
+    def _rotary(self) -> dict[str, Any]:
+        """Return the `Rotary` that `rope_parameters` describe; where layers with a window have their own, both."""
+        parameters = dict(self.get("rope_parameters", "rope_scaling", default={}))
+        if not parameters:
+            return {}
+        if "full_attention" not in parameters:
+            return {"positions": "rotary", "rotary": self._rotary_of(parameters)}
+        each = [self._rotary_of(dict(parameters.get(kind) or {})) for kind in _LAYER_TYPES]
+        return {"positions": "rotary", "rotary": each[0], "rotary_local": each[1] if each[0] != each[1] else None}
+
+    def _rotary_of(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        kind = parameters.get("rope_type", parameters.get("type", "default"))
+        share = (parameters.get("partial_rotary_factor") if self.partial else None) or 1.0
+        base = self.get("rope_theta", default=10_000.0)  # an older name, which counts only without the newer
+        fields = {"base": parameters.get("rope_theta", base), "dim": int(self.d_head * share)}
+        if kind == "default":
+            return fields
+        if kind not in ("linear", "dynamic", "llama3"):
+            self.problems.append(f"rope_type={kind!r}")
+            return fields
+        fields |= {"scaling": kind, "factor": parameters.get("factor")}
+        if kind == "dynamic":  # whose `original_max_position_embeddings` transformers never reads
+            fields["original_n_ctx"] = self.n_ctx
+        if kind == "llama3":
+            fields |= {name: parameters.get(name) for name in ("low_freq_factor", "high_freq_factor")}
+            fields["original_n_ctx"] = parameters.get("original_max_position_embeddings", self.n_ctx)
+        return fields
+
+    def windows(self, window: Any, layers: list[bool] | None = None) -> dict[str, Any]:
+        """Return the windows of layers: of those that `layer_types` calls sliding, or else of those that `layers` says
+        (None: of all)."""
+        kinds = self.get("layer_types")
+        if kinds is not None:
+            strange = sorted(set(kinds).difference(_LAYER_TYPES))
+            self.problems.extend(f"layer_types={kind!r}" for kind in strange)
+            layers = [kind == _LAYER_TYPES[1] for kind in kinds]
+        layers = [True] * self.n_layers if layers is None else layers[: self.n_layers]
+        if window is None or not any(layers):
+            return {}
+        if type(window) is not int or window < 1 or len(layers) < self.n_layers:
+            self.problems.append(f"a window of {window!r} positions for {len(layers)} of {self.n_layers} layers")
+            return {}
+        return {"windows": [min(window, self.n_ctx) if sliding else None for sliding in layers]}
 
 
-def _mistral(s: Settings) -> dict[str, Any]:
-    return {**_llama(s), **s.windows(s.values.get("sliding_window"))}
+class Family(NamedTuple):
+    """The fields of `ModelConfig` that are a family's own."""
 
+    fixed: Mapping[str, Any] = {}
+    """Those of all its models."""
+    read: Callable[[Settings], dict[str, Any]] = lambda settings: {}
+    """Those that settings of its own state."""
+    embedding: Callable[[dict[str, Tensor], Tensor, Settings], Tensor] | None = None
+    """The transformation of the embedding before the first layer reads it; tensors that it folds in it removes."""
 
-def _phi3(s: Settings) -> dict[str, Any]:
-    return {**_llama(s), **s.rotary(1.0), **s.windows(s.values.get("sliding_window"))}
-
-
-def _qwen2(s: Settings) -> dict[str, Any]:
-    window = s.get("sliding_window") if s.get("use_sliding_window", default=False) else None
-    most = s.get("max_window_layers", default=28)
-    return {**_llama(s), "qkv_bias": True, **s.windows(window, [layer >= most for layer in range(s.n_layers)])}
-
-
-def _qwen3(s: Settings) -> dict[str, Any]:
-    return {**_qwen2(s), "qkv_bias": None, "qk_norm": "head"}
-
-
-def _gemma2(s: Settings) -> dict[str, Any]:
-    return {
-        **_gemma_normed(s, every=2), "score_cap": s.values.get("attn_logit_softcapping", 50.0),
-        "logit_cap": s.values.get("final_logit_softcapping", 30.0),
-    }  # fmt: skip
+    def fields(self, s: Settings) -> dict[str, Any]:
+        """Return the fields besides the sizes, less windows that hide nothing and what is of layers with one."""
+        fields = {**s.fields(), **self.fixed, **self.read(s)}
+        same = fields.get("rotary_local") in (None, fields.get("rotary"))
+        if same or not fields.get("windows"):
+            fields["rotary_local"] = None
+        if same and all(each in (None, fields["n_ctx"]) for each in fields.get("windows") or ()):
+            fields["windows"] = None
+        return fields
 
 
 def _gemma3(s: Settings) -> dict[str, Any]:
     s.refuse(attn_logit_softcapping=False)  # a setting of theirs that their code leaves alone
-    every = s.positive("_sliding_window_pattern", "sliding_window_pattern", default=6)
-    return {**_gemma_normed(s, every), "qk_norm": "head", "logit_cap": s.get("final_logit_softcapping")}
-
-
-def _gemma_normed(s: Settings, every: float | int) -> dict[str, Any]:
-    """Return the fields of norms on both sides, and of a window in all but every so many layers."""
-    s.refuse(use_bidirectional_attention=False)
-    layers = [(layer + 1) % every != 0 for layer in range(s.n_layers)]
-    scale = s.positive("query_pre_attn_scalar", default=256) ** -0.5
-    windows = s.windows(s.get("sliding_window", default=4096), layers, kept=True)
-    return _local({**_gemma(s, "hidden_activation"), "norm_place": "both", "attn_scale": scale, **windows})
-
-
-def _gemma(s: Settings, act_fn: str = "hidden_act") -> dict[str, Any]:
-    return {**_llama(s), "norm_gain_offset": 1.0, "act_fn": s.act_fn(act_fn, default="gelu_pytorch_tanh")}
-
-
-def _olmo(s: Settings) -> dict[str, Any]:
-    return {**_llama(s), "norm": "layernorm", "norm_eps": 1e-5, "clip_qkv": s.get("clip_qkv")}
-
-
-def _olmo2(s: Settings) -> dict[str, Any]:
-    return {**_llama(s), "norm_place": "output", "qk_norm": "layer", **s.windows(s.get("sliding_window"))}
-
-
-def _olmo3(s: Settings) -> dict[str, Any]:
-    """Of older files, `rope_theta` and `rope_scaling` are those of layers without a window."""
-    layers = [(layer + 1) % 4 != 0 for layer in range(s.n_layers)]
-    local = {"rotary_local": {"base": 500_000.0, "dim": s.d_head}}
-    return _local({**local, **_olmo2(s), **s.windows(s.get("sliding_window"), layers, kept=True)})
-
-
-def _local(fields: dict[str, Any]) -> dict[str, Any]:
-    """Drop what is of layers with a window where there is none, or where they rotate as the others do."""
-    same = fields.get("rotary_local") in (None, fields["rotary"])
-    if same or not fields.get("windows"):
-        fields["rotary_local"] = None
-    if same and fields.get("windows") and all(each in (None, fields["n_ctx"]) for each in fields["windows"]):
-        fields["windows"] = None
-    return fields
-
-
-def _stablelm(s: Settings) -> dict[str, Any]:
-    s.refuse(qk_layernorm=False)
-    eps = s.get("layer_norm_eps", default=1e-5)
-    qkv = bool(s.get("use_qkv_bias", default=False))
-    parallel = bool(s.get("use_parallel_residual", default=False))
-    return {
-        **_llama(s), **s.rotary(0.25), "norm": "layernorm", "norm_eps": eps, "qkv_bias": qkv, "parallel": parallel,
-    }  # fmt: skip
-
-
-def _phi(s: Settings) -> dict[str, Any]:
-    s.refuse(qk_layernorm=False)
-    return {
-        **s.rotary(0.5), "norm_eps": s.get("layer_norm_eps", default=1e-5), "parallel": True, "bias": True,
-        "act_fn": s.act_fn("hidden_act", default="gelu_new"), "n_kv_heads": s.get("num_key_value_heads"),
-        "n_ctx": s.n_ctx("max_position_embeddings"),
-    }  # fmt: skip
+    return {}
 
 
 def _falcon(s: Settings) -> dict[str, Any]:
-    if s.get("alibi"):
-        s.problems.append("alibi=True, whose biases its own code rounds to bfloat16")
-    new, shared = s.get("new_decoder_architecture", default=False), s.get("multi_query", default=True)
-    return {
-        **s.rotary(), "norm_eps": s.get("layer_norm_epsilon", default=1e-5), "bias": bool(s.get("bias", default=False)),
-        "read_out_bias": False, "parallel": bool(new or s.get("parallel_attn", default=True)),
-        "n_kv_heads": s.get("num_kv_heads", default=s.n_heads) if new else 1 if shared else None,
-        "act_fn": s.act_fn("activation", default="gelu"), "n_ctx": s.n_ctx("max_position_embeddings"),
-    }  # fmt: skip
-
-
-def _neox(s: Settings) -> dict[str, Any]:
-    return {
-        **s.rotary(0.25), "norm_eps": s.get("layer_norm_eps", default=1e-5), "bias": True, "read_out_bias": False,
-        "qkv_bias": bool(s.get("attention_bias", default=True)), "act_fn": s.act_fn("hidden_act", default="gelu"),
-        "parallel": bool(s.get("use_parallel_residual", default=True)), "n_ctx": s.n_ctx("max_position_embeddings"),
-    }  # fmt: skip
+    new = s.get("new_decoder_architecture")
+    groups = s.get("num_kv_heads") if new else 1 if s.get("multi_query") else None
+    return {"parallel": bool(new or s.get("parallel_attn")), "n_kv_heads": groups}
 
 
 def _gptj(s: Settings) -> dict[str, Any]:
-    rotary = {"base": 10_000.0, "dim": s.get("rotary_dim", default=64), "pairs": "interleaved"}
-    return {
-        "positions": "rotary", "rotary": rotary, "parallel": True, "bias": True, "qkv_bias": False,
-        "norm_eps": s.get("layer_norm_epsilon", default=1e-5), "n_ctx": s.n_ctx("n_positions"),
-        "act_fn": s.act_fn("activation_function", default="gelu_new"),
-    }  # fmt: skip
+    return {"rotary": {"base": 10_000.0, "dim": s.get("rotary_dim"), "pairs": "interleaved"}}
 
 
 def _gpt_neo(s: Settings) -> dict[str, Any]:
-    types = s.get("attention_types", default=[[["global", "local"], 12]])
-    kinds = (kind for kinds, times in types for _ in range(times) for kind in kinds)
-    layers = [kind == "local" for kind in islice(kinds, s.n_layers)]
-    return {
-        **s.windows(s.get("window_size", default=256), layers),
-        "attn_scale": 1.0, "bias": True, "qkv_bias": False, "read_out_bias": False, "positions": "learned",
-        "norm_eps": s.get("layer_norm_epsilon", default=1e-5), "act_fn": s.act_fn(
-            "activation_function", default="gelu_new"), "n_ctx": s.n_ctx("max_position_embeddings"),
-    }  # fmt: skip
+    return s.windows(s.get("window_size"), [kind == "local" for kind in s.get("attention_layers", default=())])
 
 
-def _opt(s: Settings) -> dict[str, Any]:
-    s.refuse(do_layer_norm_before=True, word_embed_proj_dim=s.d_model, _remove_final_layer_norm=False, enable_bias=True)
-    s.refuse(layer_norm_elementwise_affine=True)
-    return {
-        "bias": True, "read_out_bias": False, "positions": "learned", "n_ctx": s.n_ctx("max_position_embeddings"),
-        "act_fn": s.act_fn("activation_function", default="relu"),
-    }  # fmt: skip
-
-
-def _bloom(s: Settings) -> dict[str, Any]:
-    s.refuse(apply_residual_connection_post_layernorm=False)
-    return {
-        "positions": "alibi", "bias": True, "read_out_bias": False, "act_fn": "gelu_new",
-        "norm_eps": s.get("layer_norm_epsilon", default=1e-5), "n_ctx": s.n_ctx("seq_length"),
-    }  # fmt: skip
-
-
-def _normed(tensors: Mapping[str, Tensor], embedding: Tensor, s: Settings) -> Tensor:
-    """BLOOM's norm of the embedding is of single tokens, as they come in."""
-    before = "" if "word_embeddings_layernorm.weight" in tensors else "transformer."
-    gain, bias = (tensors[f"{before}word_embeddings_layernorm.{name}"].float() for name in ("weight", "bias"))
+def _normed(tensors: dict[str, Tensor], embedding: Tensor, s: Settings) -> Tensor:
+    """Fold BLOOM's norm of the embedding, which is of single tokens, into it."""
+    names = [f"{_EMBEDDING_NORM}.{name}" for name in ("weight", "bias")]
+    if missing := [name for name in names if name not in tensors]:
+        raise ValueError(f"missing tensors {', '.join(missing)} of a 'bloom'. Is it whole?")
+    gain, bias = (tensors.pop(name).float() for name in names)
     eps = s.get("layer_norm_epsilon", default=1e-5)
     return torch.nn.functional.layer_norm(embedding.float(), gain.shape, gain, bias, eps)
 
 
-_OF_LLAMA = Family(
-    layers="model.layers.", names=_LLAMA, fields=_llama,
-    ends={"model.embed_tokens.weight": "embed.W_E", **_norm("model.norm", "ln_final")},
-)  # fmt: skip
-
-
-def _like_llama(**changes: Any) -> Family:
-    return Family(**{**{name: getattr(_OF_LLAMA, name) for name in ("layers", "names", "ends", "fields")}, **changes})
-
-
-def _scaled(tensors: Mapping[str, Tensor], embedding: Tensor, s: Settings) -> Tensor:
+def _scaled(tensors: dict[str, Tensor], embedding: Tensor, s: Settings) -> Tensor:
     """Gemma's embedding, as long as √d_model of its rows."""
     return embedding.float() * math.sqrt(s.d_model)
 
 
-#: The families by `model_type`. A family that is one of these but for its settings is a line here.
+_GATED = {"gated_mlp": True}
+_GEMMA = {**_GATED, "norm_gain_offset": 1.0}
+_OLMO2 = Family({**_GATED, "norm_place": "output", "qk_norm": "layer"})
+_PARALLEL = {"bias": True, "parallel": True, "read_out_bias": None}
+_LEARNED = {"bias": True, "positions": "learned"}
+#: The families by `model_type`.
 FAMILIES: dict[str, Family] = {
-    "llama": _OF_LLAMA,
-    "mistral": _like_llama(fields=_mistral),
-    "cwm": _like_llama(fields=_mistral),
-    "qwen2": _like_llama(fields=_qwen2),
-    "qwen3": _like_llama(fields=_qwen3, names={**_LLAMA, **_QK_NORMS}),
-    "gemma": _like_llama(fields=_gemma, embedding=_scaled),
-    "gemma2": _like_llama(fields=_gemma2, embedding=_scaled, names={**_LLAMA, **_OUTPUT_NORMS}),
-    "gemma3_text": _like_llama(
-        fields=_gemma3, embedding=_scaled, names={**_LLAMA, **_OUTPUT_NORMS, **_QK_NORMS}
-    ),
-    "olmo": _like_llama(fields=_olmo),
-    "olmo2": _like_llama(fields=_olmo2, names={**_LLAMA, **_OUTPUT_NORMS, **_QK_NORMS}),
-    "olmo3": _like_llama(fields=_olmo3, names={**_LLAMA, **_OUTPUT_NORMS, **_QK_NORMS}),
-    "stablelm": _like_llama(fields=_stablelm, alike={"input_layernorm.": "post_attention_layernorm."}),
-    "phi3": _like_llama(
-        fields=_phi3, side_by_side={
-            "self_attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-            "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
-        },
-    ),
-    "falcon": Family(
-        layers="transformer.h.", fields=_falcon, fused="self_attention.query_key_value",
-        alike={"input_layernorm.": "post_attention_layernorm."},
-        names={
-            **both("self_attention.dense", "attn.O"), **_norm("input_layernorm", "ln1"), **_norm("ln_attn", "ln1"),
-            **_norm("post_attention_layernorm", "ln2"), **_norm("ln_mlp", "ln2"),
-            **both("mlp.dense_h_to_4h", "mlp.in"), **both("mlp.dense_4h_to_h", "mlp.out"),
-        },
-        ends={"transformer.word_embeddings.weight": "embed.W_E", **_norm("transformer.ln_f", "ln_final")},
-    ),
-    "phi": _like_llama(
-        fields=_phi, alike={"input_layernorm.": "post_attention_layernorm."},
-        names={
-            **_LLAMA, **both("self_attn.dense", "attn.O"), **both("mlp.fc1", "mlp.in"),
-            **both("mlp.fc2", "mlp.out"),
-        },
-        ends={"model.embed_tokens.weight": "embed.W_E", **_norm("model.final_layernorm", "ln_final")},
-    ),
-    "gpt_neox": Family(
-        layers="gpt_neox.layers.", names=_NEOX, fields=_neox, read_out="embed_out", fused="attention.query_key_value",
-        ends={"gpt_neox.embed_in.weight": "embed.W_E", **_norm("gpt_neox.final_layer_norm", "ln_final")},
-    ),
-    "gptj": Family(
-        layers="transformer.h.", fields=_gptj, alike={"ln_1.": "ln_2."},
-        names={
-            **_heads("attn", "out_proj"), **_norm("ln_1", "ln1"), **_norm("ln_2", "ln2"),
-            **both("mlp.fc_in", "mlp.in"), **both("mlp.fc_out", "mlp.out"),
-            **dict.fromkeys(("attn.bias", "attn.masked_bias", "attn.embed_positions")),
-        },
-        ends={"transformer.wte.weight": "embed.W_E", **_norm("transformer.ln_f", "ln_final")},
-    ),
-    "gpt_neo": Family(
-        layers="transformer.h.", fields=_gpt_neo,
-        names={
-            **_heads("attn.attention", "out_proj"), **_norm("ln_1", "ln1"), **_norm("ln_2", "ln2"),
-            **both("mlp.c_fc", "mlp.in"), **both("mlp.c_proj", "mlp.out"),
-            **dict.fromkeys(("attn.attention.bias", "attn.attention.masked_bias")),
-        },
-        ends={
-            "transformer.wte.weight": "embed.W_E", "transformer.wpe.weight": "pos_embed.W_pos[:{n_ctx}]",
-            **_norm("transformer.ln_f", "ln_final"),
-        },
-    ),
-    "opt": Family(
-        layers="model.decoder.layers.", fields=_opt,
-        names={
-            **_heads("self_attn", "out_proj"), **_norm("self_attn_layer_norm", "ln1"),
-            **_norm("final_layer_norm", "ln2"), **both("fc1", "mlp.in"), **both("fc2", "mlp.out"),
-        },
-        ends={
-            "model.decoder.embed_tokens.weight": "embed.W_E",
-            "model.decoder.embed_positions.weight": "pos_embed.W_pos[2:]",
-            **_norm("model.decoder.final_layer_norm", "ln_final"),
-        },
-    ),
-    "bloom": Family(
-        layers="transformer.h.", fields=_bloom, fused="self_attention.query_key_value", embedding=_normed,
-        names={
-            **both("self_attention.dense", "attn.O"), **_norm("input_layernorm", "ln1"),
-            **_norm("post_attention_layernorm", "ln2"), **both("mlp.dense_h_to_4h", "mlp.in"),
-            **both("mlp.dense_4h_to_h", "mlp.out"),
-        },
-        ends={
-            "transformer.word_embeddings.weight": "embed.W_E", **_norm("transformer.ln_f", "ln_final"),
-            **dict.fromkeys(_norm("transformer.word_embeddings_layernorm", "")),
-        },
-    ),
-}  # fmt: skip
+    **dict.fromkeys(("llama", "mistral", "cwm", "olmo", "stablelm", "phi3"), Family(_GATED)),
+    "qwen2": Family({**_GATED, "qkv_bias": True}),
+    "qwen3": Family({**_GATED, "qk_norm": "head"}),
+    "gemma": Family(_GEMMA, embedding=_scaled),
+    "gemma2": Family({**_GEMMA, "norm_place": "both"}, embedding=_scaled),
+    "gemma3_text": Family({**_GEMMA, "norm_place": "both", "qk_norm": "head"}, _gemma3, _scaled),
+    **dict.fromkeys(("olmo2", "olmo3"), _OLMO2),
+    "falcon": Family(read=_falcon),
+    "phi": Family(_PARALLEL),
+    "gpt_neox": Family({"bias": True}, lambda s: {"qkv_bias": bool(s.get("attention_bias"))}),
+    "gptj": Family({**_PARALLEL, "qkv_bias": False, "positions": "rotary"}, _gptj),
+    "gpt_neo": Family({**_LEARNED, "qkv_bias": False, "attn_scale": 1.0}, _gpt_neo),
+    "opt": Family(_LEARNED),
+    "bloom": Family({"bias": True, "positions": "alibi"}, embedding=_normed),
+}

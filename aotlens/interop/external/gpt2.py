@@ -8,104 +8,68 @@ activations and positions: what their settings do not tell comes with a warning.
 
 from __future__ import annotations
 
+from aotlens.interop.external import plans
 from aotlens.interop.external.material import Material
-from aotlens.interop.external.plan import (
-    ACTIVATIONS,
-    Plan,
-    asked,
-    build_config,
-    is_tied,
-    n_layers,
-    refuse,
-    require_sizes,
-)
 from aotlens.interop.external.settings import NO_CODE, Stated, completed, field_names
+from aotlens.untrusted import boundary
 
-_LAYER = {
-    "ln_1.weight": "ln1.w",
-    "ln_1.bias": "ln1.b",
-    "attn.c_attn.weight": "attn.W_QKV",
-    "attn.c_attn.bias": "attn.b_QKV",
-    "attn.c_proj.weight": "attn.W_O",
-    "attn.c_proj.bias": "attn.b_O",
-    "ln_2.weight": "ln2.w",
-    "ln_2.bias": "ln2.b",
-    "mlp.c_fc.weight": "mlp.W_in",
-    "mlp.c_fc.bias": "mlp.b_in",
-    "mlp.c_proj.weight": "mlp.W_out",
-    "mlp.c_proj.bias": "mlp.b_out",
-    # Masks, which hold no weights.
-    "attn.bias": None,
-    "attn.masked_bias": None,
-}
+#: A layer's tensors; None for masks, which hold no weights.
+_LAYER: plans.Names = {
+    **plans.norms({"ln_1": "ln1", "ln_2": "ln2"}),
+    **plans.linears({
+        "attn.c_attn": "attn.QKV", "attn.c_proj": "attn.O", "mlp.c_fc": "mlp.in", "mlp.c_proj": "mlp.out",
+    }),
+    "attn.bias": None, "attn.masked_bias": None,
+}  # fmt: skip
 #: The settings that nanoGPT's own training script keeps, whose GELU is the exact one.
 _NANOGPT = {"n_layer", "n_head", "n_embd", "block_size", "bias", "vocab_size"}
-_NAMES = ("wte.weight", "h.0.attn.c_attn.weight", "h.0.attn.c_proj.weight")
-_WHOLE = {
-    "wte.weight": "embed.W_E",
-    "wpe.weight": "pos_embed.W_pos",
-    "ln_f.weight": "ln_final.w",
-    "ln_f.bias": "ln_final.b",
-}
+#: Tensors by which the format is recognised.
+NAMES = ("wte.weight", "h.0.attn.c_attn.weight", "h.0.attn.c_proj.weight")
+_WHOLE: plans.Names = {"wte.weight": "embed.W_E", "wpe.weight": "pos_embed.W_pos", **plans.norms({"ln_f": "ln_final"})}
 
 
-def matches(material: Material) -> Material | None:
-    """Return the tensors by the names of GPT-2; None if they have others."""
-    return material.under(*_NAMES)
-
-
-def plan(material: Material, config: Stated, is_described: bool) -> Plan:
+def plan(material: Material, config: Stated, is_described: bool) -> plans.Plan:
     """Plan the model from the names and shapes, and `config` in the words of Hugging Face or nanoGPT.
 
     `is_described`: a configuration came with the weights, so that what it does not mention has its library's default.
     Raises `ValueError` for what neither tells, and for what is outside our family.
     """
     tensors, path = material.tensors, material.path
-    require_sizes(path, config, ("n_head", "n_heads", "n_ctx"))
     d_vocab, d_model = material.shape("wte.weight", 2)
     is_linear = material.shape("h.0.attn.c_attn.weight", 2)[0] == 3 * d_model  # nanoGPT
     has_mlp = "h.0.mlp.c_fc.weight" in tensors
     doubts = _doubts(config, is_linear, has_mlp, "wpe.weight" in tensors)
     kind = config.get("model_type", "gpt2")
     if is_described and not is_linear and kind == "gpt2":
-        done = completed("gpt2", dict(config))
+        with boundary(path, "weights of GPT-2 with their settings"):
+            done = completed("gpt2", dict(config))
         config.update({} if done is None else done.to_dict())
         doubts += [] if done else [NO_CODE.format("gpt2")]
     n_heads = config.get("n_head") or config.get("n_heads")
     act_fn = config.get("activation_function", "gelu" if is_linear else None)
-    unsaid = {}
-    if n_heads is None:
-        unsaid["n_head"] = "heads of each layer"
-    if has_mlp and act_fn is None:
-        unsaid["activation_function"] = f"one of {', '.join(ACTIVATIONS)}"
-    if unsaid:
-        raise asked(path, unsaid)
-    problems = [
-        f"{name}={config[name]!r}"
-        for name in ("add_cross_attention", "scale_attn_by_inverse_layer_idx")
-        if config.get(name)
-    ]
-    if kind != "gpt2":  # GPTBigCode's heads are in another order
-        problems.append(f"model_type={kind!r}")
-    if has_mlp and str(act_fn) not in ACTIVATIONS:
-        problems.append(f"activation_function={act_fn!r}")
-    if not isinstance(n_heads, int) or n_heads < 1 or d_model % n_heads:
-        problems.append(f"n_head={n_heads!r} for d_model={d_model}")
-    refuse(material, problems)
-    assert isinstance(n_heads, int)
+    stated = {"n_head": n_heads or None, "activation_function": act_fn if has_mlp else "none"}
+    activations = f"one of {', '.join(plans.ACTIVATIONS)}"
+    plans.require_stated(path, stated, {"n_head": "heads of each layer", "activation_function": activations})
+    switches = ("add_cross_attention", "scale_attn_by_inverse_layer_idx")
+    plans.refuse(material, {
+        **{f"{name}={config.get(name)!r}": config.get(name) for name in switches},
+        f"model_type={kind!r}": kind != "gpt2",  # GPTBigCode's heads are in another order
+        f"activation_function={act_fn!r}": has_mlp and str(act_fn) not in plans.ACTIVATIONS,
+        f"n_head={n_heads!r} for d_model={d_model}": n_heads < 1 or d_model % n_heads,
+    })  # fmt: skip
     has_positions, block_size = "wpe.weight" in tensors, config.get("n_ctx") or config.get("block_size", 1024)
-    tied = is_tied(tensors, "wte.weight", "lm_head.weight", bool(config.get("tie_word_embeddings", True)))
+    tied = plans.is_tied(tensors, "wte.weight", "lm_head.weight", bool(config.get("tie_word_embeddings", True)))
     bias = "h.0.attn.c_attn.bias" in tensors
-    cfg = build_config(
+    cfg = plans.build_config(
         path,
-        n_layers=n_layers(material, "h."),
+        n_layers=plans.n_layers(material, "h.", config),
         d_model=d_model,
         n_heads=n_heads,
         d_head=d_model // n_heads,
         n_ctx=material.shape("wpe.weight", 2)[0] if has_positions else block_size,
         d_vocab=d_vocab,
         d_mlp=material.shape("h.0.mlp.c_fc.weight", 2)[0 if is_linear else 1] if has_mlp else None,
-        act_fn=ACTIVATIONS[str(act_fn)] if has_mlp else "gelu",
+        act_fn=plans.ACTIVATIONS[str(act_fn)] if has_mlp else "gelu",
         attn_scale=None if config.get("scale_attn_weights", True) else 1.0,
         norm="layernorm" if "h.0.ln_1.weight" in tensors else None,
         norm_eps=config.get("layer_norm_epsilon", 1e-5),
@@ -114,13 +78,10 @@ def plan(material: Material, config: Stated, is_described: bool) -> Plan:
         read_out_bias=False if bias else None,
         tied_embeddings=tied,
     )
-    key_map: dict[str, str | None] = {**_WHOLE}
-    for name, ours in _LAYER.items():
-        transposed = ".T" if is_linear and ours is not None and ".W_" in ours else ""
-        key_map[f"h.*.{name}"] = None if ours is None else f"blocks.*.{ours}{transposed}"
-    key_map["lm_head.weight"] = None if tied else "unembed.W_U.T"
+    layer = _LAYER if is_linear else {name: ours and ours.removesuffix(".T") for name, ours in _LAYER.items()}
+    key_map = {**_WHOLE, **plans.in_layers("h.", layer), "lm_head.weight": None if tied else "unembed.W_U.T"}
     name = "nanoGPT" if is_linear else "Hugging Face's GPT-2"
-    return Plan(format=name, cfg=cfg, key_map=key_map, doubt="; ".join(doubts))
+    return plans.Plan(format=name, cfg=cfg, key_map=key_map, doubt="; ".join(doubts))
 
 
 def _doubts(config: Stated, is_linear: bool, has_mlp: bool, has_positions: bool) -> list[str]:

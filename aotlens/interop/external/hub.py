@@ -7,13 +7,11 @@ and one kind of weights. `owner/name@revision` is a branch, a tag or a commit, a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 from aotlens.interop.external.material import WEIGHT_FILES
-
-Answer = TypeVar("Answer")
 
 _REPO = re.compile(r"[\w.-]+/[\w.-]+(?:@[\w.][\w./-]*)?")
 #: Revisions that are a moment of a training run.
@@ -69,7 +67,8 @@ def step_revisions(repo: str) -> dict[int, str]:
 
     if not is_repository(repo) or "@" in repo:
         raise ValueError(f"hf:{repo}: expected a repository written hf:OWNER/NAME.")
-    refs = _asked(repo, lambda: huggingface_hub.HfApi().list_repo_refs(repo))
+    with _asked(repo):
+        refs = huggingface_hub.HfApi().list_repo_refs(repo)
     names = [ref.name for ref in (*refs.branches, *refs.tags)]
     return {int(match[1]): name for name in names if (match := _STEP.fullmatch(name))}
 
@@ -78,31 +77,26 @@ def _snapshot(repo: str, patterns: list[str]) -> Path:
     import huggingface_hub
 
     name, _, revision = repo.partition("@")
-    return _asked(
-        repo,
-        lambda: Path(huggingface_hub.snapshot_download(name, revision=revision or None, allow_patterns=patterns)),
-    )
+    with _asked(repo):
+        return Path(huggingface_hub.snapshot_download(name, revision=revision or None, allow_patterns=patterns))
 
 
-def _asked(repo: str, ask: Callable[[], Answer]) -> Answer:
-    """Return the hub's answer. Raises `ValueError` with what to do where it gives none."""
+@contextmanager
+def _asked(repo: str) -> Iterator[None]:
+    """Raise `ValueError` with what to do where the hub gives no answer."""
     from huggingface_hub import errors
 
-    advice = "Check the name and the network, or download it yourself and give the folder."
+    reasons = {
+        errors.GatedRepoError: "it is gated: accept its terms on huggingface.co, and log in with `hf auth login`",
+        errors.RepositoryNotFoundError: "there is no such repository, or it is private and this machine is not logged "
+        "in (`hf auth login`)",
+        errors.RevisionNotFoundError: "there is no such revision. Give a branch, a tag or a commit",
+        errors.LocalEntryNotFoundError: "it is not in this machine's cache, and the hub could not be reached or "
+        f"HF_HUB_OFFLINE is set. Fetch it where there is a network, with `hf download {repo}`, or give a folder",
+    }
     try:
-        return ask()
-    except errors.GatedRepoError as error:
-        reason = "it is gated: accept its terms on huggingface.co, and log in with `hf auth login`"
-        raise ValueError(f"hf:{repo}: {reason}.") from error
-    except errors.RepositoryNotFoundError as error:
-        reason = "there is no such repository, or it is private and this machine is not logged in (`hf auth login`)"
-        raise ValueError(f"hf:{repo}: {reason}.") from error
-    except errors.RevisionNotFoundError as error:
-        raise ValueError(f"hf:{repo}: there is no such revision. Give a branch, a tag or a commit.") from error
-    except errors.LocalEntryNotFoundError as error:
-        raise ValueError(
-            f"hf:{repo}: it is not in this machine's cache, and the hub could not be reached or HF_HUB_OFFLINE is set. "
-            f"Fetch it where there is a network, with `hf download {repo}`, or give a folder."
-        ) from error
+        yield
     except (OSError, ValueError, errors.HfHubHTTPError) as error:
-        raise ValueError(f"hf:{repo}: could not be downloaded ({error}). {advice}") from error
+        other = f"could not be downloaded ({error}). Check the name and the network, or download it yourself and give "
+        reason = next((reason for kind, reason in reasons.items() if isinstance(error, kind)), f"{other}the folder")
+        raise ValueError(f"hf:{repo}: {reason}.") from error

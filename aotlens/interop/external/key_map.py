@@ -23,7 +23,6 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -70,8 +69,8 @@ def renamed(
     for name, target in targets.items():
         if target is None:
             continue
-        place, head = f"{where}: {name}", target.head
-        rows, marked = _rows(tensors[name], target.ours, place)
+        (name_of_ours, head), place = target, f"{where}: {name}"
+        rows, marked = _rows(tensors[name], name_of_ours, place)
         for ours, tensor in _parts(rows, marked, place):
             key, plain = ours.removesuffix(".T"), not ours.endswith(".T")
             if key not in expected:
@@ -112,13 +111,6 @@ def renamed(
     return Renamed(state=state, dropped=tuple(dropped), absent=tuple(absent))
 
 
-class _Target(NamedTuple):
-    """Our name of a tensor, with its marks, and the head that it is; None for a tensor of all heads."""
-
-    ours: str
-    head: int | None = None
-
-
 def _pattern(theirs: str) -> re.Pattern[str]:
     if any(theirs.count(place) > 1 for place in ("{layer}", "{head}")):
         raise ValueError(f"key_map: {theirs!r}: expected {{layer}} and {{head}} at most once each.")
@@ -126,8 +118,9 @@ def _pattern(theirs: str) -> re.Pattern[str]:
     return re.compile("".join(_PLACES.get(part, re.escape(part)) for part in parts))
 
 
-def _target(name: str, rules: list[_Rule]) -> _Target | None:
-    """Return our name of their tensor; None leaves it out."""
+def _target(name: str, rules: list[_Rule]) -> tuple[str, int | None] | None:
+    """Return our name of their tensor, with its marks, and the head that it is (None: all heads); None leaves it
+    out."""
     for pattern, theirs, ours in rules:
         match = pattern.fullmatch(name)
         if match is None:
@@ -143,8 +136,8 @@ def _target(name: str, rules: list[_Rule]) -> _Target | None:
         for index, part in enumerate(match.groups(), 1):
             if index not in pattern.groupindex.values():
                 ours = ours.replace("*", part, 1)
-        return _Target(ours, int(named["head"]) if "head" in named else None)
-    return _Target(name)
+        return ours, int(named["head"]) if "head" in named else None
+    return name, None
 
 
 def _is_turned(tensor: Tensor, shape: torch.Size, rules: list[_Rule], where: str, name: str) -> bool:

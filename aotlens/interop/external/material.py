@@ -14,9 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from aotlens.interop.external.archive import read_pickled
-from aotlens.interop.external.modules import MAX_NAME, is_module, module_state
-from aotlens.interop.external.pickles.interpreter import StandIn, attributes, full_name
-from aotlens.untrusted import open_regular, read_regular, require_regular, strict_json
+from aotlens.untrusted import boundary, open_regular, read_regular, require_regular, strict_json
 
 #: Names of weights in a folder, best first; each is looked for before the next.
 WEIGHT_FILES = (
@@ -29,10 +27,6 @@ _NOT_WEIGHTS = re.compile(r"(optimizer|scheduler|scaler|rng_state|training_args)
 _SHARD = re.compile(r"(.+-)([0-9]{5})-of-([0-9]{5})(\.(?:safetensors|bin))")
 #: Parts of names that wrappers add (torch.compile, DDP, FSDP, Lightning Fabric), wherever they stand.
 _WRAPPERS = {"_orig_mod", "module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module"}
-_MAX_SHARING = 8  # times that a number of the file may be used: one matrix for queries, keys and values is three
-#: The keys under which training scripts put the state dict, and those under which they put the configuration.
-_STATES = ("model", "state_dict", "model_state_dict", "module", "net", "weights")
-_CONFIGS = ("model_args", "cfg", "config", "hparams", "args", "hyper_parameters")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +88,7 @@ def read_material(source: Path, weights: str | None = None) -> Material:
         if file.suffix == ".safetensors":
             tensors |= _safetensors(file)
         else:
-            state, inside = _unwrapped(read_pickled(file), file)
+            state, inside = read_pickled(file)
             tensors |= state
             configs |= inside
     return Material(path=path, tensors=_renamed(tensors, unwrapped, path), configs=configs)
@@ -184,15 +178,12 @@ def _find_weights(folder: Path, weights: str | None) -> Path:
 
 
 def _safetensors(path: Path) -> dict[str, Tensor]:
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
     with open_regular(path):  # the library opens it by its path, and would wait for a pipe
         pass
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no dictionary)
-    except (OSError, SafetensorError, ValueError) as error:
-        raise ValueError(f"{path}: expected whole weights, found: {error}. Fetch it again.") from error
+    with boundary(path, "whole weights", "Fetch it again."), safe_open(path, framework="pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no dictionary)
 
 
 def _files(path: Path) -> list[Path]:
@@ -213,77 +204,3 @@ def _files(path: Path) -> list[Path]:
     if missing:
         raise ValueError(f"{path}: of its {len(names)} files {', '.join(missing[:4])} not found here. Fetch the rest.")
     return [path.parent / name for name in sorted(names)]
-
-
-def _unwrapped(value: Any, path: Path) -> tuple[dict[str, Tensor], dict[str, dict[str, Any]]]:
-    """The state dict in what a file holds, and the configurations beside it."""
-    if isinstance(value, StandIn) and is_module(value):
-        state = attributes(value)
-        return _tensors(module_state(value), path), _configs({name: state.get(name) for name in _CONFIGS})
-    if isinstance(value, StandIn):
-        raise ValueError(
-            f"{path}: looked for named tensors, found an object of {full_name(value)}. Load it where it comes from "
-            f"and save "
-            "model.state_dict()."
-        )
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{path}: looked for named tensors, found a {type(value).__name__}. Save model.state_dict().")
-    if _is_state(value):
-        return _tensors(value, path), {}
-    inside = {name: item for name, item in value.items() if _is_state(item) or is_module(item)}
-    chosen = next((name for name in _STATES if name in inside), next(iter(inside)) if len(inside) == 1 else None)
-    if chosen is None:
-        kinds = ", ".join(f"{name!r}: {_kind(item)}" for name, item in list(value.items())[:8]) or "nothing"
-        raise ValueError(
-            f"{path}: looked for named tensors, or for them under one of {', '.join(_STATES)}; found {kinds}. Save the "
-            "model.state_dict() alone."
-        )
-    tensors, configs = _unwrapped(inside[chosen], path)
-    return tensors, {**_configs({name: value.get(name) for name in _CONFIGS}), **configs}
-
-
-def _is_state(value: Any) -> bool:
-    return isinstance(value, Mapping) and bool(value) and all(isinstance(item, Tensor) for item in value.values())
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, StandIn):
-        return full_name(value)
-    return "dict" if isinstance(value, Mapping) else type(value).__name__
-
-
-def _configs(candidates: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the candidates that are dictionaries or objects, as dictionaries of plain values."""
-    attributes_of = {
-        name: dict(value) if isinstance(value, Mapping) else attributes(value) for name, value in candidates.items()
-    }
-    plain = str | int | float | bool | list | tuple | dict | None
-    return {
-        name: {key: item for key, item in values.items() if isinstance(key, str) and isinstance(item, plain)}
-        for name, values in attributes_of.items()
-        if values
-    }
-
-
-def _tensors(state: Mapping[Any, Tensor], path: Path) -> dict[str, Tensor]:
-    """The tensors of a state dict. Raises `ValueError` for what is more than its bytes."""
-    tensors: dict[str, Tensor] = {}
-    n_bytes = 0
-    for name, tensor in state.items():
-        if not isinstance(name, str) or len(name) > MAX_NAME:
-            raise ValueError(f"{path}: expected tensors by names of up to {MAX_NAME:,} letters, found another name.")
-        if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
-            raise ValueError(f"{path}: {name}: expected a plain tensor, found one that is sparse, quantised or empty.")
-        if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
-            raise ValueError(
-                f"{path}: {name}: {list(tensor.shape)} is more than the file holds of it (a repeated tensor); a small "
-                "file could fill the memory. Nothing was read."
-            )
-        n_bytes += tensor.numel() * tensor.element_size()
-        tensors[name] = tensor.detach()
-    if n_bytes > _MAX_SHARING * path.stat().st_size:
-        raise ValueError(
-            f"{path}: its tensors share so much that they amount to {n_bytes:,} bytes, more than {_MAX_SHARING} times "
-            "the file; a small file could fill the memory. Nothing was read."
-        )
-    return tensors

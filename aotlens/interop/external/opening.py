@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,13 +17,12 @@ from torch import nn
 from aotlens.data import SymbolTokenizer, Tokenizer
 from aotlens.interop.external import bert, decoders, gpt2, hub, torch_encoder, transformer_lens, vit, x_transformers
 from aotlens.interop.external.archive import read_plain
-from aotlens.interop.external.checking import UNCHECKED, Check, Opened, compared_with
-from aotlens.interop.external.comparing import compare_with_source
+from aotlens.interop.external.checking import UNCHECKED, Check, Opened, compare_with_source, compared_with, unchecked
 from aotlens.interop.external.key_map import KeyMap, renamed
 from aotlens.interop.external.material import Material, of_module, read_json, read_material, unwrapped
 from aotlens.interop.external.outside import other_family, require_family, require_read_out, require_weights
-from aotlens.interop.external.plan import Plan, build_config
-from aotlens.interop.external.settings import SIZES, Stated, require_known
+from aotlens.interop.external.plans import Plan, build_config, require_layers, require_sizes
+from aotlens.interop.external.settings import SIZES, Stated, own_code, require_known, with_nearest
 from aotlens.interop.tokenizers import read_hugging_face
 from aotlens.models import ModelConfig, resolve_device
 from aotlens.models.config_checks import REQUIRED_SIZES
@@ -34,24 +33,24 @@ class _Format(NamedTuple):
     """A format: how it is recognised by its tensors' names, what it says of the model, and where its settings stand."""
 
     names: str
-    matches: Callable[[Material], Material | None]
+    matches: Callable[[Material], Material | None] | tuple[str, ...]
     plan: Callable[[Material, Stated, bool], Plan]
     configs: tuple[str, ...]
 
 
 #: Every format that needs no `config=` in our words. Adding one is a module like `gpt2.py` and a line here.
 _FORMATS = (
-    _Format("embed.W_E, blocks.0.attn.W_Q (TransformerLens)", transformer_lens.matches, transformer_lens.plan,
+    _Format("embed.W_E, blocks.0.attn.W_Q (TransformerLens)", transformer_lens.NAMES, transformer_lens.plan,
             ("config.json", "cfg", "config")),
     _Format("those of its family, with its model_type in config.json "
             f"({', '.join(decoders.FAMILIES)})", decoders.matches, decoders.plan, ("config.json",)),
-    _Format("wte.weight, h.0.attn.c_attn.weight (GPT-2, nanoGPT)", gpt2.matches, gpt2.plan,
+    _Format("wte.weight, h.0.attn.c_attn.weight (GPT-2, nanoGPT)", gpt2.NAMES, gpt2.plan,
             ("config.json", "model_args", "config")),
     _Format("layers.0.self_attn.in_proj_weight and nothing else (torch.nn.TransformerEncoder)", torch_encoder.matches,
             torch_encoder.plan, ("module", "config.json")),
-    _Format("token_emb.emb.weight, attn_layers.layers.0.1.to_q (x-transformers)", x_transformers.matches,
+    _Format("token_emb.emb.weight, attn_layers.layers.0.1.to_q (x-transformers)", x_transformers.NAMES,
             x_transformers.plan, ("config.json",)),
-    _Format("embeddings.patch_embeddings, encoder.layer.0 (ViT)", vit.matches, vit.plan, ("config.json",)),
+    _Format("embeddings.patch_embeddings, encoder.layer.0 (ViT)", vit.NAMES, vit.plan, ("config.json",)),
 )  # fmt: skip
 
 
@@ -64,50 +63,53 @@ def open_external(
     check: Check | None = None,
     device: str | torch.device = "auto",
 ) -> Opened:
-    """Return the model in a folder, in a file, in a repository of the hub (`hf:OWNER/NAME`), or in memory; see
-    `aotlens.load`.
+    """Return the model that somebody else saved, as `aotlens.load` describes it, in float32, in evaluation mode and
+    without gradients. Nothing in a file is executed.
 
-    `weights` names the file in a folder of several. `config` says what the source does not, in the source's own words
-    ({"n_head": 4}), or describes the model in ours (a `ModelConfig` or its fields); with the latter, `key_map` may say
-    what the tensors' names mean (`key_map.py`). The model comes in float32, in evaluation mode, without gradients.
-    Nothing in a file is executed.
-
-    `check`, tokens (or images, or vectors) and the source's logits of them, is compared with the model's logits in
-    float32: a difference of more than 1e-4 of the largest logit is refused. Without it Hugging Face's models
-    are compared with the installed `transformers` (`compare_with_source`), and a model whose `key_map` or `config` says
-    what no file states comes with a warning, since tensors that fit in shape may make another model.
+    `config` says what the source does not, in the source's own words ({"n_head": 4}), or describes the model in ours (a
+    `ModelConfig` or its fields), with which `key_map` may say what the tensors' names mean (`key_map.py`). `check`,
+    inputs and the source's logits of them, replaces the comparison with the source's own code (`compare_with_source`).
 
     Raises `ValueError`: what was looked for, what was found, and what to do.
     """
-    target = resolve_device(device)
+    options: dict[str, Any] = {"config": config, "key_map": key_map, "check": check, "device": device}
     if isinstance(source, nn.Module):
         inner = _inner(source)
-        material, name = of_module(source, torch_encoder.options(inner)), ""
-        if hasattr(inner, "save_pretrained"):
-            return _as_saved(inner, config=config, key_map=key_map, check=check, device=device)
-    else:
-        if not isinstance(source, str | PathLike):
-            raise ValueError(f"expected a name, a path or a model in memory, got {type(source).__name__} {source!r}.")
-        name = str(source)
-        folder = hub.fetch(name.removeprefix("hf:"), weights) if name.startswith("hf:") else Path(source).expanduser()
-        if not folder.exists():
-            raise ValueError(f"{folder}: looked for a file or a folder, found nothing there.")
-        described = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
-        if config is None and folder.is_dir() and bert.is_bridged(described):
-            bridge = bert.as_bridge(folder, str(target))
-            opened = Opened(model=bridge, format=bert.name_of(described), path=folder, config=described)
-            return _checked(opened, check)
-        material = read_material(folder, weights)
+        material = of_module(source, torch_encoder.options(inner))
+        if hasattr(type(inner), "save_pretrained"):
+            return _as_saved(source, inner, **options)
+        return _open(material, **options)
+    if not isinstance(source, str | PathLike):
+        raise ValueError(f"expected a name, a path or a model in memory, got {type(source).__name__} {source!r}.")
+    name = str(source)
+    is_fetched = name.startswith("hf:")
+    folder = hub.fetch(name.removeprefix("hf:"), weights) if is_fetched else Path(source).expanduser()
+    return _open_files(folder, weights, is_fetched=is_fetched, **options)
+
+
+def _open_files(folder: Path, weights: str | None = None, memory: nn.Module | None = None, **options: Any) -> Opened:
+    """Open a folder or a file, which was written from `memory`, or else is itself the source."""
+    if not folder.exists():
+        raise ValueError(f"{folder}: looked for a file or a folder, found nothing there.")
+    described = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
+    if options["config"] is None is options["key_map"] and folder.is_dir() and bert.is_bridged(described):
+        device = str(resolve_device(options["device"]))
+        return _checked(bert.as_bridge(folder, described, device), options["check"], memory)
+    return _open(read_material(folder, weights), memory=memory, **options)
+
+
+def _open(
+    material: Material, *, config: Any, key_map: KeyMap | None, check: Check | None, device: str | torch.device,
+    memory: nn.Module | None = None, is_fetched: bool = False,
+) -> Opened:  # fmt: skip
+    target = resolve_device(device)
     plan, settings, material = _plan(material, config, key_map, check is not None)
-    _require_layers(material, plan.cfg)
+    require_layers(material, plan.cfg.n_layers)
     tensors = _renamed(material, plan)
     model = build_on_meta(plan.cfg)
     model.load_state_dict(tensors.state, strict=True, assign=True)
     model.image_processor = plan.image_processor
-    model.tokenizer = _tokenizer(material.folder, settings if name.startswith("hf:") else {}, plan.cfg)
-    biases = [name for name in tensors.absent if name.rsplit(".", 1)[-1].startswith("b_")]
-    if biases:
-        warnings.warn(f"{material.path} comes without {', '.join(biases)}: read as zero.", stacklevel=3)
+    model.tokenizer = _tokenizer(material.folder, settings if is_fetched else {}, plan.cfg)
     opened = Opened(
         model=model.to(target).eval().requires_grad_(False),
         format=plan.format,
@@ -116,16 +118,13 @@ def open_external(
         dropped=tuple(sorted(material.full_names.get(name, name) for name in tensors.dropped)),
         absent=tensors.absent,
     )
-    opened = _checked(opened, check)
-    if plan.doubt and (opened.comparison is None or opened.comparison.difference is None):
-        warnings.warn(f"{material.path}: {UNCHECKED.format(plan.doubt)}", stacklevel=3)
-    return opened
+    return _checked(opened, check, memory, plan.doubt)
 
 
 def _inner(module: nn.Module) -> nn.Module:
     """Return the module in wrappers: the only child of an only child, as far as it saves itself or is an encoder."""
     inner = module
-    while not (hasattr(inner, "save_pretrained") or isinstance(inner, nn.TransformerEncoder)):
+    while not (hasattr(type(inner), "save_pretrained") or isinstance(inner, nn.TransformerEncoder)):
         children = list(inner.children())
         if len(children) != 1:
             return module
@@ -133,24 +132,52 @@ def _inner(module: nn.Module) -> nn.Module:
     return inner
 
 
-def _as_saved(model: Any, **options: Any) -> Opened:
-    """A model of `transformers`, opened as the folder that it writes: names in memory and in files are not the same."""
+def _as_saved(source: nn.Module, inner: Any, **options: Any) -> Opened:
+    """A model of `transformers`, opened as the folder that it writes: names in memory and in files are not the same.
+
+    A copy is written and run, so that the model stays as it is, whatever else uses it. One that cannot be copied is
+    written itself, and not run, with a warning."""
+    if isinstance(source, nn.parallel.DistributedDataParallel):
+        source = source.module
+    memory, config = None, dict(vars(inner.config))
+    try:
+        memory = copy.deepcopy(source)
+    except Exception as error:  # of many kinds, as RuntimeError for an attribute with a gradient
+        reason = f"it cannot be copied to be run ({error!s:.100}), and only its weights and its config were compared"
+        warnings.warn(f"<{type(source).__name__}>: {UNCHECKED.format(reason)}", stacklevel=4)
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         try:
-            model.save_pretrained(folder)
-            return open_external(folder, **options)
+            saved: Any = inner if memory is None else _inner(memory)
+            saved.save_pretrained(folder)
+            return _open_files(Path(folder), memory=memory, **options)
         except (ValueError, RuntimeError, NotImplementedError) as error:  # a model inside a bridge cannot be saved
-            message = str(error)[:2000].replace(repr(folder), "FOLDER").replace(folder, f"<{type(model).__name__}>")
+            message = str(error)[:2000].replace(repr(folder), "FOLDER").replace(folder, f"<{type(inner).__name__}>")
             raise ValueError(message) from error
+        finally:
+            vars(inner.config).update(config)
 
 
-def _checked(opened: Opened, check: Check | None) -> Opened:
-    """Add the comparison with the logits in `check`, or with `transformers` for a format of Hugging Face's. Raises
-    `ValueError` where they disagree."""
-    if check is None and not opened.format.startswith("Hugging Face"):
-        return opened
-    comparison = compare_with_source(opened) if check is None else compared_with(opened.model, check)
-    comparison.require_agreement(opened.path)
+def _checked(opened: Opened, check: Check | None, memory: nn.Module | None = None, doubt: str = "") -> Opened:
+    """Add the comparison with the logits in `check`, or with those of the model in `memory`, or with `transformers` for
+    a format of Hugging Face's; warn where nothing was compared that could be. Raises `ValueError` where they
+    disagree."""
+    where = opened.path if memory is None else f"<{type(memory).__name__}>"
+    comparison = None
+    if check is not None or memory is not None or opened.format.startswith("Hugging Face"):
+        comparison = compare_with_source(opened, memory) if check is None else compared_with(opened.model, check)
+        comparison.require_agreement(opened.path, memory if check is None else None)
+    own = own_code(opened.config) if check is None and memory is None else ""
+    if own:
+        comparison = unchecked(f"{own}, which was not run", failed=True)
+    is_compared = comparison is not None and comparison.difference is not None
+    biases = [name for name in opened.absent if name.rsplit(".", 1)[-1].startswith(("b_", "_b_"))]
+    if biases and not is_compared:
+        listed = ", ".join(biases).replace("._b_", ".b_")
+        warnings.warn(f"{where} comes without {listed}: read as zero.", stacklevel=5)
+    if doubt and not is_compared:
+        warnings.warn(f"{where}: {UNCHECKED.format(doubt)}", stacklevel=5)
+    elif comparison is not None and comparison.failed:
+        warnings.warn(f"{where}: {comparison.sentence}", stacklevel=5)
     return replace(opened, comparison=comparison)
 
 
@@ -170,20 +197,26 @@ def _plan(
         fields = ModelConfig.__dataclass_fields__.keys()
         setting_names = set() if config is None or isinstance(config, ModelConfig) else set(config)
         if set(REQUIRED_SIZES) <= setting_names:
-            near = {name: get_close_matches(name, fields, 1) for name in sorted(setting_names - fields)}
-            hints = [f"{name}{f' (did you mean {other[0]}?)' if other else ''}" for name, other in near.items()]
-            raise ValueError(f"config= beside key_map= takes fields of ModelConfig; it has no {', '.join(hints)}.")
+            unknown = with_nearest(sorted(setting_names - fields), fields)
+            raise ValueError(f"config= beside key_map= takes fields of ModelConfig; it has no {unknown}.")
         raise ValueError(
-            "key_map= says what other names mean in ours, so it needs config=, a ModelConfig or its fields (at least "
-            f"{', '.join(REQUIRED_SIZES)}); on the command line --config NAME=VALUE for each."
+            f"{material.path}: key_map= says what other names mean in ours, so it needs config=, a ModelConfig or its "
+            f"fields (at least {', '.join(REQUIRED_SIZES)}); on the command line --config NAME=VALUE for each."
         )
     require_read_out(material)
     given = dict(config) if isinstance(config, Mapping) else {}
     for each in _FORMATS:
-        if (matched := each.matches(material)) is not None:
+        matches = each.matches
+        matched = material.under(*matches) if isinstance(matches, tuple) else matches(material)
+        if matched is not None:
             stored = next((material.configs[name] for name in each.configs if name in material.configs), {})
             settings = Stated({**stored, **given})
-            plan = each.plan(matched, settings, bool(stored))
+            require_sizes(material.path, settings)
+            try:
+                plan = each.plan(matched, settings, bool(stored))
+            except ValueError as error:
+                where = f"{material.path}: "
+                raise ValueError(where + str(error).removeprefix(where)) from error
             require_known(material.path, given, settings, plan.cfg)
             unstated = [name for name in given if name not in stored and name not in SIZES]
             doubts = [plan.doubt] if plan.doubt else []
@@ -211,15 +244,6 @@ def _in_our_words(config: ModelConfig | Mapping[str, Any] | None, material: Mate
     return build_config("config", **config) if config.keys() <= fields else None
 
 
-def _require_layers(material: Material, cfg: ModelConfig) -> None:
-    """Raise `ValueError` for more layers than tensors: each would be built before it is missed."""
-    if cfg.n_layers > len(material.tensors):
-        raise ValueError(
-            f"{material.path}: expected tensors of each of {cfg.n_layers:,} layers, found {len(material.tensors)} "
-            "tensors in all."
-        )
-
-
 def _renamed(material: Material, plan: Plan) -> Any:
     try:
         return renamed(material.tensors, plan.key_map, plan.cfg, material.path, plan.may_lack)
@@ -230,10 +254,12 @@ def _renamed(material: Material, plan: Plan) -> Any:
 
 
 def _tokenizer(folder: Path, settings: dict[str, Any], cfg: ModelConfig) -> Tokenizer | SymbolTokenizer | None:
-    """The byte-level BPE or the characters beside the weights, or what a downloaded configuration names."""
+    """The tokenizer or the characters next to the weights, or what a downloaded configuration names."""
+    if cfg.d_vocab is None or cfg.read_in != "tokens":
+        return None
     try:
-        tokenizer = _read_tokenizer(folder, settings.get("tokenizer_name"))
-        if tokenizer is None or cfg.d_vocab is None or cfg.read_in != "tokens":
+        tokenizer = _read_tokenizer(folder, settings.get("tokenizer_name"), cfg.d_vocab)
+        if tokenizer is None:
             return None
         if tokenizer.d_vocab > cfg.d_vocab:
             raise ValueError(f"{folder}: expected at most {cfg.d_vocab} tokens, found {tokenizer.d_vocab}")
@@ -245,22 +271,22 @@ def _tokenizer(folder: Path, settings: dict[str, Any], cfg: ModelConfig) -> Toke
         return None
 
 
-def _read_tokenizer(folder: Path, repository: Any) -> Tokenizer | SymbolTokenizer | None:
+def _read_tokenizer(folder: Path, repository: Any, d_vocab: int) -> Tokenizer | SymbolTokenizer | None:
     if (folder / "tokenizer.json").is_file():
-        return read_hugging_face(folder / "tokenizer.json")
+        return read_hugging_face(folder / "tokenizer.json", d_vocab)
     for vocabulary, merges in (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")):
         if (folder / vocabulary).is_file() and (folder / merges).is_file():
             return Tokenizer.from_gpt2_files(folder / vocabulary, folder / merges)
     if (folder / "meta.pkl").is_file():
         return SymbolTokenizer(_characters(folder / "meta.pkl"))
     path = hub.fetch_tokenizer(repository) if hub.is_repository(repository) else None
-    return None if path is None else read_hugging_face(path)
+    return None if path is None else read_hugging_face(path, d_vocab)
 
 
 def _characters(path: Path) -> list[str]:
     """The characters by id that nanoGPT's prepare.py keeps beside its text. Raises `ValueError` for other contents."""
     meta = read_plain(path)
     itos = meta.get("itos") if isinstance(meta, dict) else None
-    if not isinstance(itos, dict) or itos.keys() != set(range(len(itos))):
+    if not isinstance(itos, dict) or itos.keys() != set(map(str, range(len(itos)))):
         raise ValueError(f"{path}: expected nanoGPT's meta.pkl, with the characters by id under 'itos'.")
-    return [itos[index] for index in range(len(itos))]
+    return [itos[str(index)] for index in range(len(itos))]

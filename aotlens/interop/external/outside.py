@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from aotlens.interop.external.material import Material, read_json
-from aotlens.interop.external.plan import bridge, refuse
+from aotlens.interop.external.plans import bridge, refuse
 from aotlens.models import ModelConfig
 
 #: Settings of whether norms precede the layers, and of whether they follow them.
@@ -33,6 +33,7 @@ _STRANGE = {
     r"\.(A_log|time_decay)$": "no layers of attention but recurrent ones",
     r"\.rel_attn\.": "attention in two streams, to relative positions",
 }
+_GATED = re.compile(r"\.(gate_proj|gate_up_proj)\.")
 _ATTENTION = re.compile(r"(?<!rel_)(attn|attention)\.")
 _QUANTISED = (".qweight", ".SCB", ".absmax", ".weight_scale", ".weight_scale_inv", "_packed")
 _HEAD = re.compile(r"(^|\.)(score|qa_outputs|classification_head|v_head|classifier)\.([^.]+\.)*weight")
@@ -42,29 +43,26 @@ def signs(material: Material, cfg: ModelConfig | None = None) -> list[str]:
     """List what the settings and the tensors' names say that `cfg` does not (None: a model without any of it); norms
     after the layers apart."""
     settings = {name: value for config in material.configs.values() for name, value in _flat(config) if value}
-    reasons = []
     rotary = [name for name in settings if name.startswith(("rope_", "rotary"))]
     rotary += [name for name in material.tensors if name.endswith("rotary_emb.inv_freq")]
-    if rotary and (cfg is None or cfg.positions != "rotary"):
-        reasons.append(f"rotary positions ({rotary[0]})")
-    if settings.get("alibi") is True and (cfg is None or cfg.positions != "alibi"):
-        reasons.append("ALiBi positions (alibi)")
-    if "rms_norm_eps" in settings and (cfg is None or cfg.norm != "rms"):
-        reasons.append("RMS norms (rms_norm_eps)")
     heads, keys = settings.get("num_attention_heads"), settings.get("num_key_value_heads")
-    if isinstance(keys, int) and isinstance(heads, int) and keys not in (heads, cfg and cfg.n_kv_heads):
-        reasons.append(f"grouped keys ({keys} of keys and values for {heads} heads)")
-    if settings.get("multi_query") is True and (cfg is None or cfg.n_kv_heads != 1):
-        reasons.append("grouped keys (multi_query)")
-    gated = any(re.search(r"\.(gate_proj|gate_up_proj)\.", name) for name in material.tensors)
-    if gated and (cfg is None or not cfg.gated_mlp):
-        reasons.append("gated MLPs (gate_proj)")
+    is_grouped = isinstance(keys, int) and isinstance(heads, int) and keys not in (heads, cfg and cfg.n_kv_heads)
     beside = settings.get("use_parallel_residual") is True or settings.get("parallel_attn") is True
-    if beside and (cfg is None or not cfg.parallel):
-        reasons.append("MLPs beside the attention layers")
-    if settings.get("is_encoder_decoder") is True:
-        reasons.append("an encoder beside a decoder")
-    return reasons
+
+    def lacks(field: str, value: Any) -> bool:
+        return cfg is None or getattr(cfg, field) != value
+
+    reasons = {
+        f"rotary positions ({''.join(rotary[:1])})": rotary and lacks("positions", "rotary"),
+        "ALiBi positions (alibi)": settings.get("alibi") is True and lacks("positions", "alibi"),
+        "RMS norms (rms_norm_eps)": "rms_norm_eps" in settings and lacks("norm", "rms"),
+        f"grouped keys ({keys} of keys and values for {heads} heads)": is_grouped,
+        "grouped keys (multi_query)": settings.get("multi_query") is True and lacks("n_kv_heads", 1),
+        "gated MLPs (gate_proj)": any(map(_GATED.search, material.tensors)) and lacks("gated_mlp", True),
+        "MLPs beside the attention layers": beside and lacks("parallel", True),
+        "an encoder beside a decoder": settings.get("is_encoder_decoder") is True,
+    }  # fmt: skip
+    return [reason for reason, holds in reasons.items() if holds]
 
 
 def norms_after(material: Material) -> tuple[str, bool] | None:
@@ -78,15 +76,12 @@ def norms_after(material: Material) -> tuple[str, bool] | None:
             return f"{name}={value}", True
     if any(name in _BEFORE and value is True for name, value in settings):
         return None
+    is_of_torch = any(name.endswith("self_attn.in_proj_weight") for name in material.tensors)
     for whose, pattern in _NAMES_AFTER.items():
-        for name in material.tensors:
-            if re.search(pattern, name) and (whose != "torch.nn.TransformerEncoder" or _is_of_torch(material)):
-                return f"{name}, as {whose} names them", False
+        sign = next((name for name in material.tensors if re.search(pattern, name)), None)
+        if sign is not None and (whose != "torch.nn.TransformerEncoder" or is_of_torch):
+            return f"{sign}, as {whose} names them", False
     return None
-
-
-def _is_of_torch(material: Material) -> bool:
-    return any(name.endswith("self_attn.in_proj_weight") for name in material.tensors)
 
 
 def _flat(config: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[str, Any]]:

@@ -49,20 +49,25 @@ def require_known(where: object, names: Iterable[str], settings: Stated, cfg: Mo
     problems = []
     for name in sorted(set(names) - settings.asked):
         if name not in known and not _matters(settings, name):
-            near = get_close_matches(name, known, 1, 0.5)
-            problems.append(f"{name}" + (f" (did you mean {near[0]}?)" if near else ""))
+            problems.append(name)
         elif name in SIZES and settings[name] not in (None, actual := getattr(cfg, SIZES[name])):
             raise ValueError(f"{where}: config= says {name}={settings[name]!r}, and the tensors say {actual}.")
     if problems:
-        raise ValueError(f"{where}: config= has settings that this reader does not know: {', '.join(problems)}.")
+        raise ValueError(
+            f"{where}: config= has settings that this reader does not know: {with_nearest(problems, known)}."
+        )
+
+
+def with_nearest(names: Iterable[str], known: Iterable[str]) -> str:
+    """List unknown names, each with the known one that is nearest."""
+    near = {name: get_close_matches(name, [*known], 1, 0.5) for name in names}
+    return ", ".join(name + (f" (did you mean {match[0]}?)" if match else "") for name, match in near.items())
 
 
 def config_class(kind: object) -> Any:
     """Return the class of configurations that the installed `transformers` has for a `model_type`; None without one."""
-    try:
-        from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-    except ImportError:
-        return None
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
     return CONFIG_MAPPING[kind] if isinstance(kind, str) and kind in CONFIG_MAPPING else None
 
 
@@ -86,6 +91,24 @@ def completed(kind: object, settings: Mapping[str, Any], n_layers: int | None = 
         return kind_class.from_dict(stated)
     except Exception as error:  # of many kinds, such as KeyError and those of its own checks
         raise ValueError(f"transformers refuses these settings ({' '.join(str(error).split())})") from error
+
+
+def own_code(settings: Mapping[str, Any]) -> str:
+    """Return what in a `config.json` names code that `transformers` does not have: an `auto_map`, or `architectures`
+    that are none of its `model_type`; empty without any."""
+    from transformers.models.auto import modeling_auto
+
+    kind, stated = settings.get("model_type"), settings.get("architectures") or []
+    if not isinstance(kind, str):
+        return ""
+    if settings.get("auto_map"):
+        return f"config.json names code of its own, auto_map={settings['auto_map']!r:.200}"
+    families = [value for name, value in vars(modeling_auto).items() if name.endswith("_MAPPING_NAMES")]
+    known = str([family[kind] for family in families if kind in family]).lower()
+    others = [name for name in stated if repr(name).lower() not in known] if isinstance(stated, list) else [stated]
+    return (
+        f"config.json names a model that is none of the {kind} family, architectures={others!r:.200}" if others else ""
+    )
 
 
 def field_names(settings: Mapping[str, Any]) -> Iterable[str]:

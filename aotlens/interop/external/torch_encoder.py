@@ -10,16 +10,15 @@ from typing import Any
 import torch.nn.functional as F
 from torch import nn
 
-from aotlens.interop.external.decoder_families import both
+from aotlens.interop.external import plans
 from aotlens.interop.external.material import Material
-from aotlens.interop.external.plan import ACTIVATIONS, Plan, asked, build_config, n_layers, refuse, require_sizes
 from aotlens.interop.external.settings import Stated
 
 _NAMES = ("layers.0.self_attn.in_proj_weight", "layers.0.norm1.weight", "layers.0.linear1.weight")
-_LAYER: dict[str, str | None] = {
+_LAYER: plans.Names = {
     "self_attn.in_proj_weight": "attn.W_QKV.T", "self_attn.in_proj_bias": "attn.b_QKV",
-    **both("self_attn.out_proj", "attn.O"), **both("linear1", "mlp.in"), **both("linear2", "mlp.out"),
-    **{f"norm{i}.{theirs}": f"ln{i}.{ours}" for i in (1, 2) for theirs, ours in (("weight", "w"), ("bias", "b"))},
+    **plans.linears({"self_attn.out_proj": "attn.O", "linear1": "mlp.in", "linear2": "mlp.out"}),
+    **plans.norms({"norm1": "ln1", "norm2": "ln2"}),
 }  # fmt: skip
 #: A context where nothing limits it.
 _N_CTX = 2048
@@ -59,29 +58,26 @@ def matches(material: Material) -> Material | None:
     return encoder if alone else None
 
 
-def plan(material: Material, config: Stated, is_described: bool) -> Plan:
+def plan(material: Material, config: Stated, is_described: bool) -> plans.Plan:
     """Plan the model from the names and shapes, and `config` in the words of `nn.TransformerEncoderLayer`. Raises
     `ValueError` for what neither tells, and for an activation that ours has not."""
     path = material.path
-    require_sizes(path, config, ("nhead", "max_len"))
     meanings = {"nhead": "heads of each layer", "norm_first": "True or False", "activation": "'relu' or 'gelu'"}
-    unsaid = {name: meaning for name, meaning in meanings.items() if config.get(name) is None}
-    if unsaid:
-        raise asked(path, unsaid)
+    plans.require_stated(path, config, meanings)
     d_model = material.shape(_NAMES[1], 1)[0]
     n_heads, act_fn = config["nhead"], str(config["activation"])
-    problems = [] if act_fn in ACTIVATIONS else [f"activation={act_fn!r}"]
-    problems += [] if d_model % n_heads == 0 else [f"nhead={n_heads} for d_model={d_model}"]
-    problems += [] if isinstance(config["norm_first"], bool) else [f"norm_first={config['norm_first']!r}"]
-    refuse(material, problems)
-    cfg = build_config(
-        path, n_layers=n_layers(material, "layers."), d_model=d_model, n_heads=n_heads,
-        d_head=d_model // n_heads, n_ctx=config.get("max_len", _N_CTX), act_fn=ACTIVATIONS[act_fn],
+    plans.refuse(material, {
+        f"activation={act_fn!r}": act_fn not in plans.ACTIVATIONS,
+        f"nhead={n_heads} for d_model={d_model}": d_model % n_heads,
+        f"norm_first={config['norm_first']!r}": not isinstance(config["norm_first"], bool),
+    })  # fmt: skip
+    cfg = plans.build_config(
+        path, n_layers=plans.n_layers(material, "layers.", config), d_model=d_model, n_heads=n_heads,
+        d_head=d_model // n_heads, n_ctx=config.get("max_len", _N_CTX), act_fn=plans.ACTIVATIONS[act_fn],
         d_mlp=len(material.tensors[_NAMES[2]]), norm_eps=config.get("layer_norm_eps", 1e-5),
         norm_place="before" if config["norm_first"] else "after", final_norm="norm.weight" in material.tensors,
         causal=bool(config.get("causal", False)), positions=None, read_in="vectors", read_out="vectors",
         bias="layers.0.linear1.bias" in material.tensors,
     )  # fmt: skip
-    key_map = {f"layers.*.{theirs}": ours and f"blocks.*.{ours}" for theirs, ours in _LAYER.items()}
-    key_map |= {"norm.weight": "ln_final.w", "norm.bias": "ln_final.b"}
-    return Plan(format="torch.nn.TransformerEncoder", cfg=cfg, key_map=key_map)
+    key_map = {**plans.in_layers("layers.", _LAYER), **plans.norms({"norm": "ln_final"})}
+    return plans.Plan(format="torch.nn.TransformerEncoder", cfg=cfg, key_map=key_map)

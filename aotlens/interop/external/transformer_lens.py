@@ -16,38 +16,26 @@ from typing import Any
 
 from torch import Tensor
 
+from aotlens.interop.external import plans
 from aotlens.interop.external.material import Material
-from aotlens.interop.external.plan import Plan, asked, build_config, n_layers, refuse, require_sizes
 from aotlens.interop.external.settings import Stated
 from aotlens.models.config_checks import ACTIVATIONS
 
-_NAMES = ("embed.W_E", "blocks.0.attn.W_Q", "blocks.0.attn.W_O")
+#: Tensors by which the format is recognised.
+NAMES = ("embed.W_E", "blocks.0.attn.W_Q", "blocks.0.attn.W_O")
 #: Buffers, which hold no weights.
 _BUFFERS = ("blocks.*.attn.mask", "blocks.*.attn.IGNORE")
-#: Keys that change what a model computes in ways that ours does not: the values that leave it as it is.
-_HARMLESS: dict[str, tuple[object, ...]] = {
-    "architecture": (None, "neel"),
-    "attn_scores_soft_cap": (None, -1, 0),
-    "final_rms": (None, False),
-    "gated_mlp": (None, False),
-    "num_experts": (None,),
-    "output_logits_soft_cap": (None, -1, 0),
-    "parallel_attn_mlp": (None, False),
-    "post_embedding_ln": (None, False),
-    "scale_attn_by_inverse_layer_idx": (None, False),
-    "use_local_attn": (None, False),
-    "use_normalization_before_and_after": (None, False),
-    "use_qk_norm": (None, False),
-}
+#: Keys that change what a model computes in ways that ours does not, and the values that leave it as it is.
+_STRANGE = (
+    "architecture", "attn_scores_soft_cap", "final_rms", "gated_mlp", "num_experts", "output_logits_soft_cap",
+    "parallel_attn_mlp", "post_embedding_ln", "scale_attn_by_inverse_layer_idx", "use_local_attn",
+    "use_normalization_before_and_after", "use_qk_norm",
+)  # fmt: skip
+_HARMLESS = (None, False, 0, -1, "neel")
 _POSITIONS = {"standard": "learned", "shortformer": "qk"}
 
 
-def matches(material: Material) -> Material | None:
-    """Return the tensors by the names of a `HookedTransformer`; None if they have others."""
-    return material.under(*_NAMES)
-
-
-def plan(material: Material, config: Stated, is_described: bool) -> Plan:
+def plan(material: Material, config: Stated, is_described: bool) -> plans.Plan:
     """Plan the model from the names and shapes, and `config` in TransformerLens's words.
 
     `is_described`: a configuration came with the weights, so that what it does not mention has TransformerLens's
@@ -55,41 +43,33 @@ def plan(material: Material, config: Stated, is_described: bool) -> Plan:
     """
     tensors, path = material.tensors, material.path
     tensors.update(_turned(material, config))
-    require_sizes(path, config, (*_SIZES, "d_vocab_out"))
     given = {name: config[name] for name in _SIZES if config.get(name) not in (None, -1)}
     sizes = {**_sizes(material), **given}
     has_mlp = any(".mlp." in name for name in tensors)
     norm, positions = _norm(material, config), _positions(material, config, is_described)
     direction = _direction(material, config, is_described)
     act_fn = config.get("act_fn")
-    unsaid: dict[str, str] = {}
-    if "n_heads" not in sizes or "d_head" not in sizes:
-        unsaid |= {"n_heads": "heads of each layer", "d_head": "the width of a head"}
-    if "n_ctx" not in sizes:
-        unsaid["n_ctx"] = "the longest sequence"
-    if norm == "?":
-        unsaid["normalization_type"] = "'LN', 'LNPre' where gains and biases were folded away, or None"
-    if positions == "?":
-        unsaid["positional_embedding_type"] = "'standard', or 'shortformer' for queries and keys only"
-    if direction == "?":
-        unsaid["attention_dir"] = "'causal' or 'bidirectional'"
-    if has_mlp and act_fn is None:
-        unsaid["act_fn"] = f"one of {', '.join(ACTIVATIONS)}"
-    if unsaid:
-        raise asked(path, unsaid)
-    problems = [f"{name}={config[name]!r}" for name, harmless in _HARMLESS.items() if config.get(name) not in harmless]
-    if norm not in ("LN", "LNPre", None):
-        problems.append(f"normalization_type={norm!r}")
-    if positions not in (*_POSITIONS, None):
-        problems.append(f"positional_embedding_type={positions!r}")
-    if direction not in ("causal", "bidirectional"):
-        problems.append(f"attention_dir={direction!r}")
-    if has_mlp and str(act_fn) not in ACTIVATIONS:
-        problems.append(f"act_fn={act_fn!r}")
-    if config.get("n_key_value_heads") not in (None, sizes["n_heads"]):
-        problems.append(f"n_key_value_heads={config['n_key_value_heads']} for {sizes['n_heads']} heads")
-    refuse(material, problems)
-    cfg = build_config(
+    meanings = {
+        "n_heads": ("heads of each layer", not {"n_heads", "d_head"} <= sizes.keys()),
+        "d_head": ("the width of a head", not {"n_heads", "d_head"} <= sizes.keys()),
+        "n_ctx": ("the longest sequence", "n_ctx" not in sizes),
+        "normalization_type": ("'LN', 'LNPre' where gains and biases were folded away, or None", norm == "?"),
+        "positional_embedding_type": ("'standard', or 'shortformer' for queries and keys only", positions == "?"),
+        "attention_dir": ("'causal' or 'bidirectional'", direction == "?"),
+        "act_fn": (f"one of {', '.join(ACTIVATIONS)}", has_mlp and act_fn is None),
+    }
+    plans.require_stated(path, {}, {name: meaning for name, (meaning, is_unsaid) in meanings.items() if is_unsaid})
+    stated, groups = {name: config.get(name) for name in _STRANGE}, config.get("n_key_value_heads")
+    plans.refuse(material, {
+        **{f"{name}={value!r}": value not in _HARMLESS for name, value in stated.items()},
+        f"normalization_type={norm!r}": norm not in ("LN", "LNPre", None),
+        f"positional_embedding_type={positions!r}": positions not in (*_POSITIONS, None),
+        f"attention_dir={direction!r}": direction not in ("causal", "bidirectional"),
+        f"act_fn={act_fn!r}": has_mlp and str(act_fn) not in ACTIVATIONS,
+        **_odd_masks(material, direction),
+        f"n_key_value_heads={groups} for {sizes['n_heads']} heads": groups not in (None, sizes["n_heads"]),
+    })  # fmt: skip
+    cfg = plans.build_config(
         path,
         **{name: sizes[name] for name in ("n_layers", "d_model", "n_heads", "d_head", "n_ctx", "d_vocab")},
         d_mlp=sizes.get("d_mlp") if has_mlp else None,
@@ -102,7 +82,7 @@ def plan(material: Material, config: Stated, is_described: bool) -> Plan:
         bias=any(name.rsplit(".", 1)[-1].startswith("b_") for name in tensors),
         **_outputs(material, config, sizes["d_vocab"]),
     )
-    return Plan(
+    return plans.Plan(
         format="TransformerLens's old format",
         cfg=cfg,
         key_map=dict.fromkeys(_BUFFERS),
@@ -130,9 +110,8 @@ def _turned(material: Material, config: dict[str, Any]) -> dict[str, Tensor]:
     if not turned:
         return {}
     ends = {name.rsplit(".", 1)[-1]: name for name in either if name.rsplit(".", 1)[-1] in _LAYOUTS}
-    unsaid = {end: " or ".join(map(repr, _LAYOUTS[end])) for end in ends if config.get(end) not in _LAYOUTS[end]}
-    if unsaid:
-        raise asked(material.path, unsaid)
+    known = {end: config[end] for end in ends if config.get(end) in _LAYOUTS[end]}
+    plans.require_stated(material.path, known, {end: " or ".join(map(repr, _LAYOUTS[end])) for end in ends})
     for end, name in ends.items():
         if config[end] == _LAYOUTS[end][0]:
             del either[name]
@@ -149,7 +128,7 @@ def _sizes(material: Material) -> dict[str, int]:
     """Every size that a shape shows."""
     tensors = material.tensors
     d_vocab, d_model = material.shape("embed.W_E", 2)
-    sizes = {"n_layers": n_layers(material, "blocks."), "d_vocab": d_vocab, "d_model": d_model}
+    sizes = {"n_layers": plans.n_layers(material, "blocks."), "d_vocab": d_vocab, "d_model": d_model}
     query = tensors["blocks.0.attn.W_Q"]
     if query.ndim == 3:
         sizes |= {"n_heads": query.shape[0], "d_head": query.shape[2]}
@@ -189,6 +168,19 @@ def _direction(material: Material, config: dict[str, Any], is_described: bool) -
     return "causal" if is_described else "?"
 
 
+def _odd_masks(material: Material, direction: Any) -> dict[str, bool]:
+    """What masks of blocks say that the model would not do: hide earlier keys, as of local attention, or show later
+    ones where attention is said to be causal. Their model applies the mask that was loaded."""
+    masks = [mask.bool() for name, mask in material.tensors.items() if name.endswith(".attn.mask") and mask.ndim == 2]
+    causal = direction == "causal"
+    return {
+        "masks of blocks.*.attn.mask that hide earlier keys": causal and any(bool((~m).tril().any()) for m in masks),
+        "masks of blocks.*.attn.mask that show later keys, with attention_dir='causal'": (
+            causal and any(bool(m.triu(1).any()) for m in masks)
+        ),
+    }
+
+
 def _outputs(material: Material, config: dict[str, Any], d_vocab: int) -> dict[str, Any]:
     readout = material.tensors.get("unembed.W_U")
     d_out = config.get("d_vocab_out")
@@ -197,11 +189,11 @@ def _outputs(material: Material, config: dict[str, Any], d_vocab: int) -> dict[s
     return {} if d_out == d_vocab else {"read_out": "classes", "d_out": d_out, "pooling": None}
 
 
-def _attn_scale(config: dict[str, Any], d_head: int) -> float | None:
+def _attn_scale(config: dict[str, Any], d_head: int) -> Any:
     """Their `attn_scale` divides scores; `use_attn_scale=False` leaves them alone."""
     if not config.get("use_attn_scale", True):
         return 1.0
     divisor = config.get("attn_scale", -1.0)
-    if not isinstance(divisor, int | float) or divisor <= 0 or math.isclose(divisor, math.sqrt(d_head)):
-        return None
-    return 1 / divisor
+    if not isinstance(divisor, int | float):
+        return divisor  # `ModelConfig` refuses what is not None
+    return None if divisor <= 0 or math.isclose(divisor, math.sqrt(d_head)) else 1 / divisor

@@ -9,88 +9,74 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
 
 from aotlens.data.images import ImageProcessor
+from aotlens.interop.external import plans
 from aotlens.interop.external.material import Material, read_json
-from aotlens.interop.external.plan import ACTIVATIONS, Plan, asked, build_config, n_layers, refuse, require_sizes
 from aotlens.interop.external.settings import Stated
 
 FORMAT = "Hugging Face's ViT"
 #: The number that `ViTImageProcessor` subtracts, and divides by, where nothing else is said: pixels from −1 to 1.
 _MIDDLE = 0.5
-_NAMES = ("embeddings.patch_embeddings.projection.weight", "encoder.layer.0.attention.attention.query.weight")
-_WHOLE = {
+#: Tensors by which the format is recognised.
+NAMES = ("embeddings.patch_embeddings.projection.weight", "encoder.layer.0.attention.attention.query.weight")
+_WHOLE: plans.Names = {
     "embeddings.cls_token": "embed.cls",
     "embeddings.distillation_token": "embed.distillation",
     "embeddings.patch_embeddings.projection.weight": "embed.W.T",
     "embeddings.patch_embeddings.projection.bias": "embed.b",
     "embeddings.position_embeddings": "pos_embed.W_pos",
     "embeddings.mask_token": None,  # of the training of patches that are left out
-    "layernorm.weight": "ln_final.w",
-    "layernorm.bias": "ln_final.b",
+    **plans.norms({"layernorm": "ln_final"}),
+    **plans.linears({"classifier": "unembed.U"}),
 }
-_NORMS = {"layernorm_before": "ln1", "layernorm_after": "ln2"}
-_MATRICES = {
-    "attention.attention.query": ("attn", "Q"),
-    "attention.attention.key": ("attn", "K"),
-    "attention.attention.value": ("attn", "V"),
-    "attention.output.dense": ("attn", "O"),
-    "intermediate.dense": ("mlp", "in"),
-    "output.dense": ("mlp", "out"),
+_LAYER: plans.Names = {
+    **plans.norms({"layernorm_before": "ln1", "layernorm_after": "ln2"}),
+    **plans.linears({f"attention.attention.{each}": f"attn.{each[0].upper()}" for each in ("query", "key", "value")}),
+    **plans.linears({"attention.output.dense": "attn.O", "intermediate.dense": "mlp.in", "output.dense": "mlp.out"}),
 }
 
 
-def matches(material: Material) -> Material | None:
-    """Return the tensors by the names of a ViT; None if they have others."""
-    return material.under(*_NAMES)
-
-
-def plan(material: Material, config: Stated, is_described: bool) -> Plan:
+def plan(material: Material, config: Stated, is_described: bool) -> plans.Plan:
     """Plan the model from the names and shapes, `config` in the words of Hugging Face and `preprocessor_config.json`.
 
     `is_described`: a configuration came with the weights, so that what it does not mention has its library's default.
     Raises `ValueError` for what neither tells, and for what is outside our family.
     """
     tensors, path = material.tensors, material.path
-    require_sizes(path, config, ("num_attention_heads",))
-    d_model, channels, rows, columns = material.shape(_NAMES[0], 4)
+    d_model, channels, rows, columns = material.shape(NAMES[0], 4)
     act_fn = config.get("hidden_act", "gelu" if is_described else None)
-    unsaid = {}
-    if config.get("num_attention_heads") is None:
-        unsaid["num_attention_heads"] = "heads of each layer"
-    if act_fn is None:
-        unsaid["hidden_act"] = f"one of {', '.join(ACTIVATIONS)}"
-    if unsaid:
-        raise asked(path, unsaid)
-    n_heads = config["num_attention_heads"]
+    n_heads = config.get("num_attention_heads")
+    meanings = {"num_attention_heads": "heads of each layer", "hidden_act": f"one of {', '.join(plans.ACTIVATIONS)}"}
+    plans.require_stated(path, {"num_attention_heads": n_heads, "hidden_act": act_fn}, meanings)
     positions, inner = "embeddings.position_embeddings", "encoder.layer.0.intermediate.dense.weight"
     lacking = [name for name in ("classifier.weight", positions, inner) if name not in tensors]
     distilled = "embeddings.distillation_token" in tensors
     n_patches = 0 if positions in lacking else material.shape(positions, 3)[1] - 1 - distilled
     side = math.isqrt(max(n_patches, 0))
-    problems = [f"no {name} (a ViTForImageClassification has it)" for name in lacking]
-    if "cls_classifier.weight" in tensors:
-        problems = ["two read-outs, whose mean its classes are (DeiTForImageClassificationWithTeacher)"]
-    if config.get("model_type", "vit") != ("deit" if distilled else "vit"):
-        problems.append(f"model_type={config.get('model_type', 'vit')!r}")
-    if rows != columns or (not lacking and side * side != n_patches):
-        problems.append(f"{n_patches} patches of {rows} × {columns} pixels, which are no square")
-    if str(act_fn) not in ACTIVATIONS:
-        problems.append(f"hidden_act={act_fn!r}")
-    if d_model % n_heads:
-        problems.append(f"num_attention_heads={n_heads} for hidden_size={d_model}")
-    refuse(material, problems)
+    teacher, kind = "cls_classifier.weight" in tensors, config.get("model_type", "vit")
+    plans.refuse(material, {
+        **{f"no {name} (a ViTForImageClassification has it)": not teacher for name in lacking},
+        "two read-outs, whose mean its classes are (DeiTForImageClassificationWithTeacher)": teacher,
+        f"model_type={kind!r}": kind != ("deit" if distilled else "vit"),
+        f"{n_patches} patches of {rows} × {columns} pixels, which are no square":
+            rows != columns or (not lacking and side * side != n_patches),
+        f"hidden_act={act_fn!r}": str(act_fn) not in plans.ACTIVATIONS,
+        f"num_attention_heads={n_heads} for hidden_size={d_model}": d_model % n_heads,
+    })  # fmt: skip
     n_classes = material.shape("classifier.weight", 2)[0]
-    cfg = build_config(
+    named, classes = config.get("id2label"), tuple(map(str, range(n_classes)))
+    if isinstance(named, dict) and set(named) == set(classes):  # else their numbers
+        classes = tuple(str(named[number])[:200] for number in classes)
+    cfg = plans.build_config(
         path,
-        n_layers=n_layers(material, "encoder.layer."),
+        n_layers=plans.n_layers(material, "encoder.layer.", config),
         d_model=d_model,
         n_heads=n_heads,
         d_head=d_model // n_heads,
         n_ctx=n_patches + 1 + distilled,
         d_mlp=material.shape(inner, 2)[0],
-        act_fn=ACTIVATIONS[str(act_fn)],
+        act_fn=plans.ACTIVATIONS[str(act_fn)],
         norm_eps=config.get("layer_norm_eps", 1e-12),
         causal=False,
         bias=True,
@@ -103,31 +89,12 @@ def plan(material: Material, config: Stated, is_described: bool) -> Plan:
         read_out="classes",
         d_out=n_classes,
     )
-    return Plan(
+    return plans.Plan(
         format=FORMAT,
         cfg=cfg,
-        key_map=_key_map(),
-        image_processor=_processor(material, channels, _names(config.get("id2label"), n_classes)),
+        key_map={**_WHOLE, **plans.in_layers("encoder.layer.", _LAYER)},
+        image_processor=_processor(material, channels, classes),
     )
-
-
-def _key_map() -> dict[str, str | None]:
-    names: dict[str, str | None] = {**_WHOLE}
-    layer = "encoder.layer.*."
-    for theirs, ours in _NORMS.items():
-        names |= {f"{layer}{theirs}.weight": f"blocks.*.{ours}.w", f"{layer}{theirs}.bias": f"blocks.*.{ours}.b"}
-    for theirs, (module, which) in _MATRICES.items():
-        names[f"{layer}{theirs}.weight"] = f"blocks.*.{module}.W_{which}.T"
-        names[f"{layer}{theirs}.bias"] = f"blocks.*.{module}.b_{which}"
-    return {**names, "classifier.weight": "unembed.W_U.T", "classifier.bias": "unembed.b_U"}
-
-
-def _names(id2label: Any, n_classes: int) -> tuple[str, ...]:
-    """Return the names of the classes; their numbers where the configuration names others."""
-    numbers = tuple(map(str, range(n_classes)))
-    if not isinstance(id2label, dict) or set(id2label) != set(numbers):
-        return numbers
-    return tuple(str(id2label[number])[:200] for number in numbers)
 
 
 def _processor(material: Material, channels: int, classes: tuple[str, ...]) -> ImageProcessor | None:

@@ -12,59 +12,48 @@ from typing import Any
 
 from torch import Tensor
 
+from aotlens.interop.external import plans
 from aotlens.interop.external.material import Material
-from aotlens.interop.external.plan import Plan, asked, build_config, n_layers, refuse, require_sizes
 from aotlens.interop.external.settings import Stated
 
 _LAYERS = "attn_layers.layers."
-_NAMES = ("token_emb.emb.weight", f"{_LAYERS}0.1.to_q.weight")
-_ATTENTION = {f"1.to_{letter}.weight": f"attn.W_{letter.upper()}.T" for letter in "qkv"} | {
-    "1.to_out.weight": "attn.W_O.T"
-}
-_FEED_FORWARD = {
-    "1.ff.0.0.weight": "mlp.W_in.T", "1.ff.0.0.bias": "mlp.b_in", "1.ff.2.weight": "mlp.W_out.T",
-    "1.ff.2.bias": "mlp.b_out", "gate.weight": "mlp.W_gate.T", "gate.bias": "mlp.b_gate",
-}  # fmt: skip
+#: Tensors by which the format is recognised.
+NAMES = ("token_emb.emb.weight", f"{_LAYERS}0.1.to_q.weight")
+_LAYER = plans.linears(
+    {f"1.to_{letter}": f"attn.{letter.upper()}" for letter in "qkv"}
+    | {"1.to_out": "attn.O", "1.ff.0.0": "mlp.in", "1.ff.2": "mlp.out", "gate": "mlp.gate"}
+)
 _GLU = "1.ff.0.proj"
 _NORMS = {"gamma": ("layernorm", 1e-5), "g": ("rms", 1e-24)}  # whose RMS norm divides by the length alone
 _N_CTX = 2048
 
 
-def matches(material: Material) -> Material | None:
-    """Return the tensors by the names of a `TransformerWrapper`; None if they have others."""
-    return material.under(*_NAMES)
-
-
-def plan(material: Material, config: Stated, is_described: bool) -> Plan:
+def plan(material: Material, config: Stated, is_described: bool) -> plans.Plan:
     """Plan the model from the names and shapes, and `config` in the words of x-transformers. Raises `ValueError` for
     what neither tells, and for what is outside our family."""
     path, tensors = material.path, material.tensors
-    require_sizes(path, config, ("heads", "max_seq_len"))
     meanings = {
         "heads": "of each layer",
         "causal": "True for a Decoder, False for an Encoder",
         "norm_add_unit_offset": "True where gains are stored less 1, as its newer versions do",
     }
-    unsaid = {name: meaning for name, meaning in meanings.items() if config.get(name) is None}
-    if unsaid:
-        raise asked(path, unsaid)
-    n_all, n_heads = n_layers(material, _LAYERS), config["heads"]
-    if n_all > len(tensors):
-        raise ValueError(f"{path}: expected tensors of each of {n_all:,} layers, found {len(tensors)} in all.")
+    plans.require_stated(path, config, meanings)
+    n_all, n_heads = plans.n_layers(material, _LAYERS), config["heads"]
     attends = [f"{_LAYERS}{number}.1.to_q.weight" in tensors for number in range(n_all)]
     has_mlp = False in attends
     norm = next((name for name in _NORMS if f"{_LAYERS}0.0.0.{name}" in tensors), None)
     shapes = [material.shape(f"{_LAYERS}0.1.to_{letter}.weight", 2) for letter in "qkv"]
     inner, d_model = shapes[0]
     in_turn = attends == [not has_mlp or number % 2 == 0 for number in range(n_all)]
-    problems = [] if in_turn else ["layers in another order than attention, feed-forward, …"]
-    problems += [] if norm else [f"no {_LAYERS}0.0.0.gamma or .g: norms elsewhere than before the layers"]
-    problems += [] if shapes.count(shapes[0]) == 3 else ["keys or values of another width than queries"]
-    problems += [] if inner % n_heads == 0 else [f"heads={n_heads} for queries of width {inner}"]
-    refuse(material, problems)
+    plans.refuse(material, {
+        "layers in another order than attention, feed-forward, …": not in_turn,
+        f"no {_LAYERS}0.0.0.gamma or .g: norms elsewhere than before the layers": norm is None,
+        "keys or values of another width than queries": shapes.count(shapes[0]) != 3,
+        f"heads={n_heads} for queries of width {inner}": inner % n_heads,
+    })  # fmt: skip
     assert norm is not None
     fields: dict[str, Any] = {"positions": None, "n_ctx": config.get("max_seq_len") or _N_CTX}
-    d_vocab, embedding = material.shape(_NAMES[0], 2)[0], tensors[_NAMES[0]]
+    d_vocab, embedding = material.shape(NAMES[0], 2)[0], tensors[NAMES[0]]
     if "to_logits.weight" not in tensors:  # tied
         tensors["to_logits.weight"] = embedding.float() * d_model**-0.5
     if "pos_emb.emb.weight" in tensors:
@@ -79,12 +68,12 @@ def plan(material: Material, config: Stated, is_described: bool) -> Plan:
     key_map = {
         f"{_LAYERS}{number}.{theirs}": f"blocks.{number // step}.{ours}"
         for number in range(n_all)
-        for theirs, ours in {**_ATTENTION, **_FEED_FORWARD, f"0.0.{norm}": f"ln{1 + number % step}.w"}.items()
+        for theirs, ours in {**_LAYER, f"0.0.{norm}": f"ln{1 + number % step}.w"}.items()
     } | {
         "token_emb.emb.weight": "embed.W_E", "pos_emb.emb.weight": "pos_embed.W_pos",
         f"attn_layers.final_norm.{norm}": "ln_final.w", "to_logits.weight": "unembed.W_U.T",
     }  # fmt: skip
-    cfg = build_config(
+    cfg = plans.build_config(
         path, n_layers=n_all // step, d_model=d_model, n_heads=n_heads, d_head=inner // n_heads,
         d_vocab=d_vocab, causal=bool(config["causal"]), norm_eps=_NORMS[norm][1],
         norm_gain_offset=float(bool(config["norm_add_unit_offset"])),
@@ -92,7 +81,7 @@ def plan(material: Material, config: Stated, is_described: bool) -> Plan:
         norm=_NORMS[norm][0], **fields,
     )  # fmt: skip
     doubt = "options of x-transformers that leave no tensor can make another model"
-    return Plan(format="x-transformers", cfg=cfg, key_map=key_map, doubt=doubt)
+    return plans.Plan(format="x-transformers", cfg=cfg, key_map=key_map, doubt=doubt)
 
 
 def _rotary(turns: Tensor) -> dict[str, Any]:

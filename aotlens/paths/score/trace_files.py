@@ -123,7 +123,8 @@ def trace_html(trace: Traced) -> str:
             )
     record = trace_json(trace).replace("<", "\\u003c")
     return (
-        "<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'><title>"
+        "<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'>"
+        "<meta http-equiv='Content-Security-Policy' content=\"default-src 'none'; style-src 'unsafe-inline'\"><title>"
         f"{html.escape(trace.headline)}</title><style>body{{font-family:sans-serif;margin:1.5em}}table{{border-collapse:"
         "collapse}td,th{padding:2px 10px;text-align:left;font-weight:normal}th{padding-top:10px;font-weight:bold}"
         f"</style></head><body><h1>{html.escape(trace.headline)}</h1>{trace_svg(trace)}"

@@ -9,7 +9,7 @@ from aotlens.plots.atlas import column_title
 from aotlens.report.parts import Part, Table, Text
 from aotlens.report.sections.view import view_parts
 from aotlens.report.subject import Subject
-from aotlens.views.atlas import SCORES, Chosen
+from aotlens.views.atlas import SCORES, AtlasParameters
 
 _AXES = ("previous_token", "induction_random", "induction", "current_token", "first_token")
 _COLUMNS = (
@@ -45,7 +45,7 @@ def atlas_parts(subject: Subject) -> list[Part]:
         )
     axes = [name for name in _AXES if name in frame]
     if len(axes) > 1:
-        values = Chosen(checkpoint=subject.info.name, x=axes[0], y=axes[1])
+        values = AtlasParameters(checkpoint=subject.info.name, x=axes[0], y=axes[1])
         parts += view_parts(SCORES, values, find_heads(atlas))
     chosen = {name: column_title(name) for name in _COLUMNS if name in frame}
     rows = [

@@ -7,7 +7,7 @@ from aotlens.distill.records import Record, bundled_distillations_folder, distil
 from aotlens.report.parts import Part, Table, Text
 from aotlens.report.sections.view import view_parts
 from aotlens.report.subject import Subject
-from aotlens.views.distillation import COSTS, HEADS, Chosen
+from aotlens.views.distillation import COSTS, HEADS, DistillationParameters
 
 
 def distillation_parts(subject: Subject) -> list[Part]:
@@ -36,7 +36,7 @@ def distillation_parts(subject: Subject) -> list[Part]:
     widths = [width for width in distillation.hidden if width] or list(distillation.hidden)
     compared = compare_distillations({subject.info.name: record}, widths[len(widths) // 2])
     (layer, head), name = compared.head, subject.info.name
-    values = Chosen(
+    values = DistillationParameters(
         results=(name,), width=compared.width, across=compared.across, of=name, layer=layer, head=head
     )  # fmt: skip
     parts += view_parts(HEADS, values, compared)

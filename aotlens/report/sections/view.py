@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from aotlens.conventions import head_name
 from aotlens.report.parts import Figure, Markdown, Part, Table, Text
 from aotlens.report.subject import Subject
-from aotlens.views import Parameter, family
+from aotlens.views import family
 from aotlens.views.view import cells
 
 if TYPE_CHECKING:
@@ -35,19 +35,7 @@ def asked(text: str) -> tuple[Family, View, dict[str, Any]]:
     if unknown := sorted(set(given) - set(view_family.parameters)):
         known = ", ".join(view_family.parameters)
         raise ValueError(f"{of}: there is no parameter {', '.join(unknown)}; there are {known}.")
-    return view_family, view_family.view(name) if name else view_family.views[0], {
-        name: _number(value) if isinstance(view_family.parameters[name], Parameter) else value
-        for name, value in given.items()
-    }  # fmt: skip
-
-
-def _number(written: str) -> Any:
-    for kind in (int, float):
-        try:
-            return kind(written)
-        except ValueError:
-            continue
-    return written  # which the parameter refuses, by its name
+    return view_family, view_family.view(name) if name else view_family.views[0], given
 
 
 def asked_parts(subject: Subject, of: Family, view: View, given: dict[str, Any]) -> list[Part]:

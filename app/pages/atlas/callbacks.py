@@ -8,7 +8,7 @@ from typing import Any
 from dash import no_update
 
 from aotlens.plots.atlas import column_title, score_columns
-from aotlens.views.atlas import Chosen
+from aotlens.views.atlas import AtlasParameters
 from app.core import Core
 from app.core.corpora import PASTED
 from app.core.errors import RequestError
@@ -63,14 +63,14 @@ def _own(panel: str, draw: Any, **rest: Any) -> Own:
     return Own(view=VIEWS[panel], draw=draw, **rest)
 
 
-def list_heads(chosen: Chosen, result: Any) -> dict[str, Any]:
+def list_heads(chosen: AtlasParameters, result: Any) -> dict[str, Any]:
     """Return the heads that are found: the usual columns, and those that the search names."""
     frame = result.to_frame()
     listed = columns_of(frame, *captions.named(chosen.where, frame))
     return {"columns": head_columns(frame, listed), "rows": head_rows(frame, listed), "caption": result.headline}
 
 
-def list_shapley(chosen: Chosen, result: Any) -> dict[str, Any]:
+def list_shapley(chosen: AtlasParameters, result: Any) -> dict[str, Any]:
     """Return the Shapley value of each head beside the loss without it alone, under the name that the atlas has for
     it."""
     frame = result.to_frame()

@@ -30,13 +30,13 @@ def mlps(checkpoint: str, d_mlp: int) -> str:
 
 def none_yet(checkpoint: str) -> str:
     """Say that a checkpoint has no atlas yet."""
-    return f"There is no atlas of {checkpoint} yet. Open “On another text”, choose one and press Make the atlas."
+    return f"There is no atlas of {checkpoint} yet. Open “On another text”, choose one and press Run."
 
 
 def gone(checkpoint: str, corpus: str) -> str:
     """Say that the atlas that an address names is not here."""
     return (
-        f"An atlas of {checkpoint} on {corpus} is not in memory now. Press Make the atlas: what was measured before is "
+        f"An atlas of {checkpoint} on {corpus} is not in memory now. Press Run: what was measured before is "
         "read from disk."
     )
 
@@ -47,8 +47,8 @@ def signed(value: float, form: str = "+.3f") -> str:
 
 
 def between(low: float, high: float, form: str = "+.3f") -> str:
-    """Return an interval."""
-    return f"{signed(low, form)} to {signed(high, form)}"
+    """Return an interval; an empty text for an unknown one, as of a single document."""
+    return f"{signed(low, form)} to {signed(high, form)}" if low == low else ""
 
 
 def name(head: Head) -> str:

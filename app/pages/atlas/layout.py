@@ -75,7 +75,7 @@ def _form(core: Core, state: AtlasState) -> html.Section:
                 id=ids.TOKENS, label="Read at most", allowDeselect=False, w=170, size="sm", value=str(TOKENS[0]),
                 data=[{"value": str(n), "label": f"{n:,} tokens"} for n in TOKENS],
             ),
-            dmc.Button("Make the atlas", id=shell.start(ids.FORM), n_clicks=0, size="sm"),
+            dmc.Button("Run", id=shell.start(ids.FORM), n_clicks=0, size="sm"),
         ],
         className="atlas-make",
     )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dash import dcc, html
 
-from aotlens.views.atlas import Chosen
+from aotlens.views.atlas import AtlasParameters
 from app.pages.atlas import captions
 from app.pages.atlas.ids import GUIDED, ids
 from app.pages.atlas.service import Atlases
@@ -25,10 +25,10 @@ def register(app: App, service: Atlases) -> None:
     """Register the path's callbacks."""
     view = GUIDED[ids.VERDICT]
 
-    def chosen(shown: Any) -> Chosen:
+    def chosen(shown: Any) -> AtlasParameters:
         return service.needed(shown).chosen
 
-    def show_steps(chosen: Chosen, circuit: InductionCircuit) -> dict[str, Any]:
+    def show_steps(chosen: AtlasParameters, circuit: InductionCircuit) -> dict[str, Any]:
         walked = steps(service, service.made_of(chosen), circuit)
         return {"body": html.Ol([_step(step) for step in walked], className="atlas-steps")}
 
@@ -37,7 +37,7 @@ def register(app: App, service: Atlases) -> None:
     save_files(app, tables(service.workshop, GUIDED, chosen), stores(shown=ids.SHOWN))
 
 
-def judge(chosen: Chosen, circuit: InductionCircuit) -> dict[str, Any]:
+def judge(chosen: AtlasParameters, circuit: InductionCircuit) -> dict[str, Any]:
     """Return the five claims, and what each head of the model is worth alone."""
     rows = [
         (str(place), check.claim, check.measured,
@@ -51,7 +51,7 @@ def judge(chosen: Chosen, circuit: InductionCircuit) -> dict[str, Any]:
             captions.name(head),
             captions.signed(change, "+.2f"),
             captions.between(low, high, "+.2f"),
-            f"{change / circuit.gain:.0%}",
+            f"{change / circuit.gain:.0%}" if circuit.gains else "–",
         )
         for head, change, (low, high) in zip(each.heads, each.changes, each.intervals(), strict=True)
     ]
@@ -66,6 +66,6 @@ def _step(step: Step) -> html.Li:
             html.H3(step.title),
             html.P([html.Strong("Look at: "), step.look]),
             html.P(step.means),
-            html.P([dcc.Link(text, href=href, className="button-link") for text, href in step.links]),
+            html.P([dcc.Link(text, href=href, className="page-link") for text, href in step.links]),
         ]
     )

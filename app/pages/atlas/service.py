@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from aotlens.conventions import several
 from aotlens.files import without_folder
 from aotlens.views import Call
-from aotlens.views.atlas import FIRST_X, FIRST_Y, HOWS, N_ABLATED, Chosen
+from aotlens.views.atlas import FIRST_X, FIRST_Y, HOWS, N_ABLATED, AtlasParameters
 from app.core import Core
 from app.core.cache import Cache
 from app.core.errors import RequestError
@@ -38,7 +39,7 @@ class AtlasRequest:
 class AtlasResult:
     """An atlas and what it was made of."""
 
-    chosen: Chosen
+    chosen: AtlasParameters
     """The same as views ask for it."""
     corpus: str | None
     """A corpus's name, or the key of a text of somebody's own; None: it is stored with the checkpoint."""
@@ -101,14 +102,14 @@ class Atlases:
         if info.problem is not None or not path.exists():
             return None
         key = f"stored:{info.name}:{info.weights_sha256}"
-        chosen = Chosen(checkpoint=info.name, distillation=_distillation(info), stamp=_stamp(key))
+        chosen = AtlasParameters(checkpoint=info.name, distillation=_distillation(info), stamp=_stamp(key))
         try:
             record = chosen.record.run(self.workshop)
         except ValueError as error:
             raise RequestError(f"The atlas can't be read. {without_folder(error, path)}") from error
         if not record.belongs_to(info):
             return None
-        held_out = f"{len(record.documents)} held-out documents of " if record.documents else ""
+        held_out = f"{several(len(record.documents), 'held-out document')} of " if record.documents else ""
         about = f"{held_out}{record.corpus}, {record.atlas.examples.tokens.size:,} tokens (stored)"
         return AtlasResult(chosen=chosen, corpus=None, about=about, atlas=record.atlas, key=key)
 
@@ -141,7 +142,7 @@ class Atlases:
         )  # fmt: skip
         stamp = _stamp(key)
         self._keys[order.checkpoint, order.corpus] = self._stamps[stamp] = key
-        chosen = Chosen(
+        chosen = AtlasParameters(
             checkpoint=order.checkpoint, corpus=self.core.corpora.opening(order.corpus), tokens=order.tokens,
             stamp=stamp,
         )  # fmt: skip
@@ -160,7 +161,7 @@ class Atlases:
     def values(
         self, shown: Mapping[str, Any], where: str | None = None, x: str = FIRST_X, y: str = FIRST_Y,
         bin: str | None = None,
-    ) -> Chosen:  # fmt: skip
+    ) -> AtlasParameters:  # fmt: skip
         """Return what the page says that it shows. Raises RequestError for an atlas that is no longer there."""
         result = self.needed(shown)
         head = (int(shown["layer"]), int(shown["head"])) if shown["picked"] else None
@@ -173,21 +174,23 @@ class Atlases:
             raise RequestError(_GONE)
         return result
 
-    def made_of(self, chosen: Chosen) -> AtlasResult:
+    def made_of(self, chosen: AtlasParameters) -> AtlasResult:
         """Return the atlas that views ask for so. Raises RequestError where it is no longer there."""
         key = None if chosen.corpus is None else self._stamps.get(chosen.stamp, "")
         return self.needed({"key": key, "name": chosen.checkpoint})
 
-    def of_address(self, state: AtlasState) -> Chosen:
+    def of_address(self, state: AtlasState) -> AtlasParameters:
         """Return the choices that an address says. Raises RequestError for an atlas that is not there."""
         result = self.shown(self.choose(state.checkpoint, state.corpus, None))
         if result is None:
             name = state.checkpoint or self.core.catalog.default()
-            raise RequestError(f"There is no atlas of {name} yet: choose a text above, and press Make the atlas.")
+            raise RequestError(f"There is no atlas of {name} yet: choose a text above, and press Run.")
         return _chosen(result, state.where, state.x, state.y, state.head, state.bin)
 
 
-def _chosen(result: AtlasResult, where: str | None, x: str, y: str, head: Head | None, bin: int | None) -> Chosen:
+def _chosen(
+    result: AtlasResult, where: str | None, x: str, y: str, head: Head | None, bin: int | None
+) -> AtlasParameters:
     from aotlens.heads import find_heads
 
     readable = where = where or ""

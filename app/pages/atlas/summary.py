@@ -9,7 +9,7 @@ from dash import dcc, html
 
 from aotlens.heads.sharpest import MODES
 from aotlens.plots import describe, glyphs
-from aotlens.views.atlas import Chosen
+from aotlens.views.atlas import AtlasParameters
 from app.core import Core
 from app.pages.atlas import captions
 
@@ -26,12 +26,12 @@ _HOWS = {
 }
 
 
-def sentence(chosen: Chosen, summary: HeadSummary) -> dict[str, Any]:
+def sentence(chosen: AtlasParameters, summary: HeadSummary) -> dict[str, Any]:
     """Say what the head does."""
     return {"body": html.P(summary.headline), "title": f"Head {summary.name} of {chosen.checkpoint}"}
 
 
-def passages(core: Core, chosen: Chosen, summary: HeadSummary) -> dict[str, Any]:
+def passages(core: Core, chosen: AtlasParameters, summary: HeadSummary) -> dict[str, Any]:
     """Return a passage each, with a link to the same text on the Heads page; and the bins that have some."""
     bins = [
         {"value": str(place), "label": f".{place}", "disabled": count == 0}
@@ -103,7 +103,7 @@ def _marked(text: str, distance: int, weight: float, is_key: bool) -> html.Span:
     )
 
 
-def weights(core: Core, chosen: Chosen, circuits: SharpestCircuits) -> dict[str, Any]:
+def weights(core: Core, chosen: AtlasParameters, circuits: SharpestCircuits) -> dict[str, Any]:
     """Return a table a circuit: a row's token, and its largest entries with their values."""
     boxes = []
     for each in circuits.circuits:
@@ -128,7 +128,7 @@ def _token(text: str) -> html.Span:
     return html.Span(glyphs(text), className="token", title=describe(text))
 
 
-def partners(core: Core, chosen: Chosen, summary: HeadSummary) -> dict[str, Any]:
+def partners(core: Core, chosen: AtlasParameters, summary: HeadSummary) -> dict[str, Any]:
     """Return a row a partner: whom it is, by which input, how far beyond chance, and the circuit through it."""
     if "circuits" in summary.atlas.missing:
         return {"body": _quiet(f"Not measured: {summary.atlas.missing['circuits']}.")}
@@ -150,7 +150,7 @@ def partners(core: Core, chosen: Chosen, summary: HeadSummary) -> dict[str, Any]
     return {"body": small_table(("", "head", by, "z", ""), rows, numbers=(3,))}
 
 
-def losses(chosen: Chosen, summary: HeadSummary) -> dict[str, Any]:
+def losses(chosen: AtlasParameters, summary: HeadSummary) -> dict[str, Any]:
     """Return a row a kind of replacement."""
     records = list(summary.loss_frame().itertuples())
     if not records:
@@ -165,7 +165,7 @@ def losses(chosen: Chosen, summary: HeadSummary) -> dict[str, Any]:
     return {"body": [table, _quiet(f"Nats a token, from {records[0].clean:.3f}; {records[0].n} windows.")]}
 
 
-def motifs(chosen: Chosen, summary: HeadSummary) -> dict[str, Any]:
+def motifs(chosen: AtlasParameters, summary: HeadSummary) -> dict[str, Any]:
     """Return a row a motif, those most beyond chance first."""
     frame = summary.to_frame().dropna(subset="excess")
     frame = frame.sort_values("excess", ascending=False, kind="stable").head(_N_MOTIFS)

@@ -35,7 +35,7 @@ def register(app: App, core: Core, service: Checkpoints) -> None:
         empty={
             "body": empty("Choose a checkpoint above."),
             "title": "Card",
-            "link": "button-link hidden",
+            "link": "page-link hidden",
             "opens": "Open in Heads",
         },
     )
@@ -49,7 +49,7 @@ def register(app: App, core: Core, service: Checkpoints) -> None:
             "title": info.name,
             "href": core.links.to(page or "heads", checkpoint=info.name),
             "opens": f"Open in {(page or 'heads').capitalize()}",
-            "link": "button-link hidden" if page is None else "button-link",
+            "link": "page-link hidden" if page is None else "page-link",
         }
 
     @guarded(app, panel=ids.PARAMETERS, inputs=stores(chosen=shell.seen(ids.PARAMETERS)), parts=("body",))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dash import dcc, html
 
 from app.core import Core
+from app.core.catalog import GET_ONE
 from app.pages.checkpoints.address import CheckpointsState
 from app.pages.checkpoints.ids import ids
 from app.pages.checkpoints.service import Checkpoints
@@ -34,7 +35,8 @@ def layout(core: Core, service: Checkpoints, state: CheckpointsState) -> html.Di
     """Return the page for an address; with nothing in it, the first checkpoint is chosen."""
     rows = service.rows()
     chosen = state.checkpoint or (rows[0]["name"] if rows else None)
-    table = checkpoints_grid(ids.TABLE, rows, chosen) if rows else empty("There are no checkpoints.")
+    none = [] if rows else [empty(f"There are no checkpoints. {GET_ONE}")]
+    table = html.Div(checkpoints_grid(ids.TABLE, rows, chosen), hidden=not rows)  # which callbacks name
     curve = [
         figure(ids.CURVE, "graph-curve"),
         html.Div("No training curve was kept with this checkpoint.", id=ids.CURVE_EMPTY, className="hidden"),
@@ -68,7 +70,7 @@ def layout(core: Core, service: Checkpoints, state: CheckpointsState) -> html.Di
         [
             html.H1("Checkpoints", className="sr-only"),
             dcc.Store(id=ids.CHOSEN, data=chosen),
-            panel(ids.CATALOG, "Checkpoints", _EXPLAIN_CATALOG, table, exports=("python",)),
+            panel(ids.CATALOG, "Checkpoints", _EXPLAIN_CATALOG, [*none, table], exports=("python",)),
             html.Div(details, className="columns columns-card"),
         ],
         className="checkpoints",

@@ -10,9 +10,11 @@ from app.shell.page import python_of
 
 
 @python_of(ids.CATALOG, ids.CARD, ids.CURVE, ids.PARAMETERS)
-def python(core: Core, service: Checkpoints, state: CheckpointsState, panel: str) -> list[str]:
-    """Return the lines that give a panel's numbers."""
-    chosen = state.checkpoint or service.rows()[0]["name"]
+def python(core: Core, service: Checkpoints, state: CheckpointsState, panel: str) -> list[str] | None:
+    """Return the lines that give a panel's numbers; None without a checkpoint."""
+    chosen = state.checkpoint or next((row["name"] for row in service.rows()), None)
+    if chosen is None:
+        return None
     info = ["from aotlens.checkpoints import find_checkpoint", "", f"info = find_checkpoint({chosen!r})"]
     return {
         ids.CATALOG: [

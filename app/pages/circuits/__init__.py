@@ -2,88 +2,100 @@
 
 from __future__ import annotations
 
-from app.pages.circuits.address import ADDRESS
-from app.pages.circuits.callbacks import python, register
-from app.pages.circuits.ids import ids
-from app.pages.circuits.layout import layout
-from app.pages.circuits.service import Circuits
-from app.shell import ids as shell
-from app.shell.browser import Browser, Link
-from app.shell.page import Page
-from app.shell.props import inside, props, stores, values
+from typing import Any
 
-_CHECKPOINT = (ids.SHOWN, "data.checkpoint")
-_HEAD = (ids.SHOWN, "data.layer", "data.head")
+from aotlens.views import circuits as views
+from aotlens.views.circuit_captions import LINE_ENDS, LINE_TITLES, exact_because
+from aotlens.views.circuit_choice import CircuitsParameters
+from app.core import address
+from app.core.labels import Labels, labels_of
+from app.pages.circuits import tables
+from app.shell.arrange import Columns, Form, Linked, Matrix, Rows, Tabs, link
+from app.shell.notices import exact, relative
+from app.shell.view_page import view_page
+from app.shell.view_service import Views
 
-PAGE = Page(
-    title="Circuits",
-    address=ADDRESS,
-    service=Circuits,
-    layout=layout,
-    register=register,
-    python=python,
-    writes={
-        **inside(ids.SHOWN, "checkpoint", "kind", "biases", "distance"),
-        "head": _HEAD,
-        "left": (ids.SHOWN, "data.named.left"),
-        "right": (ids.SHOWN, "data.named.right"),
-        **values(rows=ids.MAP_ROWS, columns=ids.MAP_COLUMNS, row=ids.ROW_CHOICE, column=ids.COLUMN_CHOICE),
-        **values(statistic=ids.OVERVIEW_STATISTIC, z=ids.COMPOSITION_Z, view=ids.VIEWS, beside=ids.BESIDES),
-        "block": (ids.BLOCK_AT, "data"),
-        **inside(ids.ASKED, "text"),
-    },
-    browser=(
-        Browser(
-            "choose",
-            inputs=values(
-                checkpoint=ids.CHECKPOINT, kind=ids.KIND, left=ids.LEFT, right=ids.RIGHT, distance=ids.DISTANCE
-            )
-            | stores(head=ids.HEAD)
-            | props("checked", biases=ids.BIASES),
-            state=stores(shown=ids.SHOWN, chosen=ids.CHOSEN),
+#: A click on an entry lists its row and its column.
+_ENTRY = {"row": "rows", "column": "columns", "beside": "=lines"}
+
+
+def _row_labels(service: Views, params: CircuitsParameters) -> Labels:
+    return _labels(service, params, 0)
+
+
+def _column_labels(service: Views, params: CircuitsParameters) -> Labels:
+    return _labels(service, params, 1)
+
+
+def _labels(service: Views, params: CircuitsParameters, axis: int) -> Labels:
+    circuit, loaded = service.workshop.result(views.CIRCUIT, params), service.core.catalog.load(params.checkpoint)
+    side, n = (circuit.left, circuit.right)[axis], circuit.shape[axis]
+    labels: Labels = service.workshop.keep(("labels", loaded.key, side, n), lambda: labels_of(side, n, loaded.model))
+    return labels
+
+
+def _exactness(params: CircuitsParameters, circuit: Any) -> Any:
+    return relative(circuit.reasons, "entries") if circuit.reasons else exact(exact_because(circuit))
+
+
+def _reads_tokens(params: CircuitsParameters) -> bool:
+    return params.config.read_in == "tokens"
+
+
+def _line(axis: str) -> Linked:
+    def title(params: CircuitsParameters, result: Any) -> str:
+        this = result.rows if axis == "row" else result.columns
+        return LINE_TITLES[params.kind, axis].format(it=f"‹{tables.full_labels(this)[0]}›")
+
+    return Linked(
+        views.ROW if axis == "row" else views.COLUMN, over=(axis,), pairs=True, title=title,
+        lines=lambda params, result: tables.ends(result, LINE_ENDS[params.kind, axis], but=axis, height="low"),
+    )  # fmt: skip
+
+
+PAGE = view_page(
+    views.FAMILY, "Circuits", around="head", carries={"text": address.prompt()},
+    labels={"rows": _row_labels, "columns": _column_labels, "row": _row_labels, "column": _column_labels},
+    arranged=Rows(
+        Form(
+            views.CIRCUIT, body=_exactness,
+            links=[
+                link("In the atlas", "atlas", "checkpoint", "head", tab="head", when=_reads_tokens),
+                link("This head on text", "heads", "checkpoint", "head", "text", when=_reads_tokens),
+            ],
         ),
-        Browser(
-            "show",
-            inputs=stores(shown=ids.SHOWN),
-            outputs=props("className", link=ids.OPEN_HEADS, atlas=ids.OPEN_ATLAS),
-            listens=True,
+        Columns(
+            Tabs("view", label="Of the circuit and the head", sections={
+                "map": ("Map", Matrix(
+                    views.MAP, size="fill", over=("rows", "columns"), picks=_ENTRY, captioned=False,
+                    title=lambda params, result: f"Map of {params.kind.upper()} of head {params.name}",
+                )),
+                "whole": ("Whole matrix", Matrix(
+                    views.OVERVIEW, size="fill", controls=("statistic",), marks="block",
+                    picks={"block": "place", "beside": "=block"},
+                )),
+                "eigenvalues": ("Eigenvalues", Linked(views.EIGENVALUES, size="fill")),
+                "composition": ("Composition", Linked(
+                    views.COMPOSITION, size="low", controls=("z",), lines=lambda params, result: tables.pairs(result),
+                )),
+            }),
+            Tabs("beside", label="Entries of the circuit", sections={
+                "top": ("Top entries", Linked(
+                    views.TOP, pairs=True,
+                    lines=lambda params, result: tables.ends(result, ("Largest", "Smallest"), height="fill"),
+                )),
+                "lines": ("Row and column", Rows(_line("row"), _line("column"))),
+                "block": ("One block", Matrix(
+                    views.BLOCK, size="low", reads=("block",), picks=_ENTRY,
+                    lines=lambda params, result: tables.by_size(result.entries),
+                )),
+                "singular": ("Singular pairs", Linked(
+                    views.SINGULAR, lines=lambda params, result: tables.singular(result),
+                )),
+                "copying": ("Copying", Linked(
+                    views.COPYING, by=("head",), lines=lambda params, result: tables.copying(result, params.head),
+                )),
+            }),
         ),
-        Browser(
-            "list",
-            inputs=stores(
-                top=shell.drawn(ids.TOP_ENTRIES),
-                row=shell.drawn(ids.ROW_ENTRIES),
-                column=shell.drawn(ids.COLUMN_ENTRIES),
-                block=shell.drawn(ids.BLOCK_ENTRIES),
-                composition=shell.drawn(ids.COMPOSITION_PAIRS),
-                copying=shell.drawn(ids.COPYING_HEADS),
-                singular=shell.drawn(ids.SINGULAR_PAIRS),
-            ),
-        ),
-        Browser("pickHead", inputs=props("clickData", click=shell.graph(ids.COMPOSITION)), at_first=False),
-        Browser(
-            "drawMatrices",
-            inputs=stores(
-                map=shell.drawn(shell.matrix(ids.MAP)),
-                overview=shell.drawn(shell.matrix(ids.OVERVIEW)),
-                block=shell.drawn(shell.matrix(ids.BLOCK)),
-            ),
-        ),
-        Link("heads", to=ids.OPEN_HEADS, checkpoint=_CHECKPOINT, head=_HEAD, text=(ids.ASKED, "data.text")),
-        Link("atlas", to=ids.OPEN_ATLAS, always={"tab": "head"}, checkpoint=_CHECKPOINT, head=_HEAD),
     ),
-    sends={
-        ids.HEAD: (0, 1),
-        ids.BLOCK_AT: (0, 0),
-        ids.CHOSEN: {
-            "checkpoint": "",
-            "head": (0, 1),
-            "kind": "qk",
-            "left": "",
-            "right": "",
-            "biases": True,
-            "distance": 0,
-        },
-    },
-    file=__file__,
-)
+)  # fmt: skip

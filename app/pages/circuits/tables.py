@@ -6,12 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dash import html
-
 from aotlens.conventions import describe
 from aotlens.plots.circuits import full_labels, short_labels
 from aotlens.views.circuit_captions import ABOVE_ROW
-from app.shell.tables import pick, value_table
+from app.shell.tables import Height, pick, value_table
 
 if TYPE_CHECKING:
     from aotlens.circuits import CopyingScores, ExtremeEntries, HeadComposition, Lines, Spectrum
@@ -20,9 +18,8 @@ if TYPE_CHECKING:
 _N_TOKENS = 8
 
 
-def ends(result: ExtremeEntries, headings: tuple[str, str], *, but: str = "", height: str) -> list[dict[str, Any]]:
-    """List the largest and the smallest entries, a table each; that of one row leaves out the row (`but`),
-    and so on."""
+def ends(result: ExtremeEntries, headings: tuple[str, str], *, but: str = "", height: Height) -> list[dict[str, Any]]:
+    """List the largest and the smallest entries, in a table each, without the axis `but`, which has one row only."""
     n = result.n_largest
     places = (range(n), range(n, len(result.values)))
     return [
@@ -33,7 +30,7 @@ def ends(result: ExtremeEntries, headings: tuple[str, str], *, but: str = "", he
 
 def by_size(result: ExtremeEntries) -> list[dict[str, Any]]:
     """List all entries in one table, the largest in size first."""
-    return [_entries(result, result.by_size().tolist(), height="short")]
+    return [_entries(result, result.by_size().tolist(), height="rest")]
 
 
 def _entries(result: ExtremeEntries, places: Sequence[int], *, but: str = "", **rest: Any) -> dict[str, Any]:
@@ -58,37 +55,31 @@ def _tokens(axis: str, lines: Lines, places: Sequence[int]) -> list[dict[str, An
     for place in places:
         number, label = int(lines.ids[place]), lines.labels[place]
         tip = f"{describe(label)} · id {number}" if lines.are_texts else label
-        cells.append(pick(short[place], tip, [axis, number, full[place]]))
+        cells.append(pick(short[place], tip, {axis: {"value": number, "label": full[place]}, "beside": "lines"}))
     return cells
 
 
-def singular_table(result: Spectrum) -> html.Table:
-    """Lay out two rows a pair: what goes together at its + end, and at its − end."""
+def singular(result: Spectrum) -> list[dict[str, Any]]:
+    """List two rows per pair: what goes together at its + end, and at its − end."""
     assert result.rows is not None and result.columns is not None
-    titles = ("", f"strength σ ({result.unit})", "share of Σσ²", "", result.rows.role, result.columns.role)
+    columns = [
+        ("", "", "rank"), (f"strength σ ({result.unit})", "", "number"), ("share of Σσ²", "", "number"),
+        ("", "", "text"), (result.rows.role, "", "tokens"), (result.columns.role, "", "tokens"),
+    ]  # fmt: skip
     names = [
         dict(zip(lines.places.tolist(), short_labels(lines), strict=True)) for lines in (result.rows, result.columns)
     ]
-    values, body = result.singular_values, []
+    values, rows = result.singular_values, []
     size = float((values**2).sum()) or 1.0
     for pair in range(len(result.left.highest)):
-        strength = [
-            html.Td(str(pair + 1), rowSpan=2, className="rank"),
-            html.Td(f"{values[pair]:,.4g}", rowSpan=2, className="number"),
-            html.Td(f"{values[pair] ** 2 / size:.1%}", rowSpan=2, className="number"),
-        ]
+        strength = (str(pair + 1), f"{values[pair]:,.4g}", f"{values[pair] ** 2 / size:.1%}")
         for sign, end in (("+", "highest"), ("−", "lowest")):
             tokens = [
-                html.Td(
-                    [html.Span(of[int(place)], className="token") for place in getattr(side, end)[pair][:_N_TOKENS]],
-                    className="tokens",
-                )
+                [of[int(place)] for place in getattr(side, end)[pair][:_N_TOKENS]]
                 for side, of in zip((result.left, result.right), names, strict=True)
             ]
-            first = sign == "+"
-            body.append(html.Tr([*(strength if first else []), html.Td(sign), *tokens], className="first" * first))
-    head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
-    return html.Table([head, html.Tbody(body)], className="singular")
+            rows.append((*(strength if sign == "+" else ("", "", "")), sign, *tokens))
+    return [value_table(columns, rows, height="fill")]
 
 
 def pairs(result: HeadComposition) -> list[dict[str, Any]]:
@@ -117,27 +108,25 @@ def pairs(result: HeadComposition) -> list[dict[str, Any]]:
         random = f"{row['random_mean']:.3g} ± {0.0 if math.isnan(row['random_std']) else row['random_std']:.2g}"
         rows.append(
             (
-                row["relation"], pick(row["head"], "Go there", ["head", *other]),
+                row["relation"], pick(row["head"], "Go there", {"head": other}),
                 pick(row["mode"], "The circuit through the earlier head",
-                     ["through", _through(earlier, later, result.modes[i])]),
+                     _through(earlier, later, result.modes[i])),
                 _number(row["value"], ".3f"), str(row["rank"]), row["above_null"], _number(row["z"], "+.1f"),
                 _number(row["z_rotated"], "+.1f"), _number(row["norm"], ".3g"), random,
             )
         )  # fmt: skip
-    return [value_table(columns, rows, height="pairs")]
+    return [value_table(columns, rows, height="rest")]
 
 
 def _through(earlier: tuple[int, ...], later: tuple[int, ...], mode: str) -> dict[str, Any]:
-    """The later head's circuit through the earlier one, as the page asks for it: QK for q and k composition, OV for v.
-
-    Where queries and keys are one matrix (qk), the keys' side.
-    """
+    """The later head's circuit through the earlier one: QK for q and k composition, OV for v; if queries and keys are
+    one matrix (qk), on the keys' side."""
     side = "right" if mode in ("k", "qk") else "left"
     sides = {"left": None, "right": None, side: f"{earlier[0]}.{earlier[1]}"}
-    return {"head": list(later), "kind": "ov" if mode == "v" else "qk", **sides}
+    return {"head": later, "kind": "ov" if mode == "v" else "qk", **sides, "view": "map"}
 
 
-def copying(result: CopyingScores, chosen: tuple[int, int]) -> list[dict[str, Any]]:
+def copying(result: CopyingScores, selected: tuple[int, int]) -> list[dict[str, Any]]:
     """List what every head copies."""
     columns = [
         ("head", "layer.head; click to go there", "mono"),
@@ -149,12 +138,12 @@ def copying(result: CopyingScores, chosen: tuple[int, int]) -> list[dict[str, An
     ]  # fmt: skip
     rows = [
         (
-            pick(f"{head[0]}.{head[1]}", "Go there", ["head", *head], "here" if head == chosen else ""),
+            pick(f"{head[0]}.{head[1]}", "Go there", {"head": head}, "here" if head == selected else ""),
             _number(result.scores[i], "+.3f"), f"{result.top1[i]:.1%}", f"{result.top5[i]:.1%}",
         )
         for i, head in enumerate(result.heads)
     ]  # fmt: skip
-    return [value_table(columns, rows, height="tall")]
+    return [value_table(columns, rows, height="fill")]
 
 
 def _number(value: float, form: str) -> str:

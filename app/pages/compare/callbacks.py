@@ -9,7 +9,7 @@ from dash import no_update
 
 from aotlens.views.compare import RUNS
 from aotlens.views.compare_captions import each_pair, loss_tips, says_pairs, says_positions
-from aotlens.views.compare_choice import Chosen
+from aotlens.views.compare_choice import CompareParameters
 from app.core import Core
 from app.pages.compare import maps
 from app.pages.compare.address import CompareState
@@ -57,15 +57,15 @@ def register(app: App, core: Core, service: Compare) -> None:
     save_files(app, files, stores(shown=ids.PANES) | choices)
 
 
-def choose(service: Compare, chosen: Chosen, runs: Any) -> dict[str, Any]:
+def choose(service: Compare, chosen: CompareParameters, runs: Any) -> dict[str, Any]:
     """Return what both panes hold, for the browser: it asks for their maps, and knows which positions correspond."""
     core, panes = service.core, {}
     for side in SIDES:
-        pane, patterns = getattr(chosen, side), getattr(runs, side).patterns
+        pane, patterns = chosen.panes[side], getattr(runs, side).patterns
         panes[side] = {"checkpoint": pane.checkpoint, "text": core.corpora.addressed(pane.text),
                        "off": [list(head) for head in pane.ablated], "layers": patterns.n_layers,
                        "heads": patterns.n_heads, "size": patterns.n_pos}  # fmt: skip
-    other = None if chosen.right.text == chosen.left.text else panes["right"]["text"]
+    other = None if chosen.panes["right"].text == chosen.panes["left"].text else panes["right"]["text"]
     panes |= {
         "key": service.key(chosen), "one_model": chosen.one_model, "unmatched": chosen.unmatched,
         "aligned": runs.aligned, "places": [list(place) for place in runs.positions], "text": panes["left"]["text"],
@@ -77,7 +77,7 @@ def choose(service: Compare, chosen: Chosen, runs: Any) -> dict[str, Any]:
     return {"shown": panes, **switches, "count": count}
 
 
-def draw_losses(service: Compare, chosen: Chosen, result: Any) -> dict[str, Any]:
+def draw_losses(service: Compare, chosen: CompareParameters, result: Any) -> dict[str, Any]:
     """Return one strip of differences; where the panes have different tokens, a strip of losses each."""
     runs = service.workshop.result(RUNS, chosen)
     if result.difference is None:
@@ -91,7 +91,7 @@ def draw_losses(service: Compare, chosen: Chosen, result: Any) -> dict[str, Any]
     return {"other": [], **strips, "caption": VIEWS[ids.LOSSES].caption(chosen, result)}
 
 
-def list_pairs(service: Compare, chosen: Chosen, result: Any) -> dict[str, Any]:
+def list_pairs(service: Compare, chosen: CompareParameters, result: Any) -> dict[str, Any]:
     """List which heads are alike, for the browser, which draws their maps."""
     similarity = [[round(value, 3) for value in row] for row in result.similarity.tolist()]
     matched = {"key": service.key(chosen), "pairs": list(each_pair(result)), "similarity": similarity}

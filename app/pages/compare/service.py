@@ -9,12 +9,11 @@ from typing import Any
 from aotlens.conventions import head_name
 from aotlens.plots.attention import QUANTITIES
 from aotlens.views.compare import RUNS
-from aotlens.views.compare_choice import Chosen, Pane, Side
+from aotlens.views.compare_choice import CompareParameters, Pane, Side
 from aotlens.widget import HeadMaps, looks, pack
 from app.core import Core
 from app.core.errors import RequestError
 from app.core.runs import RunWorkshop
-from app.core.switches import HOWS
 from app.pages.compare.address import CompareState, Head, pane_of
 
 SIDES: tuple[Side, ...] = ("left", "right")
@@ -47,7 +46,7 @@ class Compare:
         right = text if other is None else other
         return {**panes, "text": text, "other": other, "right_text": right, "how": state.how, "corpus": state.corpus}
 
-    def of_address(self, state: CompareState) -> Chosen:
+    def of_address(self, state: CompareState) -> CompareParameters:
         """Return the choices that an address says."""
         state = self.first_of(state)
         pair = {"left": state.head or (0, 0), "right": state.other_head}
@@ -56,7 +55,7 @@ class Compare:
     def values(
         self, asked: Mapping[str, Any], pair: Mapping[str, Any] | None = None, view: str = "attention",
         hide_first: bool = False,
-    ) -> Chosen:  # fmt: skip
+    ) -> CompareParameters:  # fmt: skip
         """Return the panes that a browser asks for, `{left: {checkpoint, off}, right: …, text, other, how, corpus}`,
         and a head of each.
 
@@ -65,9 +64,11 @@ class Compare:
         how = asked.get("how") or "zero"
         panes = {side: self._pane(asked, side, how) for side in SIDES}
         left, right = (pair or {}).get("left") or (0, 0), (pair or {}).get("right")
-        return Chosen(
-            **panes, how=how, instead="" if how == "zero" else HOWS[how], head=_head(left),
-            other_head=None if right is None else _head(right), view=view, without_first=bool(hide_first),
+        infos = tuple(self.core.catalog.info(panes[side].checkpoint) for side in SIDES)
+        return CompareParameters(
+            infos=infos, inspected=infos[0], panes=panes, text=panes["left"].text, other=panes["right"].text,
+            left=panes["left"].ablated, right=panes["right"].ablated, how=how, head=_head(left),
+            other_head=None if right is None else _head(right), quantity=view, first="hide" if hide_first else "show",
         )  # fmt: skip
 
     def _pane(self, asked: Mapping[str, Any], side: Side, how: Any) -> Pane:
@@ -86,7 +87,7 @@ class Compare:
             ablated=off, reference=reference,
         )  # fmt: skip
 
-    def key(self, chosen: Chosen) -> str:
+    def key(self, chosen: CompareParameters) -> str:
         """Name the two runs."""
         return hashlib.sha256(RUNS.key(chosen).encode()).hexdigest()[:16]
 
@@ -94,15 +95,15 @@ class Compare:
         """Return all heads' maps of an address's left pane, to within half a 254th of a step, as the widget reads
         them."""
         chosen = self.of_address(state)
-        patterns, pane = self.workshop.result(RUNS, chosen).left.patterns, chosen.left
+        patterns, pane = self.workshop.result(RUNS, chosen).left.patterns, chosen.panes["left"]
         try:
-            values = patterns.quantity(chosen.view)
+            values = patterns.quantity(chosen.quantity)
         except ValueError as error:
             raise RequestError(f"{pane.checkpoint}: {error}") from error
         off = f"{', '.join(map(head_name, pane.ablated))} ablated" if pane.ablated else ""
         maps = HeadMaps(
             values=values, str_tokens=patterns.str_tokens, visible=patterns.visible,
-            token_ids=patterns.tokens.tolist(), quantity=QUANTITIES[chosen.view],
+            token_ids=patterns.tokens.tolist(), quantity=QUANTITIES[chosen.quantity],
             name=" · ".join(filter(None, (pane.checkpoint, off))),
         )  # fmt: skip
         return pack({**maps.header, "signed_themes": looks("diverging")}, [*maps.arrays, maps.finer])

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from dash import html, no_update
 
-from aotlens.views.distillation import HEADS, Chosen
+from aotlens.views.distillation import HEADS, DistillationParameters
 from app.core import Core
 from app.core.errors import RequestError
 from app.core.files import File, csv_file
@@ -89,7 +89,7 @@ def _register_table(app: App, service: Distillations) -> None:
         reads={"shown": service.read},
         empty={"columns": no_update},
     )
-    def list_heads(shown: Chosen, **_: Any) -> Answer:
+    def list_heads(shown: DistillationParameters, **_: Any) -> Answer:
         columns = head_columns(captions.motif_columns(service, shown))
         return {"rows": head_rows(service.workshop.result(HEADS, shown).to_frame()), "columns": columns}
 
@@ -103,7 +103,7 @@ def _register_head(app: App, core: Core, service: Distillations) -> None:
         parts=("caption",),
         output=stores(strip=shell.drawn(ids.STRIP), mapped=ids.MAPPED) | props("href", link=ids.OPEN),
     )
-    def draw_text(shown: Chosen, prompt: dict[str, Any]) -> Answer:
+    def draw_text(shown: DistillationParameters, prompt: dict[str, Any]) -> Answer:
         text = prompt.get("text") or ""
         errors, width, result = service.on_text(shown, text, prompt.get("length"))
         tokens, head = (result.patterns.tokens.tolist(), result.patterns.str_tokens), (shown.layer, shown.head)

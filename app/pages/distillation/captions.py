@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aotlens.views.distillation import HEADS, Chosen
+from aotlens.views.distillation import HEADS, DistillationParameters
 from app.pages.distillation.service import Distillations
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def across_options() -> list[dict[str, str]]:
     return [{"value": name, "label": f"attention: {motif.title}"} for name, motif in motifs_of("tokens").items()]
 
 
-def motif_columns(page: Distillations, chosen: Chosen) -> list[tuple[str, str, str]]:
+def motif_columns(page: Distillations, chosen: DistillationParameters) -> list[tuple[str, str, str]]:
     """Name, title and meaning of every motif that was measured in one of the results, for the table."""
     from aotlens.heads import motifs_of
 
@@ -61,7 +61,7 @@ def units(width: int) -> str:
     return units(width)
 
 
-def answer(page: Distillations, chosen: Chosen) -> str:
+def answer(page: Distillations, chosen: DistillationParameters) -> str:
     """Say what share of the heads' outputs FFNs of this width explain; and what a comparison of models does not say."""
     compared = page.workshop.result(HEADS, chosen)
     return " ".join([compared.answer, *([ONE_OF_EACH] if len(chosen.results) > 1 else [])])
@@ -94,7 +94,7 @@ def data(page: Distillations, key: str, width: int) -> str:
     )
 
 
-def on_text(chosen: Chosen, errors: TextErrors | None, width: int) -> str:
+def on_text(chosen: DistillationParameters, errors: TextErrors | None, width: int) -> str:
     """Say what the colours of the tokens mean, and the text's own error."""
     if errors is None:
         return "This result has kept no FFN, so there is only the head’s map: distil below to see where one fails."

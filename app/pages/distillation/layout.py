@@ -176,7 +176,7 @@ def _distil_panel(core: Core, state: DistillationState) -> html.Section:
             dmc.Switch(
                 id=ids.FORM_COSTS, label="measure what replacing heads costs", checked=True, className="distil-costs"
             ),
-            dmc.Button("Distil", id=shell.start(ids.FORM), n_clicks=0, className="distil-start"),
+            dmc.Button("Run", id=shell.start(ids.FORM), n_clicks=0, className="distil-start"),
         ],
         className="distil-form",
     )  # fmt: skip

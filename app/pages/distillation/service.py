@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from aotlens.files import without_folder
 from aotlens.views import Call
-from aotlens.views.distillation import WIDTH, Chosen
+from aotlens.views.distillation import WIDTH, DistillationParameters
 from app.core import Core
 from app.core.cache import Cache
 from app.core.errors import RequestError
@@ -108,7 +108,7 @@ class Distillations:
 
         return self._records.get((str(path), path.stat().st_mtime_ns), lambda: load_record(path))
 
-    def values(self, shown: Mapping[str, Any], **also: Any) -> Chosen:
+    def values(self, shown: Mapping[str, Any], **also: Any) -> DistillationParameters:
         """Return what the page says that it shows. Raises RequestError for a result that is no longer there."""
         entries, results = {entry.key: entry for entry in self.list()}, tuple(shown["results"])
         for key in results:
@@ -116,7 +116,7 @@ class Distillations:
         paths = {key: entries[key].path for key in results}
         names = self._names(entries)
         fields = {name: shown[name] for name in ("width", "across", "of", "layer", "head")}
-        return Chosen(
+        return DistillationParameters(
             results=results, **fields,
             files={key: names[key] for key in results if entries[key].source == "file"},
             names={key: names[key] for key in results if entries[key].source != "file"},
@@ -152,11 +152,11 @@ class Distillations:
         compared = tuple(key for key in COMPARED if key in keys)
         return compared or tuple(keys[:1])
 
-    def read(self, shown: Any) -> Chosen | None:
+    def read(self, shown: Any) -> DistillationParameters | None:
         """Return what the page says that it shows; None where nothing is shown."""
         return self.values(shown) if shown else None
 
-    def describe(self, state: DistillationState) -> tuple[Chosen | None, list[str]]:
+    def describe(self, state: DistillationState) -> tuple[DistillationParameters | None, list[str]]:
         """Return what a state asks for, as far as it is there, and what is wrong with the rest."""
         from aotlens.heads import MOTIFS
 
@@ -194,7 +194,7 @@ class Distillations:
         choice = {"width": width, "across": across, "of": of, "layer": head[0], "head": head[1]}
         return self.values({"results": tuple(with_width), **choice}), problems
 
-    def widths(self, chosen: Chosen) -> list[int]:
+    def widths(self, chosen: DistillationParameters) -> list[int]:
         """Return the numbers of hidden units of all results that are shown."""
         return sorted({width for key in chosen.results for width in self.record(key).distillation.hidden})
 
@@ -209,7 +209,7 @@ class Distillations:
     # ── one head on a text ──────────────────────────────────────────────────────────────────────────────────
 
     def on_text(
-        self, chosen: Chosen, text: str, length: int | None = None
+        self, chosen: DistillationParameters, text: str, length: int | None = None
     ) -> tuple[TextErrors | None, int, PromptResult]:
         """Return where the chosen head's FFN fails, of how many hidden units, and the head's patterns.
 

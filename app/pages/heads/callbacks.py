@@ -133,19 +133,19 @@ def _register_views(app: App, service: Heads) -> None:
         show_views(app, service.workshop, panels, chosen, shown=store, keys=keys, inputs={})
 
 
-def _list_predictions(service: Heads, chosen: views.Chosen, result: Any) -> dict[str, Any]:
+def _list_predictions(service: Heads, chosen: views.HeadsParameters, result: Any) -> dict[str, Any]:
     """The likeliest tokens."""
     tokens = service.workshop.result(views.MAP, chosen).str_tokens
     return {"table": predictions_table(result, tokens[result.position])}
 
 
-def _list_under_ablation(service: Heads, chosen: views.Chosen, result: Any) -> dict[str, Any]:
+def _list_under_ablation(service: Heads, chosen: views.HeadsParameters, result: Any) -> dict[str, Any]:
     """The same, and which heads are ablated."""
     title = f"Ablation of {', '.join(map(head_name, chosen.ablated))}"
     return {**_list_predictions(service, chosen, result), "title": title}
 
 
-def _draw_losses(service: Heads, chosen: views.Chosen, result: Any) -> dict[str, Any]:
+def _draw_losses(service: Heads, chosen: views.HeadsParameters, result: Any) -> dict[str, Any]:
     """A strip of losses, and one of how ablation changes them."""
     patterns = ask(service.core, {"checkpoint": chosen.checkpoint, "text": chosen.text}).patterns
     tokens, names = patterns.tokens.tolist(), patterns.str_tokens

@@ -72,15 +72,11 @@ class Continuations:
     def text(self, continued: Continued, run: int) -> str:
         """Return the whole text of a run so far, as `aotlens.models.generate` and `fill` give it."""
         model, ids = self._core.catalog.load(continued.of.checkpoint).model, continued.runs[run]
-        if continued.fills:
-            return str(model.to_string(ids[1:]))
-        n_pos = len(continued.prompt)
-        return str(model.to_string(ids[1:n_pos])) + str(model.to_string(ids[n_pos:]))
+        return str(model.to_string(ids[1:]))
 
     def pieces(self, continued: Continued, run: int) -> list[tuple[str, bool]]:
         """Return the text of a run so far in pieces, and of each whether it is new."""
-        tokenizer = self._core.catalog.load(continued.of.checkpoint).model.tokenizer
-        assert tokenizer is not None
+        model = self._core.catalog.load(continued.of.checkpoint).model
         ids, prompt = continued.runs[run], continued.prompt
         pieces: list[tuple[list[int], bool]] = []
         for place, token in enumerate(ids[1:], start=1):
@@ -88,7 +84,8 @@ class Continuations:
             if not pieces or pieces[-1][1] != is_new:
                 pieces.append(([], is_new))
             pieces[-1][0].append(token)
-        return [(tokenizer.decode(part), is_new) for part, is_new in pieces]
+        before: list[list[int]] = [[], *([part[-1]] for part, _ in pieces)]
+        return [(str(model.to_string(part, last)), is_new) for (part, is_new), last in zip(pieces, before)]  # noqa: B905
 
     def _run(self, continued: Continued, report: Report) -> Continued:
         import torch

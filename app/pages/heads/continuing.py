@@ -51,13 +51,13 @@ def continue_panel(state: HeadsState) -> html.Section:
         dmc.TextInput(
             id=ids.STOP, label="Stop token", value=state.stop or "", placeholder="none", debounce=300, **small
         ),
-        dmc.Button("Continue", id=shell.start(ids.CONTINUE), n_clicks=0, size="xs"),
+        dmc.Button("Run", id=shell.start(ids.CONTINUE), n_clicks=0, size="xs"),
     ]  # fmt: skip
     content = [
         html.Div(form, className="continue-form"),
         job_bar(ids.CONTINUE, every=_EVERY),
         html.Div(
-            empty("There is no continuation yet: press Continue."),
+            empty("There is no continuation yet: press Run."),
             id=shell.body(ids.CONTINUE), className="continued", tabIndex=0,
         ),
     ]  # fmt: skip
@@ -84,7 +84,7 @@ def register(app: App, core: Core, service: Continuations) -> None:
         job = service.jobs.get(watched) if watched else None
         continued = None if job is None else service.so_far(job)
         if continued is None or not continued.runs:
-            raise RequestError("Nothing has been continued yet: press Continue first.")
+            raise RequestError("Nothing has been continued yet: press Run first.")
         return continued_json(service, continued)
 
     save_files(app, {shell.export(ids.CONTINUE, "json"): saved}, stores(watched=shell.watched(ids.CONTINUE)))

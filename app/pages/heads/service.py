@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from aotlens.views.heads import Chosen
-from aotlens.views.scores import ChosenScore
+from aotlens.views.heads import HeadsParameters
+from aotlens.views.scores import ScoreParameters
 from app.core import Core, head_maps
 from app.core.address_values import dotted
 from app.core.errors import RequestError
 from app.core.runs import RunWorkshop
 from app.core.scores import ScoreQuestion, as_against, whole_numbers
-from app.core.switches import HOWS
 from app.pages.heads.address import HeadsState
 from app.pages.heads.asking import ask, there
 from app.pages.heads.continuations import Continuations
@@ -29,7 +28,7 @@ class Heads:
     def values(
         self, asked: Mapping[str, Any], head: Any = None, position: Any = None, view: str = "attention",
         hide_first: Any = False, off: Any = (), how: str = "zero", corpus: str | None = None,
-    ) -> Chosen:  # fmt: skip
+    ) -> HeadsParameters:  # fmt: skip
         """Return what is shown of the text of `asked`, {prompt, …}: what it says itself comes before the rest."""
         prompt = asked["prompt"]
         loaded, tokens = self.core.inference.tokens(
@@ -39,15 +38,15 @@ class Heads:
         off, how, corpus = asked.get("off", off), asked.get("how", how), asked.get("corpus", corpus)
         info, cfg = self.core.catalog.info(prompt.get("checkpoint")), loaded.model.cfg
         ablated = tuple(sorted(there(off, (cfg.n_layers, cfg.n_heads))))
-        return Chosen(
+        return HeadsParameters(
             checkpoint=info.name, model=cfg.to_dict(), text=prompt.get("text") or "", quantity=view,
-            head=whole_numbers("a head", *(head or (0, 0))), without_first=bool(hide_first), ablated=ablated,
-            position=None if position is None else whole_numbers("a position", position)[0], how=how, instead=HOWS[how],
+            head=whole_numbers("a head", *(head or (0, 0))), first="hide" if hide_first else "show", ablated=ablated,
+            position=None if position is None else whole_numbers("a position", position)[0], how=how,
             reference=self.workshop.windows(info, how, corpus, len(tokens)) if ablated else None,
             n_predictions=self.core.settings.n_predictions, n_tokens=len(tokens),
         )  # fmt: skip
 
-    def of_address(self, state: HeadsState) -> Chosen:
+    def of_address(self, state: HeadsState) -> HeadsParameters:
         """Return the choices that an address says."""
         choices = asdict(state)
         return self.values({"prompt": self.prompt_of(state), **choices}, view=state.view, hide_first=state.hide_first)
@@ -57,7 +56,7 @@ class Heads:
         checkpoint = state.checkpoint or self.core.catalog.default()
         return {"checkpoint": checkpoint, "text": self.core.inference.opening(checkpoint, state.text)}
 
-    def score(self, asked: Mapping[str, Any]) -> ChosenScore:
+    def score(self, asked: Mapping[str, Any]) -> ScoreParameters:
         """Return the score that is asked for, {prompt, head, cell, position, direction, against}; where no entry is
         locked, of the key that the locked token, or the last one, attends to most; with the direction "from", of the
         query that attends to it most."""
@@ -86,12 +85,12 @@ class Heads:
         off = there(asked.get("off"), (result.patterns.n_layers, result.patterns.n_heads))
         if off:
             sentence += f" This explains the full model, without the ablation of {', '.join(map(dotted, off))}."
-        return ChosenScore(
+        return ScoreParameters(
             checkpoint=question.checkpoint, text=question.text, head=question.head, query=query, key=key,
             against=explained.score.against, reason=explained.reason, said=sentence.strip(),
             budget=self.core.settings.path_budget,
         )  # fmt: skip
 
-    def score_of_address(self, state: HeadsState) -> ChosenScore:
+    def score_of_address(self, state: HeadsState) -> ScoreParameters:
         """Return the score that an address asks for."""
         return self.score({"prompt": self.prompt_of(state), **asdict(state)})

@@ -6,7 +6,7 @@ from typing import Any
 
 from dash import html
 
-from aotlens.views.scores import SCORE, ChosenScore, cancellation, cell_says, pairs_say
+from aotlens.views.scores import SCORE, ScoreParameters, cancellation, cell_says, pairs_say
 from app.core.runs import question_of
 from app.pages.heads.ids import ids
 from app.pages.heads.service import Heads
@@ -40,7 +40,7 @@ def why_panel() -> html.Section:
     )
 
 
-def explain(service: Heads, chosen: ChosenScore, top: Any) -> dict[str, Any]:
+def explain(service: Heads, chosen: ScoreParameters, top: Any) -> dict[str, Any]:
     """Return what is explained, its contrasts, what all pairs add, and a row a pair of paths, largest first."""
     core, score = service.core, service.workshop.result(SCORE, chosen)
     question = question_of(chosen.checkpoint, chosen.text, chosen.head, chosen.query, chosen.key, chosen.against)
@@ -61,7 +61,7 @@ def explain(service: Heads, chosen: ChosenScore, top: Any) -> dict[str, Any]:
     return {"title": f"Why {score.words.cell}", "lines": lines}
 
 
-def _against(choices: Any, chosen: ChosenScore, against: int | str) -> html.Div:
+def _against(choices: Any, chosen: ScoreParameters, against: int | str) -> html.Div:
     pressed = {value: str(value == against).lower() for value, _ in choices}
     buttons = [
         html.Button(label, className="why-against", **{"data-against": str(value), "aria-pressed": pressed[value]})

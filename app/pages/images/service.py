@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from aotlens.views import Call, pass_cost
-from aotlens.views.images import LAYER, Chosen
+from aotlens.views.images import LAYER, ImagesParameters
 from app.core import Core
-from app.core.catalog import LoadedModel
+from app.core.catalog import GET_ONE, LoadedModel
 from app.core.errors import RequestError
 from app.core.jobs import Jobs
 from app.core.workshop import AppWorkshop
@@ -19,17 +19,14 @@ if TYPE_CHECKING:
     from aotlens.data.images import ChosenImages, ImageData
     from aotlens.heads import ImageRun
 
-NO_MODEL = (
-    "No checkpoint here reads images. Train one (aotlens train --help), or start the app with --checkpoints DIR, a "
-    "folder that has one."
-)
+NO_MODEL = f"No checkpoint here reads images. {GET_ONE}"
 
 #: The model's result on the images, with the heads ablated.
 _RUN = replace(LAYER, call=lambda chosen: chosen.run)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageRequest(Chosen):
+class ImageRequest(ImagesParameters):
     """The request that is shown, as it could be met."""
 
     names: tuple[str, ...]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aotlens.views import View
-from aotlens.views.nonlinearity_choice import PRESETS, Chosen
+from aotlens.views.nonlinearity_choice import PRESETS, NonlinearityParameters
 from app.core.files import File
 from app.core.workshop import AppWorkshop
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def model_safetensors(workshop: AppWorkshop, view: View, chosen: Chosen) -> File:
+def model_safetensors(workshop: AppWorkshop, view: View, chosen: NonlinearityParameters) -> File:
     """Return the attention model's state dict in float64; its metadata hold the model's configuration and what is
     proven."""
     compiled = workshop.result(view, chosen)
@@ -32,7 +32,7 @@ def model_safetensors(workshop: AppWorkshop, view: View, chosen: Chosen) -> File
     return _tensors(chosen.file("attention"), compiled.model.state_dict(), about)
 
 
-def ffn_safetensors(workshop: AppWorkshop, view: View, chosen: Chosen) -> File:
+def ffn_safetensors(workshop: AppWorkshop, view: View, chosen: NonlinearityParameters) -> File:
     """Return the network in float64, as the state dict of nn.Sequential(Linear, activation, Linear, …)."""
     ffn = workshop.result(view, chosen).ffn
     tensors: dict[str, Tensor] = {}
@@ -41,7 +41,7 @@ def ffn_safetensors(workshop: AppWorkshop, view: View, chosen: Chosen) -> File:
     return _tensors(chosen.file("ffn"), tensors, {"activations": json.dumps(ffn.activations)})
 
 
-def model_zip(workshop: AppWorkshop, view: View, chosen: Chosen) -> File:
+def model_zip(workshop: AppWorkshop, view: View, chosen: NonlinearityParameters) -> File:
     """Return a checkpoint's folder. Checkpoints are float32, so the proof does not hold for it; the card says what
     does."""
     from aotlens.checkpoints import CheckpointInfo, save_checkpoint

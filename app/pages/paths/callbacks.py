@@ -9,8 +9,8 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import html, no_update
 
-from aotlens.views.paths import Chosen, summary, total
-from aotlens.views.scores import TRACE, ChosenScore
+from aotlens.views.paths import PathsParameters, summary, total
+from aotlens.views.scores import TRACE, ScoreParameters
 from app.core import Core
 from app.core.files import File, text_file
 from app.core.labels import Labels
@@ -47,22 +47,22 @@ def register(app: App, core: Core, paths: Paths) -> None:
 
 
 def _show_logit(app: App, paths: Paths) -> None:
-    def list_paths(chosen: Chosen, top: Any) -> dict[str, Any]:
+    def list_paths(chosen: PathsParameters, top: Any) -> dict[str, Any]:
         title = VIEWS[ids.TOP].title + ("" if chosen.through is None else f" through {chosen.through}")
         caption = VIEWS[ids.TOP].caption(chosen, top)
         return {"rows": [path_table(paths.core.links, chosen, top)], "caption": caption, "title": title}
 
-    def list_heads(chosen: Chosen, heads: Any) -> dict[str, Any]:
+    def list_heads(chosen: PathsParameters, heads: Any) -> dict[str, Any]:
         return {"columns": head_columns(heads.unit), "rows": heads.to_frame().to_dict("records")}
 
-    def take_away(chosen: Chosen, effect: Any) -> dict[str, Any]:
+    def take_away(chosen: PathsParameters, effect: Any) -> dict[str, Any]:
         path = "" if effect.without.startswith("head ") else "the path "
         why = [html.P(VIEWS[ids.WITHOUT].caption(chosen, effect), className="caption")] if effect.reversed else []
         return {"body": [*why, *effect_tables(effect)], "title": f"Without {path}{effect.without}"}
 
     view = VIEWS[ids.WITHOUT]
     nothing = {
-        "body": empty(str(view.missing(Chosen(checkpoint="", text="", position=0, target=0)))),
+        "body": empty(str(view.missing(PathsParameters(checkpoint="", text="", position=0, target=0)))),
         "title": view.title,
     }
     panels = {
@@ -97,7 +97,7 @@ def _show_logit(app: App, paths: Paths) -> None:
     save_files(app, files, stores(shown=ids.PROMPT) | _CHOICES)
 
 
-def choose(paths: Paths, chosen: Chosen, sources: Any) -> dict[str, Any]:
+def choose(paths: Paths, chosen: PathsParameters, sources: Any) -> dict[str, Any]:
     """Return which logit is explained, what else could be, and what it says."""
     expanded = paths.expanded(chosen)
     labels = paths.labels(chosen.checkpoint)
@@ -133,15 +133,15 @@ def _first_tokens(paths: Paths, shown: Any) -> list[int]:
 
 
 def _show_score(app: App, paths: Paths) -> None:
-    def choose_score(chosen: ChosenScore, score: Any) -> dict[str, Any]:
+    def choose_score(chosen: ScoreParameters, score: Any) -> dict[str, Any]:
         return {"top": target(paths, chosen, score)}
 
-    def list_pairs(chosen: ChosenScore, top: Any) -> dict[str, Any]:
+    def list_pairs(chosen: ScoreParameters, top: Any) -> dict[str, Any]:
         words = paths.workshop.result(SCORE_VIEWS[ids.SCORE], chosen).words
         caption = SCORE_VIEWS[ids.PAIRS].caption(chosen, top)
         return {"caption": caption, "lines": [pair_table(paths.core.links, chosen, words, top)]}
 
-    def say_trace(chosen: ChosenScore, trace: Any) -> dict[str, Any]:
+    def say_trace(chosen: ScoreParameters, trace: Any) -> dict[str, Any]:
         return {"lines": trace_lines(paths, chosen, trace)}
 
     def own(panel: str, draw: Any, store: str, **rest: Any) -> Own:
@@ -168,7 +168,7 @@ def _show_score(app: App, paths: Paths) -> None:
 _LINES = {ids.SCORE: ids.SCORE_TOP, ids.PAIRS: ids.PAIR_LINES, ids.TRACE: ids.TRACE_LINES}
 
 
-def _trace_file(kind: str, workshop: Any, view: Any, chosen: ChosenScore) -> File:
+def _trace_file(kind: str, workshop: Any, view: Any, chosen: ScoreParameters) -> File:
     content: str = getattr(workshop.result(view, chosen), f"to_{kind}")()
     return text_file(f"{view.file(chosen)}.{kind}", content, _TRACE_FILES[kind])
 

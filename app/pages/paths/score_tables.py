@@ -8,7 +8,7 @@ from dash import html
 
 from aotlens.paths.score.words import Piece
 from aotlens.views.paths import signed
-from aotlens.views.scores import BY_HEADS, ChosenScore, cancellation, cell_says, counted
+from aotlens.views.scores import BY_HEADS, ScoreParameters, cancellation, cell_says, counted
 from app.pages.paths.service import Paths, head_names
 from app.pages.paths.tables import source_strip
 from app.shell.score_lines import head_link
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aotlens.paths.score import TraceEdge, TraceNode
 
 
-def target(paths: Paths, chosen: ChosenScore, score: ScoreExpansion) -> list[Any]:
+def target(paths: Paths, chosen: ScoreParameters, score: ScoreExpansion) -> list[Any]:
     """Return the form, the tokens of either side, and what is explained."""
     heads, sums = head_names(paths.expanded(chosen)), paths.workshop.result(BY_HEADS, chosen).values
     against = "plain" if chosen.against is None else str(chosen.against)
@@ -65,7 +65,7 @@ def _strip(score: ScoreExpansion, side: str, position: int) -> html.Div:
     return html.Div([html.Span(side.capitalize(), className="field-label"), chips], className="score-strip-row")
 
 
-def trace_lines(paths: Paths, chosen: ChosenScore, trace: Trace) -> list[Any]:
+def trace_lines(paths: Paths, chosen: ScoreParameters, trace: Trace) -> list[Any]:
     """Return the trace in words: each cell with what either side is made of, largest first."""
     from aotlens.paths.score.trace_layout import cancelling
 

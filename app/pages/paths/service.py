@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from aotlens.conventions import Head
-from aotlens.views.paths import Chosen, Prompt
-from aotlens.views.scores import ChosenScore
+from aotlens.views.paths import PathsParameters, Prompt
+from aotlens.views.scores import ScoreParameters
 from app.core import Core
 from app.core.address_values import dotted
 from app.core.cache import Cache
@@ -38,7 +38,7 @@ class Paths:
         self, prompt: Mapping[str, Any], position: Any = None, target: Any = None, versus: Any = None, by: str = "abs",
         k: Any = FIRST_K, through: str | None = None, without: str | None = None, *,
         asked: Mapping[str, Any] | None = None, before: Mapping[str, Any] | None = None,
-    ) -> Chosen:  # fmt: skip
+    ) -> PathsParameters:  # fmt: skip
         """Return what the page says that it shows. `asked` is what the address named, and `before` what was shown when
         it was chosen: a position means something in one text only, and a target at one place of it."""
         expanded = self._expand(prompt)
@@ -52,7 +52,7 @@ class Paths:
             target = versus = None  # another place, another first choice
         return self._chosen(expanded, _whole(position), _whole(target), _whole(versus), by, k, through, without)
 
-    def of_address(self, state: PathsState) -> Chosen:
+    def of_address(self, state: PathsState) -> PathsParameters:
         """Return the choices that an address says."""
         chosen = state.position, state.target, state.versus, state.by, state.k, dotted(state.through), state.without
         return self.values(self._named(state), *chosen)
@@ -60,7 +60,7 @@ class Paths:
     def _chosen(
         self, expanded: Expanded, position: int | None, target: int | None, versus: int | None, by: str, k: Any,
         through: str | None, without: str | None,
-    ) -> Chosen:  # fmt: skip
+    ) -> PathsParameters:  # fmt: skip
         """Choose the last position and the model's first choice where nothing is; a head that there isn't is none."""
         expansion, settings = expanded.expansion, self.core.settings
         n_pos, n_out = expansion.n_pos, expansion.frozen.R.shape[1]
@@ -69,7 +69,7 @@ class Paths:
             target = int(expansion.frozen.logits[where].argmax())
         if versus is not None and (not 0 <= versus < n_out or versus == target):
             versus = None
-        return Chosen(
+        return PathsParameters(
             checkpoint=expanded.checkpoint, text=expanded.text, position=where, target=target, versus=versus, by=by,
             k=whole_within(_whole(k), FIRST_K, 1, MAX_K), through=through if through in head_names(expanded) else None,
             without=without or None, links=settings.flow_links, budget=settings.path_budget,
@@ -102,7 +102,7 @@ class Paths:
 
     # ── a score ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def score(self, prompt: Mapping[str, Any], cell: Mapping[str, Any]) -> ChosenScore:
+    def score(self, prompt: Mapping[str, Any], cell: Mapping[str, Any]) -> ScoreParameters:
         """Choose the score to explain, and its contrast; what is not chosen, or not there, is taken by the attention.
 
         By default the query is the last token; the key the one that the head attends to most there, without the first
@@ -114,16 +114,16 @@ class Paths:
             checkpoint=expanded.checkpoint, text=expanded.text, head=head, query=query, key=key, against=against
         )
         explained = self.core.scores.explain(question)
-        return ChosenScore(
+        return ScoreParameters(
             checkpoint=expanded.checkpoint, text=expanded.text, head=head, query=query, key=key,
             against=explained.score.against, reason=explained.reason, said=note, budget=self.core.settings.path_budget,
         )  # fmt: skip
 
-    def score_of_address(self, state: PathsState) -> ChosenScore:
+    def score_of_address(self, state: PathsState) -> ScoreParameters:
         """Return the score that an address says."""
         return self.score(self._named(state), {name: getattr(state, name) for name in CELL})
 
-    def compared_with(self, chosen: ChosenScore) -> dict[str, str]:
+    def compared_with(self, chosen: ScoreParameters) -> dict[str, str]:
         """Return what the score can be compared with, by the values of an address."""
         question = question_of(chosen.checkpoint, chosen.text, chosen.head, chosen.query, chosen.key, chosen.against)
         return {str(value): name for value, name in self.core.scores.choices(question)}

@@ -9,7 +9,7 @@ import numpy as np
 from dash import html
 
 from aotlens.plots import describe, glyphs, is_whitespace
-from aotlens.views.paths import Chosen, percent, signed
+from aotlens.views.paths import PathsParameters, percent, signed
 from app.core.links import Links
 from app.shell.tables import number
 
@@ -42,7 +42,7 @@ def _chip(position: int, text: str, value: float, share: float, chosen: bool, un
     )
 
 
-def path_table(links: Links, chosen: Chosen, top: TopPaths) -> html.Table:
+def path_table(links: Links, chosen: PathsParameters, top: TopPaths) -> html.Table:
     """Return a row a path: its sentence, with a link at each head, its contribution as a bar, and a way to take it
     away."""
     titles = ("", "path", top.unit, "", html.Span("take it away", className="sr-only"))
@@ -68,7 +68,7 @@ def path_table(links: Links, chosen: Chosen, top: TopPaths) -> html.Table:
     return html.Table([html.Thead(html.Tr(head)), html.Tbody(rows)], className="paths")
 
 
-def _sentence(links: Links, chosen: Chosen, path: Path, sentence: str, end: str) -> list[Any]:
+def _sentence(links: Links, chosen: PathsParameters, path: Path, sentence: str, end: str) -> list[Any]:
     """The last head is opened at the target's position, the first one at the source's, seen from there."""
     after = "".join(f" → {layer}.{head}" for layer, head in path.heads) + f" → {end}"
     parts: list[Any] = [html.Span(sentence.removesuffix(after), className="start")]

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from dash import dcc, html
 
-from aotlens.views.training import FAMILY, steps_of
-from app.core import Core
+from aotlens.views import training as views
+from app.shell.arrange import Custom, Form, Panel, Rows, Tabs
 from app.shell.browser import Browser
 from app.shell.panel import panel
 from app.shell.props import stores
-from app.shell.view_page import Views, view_page
+from app.shell.view_page import view_page
 
 FILM, PLAYED = "training-film", "training-played"
 ABOUT = (
@@ -23,9 +22,9 @@ ABOUT = (
 )
 
 
-def _film(core: Core, service: Views, chosen: Mapping[str, Any]) -> html.Section:
+def _film(page: Any) -> html.Section:
     """The player; its script needs to know the steps of every run."""
-    runs = {name: steps_of(core.catalog.info(name)) for name in service.fitting()}
+    runs = {name: views.steps_of(page.core.catalog.info(name)) for name in page.available}
     player = html.Div(id=FILM, className="training-film", **{"data-runs": json.dumps(runs)})
     hidden = "" if runs else "hidden"
     content = [player, dcc.Store(id=PLAYED)]
@@ -33,6 +32,19 @@ def _film(core: Core, service: Views, chosen: Mapping[str, Any]) -> html.Section
 
 
 PAGE = view_page(
-    FAMILY, "Training", file=__file__, above=_film,
+    views.FAMILY,
+    "Training",
+    arranged=Rows(
+        Form(),
+        Custom(_film),
+        Tabs("tab", label="Of the run", sections={
+            "measures": (views.FILM.title, Panel(views.FILM, controls=("measure",))),
+            "ledger": (views.LEDGER.title, views.LEDGER),
+            "influence": ("Influential sequences", Rows(
+                views.INFLUENCE, Panel(views.WINDOWS, controls=("influence_on",)), views.CHECK
+            )),
+        }),
+    ),
+    file=__file__,
     browser=[Browser("play", inputs=stores(shown="training-shown"), outputs=stores(played=PLAYED))],
 )  # fmt: skip

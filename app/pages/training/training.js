@@ -33,7 +33,7 @@
         const heads = element("aotlens-heads", {});
         heads.addEventListener("heads", function ({ detail }) {
             toldHead = detail.head.join(".");
-            aotlens.setProps("training-head", { value: toldHead });
+            aotlens.setProps("training-field-head", { value: toldHead });
         });
         box.replaceChildren(row, says, heads);
         return { box, slider, step, says, links, play, heads };
@@ -101,16 +101,16 @@
     function tell(step) {
         if (!parts.box.isConnected) return; // the page was left meanwhile
         const last = told = step === steps.at(-1) ? "" : String(step);
-        if (shown.step !== last) aotlens.setProps("training-step", { value: last });
+        if (shown.step !== last) aotlens.setProps("training-field-step", { value: last });
         link(step);
     }
 
     function link(step) {
-        const page = (name, label, fields) => element("a", { href: aotlens.address.format(name, fields), textContent: label });
+        const page = (name, label, fields) => element("a", { className: "page-link", href: aotlens.address.format(name, fields), textContent: label });
         const checkpoint = `${shown.checkpoint}@${step}`;
         parts.links.replaceChildren(
             page("heads", "Heads", { checkpoint, text: shown.text, head: shown.head || undefined }), " ", page("circuits", "Circuits", { checkpoint }), " ",
-            page("compare", "Beside its end", { left: checkpoint, right: shown.checkpoint, text: shown.text }),
+            page("compare", "Next to its end", { left: checkpoint, right: shown.checkpoint, text: shown.text }),
         );
     }
 

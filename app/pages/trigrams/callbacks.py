@@ -41,7 +41,7 @@ from app.shell.views import Own, follow_views, python_lines, record, show_views,
 if TYPE_CHECKING:
     from aotlens.trigrams import Bigrams, RowsByHead, TrigramRow, TrigramRows
 
-_TO_START = "So many tokens take long to search through: Start does it in the background."
+_TO_START = "So many tokens take long to search through: Run does it in the background."
 
 
 def register(app: App, core: Core, trigrams: Trigrams) -> None:

@@ -56,7 +56,7 @@ def _views(state: TrigramsState) -> dict[str, tuple[str, Any]]:
     rules = html.Ul([html.Li([html.B(name), f": {rule}"]) for name, rule in RULES.items()], className="trigram-rules")
     forced = [caption(ids.FORCED), forced_grid(shell.table(ids.FORCED))]
     heads = [
-        _started(ids.ALL_HEADS, "Count every head"),
+        _started(ids.ALL_HEADS),
         caption(ids.ALL_HEADS),
         heads_grid(shell.table(ids.ALL_HEADS)),
     ]
@@ -78,9 +78,9 @@ def _panel(id: str, content: Any, **rest: Any) -> html.Section:
     return panel(id, view.title, about_view(view), content, follows=ids.ASKED, **rest)
 
 
-def _started(id: str, text: str, **rest: Any) -> html.Div:
+def _started(id: str, **rest: Any) -> html.Div:
     """The button that starts a panel's view, and how far it is."""
-    button = dmc.Button(text, id=shell.start(id), n_clicks=0, size="compact-sm", **rest)
+    button = dmc.Button("Run", id=shell.start(id), n_clicks=0, size="compact-sm", **rest)
     return html.Div([button, job_bar(id), dcc.Store(id=shell.made(id))], className="view-start")
 
 
@@ -177,7 +177,7 @@ def _rows_panel(state: TrigramsState) -> html.Section:
     content = html.Div(
         [
             html.Div(filters, className="trigram-filters"),
-            _started(ids.ROWS, "Start", className="hidden"),
+            _started(ids.ROWS, className="hidden"),
             caption(ids.ROWS),
             rows_grid(shell.table(ids.ROWS)),
         ],
@@ -205,7 +205,7 @@ def _evidence_panel(core: Core, state: TrigramsState, checkpoint: str | None) ->
         ),
         own_text(ids.CORPUS, ids.PASTED, settings),
         caption(ids.EVIDENCE),
-        _started(ids.EVIDENCE, "Check the rows"),
+        _started(ids.EVIDENCE),
         html.Details(
             [html.Summary("Meaning of the verdicts"), html.P(id=ids.RULE, className="caption")],
             className="caption",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dash import dcc, html
 
 from aotlens.plots import glyphs
-from aotlens.views.trigram_choice import Chosen
+from aotlens.views.trigram_choice import TrigramsParameters
 from app.core import Core
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ _TITLES = {
 }
 
 
-def occurrence_list(core: Core, chosen: Chosen, examples: list[Example]) -> html.Ol:
+def occurrence_list(core: Core, chosen: TrigramsParameters, examples: list[Example]) -> html.Ol:
     """Return one a paragraph, its three tokens marked; each opens in Heads."""
     return html.Ol([html.Li(occurrence(core, chosen, example)) for example in examples], className="occurrences")
 
 
-def occurrence(core: Core, chosen: Chosen, example: Example) -> Any:
+def occurrence(core: Core, chosen: TrigramsParameters, example: Example) -> Any:
     """Return one place: the attention from the destination to all copies of the source, and the text."""
     loaded = core.catalog.load(chosen.checkpoint)
     tokens = [int(token) for token in example.tokens]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from aotlens.conventions import Head, glyphs
-from aotlens.views import Call, View
-from aotlens.views.calls import stamp_of
-from aotlens.views.trigram_choice import Chosen, Reading
+from aotlens.views import View
+from aotlens.views.kinds import Reading
+from aotlens.views.trigram_choice import TrigramsParameters
 from aotlens.views.trigrams import BY_HEAD, CHECK, ROWS
 from app.core import Core
 from app.core.corpora import PASTED
@@ -40,7 +40,7 @@ _NOTHING_PASTED = "There is no text to check the rows against: paste one above, 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown(Chosen):
+class Shown(TrigramsParameters):
     """The rows, and which of them are listed."""
 
     least_asked: int = 0
@@ -59,11 +59,10 @@ class Trigrams:
     """Rows of all checkpoints, with what texts say of them."""
 
     def __init__(self, core: Core) -> None:
-        self.core, self.workshop = core, _Workshop(core, self)
+        self.core, self.workshop = core, _Workshop(core, core.settings.n_views)
         self.jobs = Jobs(core.settings.n_views, memory=core.memory, seconds=core.settings.job_seconds)
         self._frames = core.memory.cache(16)
         self._records: dict[str, StoredRows | None] = {}
-        self._texts: dict[int, tuple[str, str]] = {}
 
     def first(self, state: TrigramsState) -> str | None:
         """Return the checkpoint of a state; where it names neither that nor a head, one whose rows come checked."""
@@ -103,7 +102,7 @@ class Trigrams:
 
     def _of(self, state: TrigramsState, text: Callable[[str], str | None], no_text: str) -> Shown:
         try:
-            corpus = text(str(state.checkpoint))
+            corpus = text(self.core.catalog.info(state.checkpoint).name)
             chosen = self._chosen(state, corpus, no_text)
         except RequestError as error:
             return Shown(checkpoint=state.checkpoint or "", problem=str(error))
@@ -172,18 +171,8 @@ class Trigrams:
         )
 
     def _reading(self, corpus: str, checkpoint: str, tokens: int) -> Reading:
-        text = self.core.corpora.text(corpus, self.core.catalog.info(checkpoint))
-        stamp = stamp_of(text.key)
-        self._texts[stamp] = corpus, checkpoint
-        opened = replace(self.core.corpora.opening(corpus), kept=True).stamped(stamp)
-        most = min(tokens, max(self.core.settings.evidence_tokens))
-        return Reading(text=opened, about=text.about, tokens=most, held_out=text.documents is not None)
-
-    def opened(self, stamp: int) -> Any:
-        """Return the text with this stamp, as the library reads it."""
-        corpus, checkpoint = self._texts[stamp]
-        text = self.core.corpora.text(corpus, self.core.catalog.info(checkpoint))
-        return text.pasted if text.corpus is None else text.corpus
+        reading = self.core.corpora.reading(corpus, self.core.catalog.info(checkpoint))
+        return replace(reading, tokens=min(tokens, max(self.core.settings.evidence_tokens)))
 
     def _record(self, checkpoint: str) -> StoredRows | None:
         """The rows of a checkpoint that come checked; None where there are none, or other weights of that name."""
@@ -203,7 +192,7 @@ class Trigrams:
         record = self._records[checkpoint]
         return record if record is not None and record.belongs_to(info) else None
 
-    def frame(self, chosen: Chosen) -> pd.DataFrame:
+    def frame(self, chosen: TrigramsParameters) -> pd.DataFrame:
         """Return the rows that are listed, tokens with glyphs beside them."""
         call = ROWS.call(chosen)
         rows = self.workshop.result(ROWS, chosen)
@@ -217,19 +206,7 @@ def with_glyphs(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 class _Workshop(AppWorkshop):
-    """Texts are the app's own, and heads that are counted are those that are shown."""
-
-    def __init__(self, core: Core, service: Trigrams) -> None:
-        super().__init__(core, core.settings.n_views)
-        self._service = service
-
-    def call(self, node: Call, work: Callable[[], Any]) -> Any:
-        """A text or a checkpoint's card, or what has been kept of a call."""
-        if node.function == "aotlens.data.open_corpus":
-            return self._service.opened(node.stamp)
-        if node.function == "aotlens.checkpoints.find_checkpoint":
-            return self._catalog.info(node.args[0])
-        return super().call(node, work)
+    """Heads that are counted are those that are shown."""
 
     def result(self, view: View, values: Any) -> Any:
         """A view's result; of all heads, from rows that are kept for whoever goes to such a head."""

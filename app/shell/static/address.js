@@ -14,9 +14,26 @@
     const LONGEST = 600;
     const keys = new Map(); // by the text: what an address says of it (null: nothing), or a promise until that is known
 
-    function keyOf(text) {
+    // The server keeps the newest text of each field of a tab.
+    const tab = (function () {
+        const fresh = Math.random().toString(36).slice(2);
+        try {
+            const before = sessionStorage.getItem("aotlens-tab");
+            if (before === null) sessionStorage.setItem("aotlens-tab", fresh);
+            return before ?? fresh;
+        } catch (error) {
+            return fresh; // storage is forbidden
+        }
+    })();
+
+    const newest = new Map(); // the text that the server keeps, by field
+
+    function keyOf(text, field) {
         if (!keys.has(text)) {
-            const asked = fetch("/texts", { method: "POST", headers: { "Content-Type": "text/plain" }, body: text });
+            keys.delete(newest.get(field));
+            newest.set(field, text);
+            const headers = { "Content-Type": "text/plain", "X-Owner": `${tab}.${field}` };
+            const asked = fetch("/texts", { method: "POST", headers, body: text });
             keys.set(text, aotlens.during(asked).then((answer) => (answer.ok ? answer.text() : null), () => null).then(function (key) {
                 keys.set(text, key);
             }));
@@ -27,7 +44,7 @@
     // The promises of keys that an address of these values needs.
     const awaited = (page, values) => Object.entries(addresses[page].fields)
         .filter(([name, field]) => field.prompt && values[name]?.length > LONGEST)
-        .map(([name]) => keyOf(values[name])).filter((key) => key instanceof Promise);
+        .map(([name]) => keyOf(values[name], `${page}.${name}`)).filter((key) => key instanceof Promise);
 
     // What stands in the address; null for nothing.
     function written(value, field) {

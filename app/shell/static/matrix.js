@@ -21,6 +21,7 @@
         if (!map || map.of === matrix) return;
         if (!("of" in map)) map.addEventListener("pick", ({ detail }) => picked(detail, map.of));
         map.of = matrix;
+        document.getElementById(`${panel}-matrix`).parentElement.classList.toggle("hidden", !matrix); // nothing to show
         map.show(matrix && decoded(matrix));
     };
 

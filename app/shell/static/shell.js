@@ -211,6 +211,7 @@
     window.dashMantineFunctions = Object.assign({}, window.dashMantineFunctions, {
         keepAll: ({ options }) => options,
         plainNumber: (value) => plainNumber(value),
+        tenToThe: (value) => Number((10 ** value).toPrecision(3)).toString(),
     });
 
     function plainNumber(value) {
@@ -315,35 +316,6 @@
         showPython: ({ code }) => aotlens.showPython(code),
 
         // Panels that are asked for when they are seen (static/waiting.js).
-        // What the controls of a page of views say, as one choice; and the values of its sliders, beside their labels.
-        collect: (values) => ({
-            shown: values,
-            ...Object.fromEntries(Object.entries(values).map(([name, value]) => [`said_${name}`, plainNumber(value)])),
-        }),
-
-        // A click on a view's figure -> the parameter that the view says it picks (aotlens/views/view.py).
-        pick: function (clicks) {
-            const id = aotlens.triggered();
-            const click = Object.entries(clicks).find(([panel]) => id === `${panel.replaceAll("_", "-")}-graph`);
-            const point = click && click[1] && click[1].points[0];
-            const plot = document.querySelector(`#${id} .js-plotly-plot`);
-            const rule = plot && plot.layout.meta && plot.layout.meta.picks;
-            if (!point || !rule) return {};
-            const again = { [click[0]]: null }; // so that a click on the same place is a new one
-            for (const each of rule.split(";")) {
-                const [name, axes] = each.split(/\+?=/).map((part) => part.trim());
-                if (each.includes("+=")) {
-                    const item = point[axes];
-                    const held = (clicks[name] || "").split(",").map((part) => part.trim()).filter(Boolean);
-                    const others = held.filter((one) => one !== item);
-                    if (item) again[name] = (others.length < held.length ? others : [...held, item]).join(", ");
-                } else if (axes === "name") {
-                    const head = /\d+\.\d+/.exec(plot.data[point.curveNumber].name);
-                    if (head) again[name] = head[0];
-                } else again[name] = axes.split(".").map((axis) => String(point[axis]).split(" ")[0]).join(".");
-            }
-            return again;
-        },
         passOn: ({ shown, id }) => aotlens.passOn(id, shown),
 
         // Tables of any length (static/long_table.js).

@@ -20,7 +20,8 @@
 
     function cell(value, kind) {
         const td = make("td", undefined, { class: kind });
-        if (value === null || typeof value !== "object") td.textContent = value ?? "";
+        if (Array.isArray(value)) td.append(...value.map((token) => make("span", token, { class: "token" })));
+        else if (value === null || typeof value !== "object") td.textContent = value ?? "";
         else td.append(Object.assign(make("button", value.text, { type: "button", title: value.title, class: value.class }), { tabIndex: -1, pick: value.pick }));
         return td;
     }

@@ -34,6 +34,13 @@
         }
     }, { rootMargin: AHEAD });
 
+    // What the store holds without the fields that do not concern the panel (data-leaves).
+    function concerning({ dataset }, shown) {
+        if (!dataset.leaves || !shown) return shown;
+        const left = new Set(dataset.leaves.split(" "));
+        return Object.fromEntries(Object.entries(shown).filter(([field]) => !left.has(field)));
+    }
+
     const given = new Map(); // by store: what it holds
 
     // The store `id` holds something else, or a tab opens that follows it. Its panels may not be in the document yet.
@@ -49,7 +56,7 @@
                 observer.observe(panel);
             }
             const state = states.get(panel);
-            state.wanted = JSON.stringify(shown ?? null);
+            state.wanted = JSON.stringify(concerning(panel, shown ?? null));
             if (state.asked === state.wanted) continue;
             panel.setAttribute("aria-busy", "true");
             update(panel);

@@ -24,6 +24,7 @@ def test_sequences_have_one_mask_and_no_token_twice(seed: int) -> None:
     assert len(vectors) == 40
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", MODELS)
 def test_each_kind_memorises_a_few_sequences(kind: str) -> None:
     found = train_recall(kind, 24, 16, (0, 1), epochs=120, **SMALL)
@@ -31,7 +32,7 @@ def test_each_kind_memorises_a_few_sequences(kind: str) -> None:
     assert (found.loss < 0.5 * found.epoch_loss[:, 0]).all() and (found.accuracy > 0.8).all()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_numbers_are_read_as_numbers() -> None:
     found = train_recall("F", 24, 8, (0,), epochs=300, readout="number", **SMALL)
     assert found.epoch_loss[0, 0] > 0.3 and found.loss[0] < 0.05

@@ -238,7 +238,7 @@ def test_shapley_values_are_started_and_listed_beside_the_loss_without_a_head(op
     job = wait(service.start(order))
     page = open_page(f"/atlas?checkpoint=tiny-mhsa&corpus={order.corpus}")
     panel, caption = page.locator(f"#{ids.SHAPLEY}"), page.locator(f"#{shell.caption(ids.SHAPLEY)}")
-    expect(caption).to_contain_text("Not computed for this choice yet")
+    expect(caption).to_contain_text("Not computed yet")
     choose(page, page.click, f"#{shell.start(ids.SHAPLEY)}")
     expect(caption).to_contain_text("means at each position; all orders", timeout=120_000)
     made = service.done(job.key)

@@ -9,7 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from aotlens.checkpoints import CheckpointInfo, save_checkpoint
+from aotlens.checkpoints.reading import snapshot_info
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from aotlens.untrusted import open_regular
 from app.core import Core
@@ -24,6 +25,7 @@ from app.core.errors import RequestError
 from app.core.settings import Settings
 from app.pages.checkpoints.service import Checkpoints
 from tests.app.conftest import eventually
+from tests.app.training.numbers import save_run
 from tests.messages import says
 
 
@@ -92,3 +94,22 @@ def test_a_drive_that_hangs_after_the_listing(tmp_path: Path, monkeypatch: pytes
     eventually(lambda: core.catalog.info("hanging").problem is None)
     assert torch.isfinite(core.catalog.load("hanging").model(torch.tensor([[1, 2]]))).all()
     assert len(page.tensors(core.catalog.info("hanging"))) > 3
+
+
+def test_steps_that_are_asked_for_at_once_are_each_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests for two snapshots of a run, at the same moment, got the weights of whichever was read first."""
+    monkeypatch.setenv("AOTLENS_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: tmp_path / "none")
+    save_run(tmp_path)
+    core, both = Core.start(Settings(checkpoints=(tmp_path,), device="cpu")), threading.Barrier(2)
+
+    def together(checkpoint: CheckpointInfo, step: int) -> CheckpointInfo:
+        with suppress(threading.BrokenBarrierError):
+            both.wait(2)
+        return snapshot_info(checkpoint, step)
+
+    monkeypatch.setattr("app.core.catalog.snapshot_info", together)
+    with ThreadPoolExecutor(2) as users:
+        models = [loaded.model for loaded in users.map(core.catalog.load, ["tiny-run@13", "tiny-run@144"])]
+    end = core.catalog.load("tiny-run").model
+    assert torch.equal(models[1].W_E, end.W_E) and torch.allclose(models[0].W_E, end.W_E * 7 / 12)

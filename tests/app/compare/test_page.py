@@ -10,7 +10,7 @@ import pytest
 
 from aotlens.heads import run_prompt
 from aotlens.views.compare import RUNS
-from aotlens.views.compare_choice import Chosen
+from aotlens.views.compare_choice import CompareParameters
 from app.core import Core
 from app.core.errors import RequestError
 from app.core.own_texts import key_of
@@ -33,7 +33,7 @@ def service(services: Core) -> Compare:
 
 
 @pytest.fixture
-def chosen(service: Compare) -> Callable[..., Chosen]:
+def chosen(service: Compare) -> Callable[..., CompareParameters]:
     """What an address says."""
     return lambda **state: service.of_address(CompareState(**{"left": "tiny-mhsa", "text": SHORT, **state}))
 

@@ -1,109 +1,121 @@
-"""The In-context denoising page in a real Chromium: sliders change the numbers, drag and keys move the query."""
+"""Denoising in Chromium: the query is dragged and moved by keys; a new training is made and kept."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from playwright.sync_api import expect
 
-from aotlens.views.denoising import ERRORS, PLANE
-from app.core import Core
+from aotlens.denoise import trainings
+from aotlens.views.denoising import CURVES, ERRORS, PLANE, RUNS
 from app.core.settings import Settings
-from app.pages.denoising.address import ADDRESS, DenoisingState
-from app.pages.denoising.ids import ids
-from app.pages.denoising.service import Denoising, in_plane
-from app.shell import ids as shell
-from tests.app.conftest import SCHEMES, choose, fits, query, settled, written
+from app.factory import create_app
+from app.pages.denoising import PAGE
+from app.shell.app import App
+from app.shell.view_service import Views
+from tests.app.conftest import choose, query, serve, settled, written
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 
 @pytest.fixture(scope="module")
-def service() -> Denoising:
-    return Denoising(Core.start(Settings()))
+def own_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    """An app with a home of its own, in which trainings are kept."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
+        yield create_app(Settings(device="cpu"))
 
 
-def address(**state: Any) -> str:
-    return ADDRESS.format(DenoisingState(**state))
+@pytest.fixture(scope="module")
+def address(own_app: App) -> Iterator[str]:
+    with serve(own_app) as address:
+        yield address
 
 
-#: A graph is drawn once in a size of its own, and then in its box's.
-_FILLS = """id => {
-    const { _fullLayout, parentElement } = document.querySelector(`#${id} .js-plotly-plot`);
-    const { width, height } = parentElement.getBoundingClientRect();
-    return Math.abs(_fullLayout.width - width) < 2 && Math.abs(_fullLayout.height - height) < 2;
-}"""
+def at(**state: Any) -> str:
+    return PAGE.address.format(PAGE.address.state(state))
 
 
-def says(page: Page, service: Denoising, state: DenoisingState) -> None:
-    """Waits until the page says the numbers of a state, and its pictures are drawn."""
-    asked = in_plane(state)
-    lines = [view.caption(asked, service.workshop.result(view, asked)) for view in (ERRORS, PLANE)]
-    expect(page.locator(f"#{shell.body(ids.PANEL)} > div")).to_have_text(lines)
-    for panel in (ids.PLANE, ids.ERRORS):
-        page.locator(f"#{shell.graph(panel)} .scatterlayer .trace").first.wait_for()
-        page.wait_for_function(_FILLS, arg=shell.graph(panel))
+def says(page: Page, app: App, *views: Any, **state: Any) -> None:
+    """Wait until the panels of some views have the captions of a choice."""
+    service: Views = app.services["denoising"]
+    params = service.values(state)
+    for view in views:
+        caption = view.caption(params, service.workshop.result(view, params))
+        expect(page.locator(f"#denoising-{view.name}-caption")).to_have_text(caption)
     settled(page)
 
 
-def asked_query(page: Page) -> tuple[float, float]:
-    """Where the address says that the query is."""
+def moved_to(page: Page) -> list[float]:
+    """The place of the query by the address."""
     page.wait_for_function("() => new URLSearchParams(location.search).has('query')")
-    x, y = query(page)["query"].split(",")
-    return float(x), float(y)
+    return [float(part) for part in query(page)["query"].split(",")]
 
 
 @pytest.mark.visit
-def test_a_slider_changes_the_numbers_and_the_address(open_page, service: Denoising):
-    page = open_page(address(task="mixtures", steps=5), load=True)
-    says(page, service, DenoisingState(task="mixtures", steps=5))
-    page.locator(f"#{ids.NOISE} [role=slider]").focus()
-    choose(page, page.keyboard.press, "ArrowRight")
-    written(page, "noise", "0.11")
-    says(page, service, DenoisingState(task="mixtures", steps=5, noise=0.11))
-    page.locator(f"#{ids.COMPONENTS}").wait_for()
-    choose(page, page.click, f"#{ids.BEST}")
-    alpha, beta = service.best(in_plane(DenoisingState(task="mixtures", noise=0.11))).values()
-    says(page, service, DenoisingState(task="mixtures", steps=5, noise=0.11, alpha=alpha, beta=beta))
-    expect(page.locator(f"#{shell.value_of(ids.BETA)}")).to_have_text(f"{beta:g}")
-    choose(page, page.click, f"#{ids.TASK} >> text=circle")
-    written(page, "task", None)
-    alpha, beta = service.best(in_plane(DenoisingState(noise=0.11))).values()
-    says(page, service, DenoisingState(steps=5, noise=0.11, alpha=alpha, beta=beta))
-    expect(page.locator(f"#{ids.COMPONENTS}")).to_be_hidden()
-
-
-def test_the_query_is_dragged_and_moved_by_keys(open_page, service: Denoising):
-    page = open_page(address(steps=3))
-    says(page, service, DenoisingState(steps=3))
-    plane = page.locator(f"#{shell.graph(ids.PLANE)} .nsewdrag").first
-    box = plane.bounding_box()
+def test_the_query_is_dragged_and_moved_by_keys_and_another_prompt_has_its_own(open_page, own_app: App) -> None:
+    page = open_page(at(steps=3), load=True)
+    says(page, own_app, PLANE, ERRORS, steps=3)
+    box = page.locator("#denoising-plane-graph .nsewdrag").first.bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.5 * box["height"])
     page.mouse.down()
     page.mouse.move(box["x"] + 0.75 * box["width"], box["y"] + 0.25 * box["height"], steps=4)
     choose(page, page.mouse.up)
-    x, y = asked_query(page)
-    reach = service.workshop.result(PLANE, in_plane(DenoisingState(steps=3))).reach
+    x, y = moved_to(page)
+    service: Views = own_app.services["denoising"]
+    reach = service.workshop.result(PLANE, service.values({"steps": 3})).reach
     assert (x, y) == pytest.approx((reach / 2, reach / 2), abs=0.05)
-    says(page, service, DenoisingState(steps=3, query=(x, y)))
-
-    page.locator(f"#{shell.box(shell.graph(ids.PLANE))}").focus()
+    says(page, own_app, PLANE, ERRORS, steps=3, query=[x, y])
+    page.locator("#denoising-plane-graph-box").focus()
     choose(page, page.keyboard.press, "ArrowLeft")
-    page.wait_for_function("before => Number(new URLSearchParams(location.search).get('query').split(',')[0]) < before",
-                           arg=x - 0.01)  # fmt: skip
-    moved = asked_query(page)
-    assert moved == pytest.approx((x - 0.04 * reach, y), abs=1e-3)
-    says(page, service, DenoisingState(steps=3, query=moved))
-    choose(page, page.click, f"#{ids.DRAWN}")
+    page.wait_for_function(
+        "before => Number(new URLSearchParams(location.search).get('query').split(',')[0]) < before", arg=x - 0.01
+    )
+    assert moved_to(page) == pytest.approx([x - 0.04 * reach, y], abs=1e-3)
+    choose(page, page.get_by_role("button", name="Query as drawn").click)
     written(page, "query", None)
-    says(page, service, DenoisingState(steps=3))
+    says(page, own_app, PLANE, steps=3)
+    choose(page, page.locator("#denoising-plane-graph-box").press, "ArrowUp")
+    moved_to(page)
+    components, alpha = (page.locator(f"#denoising-field-{field}") for field in ("components", "alpha"))
+    expect(components).to_be_hidden()
+    choose(page, page.click, "#denoising-field-task")
+    choose(page, page.get_by_role("option", name="mixture").click)
+    written(page, "query", None)
+    says(page, own_app, PLANE, ERRORS, steps=3, task="mixtures")
+    expect(components).to_be_visible()
+    choose(page, page.click, "#denoising-field-scales")
+    choose(page, page.get_by_role("option", name="the best of the task").click)
+    written(page, "scales", "best")
+    says(page, own_app, PLANE, ERRORS, steps=3, task="mixtures", scales="best")
+    expect(alpha).to_be_hidden()
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_it_fits_a_narrow_window(open_page, service: Denoising, scheme: str):
-    page = open_page(address(energy="hopfield", steps=2, query=(0.5, 0.5)), width=800, scheme=scheme)
-    says(page, service, DenoisingState(energy="hopfield", steps=2, query=(0.5, 0.5)))
-    fits(page)
+def test_a_new_training_is_made_kept_and_offered(open_page, own_app: App) -> None:
+    first = {"training": "mixtures-linear", "run": 2}
+    page = open_page(at(tab="training", **first))
+    says(page, own_app, CURVES, RUNS, **first)
+    run, settings = page.locator("#denoising-curves-start"), page.locator("#denoising-field-epochs")
+    expect(run).to_be_hidden()
+    expect(settings).to_be_hidden()
+    choose(page, page.get_by_role("button", name="4", exact=True).click)
+    written(page, "run", "4")
+    expect(page.locator("#denoising-matrices-caption")).to_have_text("mixtures-linear, the run of seed 4.")
+    new = {"training": "new", "epochs": 2, "context": 12, "prompts": 50, "runs": 2}
+    page = open_page(at(tab="training", **new))
+    expect(page.locator("#denoising-curves-caption")).to_contain_text("Not computed yet")
+    expect(page.locator("#denoising-scales-caption")).to_contain_text("Run in the panel ‹Loss by epoch›")
+    expect(settings).to_be_visible()
+    choose(page, run.click)
+    expect(page.locator("#denoising-curves-caption")).to_contain_text("2 runs of linear attention on spheres, 2 epochs")
+    says(page, own_app, CURVES, RUNS, **new)
+    expect(run).to_be_hidden()
+    (kept,) = (name for name in trainings() if name.startswith("spheres-linear-2-"))
+    choose(page, page.click, "#denoising-field-training")
+    choose(page, page.get_by_role("option", name=kept.replace("-", " ")).click)
+    written(page, "training", kept)
+    says(page, own_app, CURVES, RUNS, training=kept)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from aotlens.distill import load_record, text_errors
 from aotlens.views import View
-from aotlens.views.distillation import ATTENTION, COSTS, CURVE, HEADS, ONE, WIDTHS, Chosen, of_head
+from aotlens.views.distillation import ATTENTION, COSTS, CURVE, HEADS, ONE, WIDTHS, DistillationParameters, of_head
 from app.core import Core
 from app.core.corpora import PASTED
 from app.core.errors import RequestError
@@ -37,13 +37,13 @@ BOTH = ("tiny-mhsa", "tiny-mssa")
 PROMPT = {"text": "The captain bowed to the captain."}
 
 
-def describe(service: Distillations, **state: Any) -> Chosen:
+def describe(service: Distillations, **state: Any) -> DistillationParameters:
     shown, problems = service.describe(DistillationState(**{"results": BOTH, "width": 4, **state}))
     assert shown is not None and not problems
     return shown
 
 
-def picture(service: Distillations, view: View, shown: Chosen, theme: Any = "light") -> Any:
+def picture(service: Distillations, view: View, shown: DistillationParameters, theme: Any = "light") -> Any:
     return view.figure(shown, service.workshop.result(view, shown), theme)
 
 
@@ -203,7 +203,9 @@ def test_ffns_of_other_weights_are_refused(distilled: Distillations, monkeypatch
     other = dataclasses.replace(page.record("tiny-mhsa"), weights_sha256="0" * 64)
     monkeypatch.setattr(page, "record", lambda key: other)
     with pytest.raises(RequestError, match="other weights"):
-        page.on_text(Chosen(results=BOTH, width=4, across="first_token", of="tiny-mhsa", layer=0, head=0), "a")
+        page.on_text(
+            DistillationParameters(results=BOTH, width=4, across="first_token", of="tiny-mhsa", layer=0, head=0), "a"
+        )
 
 
 # ── distil ───────────────────────────────────────────────────────────────────────────────────────────────────

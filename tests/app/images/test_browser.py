@@ -22,7 +22,7 @@ from app.shell import ids as shell
 from app.shell.app import App
 from tests.app.conftest import choose, fits, in_the_first_screen, opened, query, serve, settled, written
 from tests.app.images.conftest import picture_file
-from tests.app.test_accessibility import CONTRAST, OPTIONS, answered, faults, in_the_dark
+from tests.app.test_accessibility import OPTIONS, answered, faults
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -268,8 +268,6 @@ def test_nobody_is_kept_out_and_all_fits(open_page) -> None:
         assert faults(page, OPTIONS, f"#{ids.TABS}") == [], tab
     page.set_viewport_size({"width": 800, "height": 900})
     fits(page)
-    in_the_dark(page)
-    assert faults(page, CONTRAST) == []
 
 
 def test_from_a_card_to_its_images_and_back(open_page) -> None:

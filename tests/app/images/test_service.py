@@ -27,7 +27,6 @@ from app.pages.images.address import ADDRESS
 from app.pages.images.ids import VIEWS, ids
 from app.pages.images.maps import packed, sayings
 from app.pages.images.service import ImageRequest, Images
-from app.pages.subspaces.service_audit import AuditRequest
 from app.pages.trigrams.address import TrigramsState
 from tests.app.conftest import save_images
 from tests.app.images.conftest import picture_file
@@ -245,7 +244,6 @@ def test_services_of_text_say_where_models_of_images_are_shown(image_core: Core)
             DistillationRequest(checkpoint=name, corpus="", hidden=(4,), heads=None, seeds=1, tokens=100, costs=False)
         ),
         "paths": lambda: services["paths"].values({"checkpoint": name, "text": "a text"}),
-        "subspaces": lambda: services["subspaces"].audits.start(AuditRequest(checkpoint=name, corpus="", draws=5)),
     }
     for page, ask in asked.items():
         with refused("digits-tiny", "not text", "page Images", error=RequestError):

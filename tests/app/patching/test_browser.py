@@ -15,7 +15,7 @@ from app.factory import create_app
 from app.pages.patching import PAGE
 from app.shell.app import App
 from app.shell.views import record
-from tests.app.conftest import choose, save_images, save_tiny, serve
+from tests.app.conftest import choose, opened, save_images, save_tiny, serve
 from tests.app.patching.numbers import STATE
 
 PANEL = "patching-positions"
@@ -66,11 +66,11 @@ def test_two_prompts_are_patched_and_another_is_asked_for(open_page):
     caption = page.locator(f"#{PANEL}-caption")
     expect(caption).to_contain_text("takes most away", timeout=60_000)
     expect(page.locator(f"#{PANEL}-graph .heatmaplayer image")).to_be_attached()
-    page.locator("#patching-estimate").scroll_into_view_if_needed()
+    opened(page, "Attribution patching")
     expect(page.locator("#patching-estimate-caption")).to_contain_text("rank correlation")
     page.locator(f"#{PANEL}").scroll_into_view_if_needed()
     before = caption.inner_text()
-    choose(page, page.locator("#patching-corrupted").fill, "The captain smiled to Emma.")
+    choose(page, page.locator("#patching-field-corrupted").fill, "The captain smiled to Emma.")
     expect(caption).not_to_have_text(before)
     expect(caption).to_contain_text("takes most away")
     page.wait_for_function("() => location.search.includes('smiled')")
@@ -79,24 +79,24 @@ def test_two_prompts_are_patched_and_another_is_asked_for(open_page):
 def test_an_edge_of_the_circuit_is_clicked_out_of_it_and_back_again(open_page):
     page = open_page(PAGE.address.format(STATE).replace("noising", "denoising"))
     caption = page.locator("#patching-circuit-caption")
-    page.locator("#patching-circuit").scroll_into_view_if_needed()
-    choose(page, page.locator("#patching-circuit").get_by_role("button", name="Start").click, timeout=60_000)
+    opened(page, "Circuit")
+    choose(page, page.locator("#patching-circuit").get_by_role("button", name="Run").click, timeout=60_000)
     expect(caption).to_contain_text("the pair that it was searched on", timeout=60_000)
     page.wait_for_selector("#patching-circuit-graph .js-line", state="attached")
     edge = page.evaluate(_LAST_EDGE)
     choose(page, page.evaluate, _CLICK, edge)
-    expect(page.locator("#patching-removed")).to_have_value(edge)
+    expect(page.locator("#patching-field-removed")).to_have_value(edge)
     expect(caption).to_contain_text("1 edge taken out")  # at once: the search is not made again
     page.wait_for_selector("#patching-circuit-graph .js-line[style*='dasharray']", state="attached")
     choose(page, page.evaluate, _CLICK, edge)
-    expect(page.locator("#patching-removed")).to_have_value("")
+    expect(page.locator("#patching-field-removed")).to_have_value("")
     expect(caption).to_contain_text("the pair that it was searched on")
 
 
 def test_prompts_that_are_one_are_refused_in_their_panels(open_page):
     page = open_page(PAGE.address.format(STATE).replace("towed", "bowed"))
     expect(page.locator(f"#{PANEL}-notice")).to_contain_text("the same one twice", timeout=60_000)
-    expect(page.locator("#patching-corrupted")).to_have_value("The captain bowed to Emma.")
+    expect(page.locator("#patching-field-corrupted")).to_have_value("The captain bowed to Emma.")
 
 
 def test_a_click_leads_from_a_position_to_its_heads_and_from_a_head_to_its_edges(open_page):
@@ -112,14 +112,15 @@ def test_a_click_leads_from_a_position_to_its_heads_and_from_a_head_to_its_edges
         )
 
     click(PANEL, "5 ·bo", "1")
-    expect(page.locator("#patching-position")).to_have_value("5")
+    expect(page.locator("#patching-field-position")).to_have_value("5")
     page.locator("#patching-by-head").scroll_into_view_if_needed()
     expect(page.locator("#patching-by-head-caption")).to_contain_text("position 5")
     click("patching-by-head", "1", "1")
-    expect(page.locator("#patching-head")).to_have_value("1.1")
+    expect(page.locator("#patching-field-head")).to_have_value("1.1")
     page.locator("#patching-edges").scroll_into_view_if_needed()
     expect(page.locator("#patching-edges-caption")).to_contain_text("1.1")
     page.wait_for_function("() => location.search.includes('head=1.1') && location.search.includes('position=5')")
-    choose(page, page.locator("#patching-position").fill, "first")
-    choose(page, page.locator("#patching-position").press, "Enter")
+    choose(page, page.locator("#patching-field-position").fill, "first")
+    choose(page, page.locator("#patching-field-position").press, "Enter")
+    page.locator("#patching-by-head").scroll_into_view_if_needed()  # the form is in sight wherever the page is
     expect(page.locator("#patching-by-head-notice")).to_contain_text("is no position")

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plotly.utils import PlotlyJSONEncoder
 
-from aotlens.views.paths import FLOW, HEADS, ORDERS, SOURCES, TOP, WITHOUT, Chosen, summary, total
+from aotlens.views.paths import FLOW, HEADS, ORDERS, SOURCES, TOP, WITHOUT, PathsParameters, summary, total
 from app.core import Core
 from app.core.errors import RequestError
 from app.core.settings import Settings
@@ -36,7 +36,7 @@ NUMBERS = st.integers(0, 999_999)
 
 
 @pytest.fixture
-def chosen(paths: Paths) -> Chosen:
+def chosen(paths: Paths) -> PathsParameters:
     return paths.values(PROMPT, 5, k=12)
 
 
@@ -77,7 +77,9 @@ def test_nonsense_is_left_out():
 # ── what is shown ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_chosen_is_the_models_first_choice_and_its_logit_adds_up(services: Core, paths: Paths, chosen: Chosen):
+def test_what_is_chosen_is_the_models_first_choice_and_its_logit_adds_up(
+    services: Core, paths: Paths, chosen: PathsParameters
+):
     logits = services.catalog.load("tiny-mhsa").model(SHORT)[0, 5]
     assert chosen.target == int(logits.argmax())
     sources = paths.workshop.result(SOURCES, chosen)
@@ -111,7 +113,7 @@ def test_what_is_not_there_is_replaced_by_what_is(services: Core, paths: Paths):
     assert paths.values(PROMPT, None, 17, 17).versus is None, "a token minus itself is nothing"
 
 
-def test_each_head_of_a_sentence_leads_to_itself(paths: Paths, chosen: Chosen):
+def test_each_head_of_a_sentence_leads_to_itself(paths: Paths, chosen: PathsParameters):
     top = paths.workshop.result(TOP, chosen)
     rows = tables.path_table(paths.core.links, chosen, top).children[1].children
     place = next(at for at, path in enumerate(top.paths) if path.order == 2 and path.source_position is not None)

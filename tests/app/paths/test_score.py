@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from aotlens.views.scores import PAIRS, SCORE, TRACE, ChosenScore
+from aotlens.views.scores import PAIRS, SCORE, TRACE, ScoreParameters
 from app.core import Core
 from app.core.errors import RequestError
 from app.pages.heads.ids import ids as heads
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SHORT = "The captain bowed to the captain."
 
 
-def asked(paths: Paths, head: Any, query: Any, key: Any, against: Any = None, at: str = "tiny-mhsa") -> ChosenScore:
+def asked(paths: Paths, head: Any, query: Any, key: Any, against: Any = None, at: str = "tiny-mhsa") -> ScoreParameters:
     cell = {"head": head, "query": query, "key": key, "against": against}
     return paths.score({"checkpoint": at, "text": SHORT}, cell)
 

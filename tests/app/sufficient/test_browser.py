@@ -52,7 +52,7 @@ def test_what_has_not_been_made_is_not_made_by_asking_for_its_file(made: App):
 def test_a_set_is_searched_in_the_background_and_shown(open_page, made: App, tmp_path: Path):
     page = open_page(PAGE.address.format(STATE))
     caption = page.locator(f"#{PANEL}-caption")
-    expect(caption).to_contain_text("Not computed for this choice yet")
+    expect(caption).to_contain_text("Not computed yet")
     choose(page, page.click, f"#{PANEL}-start")
     service = made.services["sufficient"]
     chosen = service.values(PAGE.address.json(STATE))
@@ -64,10 +64,10 @@ def test_a_set_is_searched_in_the_background_and_shown(open_page, made: App, tmp
     with page.expect_download() as download:
         choose(page, page.click, f"#{PANEL}-export-csv")
     pd.testing.assert_frame_equal(pd.read_csv(download.value.path()), result.to_frame())
-    page.locator("#sufficient-seed [role=slider]").focus()
+    page.locator("#sufficient-field-seed [role=slider]").focus()
     choose(page, page.keyboard.press, "ArrowRight")
     written(page, "seed", "4")
-    expect(caption).to_contain_text("Not computed for this choice yet")
+    expect(caption).to_contain_text("Not computed yet")
     choose(page, page.keyboard.press, "ArrowLeft")
     expect(caption).to_have_text(SUFFICIENT.caption(chosen, result))
 

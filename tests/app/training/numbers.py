@@ -1,16 +1,13 @@
-"""What the page Training shows, by panel, for the lines that give the same (tests/app/test_python.py)."""
+"""What the page Training shows in tests/app/test_python.py."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from aotlens.checkpoints import load
 from aotlens.checkpoints.snapshots import SnapshotWriter
 from aotlens.dynamics.influence_files import check_path, influence_path
-from aotlens.views.training import FAMILY
 from app.pages.training import PAGE
-from app.shell.app import App
 from tests.app.conftest import save_tiny
 from tests.dynamics.small_runs import made_check, made_influence
 
@@ -28,15 +25,3 @@ def save_run(folder: Path) -> None:
         writer.add(step, 100 * step, {name: weight * (number / len(STEPS)) for name, weight in end.items()})
     made_influence().save(influence_path(folder / "tiny-run"))
     made_check().save(check_path(folder / "tiny-run"))
-
-
-def _table(view: Any) -> Any:
-    def table(app: App, at: Any) -> Any:
-        service = app.services["training"]
-        chosen = service.values(PAGE.address.json(at))
-        return service.workshop.told(lambda done, total: None).result(view, chosen).to_frame()
-
-    return table
-
-
-EXPECTED = {f"training-{view.name}": _table(view) for view in FAMILY.views}

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from app.core.settings import Settings
 from app.factory import create_app
 from app.shell.app import App
-from tests.app.conftest import choose, save_tiny, serve, settled
+from tests.app.conftest import choose, opened, save_tiny, serve, settled
 from tests.app.training.numbers import STEPS, TEXT, save_run
 
 FILM = "#training-film"
@@ -147,7 +147,7 @@ def test_the_measures_are_started_and_a_click_on_the_curve_goes_to_its_step(open
     page = open_page(made.core.links.to("training", checkpoint="tiny-run", text=TEXT, measure="copying"))
     at_step(page, STEPS[-1])
     panel = page.locator("#training-measures")
-    choose(page, panel.get_by_role("button", name="Start").click)
+    choose(page, panel.get_by_role("button", name="Run").click)
     expect(page.locator("#training-measures-caption")).to_contain_text("12 snapshots", timeout=60_000)
     plot = page.locator("#training-measures-graph .js-plotly-plot")
     expect(plot.locator(".scatterlayer .trace")).to_have_count(6)
@@ -175,7 +175,8 @@ def test_a_click_on_the_ledger_shows_its_head_and_a_head_that_is_chosen_goes_alo
     at_step(page, STEPS[-1])
     widget = page.locator(f"{FILM} aotlens-heads")
     expect(widget).to_have_attribute("data-head", "0.1")
-    choose(page, page.locator("#training-ledger").get_by_role("button", name="Start").click)
+    opened(page, "Change of the loss by circuit")
+    choose(page, page.locator("#training-ledger").get_by_role("button", name="Run").click)
     expect(page.locator("#training-ledger-caption")).to_contain_text("passes", timeout=60_000)
     trace = page.evaluate(
         "() => { const plot = document.querySelector('#training-ledger-graph .js-plotly-plot');"
@@ -200,7 +201,7 @@ def test_a_head_that_is_not_there_is_said(open_page, made: App) -> None:
     expect(page.locator("#training-measures")).to_contain_text("head 7.0: this model has layers 0 to 1")
 
 
-def test_without_runs_the_page_says_how_to_make_one(open_page, made: App) -> None:
+def test_a_checkpoint_without_snapshots_is_replaced_and_said(open_page, made: App) -> None:
     page = open_page(made.core.links.to("training", checkpoint="tiny-mhsa"))
     expect(page.locator(".notice, .taken-instead").first).to_contain_text("tiny-run")
 
@@ -208,6 +209,7 @@ def test_without_runs_the_page_says_how_to_make_one(open_page, made: App) -> Non
 def test_influences_are_shown_and_windows_follow_their_measure(open_page, made: App) -> None:
     page = open_page(made.core.links.to("training", checkpoint="tiny-run", text=TEXT))
     at_step(page, STEPS[-1])
+    opened(page, "Influential sequences")
     for panel, caption in (
         ("influence", "36 windows of 9 steps"),
         ("windows", "The most helpful window for loss has influence -"),
@@ -218,7 +220,7 @@ def test_influences_are_shown_and_windows_follow_their_measure(open_page, made: 
     expect(page.locator("#training-influence-graph .scatterlayer .trace")).to_have_count(2)
     table = page.locator("#training-windows-graph .table")
     expect(table.get_by_text("helps").first).to_be_attached()
-    field, windows = page.locator("#training-influence_on"), page.locator("#training-windows")
+    field, windows = page.locator("#training-field-influence_on"), page.locator("#training-windows")
     choose(page, field.fill, "induction 1.0")
     windows.scroll_into_view_if_needed()  # only what is in view is asked for
     expect(page.locator("#training-windows-caption")).to_contain_text("for induction 1.0 has influence +")

@@ -248,7 +248,7 @@ def test_the_direct_path_is_the_librarys(more: Trigrams):
     assert more.workshop.result(PATH, replace(chosen, after="")).logit.tolist() == bigrams(model, 30).logit.tolist()
     chosen = more.of_address(state(k=30, after="captain"))
     found = more.workshop.result(PATH, chosen)
-    counts = count_bigrams(model, more.opened(chosen.reading.text.stamp), max_tokens=3000)
+    counts = count_bigrams(model, more.core.corpora.opened(chosen.reading.text.stamp), max_tokens=3000)
     assert set(found.first_token) == {" captain"} and len(found.first) == 20
     np.testing.assert_array_equal(found.count, counts.of(found.first, found.second))
     answer = callbacks.list_bigrams(more, chosen, found)

@@ -17,8 +17,8 @@ from app.core.settings import Settings
 from app.factory import create_app
 from app.pages.universality import PAGE
 from app.shell.app import App
-from app.shell.view_page import _first_several
-from tests.app.conftest import choose, fits, save_tiny, serve, written
+from app.shell.view_service import first_several
+from tests.app.conftest import choose, fits, opened, save_tiny, serve, written
 from tests.app.sufficient.numbers import save_built
 from tests.messages import refused
 
@@ -68,16 +68,16 @@ def test_a_training_once_more_is_not_offered_beside_the_first() -> None:
         "imported": CheckpointInfo(name="imported", seed=2, model=model),
     }
     core = SimpleNamespace(catalog=SimpleNamespace(default=lambda: "first", info=infos.__getitem__))
-    assert _first_several(core, [*infos]) == ["first", "seed", "imported"]
+    assert first_several(core, [*infos]) == ["first", "seed", "imported"]
 
 
 def test_models_are_compared_in_the_background_and_both_panels_shown(open_page, made: App) -> None:
     page = open_page("/universality?text=repeats")
-    box = page.locator("#universality-models").locator("xpath=ancestor::*[contains(@class, 'MultiSelect-root')]")
+    box = page.locator("#universality-field-models").locator("xpath=ancestor::*[contains(@class, 'MultiSelect-root')]")
     expect(box).to_contain_text("seed.1")
     written(page, "models", "seed.1,seed.0,seed.2")  # not seed.3, which has two layers
     said = {panel: page.locator(f"#{panel}-caption") for panel in (GROUPS_PANEL, PAIRS_PANEL)}
-    expect(said[GROUPS_PANEL]).to_contain_text("Start does it in the background")
+    expect(said[GROUPS_PANEL]).to_contain_text("Run computes it in the background")
     choose(page, page.click, f"#{GROUPS_PANEL}-start")
     service = made.services["universality"]
     chosen = service.values({"models": ["seed.1", "seed.0", "seed.2"], "text": "repeats"})
@@ -90,7 +90,7 @@ def test_models_are_compared_in_the_background_and_both_panels_shown(open_page, 
     for place, head in enumerate(heads):
         cell = page.locator(f"#{GROUPS_PANEL} [row-index='{place}'] [col-id=c2]")
         expect(cell).to_have_text("" if head is None else "{}.{}".format(*head))
-    page.locator(f"#{PAIRS_PANEL}").scroll_into_view_if_needed()
+    opened(page, PAIRS.title)
     expect(said[PAIRS_PANEL]).to_have_text(PAIRS.caption(chosen, result))
     choose(page, page.click, f"#{PAIRS_PANEL}-export")
     with page.expect_download() as download:

@@ -88,6 +88,54 @@ def test_what_is_transparent_becomes_white(mode: str):
     expect(content, expected if mode == "RGBA" else expected[..., 0])
 
 
+def png(samples: np.ndarray, bits: int, kind: int, hidden: bytes) -> bytes:
+    """A PNG written by hand: samples of so many bits, `[height, width]` or `[height, width, channel]`, and its tRNS."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return len(data).to_bytes(4, "big") + name + data + zlib.crc32(name + data).to_bytes(4, "big")
+
+    height, width = samples.shape[:2]
+    header = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes([bits, kind, 0, 0, 0])
+    planes = (samples.reshape(height, -1, 1) >> np.arange(bits - 1, -1, -1)) & 1
+    rows = [b"\0" + np.packbits(row.ravel()).tobytes() for row in planes]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        [
+            chunk(b"IHDR", header),
+            chunk(b"tRNS", hidden),
+            chunk(b"IDAT", zlib.compress(b"".join(rows))),
+            chunk(b"IEND", b""),
+        ]
+    )
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("hidden", ["first", "last"])
+def test_the_transparent_shade_of_a_grey_png_becomes_white(bits: int, hidden: str):
+    samples = np.random.default_rng(bits).integers(0, 2**bits, (5, 11))
+    shade = int(samples[0, 0] if hidden == "first" else samples[-1, -1])
+    # 16 bits: a neighbour that rounds to the same 8 bits stays visible
+    if bits == 16:
+        samples[2, 2] = shade = 300
+        samples[3, 3] = 301
+    grey = np.round(samples * 255 / (2**bits - 1))
+    expect(png(samples, bits, 0, shade.to_bytes(2, "big")), np.where(samples == shade, 255, grey))
+
+
+def test_the_transparent_colour_of_a_png_of_16_bits_becomes_white():
+    samples = np.array([[[0xFFFF, 0, 0], [0x1234, 0x4567, 0x89AB]]])
+    expect(png(samples, 16, 2, bytes.fromhex("1234456789ab")), np.array([[[255, 0, 0], [255, 255, 255]]]))
+
+
+def test_grey_stays_grey_where_it_is_transparent():
+    """Half-transparent pixels are mixed with white, of a grey palette and of grey with 16 bits and alpha too."""
+    numbers = np.array([[0, 1, 2]], dtype=np.uint8)
+    image = Image.fromarray(numbers, "P")
+    image.putpalette(np.repeat([[0], [100], [200]], 3, axis=1).astype(np.uint8).tobytes())
+    expect(saved(image, transparency=bytes([0, 128, 255])), np.array([[255, 177, 200]]))
+    deep = np.array([[[0, 0], [100 * 257, 128 * 257], [200 * 257, 0xFFFF]]])
+    assert decode_image(png(deep, 16, 4, b"")).tolist() == [[[255, 177, 200]]]
+
+
 def test_exif_turns_the_picture():
     exif = Image.Exif()
     exif[0x0112] = 6  # "to be turned clockwise"

@@ -38,7 +38,7 @@ def test_least_squares_and_averaging_have_their_closed_forms(task: RegressionTas
     assert np.abs(deviation(averaging, of_averaging, [0, 1, 5, 10, 20, 40])).max() < 3.5
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_lasso_has_the_figures_of_the_literature() -> None:
     """At 15 examples one prompt in a thousand carries most of the mean, so that it takes six times as many."""
     expected = np.zeros(16)

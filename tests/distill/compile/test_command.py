@@ -116,5 +116,5 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no such file"):
         load_ffn(tmp_path / "none.safetensors", "relu")
     (tmp_path / "text").write_text("no tensors")
-    with pytest.raises(ValueError, match="not a safetensors file"):
+    with pytest.raises(ValueError, match="expected a safetensors file"):
         load_ffn(tmp_path / "text", "relu")

@@ -41,7 +41,7 @@ def compile_within_reach(network, *, tolerance, **kwargs):
     n_tokens=st.integers(1, 5),
     seed=st.integers(0, 1000),
 )
-@pytest.mark.slow
+@pytest.mark.long
 def test_never_farther_from_torch_than_proven(
     network, construction, log_bound, log_tolerance, auxiliary, n_tokens, seed
 ):

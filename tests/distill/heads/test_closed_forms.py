@@ -111,7 +111,7 @@ def test_intervals_hold_their_mean_and_are_over_text(model, windows):
     np.testing.assert_allclose(shares, 1.0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_jackknife_covers_the_error_of_all_text():
     """Intervals from few windows hold the error on many, about as often as they say."""
     model = build(bias=True)

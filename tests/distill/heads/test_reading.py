@@ -24,6 +24,7 @@ from aotlens.heads import motif_scores
 from aotlens.heads.reader import HeadReader
 from aotlens.interop import to_transformer_lens
 from aotlens.statistics import ratio_intervals
+from tests.cases import mostly_long
 from tests.messages import refused
 
 from .conftest import D_VOCAB, FAST, build, random_windows
@@ -79,7 +80,8 @@ def test_bridges_show_what_heads_read_and_write(kind):
         torch.testing.assert_close(written, cache[f"blocks.{layer}.attn.o.hook_out"])
 
 
-@pytest.mark.parametrize("kind", BRIDGES)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", mostly_long(BRIDGES, ("gpt2",)))
 def test_heads_of_bridges_distil_and_are_replaced(kind):
     torch.manual_seed(0)
     bridge, tokens = BRIDGES[kind](), random_windows(40, seed=2)

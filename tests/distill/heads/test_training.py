@@ -33,7 +33,7 @@ def assert_same_ffn(found: Distillation, alone: Distillation, head: tuple[int, i
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.slow
+@pytest.mark.long
 def test_batched_training_is_training_alone(model, windows, dtype):
     """Heads, widths and seeds side by side change nothing; not all heads of a layer, so that layers are uneven."""
     model = model.to(dtype)
@@ -125,7 +125,7 @@ class Killed(Exception):
 
 
 @pytest.mark.parametrize("after", [1, 3])
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_run_resumes_to_the_same_weights(model, windows, tmp_path: Path, after: int):
     options = {**LONGER, "wide": 8, "patience": 2, "tolerance": 0.02}
     whole = distill_heads(model, windows, [0, 4], seeds=2, **options)

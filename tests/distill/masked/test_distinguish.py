@@ -17,6 +17,7 @@ from tests.distill.masked.sequences import masked_sequences
 from tests.messages import refused
 
 
+@pytest.mark.long
 @settings(max_examples=30)
 @given(
     n=st.integers(2, 25),

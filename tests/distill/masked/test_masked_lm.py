@@ -167,7 +167,7 @@ def test_targets_are_whole_numbers_one_a_sequence():
             masked_lm(X[0], y, 0.1)
 
 
-@pytest.mark.long
+@pytest.mark.minutes
 def test_three_hundred_sequences():
     X, y, _, _ = masked_sequences(300, length=8, d=16, vocabulary=600)
     found = masked_lm(X, y, 1e-3)

@@ -166,10 +166,10 @@ def test_without_transformers_a_decoder_comes_with_a_warning(tmp_path: Path, mon
 
 @torch.no_grad()
 def test_a_reader_that_reads_another_model_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from aotlens.interop.external import gpt2
+    from aotlens.interop.external import plans
 
     noisy(MAKE["gpt2"]()).save_pretrained(tmp_path)
-    monkeypatch.setitem(gpt2.ACTIVATIONS, "gelu_new", "gelu")
+    monkeypatch.setitem(plans.ACTIVATIONS, "gelu_new", "gelu")
     with refused("it is another model", "logits of transformers", error=CheckpointError):
         aotlens.load(tmp_path, "cpu")
 

@@ -47,8 +47,9 @@ def old_file(path: Path, program: bytes, *storages: tuple[str, int, bytes]) -> P
 def ask_here(path: Path, file: Any, kind: str) -> dict[str, Any]:
     """As the child, in this process: with limits that a test has set."""
     try:
-        value, place = (layout.read_saved if kind == "torch" else layout.read_plain)(file)
-        return wire.encode(value, place)
+        if kind == "torch":
+            return wire.contents(*layout.read_saved(file))
+        return {"value": wire.plain(layout.read_plain(file))}
     except pickled.Refused as reason:
         raise ValueError(f"{path}: {reason}") from None
 
@@ -71,7 +72,8 @@ def ask_here(path: Path, file: Any, kind: str) -> dict[str, Any]:
 def test_a_value_that_doubles_with_each_level(tmp_path: Path, end: bytes, message: str | None) -> None:
     path = zipped(tmp_path / "w.pt", LAUGHS + end)
     if message is None:
-        assert read_pickled(path) is None
+        with refused("found a NoneType"):
+            read_pickled(path)
     else:
         with pytest.raises(ValueError, match=f"this file is a pickled program, and (it has |){message}"):
             read_pickled(path)
@@ -94,8 +96,8 @@ def test_programs_of_many_small_objects(tmp_path: Path, monkeypatch: pytest.Monk
     named = b"".join(b"ca\n%d\n" % i for i in range(60))
     with refused("50 classes"):
         read_pickled(file(b"\x80\x02](" + named + b"e."))
-    same = read_pickled(file(b"\x80\x02](" + b"ca\nb\n" * 60 + b"e."))
-    assert len(same) == 60 and len(set(map(id, same))) == 1
+    with refused("found a list"):
+        read_pickled(file(b"\x80\x02](" + b"ca\nb\n" * 60 + b"e."))
 
 
 def test_instructions_that_take_memory_by_a_number(tmp_path: Path) -> None:
@@ -130,7 +132,7 @@ def _written(path: Path, data: bytes) -> Path:
 
 def test_old_files_are_held_to_their_bytes(tmp_path: Path) -> None:
     program = stored(b"K\x02K\x02\x86", b"K\x02K\x01\x86")
-    whole = read_pickled(old_file(tmp_path / "w.pt", program, ("0", 4, FLOATS)))
+    whole, _ = read_pickled(old_file(tmp_path / "w.pt", program, ("0", 4, FLOATS)))
     torch.testing.assert_close(whole["t"], torch.tensor([[1.0, 2], [3, 4]]))
     for storages, message in (
         ((("0", 2**40, FLOATS),), "bytes of a storage where 16 are left"),
@@ -273,9 +275,10 @@ WORDS = (
 def _source(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     sizes: dict[str, Any] = {"n_layer": 1, "n_head": 2, "n_embd": 8, "block_size": 8, "vocab_size": 11, "bias": True}
     write_nanogpt(folder / "ckpt.pt", NanoGPT(**sizes), **sizes)
-    return read_pickled(folder / "ckpt.pt")["model"], {"n_head": 2, "activation_function": "gelu"}
+    return read_pickled(folder / "ckpt.pt")[0], {"n_head": 2, "activation_function": "gelu"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_any_settings_and_any_shapes_are_a_model_or_a_sentence(tmp_path: Path, seed: int) -> None:
     """Random settings, tensors of other shapes and kinds, left out or renamed: a model, or one `ValueError`."""

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import transformers
 
+pytestmark = pytest.mark.long
+
 #: Public methods that take a model for their own use.
 NOT_ASKED = {
     "ModelConfig.of_model": "a configuration that remembers whose it is",
@@ -57,7 +59,6 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
     return answers
 
 
-@pytest.mark.slow
 def test_what_takes_a_bridge_works(said: dict[str, dict[str, str]]) -> None:
     assert said["works"] == dict.fromkeys(said["works"], "ok")
     assert len(said["works"]) == 18

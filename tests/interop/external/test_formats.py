@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -187,6 +188,17 @@ def test_a_lower_triangular_mask_tells_no_direction(tmp_path):
     same(aotlens.load(tmp_path / "all.pth", "cpu", config={"positional_embedding_type": "standard"})(TOKENS), expected)
 
 
+@pytest.mark.parametrize(
+    ("mask", "words"),
+    [(torch.ones(7, 7).tril().triu(-2), "hide earlier keys"), (torch.ones(7, 7), "show later keys")],
+)
+def test_a_mask_that_is_not_the_causal_one_is_refused(tmp_path, mask: torch.Tensor, words: str) -> None:
+    """Their model applies the mask that was loaded: a band is local attention."""
+    torch.save(legacy_state("LN") | {"blocks.1.attn.mask": mask}, tmp_path / "m.pth")
+    with refused(words):
+        aotlens.load(tmp_path / "m.pth", "cpu", config=unsaid(attention_dir="causal"))
+
+
 def test_what_else_is_asked_for(tmp_path):
     torch.save(legacy_state("LN", d_mlp=5), tmp_path / "m.pth")
     with refused("attention_dir", "'causal' or 'bidirectional'", "act_fn", "gelu"):
@@ -225,6 +237,18 @@ def test_a_pickled_hooked_transformer(tmp_path, save_module, norm, wrapped):
     same(opened.model(TOKENS), legacy_logits(state, TOKENS, norm=norm, shortformer=False))
     assert opened.model.cfg.attn_scale is None
     assert {name.rsplit(".", 1)[-1] for name in opened.dropped} == {"mask", "IGNORE"}
+
+
+@pytest.mark.parametrize(("word", "ours", "value"), [("eps", "norm_eps", 0.3), ("attn_scale", "attn_scale", 1 / 0.3)])
+def test_a_setting_that_is_no_plain_number(tmp_path: Path, word: str, ours: str, value: float) -> None:
+    """A number of NumPy is read as one; a tensor is refused, where it was taken for a setting that is not there."""
+    for number in (0.3, np.float64(0.3), torch.tensor(0.3)):
+        torch.save({"model": legacy_state("LN"), "cfg": unsaid() | {word: number}}, tmp_path / "w.pt")
+        if isinstance(number, torch.Tensor):
+            with refused(f"{ours}='<StoredTensor>'", "number"):
+                aotlens.load(tmp_path / "w.pt")
+        else:
+            assert getattr(aotlens.load(tmp_path / "w.pt").cfg, ours) == value
 
 
 # --- Any names, with a configuration and a map
@@ -326,7 +350,7 @@ def test_names_that_nobody_knows(tmp_path):
     with refused("key_map=", "config="):
         aotlens.load(tmp_path / "plain.pt", key_map=KEY_MAP)
     torch.save({"step": 1, "a": Plain().state_dict(), "b": Plain().state_dict()}, tmp_path / "two.pt")
-    with refused("named tensors", "'step': int, 'a': dict"):
+    with refused("named tensors", "'a': dict, 'b': dict, 'step': int"):
         aotlens.load(tmp_path / "two.pt")
     torch.save([1, 2], tmp_path / "list.pt")
     with refused("list", "model.state_dict()"):
@@ -354,6 +378,8 @@ def test_a_bert_comes_as_a_bridge(tmp_path):
     _, cache = bridge.run_with_cache(TOKENS)
     same(cache["pattern", 1], theirs(TOKENS, output_attentions=True).attentions[1])
     assert motif_scores(bridge, half_length=3)["induction"].shape == (2, 2)
+    with refused("key_map", "config="):
+        aotlens.load(tmp_path, "cpu", key_map={"embed.W_E": "no.such.tensor"})
     (tmp_path / "model.safetensors").write_bytes(b"cut")
     with refused("3 bytes"):
         aotlens.load(Path(tmp_path))

@@ -44,7 +44,7 @@ def granite(folder: Path) -> transformers.GraniteForCausalLM:
     return model
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @torch.no_grad()
 def test_what_no_reader_knows_opens_as_a_bridge_for_motifs_atlas_value_norms_and_distillation(tmp_path: Path) -> None:
     theirs = granite(tmp_path)

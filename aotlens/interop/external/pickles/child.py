@@ -2,8 +2,8 @@
 
     python -I -S -c "…; from pickles import child; child.main()" FOLDER torch|pickle < FILE
 
-The answer is what `wire.encode` makes; {"refused": why}, {"unfit": what} or {"damaged": what} for a file that is not
-read. No answer at all means that a limit ended the process.
+The answer is what `wire.contents` makes, or {"value": …}; {"refused": why}, {"unfit": what} or {"damaged": what} for a
+file that is not read. No answer at all means that a limit ended the process.
 """
 
 from __future__ import annotations
@@ -36,12 +36,11 @@ def answer(kind: str) -> dict[str, Any]:
     """Return the answer for what stands on the standard input."""
     from .interpreter import Refused
     from .layout import Unfit, read_plain, read_saved
-    from .wire import encode
+    from .wire import contents, plain
 
     try:
         with open(0, "rb", closefd=False) as file:
-            value, place = (read_saved if kind == "torch" else read_plain)(file)
-            return encode(value, place)
+            return contents(*read_saved(file)) if kind == "torch" else {"value": plain(read_plain(file))}
     except Refused as reason:
         return {"refused": str(reason)[:1000]}
     except Unfit as error:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import pickle
 import reprlib
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -62,12 +63,10 @@ class StandIn(metaclass=_Inert):
     """An object whose class the file names: its state, without any of its behaviour."""
 
     state: Any
-    entries: list[Any]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> StandIn:
         stand_in = object.__new__(cls)
         object.__setattr__(stand_in, "state", {})
-        object.__setattr__(stand_in, "entries", [])
         return stand_in
 
     def __setstate__(self, state: Any) -> None:
@@ -77,15 +76,10 @@ class StandIn(metaclass=_Inert):
         raise Refused(f"it sets {name} of {full_name(self)}")
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self.entries.append((key, value))
+        """Keep nothing of what an object contains."""
 
     def append(self, item: Any) -> None:
-        self.entries.append(item)
-
-
-def stand_in_class(module: str, name: str) -> _Inert:
-    """Return the class of stand-ins for objects of that class."""
-    return _Inert(name, (StandIn,), {"__module__": module, "__qualname__": name})
+        """Keep nothing of what an object contains."""
 
 
 def full_name(stand_in: StandIn) -> str:
@@ -130,7 +124,9 @@ class Builder:
         raise Refused("it changes a function")
 
 
-def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> StoredTensor:
+def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *more: Any) -> StoredTensor:
+    if any(more[2:]):  # after requires_grad and hooks
+        raise Refused(f"it marks a tensor with {reprlib.repr(more[2])} (save its tensor.resolve_neg() instead)")
     if not isinstance(storage, tuple) or len(storage) != 3:
         raise Refused("it makes a tensor of what is no storage")
     return StoredTensor(*storage, offset, size, stride)
@@ -175,6 +171,25 @@ def _latin1(text: Any, encoding: Any) -> bytes:
     return text.encode("latin1") if isinstance(text, str) and encoding == "latin1" else b""
 
 
+#: NumPy's dtypes of a number, as classes of stand-ins and as formats of `struct`.
+_CODES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1")
+_NUMBERS = dict(zip(_CODES, "efdbhiqBHIQ?", strict=True))
+_DTYPES: dict[str, Any] = {code: _Inert(code, (StandIn,), {}) for code in _NUMBERS}
+
+
+class Scalar(StandIn):
+    """A scalar of NumPy that is no number, or whose bytes have another order."""
+
+    __module__ = "numpy"
+
+
+def _scalar(dtype: Any, data: Any) -> Any:
+    match dtype:
+        case StandIn(state=(_, "<" | "|", *_)) if type(dtype).__name__ in _NUMBERS:
+            return struct.unpack("<" + _NUMBERS[type(dtype).__name__], data)[0]
+    return StandIn.__new__(Scalar)
+
+
 #: Everything that a pickle may call, by name.
 _BUILDERS: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_tensor_v2": _tensor,
@@ -186,32 +201,20 @@ _BUILDERS: dict[str, Callable[..., Any]] = {
     "torch.device": _plain_name,
     "_codecs.encode": _latin1,
     "collections.defaultdict": lambda *_: _Ordered(),
+    "numpy.dtype": lambda code, *_: StandIn.__new__(_DTYPES.get(_key(code), StandIn)),
+    **dict.fromkeys(("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar"), _scalar),
 }
 #: The objects that training scripts keep beside weights: made into nothing, where other calls are refused.
-_BUILDERS |= dict.fromkeys(
-    (
-        "builtins.complex",
-        "builtins.range",
-        "builtins.slice",
-        "collections.Counter",
-        "collections.deque",
-        "datetime.date",
-        "datetime.datetime",
-        "datetime.timedelta",
-        "functools.partial",
-        "numpy.core.multiarray._reconstruct",
-        "numpy._core.multiarray._reconstruct",
-        "numpy.core.multiarray.scalar",
-        "numpy._core.multiarray.scalar",
-        "numpy.dtype",
-        "pathlib.Path",
-        "pathlib.PosixPath",
-        "pathlib.WindowsPath",
-        "pathlib._local.PosixPath",
-        "pathlib._local.WindowsPath",
-    ),
-    lambda *_: StandIn.__new__(StandIn),
-)
+_BESIDE = {
+    "builtins": ("complex", "range", "slice"),
+    "collections": ("Counter", "deque"),
+    "datetime": ("date", "datetime", "timedelta"),
+    "functools": ("partial",),
+    **dict.fromkeys(("numpy.core.multiarray", "numpy._core.multiarray"), ("_reconstruct",)),
+    **dict.fromkeys(("pathlib", "pathlib._local"), ("Path", "PosixPath", "WindowsPath")),
+}
+for _module, _names in _BESIDE.items():
+    _BUILDERS |= {f"{_module}.{name}": lambda *_: StandIn.__new__(StandIn) for name in _names}
 _OLD_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg"}  # Python 2's names, which protocol 2 keeps
 
 
@@ -232,14 +235,7 @@ class _Instructions(dict[int, Callable[[Any], None]]):
 #: Memory of a size that a file names, names by number, and buffers from elsewhere.
 _NOT_NEEDED = frozenset(
     code[0]
-    for code in (
-        pickle.BYTEARRAY8,
-        pickle.NEXT_BUFFER,
-        pickle.READONLY_BUFFER,
-        pickle.EXT1,
-        pickle.EXT2,
-        pickle.EXT4,
-    )
+    for code in (pickle.BYTEARRAY8, pickle.NEXT_BUFFER, pickle.READONLY_BUFFER, pickle.EXT1, pickle.EXT2, pickle.EXT4)
 )
 
 
@@ -278,7 +274,8 @@ class Unpickler(pickle._Unpickler):  # type: ignore[name-defined, misc]
         if (module, name) not in self._classes:
             if len(self._classes) >= _MAX_CLASSES:
                 raise Refused(f"it names more than {_MAX_CLASSES:,} classes")
-            self._classes[module, name] = stand_in_class(module, name)
+            names = {"__module__": module, "__qualname__": name}
+            self._classes[module, name] = _Inert(name, (StandIn,), names)
         return self._classes[module, name]
 
     def persistent_load(self, pid: Any) -> Any:

@@ -63,6 +63,7 @@ class _Dumped(Unpickler):
 
     def __init__(self, file: BinaryIO) -> None:
         super().__init__(_Bounded(file))
+        self._source = file
         self._whole = file.read(MAX_PROGRAM_BYTES)
         self.places: dict[str, Place] = {}
         file.seek(0)
@@ -72,7 +73,7 @@ class _Dumped(Unpickler):
         return Builder(self._storage) if is_storage else super().find_class(module, name)
 
     def _storage(self, stored: Any) -> Any:
-        start = self._whole.find(stored) if isinstance(stored, bytes) else -1
+        start = self._whole.rfind(stored, 0, self._source.tell()) if isinstance(stored, bytes) else -1
         if start < 0:
             raise Refused("it holds a storage in a protocol before 3, or in no bytes")
         (kind, key, numel), places = _read_old(io.BytesIO(stored), len(stored))
@@ -81,24 +82,20 @@ class _Dumped(Unpickler):
         return kind, ours, numel
 
 
-def read_plain(file: BinaryIO) -> tuple[Any, Places]:
-    """Return the value in a file of pickle.dump, as `read_saved`; it has no storages."""
-
-    def none(key: str) -> Place:
-        raise Refused("it holds tensors")
-
-    return Unpickler(_Bounded(file)).load(), none
+def read_plain(file: BinaryIO) -> Any:
+    """Return the value in a file of pickle.dump, as `read_saved`."""
+    return Unpickler(_Bounded(file)).load()
 
 
 def check_zip(file: Any) -> None:
     """Raise `Unfit` for a zip, as an open file that can be sought, that unpacks to more than it holds: torch.save
     compresses nothing."""
-    if not zipfile.is_zipfile(file):
-        return
     try:
+        if not zipfile.is_zipfile(file):
+            return
         with zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
-    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as error:
+    except Exception as error:  # a damaged zip raises anything
         raise Unfit(f"a damaged zip ({error}). Fetch it again.") from error
     packed = [entry.filename for entry in entries if entry.compress_type != zipfile.ZIP_STORED]
     if packed or sum(entry.file_size for entry in entries) > file.seek(0, os.SEEK_END):

@@ -1,78 +1,162 @@
-"""The values of a pickle as JSON: a table of objects, each once, that name each other by their places in it.
+"""What is needed of the value in a file, as JSON: named tensors by their places in the file, and settings.
 
-A plain value stands for itself; `["r", place]` is an object of the table, `["f", text]` a number that JSON has not,
-`["i", hexadecimal]` a whole number beyond 64 bits, `["b", text]` bytes. The table's rows:
-
-    ["d", [[key, value], …]]                        a dictionary
-    ["l" | "t" | "s" | "z", [value, …]]             a list, tuple, set or frozen set
-    ["o", module, name, state, entries]             a stand-in
-    ["c", module, name]                             a class
-    ["x", kind, numel, offset, sizes, strides, start, bytes]    a tensor, by its storage's place in the file
-    ["u"]                                           something to call
+A state dict lies at the top, under a key of `_STATES`, in a module, or is all that may be weights. Settings are
+dictionaries or objects under `_CONFIGS`. Everything else of the value stays in the process that read it.
 """
 
 from __future__ import annotations
 
-import math
 import reprlib
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
-from .interpreter import DTYPES, Refused, StandIn, StoredTensor, stand_in_class
-from .layout import Places
+from .interpreter import DTYPES, Refused, Scalar, StandIn, StoredTensor, attributes, full_name
+from .layout import Places, Unfit
 
+#: The keys under which training scripts put the state dict, and those under which they put the configuration.
+_STATES = ("model", "state_dict", "model_state_dict", "module", "net", "weights")
+_CONFIGS = ("model_args", "cfg", "config", "hparams", "args", "hyper_parameters")
+_MAX_MODULES = 50_000  # and tensors
+_MAX_DEPTH = 30
+#: Letters of a tensor's name.
+_MAX_NAME = 1_000
 _LONGEST_INT = 2**256
 _MOST_DIMENSIONS = 64
-#: Rows of the table, which whoever asked makes without a limit of memory: 300,000 take it 180 MB at most.
-_MOST_OBJECTS = 300_000
-_KINDS: dict[type, str] = {list: "l", tuple: "t", set: "s", frozenset: "z"}
+#: Values in settings, which are made anew wherever they are named.
+_MOST_VALUES = 300_000
 
 
-def encode(root: Any, place: Places) -> dict[str, Any]:
-    """Encode a value and all that it holds. Raises `Refused` for too many objects, and for a tensor of sizes that are
-    none."""
-    table: list[Any] = []
-    places: dict[int, int] = {}
-    objects: list[Any] = []  # so that no two objects have one id
-    pending: list[tuple[int, Any]] = []
+def contents(value: Any, place: Places) -> dict[str, Any]:
+    """Return `tensors`, by name (kind, elements of the storage, offset, sizes, strides, the storage's first byte and
+    how many it has), and `configs`, by their keys.
 
-    def value(part: Any) -> Any:
-        if part is None or isinstance(part, bool | str):
-            return part
-        if isinstance(part, int):
-            if abs(part) > _LONGEST_INT:
-                raise Refused("it holds a whole number of more than 256 bits")
-            return part if abs(part) < 2**63 else ["i", hex(part)]
-        if isinstance(part, float):
-            return part if math.isfinite(part) else ["f", str(part)]
-        if isinstance(part, bytes | bytearray):
-            return ["b", bytes(part).decode("latin1")]
-        if id(part) not in places:
-            if len(table) >= _MOST_OBJECTS:
-                raise Refused(f"it holds more than {_MOST_OBJECTS:,} objects")
-            places[id(part)] = len(table)
-            objects.append(part)
-            table.append(None)
-            pending.append((places[id(part)], part))
-        return ["r", places[id(part)]]
+    Raises `Unfit` for a value without named tensors, and `Refused` for tensors beyond their storages, too many
+    settings, and modules that contain each other without end.
+    """
+    state, configs = _found(value)
+    if len(state) > _MAX_MODULES:
+        raise Refused(f"it has more than {_MAX_MODULES:,} tensors")
+    strange = next((name for name in state if not isinstance(name, str) or len(name) > _MAX_NAME), None)
+    if strange is not None:
+        raise Unfit(f"expected tensors by names of up to {_MAX_NAME:,} letters, found another name.")
+    return {"tensors": {name: _tensor(stored, place) for name, stored in state.items()}, "configs": configs}
 
-    first = value(root)
+
+def plain(value: Any) -> Any:
+    """Return a value with lists for tuples, text for numbers that are keys, and the names of what is no plain value.
+    Raises `Refused` for more than 300,000 values, 30 levels or 256 bits."""
+    left = iter(range(_MOST_VALUES))
+
+    def part(value: Any, depth: int) -> Any:
+        if next(left, None) is None or depth > _MAX_DEPTH:
+            raise Refused(f"it holds settings of more than {_MOST_VALUES:,} values or {_MAX_DEPTH} levels")
+        if isinstance(value, int) and abs(value) > _LONGEST_INT:
+            raise Refused("it holds a whole number of more than 256 bits")
+        if value is None or isinstance(value, str | int | float):
+            return value
+        if isinstance(value, list | tuple):
+            return [part(item, depth + 1) for item in value]
+        if isinstance(value, dict):
+            items = value.items()
+            return {str(key): part(item, depth + 1) for key, item in items if isinstance(key, str | int)}
+        return f"<{_kind(value)}>"
+
+    return part(value, 0)
+
+
+def _found(value: Any) -> tuple[dict[Any, StoredTensor], dict[str, Any]]:
+    """The state dict in a value, and the configurations next to it."""
+    state = attributes(value)
+    if _is_module(value):
+        return dict(_module_state(value)), _configs(state)
+    if not isinstance(value, dict):
+        raise Unfit(
+            f"looked for named tensors, found a {_kind(value)}. Load it where it comes from and save "
+            "model.state_dict()."
+        )
+    if _is_state(value):
+        return {name: item for name, item in value.items() if isinstance(item, StoredTensor)}, {}
+    inside = {name: item for name, item in value.items() if _is_state(item) or _is_module(item)}
+    rivals = {name: item for name, item in value.items() if _may_be_weights(name, item)}
+    chosen = next((name for name in (*_STATES, *(rivals if len(rivals) == 1 else ())) if name in inside), None)
+    if chosen is None:
+        found = list({**inside, **rivals, **value}.items())[:8]
+        kinds = ", ".join(f"{_label(name)}: {_kind(item)}" for name, item in found) or "nothing"
+        raise Unfit(
+            f"looked for named tensors, or for them under one of {', '.join(_STATES)}; found {kinds}. Save the "
+            "model.state_dict() alone."
+        )
+    tensors, configs = _found(inside[chosen])
+    return tensors, {**_configs(value), **configs}
+
+
+def _is_module(value: Any) -> bool:
+    return {"_parameters", "_buffers", "_modules"} <= attributes(value).keys()
+
+
+def _is_state(value: Any) -> bool:
+    """Whether a value has tensors, and numbers or None at most next to them."""
+    kinds = {type(item) for item in value.values()} if isinstance(value, dict) else set()
+    return StoredTensor in kinds <= {StoredTensor, int, float, bool, type(None)}
+
+
+def _may_be_weights(name: Any, item: Any) -> bool:
+    """Whether an entry of a file may be weights, or one of them: an array of NumPy is a stand-in here."""
+    if isinstance(item, dict):
+        return name not in _CONFIGS and any(isinstance(part, StoredTensor | StandIn) for part in item.values())
+    return isinstance(item, StoredTensor) or _is_module(item) or (name in _STATES and isinstance(item, StandIn))
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, StandIn):
+        return full_name(value)
+    return "dict" if isinstance(value, dict) else type(value).__name__
+
+
+def _label(key: Any) -> str:
+    return f"{key!r:.80}" if isinstance(key, str | int) else _kind(key)  # sizes of a tensor may take memory as text
+
+
+def _configs(candidates: dict[Any, Any]) -> dict[str, Any]:
+    """The candidates that are dictionaries or objects, as dictionaries of plain values.
+
+    A tensor of one number, and a scalar that is not known, come by their kind, which no reader takes for a setting."""
+    found = {name: candidates.get(name) for name in _CONFIGS}
+    values = {name: each if isinstance(each, dict) else attributes(each) for name, each in found.items()}
+    kept = str | int | float | list | tuple | dict | Scalar | None
+    return {
+        name: plain({
+            key: item for key, item in each.items()
+            if isinstance(key, str) and (isinstance(item, kept) or getattr(item, "size", None) == ())
+        })
+        for name, each in values.items() if each
+    }  # fmt: skip
+
+
+def _module_state(module: StandIn) -> Iterator[tuple[str, StoredTensor]]:
+    """Yield parameters and the buffers that are saved, by their full names, as a module's state dict has them."""
+    pending: list[tuple[str, Any]] = [("", module)]
+    n_modules = n_tensors = 0
     while pending:
-        index, part = pending.pop()
-        if isinstance(part, dict):
-            table[index] = ["d", [[value(key), value(item)] for key, item in part.items()]]
-        elif type(part) in _KINDS:
-            table[index] = [_KINDS[type(part)], [value(item) for item in part]]
-        elif isinstance(part, StoredTensor):
-            table[index] = _tensor(part, place)
-        elif isinstance(part, StandIn):
-            kind = type(part)
-            table[index] = ["o", kind.__module__, kind.__qualname__, value(part.state), value(part.entries)]
-        elif isinstance(part, type):
-            table[index] = ["c", part.__module__, part.__qualname__]
-        else:
-            table[index] = ["u"]
-    return {"root": first, "table": table}
+        prefix, part = pending.pop()
+        n_modules += 1
+        if n_modules > _MAX_MODULES or n_tensors > _MAX_MODULES or prefix.count(".") > _MAX_DEPTH:
+            raise Refused(
+                f"it has more than {_MAX_MODULES:,} modules or {_MAX_DEPTH} within each other: do they contain "
+                "themselves?"
+            )
+        hidden = attributes(part).get("_non_persistent_buffers_set")
+        for group in ("_parameters", "_buffers", "_modules"):
+            members = attributes(part).get(group)
+            for name, member in members.items() if isinstance(members, dict) else ():
+                if not isinstance(name, str) or len(prefix) + len(name) > _MAX_NAME:
+                    raise Refused(f"it has names of modules and tensors of more than {_MAX_NAME:,} letters")
+                is_hidden = group == "_buffers" and isinstance(hidden, set | frozenset) and name in hidden
+                if isinstance(member, StoredTensor) and not is_hidden:
+                    n_tensors += 1
+                    yield f"{prefix}{name}", member
+                elif group == "_modules" and member is not None:
+                    pending.append((f"{prefix}{name}.", member))
 
 
 def _tensor(stored: StoredTensor, place: Places) -> list[Any]:
@@ -88,7 +172,7 @@ def _tensor(stored: StoredTensor, place: Places) -> list[Any]:
     n_bytes = stored.numel * DTYPES[stored.kind][1]
     if length != n_bytes:
         raise Refused(f"it says {n_bytes} bytes of a storage that has {length}")
-    return ["x", stored.kind, stored.numel, offset, list(sizes), list(strides), start, n_bytes]
+    return [stored.kind, stored.numel, offset, list(sizes), list(strides), start, n_bytes]
 
 
 def _naturals(values: Any) -> tuple[int, ...]:
@@ -96,60 +180,3 @@ def _naturals(values: Any) -> tuple[int, ...]:
     if not fits or any(type(value) is not int or not 0 <= value < 2**63 for value in values):
         raise Refused(f"it makes a tensor of sizes {reprlib.repr(values)}")
     return tuple(values)
-
-
-def decode(answer: dict[str, Any], tensor: Callable[..., Any]) -> Any:
-    """Return the value that was encoded; `tensor(kind, numel, offset, sizes, strides, start, n_bytes)` makes each
-    tensor."""
-    table: list[Any] = answer["table"]
-    objects: dict[int, Any] = {}
-    classes: dict[tuple[str, str], Any] = {}
-    readers: dict[str, Callable[[Any], Any]] = {
-        "r": objects.__getitem__, "f": float, "i": lambda text: int(text, 16), "b": lambda text: text.encode("latin1"),
-    }  # fmt: skip
-
-    def value(part: Any) -> Any:
-        return readers[part[0]](part[1]) if isinstance(part, list) else part
-
-    def class_of(module: str, name: str) -> Any:  # a class takes a kilobyte: one for all of its objects
-        if (module, name) not in classes:
-            classes[module, name] = stand_in_class(module, name)
-        return classes[module, name]
-
-    for index, (kind, *rest) in enumerate(table):
-        if kind == "x":
-            objects[index] = tensor(*rest)
-        elif kind in "dl":
-            objects[index] = {} if kind == "d" else []
-        elif kind in "ocu":
-            stand_in = class_of(*rest[:2]) if rest else StandIn
-            objects[index] = stand_in if kind == "c" else StandIn.__new__(stand_in)
-    for index, (kind, *_) in enumerate(table):
-        if kind in "tsz" and index not in objects:
-            _freeze(table, index, objects, value)
-    for index, (kind, *rest) in enumerate(table):
-        if kind == "d":
-            objects[index].update((value(key), value(item)) for key, item in rest[0])
-        elif kind == "l":
-            objects[index].extend(map(value, rest[0]))
-        elif kind == "o":
-            objects[index].__setstate__(value(rest[2]))
-            object.__setattr__(objects[index], "entries", value(rest[3]))
-    return value(answer["root"])
-
-
-def _freeze(table: list[Any], index: int, objects: dict[int, Any], value: Callable[[Any], Any]) -> None:
-    """Make a tuple or a set, those that it holds first, in a time that grows as what they hold, however deep."""
-    waiting, begun = [index], set()
-    while waiting:
-        index = waiting[-1]
-        kind, parts = table[index]
-        held = [part[1] for part in parts if isinstance(part, list) and part[0] == "r" and part[1] not in objects]
-        if held and index in begun:
-            raise ValueError("tuples that hold each other")
-        begun.add(index)
-        if not held and index not in objects:
-            objects[index] = {"t": tuple, "s": set, "z": frozenset}[kind](map(value, parts))
-        if not held:
-            waiting.pop()
-        waiting += held

@@ -1,0 +1,161 @@
+"""The plan by which a source becomes a model of ours: its configuration, and what its tensors' names mean."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotlens.data.images import ImageProcessor
+from aotlens.interop.external.key_map import KeyMap
+from aotlens.interop.external.material import Material
+from aotlens.models import ModelConfig
+
+#: Hugging Face's activations by our names.
+ACTIVATIONS = {
+    "gelu_new": "gelu_new",
+    "gelu_pytorch_tanh": "gelu_new",
+    "gelu_fast": "gelu_new",
+    "gelu": "gelu",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+
+
+_DEPTHS = ("num_hidden_layers", "n_layer", "num_layers")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The plan that a format makes of a source."""
+
+    format: str
+    """The name of the format, for people."""
+    cfg: ModelConfig
+    key_map: KeyMap = field(default_factory=dict)
+    may_lack: tuple[str, ...] = ("b",)
+    """Tensors that may be absent, by how the last part of our name begins: biases, folded gains."""
+    note: str = ""
+    """The reason why a tensor may be missing, for the error."""
+    doubt: str = ""
+    """The reason why the same tensors may be another model: warned of where no logits of the source are given."""
+    image_processor: ImageProcessor | None = None
+    """The processor by which pixels are read, of a model of images."""
+
+
+Names = Mapping[str, str | None]
+
+
+def linears(names: Mapping[str, str]) -> Names:
+    """Map the weight, `[out, in]`, and the bias of `Linear`s to ours, by their parts: "attn.Q", "mlp.in"."""
+    both: dict[str, str | None] = {}
+    for theirs, ours in names.items():
+        module, _, part = ours.rpartition(".")
+        both |= {f"{theirs}.weight": f"{module}.W_{part}.T", f"{theirs}.bias": f"{module}.b_{part}"}
+    return both
+
+
+def norms(names: Mapping[str, str]) -> Names:
+    """Map the gain and the bias of norms to ours."""
+    marks = {"weight": "w", "bias": "b"}
+    return {f"{theirs}.{kind}": f"{ours}.{mark}" for theirs, ours in names.items() for kind, mark in marks.items()}
+
+
+def in_layers(stack: str, names: Names) -> Names:
+    """Map the tensors of each layer, whose numbers stand behind `stack`, to those of ours."""
+    return {f"{stack}*.{theirs}": ours and f"blocks.*.{ours}" for theirs, ours in names.items()}
+
+
+def require_stated(where: object, settings: Mapping[str, Any], meanings: Mapping[str, str]) -> None:
+    """Raise `ValueError` that asks for settings that neither tensors nor `settings` tell, each with what it may be."""
+    unsaid = {name: meaning for name, meaning in meanings.items() if settings.get(name) is None}
+    if unsaid:
+        wanted = "; ".join(f"{name} ({meaning})" for name, meaning in unsaid.items())
+        example = next(iter(unsaid))
+        raise ValueError(
+            f"{where}: sizes come from the tensors' shapes, but these do not tell {wanted}. Say it with "
+            f"config={{{example!r}: …}} (on the command line --config {example}=…), or put config.json beside the "
+            "weights."
+        )
+
+
+def is_tied(tensors: Mapping[str, Tensor], embedding: str, read_out: str, stated: bool) -> bool:
+    """Return whether the read-out is the embedding: as `stated` if the file has one of the two matrices, and whether
+    they are equal if it has both, as `transformers` does."""
+    head, table = tensors.get(read_out), tensors[embedding]
+    return stated if head is None else head.dtype == table.dtype and torch.equal(head, table)
+
+
+#: The settings of every format that are sizes.
+_SIZES = (
+    "n_layers", "d_model", "n_heads", "d_head", "n_ctx", "d_vocab", "d_mlp", "d_vocab_out", "n_head", "n_embd",
+    "n_positions", "num_attention_heads", "num_heads", "hidden_size", "head_dim", "num_key_value_heads", "num_kv_heads",
+    "max_position_embeddings", "seq_length", "sliding_window", "nhead", "max_len", "heads", "max_seq_len",
+)  # fmt: skip
+
+
+def require_sizes(where: object, settings: Mapping[str, Any], names: Iterable[str] = _SIZES) -> None:
+    """Raise `ValueError` for a size among `settings` that is no whole number from 1 to 2³¹.
+
+    None is a size that is not said, and so is −1, TransformerLens's word for it.
+    """
+    for name in names:
+        size = dict(settings).get(name)  # a check asks for nothing
+        if size is not None and size != -1 and (type(size) is not int or not 1 <= size <= 2**31):
+            raise ValueError(f"{where}: {name}={reprlib.repr(size)}: expected a whole number from 1 on.")
+
+
+def n_layers(material: Material, before: str, settings: Mapping[str, Any] | None = None) -> int:
+    """Count the numbers, from 0 on, that stand behind `before` in the tensors' names. Raises `ValueError` for more of
+    them than tensors, and for another number than `settings` state."""
+    numbers = {name.removeprefix(before).split(".", 1)[0] for name in material.tensors if name.startswith(before)}
+    depth = require_layers(material, 1 + max((int(number) for number in numbers if number.isdecimal()), default=-1))
+    for name in _DEPTHS if depth else ():
+        if (stated := (settings or {}).get(name)) not in (None, depth):
+            raise ValueError(
+                f"{material.path}: {name}={stated!r:.40}, and its tensors are of {depth} layers. Is it whole?"
+            )
+    return depth
+
+
+def require_layers(material: Material, number: int) -> int:
+    """Return a number of layers. Raises `ValueError` for more than tensors: each would be built before it is missed."""
+    if number > len(material.tensors):
+        raise ValueError(
+            f"{material.path}: expected tensors of each of {number:,} layers, found {len(material.tensors)} in all."
+        )
+    return number
+
+
+def refuse(material: Material, reasons: Mapping[str, object] | list[str]) -> None:
+    """Raise `ValueError`, naming every reason that holds, if there is one; of a folder of Hugging Face's, with the line
+    that opens it as a bridge."""
+    holds = reasons if isinstance(reasons, Mapping) else dict.fromkeys(reasons, True)
+    problems = [reason for reason in holds if holds[reason]]
+    if problems:
+        advice = f" {bridge(material)}" if material.model_type else ""
+        raise ValueError(f"{material.path}: outside the family of aotlens models: {'; '.join(problems)}.{advice}")
+
+
+def bridge(material: Material) -> str:
+    """Return the advice to read a folder of Hugging Face's by a bridge."""
+    return (
+        "As a bridge (where TransformerLens knows it) it has motifs, atlas, value norms and distillation: from "
+        "transformer_lens.model_bridge import TransformerBridge; bridge = "
+        f"TransformerBridge.boot_transformers({str(material.folder)!r}); aotlens.heads.motif_scores(bridge)."
+    )
+
+
+def build_config(where: object, **fields: Any) -> ModelConfig:
+    """Return the configuration; an error of it begins with `where`, and ends with the advice for a `Material`."""
+    try:
+        return ModelConfig(**fields)
+    except (ValueError, TypeError, OverflowError) as error:
+        if isinstance(where, Material):
+            refuse(where, [str(error).rstrip(".")])
+        raise ValueError(f"{where}: {error}") from error

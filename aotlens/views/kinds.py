@@ -1,0 +1,259 @@
+"""The kinds of parameters: what a value may be, and how it is written and parsed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+from aotlens.conventions import as_head, head_name
+from aotlens.views.calls import Call, call
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A value that a user chooses. `parse` reads it from Python, an address or a command line."""
+
+    label: str
+    first: Any = None
+    """The default value."""
+    _: KW_ONLY
+    blank: str = ""
+    """The meaning of an empty value, if it may be empty."""
+
+    def parse(self, name: str, value: Any) -> Any:
+        """Return the value with its type. Raises ValueError, with the parameter's name, for an invalid one."""
+        return value
+
+    def written(self, value: Any) -> str:
+        """Write the value as text, which `parse` reads."""
+        return "" if value is None else str(value)
+
+
+@dataclass(frozen=True)
+class ChoiceParameter(Parameter):
+    """One of a few named options."""
+
+    _: KW_ONLY
+    options: Mapping[str, str]
+    """The words for each value."""
+
+    def parse(self, name: str, value: Any) -> str:
+        if not isinstance(value, str) or value not in self.options:
+            raise ValueError(f"{name}: expected one of {', '.join(self.options)}, got {value!r}.")
+        return value
+
+
+@dataclass(frozen=True)
+class TextParameter(Parameter):
+    """A text."""
+
+    _: KW_ONLY
+    most: int = 600
+    """The largest number of characters."""
+    lines: int = 1
+    """The number of lines of its box."""
+
+    def parse(self, name: str, value: Any) -> str:
+        if not isinstance(value, str) or not (value or self.blank):
+            raise ValueError(f"{name}: expected a text, got {value!r:.40}.")
+        if len(value) > self.most:
+            raise ValueError(f"{name}: expected at most {self.most} characters, got {len(value)}; shorten it.")
+        return value
+
+
+@dataclass(frozen=True)
+class NumberParameter(Parameter):
+    """A number within bounds. If `first` is None, it may be left out."""
+
+    _: KW_ONLY
+    least: float | int
+    most: float | int
+    step: float | int = 1
+    log: bool = False
+    """Whether a slider has its powers of ten, of which `step` is then the distance."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is a whole number."""
+        return self.step >= 1
+
+    def within(self, value: Any) -> Any:
+        """Return the nearest value within the bounds; the default for anything but a number."""
+        number = value if isinstance(value, int | float) and not isinstance(value, bool) else self.first
+        if number is None:
+            return None
+        number = min(max(number, self.least), self.most)
+        return int(number) if self.whole else float(number)
+
+    def parse(self, name: str, value: Any) -> Any:
+        if value in (None, "") and self.first is None:
+            return None
+        number = _number(value) if isinstance(value, str) else value
+        if number != number or self.within(number) != number or isinstance(number, bool):
+            kind = "a whole number" if self.whole else "a number"
+            raise ValueError(f"{name}: expected {kind} from {self.least:g} to {self.most:g}, got {value!r}.")
+        return int(number) if self.whole else number
+
+    def written(self, value: Any) -> str:
+        return "" if value is None else f"{value}" if self.whole else repr(float(value)).removesuffix(".0")
+
+
+@dataclass(frozen=True)
+class NumbersParameter(Parameter):
+    """Several real numbers with commas between, as 0.4,1; None if not chosen."""
+
+    _: KW_ONLY
+    most: int
+    """The largest number of them."""
+    cleared_by: Sequence[str] = ()
+    """Parameters that change their meaning: when one of them changes, no numbers are left."""
+
+    def parse(self, name: str, value: Any) -> tuple[float, ...] | None:
+        if value in (None, ""):
+            return None
+        numbers = tuple(read_numbers(value, name) if isinstance(value, str) else value)
+        if len(numbers) > self.most:
+            raise ValueError(f"{name}: expected at most {self.most} numbers, as 0.4,1, got {len(numbers)}.")
+        return numbers
+
+    def written(self, value: Any) -> str:
+        return ",".join(repr(float(number)).removesuffix(".0") for number in value or ())
+
+
+@dataclass(frozen=True)
+class FlagParameter(Parameter):
+    """Yes or no."""
+
+    first: Any = False
+    _: KW_ONLY
+    word: str
+    """The word that stands for yes in an address."""
+
+    def parse(self, name: str, value: Any) -> bool:
+        if value not in (True, False, None, "", self.word):
+            raise ValueError(f"{name}: expected {self.word} or nothing, got {value!r}.")
+        return bool(value)
+
+    def written(self, value: Any) -> str:
+        return self.word if value else ""
+
+
+@dataclass(frozen=True)
+class HeadParameter(Parameter):
+    """A head, as 1.3; with `several` as many distinct heads at most, sorted; with `of` another pair of numbers."""
+
+    _: KW_ONLY
+    several: int = 0
+    of: str = "head"
+    cleared_by: Sequence[str] = ()
+    """Parameters that change its meaning: when one of them changes, none is selected."""
+
+    def parse(self, name: str, value: Any) -> Any:
+        if self.several:
+            given = [part.strip() for part in value.split(",")] if isinstance(value, str) else value or ()
+            heads = tuple(sorted({as_head(part) for part in given if part not in ("", None)}))
+            if len(heads) > self.several:
+                raise ValueError(f"{name}: expected at most {self.several} heads, got {len(heads)}.")
+            return heads
+        if value in (None, ""):
+            if self.first is not None:
+                raise ValueError(f"{name}: expected a layer and a head, as 1.3, got {value!r}.")
+            return None
+        if self.of == "head":
+            return as_head(value)
+        parts = value.split(".") if isinstance(value, str) else list(value)
+        if len(parts) != 2 or not all(str(part).isdecimal() for part in parts):
+            raise ValueError(f"{name}: expected two whole numbers, as 1.3, got {value!r}.")
+        return int(parts[0]), int(parts[1])
+
+    def written(self, value: Any) -> str:
+        if self.several:
+            return ",".join(map(head_name, value or ()))
+        return "" if value is None else head_name(value)
+
+
+@dataclass(frozen=True)
+class OptionParameter(Parameter):
+    """One of the options that exist next to the other values (`Limit.options`); None for the first of them."""
+
+    def parse(self, name: str, value: Any) -> str | None:
+        if not isinstance(value, str | None):
+            raise ValueError(f"{name}: expected a text, got {value!r:.40}.")
+        return value or None
+
+
+@dataclass(frozen=True)
+class RowParameter(Parameter):
+    """One of many rows, by number or name, or with `several` that many at most; empty for the default of the view."""
+
+    _: KW_ONLY
+    several: int = 0
+    searched: bool = False
+    """Whether there are so many that a user searches among their names."""
+    cleared_by: Sequence[str] = ()
+    """Parameters that change the meaning of a row: when one of them changes, no row remains selected."""
+
+    def parse(self, name: str, value: Any) -> Any:
+        parts = value.split("-") if isinstance(value, str) and self.several else value
+        parts = parts if isinstance(parts, list | tuple) else [parts]
+        rows = tuple(int(part) if str(part).isdecimal() else part for part in parts if part not in (None, ""))
+        if not all(isinstance(row, int | str) for row in rows) or len(rows) > max(self.several, 1):
+            raise ValueError(f"{name}: expected a number or a name, got {value!r:.60}.")
+        return rows if self.several else next(iter(rows), None)
+
+    def written(self, value: Any) -> str:
+        return "-".join(map(str, value)) if self.several else super().written(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """A text to read."""
+
+    name: str = ""
+    """The name by which a user chooses it."""
+    text: Call
+    """The call that opens it."""
+    about: str
+    """The part of it that is read, in words."""
+    tokens: int = 0
+    """The largest number of tokens that are read, if a user chooses that."""
+    held_out: bool = False
+    """Whether only documents are read that were held out from the model's training."""
+
+
+@dataclass(frozen=True)
+class CorpusParameter(Parameter):
+    """A text to read: a `Reading`, or what `aotlens.data.open_corpus` opens; None for the default of the view."""
+
+    def parse(self, name: str, value: Any) -> Reading | None:
+        if value in (None, "") or isinstance(value, Reading):
+            return value or None
+        if not isinstance(value, str):
+            raise ValueError(f"{name}: expected a text, as stdlib or file:PATH, got {value!r:.40}.")
+        return Reading(name=value, text=call("aotlens.data.open_corpus", value), about=value)
+
+    def written(self, value: Any) -> str:
+        return "" if value is None else str(value.name)
+
+
+def read_numbers(text: str, name: str) -> list[float]:
+    """Read finite numbers with commas between. Raises `ValueError`, with the name, for anything else."""
+    numbers = []
+    for part in text.split(","):
+        number = _number(part.replace("−", "-"))
+        if not isinstance(number, float | int) or not math.isfinite(number):
+            raise ValueError(f"{name}: expected a number such as 0.001 or 1e-3, got “{part.strip()[:40]}”.")
+        numbers.append(float(number))
+    return numbers
+
+
+def _number(text: str) -> Any:
+    """The number that a text is; the text itself if it is not a number."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,295 @@
+"""Parameters of a family of views, declared once: addresses, controls, command options and sweep settings read them.
+
+    @dataclass(frozen=True, kw_only=True)
+    class LensParameters(OfCheckpoint):
+        text: str = text("It was", label="Text", lines=2)
+        head: Head = head("Head")
+        layer: int = whole(0, most=99, label="Layer")
+
+        def limits(self):
+            return {"layer": Limit(most=int(self.model["n_layers"]) - 1)}
+
+A field made by one of the functions below is a parameter of one of the `kinds`; every other field is a fact that the
+caller knows. Heads are limited to those of the model without being named in `limits`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Self
+
+from aotlens.conventions import HasHeads, as_heads
+from aotlens.views.kinds import (
+    ChoiceParameter,
+    CorpusParameter,
+    FlagParameter,
+    HeadParameter,
+    NumberParameter,
+    NumbersParameter,
+    OptionParameter,
+    Parameter,
+    RowParameter,
+    TextParameter,
+)
+
+if TYPE_CHECKING:
+    from aotlens.checkpoints import CheckpointInfo
+
+
+# ── declarations ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def choice(options: Mapping[str, str], *, label: str, first: str | None = None, **rest: Any) -> Any:
+    """Declare one of a few options, by default the first."""
+    first = next(iter(options)) if first is None else first
+    return _field(ChoiceParameter(label, first, options=options), **rest)
+
+
+def text(first: str = "", *, label: str, most: int = 600, lines: int = 1, blank: str = "", **rest: Any) -> Any:
+    """Declare a text; with `blank` it may be empty."""
+    return _field(TextParameter(label, first, most=most, lines=lines, blank=blank), **rest)
+
+
+def real(
+    first: float | None,
+    least: float,
+    most: float,
+    *,
+    step: float,
+    label: str,
+    blank: str = "",
+    log: bool = False,
+    **rest: Any,
+) -> Any:
+    """Declare a number; `log` if its powers of ten are evenly spaced."""
+    return _field(NumberParameter(label, first, least=least, most=most, step=step, blank=blank, log=log), **rest)
+
+
+def whole(first: int | None, *, least: int = 0, most: int, label: str, blank: str = "", **rest: Any) -> Any:
+    """Declare a whole number. If `first` is None, no number means what `blank` says, or the largest one."""
+    return _field(NumberParameter(label, first, least=least, most=most, blank=blank), **rest)
+
+
+def reals(*, most: int, label: str, blank: str, cleared_by: Sequence[str] = (), **rest: Any) -> Any:
+    """Declare several numbers."""
+    return _field(NumbersParameter(label, most=most, blank=blank, cleared_by=cleared_by), **rest)
+
+
+def flag(label: str, *, word: str, **rest: Any) -> Any:
+    """Declare yes or no, by default no."""
+    return _field(FlagParameter(label, word=word), **rest)
+
+
+def head(label: str, *, blank: str = "", several: int = 0, **rest: Any) -> Any:
+    """Declare a head, by default the first; with `blank` none by default; with `several` a set of heads."""
+    first: Any = () if several else None if blank else (0, 0)
+    return _field(HeadParameter(label, first, several=several, blank=blank), **rest)
+
+
+def pair(label: str, *, blank: str, cleared_by: Sequence[str] = (), **rest: Any) -> Any:
+    """Declare a place by row and column, as 3.1, by default none."""
+    return _field(HeadParameter(label, blank=blank, of="pair", cleared_by=cleared_by), **rest)
+
+
+def option(label: str, *, blank: str, **rest: Any) -> Any:
+    """Declare one of the options that exist next to the other values."""
+    return _field(OptionParameter(label, blank=blank), **rest)
+
+
+def row(
+    label: str, *, blank: str, several: int = 0, searched: bool = False, cleared_by: Sequence[str] = (), **rest: Any
+) -> Any:
+    """Declare one or several of many rows, by default none."""
+    first: Any = () if several else None
+    given = RowParameter(label, first, blank=blank, several=several, searched=searched, cleared_by=cleared_by)
+    return _field(given, **rest)
+
+
+def corpus(label: str, *, blank: str, **rest: Any) -> Any:
+    """Declare a text to read, by default none; the value is a `kinds.Reading`."""
+    return _field(CorpusParameter(label, blank=blank), **rest)
+
+
+def _field(parameter: Parameter, *, key: str = "", page_only: bool = False) -> Any:
+    """A field of a dataclass. `key` is its name in an address if that is another; a `page_only` parameter is no option
+    of commands and no setting of sweeps."""
+    return dataclasses.field(
+        default=parameter.first, metadata={"parameter": parameter, "key": key, "page_only": page_only}
+    )
+
+
+def declared(of: type[Any], *, page_only: bool = True) -> dict[str, Parameter]:
+    """Return the parameters of a dataclass by name, with or without those of pages only."""
+    fields = [field for field in dataclasses.fields(of) if "parameter" in field.metadata]
+    return {field.name: field.metadata["parameter"] for field in fields if page_only or not field.metadata["page_only"]}
+
+
+def key_of(of: type[Any], name: str) -> str | None:
+    """Return a parameter's name in an address if that is another."""
+    return next(field.metadata.get("key") for field in dataclasses.fields(of) if field.name == name) or None
+
+
+# ── limits ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What the other values leave to a parameter; None: no further limit."""
+
+    most: float | int | None = None
+    options: Mapping[Any, str] | None = None
+    """Values and their words."""
+    shape: HasHeads | None = None
+    """The model whose heads are meant."""
+    off: bool = False
+    """Whether nothing can be chosen now."""
+    rest: float | None = None
+    """The value of a number that is left out."""
+    hidden: bool = False
+    """Whether its control is not even shown."""
+    words: str = ""
+    """What is expected, in words; by default by the limit."""
+
+    def nearest(self, parameter: Parameter, value: Any) -> Any:
+        """Return the value, or the nearest one within the limit."""
+        if self.options is not None and getattr(parameter, "several", None):
+            return tuple(row for row in value if row in self.options)
+        if self.most is not None and isinstance(parameter, NumbersParameter):
+            return value and tuple(min(max(number, -self.most), self.most) for number in value)
+        if value == parameter.first and (self.options is None or value is None):
+            return value
+        if self.off:
+            return parameter.first
+        if self.options is not None:
+            return value if value in self.options else parameter.first
+        if self.shape is not None:
+            heads = value if isinstance(parameter, HeadParameter) and parameter.several else (value,)
+            known = [head for head in heads if head[0] < self.shape.n_layers and head[1] < self.shape.n_heads]
+            return tuple(known) if heads is value else next(iter(known), parameter.first)
+        if self.most is not None and isinstance(parameter, RowParameter):
+            rows = value if isinstance(value, tuple) else (value,)
+            known = [row for row in rows if isinstance(row, str) or row <= self.most]
+            return tuple(known) if rows is value else next(iter(known), parameter.first)
+        if self.most is None or value <= self.most:
+            return value
+        return None if parameter.first is None and not parameter.blank else type(value)(self.most)
+
+    @property
+    def expected(self) -> str:
+        """The values within the limit, in words."""
+        if self.words:
+            return self.words
+        if self.off:
+            return "nothing: the other values leave no choice"
+        if self.options is not None:
+            return f"one of {', '.join(map(str, self.options))}"
+        if self.shape is not None:
+            return f"a head of {self.shape.n_layers} layers of {self.shape.n_heads} heads, the first of which is 0.0"
+        return f"at most {self.most:g}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfNone:
+    """Parameters of a family that takes no checkpoint."""
+
+    @classmethod
+    def of_infos(cls, *infos: CheckpointInfo, **given: Any) -> Self:
+        """Return the parameters for these checkpoints. Raises ValueError for checkpoints that do not fit together."""
+        return cls(**given)
+
+    def limits(self) -> Mapping[str, Limit]:
+        """The limits of parameters that depend on other values."""
+        return {}
+
+    def heads_of(self, name: str) -> HasHeads | None:
+        """Return the model whose heads a parameter names; None for no model."""
+        return None
+
+    def all_limits(self) -> dict[str, Limit]:
+        """Return `limits`, and of every head that it exists."""
+        heads = {name: self.heads_of(name) for name, each in declared(type(self)).items() if _is_head(each)}
+        return {name: Limit(shape=model) for name, model in heads.items() if model is not None} | dict(self.limits())
+
+    def fitted(self) -> tuple[Self, dict[str, str]]:
+        """Return the parameters within their limits, and what was expected of each one that was not."""
+        params = self
+        expected: dict[str, str] = {}
+        known = declared(type(self))
+        for _ in range(2):  # a limit may depend on a value that has changed
+            for name, limit in params.all_limits().items():
+                value = getattr(params, name)
+                nearest = limit.nearest(known[name], value)
+                if nearest != value:
+                    params, expected = replace(params, **{name: nearest}), {**expected, name: limit.expected}
+        return params, expected
+
+    def require_limits(self, *names: str) -> Self:
+        """Return the parameters. Raises ValueError for a value beyond its limit, of these names or of any."""
+        known = declared(type(self))
+        for name, limit in self.all_limits().items():
+            value = getattr(self, name)
+            if (names and name not in names) or limit.nearest(known[name], value) == value:
+                continue
+            if limit.shape is not None and _is_head(known[name]):
+                as_heads([value] if isinstance(value[0], int) else value, limit.shape)  # which says what there is
+            raise ValueError(f"{name}: expected {limit.expected}, got {known[name].written(value)!r}.")
+        return self
+
+
+def _is_head(parameter: Parameter) -> bool:
+    return isinstance(parameter, HeadParameter) and parameter.of == "head"
+
+
+class OfResult(OfNone):
+    """Parameters of a family whose subject is a stored result, a file or a job, instead of a checkpoint."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfCheckpoint(OfNone):
+    """Parameters of a family that takes one checkpoint."""
+
+    checkpoint: str
+    model: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """The model's configuration."""
+
+    @classmethod
+    def of_infos(cls, *infos: CheckpointInfo, **given: Any) -> Self:
+        return cls(checkpoint=infos[0].name, model=infos[0].model, **given)
+
+    def heads_of(self, name: str) -> HasHeads | None:
+        return sizes_of(self.model)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfCheckpoints(OfNone):
+    """Parameters of a family that takes several checkpoints, one of which is inspected."""
+
+    infos: tuple[CheckpointInfo, ...]
+    inspected: CheckpointInfo
+
+    @classmethod
+    def of_infos(cls, *infos: CheckpointInfo, inspected: CheckpointInfo | None = None, **given: Any) -> Self:
+        return cls(infos=infos, inspected=inspected or infos[0], **given)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The names of the checkpoints."""
+        return tuple(info.name for info in self.infos)
+
+    @property
+    def checkpoint(self) -> str:
+        """The name of the inspected checkpoint."""
+        return self.inspected.name
+
+    def heads_of(self, name: str) -> HasHeads | None:
+        return sizes_of(self.inspected.model)
+
+
+def sizes_of(model: Mapping[str, Any]) -> HasHeads | None:
+    """Return the numbers of layers and heads of a configuration; None without them."""
+    if "n_layers" not in model or "n_heads" not in model:
+        return None
+    return SimpleNamespace(n_layers=int(model["n_layers"]), n_heads=int(model["n_heads"]))

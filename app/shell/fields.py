@@ -1,0 +1,223 @@
+"""The parameters of a family on a page: the field of the address and the control of each kind (aotlens.views.kinds).
+
+A field's component holds its value. A parameter without a control of its own is held in a store, which clicks set.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import dcc, html
+
+from aotlens.views import Limit, Parameter
+from aotlens.views.kinds import (
+    ChoiceParameter,
+    CorpusParameter,
+    FlagParameter,
+    HeadParameter,
+    NumberParameter,
+    NumbersParameter,
+    OptionParameter,
+    RowParameter,
+    TextParameter,
+)
+from app.core import address
+from app.core.address_checks import Check
+from app.shell.choices import one_of, some_of
+from app.shell.controls import head_choice, labelled, segments, slider, switch_of
+
+#: The largest number of characters of a head, a row or an option in an address.
+_LONGEST = 400
+#: Options up to which a choice in a panel's header shows all of them side by side.
+_SIDE_BY_SIDE = 3
+#: Steps up to which a number has a slider.
+_STEPS = 1000
+
+
+def address_field(parameter: Parameter, key: str | None, check: Check | None) -> Any:
+    """Return a parameter as a field of the page's address."""
+    named: dict[str, Any] = {"key": key, "check": check}
+    if isinstance(parameter, ChoiceParameter):
+        return address.choice(tuple(parameter.options), parameter.first, key=key)
+    if isinstance(parameter, NumberParameter) and parameter.whole:
+        least, most = int(parameter.least), int(parameter.most)
+        return address.whole(parameter.first, least=least, most=most, **named)
+    if isinstance(parameter, NumberParameter):
+        return address.real(parameter.first, least=parameter.least, most=parameter.most, key=key)
+    if isinstance(parameter, NumbersParameter):
+        return address.reals(most=parameter.most, **named)
+    if isinstance(parameter, FlagParameter):
+        return address.flag(parameter.word, key=key)
+    if isinstance(parameter, HeadParameter) and not is_typed(parameter):
+        return address.pair(expected="a layer and a head, as 1.3", **named)
+    if isinstance(parameter, RowParameter) and parameter.several:
+        return address.wholes(most=parameter.several, **named)
+    if isinstance(parameter, RowParameter):
+        return address.whole(**named)
+    if isinstance(parameter, CorpusParameter):
+        return address.corpus()
+    most = parameter.most if isinstance(parameter, TextParameter) else _LONGEST
+    first = None if isinstance(parameter, OptionParameter) else parameter.written(parameter.first)
+    return address.text(first, most=most, blank=bool(parameter.blank) and first is not None, **named)
+
+
+def is_typed(parameter: Parameter) -> bool:
+    """Return whether a user types the value: a text, or a head that may be none or several."""
+    return isinstance(parameter, TextParameter) or (
+        isinstance(parameter, HeadParameter) and parameter.of == "head" and bool(parameter.blank)
+    )
+
+
+def is_held(parameter: Parameter) -> bool:
+    """Return whether a store holds the value, which only clicks set."""
+    return isinstance(parameter, HeadParameter | NumbersParameter) and not is_typed(parameter)
+
+
+def is_picked_head(parameter: Parameter) -> bool:
+    """Return whether a form has the buttons of a `controls.head_choice` for it."""
+    return is_held(parameter) and isinstance(parameter, HeadParameter) and parameter.of == "head"
+
+
+def head_buttons(id: str, parameter: Parameter, value: Any) -> html.Div:
+    """Lay out a form's choice of a head: buttons, and the store that holds it."""
+    store = dcc.Store(id=id, data=list(parameter.first if value is None else value))
+    return html.Div([store, head_choice(f"{id}-heads", id)])
+
+
+def property_of(parameter: Parameter) -> str:
+    """Return the property of the component that holds the value."""
+    if is_held(parameter):
+        return "data"
+    return "checked" if isinstance(parameter, FlagParameter) else "value"
+
+
+def kind_of(parameter: Parameter, *, small: bool = False) -> str:
+    """Name how the browser reads a control (static/view_page.js): "most" means no number at the upper end of a slider,
+    "log" a power of ten, "number" none for an empty box, "row" a number by its text, "first" none for the first
+    option, "corpus" none for a text that is being pasted."""
+    if isinstance(parameter, NumberParameter):
+        if small or _has_box(parameter):
+            return "number"
+        return "log" if parameter.log else "most" if parameter.first is None else ""
+    if isinstance(parameter, RowParameter):
+        return "row"
+    if isinstance(parameter, CorpusParameter):
+        return "corpus"
+    return "first" if isinstance(parameter, OptionParameter) else ""
+
+
+def _has_box(parameter: NumberParameter) -> bool:
+    """Return whether a number is typed: if it may be empty, or has more values than a slider has pixels."""
+    if parameter.log:
+        return False
+    optional = parameter.first is None and bool(parameter.blank)
+    return optional or (parameter.most - parameter.least) / parameter.step > _STEPS
+
+
+def power_of(value: float | None) -> float | None:
+    """Return the position of a slider of powers of ten for a number: its logarithm."""
+    return None if value is None else round(math.log10(value), 4)
+
+
+def control(
+    id: str,
+    parameter: Parameter,
+    value: Any,
+    *,
+    small: bool = False,
+    picked: bool = False,
+    wide: bool = False,
+    live: bool = False,
+) -> Any:
+    """Lay out the control of a parameter: `small`, in a panel's header; `wide`, in a strip across the page; `picked`,
+    if clicks set it, too; `live`, if a slider sends each value that it passes.
+
+    Text that clicks set is told by Enter or when it is left: where it waits for more typing (Mantine's `debounce`), two
+    clicks meanwhile can leave the first one's.
+    """
+    label = parameter.label
+    named: dict[str, Any] = {"aria-label": label} if small else {"label": label}
+    if is_held(parameter):
+        return dcc.Store(id=id, data=list(value) if isinstance(value, tuple) else value)
+    if isinstance(parameter, ChoiceParameter):
+        if small and len(parameter.options) <= _SIDE_BY_SIDE:
+            return switch_of(id, label, value, parameter.options)
+        if wide and len(parameter.options) <= _SIDE_BY_SIDE:
+            return segments(id, label, value, parameter.options, size="xs")
+        data = [{"value": option, "label": words} for option, words in parameter.options.items()]
+        box = dmc.Select(
+            id=id, data=data, value=value, allowDeselect=False, size="xs", w=220 if small else None, **named
+        )
+        return labelled(label, box, size="xs") if small else box
+    if isinstance(parameter, NumberParameter):
+        if small or _has_box(parameter):
+            number = dmc.NumberInput(
+                id=id, value=value, min=parameter.least, max=parameter.most, step=parameter.step,
+                allowDecimal=not parameter.whole, allowNegative=parameter.least < 0, placeholder=parameter.blank,
+                debounce=300, clampBehavior="blur",
+                size="xs", w=76 if small else None, **named,
+            )  # fmt: skip
+            return labelled(label, number, size="xs") if small else number
+        if parameter.log:
+            least, most = power_of(parameter.least), power_of(parameter.most)
+            power = most if value is None else power_of(value)
+            return slider(id, label, power, least, most, parameter.step, says="tenToThe")
+        shown = parameter.most if value is None else value
+        mode = "drag" if live else "mouseup"
+        return slider(id, label, shown, parameter.least, parameter.most, parameter.step, updatemode=mode)
+    if isinstance(parameter, FlagParameter):
+        return dmc.Switch(id=id, label=label, checked=bool(value), size="xs")
+    if isinstance(parameter, RowParameter) and parameter.searched:
+        words = f"{parameter.blank}; type to choose"
+        searched = some_of(id, label, words, parameter.several) if parameter.several else one_of(id, label, words)
+        searched.value = kept_value(value)
+        return searched
+    if isinstance(parameter, OptionParameter | RowParameter):
+        return dmc.Select(
+            id=id, data=[], value=kept_value(value), clearable=isinstance(parameter, RowParameter),
+            placeholder=parameter.blank, size="xs", w=130 if small else None, **named,
+        )  # fmt: skip
+    lines = parameter.lines if isinstance(parameter, TextParameter) else 1
+    settings: dict[str, Any] = {"placeholder": parameter.blank, "size": "xs", "debounce": True if picked else 500}
+    if small:
+        return labelled(label, dmc.TextInput(id=id, value=value, w=150, **named, **settings), size="xs")
+    if lines == 1:
+        return dmc.TextInput(id=id, value=value, **named, **settings)
+    return dmc.Textarea(id=id, value=value, autosize=True, minRows=lines, **named, **settings)
+
+
+def kept_value(value: Any) -> str | list[str] | None:
+    """Return a value as Mantine's choices have it."""
+    if isinstance(value, list | tuple):
+        return list(map(str, value))
+    return None if value is None else str(value)
+
+
+def limited(parameter: Parameter, limit: Limit) -> dict[str, Any]:
+    """Return the properties of a control that a limit sets; nothing for a store, and for what is searched."""
+    if is_held(parameter) or (isinstance(parameter, RowParameter) and parameter.searched):
+        return {}
+    set_to: dict[str, Any] = {}
+    if kind_of(parameter) == "log":
+        set_to["data-rest"] = power_of(limit.rest)
+    if limit.options is not None:
+        set_to["data"] = [{"value": str(value), "label": words} for value, words in limit.options.items()]
+    if limit.most is not None:
+        least = getattr(parameter, "least", 0)
+        set_to["max"] = max(limit.most, least + 1)  # Mantine's slider divides by its length
+    if limit.options is None and limit.shape is None:
+        set_to["disabled"] = limit.off
+    return set_to
+
+
+def with_limits(tree: Any, id: str, properties: Mapping[str, Any]) -> None:
+    """Set properties of the component `id` inside a control."""
+    from app.shell.props import components
+
+    for component in components(tree):
+        if component.id == id:
+            for name, value in properties.items():
+                setattr(component, name, value)

@@ -1,0 +1,118 @@
+"""The computing part of a page that is made of views: its checkpoints, its parameters and its results."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from aotlens.checkpoints import CheckpointInfo
+from aotlens.views import Family, Values
+from aotlens.views.kinds import CorpusParameter
+from app.core import Core
+from app.core.catalog import NO_CHECKPOINT
+from app.core.errors import RequestError
+from app.core.jobs import Jobs
+from app.core.workshop import AppWorkshop
+from app.shell.fields import is_typed
+
+
+class Views:
+    """The computing part of the page: views' results, and the work that takes long."""
+
+    def __init__(self, core: Core, family: Family) -> None:
+        self.core, self.family = core, family
+        self.workshop = AppWorkshop(core, max(2, len(family.views)) * core.settings.n_views)
+        self.jobs = Jobs(core.settings.n_views, memory=core.memory, seconds=core.settings.job_seconds)
+
+    def fitting(self) -> list[str]:
+        """Return the checkpoints that the family accepts."""
+        return fitting(self.core, self.family)
+
+    def groups(self) -> dict[str, list[str]]:
+        """Return the accepted checkpoints by what those that are compared must share (`Family.alike`)."""
+        alike = self.family.alike
+        if alike is None:
+            return {}
+        shared = {name: alike(self.core.catalog.info(name)) for name in self.fitting()}
+        return {str(each): [name for name in shared if shared[name] == each] for each in sorted(set(shared.values()))}
+
+    def selected(self, shown: Mapping[str, Any]) -> tuple[list[str], str | None]:
+        """Return the checkpoints of a choice, and the inspected one; the first ones for those that it leaves out."""
+        family, available = self.family, self.fitting()
+        if family.reads is None:
+            return [], None
+        if not family.several:
+            first = _first(self.core, available)
+            return [name for name in [shown.get("checkpoint") or first] if name is not None], None
+        models, inspected = list(shown.get("models") or ()), shown.get("checkpoint")
+        if family.alike is None:
+            return models or first_several(self.core, available), None
+        groups = list(self.groups().values())
+        named = inspected or next(iter(models), None)
+        group = next((each for each in groups if named in each), next(iter(groups), []))
+        models = [name for name in models if name in group] or group
+        return models, inspected if inspected in group else next(iter(models), None)
+
+    def of_address(self, state: Any) -> Values:
+        """Return the parameters of an address, with the first checkpoints if it names none. Raises RequestError as
+        `values`."""
+        choices = dataclasses.asdict(state)
+        return self.values({**choices, "models": self.selected(choices)[0]})
+
+    def values(self, shown: Mapping[str, Any]) -> Values:
+        """Return the parameters of a choice, within their limits. Raises RequestError for what the family refuses,
+        and for a typed value beyond its limit, which its writer puts right."""
+        family = self.family
+        models, inspected = self.selected(shown)
+        emptied = family.several and family.alike is None and not shown.get("models", True)
+        if family.reads is not None and not family.optional and (emptied or not models):
+            raise RequestError(family.none or NO_CHECKPOINT)
+        if not all(isinstance(name, str) for name in [*models, inspected or ""]):
+            raise RequestError("Expected the name of a checkpoint; choose one.")
+        infos = [self.core.catalog.info(name) for name in models]
+        also = {} if inspected is None else {"inspected": self.core.catalog.info(inspected)}
+        for info in (*infos, *also.values()):
+            if family.reads is not None and not family.reads(info):
+                raise RequestError(f"{info.name} is a checkpoint of another kind; choose one of those in the list.")
+        given = {name: value for name, value in shown.items() if name in family.fields and value is not None}
+        for name in given.keys() & {name for name, each in family.fields.items() if isinstance(each, CorpusParameter)}:
+            given[name] = self.core.corpora.reading(given[name], infos[0]) if infos else None
+        try:
+            params = family.schema.of_infos(*infos, **family.typed(given), **also)
+            params.require_limits("", *(name for name, each in family.fields.items() if is_typed(each)))
+        except ValueError as error:
+            raise RequestError(str(error)) from error
+        fitted: Values = params.fitted()[0]
+        return fitted
+
+
+def fitting(core: Core, family: Family) -> list[str]:
+    """Return the checkpoints here that a family accepts."""
+    reads = family.reads
+    return [] if reads is None else [i.name for i in core.catalog.list() if i.problem is None and reads(i)]
+
+
+def first_of(core: Core, family: Family, available: list[str]) -> str | None:
+    return next(iter(available), None) if family.alike is not None else _first(core, available)
+
+
+def _first(core: Core, available: list[str]) -> str | None:
+    preferred = core.catalog.default()
+    return preferred if preferred in available else next(iter(available), None)
+
+
+def first_several(core: Core, available: list[str]) -> list[str]:
+    """Return the first checkpoint, and up to two with its tokenizer and its number of layers that are not of the same
+    training, as snapshots are."""
+    first = _first(core, available)
+    if first is None:
+        return []
+    own = core.catalog.info(first)
+
+    def is_comparable(other: CheckpointInfo) -> bool:
+        shapes = [(info.tokenizer_sha256, info.model["n_layers"]) for info in (own, other)]
+        trainings = [(info.seed, info.model, info.recipe.get("stages")) for info in (own, other)]
+        return shapes[0] == shapes[1] and (not other.recipe or trainings[0] != trainings[1])
+
+    return [first, *(name for name in available if name != first and is_comparable(core.catalog.info(name)))][:3]
