@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-import dash_mantine_components as dmc
 from dash import Input, Output, State, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
-from aotlens.views import Family, Limit, View
+from aotlens.views import Family
 from aotlens.views.kinds import NumberParameter
 from app.core import Core, address
 from app.core.catalog import NO_CHECKPOINT
@@ -26,154 +25,22 @@ from app.core.errors import RequestError
 from app.shell import fields as kinds
 from app.shell import ids as shell_ids
 from app.shell import own_texts
-from app.shell import panel as frames
 from app.shell.app import App
-from app.shell.arrange import Linked, Matrix, PageLink, Panel, Tabs
+from app.shell.arrange import Linked, Matrix
 from app.shell.browser import Browser, Link
 from app.shell.callbacks import spoken
 from app.shell.choices import options
-from app.shell.controls import labelled
 from app.shell.maps import serve_maps
 from app.shell.notices import empty
 from app.shell.page import Page, Python
-from app.shell.prompt import checkpoint_choice
 from app.shell.props import children, inside, props, stores
 from app.shell.sharing import save_files, when_seen
 from app.shell.view_declared import Declared, FieldLabels, state_of
+from app.shell.view_laid import Laid, hidden_links
 from app.shell.view_service import Views
-from app.shell.views import FormLimits, about_view, follow_views, python_lines, record, show_views, tables
+from app.shell.views import FormLimits, follow_views, python_lines, record, show_views, tables
 
 _SCRIPT = "viewPage"
-
-
-class Laid:
-    """A page while it is laid out for a state of its address."""
-
-    def __init__(self, page: Declared, core: Core, service: Views, state: Any) -> None:
-        self.page, self.core, self.service = page, core, service
-        self.available, self.groups = service.fitting(), service.groups()
-        self.choices = dataclasses.asdict(state)
-        models, inspected = service.selected(self.choices)
-        self.choices |= {"models": models, "checkpoint": inspected or next(iter(models), None)}
-        self.params: Any = None
-        with suppress(RequestError):  # the panels say what is wrong
-            self.params = service.values(self.choices)
-        self.limits: Mapping[str, Limit] = {} if self.params is None else self.params.all_limits()
-
-    def panel_id(self, panel: Panel) -> str:
-        """Return the id of a panel."""
-        return f"{self.page.name}-{panel.view.name}"
-
-    def lay(self, part: Any) -> Any:
-        """Lay a part out; a view as a `Panel`."""
-        return (Panel(part) if isinstance(part, View) else part).lay(self)
-
-    def frame(self, panel: Panel, content: Any, *, always: bool = False) -> html.Section:
-        """Lay out a panel's frame with its header; `always`, if it is asked wherever it is."""
-        controls = [self.control(field, small=True) for field in panel.controls]
-        controls += self.links(panel.links) if always else []
-        controls += [
-            html.Button(words, type="button", className="plain-button", **{"data-resets": field, **frames.QUIET})
-            for field, words in panel.resets.items()
-        ]
-        section = frames.panel(
-            self.panel_id(panel), panel.view.title, about_view(panel.view), content, controls=controls,
-            exports=panel.exports, follows=self.page.shown, always=always,
-        )  # fmt: skip
-        setattr(section, "data-leaves", " ".join(self.page.leaves(panel)))
-        return section
-
-    def tabs(self, tabs: Tabs) -> dmc.Tabs:
-        """Lay out sections of which one is open."""
-        sections = {name: (words, self.lay(part)) for name, (words, part) in tabs.sections.items()}
-        return frames.tabs(self.page.at[tabs.field], self.choices[tabs.field], sections, label=tabs.label)
-
-    def control(self, field: str, *, small: bool = False) -> Any:
-        """Lay out the control of a field."""
-        page, id, value = self.page, self.page.at[field], self.choices.get(field)
-        if field in ("models", "checkpoint"):
-            return self._checkpoints(field, id, value)
-        if field in page.carries:
-            return dcc.Store(id=id, data=value)
-        parameter = page.family.fields[field]
-        if field in page.texts:
-            return own_texts.text_field(id, self.core, parameter, value)
-        if field in page.heads:
-            return kinds.head_buttons(id, parameter, value)
-        wide = page.strip and field in page.form
-        picked, live = field in page.picked, field in page.live
-        control = kinds.control(id, parameter, value, small=small, picked=picked, wide=wide, live=live)
-        if field in self.limits:
-            limit, kind = self.limits[field], kinds.kind_of(parameter, small=small)
-            rest = kinds.power_of(limit.rest)
-            at_rest = {"most": limit.most, "first": next(iter(limit.options or ()), None), "log": rest}
-            end = {"value": at_rest[kind]} if value is None and kind in at_rest else {}
-            kinds.with_limits(control, id, kinds.limited(parameter, limit) | end)
-            if limit.hidden:
-                control.className = f"{getattr(control, 'className', '')} hidden"
-        if field in page.labels and value not in (None, ()):
-            control.data = self._options(field, value if isinstance(value, tuple) else (value,))
-        return control
-
-    def _options(self, field: str, rows: Sequence[int]) -> list[dict[str, str]]:
-        """The options of rows that an address has, by their names if these are known."""
-        with suppress(RequestError, AttributeError):
-            return options(self.page.labels[field](self.service, self.params), rows)
-        return [{"value": str(row), "label": str(row)} for row in rows]
-
-    def _checkpoints(self, field: str, id: str, value: Any) -> Any:
-        family = self.page.family
-        group = next((names for names in self.groups.values() if {*self.choices["models"]} <= {*names}), self.available)
-        if field == "models":
-            label = "Compared" if family.alike else "Models"
-            models = dmc.MultiSelect(
-                id=id, label=label, data=group, value=value, maxValues=family.most, searchable=family.alike is None,
-                hidePickedOptions=True, size="xs",
-            )  # fmt: skip
-            if family.alike is None:
-                return models
-            label, words = family.alike_words
-            data = [{"value": key, "label": words.format(key)} for key in self.groups]
-            chosen = next((key for key, names in self.groups.items() if names == group), None)
-            groups = dmc.Select(
-                id=f"{self.page.name}-group", label=label, data=data, value=chosen, allowDeselect=False, size="xs"
-            )
-            return html.Div([groups, models], className="arranged-controls")
-        if family.alike is not None:
-            inspected = dmc.Select(
-                id=id, data=group, value=value, allowDeselect=False, size="xs", w=230,
-                **{"aria-label": "Inspected model"},
-            )  # fmt: skip
-            return labelled("Inspected model", inspected, size="xs")
-        choice = checkpoint_choice(id, self.core.catalog, value)
-        choice.data = [option for option in choice.data if option["value"] in self.available]
-        choice.description = family.none if family.optional and not self.available else None  # else the page says it
-        return choice
-
-    def links(self, links: Sequence[PageLink]) -> list[Any]:
-        """Lay out links to other pages."""
-        hidden = [] if self.params is None else _hidden_links(self.page, self.params)
-        return [
-            html.A(
-                link.words, id=(id := f"{self.page.name}-open-{link.page}"), href=self.core.links.to(link.page),
-                className="page-link hidden" if id in hidden else "page-link", **{"data-in-app": ""},
-            )
-            for link in links
-        ]  # fmt: skip
-
-    def form(self, *, strip: bool = False) -> Any:
-        """Lay out the controls of the parameters that belong to no panel: a panel, or a strip inside one."""
-        page = self.page
-        controls = [self.control(field) for field in page.form]
-        waits = [html.Div(id=shell_ids.notice(page.form_id), role="status"), dcc.Store(id=shell_ids.seen(page.form_id))]
-        follows = {"data-follows": page.shown, "data-always": "", "data-leaves": " ".join(page.form_leaves)}
-        if strip:
-            row = html.Div(controls, className="view-strip")
-            return html.Div([row, *waits], id=page.form_id, role="group", **{"aria-label": "Parameters", **follows})
-        return html.Section(
-            [*controls, *waits], id=page.form_id, className="panel view-parameters",
-            **{"aria-label": "Parameters", **follows},
-        )  # fmt: skip
 
 
 def view_page(
@@ -327,13 +194,9 @@ def _form_limits(page: Declared, service: Views, shown: Mapping[str, Any]) -> di
     heads = {} if shape is None else {"heads": [shape.n_layers, shape.n_heads]}
     return {
         "props": {name: each for name, each in properties.items() if each}, "replaced": replaced, **heads,
-        "hidden": _hidden_links(page, params), "options": _first_options(page, service, params),
+        "hidden": hidden_links(page, params), "options": _first_options(page, service, params),
         "hides": {name: limit.hidden for name, limit in limits.items()},
     }  # fmt: skip
-
-
-def _hidden_links(page: Declared, params: Any) -> list[str]:
-    return [f"{page.name}-open-{link.page}" for link in page.links if link.when is not None and not link.when(params)]
 
 
 def _first_options(page: Declared, service: Views, params: Any) -> dict[str, list[dict[str, str]]]:
