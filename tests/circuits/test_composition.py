@@ -385,10 +385,9 @@ def test_a_head_that_writes_a_constant_composes_with_nothing_on_a_text() -> None
     model = make(norm=None, bias=True)
     with torch.no_grad():
         model.blocks[0].attn.W_V[0] = 0  # its values are b_V everywhere
-    tokens = torch.arange(8)
-    found = composition(model, "k", data=tokens, n_random=50)
-    assert (found.values[0, 0] == 0).all() and found.values[0, 1, 1, 0] > 0.01
-    assert (composition(model, "k", data=tokens, about_mean=False, n_random=50).values[0, 0, 1:] > 0.01).all()
+    values = composition(model, "k", data=torch.arange(8), n_random=50).values
+    assert (values[0, 0] == 0).all() and values[0, 1, 1, 0] > 0.01
+    assert (composition(model, "k", data=torch.arange(8), about_mean=False, n_random=50).values[0, 0, 1:] > 0.01).all()
     assert composition(model, "k", n_random=50).n_positions is None
 
 
