@@ -68,7 +68,7 @@ def print_trace(trace: Trace, csv: Path | None, out: Path | None) -> None:
             unfinished.write_text(content, encoding="utf-8")
         print_text(f"{out}: {several(len(trace.nodes), 'cell')}")
         return
-    print_text(f"{trace.headline[0].upper()}{trace.headline[1:]}. Terms in nats; shares are within one side of a cell.")
+    print_text(f"{trace.finding} Terms in nats; shares are within one side of a cell.")
     for node in trace.nodes:
         softmax = ", of the softmax before the threshold" if node.before_threshold else ""
         query, key = node.cancellation

@@ -71,6 +71,11 @@ class Result:
         """The result's main figures in some words; empty where no figure stands out."""
         return ""
 
+    @property
+    def finding(self) -> str:
+        """The headline as a sentence."""
+        return f"{self.headline[:1].upper()}{self.headline[1:]}."
+
     def __repr__(self) -> str:
         return describe(self, self.headline)
 

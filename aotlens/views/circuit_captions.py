@@ -91,7 +91,7 @@ def says_entries(chosen: CircuitsParameters, result: ExtremeEntries) -> str:
     """Say a row's level and spread; what can be compared in a column; the largest entry of the whole."""
     statistics, unit = result.row_statistics, result.unit
     if statistics is None:
-        ends = f"{result.headline[0].upper()}{result.headline[1:]}."
+        ends = result.finding
         return _COLUMN[chosen.kind] if len(set(result.columns.places.tolist())) == 1 < result.columns.n else ends
     if result.columns.n < 2:
         return ""

@@ -93,7 +93,7 @@ MAP = _circuit_view(
         "positive, orange negative. Point at one for its value; click it to list its row and column."
     ),
     call=_map,
-    caption=lambda chosen, result: f"{result.headline[0].upper()}{result.headline[1:]}.",
+    caption=lambda chosen, result: result.finding,
 )
 TOP = _circuit_view(
     "top",

@@ -33,7 +33,7 @@ def _of_head(function: str) -> Any:
 
 
 def _headline(chosen: NonlinearityParameters, result: Any) -> str:
-    return f"{result.headline[0].upper()}{result.headline[1:]}."
+    return result.finding
 
 
 def _file(what: str, *, of_head: bool = False) -> Any:

@@ -66,7 +66,7 @@ def eta(chosen: NonlinearityParameters) -> str:
 def model(chosen: NonlinearityParameters, compiled: CompiledFFN) -> str:
     """Describe the model, its bound and its η."""
     etas = ", ".join(f"{each:.3g}" for each in dict.fromkeys(compiled.etas))
-    return f"{compiled.headline[0].upper()}{compiled.headline[1:]}. η: {etas}."
+    return f"{compiled.finding} η: {etas}."
 
 
 def facts(chosen: NonlinearityParameters, compiled: CompiledFFN) -> list[tuple[str, str, str]]:

@@ -277,7 +277,7 @@ EDGES = View(
         if chosen.head
         else call("aotlens.patching.attribute_edges", *chosen.made, check=CHECKED, **chosen.options)
     ),
-    caption=lambda chosen, result: f"{result.headline[0].upper()}{result.headline[1:]}.",
+    caption=lambda chosen, result: result.finding,
     cost=lambda chosen: chosen.cost(_EDGES_COST * (3 * chosen.n_heads if chosen.head else CHECKED + 15)),
     held=lambda chosen: chosen.held_by_edges,
     file=lambda chosen: _file(chosen, "edges"),

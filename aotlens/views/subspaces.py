@@ -168,7 +168,7 @@ def number(value: float) -> str:
 
 
 def _of_points(chosen: SubspacesParameters, points: TokenPoints) -> str:
-    return f"{points.headline[0].upper()}{points.headline[1:]}."
+    return points.finding
 
 
 def _of_memberships(chosen: SubspacesParameters, result: Memberships) -> str:

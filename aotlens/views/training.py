@@ -128,14 +128,14 @@ def _no_check(chosen: TrainingParameters) -> str | None:
 def _says_influence(chosen: TrainingParameters, result: Influence) -> str:
     shares = ", ".join(f"{share:.0%}" for share in result.first_step_share)
     return (
-        f"{result.headline[0].upper()}{result.headline[1:]}. Step 0, whose step of AdamW takes signs, is left out: it "
+        f"{result.finding} Step 0, whose step of AdamW takes signs, is left out: it "
         f"has {shares} of all. Checks: Σ over a batch {result.batch_residual:.1e} of its norm; states undone to "
         f"{result.undone:.1e}."
     )
 
 
 def _says_windows(chosen: TrainingParameters, result: InfluentialWindows) -> str:
-    return f"{result.headline[0].upper()}{result.headline[1:]}. What stands earlier in a window is bold."
+    return f"{result.finding} What stands earlier in a window is bold."
 
 
 def _says_check(chosen: TrainingParameters, result: InfluenceCheck) -> str:
@@ -144,7 +144,7 @@ def _says_check(chosen: TrainingParameters, result: InfluenceCheck) -> str:
         for name in result.measures
         for low, high in [result.difference_interval(name)]
     )
-    return f"{result.headline[0].upper()}{result.headline[1:]}. Difference from TracIn, 95%: {differences}."
+    return f"{result.finding} Difference from TracIn, 95%: {differences}."
 
 
 def _says_film(chosen: TrainingParameters, result: OverTraining) -> str:
@@ -163,8 +163,7 @@ def _says_film(chosen: TrainingParameters, result: OverTraining) -> str:
 
 
 def _says_ledger(chosen: TrainingParameters, result: Ledger) -> str:
-    headline = f"{result.headline[0].upper()}{result.headline[1:]}"
-    return f"{headline}. On random tokens that come twice, in {result.n_passes:,} passes."
+    return f"{result.finding} On random tokens shown twice, in {result.n_passes:,} passes."
 
 
 FILM = View(

@@ -109,7 +109,7 @@ def _says_groups(chosen: UniversalityParameters, result: Universality) -> str:
     closed = f" Of chains through three models {result.closed:.0%} close." if n > 2 else ""
     beyond = f"{result.beyond_distance}. " if result.beyond_distance else ""
     return (
-        f"{result.headline[0].upper()}{result.headline[1:]}. {beyond}{by_kind}"
+        f"{result.finding} {beyond}{by_kind}"
         f"Groups of heads assigned to each other: {counted}.{closed} "
         f"{'The largest: ' if len(result.groups) > _N_NAMED else ''}{named}. Models: {sizes_of}."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from html import unescape
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 #: The address that dcc.Graph loads plotly from; no page names it.
 PLOTLY = "/_dash-component-suites/plotly/package_data/plotly.min.js"
 CONFIG: dict[str, Any] = {**DISPLAY, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
+
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[^a-z\s])")
 
 EMPTY: dict[str, Any] = {
     "data": [],
@@ -71,6 +74,12 @@ def entries_of(figure: go.Figure) -> dict[str, Any]:
 def caption(panel: str) -> html.P:
     """Return a sentence about what a panel shows, filled by a callback."""
     return html.P(id=ids.caption(panel), className="caption", role="status")
+
+
+def finding_first(caption: str) -> list[Any]:
+    """Return a caption with its first sentence, the finding, in bold."""
+    finding, *rest = _SENTENCE_END.split(caption, maxsplit=1)
+    return [html.Strong(finding), *(f" {sentences}" for sentences in rest)]
 
 
 def graph(id: str, class_name: str) -> html.Div:

@@ -28,7 +28,7 @@ from app.shell import panel as frames
 from app.shell.app import App
 from app.shell.background import follow_job, job_bar
 from app.shell.callbacks import emptied, part, spoken
-from app.shell.graph import caption, entries_of, figure
+from app.shell.graph import caption, entries_of, figure, finding_first
 from app.shell.props import Props, as_role, stores
 from app.shell.sharing import when_seen
 from app.shell.tables import grid, number
@@ -321,6 +321,8 @@ def _drawn(
             answer["matrix"] = entries_of(answer.pop("figure"))
         if panel.draw is not None:
             answer |= panel.draw(chosen, workshop.result(view, chosen))
+        if isinstance(answer.get("caption"), str):
+            answer["caption"] = finding_first(answer["caption"])
         return key, answer
 
     answer, problem = spoken(compute, f"drawing {view.name}")
