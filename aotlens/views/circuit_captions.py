@@ -29,6 +29,7 @@ LINE_ENDS = {
     ("ov", "row"): ("promotes", "suppresses"),
     ("ov", "column"): ("promote it", "suppress it"),
 }
+ABOVE_ROW_NAMES = {"qk": "minus row log-mean-exp", "ov": "minus row mean"}
 ABOVE_ROW = {
     "qk": "Nats above the row's log-mean-exp. A softmax ignores what all sources of a destination have in common, so "
     "this, and not the score itself, compares different destinations: by these scores alone the source gets e^x times "
@@ -46,8 +47,8 @@ _ENTRY = {
 }
 _COLUMN = {
     "qk": "Scores of different destinations can't be compared as they are: each destination's softmax ignores what all "
-    "its sources have in common. “Above its row” can.",
-    "ov": "Above its row: what attending to the source does for this output rather than for all outputs.",
+    "its sources have in common. Scores minus the row's log-mean-exp can.",
+    "ov": "Minus row mean: what attending to the source does for this output rather than for all outputs.",
 }
 
 

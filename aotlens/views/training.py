@@ -159,7 +159,7 @@ def _says_film(chosen: TrainingParameters, result: OverTraining) -> str:
     changes_at = "; ".join(f"{name} between steps {after:,} and {step:,}" for step, after, name in changed)
     flat = ", ".join(name for name, change in changes.items() if change.step is None)
     unchanged = f" No lasting change found: {flat}." if flat else ""
-    return f"{len(result.steps)} snapshots. Leaves its first values for good: {changes_at or 'nothing'}.{unchanged}"
+    return f"{len(result.steps)} snapshots. Onset: {changes_at or 'none'}.{unchanged}"
 
 
 def _says_ledger(chosen: TrainingParameters, result: Ledger) -> str:
@@ -221,7 +221,7 @@ INFLUENCE = View(
 )
 WINDOWS = View(
     name="windows",
-    title="Which windows taught it",
+    title="Influential training sequences",
     about=About(
         text="The training windows that helped the measure most, and those that harmed it most, as text, with the "
         "document in which they begin. Compare windows with others of their step: influences of a step sum to 0."

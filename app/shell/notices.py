@@ -58,5 +58,5 @@ def exact(text: str) -> dmc.Text:
 
 def relative(why: Sequence[str], what: str) -> html.Details:
     """Say that numbers are not the model's own: they are to be compared with each other; why, for who asks."""
-    summary = f"Relative: compare {what} with each other; their numbers are not the model's own"
+    summary = f"Relative: the scale of the norm is left out; compare {what} with each other"
     return html.Details([html.Summary(summary), *(dmc.Text(reason, size="sm") for reason in why)], className="relative")

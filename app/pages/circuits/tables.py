@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aotlens.conventions import describe
 from aotlens.plots.circuits import full_labels, short_labels
-from aotlens.views.circuit_captions import ABOVE_ROW
+from aotlens.views.circuit_captions import ABOVE_ROW, ABOVE_ROW_NAMES
 from app.shell.tables import Height, pick, value_table
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _entries(result: ExtremeEntries, places: Sequence[int], *, but: str = "", **
     columns.append((result.unit, f"The entry, in {result.unit}", "number"))
     cells.append([_number(result.values[place], ".2f") for place in places])
     if result.columns.n > 1:
-        columns.append(("above its row", ABOVE_ROW[result.kind], "number"))
+        columns.append((ABOVE_ROW_NAMES[result.kind], ABOVE_ROW[result.kind], "number"))
         cells.append([_number(result.above_row[place], "+.2f") for place in places])
     return value_table(columns, list(zip(*cells, strict=True)), **rest)
 
