@@ -107,10 +107,7 @@ def _says_heads(chosen: LensParameters, result: HeadLens) -> str:
 def _says_jacobian(chosen: LensParameters, result: LogitJacobian) -> str:
     share = [float(np.linalg.norm(each)) for each in result.by_order]
     orders = ", ".join(f"{value:.3g}" for value in share)
-    return (
-        f"{result.finding} By the number of heads on the way, 0 first, the gradients "
-        f"have lengths {orders}."
-    )
+    return f"{result.finding} By the number of heads on the way, 0 first, the gradients have lengths {orders}."
 
 
 LENS = View(
