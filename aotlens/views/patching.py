@@ -245,8 +245,7 @@ ESTIMATE = View(
     title="Attribution patching",
     about=About(
         text="Attribution patching estimates all cells of “Head by head” at once, from one gradient of the metric. "
-        "It is no more than the slope where the run is: here its largest cells are patched too, which shows where it "
-        "is wrong. On the dotted line both are equal.",
+        "It is the slope where the run is; its largest cells are patched too (exact), which shows where it is wrong.",
         formula="m(a′) − m(a) ≈ ⟨a′ − a, ∂m/∂a⟩",
         source="Nanda (2023), attribution patching",
     ),
@@ -258,6 +257,8 @@ ESTIMATE = View(
     held=lambda chosen: chosen.held,
     file=lambda chosen: _file(chosen, f"{chosen.heads}-estimate"),
     missing=_missing_heads,
+    pictured=False,
+    listed=True,
 )
 
 EDGES = View(
@@ -267,7 +268,7 @@ EDGES = View(
         text="A model as a graph: the embedding, every head and every MLP write into the residual stream; every head "
         "reads it for its queries, keys and values, MLPs and the logits read it too. Path patching puts what one edge "
         "carries on one prompt into the run on the other. The gradient estimates all edges at once, here integrated "
-        f"over 5 inputs between the prompts; the {CHECKED} largest are patched, so that it can be seen where it lies. "
+        f"over 5 inputs between the prompts; the {CHECKED} largest are patched too (exact). "
         "Click a head in “Head by head”, and all edges from and to it are patched.",
         formula="m(edge patched) − m ≈ ⟨a′ − a, ∂m/∂(what the receiver reads)⟩",
         source="Wang et al. (2022), path patching; Syed et al. (2023), edge attribution patching; Hanna et al. (2024)",
@@ -281,6 +282,8 @@ EDGES = View(
     cost=lambda chosen: chosen.cost(_EDGES_COST * (3 * chosen.n_heads if chosen.head else CHECKED + 15)),
     held=lambda chosen: chosen.held_by_edges,
     file=lambda chosen: _file(chosen, "edges"),
+    pictured=False,
+    listed=True,
 )
 CIRCUIT = View(
     name="circuit",

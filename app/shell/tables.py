@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import dash_ag_grid as dag
 from dash import dcc, html
 
 from app.shell import ids
 from app.shell.drawn import drawn
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 COLUMN: dict[str, Any] = {"sortable": True, "resizable": True, "suppressMovable": True, "wrapHeaderText": True}
 #: The events on which columns are made as wide as what is in them (static/fit_columns.js).
@@ -33,6 +36,19 @@ def number(field: str, title: str, form: str, help: str = "", **rest: Any) -> di
         "valueFormatter": {"function": f"params.value == null ? '–' : d3.format('{form}')(params.value)"},
         **rest,
     }
+
+
+def listing(frame: pd.DataFrame) -> dict[str, Any]:
+    """Return the columns and rows of `grid(…, key="row")` that show a table."""
+    fields = [f"c{place}" for place in range(len(frame.columns))]  # a name may have a dot, which is a path here
+    columns = []
+    for place, (name, column) in zip(fields, frame.items(), strict=True):
+        title, kind = str(name).replace("_", " "), column.dtype.kind
+        form = ".3~f" if kind == "f" else "d"
+        columns.append(number(place, title, form) if kind in "fiu" else {"field": place, "headerName": title})
+    plain = frame.astype(object).where(frame.notna(), None).itertuples(index=False, name=None)
+    rows = [{"row": str(place), **dict(zip(fields, row, strict=True))} for place, row in enumerate(plain)]
+    return {"columns": columns, "rows": rows}
 
 
 def value_tables(id: str, label: str, class_name: str = "") -> html.Div:

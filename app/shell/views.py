@@ -31,11 +31,12 @@ from app.shell.callbacks import emptied, part, spoken
 from app.shell.graph import caption, entries_of, figure, finding_first
 from app.shell.props import Props, as_role, stores
 from app.shell.sharing import when_seen
-from app.shell.tables import grid, number
+from app.shell.tables import grid, listing
 
 FILES = ("png", "svg", "csv", "python")
 _AHEAD = 1e9  # operations of a result that nobody has asked for yet: about a second of a core
 _PARTS = ("figure", "caption")
+_MOST_LISTED = 500
 _NOT_MADE = "Not computed yet. Run computes it in the background; you can stop it."
 _MADE_BY = "Not computed yet: Run in the panel ‹{}› computes it, too."
 
@@ -106,17 +107,12 @@ def drawn_of(view: View) -> View | Own:
 
     def listed(values: Any, result: Any) -> dict[str, Any]:
         frame = view.frame(result)
-        fields = [f"c{place}" for place in range(len(frame.columns))]  # a name may have a dot, which is a path here
-        columns = []
-        for place, (name, column) in zip(fields, frame.items(), strict=True):
-            title, kind = str(name).replace("_", " "), column.dtype.kind
-            form = ".3~f" if kind == "f" else "d"
-            columns.append(number(place, title, form) if kind in "fiu" else {"field": place, "headerName": title})
-        plain = frame.astype(object).where(frame.notna(), None).itertuples(index=False, name=None)
-        rows = [{"row": str(place), **dict(zip(fields, row, strict=True))} for place, row in enumerate(plain)]
-        return {"columns": columns, "rows": rows}
+        rows = listing(frame.head(_MOST_LISTED))
+        left = f" The first {_MOST_LISTED} of {len(frame):,} rows; the CSV file has all."
+        said = f"{view.caption(values, result)}{left if len(frame) > _MOST_LISTED else ''}"
+        return {**rows, "caption": said}
 
-    return Own(view=view, draw=listed, parts=(*_PARTS, "columns", "rows"))
+    return Own(view=view, draw=listed, parts=(*(_PARTS if view.pictured else _PARTS[1:]), "columns", "rows"))
 
 
 def start_bar(id: str) -> html.Div:
