@@ -127,6 +127,16 @@ class Family:
         return replace(find_checkpoint(checkpoint), name=checkpoint) if isinstance(checkpoint, str) else checkpoint
 
 
+def reads_text(info: CheckpointInfo) -> bool:
+    """Whether the model reads and writes tokens."""
+    return (info.model.get("read_in", "tokens"), info.model.get("read_out", "tokens")) == ("tokens", "tokens")
+
+
+def is_causal(info: CheckpointInfo) -> bool:
+    """Whether the model reads and writes tokens, and attends to earlier ones only."""
+    return reads_text(info) and bool(info.model.get("causal", True))
+
+
 def first_token(info: CheckpointInfo) -> int | None:
     """Return the token that texts of random tokens begin with, as `aotlens.data.windows.probe_start` has it: 0 where
     there is no tokenizer."""

@@ -12,7 +12,7 @@ from aotlens.plots.attention import QUANTITIES
 from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, Part, call, make
 from aotlens.views.compare_choice import HOWS, TEXT
-from aotlens.views.family import Family
+from aotlens.views.family import Family, reads_text
 from aotlens.views.parameters import OfCheckpoint
 from aotlens.views.view import About, View, pass_cost
 
@@ -232,7 +232,5 @@ FAMILY = Family(
     "Attention of heads on a text, and the model's predictions with some heads ablated.",
     (MAP, ABLATED_MAP, PREDICTIONS, ABLATED_PREDICTIONS, LOSSES),
     HeadsParameters,
-    reads=lambda info: (
-        (info.model.get("read_in", "tokens"), info.model.get("read_out", "tokens")) == ("tokens", "tokens")
-    ),
+    reads=reads_text,
 )

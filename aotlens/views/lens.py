@@ -9,7 +9,7 @@ import numpy as np
 
 from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, Part, call
-from aotlens.views.family import Family
+from aotlens.views.family import Family, reads_text
 from aotlens.views.parameters import OfCheckpoint
 from aotlens.views.view import About, View, pass_cost
 
@@ -170,7 +170,5 @@ FAMILY = Family(
     "Predictions of the residual stream at each layer, and the effect of a step in it.",
     (LENS, HEADS, JACOBIAN),
     LensParameters,
-    reads=lambda info: (
-        (info.model.get("read_in", "tokens"), info.model.get("read_out", "tokens")) == ("tokens", "tokens")
-    ),
+    reads=reads_text,
 )

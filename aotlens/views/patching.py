@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from aotlens.conventions import Head, head_name
 from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, call, make
-from aotlens.views.family import Family
+from aotlens.views.family import Family, is_causal
 from aotlens.views.parameters import OfCheckpoint
 from aotlens.views.patching_captions import METRICS, says_circuit, says_estimate, says_patched
 from aotlens.views.view import About, View, pass_cost
@@ -312,8 +312,5 @@ FAMILY = Family(
     "Which activations of a clean prompt bring its answer back into a corrupted one?",
     (STREAM, TOKENS, OF_HEADS, ESTIMATE, EDGES, CIRCUIT),
     PatchingParameters,
-    reads=lambda info: (
-        (info.model.get("read_in", "tokens"), info.model.get("read_out", "tokens")) == ("tokens", "tokens")
-        and bool(info.model.get("causal", True))
-    ),
+    reads=is_causal,
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from aotlens.conventions import Head
 from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, call, make, stamp_of
-from aotlens.views.family import Family, first_token
+from aotlens.views.family import Family, first_token, is_causal
 from aotlens.views.parameters import OfCheckpoint
 from aotlens.views.view import About, View
 
@@ -251,11 +251,7 @@ FAMILY = Family(
     "How did the heads form while the model was trained?",
     (FILM, LEDGER, INFLUENCE, WINDOWS, CHECK),
     TrainingParameters,
-    reads=lambda info: (
-        (info.model.get("read_in", "tokens"), info.model.get("read_out", "tokens")) == ("tokens", "tokens")
-        and bool(info.model.get("causal", True))
-        and len(steps_of(info)) > 1
-    ),
+    reads=lambda info: is_causal(info) and len(steps_of(info)) > 1,
     none='There is no run with snapshots here. Write snapshots = "log:60" into a recipe and train it: its weights at '
     "60 moments are then kept beside the checkpoint, and this page plays them.",
 )

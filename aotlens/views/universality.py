@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from aotlens.conventions import head_name
 from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, Node, call, make
-from aotlens.views.family import Family, first_token
+from aotlens.views.family import Family, first_token, is_causal
 from aotlens.views.parameters import OfCheckpoints
 from aotlens.views.view import About, View
 
@@ -210,10 +210,7 @@ FAMILY = Family(
     "Which heads of one model are heads of others, trained apart?",
     (GROUPS, PAIRS, LAYERS),
     UniversalityParameters,
-    reads=lambda info: (
-        (info.model.get("read_in", "tokens"), info.model.get("read_out", "tokens")) == ("tokens", "tokens")
-        and bool(info.model.get("causal", True))
-    ),
+    reads=is_causal,
     none="There is no model of text here whose heads could be compared.",
     most=MOST_MODELS,
 )
