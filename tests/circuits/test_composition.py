@@ -317,8 +317,7 @@ def test_what_cannot_be_asked() -> None:
     for mode in ("q", "k"):
         with refused("no queries or keys", "mode='v'"):
             composition(fixed, mode)
-    mask = (torch.ones(1, 8), "data=")
-    wrong = {"mode": ("Q", "'q', 'k' or 'v'"), "n_random": (-1, "whole number from 0"), "attention_mask": mask}
+    wrong = {"mode": ("Q", "'q', 'k' or 'v'"), "n_random": (-1, "from 0"), "attention_mask": (torch.ones(1, 8), "data")}
     for name, (value, words) in wrong.items():
         with refused(name, words):
             composition(make(), **{name: value})
