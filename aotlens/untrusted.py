@@ -50,7 +50,7 @@ MAX_READ = 1 << 20
 #: A file of this size with less than one part in 16 of it on a disk is nothing but holes.
 _LARGE, _PART = 64_000_000, 16
 
-#: The beginning of what Git LFS keeps in the place of a file that was not fetched.
+#: The beginning of a Git LFS pointer, which replaces a file that was not fetched.
 _POINTER = b"version https://git-lfs.github.com/spec/"
 
 #: The depth to which lists and dictionaries may lie in each other.

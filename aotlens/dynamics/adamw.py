@@ -47,7 +47,7 @@ class AdamW:
 
     @property
     def undoable(self) -> int:
-        """Steps that can be undone in a row in float64; 0 where a moment keeps nothing of the one before."""
+        """Steps that can be undone in a row in float64; 0 if a moment has no memory (β = 0)."""
         least = min(self.betas)
         return 0 if least <= 0 else int(math.log(_MOST_GROWTH) / -math.log(least))
 

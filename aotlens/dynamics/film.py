@@ -40,12 +40,12 @@ class Measures(Result):
     in_context: float
     """The in-context-learning score of the first and last quarter of positions (`in_context_learning_score`)."""
     repeated_gain: float
-    """Loss of random tokens minus loss when they come again, nats a token."""
+    """Loss of random tokens minus loss when they repeat, nats per token."""
     loss_by_position: Float64[np.ndarray, " pos"]
     """The loss on the text, of the token that is predicted at each position."""
     motifs: tuple[str, ...]
     motif_scores: Float64[np.ndarray, "motif layer head"]
-    """Mean attention to each motif's keys, on random tokens that come again."""
+    """Mean attention to each motif's keys, on repeated random tokens."""
     composition: Float64[np.ndarray, "mode layer head"]
     """The largest of a head's q, k and v composition with an earlier head, 0 to 1."""
     composition_p: Float64[np.ndarray, "mode layer head"]

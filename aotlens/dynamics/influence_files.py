@@ -110,7 +110,7 @@ def influential_windows(
     """Return the n most helpful and the n most harmful windows after step 0, fewer where fewer are, with the repeated
     spans marked.
 
-    Raises `ValueError` for an unknown measure (the influence's first is taken unless told).
+    Raises `ValueError` for an unknown measure (the default is the influence's first).
     """
     n, name = require_whole("n", n, 1), influence.measures[influence.place(measure)]
     ends = [influence.helpful(n, name), influence.harmful(n, name)]

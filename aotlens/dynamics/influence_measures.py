@@ -9,8 +9,8 @@
     qk_norm L.H             ‖W_Q W_Kᵀ‖
     k_composition L.H L.H   ‖W_O W_K‖ composition of an earlier head and a later one's keys (also q_, v_)
 
-A larger loss is worse; of all others more is more. So it is of measures of one's own: those with the word "loss" in
-their names are losses.
+A larger loss is worse; for all others, higher is better. Custom measures with the word "loss" in their names are
+losses.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _motif_score(name: str, head: Head, run: RecipeRun) -> Measure:
 
 
 def _half_length(run: RecipeRun) -> int:
-    """Tokens before they come again."""
+    """Tokens before they repeat."""
     n_ctx = run.recipe.model_config(run.objective.data.tokenizer.d_vocab).n_ctx
     return min(_HALF_LENGTH, (n_ctx - 1) // 2)
 

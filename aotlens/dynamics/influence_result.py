@@ -82,7 +82,7 @@ class TrainingWindows(Result):
         return np.repeat(np.arange(len(self)), self.lengths)
 
     def own(self, window: int) -> Int64[np.ndarray, " pos"]:
-        """Return the tokens of a window. Raises `ValueError` for one that there is not."""
+        """Return the tokens of a window. Raises `ValueError` if the index is out of range."""
         if not 0 <= window < len(self):
             raise ValueError(f"window {window}: expected one from 0 to {len(self) - 1}.")
         start = self.starts[window]

@@ -127,7 +127,7 @@ class RecipeRun:
         run, so that windows come earlier, later or again. `at(step, model)` is called before each step, and after the
         last.
 
-        Raises `ValueError` for weights or an order of another number, for windows that there are not or are of another
+        Raises `ValueError` for weights or an order of another number, for windows that do not exist or have another
         length than those of their step, and for a step whose windows weigh 0 or less together.
         """
         n_steps = self.n_steps if steps is None else require_whole("steps", steps, 1, self.n_steps)

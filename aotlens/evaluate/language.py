@@ -1,4 +1,4 @@
-"""Language-model losses, and the bigram model that they are held against. All in nats a token."""
+"""Language-model losses, and the bigram model that they are compared with. All in nats per token."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ prompts.py    attention in prompts of in-context regression: label to input, inp
 source_code.py   keys that words decide: punctuation, open brackets, indentation, earlier uses of a word
 same_patterns.py  how far a pattern is the same on every text, and which heads share one
 matching.py   the heads of one model paired with those of another
-universality.py   which heads of many models come again: matched on one evidence, tested on another (likeness.py,
+universality.py   which heads recur across models: matched on one evidence, tested on another (likeness.py,
     assignments.py, kinds.py)
 reader.py     what heads read and write, in our models and in TransformerLens bridges
 masks.py      how different the same [MASK] becomes in different contexts

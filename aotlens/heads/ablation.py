@@ -1,7 +1,7 @@
 """The ablation of heads: the change of a model's loss on its own next tokens or on labels, or of any measure of its
 logits.
 
-A head writes z W_O with z = pattern · v. What stands in the place of its z or of its pattern:
+A head writes z W_O with z = pattern · v. What replaces its z or its pattern:
 
     "zero"            z = 0: the head writes nothing
     "mean"            z's mean over all positions: the head writes a constant

@@ -81,7 +81,7 @@ class InductionCircuit(Result):
     first_half: float
     """Loss on random tokens, nats."""
     each: EachHead
-    """The loss on the same tokens when they come again, and without each head of the model alone."""
+    """The loss on the same tokens when they repeat, and without each head of the model alone."""
     without_heads: Ablation
     """The loss on the repeated tokens without all of `heads`."""
     without_previous: Ablation

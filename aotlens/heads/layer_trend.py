@@ -1,4 +1,4 @@
-"""Whether heads come again more in some layers than in others, with intervals over models.
+"""Whether heads recur more in some layers than in others, with intervals over models.
 
 Of each layer, the tested evidence of its heads' pairs less what permuted heads give: a head's mean over the other
 models, then the mean over the layer's heads. Bali et al. (2602.16740) find the heads of middle layers the least stable,
@@ -85,7 +85,7 @@ def contrasts(n_layers: int) -> dict[str, Float64[np.ndarray, " layer"]]:
 
 
 def sentence(values: Float64[np.ndarray, " layer"], without: Float64[np.ndarray, "model layer"]) -> str:
-    """Say in which layers heads come again most and least, and whether they do so more in later or in middle ones."""
+    """Say in which layers heads recur most and least, and whether they do so more in later or in middle ones."""
     if len(values) < 2:
         return ""
     if lacking := [str(layer) for layer in np.flatnonzero(~np.isfinite(values))]:

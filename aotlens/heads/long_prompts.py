@@ -1,6 +1,6 @@
-"""The attention patterns of all heads on a long prompt: none is kept, and rows are computed when they are asked for.
+"""The attention patterns of all heads on a long prompt, computed on demand, not stored.
 
-All patterns of 12 layers × 4 heads on 4,096 tokens take 3.2 GB. What is kept instead are the queries, the keys and the
+All patterns of 12 layers × 4 heads on 4,096 tokens take 3.2 GB. Kept are the queries, the keys and the
 lengths of the values of each head, `[pos, d_head]`, `[pos, d_head]` and `[pos]`; rows of a pattern are φ(scores) of
 some queries with all keys, and a picture of a pattern is the largest entry in each block of entries.
 
@@ -100,7 +100,7 @@ class LongPatterns:
         """Return the rows of queries `first` to `last` − 1 of a head's `quantity`, NaN where a query sees no key.
 
         `quantity` is `"attention"`, `"weighted"` (attention · ‖v‖) or `"scores"` (nats). Raises `ValueError` for a head
-        or queries that there are not, and for the scores of a fixed pattern.
+        or queries that do not exist, and for the scores of a fixed pattern.
         """
         layer, number = as_head(head, self)
         _check_range("queries", first, last, self.n_pos)

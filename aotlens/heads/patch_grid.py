@@ -52,7 +52,7 @@ class PatchGrid:
         return f"images [image, {', '.join(map(str, self.image))}] as floats"
 
     def position(self, row: int, column: int) -> int:
-        """Return the position of a patch. Raises `ValueError` for one that there is not."""
+        """Return the position of a patch. Raises `ValueError` if it is outside the image."""
         if not (0 <= row < self.rows and 0 <= column < self.columns):
             raise ValueError(
                 f"patch ({row}, {column}): expected a row from 0 to {self.rows - 1} and a column from 0 to "

@@ -51,7 +51,7 @@ _LOCKS: WeakKeyDictionary[Any, threading.RLock] = WeakKeyDictionary()
 
 
 class _Done(Exception):
-    """Everything that was asked for has been seen; the rest of the forward pass is not needed."""
+    """All requested activations are recorded; stop the forward pass."""
 
 
 def _is_bridge(model: Any) -> bool:

@@ -65,7 +65,7 @@ class HeadSummary(Result):
 
     @property
     def name(self) -> str:
-        """The head as it is written."""
+        """The head's name."""
         return f"{self.head[0]}.{self.head[1]}"
 
     @property

@@ -1,4 +1,4 @@
-"""Whether the same heads come again: heads of many models matched on one evidence, and tested on another.
+"""Whether the same heads recur: heads of many models matched on one evidence, and tested on another.
 
 Of n models with the same tokens, for every two heads of two of them, the similarities of `aotlens.heads.matching` and
 three more:
@@ -56,7 +56,7 @@ TESTS = (("pattern", "ov"), ("qk", "ov"), ("ov", "content"), ("ov", "qk"))
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Universality(Result):
-    """The likeness of several models' heads, those that come again, and whether more of them do than by chance."""
+    """The likeness of several models' heads, those that recur, and whether more of them do than by chance."""
 
     models: tuple[str, ...]
     kinds: tuple[str, ...]
@@ -141,7 +141,7 @@ class Universality(Result):
 
     @property
     def layer_trend(self) -> str:
-        """Whether heads come again more in some layers than in others, in a sentence, by the evidence of the groups;
+        """Whether heads recur more in some layers than in others, in a sentence, by the evidence of the groups;
         empty for models of one layer, and where that evidence is none of `tests`."""
         if self.grouped_by not in self.tests:
             return ""
@@ -268,7 +268,7 @@ def universality(
     batch_size: int = 8,
     progress: Progress | None = None,
 ) -> Universality:
-    """Find the heads of `models` (by name, at least two, with the same tokens) that come again, on the sequences
+    """Find the heads of `models` (by name, at least two, with the same tokens) that recur, on the sequences
     `tokens`.
 
     `grouped_by` are the evidence that groups are matched on and the one that they are tested on. The unit of every test

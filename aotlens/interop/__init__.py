@@ -2,9 +2,9 @@
 
 - `to_transformer_lens`: a model as a `TransformerBridge`, so that patching, SVD views and the rest work on it
 - `from_transformer_lens`: a native bridge as a model
-- `open_external`: a model that others saved (`aotlens.load` calls it), held against logits of its source where they are
+- `open_external`: a model that others saved (`aotlens.load` calls it), compared with logits of its source if these are
   given, with what became of its file
-- `compare_with_source`: its logits beside those of its own code
+- `compare_with_source`: its logits compared with those of its own code
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ def universality(
 ) -> go.Figure:
     """Draw the similarity of every two heads of all models by one evidence (that of the groups), groups side by side;
     with `blocks` model by model, and heads that are assigned to each other have a square; with `layers` instead how
-    much the heads of each layer come again above permuted ones, a line a test."""
+    much the heads of each layer recur above permuted ones, a line per test."""
     if layers:
         return _by_layer(result, theme)
     evidence = result.grouped_by[0] if by is None else by

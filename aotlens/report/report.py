@@ -30,7 +30,7 @@ from aotlens.report.sections.view import asked, asked_parts
 from aotlens.report.subject import Subject
 from aotlens.widget import compressed, module, packed
 
-#: The largest file that is handed on.
+#: The maximum size of a report.
 MAX_BYTES = 5_000_000
 _HERE = Path(__file__).parent
 _THEMES: tuple[Theme, ...] = ("light", "dark")

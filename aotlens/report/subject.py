@@ -68,8 +68,8 @@ class Subject:
         folders: Iterable[str | Path] = (),
         progress: Progress | None = None,
     ) -> Subject:
-        """Return the subject of a checkpoint, by name or path, or of a model. Raises `ValueError` for one that there is
-        not, for heads and a corpus that there are not, and for images where the model reads none or a file is none."""
+        """Return the subject of a checkpoint, by name or path, or of a model. Raises `ValueError` for an unknown
+        checkpoint, head or corpus, and for images that are not readable or that the model does not read."""
         if isinstance(checkpoint, str | Path):
             known = None if is_external(checkpoint, folders) else find_checkpoint(checkpoint, folders)
             model: Any = load(checkpoint, device, folders=folders)

@@ -1,4 +1,4 @@
-"""Skip-trigrams: `[source] … [destination] → [out]`, read from a head's weights and held against text.
+"""Skip-trigrams: `[source] … [destination] → [out]`, read from a head's weights and checked against text.
 
 factors.py      what source, destination and out contribute; attention against a background
 distance.py     what positions add at a distance

@@ -118,7 +118,7 @@ def bigrams(
     else; which heads do, `aotlens.heads.motif_scores` says (current token).
 
     Time and memory: those of `top_entries` and `top_per_row`, and of reading the corpus. Raises `ValueError` for what
-    `direct_path` and `count_bigrams` refuse, for a token that is none, and for k below 1 or above what there is.
+    `direct_path` and `count_bigrams` refuse, for an unknown token, and for k below 1 or larger than the vocabulary.
     """
     require_ours(model, "bigrams", without=NOT_LINEAR)
     whole, constant = direct_path(model, heads), constant_logits(model, heads)

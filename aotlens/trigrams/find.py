@@ -91,8 +91,8 @@ def skip_trigrams(
     Time: the products of the two circuits once each; the normaliser is bounded first, and worked out only for the
     destinations where it matters (a lowest sum needs all of it: QK a second time with an exp an entry).
     With rotary positions and a distance N takes n products with an exp an entry.
-    Memory: the circuits' factors a few times over and tiles; never V × V. Raises `ValueError` for a head, token, score
-    or distance that is none, for a model without tokens or softmax, and without background.
+    Memory: the circuits' factors a few times over and tiles; never V × V. Raises `ValueError` for an invalid head,
+    token, score or distance, for a model without tokens or softmax, and without background.
     """
     require_ours(model, "skip_trigrams", without=(*NOT_LINEAR, "score_cap"))
     if score not in _SCORES:

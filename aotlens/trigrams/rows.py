@@ -116,7 +116,7 @@ class TrigramRows(Result):
         return self.forced.to_frame()
 
     def row(self, rank: int | None = None) -> TrigramRow:
-        """Return one row by its rank, the nearest that there is; None: the best confirmed one, else the first.
+        """Return one row by its rank, clamped to the nearest available; None: the best confirmed one, else the first.
 
         Raises `ValueError` where there are no rows.
         """
@@ -339,7 +339,7 @@ def stored_check(rows: TrigramRows, checkpoint: str) -> TrigramRows:
     """Return the rows with what comes with aotlens of a check of them, without running the model: that of the first
     rows of the Skip-trigrams page, on the bundled novels.
 
-    Raises `ValueError` for rows and for a checkpoint of which there is none: `check_rows` checks them.
+    Raises `ValueError` if none is stored for these rows and this checkpoint: `check_rows` checks them.
     """
     path = stored_rows_path(checkpoint)
     record: StoredRows | None = load(path, StoredRows) if path.exists() else None

@@ -36,7 +36,7 @@ class TrigramTable(Result):
     """The contribution of attending to the source to the out, above the mean over outs, logits."""
     upwards: Bool[np.ndarray, " rows"]
     """The claim of a row, about which text is asked: True, that the source makes the out likelier, as a positive effect
-    does; False, less likely. Rows that stand for others (`matched_random`) are asked what those are asked."""
+    does; False, less likely. Rows that are matched to others (`matched_random`) are tested in the same direction."""
     score: str | None
     """`"effect"`, `"sum"` or `"product"`; None where somebody chose the rows (`score_triples`, `matched_random`)."""
     largest: bool

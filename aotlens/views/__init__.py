@@ -30,7 +30,7 @@ subspaces.py    subspace denoising
 sufficient.py   heads that do a task by themselves
 training.py     a training run over its snapshots
 trigrams.py     skip-trigrams, checked against text (trigram_choice.py, trigram_captions.py)
-universality.py heads that come again in several models
+universality.py heads that recur across models
 """
 
 from __future__ import annotations

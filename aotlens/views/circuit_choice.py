@@ -95,7 +95,7 @@ class CircuitsParameters(OfCheckpoint):
 
     @property
     def name(self) -> str:
-        """The head as it is written."""
+        """The head's name."""
         return f"{self.head[0]}.{self.head[1]}"
 
     @property
@@ -174,7 +174,7 @@ def most_distance(model: ModelConfig, kind: str) -> int:
 
 def left_sides(model: ModelConfig, layer: int, kind: str) -> dict[str, str]:
     """List the sides that the rows of a circuit of a head in this layer may be (and of QK the columns), with labels;
-    the first is what they are unless told."""
+    the first is the default."""
     sides = {"tokens": "tokens"} if model.read_in == "tokens" else {}
     if model.positions == "learned" or (model.positions == "qk" and kind == "qk"):
         undivided = model.positions == "learned" and model.norm

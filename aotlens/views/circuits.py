@@ -53,7 +53,7 @@ def _missing_copying(chosen: CircuitsParameters) -> str | None:
 
 
 def _circuit_view(name: str, title: str, about: About, **rest: Any) -> View:
-    """A view of the circuit: of the entries' ends, unless told."""
+    """A view of the circuit, of its extreme entries by default."""
     usual: dict[str, Any] = {
         "caption": says_entries,
         "missing": _missing,
@@ -111,7 +111,7 @@ def _line(axis: str) -> View:
     return _circuit_view(
         axis,
         f"One {axis}",
-        About(text=f"The largest and smallest entries of one {axis}; that of the largest entry unless told."),
+        About(text=f"The largest and smallest entries of one {axis}, by default that of the largest entry."),
         call=lambda chosen: chosen.line(axis),
         pictured=False,
     )

@@ -95,9 +95,9 @@ class Family:
     def analysis(self, view: View) -> Callable[..., Any]:
         """Return `analysis(model, **parameters)`: the view's result of a model in memory, as a sweep calls it.
 
-        Raises ValueError where the view is of no checkpoint, and for a model that is not fit for it."""
+        Raises ValueError if the view takes no model, or not this one."""
         if self.reads is None:
-            raise ValueError(f"{self.name}: is of no checkpoint, so there is nothing to do with a model.")
+            raise ValueError(f"{self.name}: takes no model.")
 
         def analysis(model: Any, **parameters: Any) -> Any:
             card = getattr(model, "card", None) or CheckpointInfo(name="model")

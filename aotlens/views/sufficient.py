@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aotlens.checkpoints import CheckpointInfo
     from aotlens.heads import ShapleyValues, SufficientHeads
 
-#: Sequences, half of which are searched and half kept to check; and random tokens before they come again, at most.
+#: Sequences, half of which are searched and half kept to check; and random tokens before they repeat, at most.
 N_SEQUENCES, HALF_LENGTH = 64, 32
 
 TASKS = {"repeats": "repeated random tokens", "prompts": "prompts of in-context regression"}
@@ -43,7 +43,7 @@ class SufficientParameters(OfCheckpoint):
 
     @property
     def half_length(self) -> int:
-        """Random tokens before they come again."""
+        """Random tokens before they repeat."""
         return min(HALF_LENGTH, (int(self.model["n_ctx"]) - 1) // 2)
 
 
@@ -121,9 +121,9 @@ SUFFICIENT = View(
     title="Heads that suffice",
     about=About(
         text="The smallest set of heads that was found that keeps as much of what all heads do for a task as is asked "
-        "for, every other head giving way to what is chosen. A task is the loss of tokens that have come before in the "
-        "same sequence of random tokens, or the squared error of prompts. Two searches, one that takes heads away and "
-        "one that adds them, alone and in pairs; the smaller set wins. Half of the sequences are kept out of the "
+        "for, every other head ablated by the selected method. A task is the loss of tokens that occurred earlier in "
+        "the same sequence of random tokens, or the squared error of prompts. Two searches, one that takes heads away "
+        "and one that adds them, alone and in pairs; the smaller set wins. Half of the sequences are kept out of the "
         "search, and all numbers are of them. For each head of the set: what the set keeps without it, and what the "
         "full model keeps without it. A head is called necessary, or not, only where the interval (95% for all heads "
         "of the set at once, over sequences) is wholly on one side of what was to be kept. In the picture, filled is "
@@ -157,11 +157,11 @@ SHAPLEY = View(
     title="Shapley value of each head",
     about=About(
         text="A head whose work others do as well is worth nothing when it alone is ablated. Its Shapley value is what "
-        "it adds to the measure on average over all orders in which heads could be added, the others giving way to "
-        "what is chosen; the values of all heads add up to what all heads do. Beside it: what it adds alone, before "
-        "all others, and after all others, which is an ablation's effect. Of a loss a negative value says that the "
-        "head lowers it. Of up to 12 heads all sets are tried; of more, 128 orders are drawn. Intervals (95% for all "
-        "heads at once) are over sequences, and wider by what the drawing adds.",
+        "it adds to the measure on average over all orders in which heads could be added, the others ablated by "
+        "the selected method; the values of all heads add up to what all heads do. Next to it: what it adds alone, "
+        "before all others, and after all others, which is an ablation's effect. A negative value of a loss says that "
+        "the head lowers it. With up to 12 heads all sets are tried; with more, 128 orders are drawn. Intervals (95% "
+        "for all heads at once) are over sequences, and wider by the error of drawing.",
         formula="φ_h = Σ_{S ∌ h} |S|! (n − |S| − 1)! ÷ n! · (m(S ∪ h) − m(S))",
         source="Shapley, A Value for n-Person Games (1953)",
     ),

@@ -31,7 +31,7 @@ MEASURES = {
     "qk_distance": "QK circuits: distance from their end",
     "ov_distance": "OV circuits: distance from their end",
 }
-#: Sequences of the ledger, and random tokens before they come again.
+#: Sequences of the ledger, and random tokens before they repeat.
 N_SEQUENCES, HALF_LENGTH = 16, 31
 
 
@@ -60,7 +60,7 @@ class TrainingParameters(OfCheckpoint):
 
     @property
     def half_length(self) -> int:
-        """Random tokens before they come again."""
+        """Random tokens before they repeat."""
         return min(HALF_LENGTH, (int(self.model["n_ctx"]) - 1) // 2)
 
 
@@ -171,7 +171,7 @@ FILM = View(
     title="Measures over training",
     about=About(
         text="Measures of the model at each snapshot of its training: the loss on the text, how much less the "
-        "loss is at the end of the context than at its beginning, and on random tokens when they come again; of every "
+        "loss is at the end of the context than at its beginning, and on random tokens when they repeat; of every "
         "head its motif scores, composition, copying score, and the norms of its circuits. A change point is the first "
         "snapshot after which a curve stays outside the band of its first tenth, and is named only where a flat curve "
         "of as much autocorrelation rarely looks so (5%). Click on a curve to show its step's maps, and its head's.",

@@ -113,7 +113,7 @@ def state_of(page: Declared) -> type[Any]:
             return
         kind = "checkpoints" if several else "a checkpoint"
         same = " that can be compared" if family.alike is not None and several else ""
-        expected = f"{kind} that this can be of{same} ({', '.join(available) or 'there are none'})"
+        expected = f"{kind} that this page accepts{same} ({', '.join(available) or 'there are none'})"
         raise Unfit(expected, tuple(fit) if several else first_of(core, family, available))
 
     def within(field: str, parameter: Parameter) -> Check:

@@ -85,7 +85,7 @@ def test_what_its_address_says_is_there(open_page):
     page = open_page("/scores?checkpoint=nowhere&n=100")
     notice = page.locator(".taken-instead")
     expect(notice).to_contain_text("n=100: expected a whole number from 1 to 9. 9 was taken instead.")
-    expect(notice).to_contain_text("checkpoint=nowhere: expected a checkpoint that this can be of")
+    expect(notice).to_contain_text("checkpoint=nowhere: expected a checkpoint that this page accepts")
     expect(page.locator("#scores-field-n-value")).to_have_text("9")
 
 

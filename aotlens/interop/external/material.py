@@ -1,5 +1,4 @@
-"""The contents of a file or a folder, before anybody knows which format it is: named tensors, and what stands beside
-them."""
+"""The contents of a file or a folder before its format is detected: named tensors and the files next to them."""
 
 from __future__ import annotations
 

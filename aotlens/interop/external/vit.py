@@ -98,7 +98,7 @@ def plan(material: Material, config: Stated, is_described: bool) -> plans.Plan:
 
 
 def _processor(material: Material, channels: int, classes: tuple[str, ...]) -> ImageProcessor | None:
-    """The normalisation of pixels that stands beside the weights; None, with a warning, for one that is no such."""
+    """The normalisation of pixels from the file next to the weights; None, with a warning, if that is invalid."""
     path = material.folder / "preprocessor_config.json"
     settings = read_json(path) if path.is_file() else {}
     if not settings:
