@@ -59,7 +59,7 @@ TASKS = (
          (*_OWN, "role=tab[name='Loss']", ".head-switch[data-layer='1'][data-head='0']"),
          "#heads-losses-change-heading"),
     Task("Compare two models on one prompt",
-         (*menu("Heads", "Compare"), "#compare-preset-mssa-mhsa", f"#compare-text={_SENTENCE}"),
+         (*menu("Heads", "Compare"), "role=button[name='MSSA | MHSA']", f"#compare-field-text={_SENTENCE}"),
          "#compare-losses .panel-content"),
     Task("Why does 1.0 attend there",
          ("a:text-is('Look into it') >> nth=1", "role=tab[name='Why']"), "#heads-why"),

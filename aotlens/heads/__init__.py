@@ -75,7 +75,7 @@ from aotlens.heads.sufficient import SufficientHeads, sufficient_heads
 from aotlens.heads.summary import FoundHeads, HeadSummary, ablated_tokens, find_heads, head_summary
 from aotlens.heads.universality import Universality, universality
 from aotlens.heads.values import ValueNorms, value_norms
-from aotlens.heads.without import HeadSwitches, without
+from aotlens.heads.without import HeadSwitches, reference_windows, without
 
 __all__ = [
     "HEAD_SCORES",
@@ -154,6 +154,7 @@ __all__ = [
     "pattern_consistency",
     "previous_indentation",
     "previous_use",
+    "reference_windows",
     "repeated_patterns",
     "run_prompt",
     "semantic_consistency",

@@ -17,9 +17,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from jaxtyping import Int64
 from torch import Tensor
 
 from aotlens.conventions import HeadLike, as_heads
+from aotlens.data import Corpus, Encoding, spread_windows
 from aotlens.heads.replacement import FROM_OTHERS, Batch, Replacement
 from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
 
@@ -49,6 +51,21 @@ def without(
     switches = HeadSwitches(model, how, reference=reference, heads=pairs, seed=seed, batch_size=batch_size)
     with switches.off(pairs):
         yield
+
+
+def reference_windows(
+    model: AttentionOnlyTransformer, text: str, corpus: Corpus, n_windows: int = 32
+) -> Int64[Tensor, "windows pos"]:
+    """Return windows of a corpus as long as a text, a `reference` for that text: of the documents held out from the
+    model's training, if there are some.
+
+    Raises `ValueError` for a text that the model does not read, and for a corpus without a window of that length.
+    """
+    require_ours(model, "reference_windows")
+    names = corpus.names()
+    held_out = () if model.card is None else model.card.held_out(names)
+    encoding = Encoding.of(model.tokenizer, causal=not model.sees_later_keys)
+    return spread_windows(corpus, held_out or names, encoding, n_windows, model.to_tokens(text).shape[1])
 
 
 def reference_length(how: str, n_pos: int, n_new: int = 0) -> int:

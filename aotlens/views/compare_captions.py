@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 _MEASURES = {"ov": "OV", "qk": "QK", "pattern": "pattern"}
 
 
-def pane_name(chosen: CompareParameters, side: Side) -> str:
+def pane_name(params: CompareParameters, side: Side) -> str:
     """Name a pane's checkpoint, and which of its heads are ablated."""
-    pane = chosen.panes[side]
-    if not pane.ablated:
-        return str(pane.checkpoint)
-    instead = f" (replaced with {chosen.instead})" if chosen.instead else ""
-    return f"{pane.checkpoint} without {', '.join(map(head_name, pane.ablated))}{instead}"
+    name, ablated = params.info(side).name, getattr(params, side)
+    if not ablated:
+        return name
+    instead = f" (replaced with {params.instead})" if params.instead else ""
+    return f"{name} without {', '.join(map(head_name, ablated))}{instead}"
 
 
-def says_losses(chosen: CompareParameters, result: ComparedLosses) -> str:
+def says_losses(params: CompareParameters, result: ComparedLosses) -> str:
     """Say both losses, their difference, and where it is largest."""
     parts = []
     sides: tuple[Side, Side] = ("left", "right")
     for side in sides:
         values = getattr(result, side)
-        known, name = values[np.isfinite(values)], pane_name(chosen, side)
+        known, name = values[np.isfinite(values)], pane_name(params, side)
         parts.append(f"{name}: {known.mean():.3f} nats a token" if known.size else name)
     line, difference = "; ".join(parts) + ".", result.difference
     if difference is None:
-        what = "texts" if chosen.panes["left"].text != chosen.panes["right"].text else "tokens of this text"
+        what = "texts" if params.text_of("left") != params.text_of("right") else "tokens of this text"
         line = f"The panes have different {what}, so a token’s loss in one has none beside it in the other. {line}"
         sums = [float(np.nansum(values)) for values in (result.left, result.right)]
         whole = f" The same text, over all its tokens: {sums[0]:.1f} and {sums[1]:.1f} nats."
@@ -53,40 +53,28 @@ def says_losses(chosen: CompareParameters, result: ComparedLosses) -> str:
     )
 
 
-def loss_tips(result: ComparedLosses) -> list[str]:
-    """Say in each token's tooltip what both losses are."""
-    assert result.difference is not None
-    rows = zip(result.left.tolist(), result.right.tolist(), result.difference.tolist(), strict=True)
-    return [
-        f"loss {left:.3f} at the left, {right:.3f} at the right, {_signed(change, 3)} nats"
-        if change == change
-        else "no loss"
-        for left, right, change in rows
-    ]
-
-
-def says_positions(runs: ComparedRuns) -> str:
-    """Say which positions of two texts correspond, or why none does; nothing for the same tokens."""
+def says_runs(params: CompareParameters, runs: ComparedRuns) -> str:
+    """Say how many tokens the texts have, and which of their positions correspond, or why none does."""
     if runs.aligned:
-        return ""
+        return f"{runs.left.patterns.n_pos} tokens."
     if not runs.positions:
         return runs.why_nothing_corresponds()
     sizes, n = (runs.left.patterns.n_pos, runs.right.patterns.n_pos), len(runs.positions)
     if sizes == (n, n):
         return f"Two texts of {n} tokens: position by position."
     return (
-        f"{n} tokens that both texts have in this order stand beside each other, of {sizes[0]} and {sizes[1]}; rows "
-        "and columns of the others are empty."
+        f"{n} tokens that both texts have in this order are compared, of {sizes[0]} and {sizes[1]}; rows and columns "
+        "of the others are empty."
     )
 
 
-def says_maps(chosen: CompareParameters, result: ComparedMaps) -> str:
+def says_maps(params: CompareParameters, result: ComparedMaps) -> str:
     """Say which heads' maps are compared, and where they differ most."""
     heads = f"Head {head_name(result.right.head)} at the right − head {head_name(result.left.head)} at the left"
     return f"{heads}: {result.headline or 'no entry differs'}."
 
 
-def says_pairs(chosen: CompareParameters, result: HeadMatching) -> str:
+def says_pairs(params: CompareParameters, result: HeadMatching) -> str:
     """Say how many heads are matched, and how well."""
     clear = int((result.margins > 0).sum())
     mean = float(result.to_frame()["similarity"].mean())
@@ -96,7 +84,7 @@ def says_pairs(chosen: CompareParameters, result: HeadMatching) -> str:
     )
 
 
-def says_similarity(chosen: CompareParameters, result: HeadMatching) -> str:
+def says_similarity(params: CompareParameters, result: HeadMatching) -> str:
     """Say what the cosines are of."""
     return f"Mean of the cosines of {', '.join(_MEASURES[name] for name in result.measured)}."
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 from aotlens.conventions import ABLATIONS, HasHeads, Head, head_name
 from aotlens.plots.attention import QUANTITIES
 from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, Part, call, make
-from aotlens.views.parameters import OfCheckpoints, sizes_of
+from aotlens.views.kinds import Reading
+from aotlens.views.parameters import Limit, OfCheckpoints, sizes_of
 
 if TYPE_CHECKING:
     from aotlens.checkpoints import CheckpointInfo
@@ -18,57 +19,48 @@ if TYPE_CHECKING:
 Side = Literal["left", "right"]
 
 TEXT = "The captain bowed to the captain, and the captain of a ship danced."
-#: The replacements of an ablated head's output, where no corpus is read.
-HOWS = {how: ABLATIONS[how] for how in ("zero", "uniform")}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pane:
-    """One of the two runs."""
-
-    checkpoint: str
-    model: Mapping[str, Any]
-    """The model's configuration."""
-    tokenizer: str | None
-    """The hash of its tokenizer."""
-    text: str
-    ablated: tuple[Head, ...] = ()
-    reference: Call | None = None
-    """Windows of a corpus from which an ablated head's output is replaced; None where it reads none."""
+#: The replacements of an ablated head's output that are taken from other texts.
+FROM_TEXTS = ("mean", "position_mean", "fixed_pattern", "resample")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompareParameters(OfCheckpoints):
     """Two panes, the same checkpoint on both sides if there is one only, and a head of each."""
 
-    panes: Mapping[Side, Pane] = field(default_factory=dict)
-    text: str = declare.text(TEXT, label="Text", most=50_000, lines=3)
-    other: str = declare.text(label="Text at the right", most=50_000, lines=3, blank="the same")
-    left: tuple[Head, ...] = declare.head("Ablated at the left, as 0.1,1.0", several=1024, blank="no heads")
-    right: tuple[Head, ...] = declare.head("Ablated at the right, as 0.1,1.0", several=1024, blank="no heads")
-    how: str = declare.choice(HOWS, label="Replace head output with")
-    head: Head = declare.head("Left head")
-    other_head: Head | None = declare.head("Right head", blank="the one that the left head is matched with")
-    quantity: str = declare.choice(QUANTITIES, label="Quantity")
-    first: str = declare.choice({"show": "shown", "hide": "left out"}, label="Attention to position 0")
+    text: str = declare.text(TEXT, label="Text", most=50_000, lines=2)
+    other: str = declare.text(label="Text at the right", most=50_000, lines=2, blank="the same")
+    left: tuple[Head, ...] = declare.head(
+        "Ablated at the left, as 0.1,1.0", several=1024, blank="no heads", cleared_by=("left_model",), key="left-off"
+    )
+    right: tuple[Head, ...] = declare.head(
+        "Ablated at the right, as 0.1,1.0", several=1024, blank="no heads", cleared_by=("right_model",), key="right-off"
+    )
+    how: str = declare.choice(ABLATIONS, label="Replace head output with")
+    corpus: Reading | None = declare.corpus("Taken from the text", blank="choose a text")
+    head: Head = declare.head("Left head", listed=True)
+    other_head: Head | None = declare.head("Right head", listed=True, blank="as matched", key="other-head")
+    quantity: str = declare.choice(QUANTITIES, label="Quantity", key="view")
+    first: str = declare.choice(
+        {"show": "with position 0", "hide": "without"}, label="Attention to position 0", key="sink"
+    )
+    position: int | None = declare.row("Locked token", blank="none", page_only=True)
+    other_position: int | None = declare.row(
+        "Locked token at the right", blank="none", key="other-position", page_only=True
+    )
 
-    @classmethod
-    def of_infos(cls, *infos: CheckpointInfo, **given: Any) -> Self:
-        if len(infos) > 2:
-            raise ValueError(f"compare: expected one checkpoint or two, got {len(infos)}.")
-        params = super().of_infos(*infos, **given)
-        sides: tuple[Side, Side] = ("left", "right")
-        panes = {
-            side: Pane(
-                checkpoint=info.name, model=info.model, tokenizer=info.tokenizer_sha256, ablated=getattr(params, side),
-                text=params.text if side == "left" else params.other or params.text,
-            )
-            for side, info in zip(sides, (infos[0], infos[-1]), strict=True)
-        }  # fmt: skip
-        return replace(params, panes=panes)
+    def info(self, side: Side) -> CheckpointInfo:
+        """Return the card of a pane's checkpoint."""
+        return self.infos[0 if side == "left" else -1]
+
+    def text_of(self, side: Side) -> str:
+        """Return a pane's text."""
+        return self.other or self.text if side == "right" else self.text
+
+    def limits(self) -> Mapping[str, Limit]:
+        return {"corpus": Limit(hidden=self.how not in FROM_TEXTS)}
 
     def heads_of(self, name: str) -> HasHeads | None:
-        return sizes_of(self.panes["right" if name in ("right", "other_head") else "left"].model)
+        return sizes_of(self.info("right" if name in ("right", "other_head") else "left").model)
 
     @property
     def without_first(self) -> bool:
@@ -83,33 +75,34 @@ class CompareParameters(OfCheckpoints):
     @property
     def one_model(self) -> bool:
         """Whether both panes have one checkpoint: then each head stands beside itself."""
-        return self.panes["left"].checkpoint == self.panes["right"].checkpoint
+        return self.info("left").name == self.info("right").name
 
     @property
     def one_tokenizer(self) -> bool:
         """Whether both models cut texts into the same tokens."""
-        return self.one_model or self.panes["left"].tokenizer == self.panes["right"].tokenizer is not None
+        left, right = self.info("left").tokenizer_sha256, self.info("right").tokenizer_sha256
+        return self.one_model or left == right is not None
 
     @property
     def aligned(self) -> bool:
         """Whether both panes have the same tokens of one text."""
-        return self.one_tokenizer and self.panes["left"].text == self.panes["right"].text
+        return self.one_tokenizer and self.text_of("left") == self.text_of("right")
 
     def load(self, side: Side) -> Load:
         """Return the model of a pane."""
-        return Load(self.panes[side].checkpoint, side)
+        return Load(self.info(side).name, side)
 
     def run(self, side: Side, *, losses: bool = False) -> Call:
         """Return the run of a pane."""
-        pane = self.panes[side]
+        text, ablated = self.text_of(side), getattr(self, side)
         options: dict[str, Any] = {}
-        if pane.ablated:
-            options = {"ablated": list(map(head_name, pane.ablated)), "how": self.how}
-        if pane.ablated and pane.reference is not None:
-            options["reference"] = pane.reference.named(f"{side}_windows")
-        if not losses and not pane.model.get("causal", True):  # which takes a pass for each token
+        if ablated:
+            options = {"ablated": list(map(head_name, ablated)), "how": self.how}
+        if ablated and self.how in FROM_TEXTS and self.corpus is not None:
+            options["reference"] = reference_windows(self.load(side), text, self.corpus).named(f"{side}_windows")
+        if not losses and not self.info(side).model.get("causal", True):  # which takes a pass for each token
             options["losses"] = False
-        return call("aotlens.heads.run_prompt", self.load(side), pane.text, **options).named(f"{side}_run")
+        return call("aotlens.heads.run_prompt", self.load(side), text, **options).named(f"{side}_run")
 
     def runs(self, *, losses: bool = False) -> Call:
         """Return both runs."""
@@ -124,11 +117,11 @@ class CompareParameters(OfCheckpoints):
 
     @property
     def beside(self) -> Any:
-        """The right head: chosen, or the one that the left head is matched with."""
+        """The right head: the selected one, or the one that the left head is matched with."""
         head = self.head if self.other_head is None else self.other_head
         if self.one_model or self.other_head is not None or self.unmatched is not None:
-            shape = self.panes["right"].model["n_layers"], self.panes["right"].model["n_heads"]
-            return head_name(head if head[0] < shape[0] and head[1] < shape[1] else (0, 0))
+            model = self.info("right").model
+            return head_name(head if head[0] < model["n_layers"] and head[1] < model["n_heads"] else (0, 0))
         return self.matching.named("matching").method("beside", head_name(head))
 
     @property
@@ -138,16 +131,31 @@ class CompareParameters(OfCheckpoints):
         matched = call("aotlens.heads.match_heads", left, right)
         if not self.aligned:
             return matched
-        tokens = Call(Part(left, "to_tokens"), [self.panes["left"].text], kept=False)
+        tokens = Call(Part(left, "to_tokens"), [self.text], kept=False)
         return Call(Part(matched.named("by_circuits"), "on"), [left, right, tokens])
+
+    @property
+    def lacks_text(self) -> str | None:
+        """What is missing if an ablated head's output is to be taken from a text that is not selected."""
+        if self.how not in FROM_TEXTS or self.corpus is not None or not (self.left or self.right):
+            return None
+        return (
+            f"To ablate by {ABLATIONS[self.how]} takes other texts: choose one. Without one, heads can be ablated by "
+            "zero or by uniform attention."
+        )
 
     @property
     def unmatched(self) -> str | None:
         """The reason why the heads of two models are not matched; None where they can be."""
-        if self.panes["left"].model.get("d_vocab") == self.panes["right"].model.get("d_vocab"):
+        sizes = [str(info.model.get("d_vocab")) for info in (self.info("left"), self.info("right"))]
+        if sizes[0] == sizes[1]:
             return None
-        sizes = " and ".join(str(pane.model.get("d_vocab")) for pane in self.panes.values())
         return (
             f"The heads of these two models can't be matched: they are compared by what they do to each token, and the "
-            f"vocabularies have {sizes} tokens."
+            f"vocabularies have {' and '.join(sizes)} tokens."
         )
+
+
+def reference_windows(model: Load, text: str, corpus: Reading) -> Call:
+    """Return the windows of a corpus from which the outputs of heads that are ablated on a text are replaced."""
+    return make("aotlens.heads.reference_windows", model, text, corpus.text.named("corpus"))

@@ -38,6 +38,9 @@ class Family:
     """The advice if no checkpoint is accepted."""
     most: int = 64
     """The largest number of checkpoints, if it takes several."""
+    sides: tuple[str, ...] = ()
+    """The names of the sides, if it takes one checkpoint for each: the last ones default to the first. A page has a
+    choice of a checkpoint for each, SIDE_model."""
     alike: Callable[[CheckpointInfo], int] | None = None
     """The number that checkpoints must share to be compared, as the width of their inputs; None for no such condition.
     A page then has a choice of that number, and of the inspected checkpoint."""

@@ -11,7 +11,7 @@ from aotlens.conventions import ABLATIONS, Head, describe, head_name
 from aotlens.plots.attention import QUANTITIES
 from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, Part, call, make
-from aotlens.views.compare_choice import HOWS, TEXT
+from aotlens.views.compare_choice import TEXT
 from aotlens.views.family import Family, reads_text
 from aotlens.views.parameters import OfCheckpoint
 from aotlens.views.view import About, View, pass_cost
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from aotlens.evaluate import NextTokenPredictions
     from aotlens.heads import ComparedLosses, PromptRun
 
+#: The replacements of an ablated head's output that take no other text.
+HOWS = {how: ABLATIONS[how] for how in ("zero", "uniform")}
 #: Likeliest tokens that are listed.
 N_PREDICTIONS = 10
 

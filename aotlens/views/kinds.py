@@ -147,8 +147,10 @@ class HeadParameter(Parameter):
     _: KW_ONLY
     several: int = 0
     of: str = "head"
+    listed: bool = False
+    """Whether a page lists the model's heads to select from."""
     cleared_by: Sequence[str] = ()
-    """Parameters that change its meaning: when one of them changes, none is selected."""
+    """Parameters or choices of a checkpoint that change its meaning: when one of them changes, none is selected."""
 
     def parse(self, name: str, value: Any) -> Any:
         if self.several:

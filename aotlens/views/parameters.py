@@ -83,10 +83,13 @@ def flag(label: str, *, word: str, **rest: Any) -> Any:
     return _field(FlagParameter(label, word=word), **rest)
 
 
-def head(label: str, *, blank: str = "", several: int = 0, **rest: Any) -> Any:
+def head(
+    label: str, *, blank: str = "", several: int = 0, listed: bool = False, cleared_by: Sequence[str] = (), **rest: Any
+) -> Any:
     """Declare a head, by default the first; with `blank` none by default; with `several` a set of heads."""
     first: Any = () if several else None if blank else (0, 0)
-    return _field(HeadParameter(label, first, several=several, blank=blank), **rest)
+    kind = HeadParameter(label, first, several=several, blank=blank, listed=listed, cleared_by=cleared_by)
+    return _field(kind, **rest)
 
 
 def pair(label: str, *, blank: str, cleared_by: Sequence[str] = (), **rest: Any) -> Any:

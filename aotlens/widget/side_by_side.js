@@ -6,9 +6,10 @@ import { HeadsElement } from "./element.js";
 import { Maps } from "./maps.js";
 
 // A head of the right run less one of the left run, at the positions of the left text: `places` are pairs [left, right] of
-// positions that correspond. Colours and numbers are as of one head, 0.0.
+// positions that correspond. Colours and numbers are as of one head, 0.0; `largestEntry` is [value, query, key].
 function differenceOf(left, head, right, other, places) {
   const { n } = left, values = new Float32Array(n * n), visible = new Uint8Array(n * n), tops = [0, 0];
+  let largest = [0, 0, 0];
   for (const [query, otherQuery] of places)
     for (const [key, otherKey] of places) {
       if (!left.sees(head[1], query, key) || !right.sees(other[1], otherQuery, otherKey)) continue;
@@ -16,6 +17,7 @@ function differenceOf(left, head, right, other, places) {
       values[query * n + key] = value;
       visible[query * n + key] = 1;
       tops[rest] = Math.max(tops[rest], Math.abs(value));
+      if (Math.abs(value) > Math.abs(largest[0])) largest = [value, query, key];
     }
   const steps = new Uint8Array(n * n), finer = new Uint8Array(n * n);
   values.forEach((value, place) => {
@@ -26,7 +28,7 @@ function differenceOf(left, head, right, other, places) {
   const { tokens, titles, spaces, themes, signed_themes, quantity } = left, which = `Right − left, ${other.join(".")} − ${head.join(".")}`;
   const header = { tokens, titles, spaces, quantity, which, positions: n, layers: 1, heads: 1, masks: 1, signed: true, tops: tops.map((top) => top || 1) };
   const maps = new Maps({ ...header, themes: signed_themes ?? themes, name: [right.name, left.name].join(" − ") }, steps, visible, finer);
-  return Object.assign(maps, { isZero: !tops[0] && !tops[1] });
+  return Object.assign(maps, { largestEntry: largest });
 }
 
 // The same maps on the scale of a largest magnitude that is given.

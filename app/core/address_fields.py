@@ -260,11 +260,12 @@ def head(*of: str, key: str | None = None) -> Any:
     return pair(check=checks.head(*of), expected="a layer and a head, as 1.3", key=key)
 
 
-def prompt() -> Any:
+def prompt(default: str | None = None) -> Any:
     """Return a text to run. The address says it, or the key under which a long one is kept (`Corpora.addressed`)."""
     return text(
-        blank=True, check=checks.prompt, meant=lambda core, value: core.corpora.prompt(value), browser={"prompt": True}
-    )
+        default, blank=True, check=checks.prompt, meant=lambda core, value: core.corpora.prompt(value),
+        browser={"prompt": True},
+    )  # fmt: skip
 
 
 def heads(*of: str, key: str | None = None) -> Any:

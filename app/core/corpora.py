@@ -150,6 +150,10 @@ class Corpora:
         call = replace(self.opening(name), kept=True).stamped(stamp)
         return Reading(name=name, text=call, about=text.about, held_out=text.documents is not None)
 
+    def name_of(self, stamp: int) -> str:
+        """Return the name of the text of a `reading` by the stamp of its call."""
+        return self._readings[stamp][0]
+
     def opened(self, stamp: int) -> Corpus | str:
         """Return the text of a `reading` by the stamp of its call, as the library reads it."""
         text = self.text(*self._readings[stamp])

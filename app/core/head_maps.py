@@ -8,7 +8,7 @@ import numpy as np
 
 from aotlens.plots import all_heads_maps
 from aotlens.plots.attention import QUANTITIES
-from aotlens.widget import TILE, HeadMaps, LongMaps, pack
+from aotlens.widget import TILE, HeadMaps, LongMaps, looks, pack
 from app.core.errors import RequestError
 from app.core.inference import Inference, PromptResult
 
@@ -49,9 +49,11 @@ def _check_position(n_pos: int, position: int) -> None:
         raise RequestError(f"Position {position} isn't in this text of {n_pos} tokens; choose one of the tokens.")
 
 
-def packed_maps(result: PromptResult, view: View, off: str, clearest: ClearestHead | None = None) -> bytes:
+def packed_maps(
+    result: PromptResult, view: View, off: str, clearest: ClearestHead | None = None, *, finer: bool = False
+) -> bytes:
     """Return all heads' maps in the arrays of the widget; `off` says in words which heads are off, and the header which
-    head to show first and why."""
+    head to show first and why. With `finer` steps, for differences."""
     patterns = result.patterns
     maps = HeadMaps(
         values=values(result, view), str_tokens=patterns.str_tokens, visible=patterns.visible,
@@ -59,7 +61,10 @@ def packed_maps(result: PromptResult, view: View, off: str, clearest: ClearestHe
         name=f"{result.checkpoint} · {off}" if off else result.checkpoint,
     )  # fmt: skip
     reason = clearest.sentence if clearest else ""
-    return pack({**maps.header, "key": result.key, "off": off, "reason": reason}, maps.arrays)
+    header = {**maps.header, "key": result.key, "off": off, "reason": reason}
+    if finer:
+        return pack({**header, "signed_themes": looks("diverging")}, [*maps.arrays, maps.finer])
+    return pack(header, maps.arrays)
 
 
 def line_bytes(result: PromptResult, layer: int, head: int, view: View, position: int) -> bytes:

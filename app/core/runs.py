@@ -6,16 +6,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from aotlens.conventions import Head, as_head
-from aotlens.views import Call, Load, Part, make
-from aotlens.views.calls import stamp_of
+from aotlens.views import Call, Load, Part
+from aotlens.views.compare_choice import reference_windows
+from app.core.errors import RequestError
 from app.core.scores import ScoreQuestion
 from app.core.workshop import AppWorkshop
 
 if TYPE_CHECKING:
     from aotlens.checkpoints import CheckpointInfo
     from app.core import Core
-
-_WINDOWS = "aotlens.data.spread_windows"
 
 
 class RunWorkshop(AppWorkshop):
@@ -25,25 +24,13 @@ class RunWorkshop(AppWorkshop):
     def __init__(self, core: Core, kept: int) -> None:
         super().__init__(core, kept)
         self._core = core
-        self._corpora: dict[int, str] = {}
-        """The corpus that windows are cut from, by their stamp."""
 
-    def windows(self, info: CheckpointInfo, how: Any, corpus: str | None, length: int) -> Call | None:
+    def windows(self, info: CheckpointInfo, how: Any, corpus: str | None, text: str) -> Call | None:
         """Return the windows from which ablated heads are replaced; None where `how` reads none. Raises
         RequestError."""
-        text = self._core.switches.text(info.name, how, corpus)
-        if text is None:
+        if self._core.switches.text(info.name, how, corpus) is None:
             return None
-        opened, model = self._core.corpora.opening(str(corpus)).named("corpus"), Load(info.name)
-        names = opened.method("names")
-        if text.documents is not None:
-            names = make("aotlens.checkpoints.find_checkpoint", info.name).method("held_out", names)
-        causal = not self._core.catalog.load(info.name).model.sees_later_keys
-        encoding = make("aotlens.data.Encoding.of", Part(model, "tokenizer"), causal=causal)
-        cut = make(_WINDOWS, opened, names, encoding, self._core.settings.reference_windows, length)
-        stamp = stamp_of(text.key, cut.source)
-        self._corpora[stamp] = str(corpus)
-        return cut.stamped(stamp)
+        return reference_windows(Load(info.name), text, self._core.corpora.reading(str(corpus), info))
 
     def call(self, node: Call, work: Callable[[], Any]) -> Any:
         """Return a run, an expansion, a score, or what has been kept of a call."""
@@ -63,10 +50,12 @@ class RunWorkshop(AppWorkshop):
 
         (load, text), options, inference = node.args, node.options or {}, self._core.inference
         windows = options.get("reference")
-        result = inference.analyse(
-            load.checkpoint, text, off=tuple(map(as_head, options.get("ablated", ()))), how=options.get("how", "zero"),
-            corpus=None if windows is None else self._corpora[windows.stamp],
-        )  # fmt: skip
+        corpus = None if windows is None else self._core.corpora.name_of(windows.stamps[0])
+        off, how = tuple(map(as_head, options.get("ablated", ()))), options.get("how", "zero")
+        try:
+            result = inference.analyse(load.checkpoint, text, off=off, how=how, corpus=corpus)
+        except RequestError as error:
+            raise RequestError(f"At the {load.called}: {error}" if load.called else str(error)) from error
         return PromptRun(
             text=text, patterns=result.patterns, ablated=result.off,
             losses=inference.losses(result) if options.get("losses", True) else None,

@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, Protocol
 
-from dash import html
+from dash import dcc, html
 
 from aotlens.views import View
 from app.core.files import File
 from app.shell import ids
 from app.shell.graph import caption, figure, matrix
-from app.shell.props import props, stores
+from app.shell.props import Props, props, stores
 from app.shell.tables import grid, value_tables
 from app.shell.views import FILES, Own, drawn_of, start_bar
 
@@ -55,12 +55,26 @@ def link(words: str, page: str, *fields: str, when: Callable[[Any], bool] | None
     return PageLink(words, page, fields, tuple(always.items()), when)
 
 
+@dataclass(frozen=True)
+class Preset:
+    """A button that sets fields."""
+
+    words: str
+    sets: Mapping[str, Any]
+    """Values by field; "=field" is the value of another field, also within a list."""
+    tip: str = ""
+    menu: str = ""
+    """The menu that it is in; by default it is a button by itself."""
+    needs: tuple[str, ...] = ()
+    """Checkpoints without which it is of no use."""
+
+
 class Layout(Protocol):
-    """A page that is laid out, as its parts ask for what is theirs (`app.shell.view_page.Laid`)."""
+    """A page that is laid out, as its parts ask for what is theirs (`app.shell.view_laid.Laid`)."""
 
     def lay(self, part: Any) -> Any: ...
     def panel_id(self, panel: Panel) -> str: ...
-    def frame(self, panel: Panel, content: Any, *, always: bool = False) -> html.Section: ...
+    def frame(self, panel: Panel, content: Any, *, always: bool = False, links: Any = ()) -> html.Section: ...
     def control(self, field: str, *, small: bool = False) -> Any: ...
     def links(self, links: Sequence[PageLink]) -> list[Any]: ...
     def tabs(self, tabs: Tabs) -> Any: ...
@@ -98,13 +112,24 @@ class Panel:
     """`above(page)`: what the page's script fills, above the figure."""
     saves: Mapping[str, Callable[[Any, View, Any], File]] = field(default_factory=dict)
     """Further files, by kind (`app.shell.panel`): `write(workshop, view, params)`."""
-    resets: Mapping[str, str] = field(default_factory=dict)
-    """Buttons in the header, by the parameter that each sets to its default: its words."""
+    presets: Sequence[Preset] = ()
+    """Buttons in the header that set fields."""
+    ignores: Sequence[str] = ()
+    """Fields of the form that the view does not depend on."""
+    apart: bool = False
+    """Whether the panel is answered in a request of its own, wherever it is in view, since its result takes seconds."""
+    facts: Callable[[Any, Any], Any] | None = None
+    """`facts(params, result)`: what a script needs to know of the result, in the store `ids.facts(id)`."""
 
     @property
     def own(self) -> tuple[str, ...]:
         """The parameters that belong to some panel and that this one depends on."""
         return (*self.controls, *self.over, *self.reads)
+
+    @property
+    def asked(self) -> bool:
+        """Whether the server is asked for it, in the request for all panels."""
+        return True
 
     @property
     def moves(self) -> Sequence[str]:
@@ -253,19 +278,32 @@ class _FormPanel(Panel):
     def drawn(self, id: str) -> Own:
         def says(params: Any, result: Any) -> dict[str, Any]:
             body = {} if self.body is None else {"body": self.body(params, result)}
-            return {"caption": self.view.caption(params, result), **body}
+            facts = {} if self.facts is None else {"facts": self.facts(params, result)}
+            return {"caption": self.view.caption(params, result), **body, **facts}
 
-        return Own(view=self.view, draw=says, parts=("caption", *(["body"] if self.body else [])), quiet=True)
+        parts = ("caption", *(["body"] if self.body else []))
+        return Own(view=self.view, draw=says, parts=parts, quiet=True, outputs=facts_of(self, id))
 
     def lay(self, page: Layout) -> Any:
         id = page.panel_id(self)
         body = [html.Div(id=ids.body(id))] if self.body else []
-        return page.frame(self, [page.form(strip=True), caption(id), *body], always=True)
+        return page.frame(self, [page.form(strip=True), caption(id), *body, *facts_store(self, id)], always=True,
+                          links=page.links(self.links))  # fmt: skip
+
+
+def facts_of(panel: Panel, id: str) -> Props:
+    """Return the output for a panel's facts, if it has some."""
+    return {} if panel.facts is None else stores(facts=ids.facts(id))
+
+
+def facts_store(panel: Panel, id: str) -> list[dcc.Store]:
+    """Lay out the store of a panel's facts, if it has some."""
+    return [] if panel.facts is None else [dcc.Store(id=ids.facts(id))]
 
 
 @dataclass(frozen=True)
 class Custom:
-    """A panel of the page's own, for a script of the page: `draw` lays it out on an `app.shell.view_page.Laid`."""
+    """A panel of the page's own, for a script of the page: `draw` lays it out on an `app.shell.view_laid.Laid`."""
 
     draw: Callable[[Any], Any]
 
@@ -286,13 +324,20 @@ class Form:
     """`body(params, result)`: what else is said of the view's result."""
     links: Sequence[PageLink] = ()
     """Links to other pages, in the header of the view's panel."""
+    presets: Sequence[Preset] = ()
+    """Buttons in that header that set fields."""
+    facts: Callable[[Any, Any], Any] | None = None
+    """As a panel's."""
     reads: Sequence[str] = ()
     """Parameters of panels that limits depend on."""
 
     @property
     def parts(self) -> tuple[Panel, ...]:
         """The view's panel, if there is a view."""
-        return () if self.view is None else (_FormPanel(self.view, body=self.body, links=self.links),)
+        if self.view is None:
+            return ()
+        rest: dict[str, Any] = {"links": self.links, "presets": self.presets, "facts": self.facts}
+        return (_FormPanel(self.view, body=self.body, **rest),)
 
     def lay(self, page: Layout) -> Any:
         """Lay the controls out."""

@@ -26,11 +26,13 @@ from aotlens.views.kinds import (
 )
 from app.core import address
 from app.core.address_checks import Check
-from app.shell.choices import one_of, some_of
+from app.shell.choices import head_switches, one_of, some_of
 from app.shell.controls import head_choice, labelled, segments, slider, switch_of
 
 #: The largest number of characters of a head, a row or an option in an address.
 _LONGEST = 400
+#: Characters from which a text is kept by the server, and an address has its key (`address.prompt`).
+_KEPT = 600
 #: Options up to which a choice in a panel's header shows all of them side by side.
 _SIDE_BY_SIDE = 3
 #: Steps up to which a number has a slider.
@@ -51,8 +53,12 @@ def address_field(parameter: Parameter, key: str | None, check: Check | None) ->
         return address.reals(most=parameter.most, **named)
     if isinstance(parameter, FlagParameter):
         return address.flag(parameter.word, key=key)
+    if isinstance(parameter, HeadParameter) and parameter.several:
+        return address.pairs(most=parameter.several, expected="layers and heads, as 1.0,1.3", **named)
     if isinstance(parameter, HeadParameter) and not is_typed(parameter):
         return address.pair(expected="a layer and a head, as 1.3", **named)
+    if isinstance(parameter, TextParameter) and parameter.most > _KEPT:
+        return address.prompt(parameter.first)
     if isinstance(parameter, RowParameter) and parameter.several:
         return address.wholes(most=parameter.several, **named)
     if isinstance(parameter, RowParameter):
@@ -65,26 +71,33 @@ def address_field(parameter: Parameter, key: str | None, check: Check | None) ->
 
 
 def is_typed(parameter: Parameter) -> bool:
-    """Return whether a user types the value: a text, or a head that may be none or several."""
-    return isinstance(parameter, TextParameter) or (
-        isinstance(parameter, HeadParameter) and parameter.of == "head" and bool(parameter.blank)
-    )
+    """Return whether a user types the value: a text, or a head that may be none and is not listed."""
+    if not isinstance(parameter, HeadParameter):
+        return isinstance(parameter, TextParameter)
+    return parameter.of == "head" and bool(parameter.blank) and not parameter.listed and not parameter.several
 
 
 def is_held(parameter: Parameter) -> bool:
     """Return whether a store holds the value, which only clicks set."""
-    return isinstance(parameter, HeadParameter | NumbersParameter) and not is_typed(parameter)
+    if isinstance(parameter, HeadParameter):
+        return not is_typed(parameter) and not parameter.listed
+    return isinstance(parameter, NumbersParameter)
 
 
 def is_picked_head(parameter: Parameter) -> bool:
-    """Return whether a form has the buttons of a `controls.head_choice` for it."""
+    """Return whether a form has buttons of heads for it."""
     return is_held(parameter) and isinstance(parameter, HeadParameter) and parameter.of == "head"
 
 
-def head_buttons(id: str, parameter: Parameter, value: Any) -> html.Div:
-    """Lay out a form's choice of a head: buttons, and the store that holds it."""
-    store = dcc.Store(id=id, data=list(parameter.first if value is None else value))
-    return html.Div([store, head_choice(f"{id}-heads", id)])
+def head_buttons(id: str, parameter: HeadParameter, value: Any) -> html.Div:
+    """Lay out a form's choice of a head, or of several ones to ablate: buttons, and the store that holds it."""
+    store = dcc.Store(id=id, data=list(map(list, value or ())) if parameter.several else list(value or parameter.first))
+    if not parameter.several:
+        return html.Div([store, head_choice(f"{id}-heads", id)])
+    switches = html.Div(head_switches(f"{id}-heads", id), className="switches-box")
+    name = html.Span(parameter.label.partition(",")[0], id=f"{id}-label", className="field-label field-label-xs")
+    summary = html.Summary(html.Span(id=f"{id}-line"), **{"aria-labelledby": f"{id}-label {id}-line"})
+    return html.Div([name, store, html.Details([summary, switches], className="heads-off popover")])
 
 
 def property_of(parameter: Parameter) -> str:
@@ -97,7 +110,7 @@ def property_of(parameter: Parameter) -> str:
 def kind_of(parameter: Parameter, *, small: bool = False) -> str:
     """Name how the browser reads a control (static/view_page.js): "most" means no number at the upper end of a slider,
     "log" a power of ten, "number" none for an empty box, "row" a number by its text, "first" none for the first
-    option, "corpus" none for a text that is being pasted."""
+    option, "corpus" none for a text that is being pasted, "head" and "heads" a head and several by layer and number."""
     if isinstance(parameter, NumberParameter):
         if small or _has_box(parameter):
             return "number"
@@ -106,6 +119,8 @@ def kind_of(parameter: Parameter, *, small: bool = False) -> str:
         return "row"
     if isinstance(parameter, CorpusParameter):
         return "corpus"
+    if isinstance(parameter, HeadParameter) and (parameter.listed or parameter.several):
+        return "heads" if parameter.several else "head"
     return "first" if isinstance(parameter, OptionParameter) else ""
 
 
@@ -175,6 +190,14 @@ def control(
         searched = some_of(id, label, words, parameter.several) if parameter.several else one_of(id, label, words)
         searched.value = kept_value(value)
         return searched
+    if isinstance(parameter, HeadParameter) and parameter.listed:
+        head = parameter.written(parameter.first if value is None else value) or None
+        heads = dmc.Select(
+            id=id, data=[] if head is None else [head], value=head, placeholder=parameter.blank, searchable=True,
+            clearable=bool(parameter.blank), allowDeselect=bool(parameter.blank), size="xs", w=112 if small else None,
+            **named,
+        )  # fmt: skip
+        return heads
     if isinstance(parameter, OptionParameter | RowParameter):
         return dmc.Select(
             id=id, data=[], value=kept_value(value), clearable=isinstance(parameter, RowParameter),
@@ -186,7 +209,8 @@ def control(
         return labelled(label, dmc.TextInput(id=id, value=value, w=150, **named, **settings), size="xs")
     if lines == 1:
         return dmc.TextInput(id=id, value=value, **named, **settings)
-    return dmc.Textarea(id=id, value=value, autosize=True, minRows=lines, **named, **settings)
+    most = max(lines, 4 if wide else 12)
+    return dmc.Textarea(id=id, value=value, autosize=True, minRows=lines, maxRows=most, **named, **settings)
 
 
 def kept_value(value: Any) -> str | list[str] | None:
@@ -208,6 +232,10 @@ def limited(parameter: Parameter, limit: Limit) -> dict[str, Any]:
     if limit.most is not None:
         least = getattr(parameter, "least", 0)
         set_to["max"] = max(limit.most, least + 1)  # Mantine's slider divides by its length
+    if limit.shape is not None and isinstance(parameter, HeadParameter) and parameter.listed:
+        sizes = limit.shape
+        heads = [(layer, head) for layer in range(sizes.n_layers) for head in range(sizes.n_heads)]
+        set_to["data"] = list(map(parameter.written, heads))
     if limit.options is None and limit.shape is None:
         set_to["disabled"] = limit.off
     return set_to

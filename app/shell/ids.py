@@ -183,6 +183,11 @@ def drawn(group: str) -> str:
     return f"{group}-drawn"
 
 
+def facts(panel: str) -> str:
+    """Return the store of what a script needs to know of a panel's result."""
+    return f"{panel}-facts"
+
+
 def matrix(panel: str) -> str:
     """Return a panel's one block of a matrix, which the widget draws (`graph.matrix`)."""
     return f"{panel}-matrix"

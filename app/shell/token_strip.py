@@ -11,14 +11,15 @@ from aotlens.plots import describe, glyphs, is_whitespace
 
 
 def token_strip(
-    tokens: Sequence[int],
+    tokens: Sequence[int] | None,
     str_tokens: Sequence[str],
     values: Sequence[float] | None = None,
     *,
     top: float | None = None,
     tips: Sequence[str] | None = None,
 ) -> list[html.Button]:
-    """Return one button a token, whitespace told apart; the tooltip has the exact text, the id and the position.
+    """Return one button a token, whitespace told apart; the tooltip has the exact text, the position, and the id if
+    there are `tokens`.
 
     One stop of the Tab key for the whole strip: arrows move within it. `values`, where given, shade the tokens by
     value ÷ `top` (by default the largest |value|; negative ones in the other colour) and stand beneath them; NaN is
@@ -31,20 +32,20 @@ def token_strip(
             position, token, text, None if values is None else float(values[position]), scale,
             "" if tips is None else f" · {tips[position]}",
         )
-        for position, (token, text) in enumerate(zip(tokens, str_tokens, strict=True))
+        for position, (token, text) in enumerate(zip(tokens or [None] * len(str_tokens), str_tokens, strict=True))
     ]  # fmt: skip
 
 
-def _chip(position: int, token: int, text: str, value: float | None, top: float, tip: str) -> html.Button:
+def _chip(position: int, token: int | None, text: str, value: float | None, top: float, tip: str) -> html.Button:
     kind = "chip chip-space" if is_whitespace(text) else "chip"
-    shading = {}
+    shading, id_words = {}, "" if token is None else f" · id {token}"
     if value is not None and math.isfinite(value):
         kind += " chip-negative" if value < 0 else ""
         shading = {"style": {"--heat": f"{100 * min(abs(value) / top, 1):.1f}%"}, "data-value": f"{value:.2f}"}
     return html.Button(
         glyphs(text),
         className=kind,
-        title=f"{describe(text)} · id {token} · position {position}{tip}",
+        title=f"{describe(text)}{id_words} · position {position}{tip}",
         tabIndex=0 if position == 0 else -1,
         **{"data-position": str(position), "aria-pressed": "false", **shading},
     )

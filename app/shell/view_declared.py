@@ -36,9 +36,12 @@ class Declared:
         self.tabs = {part.field: part for part in parts if isinstance(part, Tabs)}
         self.strip = any(isinstance(part, Form) and part.view is not None for part in parts)
         self.maps = next((part for part in parts if isinstance(part, HeadMaps)), None)
+        #: Parts with callbacks of their own: `register(app, page, service, address)`.
+        self.registering = [part for part in parts if hasattr(part, "register")]
         self.links = list(dict.fromkeys(link for panel in self.panels.values() for link in panel.links))
         #: The fields that say which checkpoints: of one checkpoint, or of several and the inspected one.
         self.of = [] if family.reads is None else ["models"] if family.several else ["checkpoint"]
+        self.of = [f"{side}_model" for side in family.sides] or self.of
         self.of += ["checkpoint"] if family.several and family.alike is not None else []
         self.fields = [*self.of, *family.fields, *self.tabs, *carries]
         panels = self.panels.values()
@@ -57,7 +60,9 @@ class Declared:
             field for field in self.form if field in family.fields and kinds.is_picked_head(family.fields[field])
         ]
         self.search, self.found = f"{self.name}-search", f"{self.name}-found"
-        self.search_stores = [self.search, self.found] if labels else []
+        self.keys_apart = f"{self.keys}-apart"
+        self.further_stores = [self.search, self.found] if labels else []
+        self.further_stores += [self.keys_apart] if any(panel.apart for panel in panels) else []
         self.small = {field for panel in panels for field in (*panel.controls, *panel.foot)}
         self.live = {field for panel in panels for field in panel.moves}
         #: The panels that have a text to choose, by that field.
@@ -72,11 +77,14 @@ class Declared:
 
     def leaves(self, panel: Panel) -> list[str]:
         """Return the fields that do not concern a panel."""
-        return [field for field in self.local if field not in panel.own]
+        return [field for field in (*self.local, *self.form) if field in panel.ignores or self._is_others(field, panel)]
+
+    def _is_others(self, field: str, panel: Panel) -> bool:
+        return field in self.local and field not in panel.own
 
     def place(self, field: str) -> tuple[str, str]:
         """Return the component that holds a field, and the property."""
-        if field in self.carries:
+        if field in self.carries or field in self.hidden:
             return self.at[field], "data"
         parameter = self.family.fields.get(field)
         return self.at[field], "value" if parameter is None else kinds.property_of(parameter)
@@ -84,7 +92,11 @@ class Declared:
     def facts(self, groups: Mapping[str, list[str]]) -> str:
         """Return what the page's script needs to know (static/view_page.js), as JSON."""
         parameters = self.family.fields
-        read_as = {name: kinds.kind_of(each, small=name in self.small) for name, each in parameters.items()}
+        read_as = {
+            name: kinds.kind_of(each, small=name in self.small)
+            for name, each in parameters.items()
+            if name not in self.hidden
+        }
         cleared = {name: list(by) for name, each in parameters.items() if (by := getattr(each, "cleared_by", ()))}
         maps = [f"{self.name}-{panel.view.name}" for panel in self.maps.parts] if self.maps else []
         facts = {"kinds": read_as, "cleared_by": cleared, "groups": groups, "maps": maps, "heads": self.heads}
@@ -132,6 +144,8 @@ def state_of(page: Declared) -> type[Any]:
         "checkpoint": (str | None, address.text(check=check)),
         "models": (tuple[str, ...], address.texts(most=family.most, longest=80, check=check)),
     }
+    for side in family.sides:
+        named[f"{side}_model"] = str | None, address.text(key=side, check=check)
     of = [(field, *named[field]) for field in page.of]
     rest = []
     for name, parameter in family.fields.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -17,7 +18,7 @@ from app.shell import fields as kinds
 from app.shell import ids as shell_ids
 from app.shell import own_texts
 from app.shell import panel as frames
-from app.shell.arrange import PageLink, Panel, Tabs
+from app.shell.arrange import PageLink, Panel, Preset, Tabs
 from app.shell.choices import options
 from app.shell.controls import labelled
 from app.shell.prompt import checkpoint_choice
@@ -35,6 +36,7 @@ class Laid:
         self.choices = dataclasses.asdict(state)
         models, inspected = service.selected(self.choices)
         self.choices |= {"models": models, "checkpoint": inspected or next(iter(models), None)}
+        self.choices |= dict(zip(page.of, models, strict=True)) if page.family.sides and models else {}
         self.params: Any = None
         with suppress(RequestError):  # the panels say what is wrong
             self.params = service.values(self.choices)
@@ -48,20 +50,35 @@ class Laid:
         """Lay a part out; a view as a `Panel`."""
         return (Panel(part) if isinstance(part, View) else part).lay(self)
 
-    def frame(self, panel: Panel, content: Any, *, always: bool = False) -> html.Section:
-        """Lay out a panel's frame with its header; `always`, if it is asked wherever it is."""
-        controls = [self.control(field, small=True) for field in panel.controls]
-        controls += self.links(panel.links) if always else []
-        controls += [
-            html.Button(words, type="button", className="plain-button", **{"data-resets": field, **frames.QUIET})
-            for field, words in panel.resets.items()
-        ]
+    def frame(self, panel: Panel, content: Any, *, always: bool = False, links: Any = ()) -> html.Section:
+        """Lay out a panel's frame with its header, which has these links; `always`, if it is asked wherever it is."""
+        controls = [*(self.control(field, small=True) for field in panel.controls), *links]
+        controls += self.presets(panel.presets)
         section = frames.panel(
             self.panel_id(panel), panel.view.title, about_view(panel.view), content, controls=controls,
-            exports=panel.exports, follows=self.page.shown, always=always,
+            exports=panel.exports, follows=self.page.shown if panel.asked else None, always=always,
         )  # fmt: skip
-        setattr(section, "data-leaves", " ".join(self.page.leaves(panel)))
+        if panel.asked:
+            setattr(section, "data-leaves", " ".join(self.page.leaves(panel)))
         return section
+
+    def presets(self, presets: Sequence[Preset]) -> list[Any]:
+        """Lay out buttons that set fields: menus first."""
+
+        def button(preset: Preset) -> html.Button:
+            tip = {"data-tip": preset.tip} if preset.tip else {}
+            return html.Button(
+                preset.words, type="button",
+                className="plain-button" if {*preset.needs} <= {*self.available} else "plain-button hidden",
+                **{"data-sets": json.dumps(preset.sets), **tip, **frames.QUIET},
+            )  # fmt: skip
+
+        laid: list[Any] = []
+        for menu in sorted({preset.menu for preset in presets}, reverse=True):
+            buttons = [button(preset) for preset in presets if preset.menu == menu]
+            box = html.Details([html.Summary(menu), html.Div(buttons)], className="presets popover")
+            laid += [box] if menu else buttons
+        return laid
 
     def tabs(self, tabs: Tabs) -> dmc.Tabs:
         """Lay out sections of which one is open."""
@@ -71,9 +88,9 @@ class Laid:
     def control(self, field: str, *, small: bool = False) -> Any:
         """Lay out the control of a field."""
         page, id, value = self.page, self.page.at[field], self.choices.get(field)
-        if field in ("models", "checkpoint"):
+        if field in page.of:
             return self._checkpoints(field, id, value)
-        if field in page.carries:
+        if field in page.carries or field in page.hidden:
             return dcc.Store(id=id, data=value)
         parameter = page.family.fields[field]
         if field in page.texts:
@@ -128,6 +145,8 @@ class Laid:
         choice = checkpoint_choice(id, self.core.catalog, value)
         choice.data = [option for option in choice.data if option["value"] in self.available]
         choice.description = family.none if family.optional and not self.available else None  # else the page says it
+        if family.sides:
+            choice.label, choice.size = field.removesuffix("_model").capitalize(), "xs"
         return choice
 
     def links(self, links: Sequence[PageLink]) -> list[Any]:

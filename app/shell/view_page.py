@@ -12,13 +12,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from dash import Input, Output, State, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
 from aotlens.views import Family
-from aotlens.views.kinds import NumberParameter
+from aotlens.views.kinds import HeadParameter, NumberParameter, RowParameter
 from app.core import Core, address
 from app.core.catalog import NO_CHECKPOINT
 from app.core.errors import RequestError
@@ -53,13 +54,14 @@ def view_page(
     around: str = "",
     labels: Mapping[str, FieldLabels] | None = None,
     carries: Mapping[str, Any] | None = None,
+    opens: Callable[[Core], Mapping[str, Any]] | None = None,
 ) -> Page:
     """Return the page of a family.
 
     `arranged` has to contain a `Form`. `browser` is what the script next to `file` does. Results of the heads next to
     that of the parameter `around` are computed while nobody asks for anything. `labels` are, by parameter, the names
     among which a searched row is found. `carries` are further fields of the address (`app.core.address`), which links
-    to other pages hand on.
+    to other pages hand on. An empty address shows the fields that it `opens` on.
     """
     page = Declared(family, arranged, labels or {}, carries or {})
     name, shown = family.name, page.shown
@@ -67,12 +69,14 @@ def view_page(
     page_address = address.Address(name, state_of(page))
 
     def layout(core: Core, service: Views, state: Any) -> html.Div:
+        if opens is not None and state == page_address.parse(None):
+            state = dataclasses.replace(state, **opens(core))
         laid = Laid(page, core, service, state)
         none = family.reads is not None and not family.optional and not laid.available
         return html.Div(
             [
                 html.H1(title, className="page-title"),
-                *(dcc.Store(id=store) for store in (shown, page.keys, page.limits, *page.search_stores)),
+                *(dcc.Store(id=store) for store in (shown, page.keys, page.limits, *page.further_stores)),
                 *(laid.control(field) for field in page.hidden),
                 *([empty(family.none or NO_CHECKPOINT)] if none else []),
                 laid.lay(page.arranged),
@@ -90,17 +94,12 @@ def view_page(
         drawn = {id: each for id, panel in page.panels.items() if (each := panel.drawn(id)) is not None}
         form = FormLimits(page.form_id, page.limits, lambda shown: _form_limits(page, service, shown))
         likely = _around(service, around) if around else None
-        show_views(
-            app,
-            service.workshop,
-            drawn,
-            service.values,
-            shown=shown,
-            keys=page.keys,
-            inputs={},
-            form=form,
-            likely=likely,
-        )
+        at_once, apart = ({id: each for id, each in drawn.items() if page.panels[id].apart == is_apart}
+                          for is_apart in (False, True))  # fmt: skip
+        show = partial(show_views, app, service.workshop, values=service.values, shown=shown, inputs={})
+        show(at_once, keys=page.keys, form=form, likely=likely)
+        if apart:
+            show(apart, keys=page.keys_apart)
         if page.labels:
             _search(app, page, service)
         if page.maps is not None:
@@ -109,6 +108,8 @@ def view_page(
             seen = {part: shell_ids.seen(f"{name}-{panel.view.name}")
                     for part, panel in zip(("every", "one"), page.maps.parts, strict=True)}  # fmt: skip
             app.wiring.register(app, name, Browser("showMaps", inputs=stores(shown=shown, **seen)), script=_SCRIPT)
+        for part in page.registering:
+            part.register(app, page, service, page_address)
         follow_views(app, service.jobs, service.workshop, views, service.values, shown=shown)
         files: dict[str, Any] = {}
         for id, panel in page.panels.items():
@@ -187,13 +188,17 @@ def _form_limits(page: Declared, service: Views, shown: Mapping[str, Any]) -> di
     asked = {name: parameters[name].parse(name, value) for name, value in shown.items() if name in parameters and value}
     limits = {name: limit for name, limit in params.all_limits().items() if name in parameters}
     properties = {name: kinds.limited(parameters[name], limit) for name, limit in limits.items()}
+    taken = {name: getattr(params, name) for name in asked}
     replaced = {
-        name: [shown[name], getattr(params, name)] for name, value in asked.items() if getattr(params, name) != value
+        name: [shown[name], taken[name]]
+        for name, each in asked.items()
+        if parameters[name].written(taken[name]) != parameters[name].written(each)
     }
-    shape = next((limit.shape for limit in limits.values() if limit.shape is not None), None)
-    heads = {} if shape is None else {"heads": [shape.n_layers, shape.n_heads]}
+    heads = {
+        name: [limit.shape.n_layers, limit.shape.n_heads] for name, limit in limits.items() if limit.shape is not None
+    }
     return {
-        "props": {name: each for name, each in properties.items() if each}, "replaced": replaced, **heads,
+        "props": {name: each for name, each in properties.items() if each}, "replaced": replaced, "heads": heads,
         "hidden": hidden_links(page, params), "options": _first_options(page, service, params),
         "hides": {name: limit.hidden for name, limit in limits.items()},
     }  # fmt: skip
@@ -248,13 +253,19 @@ def _search(app: App, page: Declared, service: Views) -> None:
         return found
 
 
+def _example(page: Declared, field: str) -> Any:
+    """Return an example of what a store of a field holds."""
+    parameter = page.family.fields.get(field)
+    if parameter is None:
+        return ""
+    several = isinstance(parameter, HeadParameter) and parameter.several
+    return [(0, 0)] if several else 0 if isinstance(parameter, RowParameter) else (0, 0)
+
+
 def _sent(page: Declared, page_address: Any) -> dict[str, Any]:
     """Return an example of what the browser puts into each store (`app.shell.requests`)."""
     example = dataclasses.asdict(page_address.parse(None))
-    held = {
-        page.at[field]: (0, 0) for field in page.fields if page.place(field)[1] == "data" and field not in page.carries
-    }
-    held |= dict.fromkeys((page.at[field] for field in page.carries), "")
+    held = {page.at[field]: _example(page, field) for field in page.fields if page.place(field)[1] == "data"}
     leaves = {id: page.leaves(panel) for id, panel in page.panels.items()} | {page.form_id: page.form_leaves}
     seen = {
         shell_ids.seen(id): {name: value for name, value in example.items() if name not in left}

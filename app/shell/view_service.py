@@ -13,7 +13,7 @@ from app.core import Core
 from app.core.catalog import NO_CHECKPOINT
 from app.core.errors import RequestError
 from app.core.jobs import Jobs
-from app.core.workshop import AppWorkshop
+from app.core.runs import RunWorkshop
 from app.shell.fields import is_typed
 
 
@@ -22,7 +22,7 @@ class Views:
 
     def __init__(self, core: Core, family: Family) -> None:
         self.core, self.family = core, family
-        self.workshop = AppWorkshop(core, max(2, len(family.views)) * core.settings.n_views)
+        self.workshop = RunWorkshop(core, max(2, len(family.views)) * core.settings.n_views)
         self.jobs = Jobs(core.settings.n_views, memory=core.memory, seconds=core.settings.job_seconds)
 
     def fitting(self) -> list[str]:
@@ -45,6 +45,10 @@ class Views:
         if not family.several:
             first = _first(self.core, available)
             return [name for name in [shown.get("checkpoint") or first] if name is not None], None
+        if family.sides:
+            named = [shown.get(f"{side}_model") for side in family.sides]
+            first = named[0] or _first(self.core, available)
+            return [name or first for name in named if name or first], None
         models, inspected = list(shown.get("models") or ()), shown.get("checkpoint")
         if family.alike is None:
             return models or first_several(self.core, available), None

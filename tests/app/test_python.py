@@ -22,6 +22,7 @@ from app.pages import PAGES
 from app.pages.checkpoints.address import CheckpointsState
 from app.pages.checkpoints.ids import ids as checkpoints
 from app.pages.circuits import PAGE as CIRCUITS
+from app.pages.compare import PAGE as COMPARE
 from app.pages.denoising import PAGE as DENOISING
 from app.pages.distillation.address import DistillationState
 from app.pages.distillation.ids import VIEWS as DISTILLATION_VIEWS
@@ -41,7 +42,6 @@ from app.shell.props import components
 from app.shell.python import lines
 from tests.app.atlas import numbers as atlas
 from tests.app.atlas.conftest import save_path_checkpoint, stored_atlases
-from tests.app.compare import numbers as compare
 from tests.app.conftest import TEXT as LONG
 from tests.app.conftest import choose, head_drawn, save_images, save_regression, save_tiny, serve
 from tests.app.distillation.conftest import distil
@@ -66,7 +66,10 @@ STATES: dict[str, Any] = {
         checkpoint="tiny-mhsa", text=TEXT, head=(1, 2), position=3, view="weighted", hide_first=True,
         off=((0, 1), (1, 0)), how="position_mean", corpus=key_of(BOOK), new=6, seed=2, cell=(5, 2),
     ),
-    "compare": compare.state(TEXT, BOOK),
+    "compare": COMPARE.address.state({
+        "left_model": "tiny-mhsa", "right_model": "tiny-mssa", "right": [[0, 1], [1, 0]], "how": "position_mean",
+        "corpus": key_of(BOOK), "text": TEXT, "head": [1, 2], "quantity": "weighted", "first": "hide",
+    }),
     "circuits": CIRCUITS.address.state({
         "checkpoint": "tiny-mhsa", "head": [1, 0], "row": 40, "columns": [12, 50], "biases": True
     }),
@@ -136,7 +139,6 @@ def _of_rows(view: View) -> Expected:
 
 #: What the pages' services give, by panel.
 EXPECTED: dict[str, Expected] = {
-    **compare.EXPECTED,
     checkpoints.CATALOG: lambda app, _: {i.name: i.losses for i in app.core.catalog.list() if i.problem is None},
     checkpoints.CARD: lambda app, _: app.core.catalog.info("tiny-mhsa").card,
     checkpoints.CURVE: lambda app, _: app.core.catalog.info("tiny-mhsa").history(),

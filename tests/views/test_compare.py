@@ -96,5 +96,5 @@ def test_one_model_stands_beside_itself(paths: dict[str, str]):
     says(LOSSES.caption(chosen, LOSSES.result(chosen)), "without 0.1 (replaced with uniform attention)")
     assert not np.nan_to_num(DIFFERENCE.result(chosen).difference).any()
     says(DIFFERENCE.caption(chosen, DIFFERENCE.result(chosen)), "no entry differs")
-    with refused("one checkpoint or two"):
+    with refused("1 to 2 checkpoints, got 3"):
         FAMILY.parse(*[paths["one"]] * 3)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from aotlens.views import denoising as views
 from app.shell import ids as shell
-from app.shell.arrange import Columns, Form, Linked, Panel, Rows, Tabs
+from app.shell.arrange import Columns, Form, Linked, Panel, Preset, Rows, Tabs
 from app.shell.browser import Browser
 from app.shell.props import props
 from app.shell.tables import pick, value_table
@@ -36,7 +36,7 @@ PAGE = view_page(
     arranged=Tabs("tab", label="In-context denoising", sections={
         "energy": ("Energy of a context", Columns(
             Form(reads=_TRAINING),
-            Panel(views.PLANE, size="tall", controls=("query",), resets={"query": "Query as drawn"}),
+            Panel(views.PLANE, size="tall", controls=("query",), presets=[Preset("Query as drawn", {"query": None})]),
             Panel(views.ERRORS, size="tall", reads=("query",)),
             widths="245px minmax(0, 1.2fr) minmax(0, 1fr)",
         )),

@@ -59,9 +59,9 @@ BROWSER = (
     Link(
         "compare",
         to=ids.OPEN_COMPARE,
-        left=_PROMPT["checkpoint"],
+        left_model=_PROMPT["checkpoint"],
         text=_PROMPT["text"],
-        right_off=SWITCHED["off"],
+        right=SWITCHED["off"],
         how=SWITCHED["how"],
         corpus=SWITCHED["corpus"],
         head=(ids.HEAD, "data"),

@@ -42,7 +42,7 @@ class Heads:
             checkpoint=info.name, model=cfg.to_dict(), text=prompt.get("text") or "", quantity=view,
             head=whole_numbers("a head", *(head or (0, 0))), first="hide" if hide_first else "show", ablated=ablated,
             position=None if position is None else whole_numbers("a position", position)[0], how=how,
-            reference=self.workshop.windows(info, how, corpus, len(tokens)) if ablated else None,
+            reference=self.workshop.windows(info, how, corpus, prompt.get("text") or "") if ablated else None,
             n_predictions=self.core.settings.n_predictions, n_tokens=len(tokens),
         )  # fmt: skip
 

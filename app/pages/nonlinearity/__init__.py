@@ -12,7 +12,7 @@ from aotlens.views import nonlinearity_captions as captions
 from aotlens.views.nonlinearity_choice import ACTIVATIONS, NonlinearityParameters
 from app.pages.nonlinearity import files
 from app.shell import ids as shell
-from app.shell.arrange import Columns, Form, Linked, Panel, Tabs
+from app.shell.arrange import Columns, Form, Linked, Panel, Preset, Tabs
 from app.shell.browser import Browser
 from app.shell.panel import QUIET
 from app.shell.props import props, stores
@@ -90,7 +90,7 @@ PAGE = view_page(
         Tabs("view", label="Function and heads", sections={
             "error": (views.ERROR.title, Panel(
                 views.ERROR, controls=("scale",), over=("eta",), reads=("x",), above=_editor,
-                resets={"eta": "η of the proof"}, notes=(captions.network, captions.eta),
+                presets=[Preset("η of the proof", {"eta": None})], notes=(captions.network, captions.eta),
             )),
             "one": (views.HEAD.title, Linked(
                 views.HEAD, reads=("eta", "x", "head"), above=_inputs,

@@ -110,7 +110,7 @@
         const checkpoint = `${shown.checkpoint}@${step}`;
         parts.links.replaceChildren(
             page("heads", "Heads", { checkpoint, text: shown.text, head: shown.head || undefined }), " ", page("circuits", "Circuits", { checkpoint }), " ",
-            page("compare", "Next to its end", { left: checkpoint, right: shown.checkpoint, text: shown.text }),
+            page("compare", "Next to its end", { left_model: checkpoint, right_model: shown.checkpoint, text: shown.text }),
         );
     }
 

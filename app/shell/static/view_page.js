@@ -25,6 +25,7 @@
             if (type === "Tabs") aotlens.openTab(id, value);
             else if (type === "Store") aotlens.settle(id, { data: value });
             else if (type === "Switch") aotlens.settle(id, { checked: value });
+            else if (type && kinds[field] === "head") aotlens.settle(id, { value: Array.isArray(value) ? value.join(".") : value?.value ?? value });
             else if (type && kinds[field] === "log") aotlens.settle(id, { value: value === null ? props["data-rest"] : Math.log10(value) });
             else if (value?.label !== undefined) {
                 const option = { value: String(value.value), label: value.label };
@@ -65,17 +66,21 @@
     });
 
     document.addEventListener("click", function ({ target }) {
-        const button = target instanceof Element && target.closest("[data-resets]");
-        if (button) aotlens.choose(pageOf(), { [button.dataset.resets]: null });
+        const button = target instanceof Element && target.closest("[data-sets]");
+        if (!button) return;
+        const page = pageOf(), shown = component(`${page}-shown`)?.props.data ?? {};
+        const valueOf = (value) => (Array.isArray(value) ? value.map(valueOf) : typeof value === "string" && value.startsWith("=") ? shown[value.slice(1)] : value);
+        aotlens.choose(page, Object.fromEntries(Object.entries(JSON.parse(button.dataset.sets)).map(([field, value]) => [field, valueOf(value)])));
+        button.closest("details")?.removeAttribute("open");
     });
 
-    const buttons = {}; // by numbers of layers and heads: what a head picker draws
-    function buttonsOf([layers, heads]) {
+    const buttons = {}; // by numbers of layers and heads, and class: what a head picker draws
+    function buttonsOf([layers, heads], className = "pick-head", what = "Head") {
         const button = (layer, head) => ({ type: "button", props: {
-            children: `${layer}.${head}`, className: "pick-head", tabindex: -1, title: `Layer ${layer}, head ${head}`,
-            "data-layer": layer, "data-head": head, "aria-label": `Head ${layer}.${head}`,
+            children: `${layer}.${head}`, className, tabindex: -1, title: `Layer ${layer}, head ${head}`,
+            "data-layer": layer, "data-head": head, "aria-label": `${what} ${layer}.${head}`,
         } });
-        return buttons[[layers, heads]] ??= Array.from({ length: layers }, (_, layer) => ({ type: "div", props: {
+        return buttons[[layers, heads, className]] ??= Array.from({ length: layers }, (_, layer) => ({ type: "div", props: {
             className: "pick-layer", children: Array.from({ length: heads }, (_, head) => button(layer, head)),
         } }));
     }
@@ -91,16 +96,17 @@
         if (kind === "log") return value === rest ? null : Number((10 ** value).toPrecision(3));
         if (kind === "corpus") return value === "pasted text" ? before?.[field] ?? null : value;
         if (kind === "first") return value === data?.[0]?.value ? null : value;
+        if (kind === "head") return value === null ? null : value.split(".").map(Number);
         if (kind === "row") return Array.isArray(value) ? value.map(Number) : value === null ? null : Number(value);
         if (field === "models") return Object.values(facts.groups ?? {}).some((group) => same(group, value)) ? [] : value;
         return value;
     }
 
-    // Rows that mean something else once another field has changed are no longer selected.
+    // Rows and heads that mean something else once another field has changed, and they have not, are no longer selected.
     function clear(facts, page, shown, before) {
         for (const [field, by] of Object.entries(facts.cleared_by ?? {})) {
-            const none = facts.kinds[field] === "row" && Array.isArray(shown[field]) ? [] : null;
-            if (!before || same(before[field], none) || !by.some((other) => !same(before[other], shown[other]))) continue;
+            const none = ["row", "heads"].includes(facts.kinds[field]) && Array.isArray(shown[field]) ? [] : null;
+            if (!before || same(before[field], none) || !same(before[field], shown[field]) || !by.some((other) => !same(before[other], shown[other]))) continue;
             shown[field] = none;
             queueMicrotask(() => aotlens.choose(page, { [field]: none }));
         }
@@ -209,11 +215,17 @@
 
         // The buttons of all heads, and the selected one among them.
         showHeads: function ({ shown, limits }) {
-            const page = pageOf(), { heads = [] } = page ? factsOf(page) : {};
-            if (!limits?.heads || !shown) return;
-            for (const field of heads) {
-                const [layer, head] = shown[field] ?? [0, 0];
-                aotlens.showHead(`${page}-field-${field}-heads`, { layer, head }, buttonsOf(limits.heads));
+            const page = pageOf(), { heads = [], kinds = {} } = page ? factsOf(page) : {};
+            if (!limits || !shown) return;
+            for (const field of heads.filter((each) => limits.heads[each])) {
+                const id = `${page}-field-${field}`, sizes = limits.heads[field];
+                if (kinds[field] === "heads") {
+                    aotlens.showSwitches(`${id}-heads`, shown[field], buttonsOf(sizes, "head-switch", "Ablate head"));
+                    document.getElementById(`${id}-line`).textContent = (shown[field] ?? []).map((head) => head.join(".")).join(", ") || "none";
+                } else {
+                    const [layer, head] = shown[field] ?? [0, 0];
+                    aotlens.showHead(`${id}-heads`, { layer, head }, buttonsOf(sizes));
+                }
             }
         },
 
@@ -232,8 +244,8 @@
                 const panel = name.replaceAll("_", "-"), page = panel.split("-")[0];
                 const { picks, marks } = document.querySelector(`#${panel} [data-picks]`)?.dataset ?? {};
                 if (!picks) continue;
-                aotlens.drawMatrix(panel, matrix, function (place, { meta }) {
-                    const line = (axis, index, names) => ({ value: meta[axis][index], label: meta[names][index] });
+                aotlens.drawMatrix(panel, matrix, function (place, drawn) {
+                    const line = (axis, index, names) => ({ value: (drawn.meta[axis] ?? drawn[axis])[index], label: (drawn.meta[names] ?? drawn[axis])[index] });
                     const chosen = { rows: () => line("rows", place[0], "row_names"), columns: () => line("columns", place[1], "column_names"), place: () => place };
                     aotlens.choose(page, Object.fromEntries(Object.entries(JSON.parse(picks)).map(([field, how]) => [field, how.startsWith("=") ? how.slice(1) : chosen[how]()])));
                 });

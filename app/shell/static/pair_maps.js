@@ -1,0 +1,166 @@
+// Two runs next to each other (app/shell/pair_maps.py): the widget (aotlens/widget) draws a head's map of each, their difference
+// and the pairs of heads. The server is asked for a run's maps once. Selecting heads, pointing and locking ask it nothing.
+(function () {
+    "use strict";
+    const SIDES = ["left", "right"], MAPS = [...SIDES, "difference"], KEPT = 8; // maps of runs and quantities
+    const at = (selector) => document.querySelector(`.view-page ${selector}`);
+    const canvasOf = (side) => at(`.pair-maps [data-side=${side}]`), panelOf = (side) => canvasOf(side).closest(".panel").id;
+    const pageOf = () => at("").id.replace(/-page$/, "");
+    const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
+    const named = (head) => head.join(".");
+    let both = null, parts = null, state = {}, asked = "", failed = false, number = 0, drawn = "";
+
+    const ready = customElements.whenDefined("aotlens-heads").then(function (element) {
+        parts = element.parts;
+        both = new parts.SideBySide();
+        both.addEventListener("lock", function ({ detail: { side, position } }) {
+            const field = side === "right" && !both.aligned ? "other_position" : "position";
+            aotlens.choose(pageOf(), { [field]: position, ...(both.aligned ? { other_position: null } : {}) });
+        });
+        both.addEventListener("pair", ({ detail: { left, right } }) => aotlens.choose(pageOf(), { head: left, other_head: right, tab: "maps" }));
+        for (const side of SIDES) both.panes[side].addEventListener("drawn", () => markTokens(side));
+    });
+
+    // ── maps, by a route of their own ───────────────────────────────────────────────────────────────────────
+
+    let fetchMaps = null;
+    const modelOf = (shown, side) => shown[`${side}_model`] ?? shown.left_model;
+    const textOf = (shown, side) => (side === "right" && shown.other) || shown.text;
+
+    // A run, as the route is asked for it: as that of a left pane.
+    function runOf(shown, side) {
+        const ablated = shown[side] ?? [], ablation = ablated.length ? { left: ablated, how: shown.how, corpus: shown.corpus } : {};
+        return { left_model: modelOf(shown, side), text: textOf(shown, side), quantity: shown.quantity, ...ablation };
+    }
+
+    async function askMaps(shown) {
+        const page = pageOf(), runs = SIDES.map((side) => runOf(shown, side)), panels = MAPS.map(panelOf);
+        if (asked === JSON.stringify(runs)) return;
+        asked = JSON.stringify(runs);
+        const mine = ++number;
+        aotlens.busy(panels, true);
+        await ready;
+        fetchMaps ??= aotlens.maps(`/${page}/maps`, (bytes, question) => Object.assign(parts.Maps.of(bytes), { question }), KEPT);
+        const answers = await Promise.all(runs.map(async (run) => fetchMaps(await aotlens.questionOf(page, run))));
+        if (mine !== number) return; // something else by now
+        aotlens.busy(panels, false);
+        const [left, right] = answers.map((maps) => (maps.n ? maps : null));
+        failed = !left || !right;
+        SIDES.forEach((side, place) => aotlens.settle(`${panelOf(side)}-notice`, { children: answers[place].instead ?? null }));
+        Object.assign(state, { left, right });
+        draw();
+    }
+
+    // ── a pair of heads ─────────────────────────────────────────────────────────────────────────────────────
+
+    const within = (head, maps) => (!maps || (head[0] < maps.layers && head[1] < maps.heads) ? head : [0, 0]);
+
+    // All pairs as the list shows them: the same ones as long as nothing has changed.
+    let listed = { of: "", pairs: [] };
+    function pairsOf(models, left, matched) {
+        const of = JSON.stringify([models, matched, left?.layers, left?.heads]);
+        if (listed.of === of) return listed.pairs;
+        const own = models[0] === models[1] && left ? Array.from({ length: left.layers * left.heads }, (_, place) => [Math.floor(place / left.heads), place % left.heads]) : [];
+        listed = { of, pairs: [
+            ...own.map((head) => ({ left: head, right: head, label: named(head), tip: `Head ${named(head)}` })),
+            ...matched.filter((pair) => pair.matched).map(({ left: one, right: two, similarity }) => ({
+                left: one, right: two, label: `${named(one)} · ${named(two)}  ${similarity.toFixed(2)}`,
+                tip: `Head ${named(one)} and head ${named(two)}: similarity ${similarity.toFixed(3)}`,
+            })),
+        ] };
+        return listed.pairs;
+    }
+
+    // Shows the selected pair; its maps and its words change in one frame.
+    function draw() {
+        const { shown, runs, pairs, left, right } = state;
+        if (!both || !shown || !canvasOf("left")) return;
+        const models = SIDES.map((side) => modelOf(shown, side)), of = [...models, ...SIDES.map((side) => textOf(shown, side))];
+        const places = same(runs?.of, of) ? runs.places : [], aligned = places.length > 0 && runs.aligned;
+        const matched = same(pairs?.of, models) ? pairs.pairs : [], one = within(shown.head ?? [0, 0], left);
+        const match = matched.find((pair) => same(pair.left, one)), two = shown.other_head ?? match?.right ?? within(one, right);
+        for (const side of MAPS) both.panes[side].part(parts.LargeMap, canvasOf(side));
+        if (at(".pairs")) both.panes.left.part(parts.PairGrid, at(".pairs"));
+        const next = { heads: [one, two], pairs: pairsOf(models, left, matched), hidesFirst: shown.first === "hide", aligned, places: places.length ? places : null };
+        const look = JSON.stringify([left?.question, right?.question, next]);
+        if (look !== drawn) both.set({ left, right, ...next });
+        drawn = look;
+        lock(shown, aligned);
+        const { largestEntry: [value, query, key] = [] } = both.panes.difference.maps ?? {};
+        tell("left", `Left: ${named(one)}`, "");
+        tell("right", `Right: ${named(two)}`, same(match?.right, two) ? match.says : "");
+        tell("difference", null, value === undefined ? "" : value === 0
+            ? "No entry differs: the pattern of a head depends on what earlier layers write, and there is no difference before this one."
+            : `Head ${named(two)} at the right − head ${named(one)} at the left: largest difference ${value > 0 ? "+" : "−"}${Math.abs(value).toFixed(3)}, query ${query}, key ${key}.`);
+        SIDES.forEach((side, place) => link(side, shown, [one, two][place]));
+    }
+
+    // Locked tokens, of those that the texts have.
+    function lock(shown, aligned) {
+        if (!state.left || !state.right) return;
+        const fits = (field, maps) => (shown[field] !== null && shown[field] < maps.n ? shown[field] : null);
+        const left = fits("position", state.left), right = aligned ? left : fits("other_position", state.right);
+        for (const [side, position] of [["left", left], ["right", right], ["difference", left]]) {
+            if (both.panes[side].position !== position) both.lock(side, position);
+        }
+        if (shown.position !== left) aotlens.choose(pageOf(), { position: left });
+    }
+
+    // Not by Dash, which takes some milliseconds for each.
+    function tell(side, title, caption) {
+        for (const [id, text] of [[`${panelOf(side)}-title`, title], [`${panelOf(side)}-caption`, caption]]) {
+            const element = document.getElementById(id);
+            if (element && text !== null && element.textContent !== text) element.textContent = text;
+        }
+    }
+
+    function link(side, shown, head) {
+        const { position } = both.panes[side], { quantity: view, how, corpus } = shown, off = shown[side] ?? [];
+        const href = aotlens.address.format("heads", { checkpoint: modelOf(shown, side), text: textOf(shown, side), head, position, view, off, how, corpus });
+        document.getElementById(`${panelOf(side)}-open`).setAttribute("href", href);
+    }
+
+    // ── tokens, whose shading is the server's ───────────────────────────────────────────────────────────────
+
+    function markTokens(side) {
+        const { position, pointed: { cell, position: here } } = both.panes[side], pointed = cell ?? (here === null ? [] : [here]);
+        for (const chip of at(`.strip[data-side=${side}]`)?.children ?? []) {
+            const place = Number(chip.dataset.position), pressed = String(place === position);
+            chip.classList.toggle("chip-here", pointed.includes(place));
+            chip.classList.toggle("chip-locked", place === position);
+            if (chip.getAttribute("aria-pressed") !== pressed) chip.setAttribute("aria-pressed", pressed);
+        }
+    }
+
+    const chipOf = (target) => both && target instanceof Element ? target.closest(".strip[data-side] .chip") : null;
+    const paneOf = (chip) => both.panes[chip.parentElement.dataset.side];
+    const point = ({ target }) => chipOf(target) && paneOf(chipOf(target)).point({ position: Number(chipOf(target).dataset.position) });
+    document.addEventListener("mouseover", point);
+    document.addEventListener("focusin", (event) => event.target.matches?.(":focus-visible") && point(event));
+    for (const left of ["mouseout", "focusout"]) document.addEventListener(left, ({ target }) => chipOf(target) && paneOf(chipOf(target)).point());
+    document.addEventListener("click", ({ target }) => chipOf(target) && paneOf(chipOf(target)).lock(Number(chipOf(target).dataset.position)));
+    document.addEventListener("keydown", function (event) {
+        const chip = chipOf(event.target);
+        if (chip && event.key === "Escape") paneOf(chip).release();
+        else if (chip) aotlens.moveChip(event, chip);
+    });
+
+    aotlens.page("pairMaps", {
+        show: function ({ shown, runs, pairs }) {
+            if (state.page !== at(".pair-maps")) { // the page is opened again
+                [state, asked, drawn] = [{ page: at(".pair-maps") }, "", ""];
+                number += 1;
+            }
+            if (failed && shown !== state.shown) asked = ""; // another choice asks again
+            Object.assign(state, { shown, runs, pairs });
+            if (!shown?.left_model) return;
+            askMaps(shown);
+            ready.then(draw);
+        },
+
+        drawStrips: function (strips) {
+            for (const side of SIDES) aotlens.draw(at(`.strip[data-side=${side}]`).id, strips[side]);
+            ready.then(() => requestAnimationFrame(() => SIDES.forEach(markTokens)));
+        },
+    });
+})();
