@@ -47,7 +47,9 @@ CHOICES = {
     "Paths: a token": Choice(page="paths", click="#paths-strip .chip"),
     "Training: the next step": Choice(page="training", query="step=0", click='#training-film [aria-label="Next step"]'),
     "Atlas: a head": Choice(page="atlas", query="tab=head", click="#atlas-heads .pick-head"),
-    "Distillation: a head": Choice(page="distillation", click="#distillation-heads .pick-head"),
+    "Distillation: a head": Choice(
+        page="distillation", query="view=table", click="#distillation-table-lines tbody button"
+    ),
     "Non-linearity: η": Choice(page="nonlinearity", slider="#nonlinearity-eta-slider"),
     "Subspaces: the seed": Choice(page="subspaces", slider="#subspaces-seed"),
     "Denoising: the seed": Choice(page="denoising", slider="#denoising-seed"),

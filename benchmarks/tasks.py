@@ -76,7 +76,7 @@ TASKS = (
          (*menu("Circuits", "Paths"), f"#paths-text={_SENTENCE}", "role=button[name='without']"),
          "#paths-without"),
     Task("Does an MSSA head need a wider network than an MHSA head",
-         (*menu("MSSA and FFN", "Distillation"), "role=tab[name='Error by width']"), "#distillation-meaning"),
+         (*menu("MSSA and FFN", "Distillation"), "role=tab[name='Error by width']"), "#distillation-widths-caption"),
     Task("Open a GPT-2 of your own (after `aotlens checkpoints import FOLDER --name mine`)",
          (".nav-link:text-is('Checkpoints')", "role=gridcell[name='mine']", "text=Open in Heads",
           "#heads-text=5 9 2 5 9 2 5 9"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -112,13 +113,7 @@ def distill_command(
     from aotlens.checkpoints import load
     from aotlens.data import open_corpus
     from aotlens.data.sources import portable_spec
-    from aotlens.distill import (
-        Record,
-        distill_heads,
-        held_out_windows,
-        load_record,
-        substitution_costs,
-    )
+    from aotlens.distill import load_record, record_distillation
 
     if out is not None and out.exists():
         load_record(out)  # only a distillation is overwritten
@@ -126,7 +121,7 @@ def distill_command(
     model = load(checkpoint, device, folders=folders)
     info = card_of(model, checkpoint, folders)
     with TokenBar() as bar:
-        distillation = distill_heads(
+        record = record_distillation(
             model,
             text,
             widths,
@@ -139,26 +134,20 @@ def distill_command(
             progress=bar,
             train_tokens=tokens,
             held_out_tokens=held_out_tokens,
+            validation_tokens=8192,
             wide=wide or None,
             neighbours=neighbours,
-        )
-    costs = None
-    if replace:
-        windows = held_out_windows(model, text, replace, held_out=document or None, sequence_length=sequence_length)
-        costs = substitution_costs(model, distillation, windows, width=distillation.hidden[-1])
-    if out is not None:
-        Record(
-            distillation=distillation,
-            checkpoint=info.name,
-            weights_sha256=info.weights_sha256,
-            corpus=corpus_name(info, text),
+            replace=replace,
+            text="" if out is None else corpus_name(info, text),
             command=f"aotlens distill {info.name} --corpus {portable_spec(corpus)}",
-            costs=costs,
-        ).save(out)
+        )
+    distillation = record.distillation
+    if out is not None:
+        dataclasses.replace(record, checkpoint=info.name, weights_sha256=info.weights_sha256).save(out)
     if csv is not None:
         write_csv(distillation.to_frame(), csv)
     else:
-        print_text(_as_text(distillation, costs))
+        print_text(_as_text(distillation, record.costs))
     documents = f" of {', '.join(distillation.held_out_documents[:3])}"
     if len(distillation.held_out_documents) > 3:
         documents += f" and {len(distillation.held_out_documents) - 3} more"

@@ -61,7 +61,8 @@ def _command(of: Family) -> Any:
     if of.reads is not None:
         words = f"A name that `aotlens checkpoints list` shows, or a folder. {several or ''}".strip()
         kind: Any = list[str] if of.several else str
-        arguments["checkpoint"] = Annotated[kind, typer.Argument(metavar="CHECKPOINT", help=words)], Argument.empty
+        first = "" if of.optional else Argument.empty
+        arguments["checkpoint"] = Annotated[kind, typer.Argument(metavar="CHECKPOINT", help=words)], first
     arguments["view"] = Annotated[str, typer.Option(metavar="NAME", help=f"One of {', '.join(names)}.")], names[0]
     for name, each in of.parameters.items():
         arguments[name] = _option(each)
@@ -111,7 +112,7 @@ def _show(of: Family, given: dict[str, Any]) -> None:
     python, force = given.pop("python"), given.pop("force")
     for file in (csv, html):
         check_csv(file, force)
-    names = [named] if isinstance(named, str) else named
+    names = [named] * bool(named) if isinstance(named, str) else named
     infos = [replace(find_checkpoint(name, folders), name=name) for name in names]
     chosen = of.parse(*infos, **given)
     if python:

@@ -39,6 +39,7 @@ from aotlens.distill.records import (
     distillations_folder,
     load_record,
     named_record,
+    record_distillation,
     record_paths,
 )
 
@@ -69,6 +70,7 @@ __all__ = [
     "named_record",
     "point_fit",
     "read_ffn",
+    "record_distillation",
     "record_paths",
     "substitute",
     "substitution_costs",

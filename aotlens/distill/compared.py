@@ -120,6 +120,26 @@ class ComparedDistillations(Result):
             rows.append(row)
         return rows
 
+    def origin_frame(self) -> pd.DataFrame:
+        """Return one row per record: its checkpoint, text, training and held-out tokens, seeds and command; and the
+        mean error over its heads at the width, with the 95% interval (low, high; NaN for one head)."""
+        import pandas as pd
+
+        rows = []
+        for name, record in self.records.items():
+            distillation, settings = record.distillation, record.distillation.settings
+            n_layers, n_heads = distillation.attending.scores.values.shape[1:]
+            _, low, high = distillation.over_heads(self.width) if len(distillation.heads) > 1 else [float("nan")] * 3
+            rows.append(
+                {"result": name, "checkpoint": record.checkpoint, "n_layers": n_layers, "n_heads": n_heads,
+                 "distilled": len(distillation.heads), "error": float(distillation.mean_error(self.width).mean()),
+                 "low": max(low, 0.0), "high": high, "corpus": record.corpus,
+                 "train_tokens": distillation.train_tokens, "held_out_tokens": distillation.held_out_tokens,
+                 "held_out_documents": len(distillation.held_out_documents), "seeds": settings.seeds,
+                 "first_seed": settings.seed, "command": record.command}
+            )  # fmt: skip
+        return pd.DataFrame(rows)
+
     def width_frame(self) -> pd.DataFrame:
         """Return one row a head, width and seed of every record, with the head's baselines."""
         return self._joined({name: record.distillation.to_frame() for name, record in self.records.items()})

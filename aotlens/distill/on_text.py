@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 
 from aotlens.conventions import HeadLike
 from aotlens.distill.heads import Distillation, token_errors
-from aotlens.heads.reader import Model, TokenSequences
+from aotlens.heads.reader import HeadReader, Model, TokenSequences
 from aotlens.results import Result
 
 if TYPE_CHECKING:
@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TextErrors(Result):
-    """One number a token: ‖y − ŷ‖² and ‖y − ȳ‖² over the mean ‖y − ȳ‖² of a held-out token."""
+    """The errors of one head's FFN at each token of a text, over the mean ‖y − ȳ‖² of a held-out token."""
 
+    tokens: Int64[np.ndarray, " pos"]
+    str_tokens: tuple[str, ...]
+    """The tokens as text; empty for a model without a tokenizer."""
     relative: Float64[np.ndarray, " pos"]
     """0: the FFN does what the head does; 1: as far off as a constant is on average."""
     movement: Float64[np.ndarray, " pos"]
@@ -31,10 +34,14 @@ class TextErrors(Result):
         return f"error {self.error:.3f} on {len(self.relative)} tokens"
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a token: relative, movement."""
+        """Return one row per token: position, token_id, token, error (`relative`), movement."""
         import pandas as pd
 
-        return pd.DataFrame({"relative": self.relative, "movement": self.movement})
+        n = len(self.tokens)
+        return pd.DataFrame(
+            {"position": range(n), "token_id": self.tokens, "token": self.str_tokens or [""] * n,
+             "error": self.relative, "movement": self.movement}
+        )  # fmt: skip
 
     @property
     def error(self) -> float:
@@ -50,6 +57,7 @@ def text_errors(
 
     Raises `ValueError` for several texts, and for a head or width whose FFN is not there. Time: one pass of the model.
     """
+    tokens = HeadReader.of(model).require_ids(tokens)
     error, scale = token_errors(model, distillation, tokens, head, width=width)
     if len(error) != 1:
         raise ValueError(f"text_errors: expected one text, got {len(error)}; token_errors takes several.")
@@ -57,4 +65,9 @@ def text_errors(
         int(distillation.class_counts.sum()), 1
     )
     typical = typical if typical > 0 else 1.0
-    return TextErrors(relative=error[0].double().numpy() / typical, movement=scale[0].double().numpy() / typical)
+    ids = tokens[0].tolist()
+    names = getattr(model.tokenizer, "str_tokens", lambda ids: ())(ids)
+    return TextErrors(
+        tokens=np.array(ids, dtype=np.int64), str_tokens=tuple(names), relative=error[0].double().numpy() / typical,
+        movement=scale[0].double().numpy() / typical,
+    )  # fmt: skip

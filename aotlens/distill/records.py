@@ -9,16 +9,28 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 
 from aotlens.checkpoints import user_folder
-from aotlens.distill.heads import Distillation, FFNWeights, SubstitutionCosts
+from aotlens.distill.heads import (
+    Distillation,
+    FFNWeights,
+    SubstitutionCosts,
+    distill_heads,
+    held_out_windows,
+    substitution_costs,
+)
 from aotlens.results import OfCheckpoint, load
+
+if TYPE_CHECKING:
+    from aotlens.conventions import Progress
+    from aotlens.data import Corpus
+    from aotlens.heads.reader import Model
 
 _SUFFIX = ".safetensors"
 
@@ -34,6 +46,61 @@ class Record(OfCheckpoint):
     @property
     def headline(self) -> str:
         return self.distillation.headline
+
+    def distillation_of(self, model: Any) -> Distillation:
+        """Return the distillation. Raises `ValueError` if the model's card says that it has other weights."""
+        card = getattr(model, "card", None)
+        if card is not None and not self.belongs_to(card):
+            raise ValueError(
+                f"The checkpoint {self.checkpoint} here has other weights than the one that was distilled: its heads "
+                "cannot be compared with these FFNs. Distil it."
+            )
+        return self.distillation
+
+
+def record_distillation(
+    model: Model,
+    corpus: Corpus,
+    hidden: int | Sequence[int] = 16,
+    *,
+    name: str = "",
+    replace: int = 0,
+    text: str = "",
+    command: str = "",
+    held_out: Collection[str] | float | None = None,
+    sequence_length: int | None = None,
+    train_tokens: int = 400_000,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Record:
+    """Distil heads (`distill_heads`, which takes the `settings`) and return the result with its origin: the model's
+    card, `text` (the corpus in words) and `command`.
+
+    With `replace`, on so many held-out tokens heads are also replaced by their widest FFNs (`substitution_costs`). With
+    `name`, the record is kept in `distillations_folder()`, where `named_record(name)` finds it. Fewer than 65,536
+    training tokens are judged by as many. `progress(done, all)` counts tokens, then passes over the held-out ones.
+    """
+    sides: dict[str, Any] = {"held_out": held_out, "sequence_length": sequence_length}
+    fewer = {
+        "held_out_tokens": min(65_536, train_tokens), "validation_tokens": min(8192, train_tokens // 4),
+        "neighbours": min(16_384, train_tokens),
+    }  # fmt: skip
+    distillation = distill_heads(
+        model, corpus, hidden, progress=progress, train_tokens=train_tokens, **sides, **{**fewer, **settings}
+    )
+    costs = None
+    if replace:
+        windows = held_out_windows(model, corpus, replace, **sides)
+        costs = substitution_costs(model, distillation, windows, width=distillation.hidden[-1], progress=progress)
+    card = getattr(model, "card", None)
+    origin = {} if card is None else {"weights_sha256": card.weights_sha256}
+    record = Record(
+        distillation=distillation, checkpoint=distillation.model_name if card is None else card.name, corpus=text,
+        command=command, costs=costs, **origin,
+    )  # fmt: skip
+    if name:
+        record.save(distillations_folder() / f"{name}{_SUFFIX}")
+    return record
 
 
 def compress(distillation: Distillation, width: int) -> Distillation:

@@ -16,7 +16,7 @@ atlas.py        what every head of a checkpoint does
 circuits.py     a head's QK and OV circuits; circuit_choice.py, circuit_captions.py: which, and what is said of it
 compare.py      two runs side by side (compare_choice.py, compare_captions.py)
 denoising.py    in-context denoising
-distillation.py heads as feed-forward networks
+distillation.py heads as feed-forward networks (distillation_choice.py)
 exhaustive.py   every input of a small task
 heads.py        heads on a text, in the full model and under ablation
 head_maps.py    maps of all heads and of one
@@ -67,8 +67,8 @@ __all__ = [
 
 #: The modules here that have a `FAMILY`, each by its family's name: to list them costs no import.
 FAMILIES = (
-    "circuits", "compare", "denoising", "exhaustive", "heads", "images", "lens", "nonlinearity", "patching",
-    "regression", "subspaces", "sufficient", "training", "universality",
+    "circuits", "compare", "denoising", "distillation", "exhaustive", "heads", "images", "lens", "nonlinearity",
+    "patching", "regression", "subspaces", "sufficient", "training", "universality",
 )  # fmt: skip
 
 

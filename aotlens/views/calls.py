@@ -117,6 +117,12 @@ class Call(Node):
     """The mark that tells what is read from a file from what was read of the same name before; it is not printed."""
     runs: bool = False
     """Whether it runs the models that its arguments were computed with, and not only those that it is handed."""
+    opens: Callable[[], Any] | None = None
+    """What gives the value instead of the function, of a file whose folder is not printed."""
+
+    def opened_by(self, opens: Callable[[], Any], stamp: int) -> Call:
+        """Return the call whose value `opens` gives, with the stamp of the file."""
+        return replace(self, opens=opens, stamp=stamp)
 
     def stamped(self, stamp: int) -> Call:
         """Return the call with the stamp of its file as it is now."""
@@ -191,6 +197,8 @@ def _run(value: Any, workshop: Workshop) -> Any:
 
 
 def _called(node: Call, workshop: Workshop) -> Any:
+    if node.opens is not None:
+        return node.opens()
     function = _found(node.function) if isinstance(node.function, str) else _run(node.function, workshop)
     args = [_run(each, workshop) for each in node.args]
     options = {name: _run(each, workshop) for name, each in node.options.items()}

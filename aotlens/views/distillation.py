@@ -1,87 +1,45 @@
-"""Heads as feed-forward networks, as views: distillations side by side, and one head of them closely."""
+"""Heads as feed-forward networks, as views: distillations side by side, one head of them, and a new distillation."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
+from aotlens.conventions import head_name
 from aotlens.statistics import interval_text
-from aotlens.views.calls import Call, call, make
+from aotlens.views.distillation_choice import NO_RESULT, DistillationParameters
+from aotlens.views.family import Family
 from aotlens.views.view import About, View
 
 if TYPE_CHECKING:
-    from aotlens.conventions import Head
-    from aotlens.distill import ComparedDistillations, Distillation
+    from aotlens.distill import ComparedDistillations, Distillation, TextErrors
 
-#: The width that is shown unless another is chosen.
-WIDTH = 16
-
-
-@dataclass(frozen=True, kw_only=True)
-class DistillationParameters:
-    """Distillations by name, at what width, and the head of one of them that is looked at."""
-
-    results: tuple[str, ...]
-    width: int
-    across: str
-    of: str
-    layer: int
-    head: int
-    files: Mapping[str, str] = field(default_factory=dict)
-    """The file names of those that are in files of their own."""
-    names: Mapping[str, str] = field(default_factory=dict)
-    """The names by which `named_record` finds those that have another there."""
-    stamps: Mapping[str, int] = field(default_factory=dict)
-    """The mark that tells a file of that name from another."""
-
-    @property
-    def name(self) -> str:
-        """The chosen head."""
-        return f"{self.of} {self.layer}.{self.head}"
-
-    def record(self, name: str) -> Call:
-        """Return a distillation with its origin."""
-        if name in self.files:
-            opened = call("aotlens.distill.load_record", self.files[name])
-        else:
-            opened = call("aotlens.distill.named_record", self.names.get(name, name))
-        return opened.stamped(self.stamps.get(name, 0))
-
-    def errors_on(self, model: str, text: str, width: int) -> Call:
-        """Return the errors of the chosen head's FFN of a width along a text."""
-        from aotlens.views.calls import Load
-
-        tokens = Load(model).method("to_tokens", text).item(0)
-        distillation = self.record(self.of).part("distillation")
-        return call(
-            "aotlens.distill.text_errors", Load(model), distillation, tokens, (self.layer, self.head), width=width
-        )
-
-    def file(self, what: str) -> str:
-        """Name a file about all of them."""
-        return f"{'-'.join(self.results)}-{what}"
-
-    def file_of_head(self, what: str) -> str:
-        """Name a file about the head."""
-        return f"{self.of}-head-{self.layer}.{self.head}-{what}"
+NO_MODEL = "No model of text is here whose heads could be distilled: train or import one (aotlens --help)."
+#: A click on a head's point inspects it.
+_PICKS = "of = customdata.0; head = customdata.1.2"
+_ONE_OF_EACH = (
+    "One checkpoint in each column: a difference between columns is one between these checkpoints and says nothing of "
+    "architectures."
+)
 
 
-def _compared(chosen: DistillationParameters) -> Call:
-    head: Head = (chosen.layer, chosen.head)
-    records = {name: chosen.record(name) for name in chosen.results}
-    return make(
-        "aotlens.distill.compare_distillations", records, chosen.width, head, of=chosen.of, across=chosen.across
-    )
+def _no_result(params: DistillationParameters) -> str | None:
+    if params.records:
+        return None
+    return " ".join([*params.left_out, *([] if params.paths else [NO_RESULT])])
 
 
-def _headline(chosen: DistillationParameters, result: ComparedDistillations) -> str:
-    headline = result.headline
-    return f"{headline[0].upper()}{headline[1:]}."
+def _answer(params: DistillationParameters, result: ComparedDistillations) -> str:
+    """Say what share of the heads' outputs FFNs of this width explain, and what a comparison of models does not say."""
+    return " ".join([result.answer, *([_ONE_OF_EACH] if len(result.records) > 1 else []), *params.left_out])
 
 
-def of_head(chosen: DistillationParameters, result: ComparedDistillations) -> str:
-    """Describe the chosen head in sentences."""
+def _headline(params: DistillationParameters, result: ComparedDistillations) -> str:
+    return " ".join([result.finding, *params.left_out])
+
+
+def of_head(params: DistillationParameters, result: ComparedDistillations) -> str:
+    """Describe the inspected head in sentences."""
     from aotlens.distill.compared import units
 
     record, distillation, place = result.records[result.of], result.found, result.place
@@ -121,7 +79,7 @@ def _others(distillation: Distillation, place: int) -> str:
     return f"Beside it: {', '.join(parts)}."
 
 
-def _of_costs(chosen: DistillationParameters, result: ComparedDistillations) -> str:
+def _of_costs(params: DistillationParameters, result: ComparedDistillations) -> str:
     costs = {name: record.costs for name, record in result.records.items()}
     missing = [name for name, each in costs.items() if each is None]
     sentences = [
@@ -133,87 +91,196 @@ def _of_costs(chosen: DistillationParameters, result: ComparedDistillations) -> 
     return " ".join([*sentences, f"Not measured for {', '.join(missing)}."] if missing else sentences)
 
 
-def _no_curve(chosen: DistillationParameters) -> str | None:
-    if chosen.width:
-        return None
+def _of_text(params: DistillationParameters, result: TextErrors) -> str:
+    from aotlens.distill.compared import units
+
+    assert params.kept is not None
+    other = f" Only FFNs of {units(params.kept)} were kept, so these are theirs." if params.kept != params.units else ""
+    return (
+        f"Error on this text: {result.error:.3f}, with {units(params.kept)}.{other} The number under a token is the "
+        "FFN’s squared error there; 1 is what always writing the mean is off by on an average token. Blue: the FFN "
+        "fails."
+    )
+
+
+def _of_new(params: DistillationParameters, result: Distillation) -> str:
+    return f"{result.finding} Kept as {params.new}: choose it among the distillations."
+
+
+def _no_attention(params: DistillationParameters) -> str | None:
+    if missing := _no_result(params):
+        return missing
+    reasons = {name: record.distillation.attending.why_not(params.motif) for name, record in params.records.items()}
+    words = params.motif.replace("_", " ")
+    unknown = [f"{name}: attention to {words} was not measured: {why}." for name, why in reasons.items() if why]
+    return " ".join(unknown) or None
+
+
+def _no_costs(params: DistillationParameters) -> str | None:
+    if _no_result(params) or any(record.costs for record in params.records.values()):
+        return _no_result(params)
+    return "Nothing was replaced in any of these distillations, so there are no costs."
+
+
+def _no_curve(params: DistillationParameters) -> str | None:
+    if _no_result(params) or params.units:
+        return _no_result(params)
     return "The linear map is solved for, not trained: choose a number of hidden units to see how FFNs learnt."
+
+
+def _no_ffns(params: DistillationParameters) -> str | None:
+    if _no_result(params) or params.kept is not None:
+        return _no_result(params)
+    return f"{params.name} has kept no FFNs, so there are no errors on a text: distil {params.name} anew."
+
+
+def _no_order(params: DistillationParameters) -> str | None:
+    if params.info is None:
+        return NO_MODEL
+    try:
+        params.wanted  # noqa: B018 (which says what is wrong)
+    except ValueError as error:
+        return str(error)
+    if params.corpus is None and params.new not in params.paths:
+        return "Choose a text, and press Run. A distillation is kept, and shown with the others."
+    return None
+
+
+def _view(name: str, title: str, about: str, caption: Callable[..., str], **rest: Any) -> View:
+    """A view of the compared distillations and the inspected head."""
+    usual: dict[str, Any] = {"call": lambda params: params.compared(), "missing": _no_result}
+    return View(name=name, title=title, about=About(text=about), caption=caption, **{**usual, **rest})
 
 
 HEADS = View(
     name="heads",
     title="Error by head",
     about=About(
-        text="Row = layer, column = head; the number is the error with the chosen hidden units, mean over seeds. The "
-        "stronger the colour, the less an FFN can do it without other tokens. Point at a head for its interval; click "
-        "it to see it closely.",
+        text="Can a small feed-forward network (FFN) that sees only a token’s own vector stand in for a head? Errors "
+        "are on documents that the FFN was not trained on. 0: the FFN does all that the head does. 1: it does no "
+        "better than always writing the mean; then what the head moves comes from other tokens. Row = layer, column = "
+        "head; the number is the error with the selected hidden units, mean over seeds. Point at a head for its "
+        "interval; click it to inspect it.",
         formula="error = Σ‖y − ŷ‖² ÷ Σ‖y − ȳ‖², with y what the head writes, ŷ the FFN’s, ȳ the head’s mean",
         source="Non-linearity in attention, Sections 4 and 5",
     ),
-    call=_compared,
-    caption=_headline,
-    file=lambda chosen: chosen.file(f"heads-{chosen.width}-units"),
+    call=lambda params: params.compared(),
+    caption=_answer,
+    file=lambda params: params.file(f"heads-{params.units}-units"),
+    missing=_no_result,
+    picks=_PICKS,
+    wide=True,
 )
-WIDTHS = View(
-    name="widths",
-    title="Error by width",
-    about=About(
-        text="Mean over a model’s heads (bars: 95% interval over heads, long where there are few); dotted: the chosen "
-        "head. Left of the line: FFNs by hidden units; the linear map passes through no bottleneck, so it may beat a "
-        "narrow one. Right of it: what else was tried on the same heads. “Least of all” is the smallest error that "
-        "anything reached, an estimate from above of what any function of the token’s own input could.",
-    ),
-    call=_compared,
-    caption=_headline,
-    file=lambda chosen: chosen.file("errors"),
-    drawn=lambda chosen: {"what": "widths"},
+WIDTHS = _view(
+    "widths",
+    "Error by width",
+    "Mean over a model’s heads (bars: 95% interval over heads, long where there are few); dotted: the inspected head. "
+    "Left of the line: FFNs by hidden units; the linear map passes through no bottleneck, so it may beat a narrow one. "
+    "Right of it: what else was tried on the same heads. “Least of all” is the smallest error that anything reached, "
+    "an estimate from above of what any function of the token’s own input could.",
+    _headline,
+    file=lambda params: params.file("errors"),
+    drawn=lambda params: {"what": "widths"},
     table="width_frame",
 )
-ATTENTION = View(
-    name="attention",
-    title="Error against attention",
-    about=About(
-        text="A point is a head: colour says where it attends most, shape its model, bars the 95% interval. Left: "
-        "against its mean attention to one target. Right: against its pattern consistency, 1 for the same pattern on "
-        "every text. Click a point to see the head closely.",
-    ),
-    call=_compared,
-    caption=_headline,
-    file=lambda chosen: chosen.file(f"attention-{chosen.across}"),
-    drawn=lambda chosen: {"what": "attention"},
+ATTENTION = _view(
+    "attention",
+    "Error against attention",
+    "A point is a head: colour says where it attends most, shape its model, bars the 95% interval. Left: against its "
+    "mean attention to one target. Right: against its pattern consistency, 1 for the same pattern on every text. Click "
+    "a point to inspect the head.",
+    _headline,
+    call=lambda params: params.compared(across=True),
+    file=lambda params: params.file(f"attention-{params.motif}"),
+    missing=_no_attention,
+    drawn=lambda params: {"what": "attention"},
     table="attention_frame",
+    picks=_PICKS,
+    wide=True,
 )
-COSTS = View(
-    name="costs",
-    title="Heads replaced by FFNs",
-    about=About(
-        text="Is the error a good standard to choose heads by? Heads are replaced by their FFNs together, the most "
-        "FFN-like first, beside the same heads’ means or zeros, and other orders (grey: random ones). Below the others "
-        "is better. Click a name in the legend to leave its curve out.",
-    ),
-    call=_compared,
-    caption=_of_costs,
-    file=lambda chosen: chosen.file("substitution"),
-    drawn=lambda chosen: {"what": "costs"},
+COSTS = _view(
+    "costs",
+    "Heads replaced by FFNs",
+    "Is the error a good standard to choose heads by? Heads are replaced by their FFNs together, the most FFN-like "
+    "first, beside the same heads’ means or zeros, and other orders (grey: random ones). Below the others is better. "
+    "Click a name in the legend to leave its curve out.",
+    _of_costs,
+    call=lambda params: params.compared(head=False),
+    file=lambda params: params.file("substitution"),
+    missing=_no_costs,
+    drawn=lambda params: {"what": "costs"},
     table="cost_frame",
+    wide=True,
 )
-ONE = View(
-    name="one",
-    title="One head",
-    about=About(text="Errors are on held-out documents. Which tokens is the FFN wrong about?"),
-    call=_compared,
-    caption=of_head,
-    file=lambda chosen: chosen.file_of_head("classes"),
-    drawn=lambda chosen: {"what": "classes"},
+TABLE = _view(
+    "table",
+    "All heads",
+    "A row per head. Click a column’s name to sort, a head to inspect it.",
+    _headline,
+    call=lambda params: params.compared(head=False),
+    file=lambda params: params.file(f"heads-{params.units}-units"),
+    pictured=False,
+)
+ORIGIN = _view(
+    "origin",
+    "Data and settings",
+    "What was distilled, on which text, by which command; and the mean error over heads, with its 95% interval.",
+    _headline,
+    call=lambda params: params.compared(head=False),
+    file=lambda params: params.file(f"settings-{params.units}-units"),
+    table="origin_frame",
+    pictured=False,
+    listed=True,
+)
+ONE = _view(
+    "one",
+    "One head",
+    "Errors are on held-out documents. Which tokens is the FFN wrong about?",
+    of_head,
+    file=lambda params: params.file_of_head("classes"),
+    drawn=lambda params: {"what": "classes"},
     table="class_frame",
 )
-CURVE = View(
-    name="curve",
-    title="Learning curve",
-    about=About(text="Error on validation text while the FFNs trained, a line a seed; below 1 they beat the mean."),
-    call=_compared,
-    caption=lambda chosen, result: f"{chosen.name}, {chosen.width} hidden units.",
-    file=lambda chosen: chosen.file_of_head(f"curve-{chosen.width}-units"),
+CURVE = _view(
+    "curve",
+    "Learning curve",
+    "Error on validation text while the FFNs trained, a line per seed; below 1 they beat the mean.",
+    lambda params, result: f"{params.name} {head_name(params.inspected)}, {params.units} hidden units.",
+    file=lambda params: params.file_of_head(f"curve-{params.units}-units"),
     missing=_no_curve,
-    drawn=lambda chosen: {"what": "curve"},
+    drawn=lambda params: {"what": "curve"},
     table="curve_frame",
+)
+ON_TEXT = _view(
+    "text",
+    "On a text",
+    "Where on a text the FFN fails. Heads shows where the head attends there.",
+    _of_text,
+    call=lambda params: params.on_text,
+    file=lambda params: params.file_of_head(f"text-{params.kept}-units"),
+    missing=_no_ffns,
+    pictured=False,
+)
+NEW = _view(
+    "new",
+    "Distil a checkpoint",
+    "Trains FFNs for the heads of a checkpoint, all at once; errors are on documents held out. With held-out tokens on "
+    "which heads are replaced, it is also measured what replacing heads by their FFNs costs. The result is kept (in "
+    "$AOTLENS_HOME/distillations).",
+    _of_new,
+    call=lambda params: params.distillation,
+    file=lambda params: params.new,
+    missing=_no_order,
+    slow="steps",
+    cost=lambda params: float(params.new in params.paths),
+)
+
+FAMILY = Family(
+    "distillation",
+    "Can a small feed-forward network that sees only a token's own vector stand in for a head?",
+    (HEADS, WIDTHS, ATTENTION, COSTS, TABLE, ORIGIN, ONE, CURVE, ON_TEXT, NEW),
+    DistillationParameters,
+    reads=lambda info: info.model.get("read_in", "tokens") == "tokens",
+    optional=True,
+    none=NO_MODEL,
 )

@@ -178,12 +178,27 @@ class HeadParameter(Parameter):
 
 @dataclass(frozen=True)
 class OptionParameter(Parameter):
-    """One of the options that exist next to the other values (`Limit.options`); None for the first of them."""
+    """One of the options that exist next to the other values (`Limit.options`), None for the first of them; with
+    `several` as many distinct ones at most, none for the default of the view (`Limit.rest`)."""
 
-    def parse(self, name: str, value: Any) -> str | None:
-        if not isinstance(value, str | None):
-            raise ValueError(f"{name}: expected a text, got {value!r:.40}.")
-        return value or None
+    _: KW_ONLY
+    several: int = 0
+
+    def parse(self, name: str, value: Any) -> Any:
+        if not self.several:
+            if not isinstance(value, str | None):
+                raise ValueError(f"{name}: expected a text, got {value!r:.40}.")
+            return value or None
+        names = value.split(",") if isinstance(value, str) else value or ()
+        if not isinstance(names, list | tuple) or not all(isinstance(each, str) for each in names):
+            raise ValueError(f"{name}: expected names with commas between, got {value!r:.40}.")
+        names = tuple(dict.fromkeys(each for each in names if each))
+        if len(names) > self.several:
+            raise ValueError(f"{name}: expected at most {self.several} names, got {len(names)}.")
+        return names
+
+    def written(self, value: Any) -> str:
+        return ",".join(value or ()) if self.several else super().written(value)
 
 
 @dataclass(frozen=True)

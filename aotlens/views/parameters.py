@@ -36,6 +36,8 @@ from aotlens.views.kinds import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from aotlens.checkpoints import CheckpointInfo
 
 
@@ -97,9 +99,9 @@ def pair(label: str, *, blank: str, cleared_by: Sequence[str] = (), **rest: Any)
     return _field(HeadParameter(label, blank=blank, of="pair", cleared_by=cleared_by), **rest)
 
 
-def option(label: str, *, blank: str, **rest: Any) -> Any:
-    """Declare one of the options that exist next to the other values."""
-    return _field(OptionParameter(label, blank=blank), **rest)
+def option(label: str, *, blank: str, several: int = 0, **rest: Any) -> Any:
+    """Declare one of the options that exist next to the other values, or with `several` that many at most."""
+    return _field(OptionParameter(label, () if several else None, blank=blank, several=several), **rest)
 
 
 def row(
@@ -149,8 +151,8 @@ class Limit:
     """The model whose heads are meant."""
     off: bool = False
     """Whether nothing can be chosen now."""
-    rest: float | None = None
-    """The value of a number that is left out."""
+    rest: Any = None
+    """The value of a number, or of several options, that is left out."""
     hidden: bool = False
     """Whether its control is not even shown."""
     words: str = ""
@@ -246,8 +248,28 @@ def _is_head(parameter: Parameter) -> bool:
     return isinstance(parameter, HeadParameter) and parameter.of == "head"
 
 
+@dataclass(frozen=True, kw_only=True)
 class OfResult(OfNone):
-    """Parameters of a family whose subject is a stored result, a file or a job, instead of a checkpoint."""
+    """Parameters of a family whose subject is stored results, by name; of a checkpoint, if there is one, a further
+    result can be made."""
+
+    info: CheckpointInfo | None = None
+    """The checkpoint's card."""
+    files: tuple[Path, ...] = ()
+    """Files of results next to those in the folders of aotlens. They come from whoever starts an app, never from a
+    browser."""
+
+    @classmethod
+    def of_infos(cls, *infos: CheckpointInfo, **given: Any) -> Self:
+        return cls(info=infos[0] if infos else None, **given)
+
+    @property
+    def checkpoint(self) -> str:
+        """The name of the checkpoint; empty if there is none."""
+        return "" if self.info is None else self.info.name
+
+    def heads_of(self, name: str) -> HasHeads | None:
+        return None if self.info is None else sizes_of(self.info.model)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -86,14 +86,16 @@ class View:
     """Whether its figure is a strip of two or three lines."""
     tall: bool = False
     """Whether its figure is about as high as wide, as a matrix with names along both sides."""
+    wide: bool = False
+    """Whether its figure has several parts side by side: in a narrow window a page scrolls it."""
     listed: bool = False
     """Whether a page shows its table, too."""
     picks: str = ""
     """`parameter = y.x`: which parameter of the family a click on the figure sets, to the first words of the point's
-    labels, as in "1.3" or "5"; `parameter = customdata`: to the point's own, if it has one; `parameter = name`: to
-    the head in the trace's name, where there is one; `parameter += customdata`: a parameter that lists names, which
-    the point's own joins, or leaves where it is listed already. Several with semicolons between; nothing where a click
-    does nothing."""
+    labels, as in "1.3" or "5"; `parameter = customdata`: to the point's own, if it has one, `customdata.0` or
+    `customdata.1.2`: to some of its items; `parameter = name`: to the head in the trace's name, where there is one;
+    `parameter += customdata`: a parameter that lists names, which the point's own joins, or leaves where it is listed
+    already. Several with semicolons between; nothing where a click does nothing."""
     slow: str = ""
     """The unit that its call counts (`progress`), where that takes so long that it is started and watched; with a
     `cost`, where that is more than a request may take."""

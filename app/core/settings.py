@@ -84,12 +84,6 @@ class Settings:
     """The lengths of a corpus that may be asked for, in tokens."""
     distillations: tuple[Path, ...] = ()
     """Files of distillations, besides the bundled ones and the user's own."""
-    n_distillations: int = 12
-    """Distillations kept in memory; the least recently used go first."""
-    distil_tokens: tuple[int, ...] = (20_000, 100_000, 400_000, 1_000_000)
-    """The numbers of tokens that FFNs may be trained on."""
-    cost_tokens: int = 4096
-    """Held-out tokens on which heads are replaced, at most."""
     max_addressed: int = 600
     """Longest prompt, in characters, that an address says itself; of a longer one, the key under which it is kept."""
     max_pasted: int = 300_000

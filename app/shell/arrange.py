@@ -48,11 +48,21 @@ class PageLink:
     """Fields with one value always."""
     when: Callable[[Any], bool] | None = None
     """Whether the link is of use for these parameters; None for always."""
+    answers: tuple[tuple[str, Callable[[Any], Any]], ...] = ()
+    """Fields that the server answers: `value(params)`."""
 
 
-def link(words: str, page: str, *fields: str, when: Callable[[Any], bool] | None = None, **always: str) -> PageLink:
-    """Return a link to another page, with these fields of this page and fields with one value always."""
-    return PageLink(words, page, fields, tuple(always.items()), when)
+def link(
+    words: str,
+    page: str,
+    *fields: str,
+    when: Callable[[Any], bool] | None = None,
+    answers: Mapping[str, Callable[[Any], Any]] | None = None,
+    **always: str,
+) -> PageLink:
+    """Return a link to another page, with these fields of this page, fields that the server `answers` for the page's
+    parameters, and fields with one value always."""
+    return PageLink(words, page, fields, tuple(always.items()), when, tuple((answers or {}).items()))
 
 
 @dataclass(frozen=True)
@@ -120,6 +130,8 @@ class Panel:
     """Whether the panel is answered in a request of its own, wherever it is in view, since its result takes seconds."""
     facts: Callable[[Any, Any], Any] | None = None
     """`facts(params, result)`: what a script needs to know of the result, in the store `ids.facts(id)`."""
+    body: Callable[[Any, Any], Any] | None = None
+    """`body(params, result)`: what else is said or drawn of the result, below the caption."""
 
     @property
     def own(self) -> tuple[str, ...]:
@@ -145,7 +157,7 @@ class Panel:
     def drawn(self, id: str) -> View | Own | None:
         """Return what `show_views` draws; None if the panel draws itself."""
         usual = drawn_of(self.view)
-        if not self.notes and self.title is None:
+        if not self.worded:
             return usual
         parts, draw = (usual.parts, usual.draw) if isinstance(usual, Own) else (("figure", "caption"), None)
 
@@ -160,7 +172,7 @@ class Panel:
     @property
     def worded(self) -> tuple[str, ...]:
         """The parts of the panel that `words` fills."""
-        return (*(["body"] if self.notes else []), *(["title"] if self.title else []))
+        return (*(["body"] if self.notes or self.body else []), *(["title"] if self.title else []))
 
     @property
     def unnamed(self) -> dict[str, Any]:
@@ -168,16 +180,17 @@ class Panel:
         return {"title": self.view.title} if self.title else {}
 
     def words(self, values: Any, result: Any) -> dict[str, Any]:
-        """Return the notes, and the title if it depends on the result."""
-        lines = {"body": [html.Div(line) for note in self.notes if (line := note(values))]} if self.notes else {}
-        return lines if self.title is None else {**lines, "title": self.title(values, result)}
+        """Return the notes with the rest of the body, and the title if it depends on the result."""
+        lines = [html.Div(line) for note in self.notes if (line := note(values))]
+        body = {"body": [*lines, *([self.body(values, result)] if self.body else [])]} if "body" in self.worded else {}
+        return body if self.title is None else {**body, "title": self.title(values, result)}
 
     def content(self, id: str) -> list[Any]:
         """Lay out what is between the panel's header and its foot."""
         return [
             *([start_bar(id)] if self.view.starts else []),
             self.caption(id),
-            *([html.Div(id=ids.body(id), className="caption", role="status")] if self.notes else []),
+            *([html.Div(id=ids.body(id), className="caption", role="status")] if "body" in self.worded else []),
             *self.figure(id),
             *([grid(ids.table(id), key="row", height=300)] if self.view.listed else []),
         ]
@@ -193,7 +206,8 @@ class Panel:
     @property
     def class_name(self) -> str:
         """The class that sets the figure's size."""
-        return f"graph-{self.size or ('strip' if self.view.low else 'tall' if self.view.tall else 'view')}"
+        size = self.size or ("strip" if self.view.low else "tall" if self.view.tall else "view")
+        return f"graph-{size} graph-wide" if self.view.wide else f"graph-{size}"
 
     def lay(self, page: Layout) -> Any:
         """Lay the panel out."""
@@ -271,18 +285,14 @@ class Matrix(Linked):
 class _FormPanel(Panel):
     """The panel of a form that says what is asked."""
 
-    _: KW_ONLY
-    body: Callable[[Any, Any], Any] | None = None
     exports = ()
 
     def drawn(self, id: str) -> Own:
         def says(params: Any, result: Any) -> dict[str, Any]:
-            body = {} if self.body is None else {"body": self.body(params, result)}
             facts = {} if self.facts is None else {"facts": self.facts(params, result)}
-            return {"caption": self.view.caption(params, result), **body, **facts}
+            return {"caption": self.view.caption(params, result), **self.words(params, result), **facts}
 
-        parts = ("caption", *(["body"] if self.body else []))
-        return Own(view=self.view, draw=says, parts=parts, quiet=True, outputs=facts_of(self, id))
+        return Own(view=self.view, draw=says, parts=("caption", *self.worded), quiet=True, outputs=facts_of(self, id))
 
     def lay(self, page: Layout) -> Any:
         id = page.panel_id(self)

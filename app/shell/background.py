@@ -115,11 +115,6 @@ def said(job: Job, session: str, units: Units, failed: str) -> Any:
     return _bar(job, session, units)
 
 
-def kept_as(job: Job) -> str:
-    """Write the message about a job whose result, a name, is kept and shown on the same page."""
-    return f"{job.label}: done. It is kept as {job.result}, and shown above."
-
-
 def progress_text(job: Job, units: Units) -> str:
     """Say how far a job is that has not ended."""
     if job.state == "waiting":

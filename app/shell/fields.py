@@ -61,6 +61,8 @@ def address_field(parameter: Parameter, key: str | None, check: Check | None) ->
         return address.prompt(parameter.first)
     if isinstance(parameter, RowParameter) and parameter.several:
         return address.wholes(most=parameter.several, **named)
+    if isinstance(parameter, OptionParameter) and parameter.several:
+        return address.texts(most=parameter.several, longest=_LONGEST, **named)
     if isinstance(parameter, RowParameter):
         return address.whole(**named)
     if isinstance(parameter, CorpusParameter):
@@ -110,7 +112,8 @@ def property_of(parameter: Parameter) -> str:
 def kind_of(parameter: Parameter, *, small: bool = False) -> str:
     """Name how the browser reads a control (static/view_page.js): "most" means no number at the upper end of a slider,
     "log" a power of ten, "number" none for an empty box, "row" a number by its text, "first" none for the first
-    option, "corpus" none for a text that is being pasted, "head" and "heads" a head and several by layer and number."""
+    option, "several" none for the options of the default, "corpus" none for a text that is being pasted, "head" and
+    "heads" a head and several by layer and number."""
     if isinstance(parameter, NumberParameter):
         if small or _has_box(parameter):
             return "number"
@@ -121,7 +124,9 @@ def kind_of(parameter: Parameter, *, small: bool = False) -> str:
         return "corpus"
     if isinstance(parameter, HeadParameter) and (parameter.listed or parameter.several):
         return "heads" if parameter.several else "head"
-    return "first" if isinstance(parameter, OptionParameter) else ""
+    if isinstance(parameter, OptionParameter):
+        return "several" if parameter.several else "first"
+    return ""
 
 
 def _has_box(parameter: NumberParameter) -> bool:
@@ -198,6 +203,11 @@ def control(
             **named,
         )  # fmt: skip
         return heads
+    if isinstance(parameter, OptionParameter | RowParameter) and parameter.several:
+        return dmc.MultiSelect(
+            id=id, data=[], value=kept_value(value), maxValues=parameter.several, placeholder=parameter.blank,
+            hidePickedOptions=True, size="xs", **named,
+        )  # fmt: skip
     if isinstance(parameter, OptionParameter | RowParameter):
         return dmc.Select(
             id=id, data=[], value=kept_value(value), clearable=isinstance(parameter, RowParameter),
@@ -225,8 +235,8 @@ def limited(parameter: Parameter, limit: Limit) -> dict[str, Any]:
     if is_held(parameter) or (isinstance(parameter, RowParameter) and parameter.searched):
         return {}
     set_to: dict[str, Any] = {}
-    if kind_of(parameter) == "log":
-        set_to["data-rest"] = power_of(limit.rest)
+    if kind_of(parameter) in ("log", "several"):
+        set_to["data-rest"] = power_of(limit.rest) if kind_of(parameter) == "log" else kept_value(limit.rest)
     if limit.options is not None:
         set_to["data"] = [{"value": str(value), "label": words} for value, words in limit.options.items()]
     if limit.most is not None:

@@ -102,10 +102,13 @@ class Laid:
         control = kinds.control(id, parameter, value, small=small, picked=picked, wide=wide, live=live)
         if field in self.limits:
             limit, kind = self.limits[field], kinds.kind_of(parameter, small=small)
-            rest = kinds.power_of(limit.rest)
-            at_rest = {"most": limit.most, "first": next(iter(limit.options or ()), None), "log": rest}
-            end = {"value": at_rest[kind]} if value is None and kind in at_rest else {}
-            kinds.with_limits(control, id, kinds.limited(parameter, limit) | end)
+            properties = kinds.limited(parameter, limit)
+            rest = properties.get("data-rest")
+            at_rest = {
+                "most": limit.most, "first": next(iter(limit.options or ()), None), "log": rest, "several": rest
+            }  # fmt: skip
+            end = {"value": at_rest[kind]} if value in (None, ()) and kind in at_rest else {}
+            kinds.with_limits(control, id, properties | end)
             if limit.hidden:
                 control.className = f"{getattr(control, 'className', '')} hidden"
         if field in page.labels and value not in (None, ()):

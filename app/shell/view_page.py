@@ -125,9 +125,12 @@ def view_page(
         return python_lines(views[panel], service.of_address(state))
 
     links = [
-        Link(link.page, to=f"{name}-open-{link.page}", always=dict(link.always), **inside(shown, *link.fields))
+        Link(
+            link.page, to=f"{name}-open-{link.page}", always=dict(link.always), **inside(shown, *link.fields),
+            **{field: (page.limits, f"data.linked.{link.page}.{field}") for field, _ in link.answers},
+        )
         for link in page.links
-    ]
+    ]  # fmt: skip
     offered = tuple(id for id, panel in page.panels.items() if "python" in panel.exports)
     return Page(
         title=title, address=page_address, service=lambda core: Views(core, family), layout=layout, register=register,
@@ -201,6 +204,7 @@ def _form_limits(page: Declared, service: Views, shown: Mapping[str, Any]) -> di
         "props": {name: each for name, each in properties.items() if each}, "replaced": replaced, "heads": heads,
         "hidden": hidden_links(page, params), "options": _first_options(page, service, params),
         "hides": {name: limit.hidden for name, limit in limits.items()},
+        "linked": {link.page: {field: of(params) for field, of in link.answers} for link in page.links if link.answers},
     }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aotlens.checkpoints import CheckpointInfo
-from aotlens.views import Family, Values
+from aotlens.views import Family, OfResult, Values
 from aotlens.views.kinds import CorpusParameter
 from app.core import Core
 from app.core.catalog import NO_CHECKPOINT
@@ -75,15 +75,16 @@ class Views:
         if not all(isinstance(name, str) for name in [*models, inspected or ""]):
             raise RequestError("Expected the name of a checkpoint; choose one.")
         infos = [self.core.catalog.info(name) for name in models]
-        also = {} if inspected is None else {"inspected": self.core.catalog.info(inspected)}
-        for info in (*infos, *also.values()):
+        compared = {} if inspected is None else {"inspected": self.core.catalog.info(inspected)}
+        files = {"files": self.core.settings.distillations} if issubclass(family.schema, OfResult) else {}
+        for info in (*infos, *compared.values()):
             if family.reads is not None and not family.reads(info):
                 raise RequestError(f"{info.name} is a checkpoint of another kind; choose one of those in the list.")
         given = {name: value for name, value in shown.items() if name in family.fields and value is not None}
         for name in given.keys() & {name for name, each in family.fields.items() if isinstance(each, CorpusParameter)}:
             given[name] = self.core.corpora.reading(given[name], infos[0]) if infos else None
         try:
-            params = family.schema.of_infos(*infos, **family.typed(given), **also)
+            params = family.schema.of_infos(*infos, **family.typed(given), **compared, **files)
             params.require_limits("", *(name for name, each in family.fields.items() if is_typed(each)))
         except ValueError as error:
             raise RequestError(str(error)) from error

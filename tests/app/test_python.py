@@ -14,7 +14,6 @@ from playwright.sync_api import expect
 
 import aotlens
 from aotlens.views import View
-from aotlens.views.distillation import HEADS
 from app.core.own_texts import key_of
 from app.core.settings import Settings
 from app.factory import create_app
@@ -24,9 +23,7 @@ from app.pages.checkpoints.ids import ids as checkpoints
 from app.pages.circuits import PAGE as CIRCUITS
 from app.pages.compare import PAGE as COMPARE
 from app.pages.denoising import PAGE as DENOISING
-from app.pages.distillation.address import DistillationState
-from app.pages.distillation.ids import VIEWS as DISTILLATION_VIEWS
-from app.pages.distillation.ids import ids as distillation
+from app.pages.distillation import PAGE as DISTILLATION
 from app.pages.heads.address import HeadsState
 from app.pages.nonlinearity import PAGE as NONLINEARITY
 from app.pages.paths.address import PathsState
@@ -77,7 +74,10 @@ STATES: dict[str, Any] = {
         checkpoint="tiny-mhsa", text=TEXT, position=4, versus=7, k=6, without="token@2-0.1-1.0", of="score",
         head=(1, 2), query=5, key=2, against=1,
     ),
-    "distillation": DistillationState(results=("tiny-mhsa",), width=4, head=(1, 1), text=TEXT),
+    "distillation": DISTILLATION.address.state({
+        "results": ["tiny-mhsa"], "width": 4, "head": [1, 1], "text": TEXT, "checkpoint": "tiny-mhsa",
+        "corpus": key_of(BOOK), "hidden": [0, 4], "heads": "1.1", "seeds": 1, "tokens": 1000, "replaced": 0,
+    }),
     "subspaces": SUBSPACES.address.state({
         "tokens": 5, "rank": 6, "d_model": 24, "layers": 3, "picture": "angles", "head": 2, "seed": 4,
         "checkpoint": "tiny-mhsa", "corpus": key_of(BOOK), "draws": 5,
@@ -116,19 +116,6 @@ def _of_family(page: Page, view: View) -> Expected:
     return expected
 
 
-def _compared_distillations(view: View) -> Expected:
-    def expected(app: App, at: DistillationState) -> Any:
-        service = app.services["distillation"]
-        return view.frame(service.workshop.result(view, service.describe(at)[0]))
-
-    return expected
-
-
-def _on_text(app: App, state: DistillationState) -> Any:
-    service = app.services["distillation"]
-    return service.on_text(service.describe(state)[0], state.text)[0].relative
-
-
 def _of_rows(view: View) -> Expected:
     def expected(app: App, at: TrigramsState) -> Any:
         service = app.services["trigrams"]
@@ -157,8 +144,6 @@ EXPECTED: dict[str, Expected] = {
         for id, panel in page.declared.panels.items()
         if "python" in panel.exports
     },
-    **{panel: _compared_distillations(view) for panel, view in {**DISTILLATION_VIEWS, distillation.ALL: HEADS}.items()},
-    distillation.ON_TEXT: _on_text,
     **{panel: _of_rows(view) for panel, view in TRIGRAM_VIEWS.items()},
 }
 

@@ -8,15 +8,15 @@ from typing import Any
 
 from flask.testing import FlaskClient
 
-from app.pages.distillation.ids import ids
 from app.shell import ids as shell
 from app.shell.app import App
 from tests.app.conftest import wait
 from tests.messages import says
 
 HOST = {"Host": "localhost"}
-STOP, TIMER = shell.stop(ids.FORM), shell.timer(ids.FORM)
-PROGRESS, WATCHED = shell.progress(ids.FORM), shell.watched(ids.FORM)
+FORM = "distillation-new"
+STOP, TIMER = shell.stop(FORM), shell.timer(FORM)
+PROGRESS, WATCHED = shell.progress(FORM), shell.watched(FORM)
 
 
 def browser(app: App) -> FlaskClient:

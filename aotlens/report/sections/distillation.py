@@ -35,10 +35,7 @@ def distillation_parts(subject: Subject) -> list[Part]:
     ]
     widths = [width for width in distillation.hidden if width] or list(distillation.hidden)
     compared = compare_distillations({subject.info.name: record}, widths[len(widths) // 2])
-    (layer, head), name = compared.head, subject.info.name
-    values = DistillationParameters(
-        results=(name,), width=compared.width, across=compared.across, of=name, layer=layer, head=head
-    )  # fmt: skip
+    values = DistillationParameters(results=(subject.info.name,), width=compared.width, head=compared.head)
     parts += view_parts(HEADS, values, compared)
     errors = [distillation.mean_error(each) for each in distillation.hidden]
     rows = [

@@ -97,6 +97,7 @@
         if (kind === "corpus") return value === "pasted text" ? before?.[field] ?? null : value;
         if (kind === "first") return value === data?.[0]?.value ? null : value;
         if (kind === "head") return value === null ? null : value.split(".").map(Number);
+        if (kind === "several") return same(value, rest) ? [] : value;
         if (kind === "row") return Array.isArray(value) ? value.map(Number) : value === null ? null : Number(value);
         if (field === "models") return Object.values(facts.groups ?? {}).some((group) => same(group, value)) ? [] : value;
         return value;
@@ -159,6 +160,11 @@
         aotlens.during(window.Plotly.animate(plot, [String(step)], atOnce)).then(mark, () => undefined); // another one came first
     }
 
+    // The point's own: of a heat map, whose entries' dcc.Graph leaves out, by its labels.
+    function customdataOf({ customdata, x, y }, { type, ...trace }) {
+        return (type === "heatmap" ? trace.customdata?.[trace.y.indexOf(y)]?.[trace.x.indexOf(x)] : customdata) ?? null;
+    }
+
     let drawnIn = null, drawn = ""; // the element of the large map: one that is new has no locked entry; and what is drawn
 
     aotlens.page("viewPage", {
@@ -197,7 +203,8 @@
                 const end = isAtRest ? rests[kinds[field]] : shown[field] > props.max ? props.max : undefined;
                 aotlens.settle(`${page}-field-${field}`, { ...props, ...(end === undefined ? {} : { value: end }) });
             }
-            aotlens.choose(page, Object.fromEntries(Object.entries(replaced).filter(([, taken]) => taken !== null)));
+            const isHeld = (field) => component(`${page}-field-${field}`)?.type === "Store"; // other controls have their own rest
+            aotlens.choose(page, Object.fromEntries(Object.entries(replaced).filter(([field, taken]) => taken !== null || isHeld(field))));
         },
 
         // Another group of checkpoints: those that were compared, as far as they are in it.
@@ -296,9 +303,9 @@
                     const held = (clicks[name] || "").split(",").map((part) => part.trim()).filter(Boolean);
                     const others = held.filter((one) => one !== item);
                     if (item) again[name] = (others.length < held.length ? others : [...held, item]).join(", ");
-                } else if (axes === "customdata") {
-                    const own = point.customdata ?? null;
-                    if (own !== null) again[name] = Array.isArray(own) ? own : String(own);
+                } else if (axes.startsWith("customdata")) {
+                    const own = customdataOf(point, plot.data[point.curveNumber]), items = axes.split(".").slice(1).map((item) => own?.[item]);
+                    if (own !== null) again[name] = items.length > 1 ? items : items.length ? String(items[0]) : Array.isArray(own) ? own : String(own);
                 } else if (axes === "name") {
                     const head = /\d+\.\d+/.exec(plot.data[point.curveNumber].name);
                     if (head) again[name] = head[0];

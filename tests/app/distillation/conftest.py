@@ -9,8 +9,8 @@ import pytest
 
 from app.core.settings import Settings
 from app.factory import create_app
-from app.pages.distillation.service import Distillations
 from app.shell.app import App
+from app.shell.view_service import Views
 from tests.app.conftest import TEXT, save_tiny, serve
 
 FAST = {"train_tokens": 2000, "held_out_tokens": 600, "batch_size": 128, "wide": 8, "neighbours": 200}
@@ -54,7 +54,7 @@ def distilled_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
     book.write_text(TEXT * 40, encoding="utf-8")
     settings = Settings(
         checkpoints=(models,), device="cpu", corpora=(f"file:{book}",), first_checkpoint="tiny-mhsa",
-        distillations=tuple(files), distil_tokens=(1000, 2000),
+        distillations=tuple(files),
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
@@ -66,9 +66,9 @@ def distilled_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
 
 
 @pytest.fixture(scope="module")
-def distilled(distilled_app: App) -> Distillations:
+def distilled(distilled_app: App) -> Views:
     """The page's service."""
-    service: Distillations = distilled_app.services["distillation"]
+    service: Views = distilled_app.services["distillation"]
     return service
 
 

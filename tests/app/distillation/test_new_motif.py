@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from aotlens.views.distillation import ATTENTION, HEADS
-from app.pages.distillation import captions
-from app.pages.distillation.address import DistillationState
-from app.pages.distillation.service import Distillations
-from app.pages.distillation.tables import head_rows
+from aotlens.views.distillation import ATTENTION, TABLE
+from app.core.errors import RequestError
+from app.pages.distillation import PAGE, table
 from app.pages.heads.motif_labels import motif_labels
-from tests.messages import says
+from app.shell.view_service import Views
+from tests.messages import refused, says
 
 NAME = "up_to_here"
 SENTENCE = "It attends up to here."
@@ -35,36 +34,36 @@ def motif() -> Iterator[None]:
         yield
 
 
-def test_it_is_in_the_scores_and_a_badge_of_the_heads_page(distilled: Distillations) -> None:
+def test_it_is_in_the_scores_and_a_badge_of_the_heads_page(distilled: Views) -> None:
     from aotlens.heads import motif_scores
 
-    scores = motif_scores(distilled.catalog.load("tiny-mhsa").model, n_sequences=2)
+    scores = motif_scores(distilled.core.catalog.load("tiny-mhsa").model, n_sequences=2)
     np.testing.assert_allclose(scores[NAME], 1, atol=1e-5)
-    shown = motif_labels(distilled.inference.motifs("tiny-mhsa"), distilled.inference.labels("tiny-mhsa"))
+    shown = motif_labels(distilled.core.inference.motifs("tiny-mhsa"), distilled.core.inference.labels("tiny-mhsa"))
     assert set(shown["badges"].values()) == {"upto"}
     says(shown["says"]["0.0"], "upto", "1.00", SENTENCE[:-1])
     assert shown["scores"][NAME]["0.0"] == pytest.approx(1, abs=1e-5)
 
 
-def test_it_is_on_the_distillation_page(distilled: Distillations) -> None:
-    shown, problems = distilled.describe(DistillationState(across=NAME, width=4))
-    assert shown is not None and shown.across == NAME and not [one for one in problems if "motif" in one]
-    assert {"value": NAME, "label": "attention: up to here"} in captions.across_options()
-    (column,) = [column for column in captions.motif_columns(distilled, shown) if column[0] == NAME]
-    assert column[1] == "up to here" and SENTENCE in column[2]
-    found, compared = distilled.record("tiny-mhsa").distillation, distilled.workshop.result(HEADS, shown)
-    rows = [row for row in head_rows(compared.to_frame()) if row["result"] == "tiny-mhsa"]
-    np.testing.assert_allclose([row[NAME] for row in rows], found.attending.to(NAME))
+def test_it_is_on_the_distillation_page(distilled: Views) -> None:
+    params = distilled.values({"results": ["tiny-mhsa"], "across": NAME, "width": 4})
+    assert params.motif == NAME and params.limits()["across"].options[NAME] == "up to here"
+    compared = distilled.workshop.result(TABLE, params)
+    found = compared.records["tiny-mhsa"].distillation
+    np.testing.assert_allclose(compared.to_frame()[NAME], found.attending.to(NAME))
     np.testing.assert_allclose(found.attending.to(NAME), 1, atol=1e-5)
-    assert {row["attends"] for row in rows} == {"up to here"}
-    figure = ATTENTION.figure(shown, compared)
+    assert set(compared.to_frame().attends) == {"up to here"}
+    (listed,) = table(params, compared)
+    (place,) = [k for k, column in enumerate(listed["columns"]) if column["title"] == "up to here"]
+    assert SENTENCE in listed["columns"][place]["help"] and {row[place] for row in listed["rows"]} == {"1.00"}
+    figure = ATTENTION.figure(params, distilled.workshop.result(ATTENTION, params))
     np.testing.assert_allclose(figure.data[0].x, found.attending.to(NAME), rtol=1e-6)
 
 
-def test_the_command_prints_it(distilled: Distillations, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_it(distilled: Views, capsys: pytest.CaptureFixture[str]) -> None:
     from aotlens.cli import main
 
-    path = Path(str(distilled.catalog.info("tiny-mhsa").path))
+    path = Path(str(distilled.core.catalog.info("tiny-mhsa").path))
     with pytest.raises(SystemExit) as end:
         main(["motifs", str(path), "--motif", NAME, "--sequences", "2"])
     out = capsys.readouterr().out
@@ -72,16 +71,19 @@ def test_the_command_prints_it(distilled: Distillations, capsys: pytest.CaptureF
     assert out.splitlines()[3].split() == ["0.0", "1.000", "up", "to", "here"]
 
 
-def test_results_measured_without_it_say_so(distilled: Distillations, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_measured_without_it_say_so(distilled: Views, monkeypatch: pytest.MonkeyPatch) -> None:
     from aotlens.heads import MOTIFS, Motif
     from aotlens.heads.motifs import offset
 
     monkeypatch.setitem(MOTIFS, "later", Motif(name="later", badge="late", sentence="It is new.", mask=offset(-3)))
-    shown, problems = distilled.describe(DistillationState(across="later", width=4))
-    assert shown is not None and shown.across == "later"
-    says(" ".join(problems), "tiny-mhsa", "later was not measured", "made before")
-    assert "later" not in [name for name, _, _ in captions.motif_columns(distilled, shown)]
-    shown, problems = distilled.describe(DistillationState(across="next_token", width=4))
-    says(problems[0], "next token was not measured", "no query")
-    shown, problems = distilled.describe(DistillationState(across="nowhere", width=4))
-    assert shown is not None and shown.across == "first_token" and "no motif nowhere" in problems[0]
+    shown = {"results": ["tiny-mhsa"], "width": 4}
+    for motif, parts in {"later": ("later", "made before"), "next_token": ("next token", "no query")}.items():
+        with refused("tiny-mhsa", "was not measured", *parts, error=RequestError):
+            distilled.workshop.result(ATTENTION, distilled.values({**shown, "across": motif}))
+    params = distilled.values(shown)
+    assert "later" not in [
+        each["title"] for each in table(params, distilled.workshop.result(TABLE, params))[0]["columns"]
+    ]
+    state, (sentence,) = PAGE.address.read("?checkpoint=tiny-mhsa&across=nowhere", distilled.core)
+    assert state.across is None
+    says(sentence, "across=nowhere: expected one of first_token")

@@ -20,7 +20,6 @@ from app.core.errors import RequestError
 from app.core.settings import Settings
 from app.factory import create_app
 from app.pages.atlas.service import AtlasRequest
-from app.pages.distillation.service import DistillationRequest
 from app.pages.images import callbacks
 from app.pages.images.address import ADDRESS
 from app.pages.images.ids import VIEWS, ids
@@ -238,9 +237,6 @@ def test_services_of_text_say_where_models_of_images_are_shown(image_core: Core)
     asked: dict[str, Callable[[], object]] = {
         "heads": lambda: image_core.inference.analyse(name, "a text"),
         "atlas": lambda: services["atlas"].start(AtlasRequest(checkpoint=name, corpus="", tokens=100)),
-        "distillation": lambda: services["distillation"].start(
-            DistillationRequest(checkpoint=name, corpus="", hidden=(4,), heads=None, seeds=1, tokens=100, costs=False)
-        ),
         "paths": lambda: services["paths"].values({"checkpoint": name, "text": "a text"}),
     }
     for page, ask in asked.items():
