@@ -23,6 +23,9 @@ from aotlens.views import View
 from app.core.files import File
 from app.shell import ids
 from app.shell.graph import caption, figure, matrix
+from app.shell.page_links import PageLink as PageLink
+from app.shell.page_links import Preset as Preset
+from app.shell.page_links import link as link
 from app.shell.props import Props, props, stores
 from app.shell.tables import grid, value_tables
 from app.shell.views import FILES, Own, drawn_of, start_bar
@@ -34,49 +37,6 @@ Size = Literal["strip", "low", "view", "tall", "fill"]
 #: The fields that a click sets, by how: `rows` or `columns`, the number and name of the entry's line; `place`, its row
 #: and column in the matrix; `=lines`, the text after the sign.
 Picks = Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class PageLink:
-    """A link to another page."""
-
-    words: str
-    page: str
-    fields: tuple[str, ...]
-    """Fields of this page that it takes along."""
-    always: tuple[tuple[str, str], ...]
-    """Fields with one value always."""
-    when: Callable[[Any], bool] | None = None
-    """Whether the link is of use for these parameters; None for always."""
-    answers: tuple[tuple[str, Callable[[Any], Any]], ...] = ()
-    """Fields that the server answers: `value(params)`."""
-
-
-def link(
-    words: str,
-    page: str,
-    *fields: str,
-    when: Callable[[Any], bool] | None = None,
-    answers: Mapping[str, Callable[[Any], Any]] | None = None,
-    **always: str,
-) -> PageLink:
-    """Return a link to another page, with these fields of this page, fields that the server `answers` for the page's
-    parameters, and fields with one value always."""
-    return PageLink(words, page, fields, tuple(always.items()), when, tuple((answers or {}).items()))
-
-
-@dataclass(frozen=True)
-class Preset:
-    """A button that sets fields."""
-
-    words: str
-    sets: Mapping[str, Any]
-    """Values by field; "=field" is the value of another field, also within a list."""
-    tip: str = ""
-    menu: str = ""
-    """The menu that it is in; by default it is a button by itself."""
-    needs: tuple[str, ...] = ()
-    """Checkpoints without which it is of no use."""
 
 
 class Layout(Protocol):
