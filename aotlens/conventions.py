@@ -90,6 +90,8 @@ ABLATIONS: Final[dict[str, str]] = {
     "fixed_pattern": "mean pattern",
     "resample": "output on another text",
 }
+#: Those that are taken from other sequences: what a head does there replaces its output.
+FROM_OTHERS: Final = ("mean", "position_mean", "fixed_pattern", "resample")
 
 #: The names of dimensions in annotations and docstrings. `n_…` is how many of a thing there are.
 DIMENSIONS: Final[dict[str, str]] = {

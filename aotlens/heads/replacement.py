@@ -11,13 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aotlens.conventions import ABLATIONS, Head, require_seed
+from aotlens.conventions import ABLATIONS, FROM_OTHERS, Head, require_seed
 from aotlens.models import AttentionOnlyTransformer, hook_names
 from aotlens.models.weights import double
 
 HOWS = tuple(ABLATIONS)
-#: The kinds that take other sequences: what a head does there stands in its place.
-FROM_OTHERS = ("mean", "position_mean", "fixed_pattern", "resample")
 _PATTERNS = ("uniform", "fixed_pattern")
 _MEANS = ("mean", "position_mean", "fixed_pattern")
 _BY_POSITION = ("position_mean", "fixed_pattern", "resample")

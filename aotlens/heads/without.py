@@ -20,9 +20,9 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from aotlens.conventions import HeadLike, as_heads
+from aotlens.conventions import FROM_OTHERS, HeadLike, as_heads
 from aotlens.data import Corpus, Encoding, spread_windows
-from aotlens.heads.replacement import FROM_OTHERS, Batch, Replacement
+from aotlens.heads.replacement import Batch, Replacement
 from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from aotlens.conventions import ABLATIONS, HasHeads, Head, head_name
+from aotlens.conventions import ABLATIONS, FROM_OTHERS, HasHeads, Head, head_name
 from aotlens.plots.attention import QUANTITIES
 from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, Part, call, make
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 Side = Literal["left", "right"]
 
 TEXT = "The captain bowed to the captain, and the captain of a ship danced."
-#: The replacements of an ablated head's output that are taken from other texts.
-FROM_TEXTS = ("mean", "position_mean", "fixed_pattern", "resample")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +55,7 @@ class CompareParameters(OfCheckpoints):
         return self.other or self.text if side == "right" else self.text
 
     def limits(self) -> Mapping[str, Limit]:
-        return {"corpus": Limit(hidden=self.how not in FROM_TEXTS)}
+        return {"corpus": Limit(hidden=self.how not in FROM_OTHERS)}
 
     def heads_of(self, name: str) -> HasHeads | None:
         return sizes_of(self.info("right" if name in ("right", "other_head") else "left").model)
@@ -98,7 +96,7 @@ class CompareParameters(OfCheckpoints):
         options: dict[str, Any] = {}
         if ablated:
             options = {"ablated": list(map(head_name, ablated)), "how": self.how}
-        if ablated and self.how in FROM_TEXTS and self.corpus is not None:
+        if ablated and self.how in FROM_OTHERS and self.corpus is not None:
             options["reference"] = reference_windows(self.load(side), text, self.corpus).named(f"{side}_windows")
         if not losses and not self.info(side).model.get("causal", True):  # which takes a pass for each token
             options["losses"] = False
@@ -137,7 +135,7 @@ class CompareParameters(OfCheckpoints):
     @property
     def lacks_text(self) -> str | None:
         """What is missing if an ablated head's output is to be taken from a text that is not selected."""
-        if self.how not in FROM_TEXTS or self.corpus is not None or not (self.left or self.right):
+        if self.how not in FROM_OTHERS or self.corpus is not None or not (self.left or self.right):
             return None
         return (
             f"To ablate by {ABLATIONS[self.how]} takes other texts: choose one. Without one, heads can be ablated by "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from aotlens.conventions import ABLATIONS
+from aotlens.conventions import ABLATIONS, FROM_OTHERS
 from app.core.cache import Cache, Memory
 from app.core.catalog import Catalog, LoadedModel
 from app.core.corpora import Corpora, Text
@@ -24,8 +24,6 @@ How = Literal["zero", "mean", "position_mean", "uniform", "fixed_pattern", "resa
 
 #: The ways to ablate a head (what replaces its output), by the library's name (`aotlens.heads.ablation`).
 HOWS = ABLATIONS
-#: The ways that take other sequences, and so a corpus.
-NEEDS = ("mean", "position_mean", "fixed_pattern", "resample")
 
 
 class Switches:
@@ -39,7 +37,7 @@ class Switches:
     def text(self, checkpoint: str, how: str, corpus: str | None) -> Text | None:
         """Return the text that a way to switch off reads; None where it reads none. Raises RequestError where it needs
         one."""
-        if how not in NEEDS:
+        if how not in FROM_OTHERS:
             return None
         if corpus is None:
             raise RequestError(

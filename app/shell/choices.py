@@ -53,35 +53,26 @@ def head_picker(id: str, store: str) -> html.Div:
     return drawn(id, "pick-heads", "Heads", **{"data-store": store})
 
 
-def head_buttons(n_layers: int, n_heads: int) -> list[Any]:
-    """Return a row of buttons a layer; arrows move between them, so the Tab key stops once."""
-    return _by_layer(n_layers, n_heads, "pick-head", "Head")
-
-
 def head_switches(id: str, store: str) -> html.Div:
-    """Return a place for `head_switch_buttons`, which a callback answers for the store `ids.drawn(id)`.
+    """Return a place for a switch for each head, which static/view_page.js draws.
 
-    A click switches a head off, or on again: static/head_switches.js puts those that are off, [[layer, head], …] in
-    order, into `store`, and `app.shell.sharing.mark_switches` marks them.
+    A click ablates a head, or restores it: static/head_switches.js puts those that are ablated, [[layer, head], …] in
+    order, into `store`.
     """
     return drawn(id, "switch-heads", "Heads to ablate", **{"data-switches": store})
 
 
-def head_switch_buttons(n_layers: int, n_heads: int) -> list[Any]:
-    """Return a row of switches a layer; arrows move between them."""
-    return _by_layer(n_layers, n_heads, "head-switch", "Ablate head")
-
-
-def _by_layer(n_layers: int, n_heads: int, class_name: str, what: str) -> list[Any]:
+def head_buttons(n_layers: int, n_heads: int) -> list[Any]:
+    """Return a row of buttons a layer; arrows move between them, so the Tab key stops once."""
     return [
         html.Div(
             [
                 html.Button(
                     f"{layer}.{head}",
-                    className=class_name,
+                    className="pick-head",
                     tabIndex=-1,
                     title=f"Layer {layer}, head {head}",
-                    **{"data-layer": str(layer), "data-head": str(head), "aria-label": f"{what} {layer}.{head}"},
+                    **{"data-layer": str(layer), "data-head": str(head), "aria-label": f"Head {layer}.{head}"},
                 )
                 for head in range(n_heads)
             ],

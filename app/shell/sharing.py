@@ -44,16 +44,6 @@ def mark_head(app: App, picker: str, shown: str) -> None:
     )
 
 
-def mark_switches(app: App, switches: str, off: str) -> None:
-    """Draw `choices.head_switches` and mark the heads in the store `off`, [[layer, head], …], as switched off."""
-    _shell(
-        app,
-        "showSwitches",
-        inputs=stores(off=off, buttons=ids.drawn(switches)),
-        state=props("id", id=switches),
-    )
-
-
 def show_values(app: App, sliders: Sequence[str]) -> None:
     """Say beside the label of each `controls.slider` what its value is."""
     _shell(

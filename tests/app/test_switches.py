@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from aotlens.conventions import FROM_OTHERS
 from app.core import Core, address
 from app.core.address import Address
 from app.core.errors import RequestError
 from app.core.settings import Settings
-from app.core.switches import HOWS, NEEDS, How
-from app.shell.choices import head_switch_buttons
+from app.core.switches import HOWS, How
 from app.shell.token_strip import token_strip
 from tests.app.conftest import TEXT as PARAGRAPH
 from tests.messages import refused, says
@@ -30,13 +30,6 @@ def core(settings: Settings, services: Core, tmp_path_factory: pytest.TempPathFa
     book = tmp_path_factory.mktemp("corpus") / "book.txt"
     book.write_text(PARAGRAPH * 40, encoding="utf-8")
     return Core.start(Settings(checkpoints=settings.checkpoints, device="cpu", corpora=(f"file:{book}",)))
-
-
-def test_the_ways_are_the_librarys():
-    from aotlens.heads.replacement import FROM_OTHERS
-    from aotlens.heads.replacement import HOWS as KNOWN
-
-    assert tuple(HOWS) == KNOWN and NEEDS == FROM_OTHERS
 
 
 @pytest.mark.parametrize("how", HOWS)
@@ -94,7 +87,7 @@ def test_a_model_that_was_let_go_and_loaded_again_is_switched_too(settings: Sett
 def test_what_cannot_be_is_refused(core: Core):
     with refused("head 2.0", error=RequestError):
         core.inference.analyse("tiny-mhsa", TEXT, off=((2, 0),))
-    for how in NEEDS:
+    for how in FROM_OTHERS:
         with pytest.raises(RequestError, match="choose a corpus"):
             core.inference.analyse("tiny-mhsa", TEXT, off=OFF, how=how)
     with refused("'nowhere'", error=RequestError):
@@ -136,11 +129,3 @@ def test_tokens_are_shaded_by_their_losses():
     assert chips[2].style == {"--heat": "100.0%"} and chips[2].title.endswith("position 2 · more")
     assert not hasattr(token_strip([5], ["a"])[0], "style")
     assert token_strip([5], ["a"], [1.0], top=8.0)[0].style == {"--heat": "12.5%"}
-
-
-def test_a_switch_a_head():
-    layers = head_switch_buttons(2, 3)
-    assert [[button.children for button in layer.children] for layer in layers] == [
-        ["0.0", "0.1", "0.2"],
-        ["1.0", "1.1", "1.2"],
-    ]

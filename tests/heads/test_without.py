@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from aotlens.conventions import FROM_OTHERS
 from aotlens.data import Tokenizer
 from aotlens.evaluate import masked_loss, next_token_predictions, predictions_of_logits, token_losses
 from aotlens.heads import HeadSwitches, ablate, attention_patterns, motif_scores, without
 from aotlens.heads.patterns import patterns_and_logits
-from aotlens.heads.replacement import FROM_OTHERS, HOWS
+from aotlens.heads.replacement import HOWS
 from aotlens.models import AttentionOnlyTransformer, ModelConfig, hook_names
 from tests.heads.test_ablation import TOKENS, small
 from tests.heads.test_ablation import without as without_by_weights

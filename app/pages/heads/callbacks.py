@@ -10,13 +10,13 @@ import numpy as np
 from dash import no_update
 from dash.exceptions import PreventUpdate
 
-from aotlens.conventions import head_name
+from aotlens.conventions import FROM_OTHERS, head_name
 from aotlens.views import heads as views
 from app.core import Core, head_maps
 from app.core.errors import RequestError
 from app.core.files import File, safe_name
 from app.core.inference import PromptResult
-from app.core.switches import HOWS, NEEDS
+from app.core.switches import HOWS
 from app.pages.heads import continuing, maps, why
 from app.pages.heads.asking import ask, there
 from app.pages.heads.browser import SWITCHED
@@ -96,7 +96,7 @@ def _register_prompt(app: App, core: Core) -> None:
 
 def how_options(corpus: str | None) -> list[dict[str, Any]]:
     """Return what a head may be ablated by; what other texts decide can't be chosen without a corpus."""
-    lacking = {how: corpus is None and how in NEEDS for how in HOWS}
+    lacking = {how: corpus is None and how in FROM_OTHERS for how in HOWS}
     return [
         {"value": how, "label": f"{label} (needs a corpus)" if lacking[how] else label, "disabled": lacking[how]}
         for how, label in HOWS.items()

@@ -2,13 +2,13 @@
 // and the pairs of heads. The server is asked for a run's maps once. Selecting heads, pointing and locking ask it nothing.
 (function () {
     "use strict";
-    const SIDES = ["left", "right"], MAPS = [...SIDES, "difference"], KEPT = 8; // maps of runs and quantities
+    const SIDES = ["left", "right"], MAPS = [...SIDES, "difference"], NONE = [], KEPT = 8; // maps of runs and quantities
     const at = (selector) => document.querySelector(`.view-page ${selector}`);
     const canvasOf = (side) => at(`.pair-maps [data-side=${side}]`), panelOf = (side) => canvasOf(side).closest(".panel").id;
     const pageOf = () => at("").id.replace(/-page$/, "");
     const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
     const named = (head) => head.join(".");
-    let both = null, parts = null, state = {}, asked = "", failed = false, number = 0, drawn = "";
+    let both = null, parts = null, state = {}, asked = "", failed = false, number = 0;
 
     const ready = customElements.whenDefined("aotlens-heads").then(function (element) {
         parts = element.parts;
@@ -47,7 +47,7 @@
         const [left, right] = answers.map((maps) => (maps.n ? maps : null));
         failed = !left || !right;
         SIDES.forEach((side, place) => aotlens.settle(`${panelOf(side)}-notice`, { children: answers[place].instead ?? null }));
-        Object.assign(state, { left, right });
+        Object.assign(state, { left, right, of: asked });
         draw();
     }
 
@@ -56,11 +56,11 @@
     const within = (head, maps) => (!maps || (head[0] < maps.layers && head[1] < maps.heads) ? head : [0, 0]);
 
     // All pairs as the list shows them: the same ones as long as nothing has changed.
-    let listed = { of: "", pairs: [] };
-    function pairsOf(models, left, matched) {
-        const of = JSON.stringify([models, matched, left?.layers, left?.heads]);
-        if (listed.of === of) return listed.pairs;
-        const own = models[0] === models[1] && left ? Array.from({ length: left.layers * left.heads }, (_, place) => [Math.floor(place / left.heads), place % left.heads]) : [];
+    let listed = { of: [], pairs: [] };
+    function pairsOf(isOne, left, matched) {
+        const of = [isOne, isOne && left?.layers, isOne && left?.heads, matched];
+        if (of.every((each, place) => each === listed.of[place])) return listed.pairs;
+        const own = isOne && left ? Array.from({ length: left.layers * left.heads }, (_, place) => [Math.floor(place / left.heads), place % left.heads]) : [];
         listed = { of, pairs: [
             ...own.map((head) => ({ left: head, right: head, label: named(head), tip: `Head ${named(head)}` })),
             ...matched.filter((pair) => pair.matched).map(({ left: one, right: two, similarity }) => ({
@@ -71,20 +71,19 @@
         return listed.pairs;
     }
 
-    // Shows the selected pair; its maps and its words change in one frame.
+    // Shows the selected pair, once the maps of what is selected are there; maps and words change in one frame.
     function draw() {
         const { shown, runs, pairs, left, right } = state;
-        if (!both || !shown || !canvasOf("left")) return;
+        if (!both || !shown || !canvasOf("left") || state.of !== asked) return;
         const models = SIDES.map((side) => modelOf(shown, side)), of = [...models, ...SIDES.map((side) => textOf(shown, side))];
-        const places = same(runs?.of, of) ? runs.places : [], aligned = places.length > 0 && runs.aligned;
-        const matched = same(pairs?.of, models) ? pairs.pairs : [], one = within(shown.head ?? [0, 0], left);
+        const places = same(runs?.of, of) ? runs.places : NONE, aligned = places.length > 0 && runs.aligned;
+        const matched = same(pairs?.of, models) ? pairs.pairs : NONE, one = within(shown.head ?? [0, 0], left);
         const match = matched.find((pair) => same(pair.left, one)), two = shown.other_head ?? match?.right ?? within(one, right);
         for (const side of MAPS) both.panes[side].part(parts.LargeMap, canvasOf(side));
         if (at(".pairs")) both.panes.left.part(parts.PairGrid, at(".pairs"));
-        const next = { heads: [one, two], pairs: pairsOf(models, left, matched), hidesFirst: shown.first === "hide", aligned, places: places.length ? places : null };
-        const look = JSON.stringify([left?.question, right?.question, next]);
-        if (look !== drawn) both.set({ left, right, ...next });
-        drawn = look;
+        const next = { left, right, places: places.length ? places : null, pairs: pairsOf(models[0] === models[1], left, matched), hidesFirst: shown.first === "hide", aligned };
+        const isDrawn = same(both.heads, [one, two]) && Object.entries(next).every(([name, value]) => both[name] === value);
+        if (!isDrawn) both.set({ ...next, heads: [one, two] });
         lock(shown, aligned);
         const { largestEntry: [value, query, key] = [] } = both.panes.difference.maps ?? {};
         tell("left", `Left: ${named(one)}`, "");
@@ -117,7 +116,8 @@
     function link(side, shown, head) {
         const { position } = both.panes[side], { quantity: view, how, corpus } = shown, off = shown[side] ?? [];
         const href = aotlens.address.format("heads", { checkpoint: modelOf(shown, side), text: textOf(shown, side), head, position, view, off, how, corpus });
-        document.getElementById(`${panelOf(side)}-open`).setAttribute("href", href);
+        const open = document.getElementById(`${panelOf(side)}-open`);
+        if (open.getAttribute("href") !== href) open.setAttribute("href", href);
     }
 
     // ── tokens, whose shading is the server's ───────────────────────────────────────────────────────────────
@@ -148,7 +148,7 @@
     aotlens.page("pairMaps", {
         show: function ({ shown, runs, pairs }) {
             if (state.page !== at(".pair-maps")) { // the page is opened again
-                [state, asked, drawn] = [{ page: at(".pair-maps") }, "", ""];
+                [state, asked] = [{ page: at(".pair-maps") }, ""];
                 number += 1;
             }
             if (failed && shown !== state.shown) asked = ""; // another choice asks again

@@ -327,8 +327,5 @@
 
         // The head that is shown, in a head picker: when it changes, or the buttons do (static/head_picker.js).
         showHead: ({ choice, buttons, id }) => aotlens.showHead(id, choice, buttons),
-
-        // The heads that are switched off, among their switches (static/head_switches.js).
-        showSwitches: ({ off, buttons, id }) => aotlens.showSwitches(id, off, buttons),
     });
 })();
