@@ -115,13 +115,11 @@ def test_files_training_and_other_libraries(model: AttentionOnlyTransformer, tmp
     ],
 )
 def test_the_apps_sentences(registered: None, fields: dict, sentence: str | None) -> None:
-    from app.core.catalog import LoadedModel
-    from app.core.expansions import notes_of
+    from aotlens.views.paths import PathsParameters, notes
     from app.pages.checkpoints.service import row_of
 
     model = maker(SMALL)(**fields)
-    notes = notes_of(LoadedModel(model=model, exclusive=None, key=""))
-    assert any(note.startswith(sentence) for note in notes) if sentence else notes == ()
+    assert notes(PathsParameters(checkpoint="m", model=model.cfg.to_dict())).startswith(sentence or "")
     info = CheckpointInfo(name="m", model=model.cfg.to_dict())
     assert row_of(info)["kind"] == f"mhsa, {fields['phi']}"
 

@@ -13,7 +13,7 @@ from aotlens.conventions import HeadLike
 from aotlens.paths.expansion import PathExpansion
 from aotlens.paths.intervention import without_head, without_path
 from aotlens.paths.path import Path
-from aotlens.paths.target import checked_position
+from aotlens.paths.target import Target
 from aotlens.paths.words import end_words
 from aotlens.results import Result
 
@@ -77,14 +77,14 @@ class RemovalEffect(Result):
 
 @torch.no_grad()
 def effect_without(
-    expansion: PathExpansion, removed: HeadLike | Path, position: int, target: int | tuple[int, int]
+    expansion: PathExpansion, removed: HeadLike | Path, position: int = -1, target: Target = None
 ) -> RemovalEffect:
     """Run the prompt without a head (`without_head`) or a path (`without_path`), and say what that does at `position`.
 
-    `target` is an output, or (token, versus), the first's logit minus the second's. Raises `ValueError` as these do,
-    and for a position or an output that there is not.
+    `target` is an output, or (token, versus), the first's logit minus the second's, or None for the model's first
+    choice. Raises `ValueError` as these do, and for a position or an output that there is not.
     """
-    place = checked_position(expansion.frozen, position)
+    place, target = expansion.aimed(position, target)
     if isinstance(removed, Path):
         run, name = without_path(expansion, removed), expansion.describe(removed, target)
     else:

@@ -221,8 +221,7 @@ class Expanded(Result):
 
         Raises `ValueError` for k or budget below 1, another `by`, and a position, output or head that there is not.
         """
-        place = checked_position(self.frozen, position)
-        target = int(self.frozen.logits[place].argmax()) if target is None else target
+        place, target = self.aimed(position, target)
         passing = None
         if through is not None:
             through = as_head(through, self)
@@ -237,16 +236,17 @@ class Expanded(Result):
         return all_paths(self.frozen, checked_position(self.frozen, position), target, max_paths)
 
     @torch.no_grad()
-    def sankey(self, position: int, target: int | tuple[int, int], *, max_links: int = 60) -> Sankey:
-        """Return the flow of a logit back through heads to the source tokens; see `Sankey`."""
-        flow = sankey(self.frozen, checked_position(self.frozen, position), target, max_links)
+    def sankey(self, position: int = -1, target: Target = None, *, max_links: int = 60) -> Sankey:
+        """Return the flow of a logit back through heads to the source tokens; see `Sankey`. `target` as of `top`."""
+        place, target = self.aimed(position, target)
+        flow = sankey(self.frozen, place, target, max_links)
         end = words.end_words(self.model, target)
         return replace(flow, str_tokens=self.str_tokens, end=end, unit=unit_of(target))
 
     @torch.no_grad()
-    def logit_by_order(self, position: int, target: int | tuple[int, int]) -> LogitByOrder:
-        """Return one logit by the number of heads of its paths; see `LogitByOrder`."""
-        place = checked_position(self.frozen, position)
+    def logit_by_order(self, position: int = -1, target: Target = None) -> LogitByOrder:
+        """Return one logit by the number of heads of its paths; see `LogitByOrder`. `target` as of `top`."""
+        place, target = self.aimed(position, target)
         values = self.by_order(target)[:, place].cpu().double().numpy()
         fields = self._of_logit(place, target)
         return LogitByOrder(
@@ -255,9 +255,9 @@ class Expanded(Result):
         )  # fmt: skip
 
     @torch.no_grad()
-    def logit_by_head(self, position: int, target: int | tuple[int, int]) -> LogitByHead:
-        """Return one logit by head; see `LogitByHead`."""
-        place = checked_position(self.frozen, position)
+    def logit_by_head(self, position: int = -1, target: Target = None) -> LogitByHead:
+        """Return one logit by head; see `LogitByHead`. `target` as of `top`."""
+        place, target = self.aimed(position, target)
         direct, through = self.by_head(target).heads[:, :, place], self.through_each(place, target)
         return LogitByHead(
             **self._of_logit(place, target),
@@ -266,9 +266,9 @@ class Expanded(Result):
         )
 
     @torch.no_grad()
-    def logit_by_source(self, position: int, target: int | tuple[int, int]) -> LogitBySource:
-        """Return one logit by where its paths start; see `LogitBySource`."""
-        place = checked_position(self.frozen, position)
+    def logit_by_source(self, position: int = -1, target: Target = None) -> LogitBySource:
+        """Return one logit by where its paths start; see `LogitBySource`. `target` as of `top`."""
+        place, target = self.aimed(position, target)
         values = self.by_source_position(place, target).cpu().double().numpy()
         first = target[0] if isinstance(target, tuple) else target
         probabilities = self.frozen.logits[place].double().softmax(-1)
@@ -277,6 +277,15 @@ class Expanded(Result):
             probability=float(probabilities[first]), first=self.token_name(first), residual=self.residual(),
             by_order=self.logit_by_order(place, target),
         )  # fmt: skip
+
+    def aimed(self, position: int, target: Target) -> tuple[int, int | tuple[int, int]]:
+        """Return a position from 0, and a target, the model's first choice there for None."""
+        place = checked_position(self.frozen, position)
+        return place, self.first_choice(place) if target is None else target
+
+    def first_choice(self, position: int = -1) -> int:
+        """Return the output with the largest logit at a position."""
+        return int(self.frozen.logits[checked_position(self.frozen, position)].argmax())
 
     def _of_logit(self, position: int, target: int | tuple[int, int]) -> dict[str, Any]:
         end = words.end_words(self.model, target)

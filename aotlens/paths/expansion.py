@@ -61,13 +61,20 @@ class PathExpansion(Expanded):
     """
 
     @torch.no_grad()
-    def score(self, head: HeadLike, query: int, key: int, against: Against = "default") -> ScoreExpansion:
+    def score(
+        self, head: HeadLike | None = None, query: int = -1, key: int | None = None, against: Against = "default"
+    ) -> ScoreExpansion:
         """Return the attention score of one cell as a sum over pairs of paths, to the query and to the key.
 
         A softmax ignores what all keys of a query share, so by default its score is taken `against="mean"`, the mean
         over visible keys weighted by softmax(scores) (for the thresholded softmax by the softmax before the threshold).
         For any other φ the raw score is the default, and "mean" weighs visible keys equally. `against` may also be
-        another key, or None for the raw score. One forward pass more for each layer that is asked for.
+        another key, None for the raw score, or "auto": as the default, but where the key has a quarter of the attention
+        itself, the first token, or another key whose score is a nat away (`reason` says so). One forward pass more for
+        each layer that is asked for.
+
+        By default the key is the one that the head attends to most, without the first token and the query itself; and
+        the head, of the layers above the first, the one that attends to such a key most.
 
         Raises `ValueError` for phi="fixed", which has no scores, for a key hidden from the query, and for a head or a
         position that there is not.
@@ -77,9 +84,9 @@ class PathExpansion(Expanded):
     @torch.no_grad()
     def trace(
         self,
-        head: HeadLike,
-        query: int,
-        key: int,
+        head: HeadLike | None = None,
+        query: int = -1,
+        key: int | None = None,
         against: Against = "default",
         *,
         max_edges: int = 4,

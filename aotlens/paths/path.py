@@ -78,6 +78,10 @@ class Path:
         return [start, *map(head_name, self.heads)]
 
 
+#: A path to the query of a score, and one to the keys.
+PathPair: TypeAlias = tuple[Path, Path]
+
+
 def mlp_name(layer: int) -> str:
     """Name the output of a layer's MLP among sources."""
     return f"mlp_{layer}"

@@ -24,7 +24,7 @@ images.py       heads on images, and what patches add to a class (image_captions
 lens.py         what the stream says at each layer
 nonlinearity.py a feed-forward network compiled into attention (nonlinearity_choice.py, nonlinearity_captions.py)
 patching.py     activations of one prompt in the run of another (patching_captions.py)
-paths.py        logits as sums over paths
+paths.py        logits as sums over paths (path_choice.py)
 scores.py       attention scores as sums over pairs of paths
 subspaces.py    subspace denoising
 sufficient.py   heads that do a task by themselves
@@ -40,7 +40,7 @@ from importlib import import_module
 from aotlens.views.calls import Call, Load, Part, Workshop, call, make
 from aotlens.views.family import Family
 from aotlens.views.kinds import Parameter
-from aotlens.views.parameters import Limit, OfCheckpoint, OfCheckpoints, OfNone, OfResult
+from aotlens.views.parameters import Limit, OfCheckpoint, OfCheckpoints, OfNone, OfPrompt, OfResult
 from aotlens.views.view import About, Values, View, pass_cost
 
 __all__ = [
@@ -53,6 +53,7 @@ __all__ = [
     "OfCheckpoint",
     "OfCheckpoints",
     "OfNone",
+    "OfPrompt",
     "OfResult",
     "Parameter",
     "Part",
@@ -68,7 +69,7 @@ __all__ = [
 #: The modules here that have a `FAMILY`, each by its family's name: to list them costs no import.
 FAMILIES = (
     "circuits", "compare", "denoising", "distillation", "exhaustive", "heads", "images", "lens", "nonlinearity",
-    "patching", "regression", "subspaces", "sufficient", "training", "universality",
+    "patching", "paths", "regression", "subspaces", "sufficient", "training", "universality",
 )  # fmt: skip
 
 

@@ -21,6 +21,8 @@ class Parameter:
     _: KW_ONLY
     blank: str = ""
     """The meaning of an empty value, if it may be empty."""
+    cleared_by: Sequence[str] = ()
+    """Parameters or choices of a checkpoint that change the meaning of a value: when one changes, none is selected."""
 
     def parse(self, name: str, value: Any) -> Any:
         """Return the value with its type. Raises ValueError, with the parameter's name, for an invalid one."""
@@ -107,8 +109,6 @@ class NumbersParameter(Parameter):
     _: KW_ONLY
     most: int
     """The largest number of them."""
-    cleared_by: Sequence[str] = ()
-    """Parameters that change their meaning: when one of them changes, no numbers are left."""
 
     def parse(self, name: str, value: Any) -> tuple[float, ...] | None:
         if value in (None, ""):
@@ -149,8 +149,6 @@ class HeadParameter(Parameter):
     of: str = "head"
     listed: bool = False
     """Whether a page lists the model's heads to select from."""
-    cleared_by: Sequence[str] = ()
-    """Parameters or choices of a checkpoint that change its meaning: when one of them changes, none is selected."""
 
     def parse(self, name: str, value: Any) -> Any:
         if self.several:
@@ -209,8 +207,6 @@ class RowParameter(Parameter):
     several: int = 0
     searched: bool = False
     """Whether there are so many that a user searches among their names."""
-    cleared_by: Sequence[str] = ()
-    """Parameters that change the meaning of a row: when one of them changes, no row remains selected."""
 
     def parse(self, name: str, value: Any) -> Any:
         parts = value.split("-") if isinstance(value, str) and self.several else value

@@ -75,9 +75,9 @@ def whole(first: int | None, *, least: int = 0, most: int, label: str, blank: st
     return _field(NumberParameter(label, first, least=least, most=most, blank=blank), **rest)
 
 
-def reals(*, most: int, label: str, blank: str, cleared_by: Sequence[str] = (), **rest: Any) -> Any:
+def reals(*, most: int, label: str, blank: str, **rest: Any) -> Any:
     """Declare several numbers."""
-    return _field(NumbersParameter(label, most=most, blank=blank, cleared_by=cleared_by), **rest)
+    return _field(NumbersParameter(label, most=most, blank=blank), **rest)
 
 
 def flag(label: str, *, word: str, **rest: Any) -> Any:
@@ -85,18 +85,15 @@ def flag(label: str, *, word: str, **rest: Any) -> Any:
     return _field(FlagParameter(label, word=word), **rest)
 
 
-def head(
-    label: str, *, blank: str = "", several: int = 0, listed: bool = False, cleared_by: Sequence[str] = (), **rest: Any
-) -> Any:
+def head(label: str, *, blank: str = "", several: int = 0, listed: bool = False, **rest: Any) -> Any:
     """Declare a head, by default the first; with `blank` none by default; with `several` a set of heads."""
     first: Any = () if several else None if blank else (0, 0)
-    kind = HeadParameter(label, first, several=several, blank=blank, listed=listed, cleared_by=cleared_by)
-    return _field(kind, **rest)
+    return _field(HeadParameter(label, first, several=several, blank=blank, listed=listed), **rest)
 
 
-def pair(label: str, *, blank: str, cleared_by: Sequence[str] = (), **rest: Any) -> Any:
+def pair(label: str, *, blank: str, **rest: Any) -> Any:
     """Declare a place by row and column, as 3.1, by default none."""
-    return _field(HeadParameter(label, blank=blank, of="pair", cleared_by=cleared_by), **rest)
+    return _field(HeadParameter(label, blank=blank, of="pair"), **rest)
 
 
 def option(label: str, *, blank: str, several: int = 0, **rest: Any) -> Any:
@@ -104,13 +101,10 @@ def option(label: str, *, blank: str, several: int = 0, **rest: Any) -> Any:
     return _field(OptionParameter(label, () if several else None, blank=blank, several=several), **rest)
 
 
-def row(
-    label: str, *, blank: str, several: int = 0, searched: bool = False, cleared_by: Sequence[str] = (), **rest: Any
-) -> Any:
+def row(label: str, *, blank: str, several: int = 0, searched: bool = False, **rest: Any) -> Any:
     """Declare one or several of many rows, by default none."""
     first: Any = () if several else None
-    given = RowParameter(label, first, blank=blank, several=several, searched=searched, cleared_by=cleared_by)
-    return _field(given, **rest)
+    return _field(RowParameter(label, first, blank=blank, several=several, searched=searched), **rest)
 
 
 def corpus(label: str, *, blank: str, **rest: Any) -> Any:
@@ -118,9 +112,10 @@ def corpus(label: str, *, blank: str, **rest: Any) -> Any:
     return _field(CorpusParameter(label, blank=blank), **rest)
 
 
-def _field(parameter: Parameter, *, key: str = "", page_only: bool = False) -> Any:
+def _field(parameter: Parameter, *, key: str = "", page_only: bool = False, cleared_by: Sequence[str] = ()) -> Any:
     """A field of a dataclass. `key` is its name in an address if that is another; a `page_only` parameter is no option
-    of commands and no setting of sweeps."""
+    of commands and no setting of sweeps; when one of those in `cleared_by` changes, a page sets it to its default."""
+    parameter = replace(parameter, cleared_by=cleared_by)
     return dataclasses.field(
         default=parameter.first, metadata={"parameter": parameter, "key": key, "page_only": page_only}
     )
@@ -286,6 +281,14 @@ class OfCheckpoint(OfNone):
 
     def heads_of(self, name: str) -> HasHeads | None:
         return sizes_of(self.model)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfPrompt(OfCheckpoint):
+    """Parameters of a family that takes one checkpoint and reads one text with it: the field `text`."""
+
+    n_tokens: int | None = None
+    """The number of tokens of the text, where somebody has counted them, as the app does."""
 
 
 @dataclass(frozen=True, kw_only=True)

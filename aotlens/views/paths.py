@@ -1,12 +1,14 @@
-"""A logit as a sum over paths, and what is left without one of them, as views."""
+"""A logit as a sum over paths, and what is left without one of them, as views; scores.py has those of a score."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aotlens.conventions import describe
-from aotlens.views.calls import Call, Load, call, make
+from aotlens.conventions import describe, head_name
+from aotlens.views import scores
+from aotlens.views.calls import Call, call, make
+from aotlens.views.family import Family, reads_text
+from aotlens.views.path_choice import BUDGET, LINKS, PathsParameters, percent, signed
 from aotlens.views.view import About, View
 
 if TYPE_CHECKING:
@@ -19,59 +21,11 @@ if TYPE_CHECKING:
         TopPaths,
     )
 
-#: The names of rankings, where a bound stands.
+#: The names of rankings next to a bound.
 SENSES = {"abs": "in size", "pos": "for it", "neg": "against it"}
-#: Links that are drawn, and nodes that a search may expand.
-LINKS, BUDGET = 40, 1000
 
+_NOTHING = "Nothing is removed. Click “without” next to a path, or a head in the table of heads; or write it here."
 _EXPANSION = "A Mathematical Framework for Transformer Circuits (Elhage et al. 2021), path expansion"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prompt:
-    """A text in a model, expanded into paths."""
-
-    checkpoint: str
-    text: str
-    budget: int = BUDGET
-    """The number of nodes that a search for the largest may expand."""
-
-    @property
-    def expansion(self) -> Call:
-        """All paths of the prompt."""
-        expansion = call("aotlens.paths.expand", Load(self.checkpoint), self.text, split_sources=True)
-        return expansion.named("expansion")
-
-    def of(self, method: str, *args: Any, **options: Any) -> Call:
-        """Return a method of the expansion: work that is worth remembering."""
-        return Call(self.expansion.part(method), args, options)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PathsParameters(Prompt):
-    """One logit of a prompt, which of its paths are listed, and what is taken away."""
-
-    position: int
-    target: int
-    """The token whose logit is taken apart."""
-    versus: int | None = None
-    """The token whose logit is subtracted."""
-    by: str = "abs"
-    k: int = 20
-    through: str | None = None
-    """The head that every listed path passes, `1.0`; None: all paths count."""
-    without: str | None = None
-    """The head, `1.0`, or the path, `token@4-0.2-1.3`, that is taken away."""
-    links: int = LINKS
-
-    @property
-    def logit(self) -> int | tuple[int, int]:
-        """The target as the library takes it."""
-        return self.target if self.versus is None else (self.target, self.versus)
-
-    def file(self, what: str) -> str:
-        """Name a file of `what`."""
-        return f"{self.checkpoint}-paths-{what}-after-{self.position}"
 
 
 def summary(result: LogitBySource) -> str:
@@ -110,7 +64,7 @@ def _says_top(chosen: PathsParameters, result: TopPaths) -> str:
     ranks = f"Exact top {n}" if result.complete else f"The top {result.n_proven} of {n} are exact"
     if not result.complete and not result.n_proven:
         ranks = f"None of these {n} is proven to be in the exact top {n}"
-    which = "" if result.through is None else f" through head {chosen.through}"
+    which = "" if result.through is None else f" through head {head_name(result.through)}"
     several = f" among {result.n_paths:,} paths{which} ({result.n_evaluated:,} computed)"
     together = "" if result.through is None else f" All of them together: {signed(result.total)} {result.unit}."
     rest = result.n_paths - n
@@ -129,11 +83,11 @@ def _says_flow(chosen: PathsParameters, result: Sankey) -> str:
 
 
 def _says_heads(chosen: PathsParameters, result: LogitByHead) -> str:
-    return f"{result.headline[0].upper()}{result.headline[1:]}."
+    return result.finding
 
 
 def _says_effect(chosen: PathsParameters, effect: RemovalEffect) -> str:
-    sentence = f"{effect.headline[0].upper()}{effect.headline[1:]}."
+    sentence = effect.finding
     if not effect.reversed:
         return sentence
     own, change = effect.clean[0] - effect.linear[0], effect.forward[0] - effect.clean[0]
@@ -145,17 +99,17 @@ def _says_effect(chosen: PathsParameters, effect: RemovalEffect) -> str:
 
 
 def _without(chosen: PathsParameters) -> Call:
-    what = chosen.without or ""
+    what = chosen.without.strip()
     removed = what if what[:1].isdecimal() else make("aotlens.paths.Path.named", what)
-    given = chosen.expansion, removed, chosen.position, chosen.logit
+    given = chosen.expansion, removed, chosen.at, chosen.logit
     return call("aotlens.paths.effect_without", *given).running()
 
 
 def _view(name: str, title: str, about: About, method: str, caption: Any, **rest: Any) -> View:
     """A view of one logit: what a method of the expansion gives at the position for the target."""
     usual = {
-        "call": lambda chosen: chosen.of(method, chosen.position, chosen.logit),
-        "file": lambda chosen: chosen.file(name),
+        "call": lambda chosen: chosen.method(method, chosen.at, chosen.logit),
+        "file": lambda chosen: chosen.file_of_logit(name),
     }
     return View(name=name, title=title, about=about, caption=caption, **{**usual, **rest})
 
@@ -195,11 +149,13 @@ TOP = _view(
     ),
     "top",
     _says_top,
-    call=lambda chosen: chosen.of(
-        "top", chosen.k, chosen.position, chosen.logit, chosen.by,
-        **({} if chosen.through is None else {"through": chosen.through}), budget=chosen.budget,
+    call=lambda chosen: chosen.method(
+        "top", chosen.k, chosen.at, chosen.logit, chosen.by,
+        **({} if chosen.through is None else {"through": head_name(chosen.through)}), budget=BUDGET,
     ),
-    file=lambda chosen: chosen.file("top" if chosen.through is None else f"top-through-{chosen.through}"),
+    file=lambda chosen: chosen.file_of_logit(
+        "top" if chosen.through is None else f"top-through-{head_name(chosen.through)}"
+    ),
     pictured=False,
 )  # fmt: skip
 HEADS = _view(
@@ -223,7 +179,7 @@ FLOW = _view(
     ),
     "sankey",
     _says_flow,
-    call=lambda chosen: chosen.of("sankey", chosen.position, chosen.logit, max_links=chosen.links),
+    call=lambda chosen: chosen.method("sankey", chosen.at, chosen.logit, max_links=LINKS),
 )
 WITHOUT = _view(
     "without",
@@ -237,21 +193,42 @@ WITHOUT = _view(
     "",
     _says_effect,
     call=_without,
-    file=lambda chosen: chosen.file(f"without-{chosen.without}"),
-    missing=lambda chosen: (
-        None if chosen.without else "Click “without” beside a path, or a head in the table of heads."
-    ),
+    file=lambda chosen: chosen.file_of_logit(f"without-{chosen.without.strip()}"),
+    missing=lambda chosen: None if chosen.without.strip() else _NOTHING,
     pictured=False,
 )
 
 
-def signed(value: float, digits: int = 3) -> str:
-    """Write a number with its sign, a minus as long as a plus: `+1.840`, `−0.400`; rounded to nothing `+0.000`."""
-    return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")
+def notes(chosen: PathsParameters) -> str:
+    """Say what is special about the model's paths, in sentences."""
+    from aotlens.models import PHIS
+
+    cfg, sentences = chosen.config, []
+    if cfg.sees_later_keys:
+        sentences.append("This model sees both sides: what it predicts at a token is that token, not the next one.")
+    if not cfg.attn_only:
+        sentences.append(
+            f"This model has MLPs (d_mlp = {cfg.d_mlp}). What each writes on this text is a source of its own, mlp_0 "
+            "for layer 0, held as it is: what it read from tokens and heads is hidden in it."
+        )
+    if cfg.n_layers == 1:
+        sentences.append("This model has one layer: no path passes more than one head.")
+    if not cfg.has_query_key:
+        exact = (
+            "the linear estimate is the forward pass"
+            if not cfg.norm
+            else "only the norms' scales make a forward pass differ from the linear estimate"
+        )
+        sentences.append(f"Its attention patterns are fixed: they don't depend on the text, and {exact}.")
+    elif not PHIS[cfg.phi].rows_sum_to_one:
+        sentences.append("Rows of its attention patterns don't sum to 1; paths carry them as they are.")
+    return " ".join(sentences)
 
 
-def percent(share: float) -> str:
-    """Write a probability for people."""
-    if share >= 0.01:
-        return f"{share:.1%}"
-    return f"{share:.2g}" if share < 1e-5 else f"{100 * share:.2g}%"
+FAMILY = Family(
+    "paths",
+    "Which paths through heads a logit comes from, and which pairs of paths an attention score.",
+    (SOURCES, ORDERS, TOP, HEADS, FLOW, WITHOUT, *scores.VIEWS),
+    PathsParameters,
+    reads=reads_text,
+)

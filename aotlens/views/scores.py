@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aotlens.conventions import Head
 from aotlens.views.calls import Call
-from aotlens.views.paths import Prompt, signed
+from aotlens.views.path_choice import BUDGET, PathsParameters, signed
 from aotlens.views.view import About, View
 
 if TYPE_CHECKING:
@@ -21,39 +19,6 @@ _CANCELS = 3.0
 _LARGE = 10**9
 
 _COMPOSITION = "A Mathematical Framework for Transformer Circuits (Elhage et al. 2021), QK circuits with composition"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScoreParameters(Prompt):
-    """One attention score of a prompt."""
-
-    head: Head
-    query: int
-    key: int
-    against: int | str | None
-    """The reference that it is compared with: "mean", another key, or None for the score itself."""
-    reason: str = ""
-    """The reason why it is compared with what nobody has chosen, a sentence."""
-    said: str = ""
-    """The note on what was taken in the place of what there is not, a sentence."""
-
-    @property
-    def score(self) -> Call:
-        """The score as a sum over pairs of paths."""
-        return self._of_cell("score").named("score")
-
-    @property
-    def trace(self) -> Call:
-        """The cells behind its cell."""
-        return self._of_cell("trace")
-
-    def _of_cell(self, method: str) -> Call:
-        return self.of(method, self.head, self.query, self.key, against=self.against).running()
-
-    def file(self, what: str) -> str:
-        """Name a file of `what`."""
-        layer, head = self.head
-        return f"{self.checkpoint}-score-{layer}.{head}-{self.query}-{self.key}-{what}"
 
 
 def cell_says(score: ScoreExpansion, reason: str) -> list[str]:
@@ -105,12 +70,24 @@ def cancellation(size: float, total: float) -> str:
     return f"Much cancels: by last heads, pairs are {size:.1f} nats in size, {times}."
 
 
-def _says_trace(chosen: ScoreParameters, trace: Trace) -> str:
+def _says_score(chosen: PathsParameters, score: ScoreExpansion) -> str:
+    sums, residual = score.by_head_pair().values, score.residual()
+    trust = "" if residual.within_tolerance else " This is above the tolerance: don't trust the pairs of this score."
+    sentences = [
+        f"Head {score.words.cell}.", *cell_says(score, score.reason),
+        f"{counted(score.n_pairs)} pairs of paths; their sum differs from the model's own score by "
+        f"{residual.largest:.1e} nats (tolerance {residual.tolerance:.1e}).{trust}",
+        cancellation(float(sums.abs().sum()), float(sums.sum())),
+    ]  # fmt: skip
+    return " ".join(filter(None, sentences))
+
+
+def _says_trace(chosen: PathsParameters, trace: Trace) -> str:
     left = f"; {trace.n_not_followed} more are not followed" if trace.n_not_followed else ""
     return f"{trace.headline}{left}."
 
 
-def _says_sums(chosen: ScoreParameters, sums: PairSums) -> str:
+def _says_sums(chosen: PathsParameters, sums: PairSums) -> str:
     return f"All pairs together: {signed(sums.total, 2)} {sums.unit}."
 
 
@@ -127,8 +104,8 @@ SCORE = View(
         source=_COMPOSITION,
     ),
     call=lambda chosen: chosen.score,
-    caption=lambda chosen, score: " ".join(cell_says(score, chosen.reason)),
-    file=lambda chosen: chosen.file("sides"),
+    caption=_says_score,
+    file=lambda chosen: chosen.file_of_score("sides"),
     pictured=False,
 )
 PAIRS = View(
@@ -140,9 +117,9 @@ PAIRS = View(
         formula="term(a, b) = ⟨q_a, Σₖ cₖ k_b(k)⟩ / √d_head;  c = 1 at the key, less what it is compared with",
         source=_COMPOSITION,
     ),
-    call=lambda chosen: Call(chosen.score.part("top"), (N_PAIRS,), {"budget": chosen.budget}),
+    call=lambda chosen: Call(chosen.score.part("top"), (N_PAIRS,), {"budget": BUDGET}),
     caption=lambda chosen, top: pairs_say(top),
-    file=lambda chosen: chosen.file("pairs"),
+    file=lambda chosen: chosen.file_of_score("pairs"),
     pictured=False,
 )
 TRACE = View(
@@ -159,7 +136,8 @@ TRACE = View(
     ),
     call=lambda chosen: chosen.trace,
     caption=_says_trace,
-    file=lambda chosen: chosen.file("trace"),
+    file=lambda chosen: chosen.file_of_score("trace"),
+    picks="head = customdata.0; query = customdata.1; key = customdata.2",
 )
 
 
@@ -174,7 +152,7 @@ def _sums(by: str, title: str, groups: str, method: str) -> View:
         about=About(text=text),
         call=lambda chosen: chosen.score.method(method),
         caption=_says_sums,
-        file=lambda chosen: chosen.file(f"by-{by}"),
+        file=lambda chosen: chosen.file_of_score(f"by-{by}"),
     )
 
 
@@ -182,6 +160,7 @@ _HEADS = "the last head on either side (paths without heads by where they start)
 BY_HEADS = _sums("heads", "By last heads", _HEADS, "by_head_pair")
 BY_SOURCES = _sums("sources", "By sources", "where their two paths start", "by_source_pair")
 BY_ORDERS = _sums("orders", "By numbers of heads", "how many heads their two paths pass", "by_pair_of_orders")
+VIEWS = (SCORE, PAIRS, TRACE, BY_HEADS, BY_SOURCES, BY_ORDERS)
 
 
 def counted(number: int) -> str:

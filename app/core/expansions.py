@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from app.core.cache import Cache, Memory
@@ -20,7 +19,7 @@ from app.core.limits import require_at_most
 from app.core.settings import Settings
 
 if TYPE_CHECKING:
-    from aotlens.paths import PathExpansion, Residual
+    from aotlens.paths import PathExpansion
 
 
 #: The cost of an expansion and the sum of all its paths: passes over the prompt, of whose operations, products of large
@@ -34,20 +33,9 @@ class Expanded:
     """One prompt in one model."""
 
     key: str
-    checkpoint: str
-    text: str
     expansion: PathExpansion
     loaded: LoadedModel
     """The model that the expansion runs again, and its lock."""
-    notes: tuple[str, ...]
-    """Remarks on what is special about this model."""
-    limit: int
-    """The longest prompt, tokens."""
-
-    @cached_property
-    def residual(self) -> Residual:
-        """Return the sum of paths − model over all positions and tokens."""
-        return self.expansion.residual()
 
 
 class Expansions:
@@ -57,17 +45,16 @@ class Expansions:
         self._catalog, self._inference, self._settings = catalog, inference, settings
         self._expanded: Cache[str, Expanded] = memory.cache(grows=True)
 
-    def of(self, checkpoint: str | None, text: str, *, length: int | None = None) -> Expanded:
+    def of(self, checkpoint: str | None, text: str) -> Expanded:
         """Return a prompt's expansion. Raises RequestError for text that `Inference` refuses, and for what would take
         more operations or memory than one request may."""
         self._catalog.need_text(checkpoint)
-        loaded, tokens = self._inference.tokens(checkpoint, text, length=length)
+        loaded, tokens = self._inference.tokens(checkpoint, text)
         assert checkpoint is not None
         key = hashlib.sha256(f"{loaded.key}:{tokens}".encode()).hexdigest()[:24]
-        expanded = self._expanded.get(key, lambda: self._expand(key, checkpoint, text, loaded, tokens))
-        return expanded if expanded.text == text and expanded.checkpoint == checkpoint else replace(expanded, text=text)
+        return self._expanded.get(key, lambda: self._expand(key, checkpoint, loaded, tokens))
 
-    def _expand(self, key: str, checkpoint: str, text: str, loaded: LoadedModel, tokens: Sequence[int]) -> Expanded:
+    def _expand(self, key: str, checkpoint: str, loaded: LoadedModel, tokens: Sequence[int]) -> Expanded:
         import torch
 
         from aotlens.paths import expand
@@ -84,39 +71,4 @@ class Expansions:
                 expansion = expand(loaded.model, torch.tensor(tokens), split_sources=True)
         except ValueError as error:  # such as logits that aren't finite
             raise RequestError(f"{checkpoint} can't be expanded on this text: {error}") from error
-        return Expanded(
-            key=key,
-            checkpoint=checkpoint,
-            text=text,
-            expansion=expansion,
-            loaded=loaded,
-            notes=notes_of(loaded),
-            limit=self._inference.token_limit(loaded),
-        )
-
-
-def notes_of(loaded: LoadedModel) -> tuple[str, ...]:
-    """Say what is special about a model's paths, in sentences."""
-    from aotlens.models import PHIS
-
-    cfg = loaded.model.cfg
-    notes = []
-    if loaded.model.sees_later_keys:
-        notes.append("This model sees both sides: what it predicts at a token is that token, not the next one.")
-    if not cfg.attn_only:
-        notes.append(
-            f"This model has MLPs (d_mlp = {cfg.d_mlp}). What each writes on this text is a source of its own, mlp_0 "
-            "for layer 0, held as it is: what it read from tokens and heads is hidden in it."
-        )
-    if cfg.n_layers == 1:
-        notes.append("This model has one layer: no path passes more than one head.")
-    if not cfg.has_query_key:
-        exact = (
-            "the linear estimate is the forward pass"
-            if not cfg.norm
-            else "only the norms' scales make a forward pass differ from the linear estimate"
-        )
-        notes.append(f"Its attention patterns are fixed: they don't depend on the text, and {exact}.")
-    elif not PHIS[cfg.phi].rows_sum_to_one:
-        notes.append("Rows of its attention patterns don't sum to 1; paths carry them as they are.")
-    return tuple(notes)
+        return Expanded(key=key, expansion=expansion, loaded=loaded)

@@ -24,6 +24,8 @@ class Labels:
     n: int
     through: str = ""
     """The other head that the side goes through, as `layer.head`."""
+    first: Sequence[int] = ()
+    """The indices that are offered before anybody types; by default the lowest."""
 
     def text(self, index: int) -> str:
         """Return the token as it is, or what the index counts."""
@@ -45,7 +47,7 @@ class Labels:
         `·the`, ` the` and `262` are all ways to find the token ` the`.
         """
         if not wanted:
-            return list(range(min(n, self.n)))
+            return [*self.first] or list(range(min(n, self.n)))
         written = glyphs(wanted).casefold()
         hits: list[tuple[int, int, int]] = []
         for index in range(self.n):
@@ -64,11 +66,21 @@ class Labels:
 
 def labels_of(side: Side, n: int, model: AttentionOnlyTransformer) -> Labels:
     """Return the labels of a circuit's side with `n` rows."""
-    tokenizer = model.tokenizer
-    texts = None
-    if side.index == "token" and tokenizer is not None:
-        # A vocabulary may be padded beyond its tokenizer.
-        known = min(n, tokenizer.d_vocab)
-        texts = [*tokenizer.str_tokens(range(known)), *(f"<unused {index}>" for index in range(known, n))]
+    texts = _texts(n, model) if side.index == "token" else None
     through = "" if side.through is None else f"{side.through[0]}.{side.through[1]}"
     return Labels(of=side.index, texts=texts, n=n, through=through)
+
+
+def token_labels(model: AttentionOnlyTransformer) -> Labels:
+    """Return the labels of a model's vocabulary."""
+    n = model.cfg.d_vocab or 0
+    return Labels(of="token", texts=_texts(n, model), n=n)
+
+
+def _texts(n: int, model: AttentionOnlyTransformer) -> list[str] | None:
+    """The first `n` tokens; None without a tokenizer. A vocabulary may be padded beyond its tokenizer."""
+    tokenizer = model.tokenizer
+    if tokenizer is None:
+        return None
+    known = min(n, tokenizer.d_vocab)
+    return [*tokenizer.str_tokens(range(known)), *(f"<unused {index}>" for index in range(known, n))]

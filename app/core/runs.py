@@ -1,15 +1,14 @@
-"""A workshop of runs of prompts, expansions and scores that the app keeps itself, whichever page asks for them."""
+"""A workshop of runs of prompts and expansions that the app keeps itself, whichever page asks for them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from aotlens.conventions import Head, as_head
-from aotlens.views import Call, Load, Part
+from aotlens.conventions import as_head
+from aotlens.views import Call, Load
 from aotlens.views.compare_choice import reference_windows
 from app.core.errors import RequestError
-from app.core.scores import ScoreQuestion
 from app.core.workshop import AppWorkshop
 
 if TYPE_CHECKING:
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class RunWorkshop(AppWorkshop):
-    """Runs are `Inference`'s, whose ablations are ready for any head; expansions and scores are asked by several pages;
-    and a text that is too long is refused."""
+    """Runs are `Inference`'s, whose ablations are ready for any head; expansions are asked by several pages; and a text
+    that is too long is refused."""
 
     def __init__(self, core: Core, kept: int) -> None:
         super().__init__(core, kept)
@@ -33,16 +32,12 @@ class RunWorkshop(AppWorkshop):
         return reference_windows(Load(info.name), text, self._core.corpora.reading(str(corpus), info))
 
     def call(self, node: Call, work: Callable[[], Any]) -> Any:
-        """Return a run, an expansion, a score, or what has been kept of a call."""
+        """Return a run, an expansion, or what has been kept of a call."""
         function = node.function
         if function == "aotlens.heads.run_prompt":
             return self._run(node)
         if function == "aotlens.paths.expand":
             return self._core.expansions.of(cast("Load", node.args[0]).checkpoint, node.args[1]).expansion
-        if isinstance(function, Part) and isinstance(function.of, Call) and function.name == "score":
-            load, text = function.of.args
-            against = node.options["against"]
-            return self._core.scores.explain(question_of(load.checkpoint, text, *node.args, against)).score
         return super().call(node, work)
 
     def _run(self, node: Call) -> Any:
@@ -61,11 +56,3 @@ class RunWorkshop(AppWorkshop):
             losses=inference.losses(result) if options.get("losses", True) else None,
             logits=result.logits if options.get("logits") else None,
         )  # fmt: skip
-
-
-def question_of(
-    checkpoint: str, text: str, head: Head, query: int, key: int, against: int | str | None
-) -> ScoreQuestion:
-    """Return a score as core/scores.py asks for it; `against` as the library has it."""
-    plain = "plain" if against is None else against
-    return ScoreQuestion(checkpoint=checkpoint, text=text, head=head, query=query, key=key, against=plain)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +15,6 @@ if TYPE_CHECKING:
 #: "mean", "plain" (the score itself) or the position of another key, as addresses say it.
 Against = int | str
 
-#: From this share of its query's attention on, the average key is largely the key itself, and little is left beside it.
-_LARGE = 0.25
-#: From so many nats on, a key is another one's rival no more, and worth comparing with.
-_APART = 1.0
 _OTHERS = 5  # other keys that are offered to compare with
 
 
@@ -88,12 +83,14 @@ class Scores:
         return self._explained.get((expanded.key, question), lambda: self._explain(expanded, question))
 
     def _explain(self, expanded: Expanded, question: ScoreQuestion) -> Explained:
-        cell = (question.head, question.query, question.key)
+        from aotlens.paths.score.expansion import default_contrast
+
+        cell, asked = (question.head, question.query, question.key), question.against
         try:
             with expanded.loaded.exclusive:
                 score = expanded.expansion.score(*cell)
-                against, reason = _compared(score, question.against)
-                score = expanded.expansion.score(*cell, against=None if against == "plain" else against)
+                against, reason = default_contrast(score, {None: "auto", "plain": None}.get(asked, asked))  # type: ignore[arg-type]
+                score = expanded.expansion.score(*cell, against=against)
         except ValueError as error:  # a hidden key, a pattern without scores
             message = str(error).removeprefix("score: ")
             raise RequestError(f"This attention can't be explained: {message}") from error
@@ -106,11 +103,13 @@ class Scores:
 
     def choices(self, question: ScoreQuestion) -> list[tuple[Against, str]]:
         """List what the score can be compared with, and its name; other keys by how much they are attended to."""
+        from aotlens.paths.score.expansion import keys_by_score
+
         explained = self.explain(question)
         score = explained.score
         if not score.compares:
             return [("plain", "raw score")]
-        others = [key for key in _by_score(score) if key != score.key]
+        others = [key for key in keys_by_score(score) if key != score.key]
         first = [0] if 0 in others else []
         keys = [*first, *(key for key in others if key)][: _OTHERS + 1]
         if isinstance(score.against, int) and score.against not in keys:
@@ -118,41 +117,3 @@ class Scores:
         named = [(key, "the first token" if key == 0 else explained.at(key)) for key in keys]
         mean: list[tuple[Against, str]] = [("mean", "the average key")] if others else []
         return [*mean, *named, ("plain", "raw score")]
-
-
-def _by_score(score: ScoreExpansion) -> list[int]:
-    """The visible keys, the largest score first."""
-    visible = score.contrast.visible.nonzero()[:, 0].tolist()
-    return sorted(visible, key=lambda key: -float(score.contrast.scores[key]))
-
-
-def _compared(score: ScoreExpansion, asked: Against | None) -> tuple[Against, str]:
-    """Return what a score is compared with, and why, where that was not asked for or cannot be.
-
-    `score` is of the same cell, with the contrast that its φ asks for.
-    """
-    if not score.compares:
-        return "plain", "Positions rotate this model's queries and keys, so the score itself is explained."
-    others, wrong = [key for key in _by_score(score) if key != score.key], ""
-    if isinstance(asked, int):
-        if asked in others:
-            return asked, ""
-        wrong = f"The query sees no other key at position {asked}. "
-    elif asked is not None and (asked == "plain" or others):
-        return asked, ""
-    if score.log_probability is None:
-        return "plain", f"{wrong}This model's attention is no softmax, so the score itself is explained."
-    if not others:
-        return "plain", f"{wrong}The query sees no other key: all its attention is here, whatever the score."
-    share = math.exp(score.log_probability)
-    if share < _LARGE:
-        return "mean", wrong.strip()
-    scores = score.contrast.scores
-    ordered = [*([0] if 0 in others else []), *(key for key in others if key)]
-    other = next((key for key in ordered if abs(float(scores[score.key] - scores[key])) >= _APART), ordered[0])
-    name = "the first token" if other == 0 else score.words.at(other)
-    rival = "" if other == ordered[0] else " (other keys before it have about as much)"
-    return other, (
-        f"{wrong}The key has {share:.0%} of the query's attention, so the average key is largely itself; it is "
-        f"compared with {name}{rival}."
-    )

@@ -48,10 +48,6 @@ class Settings:
     """Memory of all that is kept between requests: weights of models, prompts, circuits, tables, results of jobs,
     compressed files. What was used least recently goes first. Not in it: Python and its libraries (some 0.5 GB),
     tokenizers, eight pasted texts, and what requests and jobs that are under way compute."""
-    path_budget: int = 1000
-    """Nodes that a search for the largest paths may expand before it gives up proof."""
-    flow_links: int = 40
-    """Links that a picture of a logit's flow has at most; the largest stay."""
     images: tuple[str, ...] = ()
     """Labelled images besides the digits, by the names of `aotlens.data.images.open_images`."""
     images_shown: int = 10

@@ -185,7 +185,7 @@ class Linked(Panel):
 
     _: KW_ONLY
     lines: Callable[[Any, Any], list[dict[str, Any]]] | None = None
-    """`lines(params, result)`: tables (`tables.value_table`). A cell that is a choice is
+    """`lines(params, result)`: tables (`tables.value_table`) or tokens (`tables.chips`). A cell that is a choice is
     `tables.pick(text, tip, {field: value})`, with {"value": 40, "label": "the"} for a field that is searched."""
     by: Sequence[str] = ()
     """Parameters that `lines` depends on and the view's call does not."""
@@ -242,7 +242,7 @@ class Matrix(Linked):
 
 
 @dataclass(frozen=True)
-class _FormPanel(Panel):
+class _FormPanel(Linked):
     """The panel of a form that says what is asked."""
 
     exports = ()
@@ -250,15 +250,17 @@ class _FormPanel(Panel):
     def drawn(self, id: str) -> Own:
         def says(params: Any, result: Any) -> dict[str, Any]:
             facts = {} if self.facts is None else {"facts": self.facts(params, result)}
-            return {"caption": self.view.caption(params, result), **self.words(params, result), **facts}
+            lines = {"lines": self.lines(params, result)} if self.lines else {}
+            return {"caption": self.view.caption(params, result), **self.words(params, result), **facts, **lines}
 
-        return Own(view=self.view, draw=says, parts=("caption", *self.worded), quiet=True, outputs=facts_of(self, id))
+        outputs = facts_of(self, id) | (stores(lines=ids.drawn(f"{id}-lines")) if self.lines else {})
+        return Own(view=self.view, draw=says, parts=("caption", *self.worded), quiet=True, outputs=outputs)
 
     def lay(self, page: Layout) -> Any:
         id = page.panel_id(self)
-        body = [html.Div(id=ids.body(id))] if self.body else []
-        return page.frame(self, [page.form(strip=True), caption(id), *body, *facts_store(self, id)], always=True,
-                          links=page.links(self.links))  # fmt: skip
+        lines, body = self.figure(id)[-1:] if self.lines else [], [html.Div(id=ids.body(id))] if self.body else []
+        content = [page.form(strip=True), *lines, caption(id), *body, *facts_store(self, id)]
+        return page.frame(self, content, always=True, links=page.links(self.links))
 
 
 def facts_of(panel: Panel, id: str) -> Props:
@@ -292,6 +294,8 @@ class Form:
     _: KW_ONLY
     body: Callable[[Any, Any], Any] | None = None
     """`body(params, result)`: what else is said of the view's result."""
+    lines: Callable[[Any, Any], list[dict[str, Any]]] | None = None
+    """Tables or tokens below the controls, as of `Linked`."""
     links: Sequence[PageLink] = ()
     """Links to other pages, in the header of the view's panel."""
     presets: Sequence[Preset] = ()
@@ -306,7 +310,7 @@ class Form:
         """The view's panel, if there is a view."""
         if self.view is None:
             return ()
-        rest: dict[str, Any] = {"links": self.links, "presets": self.presets, "facts": self.facts}
+        rest: dict[str, Any] = {"links": self.links, "presets": self.presets, "facts": self.facts, "lines": self.lines}
         return (_FormPanel(self.view, body=self.body, **rest),)
 
     def lay(self, page: Layout) -> Any:

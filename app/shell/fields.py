@@ -69,6 +69,7 @@ def address_field(parameter: Parameter, key: str | None, check: Check | None) ->
         return address.corpus()
     most = parameter.most if isinstance(parameter, TextParameter) else _LONGEST
     first = None if isinstance(parameter, OptionParameter) else parameter.written(parameter.first)
+    named["write"] = lambda value: value if isinstance(value, str) else parameter.written(value)
     return address.text(first, most=most, blank=bool(parameter.blank) and first is not None, **named)
 
 
@@ -112,8 +113,8 @@ def property_of(parameter: Parameter) -> str:
 def kind_of(parameter: Parameter, *, small: bool = False) -> str:
     """Name how the browser reads a control (static/view_page.js): "most" means no number at the upper end of a slider,
     "log" a power of ten, "number" none for an empty box, "row" a number by its text, "first" none for the first
-    option, "several" none for the options of the default, "corpus" none for a text that is being pasted, "head" and
-    "heads" a head and several by layer and number."""
+    option, "several" none for the options of the default, "corpus" none for a text that is being pasted, "text" a text
+    as it is, "head" and "heads" a head and several by layer and number."""
     if isinstance(parameter, NumberParameter):
         if small or _has_box(parameter):
             return "number"
@@ -122,6 +123,8 @@ def kind_of(parameter: Parameter, *, small: bool = False) -> str:
         return "row"
     if isinstance(parameter, CorpusParameter):
         return "corpus"
+    if is_typed(parameter):
+        return "text"
     if isinstance(parameter, HeadParameter) and (parameter.listed or parameter.several):
         return "heads" if parameter.several else "head"
     if isinstance(parameter, OptionParameter):
@@ -175,7 +178,8 @@ def control(
     if isinstance(parameter, NumberParameter):
         if small or _has_box(parameter):
             number = dmc.NumberInput(
-                id=id, value=value, min=parameter.least, max=parameter.most, step=parameter.step,
+                id=id, value="" if value is None else value, min=parameter.least, max=parameter.most,
+                step=parameter.step,
                 allowDecimal=not parameter.whole, allowNegative=parameter.least < 0, placeholder=parameter.blank,
                 debounce=300, clampBehavior="blur",
                 size="xs", w=76 if small else None, **named,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dash import html
 
-from aotlens.views.paths import signed
+from aotlens.views.path_choice import signed
 from app.core.links import Links
 
 if TYPE_CHECKING:

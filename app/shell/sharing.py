@@ -8,12 +8,10 @@ from typing import Any
 from dash import Input, Output, State, ctx, dcc, no_update, set_props
 
 from app.core.files import File
-from app.core.labels import Labels
 from app.shell import ids
 from app.shell.app import App
 from app.shell.browser import Browser
 from app.shell.callbacks import spoken
-from app.shell.choices import options
 from app.shell.props import Props, as_role, children, props, stores, values
 
 
@@ -81,42 +79,6 @@ def long_table(app: App, table: str) -> None:
         at_first=False,
     )  # fmt: skip
     _shell(app, "takeRows", inputs=stores(answer=sent), state=state, at_first=False, listens=False)
-
-
-def search_tokens(
-    app: App,
-    choice: str,
-    shown: str,
-    labels_of: Callable[[Any], Labels | None],
-    first: Callable[[Any], Sequence[int]],
-) -> None:
-    """Register what a searchable choice offers for what is typed: of `labels_of(what the store `shown` holds)`.
-
-    Before anybody types, the `first`.
-    """
-
-    @app.callback(
-        Output(choice, "data", allow_duplicate=True),
-        Input(choice, "searchValue"),
-        State(choice, "value"),
-        State(shown, "data"),
-        prevent_initial_call=True,
-    )
-    def search(wanted: str | None, value: Any, data: Any) -> Any:
-        def offered() -> Any:
-            labels = labels_of(data)
-            if labels is None:
-                return no_update
-            chosen = [value] if isinstance(value, str) else value or []
-            indices = [int(index) for index in chosen if index.isdecimal() and int(index) < labels.n]
-            # A chosen one's text stands in the box; whoever opens the list then wants to see others.
-            named = isinstance(value, str) and indices != [] and wanted == labels.shown(indices[0])
-            typed = "" if named else wanted or ""
-            hits = labels.search(typed, app.core.settings.n_options) if typed else first(data)
-            return options(labels, [*hits, *indices])
-
-        offers, problem = spoken(offered, f"searching {choice}")
-        return no_update if problem is not None else offers
 
 
 def save_files(app: App, files: Mapping[str, Callable[..., File]], state: Props) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import dash_ag_grid as dag
 from dash import dcc, html
 
+from aotlens.plots import describe, glyphs, is_whitespace
 from app.shell import ids
 from app.shell.drawn import drawn
 
@@ -57,22 +58,63 @@ def value_tables(id: str, label: str, class_name: str = "") -> html.Div:
     return drawn(id, f"value-tables {class_name}".strip(), label)
 
 
+#: Chips with less than this share of the largest value have no number.
+_NUMBERED = 0.04
 #: Heights of tables: as high as the window allows, what a figure of the size `low` leaves of that, or some rows.
 Height = Literal["", "fill", "rest", "low"]
 
 
 def value_table(
-    columns: Sequence[tuple[str, str, str]], rows: Sequence[Sequence[Any]], *, heading: str = "", height: Height = ""
+    columns: Sequence[tuple[str, str, str]],
+    rows: Sequence[Sequence[Any]],
+    *,
+    heading: str = "",
+    height: Height = "",
+    along: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return a table for `value_tables`: columns by title, help and kind (`number`, by which rows can be sorted, or a
-    class), rows of texts, lists of tokens and `pick`s. Its `height` is a `Height`; by default that of its rows."""
+    class), rows of texts, `pick`s, `link`s, `bar`s and lists: of tokens in a column of the kind `tokens`, else of the
+    parts of a sentence. Its `height` is a `Height`; by default that of its rows. All links take the fields `along`."""
     named = [{"title": title, "help": help, "kind": kind} for title, help, kind in columns]
-    return {"heading": heading, "columns": named, "rows": [list(row) for row in rows], "height": height}
+    cells = {"columns": named, "rows": [list(row) for row in rows]}
+    return {"heading": heading, **cells, "height": height, "along": dict(along or {})}
 
 
 def pick(text: str, title: str, what: Any, class_name: str = "") -> dict[str, Any]:
     """Return a cell that can be clicked: its text and tooltip, and what the page's script gets of it."""
     return {"text": text, "title": title, "pick": what, "class": class_name}
+
+
+def link(text: str, title: str, page: str, **fields: Any) -> dict[str, Any]:
+    """Return a cell that leads to another page with these fields of its address."""
+    return {"text": text, "title": title, "page": page, "fields": fields}
+
+
+def bar(share: float) -> dict[str, Any]:
+    """Return a cell with a bar from the middle, to the right for a positive share of 1."""
+    return {"bar": round(share, 4)}
+
+
+def chips(
+    str_tokens: Sequence[str],
+    values: Sequence[float],
+    what: Callable[[int], Any],
+    *,
+    selected: int,
+    tip: Callable[[float], str],
+    heading: str = "",
+) -> dict[str, Any]:
+    """Return a text's tokens for `value_tables`, shaded by values, the selected one marked: a click gives the page's
+    script `what(position)`. `tip(value)` is what a tooltip says of a value."""
+    top = max(map(abs, values), default=0.0) or 1.0
+    drawn = []
+    for position, (text, value) in enumerate(zip(str_tokens, values, strict=True)):
+        kinds = ["chip", *["chip-space"] * is_whitespace(text), *["chip-negative"] * (value < 0)]
+        title = f"{describe(text)} · position {position} · {tip(value)}"
+        number = f"{round(value, 1) + 0.0:+.1f}".replace("-", "−") if abs(value) >= _NUMBERED * top else ""
+        chip = pick(glyphs(text), title, what(position), " ".join(kinds))
+        drawn.append({**chip, "heat": round(100 * abs(value) / top, 1), "value": number})
+    return {"heading": heading, "chips": drawn, "selected": selected}
 
 
 def grid(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aotlens.checkpoints import CheckpointInfo
-from aotlens.views import Family, OfResult, Values
+from aotlens.views import Family, OfPrompt, OfResult, Values
 from aotlens.views.kinds import CorpusParameter
 from app.core import Core
 from app.core.catalog import NO_CHECKPOINT
@@ -85,6 +85,9 @@ class Views:
             given[name] = self.core.corpora.reading(given[name], infos[0]) if infos else None
         try:
             params = family.schema.of_infos(*infos, **family.typed(given), **compared, **files)
+            if isinstance(params, OfPrompt):
+                n_tokens = self.core.inference.n_tokens(params.checkpoint, params.text)  # type: ignore[attr-defined]
+                params = dataclasses.replace(params, n_tokens=n_tokens)
             params.require_limits("", *(name for name, each in family.fields.items() if is_typed(each)))
         except ValueError as error:
             raise RequestError(str(error)) from error

@@ -17,6 +17,7 @@ from aotlens.data import Tokenizer
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from aotlens.views import family
 from aotlens.views.circuits import CIRCUIT
+from aotlens.views.paths import SOURCES, notes
 from app.core import Core
 from app.core.errors import RequestError
 from app.core.settings import Settings
@@ -25,9 +26,7 @@ from app.pages.atlas.address import ADDRESS as ATLAS
 from app.pages.checkpoints.address import ADDRESS as CHECKPOINTS
 from app.pages.heads.address import ADDRESS as HEADS
 from app.pages.heads.address import HeadsState
-from app.pages.paths.address import ADDRESS as PATHS
-from app.pages.paths.address import PathsState
-from app.pages.paths.service import Paths
+from app.pages.paths import PAGE as PATHS
 from app.shell.view_service import Views
 from tests.app.conftest import TEXT, serve
 from tests.data.layouts import LAYOUTS
@@ -100,10 +99,11 @@ def test_a_model_that_reads_no_words_opens_on_its_own_tokens_twice(services: Cor
 
 
 def test_what_a_model_with_mlps_leaves_out_is_said(services: Core) -> None:
-    paths = Paths(services)
-    expanded = paths.expanded(paths.values({"checkpoint": "gpt2", "text": "The captain bowed"}))
-    assert expanded.residual.within_tolerance and expanded.expansion.source_names[2:4] == ("mlp_0", "mlp_1")
-    says(expanded.notes[0], "MLPs (d_mlp = 64)")
+    paths = Views(services, family("paths"))
+    params = paths.values({"checkpoint": "gpt2", "text": "The captain bowed"})
+    sources = paths.workshop.result(SOURCES, params)
+    assert sources.residual.within_tolerance and sources.names[2:4] == ("mlp_0", "mlp_1")
+    says(notes(params), "MLPs (d_mlp = 64)")
     circuits = Views(services, family("circuits"))
     circuit = circuits.workshop.result(CIRCUIT, circuits.values({"checkpoint": "gpt2", "head": [1, 0]}))
     says(circuit.relative, "MLP", "layer 1")
@@ -127,7 +127,7 @@ def test_labels_of_a_sentencepiece_tokenizer_in_the_browser(open_page) -> None:
 
 
 def test_paths_of_a_model_with_mlps_in_the_browser(open_page) -> None:
-    page = open_page(PATHS.format(PathsState(checkpoint="gpt2", text="The captain bowed")))
+    page = open_page(PATHS.address.to(checkpoint="gpt2", text="The captain bowed"))
     expect(page.locator("body")).to_contain_text("This model has MLPs (d_mlp = 64)")
     expect(page.locator("body")).to_contain_text("token + position + mlp_0 + mlp_1 + bias")
 

@@ -31,8 +31,6 @@ import pytest
 from app.core.settings import Settings
 from app.factory import create_app
 from app.pages.heads.ids import ids
-from app.pages.paths.address import FIRST_K
-from app.pages.paths.ids import ids as paths
 from app.shell import ids as shell
 from app.shell.app import App
 from tests.app.test_start import free_port
@@ -43,7 +41,7 @@ TEXT = "the captain of a ship bowed and Mrs. Pendlebury smiled at her dear frien
 CHECKPOINTS = ("novels-2l-mhsa", "novels-6l-mhsa", "novels-1l-mhsa")
 #: What a user asks, in turn, a callback by one of its outputs: a text, all heads, lines of eight of them, and a logit's
 #: largest paths.
-PARTS = (f"{ids.ANALYSIS}.data", "/maps", *8 * ("/maps/line",), f"{paths.SHOWN}.data")
+PARTS = (f"{ids.ANALYSIS}.data", "/maps", *8 * ("/maps/line",), "paths-keys.data")
 
 
 @dataclass
@@ -102,9 +100,7 @@ def load(port: int, pid: int, app: App, count: int, words: range) -> Load:
             prompt = {"checkpoint": drawn.choice(CHECKPOINTS), "text": text}
             values = {
                 ids.PROMPT: prompt, ids.VIEW: "attention", ids.HIDE_FIRST: False,
-                shell.THEME: "light", ids.OFF: [], paths.PROMPT: prompt, paths.BY: "abs", paths.K: FIRST_K,
-                paths.ASKED: {**prompt, "target": None, "versus": None}, shell.seen(paths.PANEL): prompt,
-                shell.seen(paths.TOP): prompt,
+                shell.THEME: "light", ids.OFF: [], shell.seen("paths-sources"): prompt, shell.seen("paths-top"): prompt,
             }  # fmt: skip
             for part in PARTS:
                 values[ids.HEAD] = [0, drawn.randrange(4)]

@@ -26,7 +26,7 @@ from app.pages.denoising import PAGE as DENOISING
 from app.pages.distillation import PAGE as DISTILLATION
 from app.pages.heads.address import HeadsState
 from app.pages.nonlinearity import PAGE as NONLINEARITY
-from app.pages.paths.address import PathsState
+from app.pages.paths import PAGE as PATHS
 from app.pages.regression import PAGE as REGRESSION
 from app.pages.subspaces import PAGE as SUBSPACES
 from app.pages.trigrams.address import TrigramsState
@@ -46,7 +46,6 @@ from tests.app.heads import numbers as heads
 from tests.app.images import numbers as images
 from tests.app.lens import numbers as lens
 from tests.app.patching import numbers as patching
-from tests.app.paths import numbers as paths
 from tests.app.same_numbers import same
 from tests.app.sufficient import numbers as sufficient
 from tests.app.training import numbers as training
@@ -70,10 +69,10 @@ STATES: dict[str, Any] = {
     "circuits": CIRCUITS.address.state({
         "checkpoint": "tiny-mhsa", "head": [1, 0], "row": 40, "columns": [12, 50], "biases": True
     }),
-    "paths": PathsState(
-        checkpoint="tiny-mhsa", text=TEXT, position=4, versus=7, k=6, without="token@2-0.1-1.0", of="score",
-        head=(1, 2), query=5, key=2, against=1,
-    ),
+    "paths": PATHS.address.state({
+        "checkpoint": "tiny-mhsa", "text": TEXT, "position": 4, "versus": 7, "k": 6, "without": "token@2-0.1-1.0",
+        "of": "score", "head": [1, 2], "query": 5, "key": 2, "against": "1",
+    }),
     "distillation": DISTILLATION.address.state({
         "results": ["tiny-mhsa"], "width": 4, "head": [1, 1], "text": TEXT, "checkpoint": "tiny-mhsa",
         "corpus": key_of(BOOK), "hidden": [0, 4], "heads": "1.1", "seeds": 1, "tokens": 1000, "replaced": 0,
@@ -134,7 +133,6 @@ EXPECTED: dict[str, Expected] = {
         for row in app.services["checkpoints"].tensors(app.core.catalog.info("tiny-mhsa"))
     },
     **heads.EXPECTED,
-    **paths.EXPECTED,
     **atlas.EXPECTED,
     **images.EXPECTED,
     **{

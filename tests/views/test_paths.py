@@ -10,29 +10,25 @@ import pytest
 from aotlens.checkpoints import load
 from aotlens.paths import effect_without, expand
 from aotlens.views import View
-from aotlens.views.paths import FLOW, HEADS, ORDERS, SOURCES, TOP, WITHOUT, PathsParameters, summary
-from aotlens.views.scores import BY_HEADS, BY_ORDERS, BY_SOURCES, PAIRS, SCORE, TRACE, ScoreParameters
+from aotlens.views.path_choice import PathsParameters, percent, signed
+from aotlens.views.paths import FAMILY, ORDERS, SOURCES, TOP, WITHOUT, summary
+from aotlens.views.scores import PAIRS, SCORE
 from tests.messages import says
 
 pytestmark = pytest.mark.usefixtures("real_bundled_folder")
 
 TEXT = "The captain bowed"
 CHOSEN = PathsParameters(
-    checkpoint="novels-2l-mhsa", text=TEXT, position=2, target=11, versus=7, k=6, through="1.0", by="neg",
-    without="token@2-0.1-1.0",
+    checkpoint="novels-2l-mhsa", text=TEXT, position=2, target=11, versus=7, k=6, through=(1, 0), by="neg",
+    without="token@2-0.1-1.0", head=(1, 2), query=3, key=2, against="1",
 )  # fmt: skip
-OF_SCORE = ScoreParameters(checkpoint="novels-2l-mhsa", text=TEXT, head=(1, 2), query=3, key=2, against=1)
+#: What is taken where little is named: the model's first choice minus a token, a head and a key by attention.
+LITTLE = PathsParameters(checkpoint="novels-2l-mhsa", text=TEXT, versus=" a", without="1.0")
 
 
-@pytest.mark.parametrize(
-    ("view", "chosen"),
-    [
-        *((view, CHOSEN) for view in (SOURCES, ORDERS, TOP, HEADS, FLOW, WITHOUT)),
-        *((view, OF_SCORE) for view in (SCORE, PAIRS, TRACE, BY_HEADS, BY_SOURCES, BY_ORDERS)),
-    ],
-    ids=lambda one: one.name if isinstance(one, View) else "",
-)
-def test_its_python_gives_its_result_table_and_figure(view: View, chosen: PathsParameters | ScoreParameters) -> None:
+@pytest.mark.parametrize("chosen", [CHOSEN, LITTLE])
+@pytest.mark.parametrize("view", FAMILY.views, ids=lambda view: view.name)
+def test_its_python_gives_its_result_table_and_figure(view: View, chosen: PathsParameters) -> None:
     result = view.result(chosen)
     space: dict[str, object] = {}
     exec(view.python(chosen), space)
@@ -50,20 +46,20 @@ def test_captions_say_what_is_proven_and_what_is_left() -> None:
     model = load("novels-2l-mhsa")
     logits = model(TEXT)[0, 2]
     says(summary(SOURCES.result(CHOSEN)), '" captain" at position 2', f"{abs(float(logits[11] - logits[7])):.3f}")
-    says(PAIRS.caption(OF_SCORE, PAIRS.result(OF_SCORE)), "Exact top", "all together")
+    says(PAIRS.caption(CHOSEN, PAIRS.result(CHOSEN)), "Exact top", "all together")
     assert ORDERS.caption(CHOSEN, ORDERS.result(CHOSEN)).startswith("300 paths in all: token + position + bias")
 
 
 def test_nothing_is_taken_away_before_something_is_chosen() -> None:
     with pytest.raises(ValueError, match="Click “without”"):
-        WITHOUT.result(replace(CHOSEN, without=None))
+        WITHOUT.result(replace(CHOSEN, without=" "))
     head = replace(CHOSEN, without="1.0")
     assert WITHOUT.result(head).without == "head 1.0" and "effect_without(expansion, '1.0', 2" in WITHOUT.python(head)
 
 
 def test_what_runs_a_model_behind_its_arguments_has_it_to_itself() -> None:
-    assert WITHOUT.call(CHOSEN).runs and OF_SCORE.score.runs and OF_SCORE.trace.runs
-    assert not TOP.call(CHOSEN).runs and not PAIRS.call(OF_SCORE).runs
+    assert WITHOUT.call(CHOSEN).runs and CHOSEN.score.runs and CHOSEN.trace.runs
+    assert not TOP.call(CHOSEN).runs and not PAIRS.call(CHOSEN).runs
 
 
 def test_where_the_model_moves_the_other_way_it_is_said():
@@ -80,3 +76,38 @@ def test_where_the_model_moves_the_other_way_it_is_said():
         assert ("all the same" in WITHOUT.caption(chosen, effect)) == effect.reversed
         seen.add(effect.reversed)
     assert seen == {True, False}
+
+
+def test_what_is_not_named_is_taken_by_the_model() -> None:
+    logits = load("novels-2l-mhsa")(TEXT)[0, -1]
+    little = replace(LITTLE, versus=None)
+    assert SOURCES.result(little).logit == pytest.approx(float(logits.max()), abs=1e-4)
+    assert SOURCES.result(LITTLE).logit < SOURCES.result(little).logit
+    score = SCORE.result(little)
+    assert score.head[0] == 1 and score.query == 3 and score.key in (1, 2)
+    says(SCORE.caption(little, score), f"Head {score.words.cell}", "pairs of paths", "tolerance")
+    assert SCORE.result(replace(CHOSEN, against="plain")).against is None
+    assert SCORE.result(replace(CHOSEN, against="mean")).against == "mean"
+
+
+def test_what_cannot_be_is_refused_with_what_can() -> None:
+    for name, value, part in (
+        ("through", "2.0", "layer"), ("target", 10**5, "0 to 4,095"), ("k", 0, "1 to 200"), ("by", "size", "abs")
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=part):
+            FAMILY.parse("novels-2l-mhsa", **{name: value})
+    with pytest.raises(ValueError, match="expected"):
+        SCORE.result(replace(CHOSEN, against="most"))
+    with pytest.raises(ValueError, match="position"):
+        WITHOUT.result(replace(CHOSEN, without="token@40-0.0"))
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(1.0, "100.0%"), (0.0123, "1.2%"), (0.0032, "0.32%"), (0.00032, "0.032%"), (2e-7, "2e-07")]
+)
+def test_small_probabilities_can_be_read(share: float, text: str) -> None:
+    assert percent(share) == text
+
+
+def test_nothing_has_no_minus() -> None:
+    assert (signed(-0.0004), signed(-0.0006), signed(-0.04, 1)) == ("+0.000", "−0.001", "+0.0")

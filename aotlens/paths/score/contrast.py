@@ -17,7 +17,8 @@ from torch import Tensor
 from aotlens.models import PHIS, ModelConfig
 from aotlens.paths.target import whole_number
 
-#: A key's position, "mean" (over the visible keys), None (the raw score), or "default": what the model's φ asks for.
+#: A key's position, "mean" (over the visible keys), None (the raw score), "default": what the model's φ asks for, or
+#: "auto" (`aotlens.paths.score.expansion.default_contrast`).
 Against: TypeAlias = int | str | None
 
 

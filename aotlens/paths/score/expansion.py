@@ -7,6 +7,7 @@ heads' parts on each side. Frozen patterns and scales make it exact at any depth
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -16,20 +17,26 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aotlens.conventions import Head, HeadLike, as_head
-from aotlens.paths.path import Path, SourceName
+from aotlens.paths.path import Path, PathPair, SourceName
 from aotlens.paths.residual import Residual, residual_of_score
 from aotlens.paths.score.contrast import Against, Contrast, contrast
 from aotlens.paths.score.layer import ScoredLayer, scored_layer
-from aotlens.paths.score.pairs import PairSums, PathPair, TopPairs
+from aotlens.paths.score.pairs import PairSums, TopPairs
 from aotlens.paths.score.search import top_pairs
 from aotlens.paths.score.side import ScoreSide, sides_of, source_names
 from aotlens.paths.score.words import ScoreWords
+from aotlens.paths.target import in_range, whole_number
 from aotlens.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from aotlens.paths.expanded import Expanded
+
+#: From this share of its query's attention on, the average key is largely the key itself.
+_LARGE = 0.25
+#: The difference of scores, in nats, from which on another key is worth comparing with.
+_APART = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -48,6 +55,8 @@ class ScoreExpansion(Result):
     """The query side and the key side."""
     attention: float
     """The pattern's own entry."""
+    reason: str = ""
+    """The reason for a contrast that was not named, a sentence."""
 
     def __repr__(self) -> str:
         return f"ScoreExpansion({self.headline})"
@@ -214,10 +223,12 @@ class ScoreExpansion(Result):
         expanded, of both sides together. Raises `ValueError` for k or budget below 1 and for another `by`.
         """
         best = top_pairs(self.sides, k, by, budget, self.value, self.n_pairs)
-        sentences, formulas = (tuple(map(say, best.pairs)) for say in (self.words.line, self.describe))
+        words = self.words
+        sentences, formulas = (tuple(map(say, best.pairs)) for say in (words.line, self.describe))
         return replace(
-            best, sentences=sentences, formulas=formulas, score=self.score, log_probability=self.log_probability
-        )
+            best, words=words, sentences=sentences, formulas=formulas, score=self.score,
+            log_probability=self.log_probability,
+        )  # fmt: skip
 
     @torch.no_grad()
     def residual(self) -> Residual:
@@ -228,12 +239,75 @@ class ScoreExpansion(Result):
         )
 
 
-def score_of(expansion: Expanded, head: HeadLike, query: Any, key: Any, against: Against) -> ScoreExpansion:
+def score_of(expansion: Expanded, head: HeadLike | None, query: Any, key: Any, against: Against) -> ScoreExpansion:
     """See `PathExpansion.score`."""
-    head = as_head(head, expansion)
+    head, query, key = default_cell(expansion, head, query, key)
+    if isinstance(against, str) and against == "auto":
+        score = score_of(expansion, head, query, key, "default")
+        against, reason = default_contrast(score)
+        return replace(score_of(expansion, head, query, key, against), reason=reason)
     layer = scored_layer(expansion, head[0])
     cell = contrast(expansion.model.cfg, layer.scores[head[1]], query, key, against)
     attention = float(expansion.frozen.patterns[(*head, cell.query, cell.key)])
     return ScoreExpansion(
         head=head, contrast=cell, layer=layer, sides=sides_of(layer, head[1], cell), attention=attention
     )
+
+
+def default_cell(expansion: Expanded, head: HeadLike | None, query: Any, key: Any) -> tuple[Head, int, int]:
+    """Return a cell. No key: the one that the head attends to most, without the first token and the query itself. No
+    head: of the layers above the first, the one that attends to such a key most."""
+    query = whole_number("query", query)
+    if head is not None and key is not None:
+        return as_head(head, expansion), query, key
+    patterns = expansion.frozen.patterns
+    place = in_range(query, patterns.shape[2])
+    attention = patterns[:, :, place].double().clone()
+    n_keys = attention.shape[-1]
+    if place > 1 or (n_keys > 2 and expansion.model.sees_later_keys):
+        attention[..., [0, place]] = -torch.inf
+    if head is None:
+        first = min(1, expansion.n_layers - 1)
+        layer, number = divmod(int(attention[first:].amax(-1).argmax()), expansion.n_heads)
+        head = (first + layer, number)
+    head = as_head(head, expansion)
+    return head, query, int(attention[head].argmax()) if key is None else key
+
+
+def default_contrast(score: ScoreExpansion, asked: Against = "auto") -> tuple[Against, str]:
+    """Return what a score is compared with, and the reason in a sentence, "" if it needs none.
+
+    `score` is of the same cell. By default ("auto") it is the mean over keys; if that is largely the key itself,
+    the first token, or another key whose score is at least a nat away. `asked` is replaced if it is impossible.
+    """
+    if not score.compares:
+        return None, "Positions rotate this model's queries and keys, so the score itself is explained."
+    others, wrong = [key for key in keys_by_score(score) if key != score.key], ""
+    if isinstance(asked, int):
+        if asked in others:
+            return asked, ""
+        wrong = f"The query sees no other key at position {asked}. "
+    elif asked is None or (asked == "mean" and others):
+        return asked, ""
+    if score.log_probability is None:
+        return None, f"{wrong}This model's attention is no softmax, so the score itself is explained."
+    if not others:
+        return None, f"{wrong}The query sees no other key: all its attention is here, whatever the score."
+    share = math.exp(score.log_probability)
+    if share < _LARGE:
+        return "mean", wrong.strip()
+    scores = score.contrast.scores
+    ordered = [*([0] if 0 in others else []), *(key for key in others if key)]
+    other = next((key for key in ordered if abs(float(scores[score.key] - scores[key])) >= _APART), ordered[0])
+    name = "the first token" if other == 0 else score.words.at(other)
+    rival = "" if other == ordered[0] else " (other keys before it have about as much)"
+    return other, (
+        f"{wrong}The key has {share:.0%} of the query's attention, so the average key is largely itself; it is "
+        f"compared with {name}{rival}."
+    )
+
+
+def keys_by_score(score: ScoreExpansion) -> list[int]:
+    """Return the visible keys, the largest score first."""
+    visible = score.contrast.visible.nonzero()[:, 0].tolist()
+    return sorted(visible, key=lambda key: -float(score.contrast.scores[key]))

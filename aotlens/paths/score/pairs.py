@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal
 
 from jaxtyping import Float
 from torch import Tensor
 
 from aotlens.conventions import head_name
-from aotlens.paths.path import Path
+from aotlens.paths.path import PathPair
 from aotlens.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd
 
-#: A path to the query, and one to the keys.
-PathPair: TypeAlias = tuple[Path, Path]
+    from aotlens.paths.score.words import ScoreWords
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -30,6 +29,8 @@ class TopPairs(Result):
     """The sentence of each pair: what came to the key and what the query is."""
     formulas: tuple[str, ...] = ()
     """The formula of each pair, `ScoreExpansion.describe`."""
+    words: ScoreWords | None = None
+    """The names of the score's cell and of its paths."""
     score: float | None = None
     """The model's own score of the cell."""
     log_probability: float | None = None

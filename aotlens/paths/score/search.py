@@ -31,8 +31,8 @@ from torch import Tensor
 from aotlens.conventions import Head
 from aotlens.paths.best import Best, checked_search, slack_of
 from aotlens.paths.bounds import Bounds, Sizes, bound_longer, spectral_norm_bound
-from aotlens.paths.path import Path, SourceName
-from aotlens.paths.score.pairs import PathPair, TopPairs
+from aotlens.paths.path import Path, PathPair, SourceName
+from aotlens.paths.score.pairs import TopPairs
 from aotlens.paths.score.side import ScoreSide, source_names
 from aotlens.paths.search import child_path
 

@@ -62,7 +62,7 @@ class Trace(Traced):
 @torch.no_grad()
 def trace_of(
     expansion: Expanded,
-    head: HeadLike,
+    head: HeadLike | None,
     query: Any,
     key: Any,
     against: Against,

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from aotlens.conventions import Head, describe
-from aotlens.paths.path import Path
+from aotlens.paths.path import Path, PathPair
 from aotlens.paths.score.contrast import Contrast
-from aotlens.paths.score.pairs import PathPair
 from aotlens.paths.score.side import ScoreSide
 from aotlens.paths.words import place_words
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from aotlens.views.heads import HeadsParameters
-from aotlens.views.scores import ScoreParameters
+from aotlens.views.path_choice import PathsParameters
 from app.core import Core, head_maps
 from app.core.address_values import dotted
 from app.core.errors import RequestError
@@ -16,6 +16,16 @@ from app.core.scores import ScoreQuestion, as_against, whole_numbers
 from app.pages.heads.address import HeadsState
 from app.pages.heads.asking import ask, there
 from app.pages.heads.continuations import Continuations
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhyParameters(PathsParameters):
+    """The score of an entry, and what is said of it."""
+
+    reason: str = ""
+    """The reason why it is compared with what nobody has chosen, a sentence."""
+    said: str = ""
+    """Which entry it is, where none is locked, a sentence."""
 
 
 class Heads:
@@ -56,7 +66,7 @@ class Heads:
         checkpoint = state.checkpoint or self.core.catalog.default()
         return {"checkpoint": checkpoint, "text": self.core.inference.opening(checkpoint, state.text)}
 
-    def score(self, asked: Mapping[str, Any]) -> ScoreParameters:
+    def score(self, asked: Mapping[str, Any]) -> WhyParameters:
         """Return the score that is asked for, {prompt, head, cell, position, direction, against}; where no entry is
         locked, of the key that the locked token, or the last one, attends to most; with the direction "from", of the
         query that attends to it most."""
@@ -85,12 +95,11 @@ class Heads:
         off = there(asked.get("off"), (result.patterns.n_layers, result.patterns.n_heads))
         if off:
             sentence += f" This explains the full model, without the ablation of {', '.join(map(dotted, off))}."
-        return ScoreParameters(
+        return WhyParameters(
             checkpoint=question.checkpoint, text=question.text, head=question.head, query=query, key=key,
-            against=explained.score.against, reason=explained.reason, said=sentence.strip(),
-            budget=self.core.settings.path_budget,
+            against=explained.against, reason=explained.reason, said=sentence.strip(),
         )  # fmt: skip
 
-    def score_of_address(self, state: HeadsState) -> ScoreParameters:
+    def score_of_address(self, state: HeadsState) -> WhyParameters:
         """Return the score that an address asks for."""
         return self.score({"prompt": self.prompt_of(state), **asdict(state)})

@@ -6,10 +6,10 @@ from typing import Any
 
 from dash import html
 
-from aotlens.views.scores import SCORE, ScoreParameters, cancellation, cell_says, pairs_say
-from app.core.runs import question_of
+from aotlens.views.scores import SCORE, cancellation, cell_says, pairs_say
+from app.core.scores import ScoreQuestion
 from app.pages.heads.ids import ids
-from app.pages.heads.service import Heads
+from app.pages.heads.service import Heads, WhyParameters
 from app.shell.drawn import drawn
 from app.shell.panel import about, panel
 from app.shell.score_lines import pair_table
@@ -40,13 +40,14 @@ def why_panel() -> html.Section:
     )
 
 
-def explain(service: Heads, chosen: ScoreParameters, top: Any) -> dict[str, Any]:
+def explain(service: Heads, chosen: WhyParameters, top: Any) -> dict[str, Any]:
     """Return what is explained, its contrasts, what all pairs add, and a row a pair of paths, largest first."""
     core, score = service.core, service.workshop.result(SCORE, chosen)
-    question = question_of(chosen.checkpoint, chosen.text, chosen.head, chosen.query, chosen.key, chosen.against)
+    asked = {name: getattr(chosen, name) for name in ("checkpoint", "text", "head", "query", "key", "against")}
+    question = ScoreQuestion(**asked)
     sentences = [chosen.said, *cell_says(score, chosen.reason)]
     sums = [pairs_say(top), cancellation(*core.scores.cancellation(question))]
-    against = "plain" if chosen.against is None else chosen.against
+    against = chosen.against
     trace = core.links.to(
         "paths", checkpoint=chosen.checkpoint, text=chosen.text, of="score", head=chosen.head, query=chosen.query,
         key=chosen.key, against=against, part="trace",
@@ -61,7 +62,7 @@ def explain(service: Heads, chosen: ScoreParameters, top: Any) -> dict[str, Any]
     return {"title": f"Why {score.words.cell}", "lines": lines}
 
 
-def _against(choices: Any, chosen: ScoreParameters, against: int | str) -> html.Div:
+def _against(choices: Any, chosen: WhyParameters, against: int | str | None) -> html.Div:
     pressed = {value: str(value == against).lower() for value, _ in choices}
     buttons = [
         html.Button(label, className="why-against", **{"data-against": str(value), "aria-pressed": pressed[value]})

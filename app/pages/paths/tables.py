@@ -1,151 +1,220 @@
-"""The Paths page's tokens and tables."""
+"""The Paths page's tokens and tables: paths, heads, what is left without one of them, pairs of paths, a trace."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from dash import html
-
-from aotlens.plots import describe, glyphs, is_whitespace
-from aotlens.views.paths import PathsParameters, percent, signed
-from app.core.links import Links
-from app.shell.tables import number
+from aotlens.plots import glyphs
+from aotlens.views.path_choice import PathsParameters, percent, signed
+from app.shell.tables import Height, bar, chips, link, pick, value_table
 
 if TYPE_CHECKING:
-    from aotlens.paths import Path, RemovalEffect, TopPaths
-
-#: Chips with less than this share of the largest value have no number.
-_NUMBERED = 0.04
-
-
-def source_strip(str_tokens: Sequence[str], values: np.ndarray, position: int, unit: str) -> list[html.Button]:
-    """Return one button a token, shaded by what all paths from it add; the one before the target is marked."""
-    top = float(np.abs(values).max(initial=0.0)) or 1.0
-    return [
-        _chip(index, text, float(value), float(value) / top, index == position, unit)
-        for index, (text, value) in enumerate(zip(str_tokens, values, strict=True))
-    ]
-
-
-def _chip(position: int, text: str, value: float, share: float, chosen: bool, unit: str) -> html.Button:
-    kinds = ["chip", *(["chip-space"] if is_whitespace(text) else []), *(["chip-negative"] if share < 0 else [])]
-    numbers = {"data-value": signed(value, 1)} if abs(share) >= _NUMBERED else {}
-    return html.Button(
-        glyphs(text),
-        className=" ".join([*kinds, *(["chip-locked"] if chosen else [])]),
-        title=f"{describe(text)} · position {position} · all paths from here: {signed(value)} {unit}",
-        tabIndex=0 if chosen else -1,
-        style={"--heat": f"{100 * abs(share):.1f}%"},
-        **{"data-position": str(position), "aria-pressed": str(chosen).lower(), **numbers},
+    from aotlens.paths import (
+        LogitByHead,
+        LogitBySource,
+        Path,
+        RemovalEffect,
+        ScoreExpansion,
+        TopPairs,
+        TopPaths,
+        Trace,
     )
+    from aotlens.paths.score import TraceEdge, TraceNode
+    from aotlens.paths.score.words import Piece
+
+_RANK = ("", "With a question mark not proven: a path that was not computed may be larger", "rank")
+_BAR = ("", "", "")
+#: Rows up to which a table is as high as they are.
+_FEW = 12
 
 
-def path_table(links: Links, chosen: PathsParameters, top: TopPaths) -> html.Table:
-    """Return a row a path: its sentence, with a link at each head, its contribution as a bar, and a way to take it
-    away."""
-    titles = ("", "path", top.unit, "", html.Span("take it away", className="sr-only"))
-    head = [html.Th(title, scope="col", className="number" if title == top.unit else "") for title in titles]
-    largest = max((abs(value) for value in top.values), default=1.0) or 1.0
-    rows = []
-    for rank, (path, sentence, value) in enumerate(zip(top.paths, top.sentences, top.values, strict=True)):
-        share, proven = value / largest, rank < top.n_proven
-        why = "proven: no path is larger" if proven else "not proven: a path that was not computed may be larger"
-        bar = html.Span(
-            className="bar" if share >= 0 else "bar bar-negative",
-            style={"width": f"{50 * abs(share):.2f}%", "left": "50%" if share >= 0 else f"{50 - 50 * abs(share):.2f}%"},
+def sources(params: PathsParameters, result: LogitBySource) -> list[dict[str, Any]]:
+    """Return the text's tokens, shaded by what all paths from them add; a click explains what is predicted there."""
+    return [
+        chips(
+            result.str_tokens, result.of_tokens.tolist(), lambda position: {"position": position},
+            selected=result.position, tip=lambda value: f"all paths from here: {signed(value)} {result.unit}",
         )
-        without = {"title": f"The model without {sentence}", "data-without": path.key}
-        cells = [
-            html.Td(f"{rank + 1}" if proven else f"{rank + 1}?", className="rank", title=why),
-            html.Td(_sentence(links, chosen, path, sentence, top.end), className="sentence"),
-            html.Td(signed(value), className="number"),
-            html.Td(html.Span(bar, className="track")),
-            html.Td(html.Button("without", className="take-away", **without)),
-        ]
-        rows.append(html.Tr(cells))
-    return html.Table([html.Thead(html.Tr(head)), html.Tbody(rows)], className="paths")
+    ]  # fmt: skip
 
 
-def _sentence(links: Links, chosen: PathsParameters, path: Path, sentence: str, end: str) -> list[Any]:
+def sides(params: PathsParameters, score: ScoreExpansion) -> list[dict[str, Any]]:
+    """Return the text's tokens twice: a click chooses the query, and the key."""
+
+    def query(position: int) -> dict[str, Any]:
+        hides = params.key is not None and position < params.key and not params.config.sees_later_keys
+        return {"query": position, **({"key": None} if hides else {})}
+
+    strips = []
+    for side, selected, what in (("query", score.query, query), ("key", score.key, lambda place: {"key": place})):
+        values = score.by_source_position(side).sum(0).double().tolist()
+        strips.append(
+            chips(
+                score.words.str_tokens, values, what, selected=selected, heading=side.capitalize(),
+                tip=lambda value: f"all paths from here: {signed(value)} {score.words.unit}",
+            )
+        )  # fmt: skip
+    return strips
+
+
+def paths(params: PathsParameters, top: TopPaths) -> list[dict[str, Any]]:
+    """List one path per row: its sentence, in which heads lead to their maps, its contribution, and its removal."""
+    columns = [_RANK, ("path", "", "sentence"), (top.unit, "", "number"), _BAR, ("", "", "")]
+    largest = max(map(abs, top.values), default=1.0) or 1.0
+    rows = [
+        (
+            f"{rank + 1}{'' if rank < top.n_proven else '?'}",
+            _sentence(path, sentence, top),
+            signed(value),
+            bar(value / largest),
+            pick("without", f"The model without {sentence}", {"without": path.key, "beside": "without"}),
+        )
+        for rank, (path, sentence, value) in enumerate(zip(top.paths, top.sentences, top.values, strict=True))
+    ]
+    return [value_table(columns, rows, height=_height(rows), along=_prompt(params))]
+
+
+def _height(rows: Sequence[Any]) -> Height:
+    return "fill" if len(rows) > _FEW else ""
+
+
+def _prompt(params: PathsParameters) -> dict[str, Any]:
+    return {"checkpoint": params.checkpoint, "text": params.text}
+
+
+def _sentence(path: Path, sentence: str, top: TopPaths) -> list[Any]:
     """The last head is opened at the target's position, the first one at the source's, seen from there."""
-    after = "".join(f" → {layer}.{head}" for layer, head in path.heads) + f" → {end}"
-    parts: list[Any] = [html.Span(sentence.removesuffix(after), className="start")]
+    after = "".join(f" → {layer}.{head}" for layer, head in path.heads) + f" → {top.end}"
+    parts: list[Any] = [sentence.removesuffix(after)]
     for index, head in enumerate(path.heads):
         place: dict[str, Any] = {}
         name = f"{head[0]}.{head[1]}"
         tip = f"Open head {name} on this text"
         if index == len(path.heads) - 1:
-            place = {"position": chosen.position}
-            tip += f", where position {chosen.position} attends"
+            place = {"position": top.position}
+            tip += f", where position {top.position} attends"
         elif index == 0 and path.source_position is not None:
             place = {"position": path.source_position, "direction": "from"}
             tip += f", what attends to position {path.source_position}"
-        href = links.to("heads", checkpoint=chosen.checkpoint, text=chosen.text, head=head, **place)
-        parts += [" → ", html.A(name, href=href, title=tip, className="step", **{"data-in-app": ""})]
-    return [*parts, html.Span(f" → {end}", className="end")]
+        parts += [" → ", link(name, tip, "heads", head=head, **place)]
+    return [*parts, f" → {top.end}"]
 
 
-def head_columns(unit: str) -> list[dict[str, Any]]:
-    """Return the columns of what passes through each head."""
-    return [
-        {"field": "head", "headerName": "head", "cellClass": "mono pick",
-         "headerTooltip": "layer.head; click to see the model without it"},
-        number("through", "all paths through it", "+.3f", f"Sum of all paths that pass this head, {unit}. A path "
-               "through two heads counts for both. Click to list them.",
-               cellClass=["ag-right-aligned-cell", "pick"]),
-        number("direct", "it is the last", "+.3f", f"Of these, the paths on which it is the last head, {unit}: its "
-               "direct effect. These sums, and the paths without heads, add up to the logit."),
-        number("later", "by later heads", "+.3f", f"Of these, the paths that later heads carry on, {unit}"),
+def heads(params: PathsParameters, result: LogitByHead) -> list[dict[str, Any]]:
+    """List what passes through each head."""
+    columns = [
+        ("head", "layer.head; click to see the model without it", "mono"),
+        ("all paths through it", f"Sum of all paths that pass this head, {result.unit}. A path through two heads "
+         "counts for both. Click to list them.", "number"),
+        ("it is the last", f"Of these, the paths on which it is the last head, {result.unit}: its direct effect. These "
+         "sums, and the paths without heads, add up to the logit.", "number"),
+        ("by later heads", f"Of these, the paths that later heads carry on, {result.unit}", "number"),
     ]  # fmt: skip
+    rows = [
+        (
+            pick(row["head"], "The model without it", {"without": row["head"], "beside": "without"}),
+            pick(signed(row["through"]), "List the paths through it", {"through": row["head"], "view": "top"}),
+            signed(row["direct"]),
+            signed(row["later"]),
+        )
+        for row in result.to_frame().to_dict("records")
+    ]
+    return [value_table(columns, rows, height=_height(rows))]
 
 
-def effect_tables(effect: RemovalEffect) -> list[Any]:
+def effect(params: PathsParameters, effect: RemovalEffect) -> list[dict[str, Any]]:
     """Return the model, and the model without the head or path in two ways; and what it expects next."""
     titles = ("", "model", "without it: forward pass", "change", "without it: linear estimate", "change")
-    head = html.Tr([html.Th(title, scope="col", className="number" if title else "") for title in titles])
-    body = [
-        html.Tr(
-            [
-                html.Th(row["name"], scope="row"),
-                html.Td(_value(row, "clean"), className="number"),
-                html.Td(_value(row, "forward"), className="number strong"),
-                html.Td(_change(row, "forward"), className="number"),
-                html.Td(_value(row, "linear"), className="number"),
-                html.Td(_change(row, "linear"), className="number"),
-            ]
-        )
-        for row in effect.to_frame().to_dict("records")
+    rows = []
+    for row in effect.to_frame().to_dict("records"):
+        parts = [_value(row, "clean")]
+        for how in ("forward", "linear"):
+            parts += [_value(row, how), _change(row, how)]
+        rows.append((row["name"], *parts))
+    expected = [
+        [part for each in pair for part in (("", "") if each is None else (glyphs(each[0]), percent(each[1])))]
+        for pair in zip_longest(effect.before, effect.after)
     ]
+    kinds = [("The model expects next", "mono"), ("", "number"), ("Without it", "mono"), ("", "number")]
     return [
-        html.Table([html.Thead(head), html.Tbody(body)], className="effect"),
-        html.Div(
-            [_expected("The model expects next", effect.before), _expected("Without it", effect.after)],
-            className="two expected",
-        ),
+        value_table([(title, "", "number" if title else "sentence") for title in titles], rows),
+        value_table([(title, "", kind) for title, kind in kinds], expected),
     ]
 
 
-def _expected(title: str, likeliest: Sequence[tuple[str, float]]) -> html.Div:
-    items = [
-        html.Li([html.Span(glyphs(text), className="token", title=describe(text)), f" {percent(share)}"])
-        for text, share in likeliest
-    ]
-    return html.Div([html.H3(title, className="table-heading"), html.Ol(items)])
-
-
-def _value(row: dict[str, Any], key: str) -> str:
-    value = float(row[key])
+def _value(row: dict[str, Any], how: str) -> str:
+    value = float(row[how])
     if row["unit"] == "probability":
         return percent(value)
     return signed(value) if row["unit"] == "logits" else f"{value:.3f} nats"
 
 
-def _change(row: dict[str, Any], key: str) -> str:
-    change = float(row[key]) - float(row["clean"])
+def _change(row: dict[str, Any], how: str) -> str:
+    change = float(row[how]) - float(row["clean"])
     if row["unit"] == "probability":
         # A small probability would read as nothing in points.
         small = float(row["clean"]) < 0.01 and row["clean"]
-        return f"× {float(row[key]) / float(row['clean']):.2g}" if small else f"{signed(100 * change, 1)} points"
+        return f"× {float(row[how]) / float(row['clean']):.2g}" if small else f"{signed(100 * change, 1)} points"
     return signed(change)
+
+
+def pairs(params: PathsParameters, top: TopPairs) -> list[dict[str, Any]]:
+    """List one pair of paths per row, largest first; a head's name leads to its map."""
+    assert top.words is not None
+    largest = max(map(abs, top.values), default=1.0) or 1.0
+    rows = [
+        (
+            signed(value, 2) + ("" if rank < top.n_proven else "?"),
+            list(map(_piece, top.words.sentence(pair))),
+            bar(value / largest),
+        )
+        for rank, (pair, value) in enumerate(zip(top.pairs, top.values, strict=True))
+    ]
+    columns = [(top.words.unit, "", "number"), ("from", "", "sentence"), _BAR]
+    return [value_table(columns, rows, height=_height(rows), along=_prompt(params))]
+
+
+def _piece(piece: Piece) -> Any:
+    """A part of a sentence: words, or a head's name that leads to its map."""
+    if piece.head is None:
+        return piece.text
+    place: dict[str, Any] = {"position": piece.position, "direction": piece.direction}
+    if piece.cell is not None:
+        place["cell"] = piece.cell
+    return link(piece.text, f"The map of {piece.text}", "heads", head=piece.head, **place)
+
+
+def trace(params: PathsParameters, trace: Trace) -> list[dict[str, Any]]:
+    """List one edge per row: the cell, its side, and the source or cell that the term is of."""
+    columns = [
+        ("cell", "head query → key; click to see its map", "mono"),
+        ("nats", "What either side of the cell adds up to", "number"),
+        ("side", "", ""),
+        ("Σ|term| ÷ |Σ term|", "1 where all terms of the side agree, large where they cancel", "number"),
+        ("from", "", "mono"),
+        ("nats", "", "number"),
+        ("share", "Of the side, in size", "number"),
+    ]
+    rows: list[Sequence[Any]] = []
+    for node in trace.nodes:
+        for edge in node.edges:
+            size = node.cancellation[edge.side == "key"]
+            rows.append(
+                (
+                    _cell(trace, node), signed(node.contrast, 2), edge.side, f"{size:.1f}", _cell(trace, edge),
+                    signed(edge.nats, 2), f"{edge.share:.0%}",
+                )
+            )  # fmt: skip
+    return [value_table(columns, rows, height="low", along=_prompt(params))]
+
+
+def _cell(trace: Trace, each: TraceEdge | TraceNode) -> Any:
+    """A cell's name, which leads to its entry on Heads; a source's alone."""
+    name = trace.name(each)
+    if each.cell is None:
+        n = getattr(each, "n_terms", 1)
+        return name if n == 1 else f"{name} ({n:,} terms)"
+    head, query, key = each.cell
+    return link(name, f"The map of {name}", "heads", head=head, cell=(query, key), position=query)

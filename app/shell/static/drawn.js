@@ -25,13 +25,17 @@
     }
 
     // The focus stays where it was.
+    aotlens.redraw = function (group, children) {
+        const place = placeIn(group, document.activeElement);
+        group.replaceChildren(...children);
+        const focused = place && place.reduce((element, index) => element?.children[index], group);
+        if (focused && focused !== group) focused.focus({ preventScroll: true });
+    };
+
     aotlens.draw = function (id, parts) {
         const group = document.getElementById(id);
         if (!group || there.get(group) === parts) return;
         there.set(group, parts);
-        const place = placeIn(group, document.activeElement);
-        group.replaceChildren(...(parts || []).map(build));
-        const focused = place && place.reduce((element, index) => element?.children[index], group);
-        if (focused && focused !== group) focused.focus({ preventScroll: true });
+        aotlens.redraw(group, (parts || []).map(build));
     };
 })();

@@ -1,6 +1,6 @@
 // Tables of values that come through a store (app/shell/tables.py, `value_tables`): rows that can be sorted by a click on a
-// column's name, and cells to be clicked, between which arrow keys move. What a cell's click means, the page says:
-// `aotlens.onPick(id, function (data) { … })` gets what the cell carries.
+// column's name, and cells to be clicked, between which arrow keys move; and tokens as chips. What a click on a cell or a chip
+// means, the page says: `aotlens.onPick(id, function (data) { … })` gets what it carries.
 (function () {
     "use strict";
     // Rows further down than the table is high, or where its height is its rows' the window, are made when somebody turns to
@@ -18,12 +18,44 @@
         return element;
     }
 
-    function cell(value, kind) {
+    const clickable = ({ text, title, class: kind, pick }, attributes = {}) =>
+        Object.assign(make("button", text, { type: "button", title, class: kind, ...attributes }), { tabIndex: -1, pick });
+
+    // A part of a cell: text, a link to another page, a bar, or what can be clicked.
+    function part(value, along) {
+        if (value === null || typeof value !== "object") return String(value ?? "");
+        if (value.page) {
+            const href = aotlens.address.format(value.page, { ...along, ...value.fields });
+            return make("a", value.text, { href, title: value.title, "data-in-app": "true" });
+        }
+        if (value.bar === undefined) return clickable(value);
+        const track = make("span", undefined, { class: "track" }), width = 50 * Math.abs(value.bar);
+        const bar = make("span", undefined, { class: value.bar < 0 ? "bar bar-negative" : "bar" });
+        Object.assign(bar.style, { width: `${width}%`, left: `${value.bar < 0 ? 50 - width : 50}%` });
+        track.append(bar);
+        return track;
+    }
+
+    function cell(value, kind, along) {
         const td = make("td", undefined, { class: kind });
-        if (Array.isArray(value)) td.append(...value.map((token) => make("span", token, { class: "token" })));
-        else if (value === null || typeof value !== "object") td.textContent = value ?? "";
-        else td.append(Object.assign(make("button", value.text, { type: "button", title: value.title, class: value.class }), { tabIndex: -1, pick: value.pick }));
+        if (kind === "tokens" && Array.isArray(value)) td.append(...value.map((token) => make("span", token, { class: "token" })));
+        else td.append(...[value].flat().map((each) => part(each, along)));
         return td;
+    }
+
+    // One stop of the Tab key for all tokens: arrow keys move along them.
+    function strip({ chips, selected, heading }) {
+        const group = make("div", undefined, { class: "strip", role: "group", "aria-label": heading || "Tokens" });
+        group.append(...chips.map(function (data, position) {
+            const isSelected = position === selected, { value, heat } = data;
+            const attributes = { "data-position": String(position), "data-value": value, "aria-pressed": String(isSelected) };
+            const chip = clickable(data, attributes);
+            chip.classList.toggle("chip-locked", isSelected);
+            chip.style.setProperty("--heat", `${heat}%`);
+            if (isSelected) chip.tabIndex = 0;
+            return chip;
+        }));
+        return group;
     }
 
     const numberOf = (td) => parseFloat(td.textContent.replace("−", "-").replaceAll(",", ""));
@@ -38,7 +70,7 @@
             || sign * (value(one) - value(other)) || 0));
     }
 
-    function table({ columns, rows }, height) {
+    function table({ columns, rows, along }, height) {
         const head = make("tr");
         for (const { title, help, kind } of columns) {
             const th = make("th", undefined, { scope: "col", class: kind, title: help });
@@ -49,7 +81,7 @@
         const element = make("table", undefined, { class: "values" }), body = make("tbody");
         const line = function (row) {
             const tr = make("tr");
-            tr.append(...row.map((value, place) => cell(value, columns[place].kind)));
+            tr.append(...row.map((value, place) => cell(value, columns[place].kind, along)));
             return tr;
         };
         const first = Math.max(1, Math.ceil(height / LINE));
@@ -69,10 +101,16 @@
         const group = document.getElementById(id);
         if (!group || there.get(group) === tables) return;
         there.set(group, tables);
-        group.replaceChildren(...(tables || []).map(function (data) {
-            const part = make("div"), box = make("div", undefined, { class: "values-box", "data-height": data.height });
+        aotlens.redraw(group, (tables || []).map(function (data) {
+            const section = make("div");
+            if (data.heading) section.append(make("h3", data.heading, { class: "table-heading" }));
+            if (data.chips) {
+                section.className = "chips";
+                section.append(strip(data));
+                return section;
+            }
+            const box = make("div", undefined, { class: "values-box", "data-height": data.height });
             const kind = data.height && `${id} ${data.height}`, { element, fill, made } = table(data, heights.get(kind) ?? window.innerHeight);
-            if (data.heading) part.append(make("h3", data.heading, { class: "table-heading" }));
             box.append(element);
             for (const event of USED) box.addEventListener(event, fill, { once: true, passive: true, capture: true });
             if (kind) {
@@ -83,8 +121,8 @@
                 };
                 laidOut.observe(box);
             }
-            part.append(box);
-            return part;
+            section.append(box);
+            return section;
         }));
     };
 
@@ -93,13 +131,14 @@
     const within = (target, what) => (target instanceof Element ? target.closest(`.value-tables ${what}`) : null);
 
     document.addEventListener("click", function ({ target }) {
-        const head = within(target, "th button"), button = within(target, "td button");
+        const head = within(target, "th button"), button = within(target, ":is(td button, .chip)");
         if (head) sort(head.parentElement);
         if (button) picks.get(button.closest(".value-tables").id)?.(button.pick);
     });
 
     document.addEventListener("keydown", function (event) {
-        const button = within(event.target, "td button");
+        const button = within(event.target, "td button"), chip = within(event.target, ".chip");
+        if (chip) aotlens.moveChip(event, chip);
         const [down, across] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key] || [];
         if (!button || down === undefined) return;
         event.preventDefault();

@@ -32,7 +32,8 @@
                 aotlens.settle(id, { data: joined([option], props.data), value: option.value });
             } else if (type) {
                 const first = kinds[field] === "first" && value === null ? props.data?.[0]?.value : value;
-                aotlens.settle(id, { value: kinds[field] === "row" ? asText(value) : first ?? null });
+                const empty = ["number", "text"].includes(kinds[field]) ? "" : null; // of a box
+                aotlens.settle(id, { value: kinds[field] === "row" ? asText(value) : first ?? empty });
             }
         }
     };
@@ -92,7 +93,7 @@
         const { disabled, min, max, data, "data-rest": rest } = (kind && component(`${page}-field-${field}`)?.props) || {};
         if (value === undefined || disabled) return null;
         if (kind === "most") return value >= (max ?? Infinity) ? null : value;
-        if (kind === "number") return value === "" || !Number.isFinite(Number(value)) ? null : Math.min(Math.max(Number(value), min), max);
+        if (kind === "number") return value === "" || value === null || !Number.isFinite(Number(value)) ? null : Math.min(Math.max(Number(value), min), max);
         if (kind === "log") return value === rest ? null : Number((10 ** value).toPrecision(3));
         if (kind === "corpus") return value === "pasted text" ? before?.[field] ?? null : value;
         if (kind === "first") return value === data?.[0]?.value ? null : value;
@@ -103,11 +104,13 @@
         return value;
     }
 
-    // Rows and heads that mean something else once another field has changed, and they have not, are no longer selected.
+    // What means something else once another field has changed is no longer selected, unless it has just been.
     function clear(facts, page, shown, before) {
         for (const [field, by] of Object.entries(facts.cleared_by ?? {})) {
-            const none = ["row", "heads"].includes(facts.kinds[field]) && Array.isArray(shown[field]) ? [] : null;
-            if (!before || same(before[field], none) || !same(before[field], shown[field]) || !by.some((other) => !same(before[other], shown[other]))) continue;
+            const kind = facts.kinds[field], isList = ["row", "heads"].includes(kind) && Array.isArray(shown[field]);
+            const none = isList ? [] : kind === "text" ? "" : null;
+            const isChosen = before && !same(before[field], none) && same(before[field], shown[field]);
+            if (!isChosen || !by.some((other) => !same(before[other], shown[other]))) continue;
             shown[field] = none;
             queueMicrotask(() => aotlens.choose(page, { [field]: none }));
         }
@@ -305,7 +308,7 @@
                     if (item) again[name] = (others.length < held.length ? others : [...held, item]).join(", ");
                 } else if (axes.startsWith("customdata")) {
                     const own = customdataOf(point, plot.data[point.curveNumber]), items = axes.split(".").slice(1).map((item) => own?.[item]);
-                    if (own !== null) again[name] = items.length > 1 ? items : items.length ? String(items[0]) : Array.isArray(own) ? own : String(own);
+                    if (own !== null) again[name] = items.length > 1 ? items : items.length ? [items[0]].flat().join(".") : Array.isArray(own) ? own : String(own);
                 } else if (axes === "name") {
                     const head = /\d+\.\d+/.exec(plot.data[point.curveNumber].name);
                     if (head) again[name] = head[0];

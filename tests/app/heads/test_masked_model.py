@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from aotlens.views.paths import FAMILY as PATHS
+from aotlens.views.paths import notes
 from app.core import Core
 from app.core.settings import Settings
 from app.pages.checkpoints.service import Checkpoints
@@ -14,7 +16,7 @@ from app.pages.heads.continuations import Continuations, Draws
 from app.pages.heads.ids import VIEWS, ids
 from app.pages.heads.predictions import predictions_table
 from app.pages.heads.service import Heads
-from app.pages.paths.service import Paths
+from app.shell.view_service import Views
 from tests.app.conftest import wait
 
 
@@ -86,8 +88,8 @@ def test_it_fills_masks_with_and_without_a_head_and_continues_nothing(services: 
 
 
 def test_the_paths_page_says_what_is_predicted(services: Core):
-    paths = Paths(services)
-    assert "not the next one" in paths.expanded(paths.values({"checkpoint": "masked", "text": "a b"})).notes[0]
+    params = Views(services, PATHS).values({"checkpoint": "masked", "text": "a b"})
+    assert "not the next one" in notes(params)
 
 
 def test_its_training_curve_has_the_unigram_models_loss_beside_it(services: Core) -> None:

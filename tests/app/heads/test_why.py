@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 
 from aotlens.paths import Path as ModelPath
 from aotlens.paths import expand
-from aotlens.views.scores import N_PAIRS, ScoreParameters, cancellation, cell_says, counted
+from aotlens.views.scores import N_PAIRS, cancellation, cell_says, counted
 from app.core import Core
 from app.core.errors import RequestError
 from app.core.scores import ScoreQuestion
@@ -22,7 +22,7 @@ from app.core.settings import Settings
 from app.pages.heads.address import ADDRESS as HEADS
 from app.pages.heads.address import HeadsState
 from app.pages.heads.ids import VIEWS, ids
-from app.pages.heads.service import Heads
+from app.pages.heads.service import Heads, WhyParameters
 from app.shell import ids as shell
 from app.shell.views import record, table
 from tests.app.conftest import (
@@ -174,7 +174,7 @@ def test_large_numbers_and_cancellation_in_words():
 # ── which entry, and files ──────────────────────────────────────────────────────────────────────────────────
 
 
-def chosen(services: Core, **rest: Any) -> ScoreParameters:
+def chosen(services: Core, **rest: Any) -> WhyParameters:
     asked = {"head": (1, 2), "cell": None, "position": None, "direction": "to", "against": None, **rest}
     return Heads(services).score({"prompt": {"checkpoint": "tiny-mhsa", "text": SHORT}, **asked})
 

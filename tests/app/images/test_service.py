@@ -237,7 +237,6 @@ def test_services_of_text_say_where_models_of_images_are_shown(image_core: Core)
     asked: dict[str, Callable[[], object]] = {
         "heads": lambda: image_core.inference.analyse(name, "a text"),
         "atlas": lambda: services["atlas"].start(AtlasRequest(checkpoint=name, corpus="", tokens=100)),
-        "paths": lambda: services["paths"].values({"checkpoint": name, "text": "a text"}),
     }
     for page, ask in asked.items():
         with refused("digits-tiny", "not text", "page Images", error=RequestError):
