@@ -32,14 +32,16 @@ def says_losses(params: CompareParameters, result: ComparedLosses) -> str:
     for side in sides:
         values = getattr(result, side)
         known, name = values[np.isfinite(values)], pane_name(params, side)
-        parts.append(f"{name}: {known.mean():.3f} nats a token" if known.size else name)
+        parts.append(f"{name}: {known.mean():.3f} nats per token" if known.size else name)
     line, difference = "; ".join(parts) + ".", result.difference
     if difference is None:
-        what = "texts" if params.text_of("left") != params.text_of("right") else "tokens of this text"
-        line = f"The panes have different {what}, so a token’s loss in one has none beside it in the other. {line}"
+        if params.text_of("left") != params.text_of("right"):
+            return f"{line} The panes have different texts, so no losses correspond."
         sums = [float(np.nansum(values)) for values in (result.left, result.right)]
-        whole = f" The same text, over all its tokens: {sums[0]:.1f} and {sums[1]:.1f} nats."
-        return line + (whole if what != "texts" else "")
+        return (
+            f"{line} The panes have different tokens of this text, so no losses correspond. Over all its tokens: "
+            f"{sums[0]:.1f} and {sums[1]:.1f} nats."
+        )
     known = difference[np.isfinite(difference)]
     if not known.size:
         return line
@@ -48,7 +50,7 @@ def says_losses(params: CompareParameters, result: ComparedLosses) -> str:
     largest = int(np.nanargmax(np.abs(difference)))
     token = describe(result.left_tokens[largest])
     return (
-        f"{line} Right − left: {_signed(known.mean(), 3)} nats a token, the most at {token} (position {largest}), "
+        f"{line} Right − left: {_signed(known.mean(), 3)} nats per token, the most at {token} (position {largest}), "
         f"{_signed(difference[largest], 2)}."
     )
 

@@ -78,7 +78,7 @@ def test_models_of_other_tokens_are_shown_and_not_matched(paths: dict[str, str])
     with refused("vocabularies", "275", "270"):
         PAIRS.result(chosen)
     said = LOSSES.caption(chosen, LOSSES.result(chosen))
-    says(said, "different tokens", "over all its tokens")
+    says(said, "different tokens", "Over all its tokens")
 
 
 def test_a_command_prints_the_table(paths: dict[str, str]):

@@ -135,5 +135,5 @@ def test_a_sweep_takes_a_view_by_its_name(built, found):
     pd.testing.assert_frame_equal(frame, found[1].to_frame())
     with refused("no analysis 'views.sufficient.head'", "views.sufficient.heads"):
         function("views.sufficient.head")
-    with refused("of no checkpoint"):
+    with refused("takes no model"):
         family("denoising").analysis(family("denoising").views[0])

@@ -105,11 +105,11 @@
         if (shown.position !== left) aotlens.choose(pageOf(), { position: left });
     }
 
-    // Not by Dash, which takes some milliseconds for each.
+    // Not by Dash, which takes some milliseconds for each. A caption is bold, as what panels find is (`graph.finding_first`).
     function tell(side, title, caption) {
-        for (const [id, text] of [[`${panelOf(side)}-title`, title], [`${panelOf(side)}-caption`, caption]]) {
-            const element = document.getElementById(id);
-            if (element && text !== null && element.textContent !== text) element.textContent = text;
+        for (const [id, text, tag] of [[`${panelOf(side)}-title`, title, "span"], [`${panelOf(side)}-caption`, caption, "strong"]]) {
+            const element = document.getElementById(id), words = Object.assign(document.createElement(tag), { textContent: text });
+            if (element && text !== null && element.textContent !== text) element.replaceChildren(...(text ? [words] : []));
         }
     }
 

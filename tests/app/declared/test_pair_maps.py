@@ -305,6 +305,8 @@ def test_a_hover_and_a_lock_are_in_all_three_maps_and_ask_the_server_nothing(ope
     written(page, "head", "1.2")
     choose(page, page.get_by_text("without", exact=True).click)
     written(page, "sink", "hide")
+    hides = "sides => sides.map(side => document.getElementById(`compare-${side}-canvas`).map.heads.hidesFirst)"
+    assert page.evaluate(hides, list(MAPS)) == [True, True, True]
     assert requests == []
 
 
@@ -334,7 +336,9 @@ def test_two_models_their_pairs_and_other_texts(open_page):
     choose(page, page.fill, "#compare-field-other", "She danced.")
     written(page, "other", "She danced.")
     expect(page.locator("#compare-runs-caption")).to_contain_text("that both texts have in this order")
-    choose(page, page.locator(".strip[data-side=right] .chip").nth(2).click)
+    chips = page.locator(".strip[data-side=right] .chip")
+    expect(chips).to_have_count(page.evaluate("document.getElementById('compare-right-canvas').map.heads.maps.n"))
+    choose(page, chips.nth(2).click)
     written(page, "other-position", "2")
     assert "position" not in query(page)
     # Sides change places.
