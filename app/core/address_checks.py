@@ -24,9 +24,9 @@ Check = Callable[["Core", Any, Any], None]
 
 
 def checkpoint(core: Core, state: Any, name: str) -> None:
-    """Check that a checkpoint is listed."""
+    """Check that a checkpoint is listed, or a snapshot of one that is."""
     known, first = [info.name for info in core.catalog.list()], core.catalog.default()
-    if name not in known:
+    if not core.catalog.has(name, known):
         raise Unfit(f"the name of a checkpoint here ({', '.join(known) or 'there are none'})", first)
 
 

@@ -9,7 +9,7 @@ import builtins
 import copy
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -107,6 +107,13 @@ class Catalog:
                 raise RequestError(str(error)) from error
         names = ", ".join(info.name for info in known) or "none"
         raise RequestError(f"No checkpoint is called {name!r}. There are: {names}. Choose one of them.")
+
+    def has(self, name: str, among: Sequence[str]) -> bool:
+        """Return whether a name is one of these checkpoints, or a snapshot of one of them."""
+        try:
+            return name in among or (name.rpartition("@")[0] in among and self.info(name).problem is None)
+        except RequestError:
+            return False
 
     def default(self) -> str | None:
         """Return the one that the settings name, if it's there; else the first that reads text and isn't broken."""

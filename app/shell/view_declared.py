@@ -117,7 +117,7 @@ def state_of(page: Declared) -> type[Any]:
 
     def check(core: Core, state: Any, value: str | tuple[str, ...]) -> None:
         available, several = fitting(core, family), not isinstance(value, str)
-        fit = [name for name in (value if several else [value]) if name in available]
+        fit = [name for name in (value if several else [value]) if core.catalog.has(name, available)]
         if family.alike is not None and fit:
             shared = family.alike(core.catalog.info(fit[0]))
             fit = [name for name in fit if family.alike(core.catalog.info(name)) == shared]

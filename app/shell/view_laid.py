@@ -146,7 +146,7 @@ class Laid:
             )  # fmt: skip
             return labelled("Inspected model", inspected, size="xs")
         choice = checkpoint_choice(id, self.core.catalog, value)
-        choice.data = [option for option in choice.data if option["value"] in self.available]
+        choice.data = [option for option in choice.data if option["value"] in (*self.available, value)]
         choice.description = family.none if family.optional and not self.available else None  # else the page says it
         if family.sides:
             choice.label, choice.size = field.removesuffix("_model").capitalize(), "xs"

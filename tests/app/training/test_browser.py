@@ -11,6 +11,7 @@ from playwright.sync_api import Page, expect
 
 from app.core.settings import Settings
 from app.factory import create_app
+from app.pages import PAGES
 from app.shell.app import App
 from tests.app.conftest import choose, opened, save_tiny, serve, settled
 from tests.app.training.numbers import STEPS, TEXT, save_run
@@ -46,6 +47,17 @@ def shown(page: Page) -> list[float]:
         "() => { const { maps } = document.querySelector('#training-film aotlens-heads').heads;"
         " return Array.from({ length: maps.n }, (_, key) => maps.value(1, 0, maps.n - 1, key)); }"
     )
+
+
+@pytest.mark.parametrize("search", ["heads?checkpoint", "circuits?checkpoint", "compare?left"])
+def test_an_address_opens_a_step(made: App, search: str) -> None:
+    name, field = search.split("?")
+    page = next(page for page in PAGES if page.name == name)
+    state, sentences = page.address.read(f"{field}=tiny-run%4013", made.core)
+    assert (page.address.format(state), sentences) == (f"/{search}=tiny-run%4013", [])
+    assert "'value': 'tiny-run@13'" in str(page.layout(made.core, made.services[name], state))
+    state, (sentence,) = page.address.read(f"{field}=tiny-run%4014", made.core)
+    assert "tiny-run@14" in sentence and "tiny-run@14" not in page.address.format(state)
 
 
 @pytest.mark.visit
