@@ -1,13 +1,14 @@
 """The run of a model on some images, whole or with heads ablated: its maps and its logits, and what is read off them.
 
-run = image_run(model, images)
+run = image_run(model, images, labels=labels)
+run.wrong, run.to_frame()
 ablated = image_run(model, images, ["1.3"], "mean", reference=others)
 run.head((1, 2), image=3), run.layer(1), run.predictions(3, ablated)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, UInt8
+from jaxtyping import Float, Float64, Int64, UInt8
 from torch import Tensor
 
 from aotlens.conventions import Head, HeadLike, Progress, as_head, as_heads, head_name, require_whole
@@ -107,6 +108,10 @@ class ClassPredictions(Result):
     """Probabilities with heads ablated."""
     n_changed: int = 0
     """The number of images of the run whose predicted class the ablation changes."""
+    n_images: int = 1
+    """The number of images of the run."""
+    truth: str | None = None
+    """The image's class by name, if it is known."""
 
     def best(self, *, ablated: bool = False) -> tuple[str, float]:
         """Return the most probable class, and its probability."""
@@ -140,6 +145,30 @@ class ImageRun(Result):
     """The heads that are ablated, none for the full model."""
     how: str = "zero"
     """The replacement of their outputs, as in `aotlens.heads.ablation`."""
+    labels: Int64[np.ndarray, " image"] | None = None
+    """The number of each image's class, −1 for an unknown one; None if they are not given."""
+    label_names: tuple[str, ...] = ()
+    """The names of these classes; by default the model's."""
+
+    @property
+    def truth(self) -> tuple[str | None, ...]:
+        """Each image's class by name; None for an unknown one."""
+        if self.labels is None:
+            return (None,) * len(self.images)
+        names = self.label_names or self.classes
+        return tuple(None if label < 0 else names[label] for label in self.labels)
+
+    @property
+    def has_model_classes(self) -> bool:
+        """Whether the images' classes are the model's, so that a prediction is right or wrong."""
+        return self.label_names in ((), self.classes)
+
+    @property
+    def wrong(self) -> tuple[int, ...]:
+        """The images whose predicted class is wrong, by number from 0."""
+        pairs = enumerate(zip(self.truth, self.predicted, strict=True))
+        wrong = (image for image, (name, best) in pairs if name is not None and name != self.classes[best])
+        return tuple(wrong) if self.has_model_classes else ()
 
     @property
     def probabilities(self) -> Float64[np.ndarray, "image class"]:
@@ -157,12 +186,13 @@ class ImageRun(Result):
         return self.maps.headline + (f"; {names} ablated ({self.how})" if names else "")
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row an image: image, predicted (the name of a class), probability."""
+        """Return a table with one row per image: image, class (if labels are given), predicted, probability."""
         import pandas as pd
 
         names = [self.classes[number] for number in self.predicted]
-        numbers = range(len(names))
-        return pd.DataFrame({"image": numbers, "predicted": names, "probability": self.probabilities.max(1)})
+        truth = {} if self.labels is None else {"class": self.truth}
+        columns = {"image": range(len(names)), **truth, "predicted": names, "probability": self.probabilities.max(1)}
+        return pd.DataFrame(columns)
 
     def layer(self, layer: int, query: Query = None, quantity: str = "attention") -> LayerOnImages:
         """Return all maps of a layer's heads; `quantity` is `"attention"` or `"value_weighted"`, `query` as in
@@ -198,7 +228,7 @@ class ImageRun(Result):
         changed = 0 if ablated is None else int((ablated.predicted != self.predicted).sum())
         return ClassPredictions(
             classes=self.classes, logits=self.logits[image], probabilities=self.probabilities[image], ablated=other,
-            n_changed=changed,
+            n_changed=changed, n_images=len(self.images), truth=self.truth[image],
         )  # fmt: skip
 
 
@@ -208,17 +238,20 @@ def image_run(
     ablated: HeadLike | Iterable[HeadLike] = (),
     how: str = "zero",
     *,
+    labels: Int64[Tensor, " image"] | None = None,
+    label_names: Sequence[str] = (),
     reference: UInt8[Tensor, "other channel height width"] | None = None,
     progress: Progress | None = None,
 ) -> ImageRun:
     """Compute the maps and the logits of `model` on `images`, pixels from 0 to 255, with the heads `ablated`.
 
     `how` says what their outputs are replaced with (`aotlens.heads.ablation`), `reference` are other images, from which
-    means and other outputs are taken. `progress(done, total)` counts images. Time: two forward passes, and what the
-    reference takes; memory: that of `image_maps`.
+    means and other outputs are taken. `labels` are the numbers of the images' classes (−1 for an unknown one), named
+    `label_names` if they are not the model's. `progress(done, total)` counts images. Time: two forward passes, and what
+    the reference takes; memory: that of `image_maps`.
 
     Raises `ValueError` for a model that reads no images into classes, for one that does not say how pixels are scaled
-    or what its classes are called, and as `HeadSwitches` and `image_maps` do.
+    or what its classes are called, for labels that do not fit, and as `HeadSwitches` and `image_maps` do.
     """
     require_ours(model, "image_run")
     if model.cfg.read_out != "classes":
@@ -231,11 +264,16 @@ def image_run(
             f"image_run: expected a name for each of the model's {model.cfg.d_out} classes, its image processor has "
             f"{len(classes)}; give it model.image_processor = aotlens.data.images.ImageProcessor(…) with all of them."
         )
+    names = tuple(label_names) or classes
+    if labels is not None and (len(labels) != len(images) or max(labels.tolist(), default=-1) >= len(names)):
+        raise ValueError(f"labels: expected a number below {len(names)} for each of {len(images)} images.")
     heads = as_heads(ablated, model.cfg, at_least=0)
     others = None if reference is None or not heads else model.to_images(reference)
     switched = HeadSwitches(model, how, reference=others).off(heads) if heads else nullcontext()
     with switched, torch.inference_mode():
         maps = image_maps(model, inputs, progress=progress)
         logits = model(inputs).double().cpu().numpy()
-    pixels = images.cpu().numpy()
-    return ImageRun(images=pixels, classes=classes, maps=maps, logits=logits, ablated=heads, how=how)
+    return ImageRun(
+        images=images.cpu().numpy(), classes=classes, maps=maps, logits=logits, ablated=heads, how=how,
+        labels=None if labels is None else labels.cpu().numpy(), label_names=tuple(label_names),
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Sentences about images: maps of a head, what patches add to a class, predictions, consistency."""
+"""Sentences about images: recognition, maps of a head, what patches add to a class, predictions, consistency."""
 
 from __future__ import annotations
 
@@ -7,44 +7,64 @@ from typing import TYPE_CHECKING, Any
 from aotlens.conventions import ABLATIONS, head_name
 
 if TYPE_CHECKING:
-    from aotlens.heads import ClassPredictions, HeadOnImage, SemanticConsistency
+    from aotlens.heads import ClassPredictions, HeadOnImage, ImageRun, SemanticConsistency
     from aotlens.paths import ClassPatches
 
 #: The replacements of an ablated head's output.
 HOWS = {**ABLATIONS, "resample": "output on another image"}
 
 
-def says_ablated(chosen: Any) -> str:
+def says_images(params: Any, run: ImageRun) -> str:
+    """Say which images are shown, and which are recognised."""
+    data, first, n_own = params.named, (params.start or 0) + 1, run.truth.count(None)
+    n = len(run.images) - n_own
+    of_all = "" if params.n_all is None else f" of {params.n_all:,}"
+    kind = "" if params.of is None else f" of class ‹{(run.label_names or run.classes)[params.of]}›"
+    which = f"Test images {first} to {first + n - 1}{of_all}{kind} in {data.name}"
+    if not run.has_model_classes:
+        return (
+            f"{which}. The model was trained on {params.trained_on or 'other images'} and knows other classes: its "
+            "maps can be looked at, its predictions mean nothing here."
+        )
+    numbers = ", ".join(str(image + 1) for image in run.wrong)
+    wrong = f" (images {numbers} are not)" if len(run.wrong) > 1 else f" (image {numbers} is not)" if numbers else ""
+    sentence = f"{which}; {n - len(run.wrong)} of these {n} are recognised{wrong}."
+    if not data.numbered:
+        return sentence
+    return f"{sentence} The data only number their classes: they are taken for the model's, in its order."
+
+
+def says_ablated(params: Any) -> str:
     """Say which heads are ablated, and how; nothing for the full model."""
-    if not chosen.ablated:
+    if not params.ablated:
         return ""
-    names = ", ".join(map(head_name, chosen.ablated))
-    which = "head" if len(chosen.ablated) == 1 else "heads"
-    return f"{which} {names} ablated by {HOWS[chosen.how]}"
+    names = ", ".join(map(head_name, params.ablated))
+    which = "head" if len(params.ablated) == 1 else "heads"
+    return f"{which} {names} ablated by {HOWS[params.how]}"
 
 
-def says_head(chosen: Any, result: HeadOnImage) -> str:
+def says_head(params: Any, result: HeadOnImage) -> str:
     """Say whose attention the maps show, and of which run."""
-    ablated = says_ablated(chosen)
+    ablated = says_ablated(params)
     return ". ".join(filter(None, [f"Query: {result.query}", ablated[:1].upper() + ablated[1:]])) + "."
 
 
-def says_predictions(chosen: Any, result: ClassPredictions) -> str:
+def says_predictions(params: Any, result: ClassPredictions) -> str:
     """Say what the model predicts for one image, in full and with heads ablated."""
     name, probability = result.best()
-    truth = "" if chosen.label is None else f"Its class is ‹{chosen.label}›. "
+    truth = "" if result.truth is None else f"Its class is ‹{result.truth}›. "
     text = f"{truth}The full model predicts ‹{name}›, with probability {probability:.3f}."
     if result.ablated is None:
         return text
     other, lower = result.best(ablated=True)
-    told = f" With {says_ablated(chosen)}: ‹{other}›, with probability {lower:.3f}."
-    changes = f" The prediction changes for {result.n_changed} of {chosen.n_images} images."
+    told = f" With {says_ablated(params)}: ‹{other}›, with probability {lower:.3f}."
+    changes = f" The prediction changes for {result.n_changed} of {result.n_images} images."
     return text + told + changes
 
 
-def says_patches(chosen: Any, result: ClassPatches) -> str:
+def says_patches(params: Any, result: ClassPatches) -> str:
     """Say where a logit comes from, in numbers that add up to it."""
-    name = class_name(chosen, result.number)
+    name = class_name(params, result.number)
     parts, above = ({name: float(values[0, 0].sum()) for name, values in _terms(of)} for of in (
         result.logit, result.above_mean,
     ))  # fmt: skip
@@ -61,9 +81,9 @@ def says_patches(chosen: Any, result: ClassPatches) -> str:
     )
 
 
-def class_name(chosen: Any, number: int) -> str:
+def class_name(params: Any, number: int) -> str:
     """Name a class of the model by name, or its number where the names are not known."""
-    return str(chosen.classes[number]) if number < len(chosen.classes) else str(number)
+    return str(params.classes[number]) if number < len(params.classes) else str(number)
 
 
 def _terms(parts: Any) -> list[tuple[str, Any]]:
@@ -73,12 +93,11 @@ def _terms(parts: Any) -> list[tuple[str, Any]]:
     ]  # fmt: skip
 
 
-def says_consistency(chosen: Any, result: SemanticConsistency) -> str:
+def says_consistency(params: Any, result: SemanticConsistency) -> str:
     """Say how many heads are consistent beyond chance, on how much."""
     n_found = int((result.adjusted_p <= 0.05).sum())
     return (
         f"{n_found} of {result.within.size} heads attend to the same part of the images of a class more often than "
         f"under labels drawn at random (false discovery rate 5%), on {result.n_images} test images of "
-        f"{chosen.called or chosen.data} in "
-        f"{result.n_classes} classes. Query: {result.query}."
+        f"{params.named.name} in {result.n_classes} classes. Query: {result.query}."
     )

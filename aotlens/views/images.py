@@ -2,74 +2,138 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Self
 
 from aotlens.conventions import Head, head_name
 from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, Node, Part, call, make
 from aotlens.views.family import Family
-from aotlens.views.image_captions import HOWS, says_consistency, says_head, says_patches, says_predictions
-from aotlens.views.parameters import OfCheckpoint
+from aotlens.views.image_captions import (
+    HOWS,
+    says_consistency,
+    says_head,
+    says_images,
+    says_patches,
+    says_predictions,
+)
+from aotlens.views.kinds import LabelledImages
+from aotlens.views.parameters import Limit, OfCheckpoint
 from aotlens.views.view import About, View, pass_cost
 
-#: Permutations of the labels, and draws of images, by which consistency is held against chance.
+if TYPE_CHECKING:
+    from aotlens.checkpoints import CheckpointInfo
+
+#: Permutations of the labels, and draws of images, by which consistency is compared with chance.
 N_PERMUTATIONS, N_BOOTSTRAP = 200, 200
-#: Images that are looked at together; those on which consistency is measured; those that means are taken from.
-N_SHOWN, N_MEASURED, N_REFERENCE = 10, 200, 32
+#: Test images that are shown together, and the user's; those on which consistency is measured; those that means are
+#: taken from.
+N_SHOWN, N_OWN, N_MEASURED, N_REFERENCE = 10, 4, 200, 32
+#: Bytes of patterns and operations of passes up to which so many images are read; fewer if a model needs more.
+_MOST_BYTES, _MOST_OPERATIONS = 2**28, 2e11
 #: Classes whose logits are taken apart together, at most (`aotlens.paths.patches.MOST_CLASSES`).
 _MOST_CLASSES = 100
 #: The ways to ablate that take other images.
 NEEDS_REFERENCE = ("mean", "position_mean", "fixed_pattern", "resample")
-QUANTITIES = {"attention": "attention", "weighted": "value-weighted attention"}
+QUANTITIES = {"attention": "Attention", "weighted": "Value-weighted"}
+ORDERS = {"consistent": "Most consistent first", "number": "By number"}
 
 _AOT = "Attention-Only Transformers, Section 4.1 and Figure 7"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImagesParameters(OfCheckpoint):
-    """A model, some images, one of them, a head, whose attention is looked at, and which heads are ablated."""
+    """A model, some images, one of them, a head whose attention is shown, and the heads that are ablated."""
 
-    data: str = declare.text("fashion-sample", label="Images", most=200)
-    """The name by which `aotlens.data.images.open_images` calls it."""
-    of: int | None = declare.whole(None, most=99_999, label="Class", blank="all in turn")
+    data: LabelledImages | None = declare.images("Images", blank="as in its training")
+    of: int | None = declare.row("Class", blank="all in turn", cleared_by=("data",))
     """The class whose images are shown."""
-    start: int = declare.whole(0, most=10**6, label="First test image")
-    image: int = declare.whole(0, most=N_SHOWN - 1, label="Image")
+    start: int | None = declare.whole(
+        None, most=10**6, step=N_SHOWN, label="Skip test images", blank="0", cleared_by=("data", "of")
+    )
+    own: tuple[str, ...] = declare.own_images("Your images", most=N_OWN)
+    """Keys of the user's images, which come first."""
+    image: int = declare.whole(0, most=N_SHOWN + N_OWN - 1, label="Image", cleared_by=("own",))
     head: Head = declare.head("Head, as layer.head")
     patch: tuple[int, int] | None = declare.pair(
         "Query, a patch as row.column", blank="[CLS], or the mean over patches"
     )
-    """The patch whose attention is looked at."""
-    quantity: str = declare.choice(QUANTITIES, label="Quantity")
-    target: int | None = declare.whole(
-        None, most=99_999, label="Class whose logit is taken apart", blank="the predicted one"
+    """The patch whose attention is shown."""
+    quantity: str = declare.choice(QUANTITIES, label="Quantity", key="view")
+    order: str = declare.choice(ORDERS, label="Order of the heads", page_only=True)
+    target: int | None = declare.row("Class whose logit is taken apart", blank="the predicted class")
+    ablated: tuple[Head, ...] = declare.head(
+        "Heads ablated, as 1.0,1.3", several=1024, blank="no heads ablated", key="off", cleared_by=("checkpoint",)
     )
-    ablated: tuple[Head, ...] = declare.head("Heads ablated, as 1.0,1.3", several=1024, blank="no heads ablated")
     how: str = declare.choice(HOWS, label="Replace head output with")
-    called: str = ""
-    """The name of the data in sentences, if it is another."""
-    stamp: int = 0
-    """The mark that tells data from others of the same name."""
-    n_shown: int = N_SHOWN
-    own: tuple[str, ...] = ()
-    """The user's files, which come first."""
-    n_reference: int = N_REFERENCE
-    n_measured: int = N_MEASURED
     classes: tuple[str, ...] = ()
-    """Names of the model's classes, where they are known."""
-    label: str | None = None
-    """The class of the image, by name, where it is known."""
-    n_images: int = N_SHOWN
-    """The number of images of the run, with the user's."""
+    """The names of the model's classes, if they are known."""
+    trained_on: str = ""
+    """The name of the data that it was trained on, if it is known."""
+
+    @classmethod
+    def of_infos(cls, *infos: CheckpointInfo, **given: Any) -> Self:
+        processor = infos[0].image_processor or {}
+        names, data = tuple(processor.get("classes", ())), processor.get("data", "")
+        return super().of_infos(*infos, classes=names, trained_on=data, **given)
+
+    def limits(self) -> Mapping[str, Limit]:
+        side = int(self.model["image_size"]) // int(self.model["patch_size"])
+        limits = {
+            "patch": Limit(
+                shape=SimpleNamespace(n_layers=side, n_heads=side),
+                words=f"the row and the column of a patch, each from 0 to {side - 1}, as 1.3",
+            )
+        }
+        if self.classes:
+            limits["target"] = Limit(options=dict(enumerate(self.classes)))
+        if self.n_all is not None:
+            limits["of"] = Limit(options=dict(enumerate(self.named.classes)))
+            limits["start"] = Limit(most=max(self.n_all - 1, 0))
+            shown = min(self.n_shown, self.n_all - (self.start or 0))
+            limits["image"] = Limit(most=max(len(self.own) + shown, 1) - 1)
+        return limits
+
+    @property
+    def named(self) -> LabelledImages:
+        """The images; by default the bundled ones that are as those of its training."""
+        name = self.trained_on if self.trained_on == "digits" else "fashion-sample"
+        return self.data or LabelledImages(name=name, spec=name)
+
+    @property
+    def n_all(self) -> int | None:
+        """The number of test images, of the class `of` or of all; None if it is not known."""
+        counts = self.named.counts
+        if not counts:
+            return None
+        return counts[self.of] if self.of is not None and self.of < len(counts) else sum(counts)
+
+    def at_most(self, n: int, n_passes: int) -> int:
+        """Return `n`, or fewer images of a model with large patterns or long passes; at least one."""
+        fits = [n, _MOST_BYTES // self._held]
+        if n_passes:
+            fits.append(int(_MOST_OPERATIONS / self.cost(n_passes)))
+        return max(1, min(fits))
+
+    @property
+    def n_shown(self) -> int:
+        """The number of test images that are shown together."""
+        return self.at_most(N_SHOWN, 2)
+
+    @property
+    def n_measured(self) -> int:
+        """The number of test images on which consistency is measured."""
+        return self.at_most(N_MEASURED, 0)
 
     @property
     def opened(self) -> Call:
         """The data at the model's size."""
-        opened = call("aotlens.data.images.open_images", self.data, size=int(self.model["image_size"]))
-        return opened.stamped(self.stamp).named("data")
+        opened = call("aotlens.data.images.open_images", self.named.spec, size=int(self.model["image_size"]))
+        return opened.stamped(self.named.stamp).named("data")
 
-    def chosen(self, n: int, **rest: Any) -> Call:
+    def test_images(self, n: int, **rest: Any) -> Call:
         """Return `n` of the test images."""
         images = call("aotlens.data.images.choose_images", self.opened.part("test"), n, **rest)
         return images.named("images")
@@ -83,20 +147,29 @@ class ImagesParameters(OfCheckpoint):
         if self.own:
             folder = make("aotlens.checkpoints.user_folder", "images")
             options |= {"own": list(self.own), "folder": folder, "channels": int(self.model.get("n_channels") or 1)}
-        return self.chosen(self.n_shown, **options)
+        return self.test_images(self.n_shown, **options)
 
     @property
     def full(self) -> Call:
         """The run of the full model."""
-        return call("aotlens.heads.image_run", Load(self.checkpoint), self.images.part("images")).named("run")
+        images = self.images
+        names = {} if self.named.has_model_classes else {"label_names": images.part("classes")}
+        run = call(
+            "aotlens.heads.image_run",
+            Load(self.checkpoint),
+            images.part("images"),
+            labels=images.part("labels"),
+            **names,
+        )
+        return run.named("run")
 
     @property
     def run(self) -> Call:
-        """The run with the heads ablated; of the full model where there are none."""
+        """The run with the heads ablated; of the full model if there are none."""
         if not self.ablated:
             return self.full
         names = list(map(head_name, sorted(self.ablated)))
-        others = self.opened.method("reference", self.n_reference).part("images")
+        others = self.opened.method("reference", N_REFERENCE).part("images")
         reference = {"reference": others} if self.how in NEEDS_REFERENCE else {}
         run = call(
             "aotlens.heads.image_run", Load(self.checkpoint), self.images.part("images"), names, self.how, **reference
@@ -112,16 +185,26 @@ class ImagesParameters(OfCheckpoint):
         return n_passes * pass_cost(self.model, int(self.model["n_ctx"]))
 
     @property
+    def n_images(self) -> int:
+        """The number of images that are shown, at most."""
+        return len(self.own) + self.n_shown
+
+    @property
     def run_cost(self) -> float:
         """The cost of the full model's run, and of the run with heads ablated."""
-        others = self.n_images + self.n_reference * (self.how in NEEDS_REFERENCE)
+        others = self.n_images + N_REFERENCE * (self.how in NEEDS_REFERENCE)
         return self.cost(2.0 * self.n_images + 2.0 * others * bool(self.ablated))
+
+    @property
+    def _held(self) -> int:
+        """Bytes of the patterns and value norms on one image."""
+        n_pos, n_heads = int(self.model["n_ctx"]), int(self.model["n_layers"]) * int(self.model["n_heads"])
+        return 4 * n_heads * n_pos * (n_pos + 1)
 
     @property
     def held(self) -> float:
         """Bytes of the patterns and value norms of a run."""
-        n_pos, n_heads = int(self.model["n_ctx"]), int(self.model["n_layers"]) * int(self.model["n_heads"])
-        return 4.0 * self.n_images * n_heads * n_pos * (n_pos + 1)
+        return float(self.n_images * self._held)
 
     @property
     def consistency_cost(self) -> float:
@@ -131,23 +214,41 @@ class ImagesParameters(OfCheckpoint):
         return self.cost(self.n_measured) + n_heads * pairs
 
     def file(self, *parts: str) -> str:
-        """Name a file of it."""
+        """Name a file."""
         off = "-".join(map(head_name, self.ablated))
         return "-".join([self.checkpoint, *([f"ablated-{off}-{self.how}"] if off else []), *parts])
 
     @property
     def name(self) -> str:
-        """The head that is looked at."""
-        return f"{self.head[0]}.{self.head[1]}"
+        """The name of the head."""
+        return head_name(self.head)
 
 
-def _query(chosen: ImagesParameters) -> list[Any]:
-    return [] if chosen.patch is None else [chosen.patch]
+IMAGES = View(
+    name="images",
+    title="Images",
+    about=About(
+        text="Images of the data’s test set, on which aotlens trains nothing, one of each class in turn; yours come "
+        "first. Below each is what the full model predicts, with its probability; ✗ marks a wrong prediction, before "
+        "the image’s own class. A PNG or JPEG that you upload, or a drawing, is kept on the machine that runs the app, "
+        "scaled down and without anything but its pixels; its middle square goes to the model.",
+    ),
+    call=lambda params: params.full,
+    caption=says_images,
+    file=lambda params: f"{params.checkpoint}-images",
+    pictured=False,
+    cost=lambda params: params.run_cost,
+    held=lambda params: params.held,
+)
 
 
-def _layer(chosen: ImagesParameters) -> Call:
-    quantity = "value_weighted" if chosen.quantity == "weighted" else "attention"
-    return chosen.run.method("layer", chosen.head[0], chosen.patch, quantity)
+def _query(params: ImagesParameters) -> list[Any]:
+    return [] if params.patch is None else [params.patch]
+
+
+def _layer(params: ImagesParameters) -> Call:
+    quantity = "value_weighted" if params.quantity == "weighted" else "attention"
+    return params.run.method("layer", params.head[0], params.patch, quantity)
 
 
 LAYER = View(
@@ -164,37 +265,36 @@ LAYER = View(
         source=_AOT,
     ),
     call=_layer,
-    caption=lambda chosen, result: f"{result.headline[0].upper()}{result.headline[1:]}.",
-    file=lambda chosen: chosen.file(f"layer-{chosen.head[0]}"),
-    cost=lambda chosen: chosen.run_cost,
-    held=lambda chosen: chosen.held,
+    caption=lambda params, result: f"{result.headline[0].upper()}{result.headline[1:]}.",
+    file=lambda params: params.file(f"layer-{params.head[0]}"),
+    cost=lambda params: params.run_cost,
+    held=lambda params: params.held,
 )
 HEAD = View(
     name="head",
     title="One image",
     about=About(
-        text="One head on one image beside all heads at once. Point at a patch of the image to see what it attends to, "
-        "click it to keep that query; click it again, or press Escape, to go back. Rollout follows attention through "
-        "all layers, with the mean over heads and the skip connection; it knows neither values nor what is read out. "
-        "Patch by patch: what each adds to the logit of the predicted class above the mean over classes, along all "
-        "paths (the tab Paths).",
+        text="Point at a patch of the image to see what it attends to, click it to keep that query; click it again, or "
+        "press Escape, to go back. Rollout follows attention through all layers, with the mean over heads and the skip "
+        "connection; it knows neither values nor what is read out. Patch by patch: what each adds to the logit of a "
+        "class above the mean over classes, along all paths (the tab Paths, where the class is selected).",
         formula="rollout: the query's row of Â_L ⋯ Â_1, Â = (mean over heads of A + 1), rows divided by their sums",
         source="Quantifying Attention Flow in Transformers (Abnar and Zuidema 2020)",
     ),
-    call=lambda chosen: chosen.run.method("head", chosen.name, chosen.image, *_query(chosen)),
+    call=lambda params: params.run.method("head", params.name, params.image, *_query(params)),
     caption=says_head,
-    file=lambda chosen: chosen.file(f"image-{chosen.image + 1}-head-{chosen.name}"),
-    cost=lambda chosen: chosen.run_cost,
-    held=lambda chosen: chosen.held,
+    file=lambda params: params.file(f"image-{params.image + 1}-head-{params.name}"),
+    cost=lambda params: params.run_cost,
+    held=lambda params: params.held,
 )
 
 
-def _missing_patches(chosen: ImagesParameters) -> str | None:
-    if chosen.model.get("pooling") is None:
-        return f"{chosen.checkpoint} does not read classes out of an image as a whole, so no logit is a sum over paths."
-    if int(chosen.model["d_out"]) > _MOST_CLASSES:
+def _missing_patches(params: ImagesParameters) -> str | None:
+    if params.model.get("pooling") is None:
+        return f"{params.checkpoint} does not read classes out of an image as a whole, so no logit is a sum over paths."
+    if int(params.model["d_out"]) > _MOST_CLASSES:
         return (
-            f"{chosen.checkpoint} has {chosen.model['d_out']:,} classes, and the logits of at most {_MOST_CLASSES} are "
+            f"{params.checkpoint} has {params.model['d_out']:,} classes, and the logits of at most {_MOST_CLASSES} are "
             "taken apart together: call aotlens.paths.patch_contributions with the classes that you want."
         )
     return None
@@ -206,44 +306,44 @@ PATCHES = View(
     about=About(
         text="With its attention and its norms frozen as they are on this image, an attention-only model is linear: "
         "its logit is a sum over patches, [CLS], positions and biases, along all paths through its heads. The map "
-        "shows the patches’ part of the chosen class’s logit, above the mean over classes: blue promotes the class, "
+        "shows the patches’ part of the class’s logit, above the mean over classes: blue promotes the class, "
         "orange suppresses it. It is of the full model, whichever heads are ablated. What MLPs write is a term of its "
         "own, held as it is: it has read the patches, and the map leaves it out.",
         formula="logit(c) = Σ patches + [CLS] + positions + MLPs + biases; map: Σ paths patch → c, less its mean over "
         "c",
         source="A Mathematical Framework for Transformer Circuits (2021)",
     ),
-    call=lambda chosen: contributions(chosen).method(
-        "on_image", *([] if chosen.target is None else [0, chosen.target])
+    call=lambda params: contributions(params).method(
+        "on_image", *([] if params.target is None else [0, params.target])
     ),
     caption=says_patches,
-    file=lambda chosen: chosen.file(
-        f"image-{chosen.image + 1}-class-{'predicted' if chosen.target is None else chosen.target}"
+    file=lambda params: (
+        f"{params.checkpoint}-image-{params.image + 1}-class-{'predicted' if params.target is None else params.target}"
     ),
     missing=_missing_patches,
-    cost=lambda chosen: chosen.cost(2.0 + 2.0 * (1 + int(chosen.model["d_out"]))),
+    cost=lambda params: params.cost(2.0 + 2.0 * (1 + int(params.model["d_out"]))),
 )
 PREDICTIONS = View(
     name="predictions",
     title="Predictions",
     about=About(
-        text="Probabilities of the classes for the chosen image, of the full model and with heads ablated. Means and "
+        text="Probabilities of the classes for the image, of the full model and with heads ablated. Means and "
         f"other outputs that replace a head’s are those of the head on {N_REFERENCE} training images of the same data, "
         "or on test images of a sample that has no others.",
         formula="p = softmax(logits)",
     ),
-    call=lambda chosen: chosen.full.method("predictions", chosen.image, *([chosen.run] if chosen.ablated else [])),
+    call=lambda params: params.full.method("predictions", params.image, *([params.run] if params.ablated else [])),
     caption=says_predictions,
-    file=lambda chosen: chosen.file(f"image-{chosen.image + 1}-predictions"),
-    cost=lambda chosen: chosen.run_cost,
-    held=lambda chosen: chosen.held,
+    file=lambda params: params.file(f"image-{params.image + 1}-predictions"),
+    cost=lambda params: params.run_cost,
+    held=lambda params: params.held,
 )
 
 
-def _consistency(chosen: ImagesParameters) -> Call:
-    images = chosen.chosen(chosen.n_measured)
+def _consistency(params: ImagesParameters) -> Call:
+    images = params.test_images(params.n_measured)
     return call(
-        "aotlens.heads.semantic_consistency", Load(chosen.checkpoint), chosen.inputs(images), images.part("labels"),
+        "aotlens.heads.semantic_consistency", Load(params.checkpoint), params.inputs(images), images.part("labels"),
         n_permutations=N_PERMUTATIONS, n_bootstrap=N_BOOTSTRAP,
     )  # fmt: skip
 
@@ -263,22 +363,24 @@ CONSISTENCY = View(
     ),
     call=_consistency,
     caption=says_consistency,
-    file=lambda chosen: f"{chosen.checkpoint}-consistency",
-    cost=lambda chosen: chosen.consistency_cost,
+    file=lambda params: f"{params.checkpoint}-consistency",
+    cost=lambda params: params.consistency_cost,
     slow="images, then heads",
 )
 
 
-def contributions(chosen: ImagesParameters) -> Node:
+def contributions(params: ImagesParameters) -> Node:
     """Return the contributions of the image's patches to every class: asked for once, whichever class is looked at."""
-    image = chosen.inputs(chosen.images).item(chosen.image)
-    return call("aotlens.paths.patch_contributions", Load(chosen.checkpoint), image).named("contributions")
+    image = params.inputs(params.images).item(params.image)
+    return call("aotlens.paths.patch_contributions", Load(params.checkpoint), image).named("contributions")
 
 
 FAMILY = Family(
     "images",
     "Attention of heads in an image, and the patches that promote a class.",
-    (HEAD, LAYER, PATCHES, PREDICTIONS, CONSISTENCY),
+    (HEAD, LAYER, PATCHES, PREDICTIONS, CONSISTENCY, IMAGES),
     ImagesParameters,
     reads=lambda info: (info.model.get("read_in"), info.model.get("read_out")) == ("patches", "classes"),
+    none="No checkpoint here reads images. Train one (aotlens train fashion-mhsa), import one (aotlens checkpoints "
+    "import FOLDER --name mine), or start the app with --checkpoints DIR, a folder that has one.",
 )

@@ -251,6 +251,59 @@ class CorpusParameter(Parameter):
         return "" if value is None else str(value.name)
 
 
+@dataclass(frozen=True, kw_only=True)
+class LabelledImages:
+    """Images with their classes."""
+
+    name: str
+    """The name by which a user chooses them."""
+    spec: str
+    """The name by which `aotlens.data.images.open_images` opens them."""
+    stamp: int = 0
+    """The mark of images that somebody else keeps open."""
+    classes: tuple[str, ...] = ()
+    """The names of their classes, if they are known."""
+    counts: tuple[int, ...] = ()
+    """The number of test images of each class, if it is known."""
+    has_model_classes: bool = False
+    """Whether their classes are the model's."""
+    numbered: bool = False
+    """Whether they only number their classes, which are then taken for the model's, in its order."""
+
+
+@dataclass(frozen=True)
+class ImagesParameter(Parameter):
+    """Images with their classes, by name: `LabelledImages`; None for the default of the view."""
+
+    def parse(self, name: str, value: Any) -> LabelledImages | None:
+        if value in (None, "") or isinstance(value, LabelledImages):
+            return value or None
+        if not isinstance(value, str):
+            raise ValueError(f"{name}: expected the name of images, as digits or npz:PATH, got {value!r:.40}.")
+        return LabelledImages(name=value, spec=value)
+
+    def written(self, value: Any) -> str:
+        return "" if value is None else str(value.name)
+
+
+@dataclass(frozen=True)
+class OwnImagesParameter(Parameter):
+    """Images that a user has uploaded or drawn, by the keys under which the app keeps them."""
+
+    first: Any = ()
+    _: KW_ONLY
+    most: int
+    """The largest number of them."""
+
+    def parse(self, name: str, value: Any) -> tuple[str, ...]:
+        if not isinstance(value, list | tuple) or not all(isinstance(key, str) for key in value):
+            raise ValueError(f"{name}: expected the keys of images, got {value!r:.40}.")
+        return tuple(value)[: self.most]
+
+    def written(self, value: Any) -> str:
+        return ",".join(value or ())
+
+
 def read_numbers(text: str, name: str) -> list[float]:
     """Read finite numbers with commas between. Raises `ValueError`, with the name, for anything else."""
     numbers = []

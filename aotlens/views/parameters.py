@@ -27,9 +27,11 @@ from aotlens.views.kinds import (
     CorpusParameter,
     FlagParameter,
     HeadParameter,
+    ImagesParameter,
     NumberParameter,
     NumbersParameter,
     OptionParameter,
+    OwnImagesParameter,
     Parameter,
     RowParameter,
     TextParameter,
@@ -70,9 +72,12 @@ def real(
     return _field(NumberParameter(label, first, least=least, most=most, step=step, blank=blank, log=log), **rest)
 
 
-def whole(first: int | None, *, least: int = 0, most: int, label: str, blank: str = "", **rest: Any) -> Any:
-    """Declare a whole number. If `first` is None, no number means what `blank` says, or the largest one."""
-    return _field(NumberParameter(label, first, least=least, most=most, blank=blank), **rest)
+def whole(
+    first: int | None, *, least: int = 0, most: int, step: int = 1, label: str, blank: str = "", **rest: Any
+) -> Any:
+    """Declare a whole number. If `first` is None, no number means what `blank` says, or the largest one. A control
+    moves by `step`."""
+    return _field(NumberParameter(label, first, least=least, most=most, step=step, blank=blank), **rest)
 
 
 def reals(*, most: int, label: str, blank: str, **rest: Any) -> Any:
@@ -110,6 +115,16 @@ def row(label: str, *, blank: str, several: int = 0, searched: bool = False, **r
 def corpus(label: str, *, blank: str, **rest: Any) -> Any:
     """Declare a text to read, by default none; the value is a `kinds.Reading`."""
     return _field(CorpusParameter(label, blank=blank), **rest)
+
+
+def images(label: str, *, blank: str, **rest: Any) -> Any:
+    """Declare images with their classes, by default none; the value is a `kinds.LabelledImages`."""
+    return _field(ImagesParameter(label, blank=blank), **rest)
+
+
+def own_images(label: str, *, most: int, **rest: Any) -> Any:
+    """Declare images that a user uploads or draws on a page, at most so many."""
+    return _field(OwnImagesParameter(label, most=most), page_only=True, **rest)
 
 
 def _field(parameter: Parameter, *, key: str = "", page_only: bool = False, cleared_by: Sequence[str] = ()) -> Any:

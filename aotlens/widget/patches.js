@@ -82,17 +82,17 @@ function show(maps, stack, image, values) {
 // What is chosen of images: one of them, and whose attention is shown: the locked `query`, or a patch that is pointed at.
 class ImageHeads extends Heads {
   constructor(values = {}) {
-    super({ image: 0, query: null, hovered: null, weighted: false, ranking: null, added: null, taken: null, ...values });
+    super({ image: 0, query: null, hovered: null, weighted: false, ranking: null, added: null, ...values });
   }
 
   get shownQuery() {
     return this.hovered && this.maps.at(this.hovered) >= 0 ? this.hovered : this.query;
   }
 
-  // The heads of the layer in their order.
+  // The heads of the layer in their order; a ranking may be of another model, until the next one is there.
   get rows() {
     const [layer] = this.head, ranked = this.ranking?.filter(([of]) => of === layer).map(([, head]) => head);
-    return ranked?.length ? ranked : Array.from({ length: this.maps.heads }, (_, head) => head);
+    return ranked?.length === this.maps.heads ? ranked : Array.from({ length: this.maps.heads }, (_, head) => head);
   }
 
   pick(image, [layer, head] = this.head) {
@@ -106,7 +106,9 @@ class ImageHeads extends Heads {
   }
 
   draw() {
-    if (this.maps) this.image = within(this.image, this.maps.images);
+    const { maps, query } = this;
+    if (maps) this.image = within(this.image, maps.images);
+    if (maps && query && (query[0] >= maps.rows || query[1] >= maps.columns)) this.query = null;
     super.draw();
   }
 }
@@ -336,7 +338,7 @@ class ImageMaps {
   }
 }
 
-// One map of one image, large: what patches add to the class whose logit is taken apart.
+// One map of one image, large: what patches add to a class.
 class SignedMap {
   constructor(box, heads) {
     Object.assign(this, { box, heads });
@@ -344,21 +346,21 @@ class SignedMap {
   }
 
   draw() {
-    const { box, heads } = this, { maps, taken } = heads, image = taken?.image;
-    box.hidden = !maps || !taken?.patches || image >= maps.images;
+    const { box, heads } = this, { maps, added } = heads, image = added?.image;
+    box.hidden = !maps || !added?.patches || image >= maps.images;
     if (box.hidden) return;
     if (!same(this.size, maps.size)) box.replaceChildren((this.stack = maps.stack(image, true)));
     this.size = maps.size;
     this.stack.setAttribute("role", "img");
-    this.stack.setAttribute("aria-label", `What each patch of image ${image + 1} adds to ${taken.name}`);
-    show(maps, this.stack, image, taken.patches);
+    this.stack.setAttribute("aria-label", `What each patch of image ${image + 1} adds to ${added.name}`);
+    show(maps, this.stack, image, added.patches);
   }
 
   async file(format) {
-    const { maps, taken } = this.heads, side = 392, canvas = make("canvas"), name = `${maps.name} · what patches add to ${taken.name}`;
+    const { maps, added } = this.heads, side = 392, canvas = make("canvas"), name = `${maps.name} · what patches add to ${added.name}`;
     const pen = format === "svg" ? new SvgPen(side, side) : new CanvasPen(canvas, side, side, 1);
-    pen.image(maps.photo(taken.image, true), [0, 0, maps.size[0]], 0, 0, side);
-    pen.image(cover(maps, make("canvas"), taken.patches), [0, 0, maps.columns], 0, 0, side);
+    pen.image(maps.photo(added.image, true), [0, 0, maps.size[0]], 0, 0, side);
+    pen.image(cover(maps, make("canvas"), added.patches), [0, 0, maps.columns], 0, 0, side);
     return { name, content: await contentOf(pen, canvas) };
   }
 }

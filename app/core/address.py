@@ -17,8 +17,8 @@ another page links to it; and `ADDRESS.browser()` is what the browser needs to w
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 from urllib.parse import parse_qs, urlencode
 
 from app.core.address_checks import Unfit
@@ -78,13 +78,17 @@ __all__ = [
 ]
 
 State = TypeVar("State")
+Query: TypeAlias = dict[str, str]
+#: What an address of an older form is in the present one.
+Older: TypeAlias = Callable[[Query], Query]
 
 
 class Address(Generic[State]):
     """The address of the page `name`: `/name?key=value&…`, for the fields of the dataclass `state`."""
 
-    def __init__(self, name: str, state: type[State]) -> None:
-        self.name, self.path, self._state = name, f"/{name}", state
+    def __init__(self, name: str, state: type[State], older: Older | None = None) -> None:
+        """`older(query)` gives the query of an address of an older form in the present one."""
+        self.name, self.path, self._state, self._older = name, f"/{name}", state, older
         declared = dataclasses.fields(state)  # type: ignore[arg-type]
         self._fields: dict[str, Field] = {each.name: each.metadata["address"] for each in declared}
         self._first = state()
@@ -99,6 +103,7 @@ class Address(Generic[State]):
         checkpoints, heads, tokens, texts.
         """
         query = parse_query(search)
+        query = query if self._older is None else self._older(query)
         state, sentences = self._first, []
         for name, field in self._fields.items():
             raw = query.get(self._key(name))
@@ -203,7 +208,7 @@ class Address(Generic[State]):
 # ── values ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def parse_query(search: str | None) -> dict[str, str]:
+def parse_query(search: str | None) -> Query:
     """Return the last value of each key of `?key=value&…`."""
     query = (search or "").removeprefix("?")
     return {key: values[-1] for key, values in parse_qs(query, keep_blank_values=True, max_num_fields=None).items()}

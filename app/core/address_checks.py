@@ -117,3 +117,16 @@ def up_to(name: str, what: str) -> Check:
 def _checkpoint(core: Core, state: Any, of: tuple[str, ...]) -> str | None:
     """The first of these fields (none: of `checkpoint`) that names one; the default where none does."""
     return next(filter(None, (getattr(state, name) for name in of or ("checkpoint",))), core.catalog.default())
+
+
+def images(core: Core, state: Any, name: str) -> None:
+    """Check that images are there under that name."""
+    if name not in core.images.names:
+        raise Unfit(f"one of {', '.join(core.images.names)}")
+
+
+def own_images(core: Core, state: Any, keys: tuple[str, ...]) -> None:
+    """Check that images of a user's own are kept under these keys."""
+    known = tuple(key for key in keys if core.images.own.known(key))
+    if known != keys:
+        raise Unfit("the keys of images that are kept here: not all of them are, or they have been removed", known)

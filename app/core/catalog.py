@@ -121,10 +121,6 @@ class Catalog:
         preferred = self._settings.first_checkpoint
         return preferred if preferred in usable else next(iter(usable), None)
 
-    def default_of_images(self) -> str | None:
-        """Return the first that reads images and isn't broken; None where there is none."""
-        return next((info.name for info in self.list() if self.reads_images(info)), None)
-
     def config(self, name: str | None) -> dict[str, Any]:
         """Return the model's configuration of the checkpoint of that name; empty where it isn't there or is broken."""
         run = (name or "").rpartition("@")[0]  # a snapshot has the configuration of the checkpoint

@@ -9,12 +9,14 @@ from __future__ import annotations
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
+from aotlens.views.kinds import LabelledImages
 from app.core.cache import Cache, Memory
 from app.core.errors import RequestError
 from app.core.own_images import OwnImages
 from app.core.settings import Settings
 
 if TYPE_CHECKING:
+    from aotlens.checkpoints import CheckpointInfo
     from aotlens.data.images import ImageData
 
 #: Kinds of names that `open_images` reads, each with an argument.
@@ -62,6 +64,29 @@ class Images:
         named = [name for name in self._specs if self.is_called(name, trained_on)]
         alike = (name for name in _ALWAYS if not named and not self.given and self.open(name, size).classes == classes)
         return next(iter([*named, *self.given]), next(alike, _ALWAYS[0]))
+
+    def labelled(self, name: str | None, info: CheckpointInfo) -> LabelledImages:
+        """Return images for a model, by name; by default those that fit it. Raises RequestError if they can't be read.
+
+        Their classes have the model's names if it was trained on them, and if they only number as many.
+        """
+        processor, size = info.image_processor or {}, int(info.model["image_size"])
+        theirs, trained_on = tuple(processor.get("classes", ())), processor.get("data", "")
+        if name not in self._specs:
+            name = self.fitting(trained_on, theirs, size)
+        opened = self.open(name, size)
+        own, seen = opened.classes, self.is_called(name, trained_on)
+        numbered = name in self.given and own == tuple(map(str, range(len(own))))
+        same = (seen or numbered) and len(own) == len(theirs)
+        return LabelledImages(
+            name=name, spec=self.spec(name), stamp=self.names.index(name) + 1, classes=theirs if same else own,
+            counts=tuple(opened.test.labels.bincount(minlength=len(own)).tolist()),
+            has_model_classes=same or own == theirs, numbered=same and own != theirs and not seen,
+        )  # fmt: skip
+
+    def opened(self, stamp: int, size: int) -> ImageData:
+        """Return the data set of a `labelled`, by the stamp of its call."""
+        return self.open(self.names[stamp - 1], size)
 
     @property
     def given(self) -> list[str]:

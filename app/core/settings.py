@@ -50,14 +50,10 @@ class Settings:
     tokenizers, eight pasted texts, and what requests and jobs that are under way compute."""
     images: tuple[str, ...] = ()
     """Labelled images besides the digits, by the names of `aotlens.data.images.open_images`."""
-    images_shown: int = 10
-    """Images of the data that are looked at together; a person's own come on top."""
     own_texts: int = 500
     """Uploaded texts, and those of which a result was made, that are kept; a further one is refused."""
     typed_texts: int = 50
     """Long prompts that are kept as they are typed; of more, the oldest is removed."""
-    own_images_shown: int = 4
-    """Images of a person's own that are looked at together."""
     own_images: int = 64
     """Uploaded and drawn images that are kept; the oldest go first."""
     own_image_side: int = 256
@@ -66,8 +62,6 @@ class Settings:
     """Largest image that may be uploaded."""
     max_image_pixels: int = 20_000_000
     """Pixels of an uploaded image at most; decoding takes up to some 20 bytes for each, of one image at a time."""
-    consistency_images: int = 200
-    """Images on which it is measured whether heads attend to the same part of a class."""
     corpora: tuple[str, ...] = ()
     """Texts that skip-trigrams may be checked against: `novels`, `stdlib`, `file:PATH` or `dir:PATH`."""
     folded_rows: int = 20_000

@@ -25,6 +25,8 @@ class AppWorkshop(Workshop):
     def __init__(self, core: Core, kept: int) -> None:
         super().__init__()
         self._catalog, self._corpora, self._settings = core.catalog, core.corpora, core.settings
+        self._images = core.images
+        self.max_export_bytes = core.settings.max_export_bytes
         self._kept = core.memory.cache(kept)
 
     def load(self, checkpoint: str) -> Any:
@@ -33,10 +35,12 @@ class AppWorkshop(Workshop):
         return loaded.model if self.progress is None else loaded.copied()
 
     def call(self, node: Call, work: Callable[[], Any]) -> Any:
-        """Return a text or a checkpoint's card as the app has it; else what has been kept of a call, or what `work`
-        gives."""
+        """Return a text, images or a checkpoint's card as the app has them; else what has been kept of a call, or what
+        `work` gives."""
         if node.function == "aotlens.data.open_corpus" and node.stamp:
             return self._corpora.opened(node.stamp)
+        if node.function == "aotlens.data.images.open_images" and node.stamp:
+            return self._images.opened(node.stamp, (node.options or {})["size"])
         if node.function == "aotlens.checkpoints.find_checkpoint":
             return self._catalog.info(node.args[0])
         return self.keep(self._key(node), work)

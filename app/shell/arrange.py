@@ -88,6 +88,8 @@ class Panel:
     """Fields of the form that the view does not depend on."""
     apart: bool = False
     """Whether the panel is answered in a request of its own, wherever it is in view, since its result takes seconds."""
+    always: bool = False
+    """Whether the panel is asked wherever it is, in view or not, since another one shows some of its result."""
     facts: Callable[[Any, Any], Any] | None = None
     """`facts(params, result)`: what a script needs to know of the result, in the store `ids.facts(id)`."""
     body: Callable[[Any, Any], Any] | None = None
@@ -109,9 +111,14 @@ class Panel:
         return ()
 
     @property
+    def pictured(self) -> bool:
+        """Whether the panel has the view's figure."""
+        return self.view.pictured
+
+    @property
     def exports(self) -> Sequence[str]:
         """The kinds of files that the panel saves."""
-        usual = (*FILES, "json") if self.view.pictured else ("csv", "json", "python")
+        usual = (*FILES, "json") if self.pictured else ("csv", "json", "python")
         return (*self.saves, *usual)
 
     def drawn(self, id: str) -> View | Own | None:
@@ -161,7 +168,7 @@ class Panel:
 
     def figure(self, id: str) -> list[Any]:
         """Lay out the figure, and what is drawn with it."""
-        return [figure(id, self.class_name)] if self.view.pictured else []
+        return [figure(id, self.class_name)] if self.pictured else []
 
     @property
     def class_name(self) -> str:
@@ -176,7 +183,7 @@ class Panel:
         kind = "two" if len(self.over) <= 2 else "view-strip"
         over = [html.Div([page.control(field) for field in self.over], className=kind)] if self.over else []
         above = [self.above(page)] if self.above else []
-        return page.frame(self, [*over, *above, *self.content(page.panel_id(self)), *foot])
+        return page.frame(self, [*over, *above, *self.content(page.panel_id(self)), *foot], always=self.always)
 
 
 @dataclass(frozen=True)
@@ -191,6 +198,12 @@ class Linked(Panel):
     """Parameters that `lines` depends on and the view's call does not."""
     pairs: bool = False
     """Whether two tables are next to each other."""
+    alone: bool = False
+    """Whether the tables are without the view's figure."""
+
+    @property
+    def pictured(self) -> bool:
+        return self.view.pictured and not self.alone
 
     def drawn(self, id: str) -> Own:
         lines = stores(lines=ids.drawn(f"{id}-lines")) if self.lines else {}
@@ -205,7 +218,7 @@ class Linked(Panel):
     @property
     def _picture(self) -> str:
         """The part of the panel that has the figure."""
-        return "figure" if self.view.pictured else ""
+        return "figure" if self.pictured else ""
 
     def _draw(self, params: Any, result: Any) -> dict[str, Any]:
         answer = self.words(params, result) | ({"lines": self.lines(params, result)} if self.lines else {})
@@ -213,7 +226,7 @@ class Linked(Panel):
             answer["box"] = self.class_name
         if not self.captioned:
             return {**answer, "caption": None}
-        return answer if self.view.pictured else {**answer, "caption": self.view.caption(params, result)}
+        return answer if self.pictured else {**answer, "caption": self.view.caption(params, result)}
 
     def caption(self, id: str) -> Any:
         return caption(id)  # which says what is missing

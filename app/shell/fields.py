@@ -18,13 +18,15 @@ from aotlens.views.kinds import (
     CorpusParameter,
     FlagParameter,
     HeadParameter,
+    ImagesParameter,
     NumberParameter,
     NumbersParameter,
     OptionParameter,
+    OwnImagesParameter,
     RowParameter,
     TextParameter,
 )
-from app.core import address
+from app.core import address, address_checks
 from app.core.address_checks import Check
 from app.shell.choices import head_switches, one_of, some_of
 from app.shell.controls import head_choice, labelled, segments, slider, switch_of
@@ -67,6 +69,10 @@ def address_field(parameter: Parameter, key: str | None, check: Check | None) ->
         return address.whole(**named)
     if isinstance(parameter, CorpusParameter):
         return address.corpus()
+    if isinstance(parameter, ImagesParameter):
+        return address.text(check=address_checks.images)
+    if isinstance(parameter, OwnImagesParameter):
+        return address.texts(most=parameter.most, longest=22, check=address_checks.own_images)
     most = parameter.most if isinstance(parameter, TextParameter) else _LONGEST
     first = None if isinstance(parameter, OptionParameter) else parameter.written(parameter.first)
     named["write"] = lambda value: value if isinstance(value, str) else parameter.written(value)
@@ -84,7 +90,7 @@ def is_held(parameter: Parameter) -> bool:
     """Return whether a store holds the value, which only clicks set."""
     if isinstance(parameter, HeadParameter):
         return not is_typed(parameter) and not parameter.listed
-    return isinstance(parameter, NumbersParameter)
+    return isinstance(parameter, NumbersParameter | OwnImagesParameter)
 
 
 def is_picked_head(parameter: Parameter) -> bool:
@@ -179,7 +185,7 @@ def control(
         if small or _has_box(parameter):
             number = dmc.NumberInput(
                 id=id, value="" if value is None else value, min=parameter.least, max=parameter.most,
-                step=parameter.step,
+                step=parameter.step, startValue=parameter.step if parameter.step > 1 else 0,
                 allowDecimal=not parameter.whole, allowNegative=parameter.least < 0, placeholder=parameter.blank,
                 debounce=300, clampBehavior="blur",
                 size="xs", w=76 if small else None, **named,

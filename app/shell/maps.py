@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from flask import Response, request
@@ -21,7 +22,11 @@ from app.shell.props import stores
 from app.shell.sharing import save_pictures
 
 if TYPE_CHECKING:
+    from aotlens.heads import ImageRun
     from app.shell.view_service import Views
+
+
+_MOST = 4 * 2**20
 
 
 def answered(make: Callable[[], bytes], name: str) -> Response:
@@ -67,3 +72,44 @@ def serve_maps(app: App, page: str, view: View, service: Views, address: Address
         return head_maps.all_heads_figure(maps, values.quantity, False)
 
     save_pictures(app, f"{page}-{view.name}", picture, stores(shown=shown))
+
+
+def serve_patch_maps(app: App, page: str, view: View, service: Views, address: Address[Any]) -> None:
+    """Serve the maps of a page of images (`app.shell.patch_maps`).
+
+    GET /PAGE/maps?…    every head's maps of the images, in the widget's packed arrays, of every query; if these take
+                        more than `_MOST` bytes, of the address's `patch` alone
+    """
+
+    @app.server.get(f"/{page}/maps", endpoint=f"{page}_maps")
+    def every() -> Response:
+        state = address.parse(request.query_string.decode())
+        return answered(lambda: packed_patches(service, view, service.of_address(state)), "packing maps of images")
+
+
+def packed_patches(service: Views, view: View, params: Any) -> bytes:
+    """Return the maps of all heads on the images, packed."""
+    from aotlens.widget import PatchMaps, pack
+    from aotlens.widget.patches import n_bytes
+
+    run = service.workshop.result(replace(view, call=lambda params: params.run), params)
+    full = service.workshop.result(replace(view, call=lambda params: params.full), params)
+    n_images, n_layers, n_heads = run.maps.pattern.shape[:3]
+    fits = n_bytes(n_images, n_layers * n_heads, run.maps.grid.n_patches) <= _MOST
+    queries = None if fits else [params.patch]
+    maps = PatchMaps(run=run, says=sentences(full), queries=queries, name=params.checkpoint)
+    return pack(maps.header, maps.arrays)
+
+
+def sentences(run: ImageRun) -> Sequence[dict[str, Any]]:
+    """Say what the model predicts for each image, and whether that is wrong."""
+    lines = []
+    for image, (truth, best, row) in enumerate(zip(run.truth, run.predicted, run.probabilities, strict=True)):
+        name, wrong = run.classes[best], image in run.wrong
+        what = "yours" if truth is None else f"class {truth}"
+        lines.append({
+            "text": f"{name} · {row[best]:.2f}" + (f"\n✗ {truth}" if wrong else ""),
+            "title": f"{what}, predicted {name} with probability {row[best]:.2f}{', wrong' if wrong else ''}",
+            "wrong": wrong,
+        })  # fmt: skip
+    return lines

@@ -24,12 +24,14 @@ SCRIPTS = (
     "connection.js", "frames.js", "wiring.js", "listening.js", "settled.js", "address.js", "shell.js", "waiting.js",
     "drawn.js", "value_table.js", "head_picker.js", "head_switches.js", "tips.js", "fit_columns.js", "long_table.js",
     "python.js", "find.js", "late_grid.js", "late_graph.js", "maps.js", "matrix.js", "view_page.js", "pair_maps.js",
+    "patch_maps.js", "pad.js",
 )  # fmt: skip
 #: The script that starts Dash, after all others.
 LAST = "start.js"
-STYLES = ("shell.css",)
+STYLES = ("shell.css", "patch_maps.css")
+_OF_PAGES = {"viewPage": "view_page", "pairMaps": "pair_maps", "patchMaps": "patch_maps"}
 #: Scripts here that have functions of their own, as pages do, by the name that they are called by.
-OF_PAGES = {"viewPage": HERE / "view_page.js", "pairMaps": HERE / "pair_maps.js"}
+OF_PAGES = {name: HERE / f"{file}.js" for name, file in _OF_PAGES.items()}
 
 _MIME = {".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css"}
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from aotlens.views import Family, Parameter, View
-from aotlens.views.kinds import CorpusParameter
+from aotlens.views.kinds import CorpusParameter, OwnImagesParameter
 from aotlens.views.parameters import key_of
 from app.core import Core, address
 from app.core.address_checks import Check, Unfit
@@ -48,6 +48,7 @@ class Declared:
         owned = {field for panel in panels for field in (*panel.own, *panel.moves)}
         placed = {field for panel in panels for field in (*panel.controls, *panel.over, *panel.foot, *panel.moves)}
         self.local = [field for field in self.fields if field in owned or field in {*self.tabs, *carries}]
+        #: Fields without a control, which only clicks set: stores hold them.
         self.hidden = [field for field in self.local if field not in placed and field not in self.tabs]
         self.form = [field for field in self.fields if field not in {*self.local, *placed}]
         limiting = {field for part in parts if isinstance(part, Form) for field in part.reads}
@@ -55,9 +56,9 @@ class Declared:
         self.at = {field: f"{self.name}-field-{field}" for field in self.fields}
         self.shown, self.keys, self.limits = (f"{self.name}-{store}" for store in ("shown", "keys", "limits"))
         self.form_id = f"{self.name}-form"
-        #: Fields of the form whose control is the buttons of all heads.
+        #: Fields whose control is the buttons of all heads.
         self.heads = [
-            field for field in self.form if field in family.fields and kinds.is_picked_head(family.fields[field])
+            name for name, each in family.fields.items() if name not in self.hidden and kinds.is_picked_head(each)
         ]
         self.search, self.found = f"{self.name}-search", f"{self.name}-found"
         self.keys_apart = f"{self.keys}-apart"
@@ -65,15 +66,17 @@ class Declared:
         self.further_stores += [self.keys_apart] if any(panel.apart for panel in panels) else []
         self.small = {field for panel in panels for field in (*panel.controls, *panel.foot)}
         self.live = {field for panel in panels for field in panel.moves}
-        #: The panels that have a text to choose, by that field.
-        self.texts = {
-            field: next(
-                (id for id, panel in self.panels.items() if field in (*panel.controls, *panel.over)), self.form_id
-            )
-            for field, each in family.fields.items()
-            if isinstance(each, CorpusParameter)
-        }
+        #: The panels that have a text to choose, or the user's images, by that field.
+        self.texts, self.own_images = (
+            {field: self._holder(field) for field, each in family.fields.items() if isinstance(each, kind)}
+            for kind in (CorpusParameter, OwnImagesParameter)
+        )
         self.picked = {name for view in family.views if view.picks for name in _picked(view)}
+
+    def _holder(self, field: str) -> str:
+        """The panel that has a field's control, or the form."""
+        panels = (id for id, panel in self.panels.items() if field in (*panel.controls, *panel.over))
+        return next(panels, self.form_id)
 
     def leaves(self, panel: Panel) -> list[str]:
         """Return the fields that do not concern a panel."""

@@ -12,11 +12,12 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 
 from aotlens.views import Limit, View
+from aotlens.views.kinds import ImagesParameter, OwnImagesParameter
 from app.core import Core
 from app.core.errors import RequestError
 from app.shell import fields as kinds
 from app.shell import ids as shell_ids
-from app.shell import own_texts
+from app.shell import own_images, own_texts
 from app.shell import panel as frames
 from app.shell.arrange import PageLink, Panel, Preset, Tabs
 from app.shell.choices import options
@@ -95,6 +96,8 @@ class Laid:
         parameter = page.family.fields[field]
         if field in page.texts:
             return own_texts.text_field(id, self.core, parameter, value)
+        if isinstance(parameter, ImagesParameter | OwnImagesParameter):
+            return own_images.control(id, self.core, parameter, value)
         if field in page.heads:
             return kinds.head_buttons(id, parameter, value)
         wide = page.strip and field in page.form

@@ -19,13 +19,13 @@ from dash import Input, Output, State, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
 from aotlens.views import Family
-from aotlens.views.kinds import HeadParameter, NumberParameter, RowParameter
+from aotlens.views.kinds import HeadParameter, ImagesParameter, NumberParameter, OwnImagesParameter, RowParameter
 from app.core import Core, address
 from app.core.catalog import NO_CHECKPOINT
 from app.core.errors import RequestError
 from app.shell import fields as kinds
 from app.shell import ids as shell_ids
-from app.shell import own_texts
+from app.shell import own_images, own_texts
 from app.shell.app import App
 from app.shell.arrange import Linked, Matrix
 from app.shell.browser import Browser, Link
@@ -55,18 +55,20 @@ def view_page(
     labels: Mapping[str, FieldLabels] | None = None,
     carries: Mapping[str, Any] | None = None,
     opens: Callable[[Core], Mapping[str, Any]] | None = None,
+    older: address.Older | None = None,
 ) -> Page:
     """Return the page of a family.
 
     `arranged` has to contain a `Form`. `browser` is what the script next to `file` does. Results of the heads next to
     that of the parameter `around` are computed while nobody asks for anything. `labels` are, by parameter, the names
     among which a searched row is found. `carries` are further fields of the address (`app.core.address`), which links
-    to other pages hand on. An empty address shows the fields that it `opens` on.
+    to other pages hand on. An empty address shows the fields that it `opens` on. `older` reads the page's older
+    addresses.
     """
     page = Declared(family, arranged, labels or {}, carries or {})
     name, shown = family.name, page.shown
     views = {id: panel.view for id, panel in page.panels.items()}
-    page_address = address.Address(name, state_of(page))
+    page_address = address.Address(name, state_of(page), older)
 
     def layout(core: Core, service: Views, state: Any) -> html.Div:
         if opens is not None and state == page_address.parse(None):
@@ -146,7 +148,9 @@ def _register_controls(app: App, page: Declared) -> None:
     sliders = [
         field
         for field, each in family.fields.items()
-        if isinstance(each, NumberParameter) and field not in page.small and kinds.kind_of(each) != "number"
+        if isinstance(each, NumberParameter)
+        and field not in {*page.small, *page.hidden}
+        and kinds.kind_of(each) != "number"
     ]
     values = children(**{f"value_of_{field}": shell_ids.value_of(page.at[field]) for field in sliders})
 
@@ -173,6 +177,8 @@ def _register_controls(app: App, page: Declared) -> None:
         script(Browser("moveFrames", inputs=inputs))
     for field, panel in page.texts.items():
         own_texts.register(app, panel, page.at[field], shell_ids.pasted(page.at[field]), keeps=True)
+    for field, panel in page.own_images.items():
+        own_images.register(app, panel, page.at[field], family.fields[field].most)  # type: ignore[attr-defined]
     matrices = [id for id, panel in page.panels.items() if isinstance(panel, Matrix)]
     if matrices:
         entries = {id.replace("-", "_"): shell_ids.drawn(shell_ids.matrix(id)) for id in matrices}
@@ -188,9 +194,15 @@ def _form_limits(page: Declared, service: Views, shown: Mapping[str, Any]) -> di
     """Return what the form's controls may be set to: properties by field; and what was asked and replaced."""
     parameters = page.family.fields
     params = service.values(shown)
-    asked = {name: parameters[name].parse(name, value) for name, value in shown.items() if name in parameters and value}
+    asked = {
+        name: parameters[name].parse(name, value)
+        for name, value in shown.items()
+        if name in parameters and value and not isinstance(parameters[name], ImagesParameter)
+    }
     limits = {name: limit for name, limit in params.all_limits().items() if name in parameters}
-    properties = {name: kinds.limited(parameters[name], limit) for name, limit in limits.items()}
+    properties = {
+        name: kinds.limited(parameters[name], limit) for name, limit in limits.items() if name not in page.hidden
+    }
     taken = {name: getattr(params, name) for name in asked}
     replaced = {
         name: [shown[name], taken[name]]
@@ -262,8 +274,10 @@ def _example(page: Declared, field: str) -> Any:
     parameter = page.family.fields.get(field)
     if parameter is None:
         return ""
+    if isinstance(parameter, OwnImagesParameter):
+        return [""]
     several = isinstance(parameter, HeadParameter) and parameter.several
-    return [(0, 0)] if several else 0 if isinstance(parameter, RowParameter) else (0, 0)
+    return [(0, 0)] if several else 0 if isinstance(parameter, NumberParameter | RowParameter) else (0, 0)
 
 
 def _sent(page: Declared, page_address: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from aotlens.checkpoints import CheckpointInfo
 from aotlens.views import Family, OfPrompt, OfResult, Values
-from aotlens.views.kinds import CorpusParameter
+from aotlens.views.kinds import CorpusParameter, ImagesParameter, OwnImagesParameter
 from app.core import Core
 from app.core.catalog import NO_CHECKPOINT
 from app.core.errors import RequestError
@@ -81,8 +81,13 @@ class Views:
             if family.reads is not None and not family.reads(info):
                 raise RequestError(f"{info.name} is a checkpoint of another kind; choose one of those in the list.")
         given = {name: value for name, value in shown.items() if name in family.fields and value is not None}
-        for name in given.keys() & {name for name, each in family.fields.items() if isinstance(each, CorpusParameter)}:
-            given[name] = self.core.corpora.reading(given[name], infos[0]) if infos else None
+        for name, parameter in family.fields.items():
+            if isinstance(parameter, CorpusParameter) and name in given:
+                given[name] = self.core.corpora.reading(given[name], infos[0]) if infos else None
+            elif isinstance(parameter, ImagesParameter):
+                given[name] = self.core.images.labelled(given.get(name), infos[0])
+            elif isinstance(parameter, OwnImagesParameter):
+                given[name] = [key for key in given.get(name, ()) if self.core.images.own.known(key)]
         try:
             params = family.schema.of_infos(*infos, **family.typed(given), **compared, **files)
             if isinstance(params, OfPrompt):

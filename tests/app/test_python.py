@@ -25,6 +25,7 @@ from app.pages.compare import PAGE as COMPARE
 from app.pages.denoising import PAGE as DENOISING
 from app.pages.distillation import PAGE as DISTILLATION
 from app.pages.heads.address import HeadsState
+from app.pages.images import PAGE as IMAGES
 from app.pages.nonlinearity import PAGE as NONLINEARITY
 from app.pages.paths import PAGE as PATHS
 from app.pages.regression import PAGE as REGRESSION
@@ -43,7 +44,6 @@ from tests.app.conftest import TEXT as LONG
 from tests.app.conftest import choose, head_drawn, save_images, save_regression, save_tiny, serve
 from tests.app.distillation.conftest import distil
 from tests.app.heads import numbers as heads
-from tests.app.images import numbers as images
 from tests.app.lens import numbers as lens
 from tests.app.patching import numbers as patching
 from tests.app.same_numbers import same
@@ -85,7 +85,10 @@ STATES: dict[str, Any] = {
         "task": "mixtures", "energy": "hopfield", "alpha": 0.3, "beta": 0.2, "steps": 3, "seed": 5, "run": 2
     }),
     "nonlinearity": NONLINEARITY.address.state({"preset": "sawtooth", "eta": 0.05, "head": [1, 2], "x": [0.25]}),
-    "images": images.STATE,
+    "images": IMAGES.address.state({
+        "checkpoint": "digits-tiny", "data": "digits", "of": 3, "start": 4, "image": 2, "head": [1, 2], "patch": [1, 2],
+        "quantity": "weighted", "target": 5, "ablated": [[0, 1], [1, 0]], "how": "position_mean",
+    }),
     "regression": REGRESSION.address.state({
         "models": ["regression-tiny", "regression-tied"], "checkpoint": "regression-tied", "dims": 2, "nonzero": 1,
         "noise": 0.25, "scale": 1.5, "mean": 0.5, "skew": 1.2, "seed": 3, "head": [1, 2], "prompt": 4, "query": 5,
@@ -134,7 +137,6 @@ EXPECTED: dict[str, Expected] = {
     },
     **heads.EXPECTED,
     **atlas.EXPECTED,
-    **images.EXPECTED,
     **{
         id: _of_family(page, panel.view)
         for page in PAGES

@@ -71,6 +71,20 @@ def test_attention_with_a_sign_has_no_rollout() -> None:
     assert head.rollout is None and "rollout" not in head.to_frame() and (head.attention < 0).any()
 
 
+def test_labels_say_what_is_wrong(model: AttentionOnlyTransformer) -> None:
+    best = image_run(model, PIXELS).predicted
+    labels = torch.tensor([best[0], (best[1] + 1) % 4, -1, best[3]])
+    run = image_run(model, PIXELS, labels=labels)
+    assert run.truth == ("abcd"[best[0]], "abcd"[labels[1]], None, "abcd"[best[3]]) and run.wrong == (1,)
+    assert run.predictions(1).truth == run.truth[1]
+    assert list(run.to_frame()["class"].dropna()) == [*run.truth[:2], run.truth[3]]
+    other = image_run(model, PIXELS, labels=labels, label_names="wxyz")
+    assert other.truth[0] == "wxyz"[best[0]] and other.wrong == () and not other.has_model_classes
+    for wrong in (labels[:2], labels + 4):
+        with refused("labels", "4 images"):
+            image_run(model, PIXELS, labels=wrong)
+
+
 def test_what_there_is_not_is_refused(model: AttentionOnlyTransformer, run: ImageRun) -> None:
     with refused("image=4", "from 0 to 3"):
         run.head("0.0", 4)

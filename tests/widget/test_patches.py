@@ -30,7 +30,7 @@ const { ImageHeads, PatchMaps, Gallery, PatchGrid, ImageMaps, SignedMap } = Head
 const heads = (window.heads = new ImageHeads());
 [Gallery, PatchGrid, ImageMaps, SignedMap].forEach((Part, place) => heads.part(Part, boxes[place]));
 const bytes = Uint8Array.from(atob(document.body.dataset.packed), (character) => character.charCodeAt(0));
-heads.set({ maps: PatchMaps.of(bytes), taken: { image: 2, name: "c", patches: [1, -2, 0, 0, 0, 0, 0, 0, 0.5] } });
+heads.set({ maps: PatchMaps.of(bytes), added: { image: 2, name: "c", patches: [1, -2, 0, 0, 0, 0, 0, 0, 0.5] } });
 """
 _STYLE = """
     .photo, .one-map { position: relative; width: 90px }

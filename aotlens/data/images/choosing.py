@@ -27,6 +27,8 @@ class ChosenImages(Result):
     """The indices of the test images among them, without one's own."""
     n_all: int
     """Test images that could be chosen: of the class, or all."""
+    classes: tuple[str, ...] = ()
+    """The names of the classes."""
 
     @property
     def n_own(self) -> int:
@@ -61,6 +63,8 @@ def choose_images(
         require_whole("of", of, 0, len(test.classes) - 1)
     order = test.by_turns(of)
     here = order[start : start + n]
+    if not len(here) and not own:
+        raise ValueError(f"start={start}: expected less than the number of such test images, {len(order)}.")
     chosen = test.take(here)
     channels, size = max(chosen.images.shape[1], channels), chosen.images.shape[-1]
     files = [(Path(folder) / f"{name}.png", name) for name in own]
@@ -68,5 +72,5 @@ def choose_images(
     return ChosenImages(
         images=torch.cat([*decoded, chosen.images.expand(-1, channels, -1, -1)]),
         labels=torch.cat([torch.full((len(own),), -1), chosen.labels]),
-        indices=tuple(here.tolist()), n_all=len(order),
+        indices=tuple(here.tolist()), n_all=len(order), classes=test.classes,
     )  # fmt: skip

@@ -64,18 +64,19 @@
 
     // The heads of a page: a promise of the widget's `Heads`, drawn by `parts`, [id, part's name, its options]; and `show`,
     // which gets their maps from `route` by what an address of `page` says of `asked` (null: none), and shows them with what
-    // is chosen. The notice of the first of the `panels` says what the server says instead.
-    aotlens.headsOf = function ({ route, page, panels, parts }) {
+    // is chosen. The notice of the first of the `panels` says what the server says instead. `kinds` are the widget's heads and
+    // maps, if they are others.
+    aotlens.headsOf = function ({ route, page, panels, parts, kinds: { Heads = "Heads", Maps = "LongMaps" } = {} }) {
         let number = 0, noticed = false, Part = null;
-        const fetchMaps = aotlens.maps(route, (bytes, question) => Object.assign(Part.LongMaps.of(bytes), { question }));
+        const fetchMaps = aotlens.maps(route, (bytes, question) => Object.assign(Part[Maps].of(bytes), { question }));
         const ready = customElements.whenDefined("aotlens-heads").then(function (element) {
             Part = element.parts;
-            return new Part.Heads({ ask: aotlens.lineOf(route), wait: aotlens.later });
+            return new Part[Heads]({ ask: aotlens.lineOf(route), wait: aotlens.later });
         });
 
-        async function show(asked, chosen) {
+        async function show(asked, chosen, places = parts) {
             const mine = ++number, heads = await ready;
-            for (const [id, name, options] of parts) heads.part(Part[name], document.getElementById(id), options);
+            for (const [id, name, options] of places) heads.part(Part[name], document.getElementById(id), options);
             if (asked) aotlens.busy(panels, true);
             const maps = asked && await fetchMaps(await aotlens.questionOf(page, asked));
             if (mine !== number) return null; // something else by now

@@ -306,6 +306,8 @@
             remove: /^text-[0-9a-f]{16}$/.test(text) ? "" : "hidden",
         }),
 
+        offerRemoval: ({ own }) => ({ remove: own?.length ? "" : "hidden" }),
+
         // A figure that is made for a file, in its own size.
         saveFigure: function ({ picture }) {
             if (!picture) return;

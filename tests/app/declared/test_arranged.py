@@ -9,7 +9,7 @@ import pytest
 
 from app.core.settings import Settings
 from app.factory import create_app
-from tests.app.conftest import save_regression, serve, settled
+from tests.app.conftest import save_images, save_regression, serve, settled
 from tests.app.declared.test_pages import DECLARED
 from tests.app.training.numbers import save_run
 
@@ -20,6 +20,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("checkpoints")
     save_run(folder)
     save_regression(folder, "three-mhsa")
+    save_images(folder, "digits-tiny")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
         patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))

@@ -34,4 +34,4 @@ def image_core(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Core]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
         patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
-        yield Core.start(Settings(checkpoints=(folder,), device="cpu", consistency_images=40))
+        yield Core.start(Settings(checkpoints=(folder,), device="cpu"))

@@ -23,6 +23,8 @@ def test_one_of_each_class_in_turn_or_of_one_class() -> None:
     assert of_one.indices == (3, 5) and of_one.n_all == 3
     with refused("of=3", "from 0 to 2"):
         choose_images(TEST, 1, of=3)
+    with refused("start=3", "test images, 3"):
+        choose_images(TEST, 1, of=1, start=3)
 
 
 def test_own_files_come_first_in_colour_where_the_model_has_colours(tmp_path: Path) -> None:
