@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from aotlens.heads.reader import Model
 
 _SUFFIX = ".safetensors"
+#: Characters that a distillation's name does not have.
+_OTHER = r"[^\w.\-]+"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,6 +66,7 @@ def record_distillation(
     hidden: int | Sequence[int] = 16,
     *,
     name: str = "",
+    model_name: str = "",
     replace: int = 0,
     text: str = "",
     command: str = "",
@@ -74,12 +77,14 @@ def record_distillation(
     **settings: Any,
 ) -> Record:
     """Distil heads (`distill_heads`, which takes the `settings`) and return the result with its origin: the model's
-    card, `text` (the corpus in words) and `command`.
+    card (without one, `model_name`), `text` (the corpus in words) and `command`.
 
     With `replace`, on so many held-out tokens heads are also replaced by their widest FFNs (`substitution_costs`). With
     `name`, the record is kept in `distillations_folder()`, where `named_record(name)` finds it. Fewer than 65,536
     training tokens are judged by as many. `progress(done, all)` counts tokens, then passes over the held-out ones.
     """
+    if re.search(_OTHER, name):
+        raise ValueError(f"name={name!r}: expected letters, digits, dots and dashes.")
     sides: dict[str, Any] = {"held_out": held_out, "sequence_length": sequence_length}
     fewer = {
         "held_out_tokens": min(65_536, train_tokens), "validation_tokens": min(8192, train_tokens // 4),
@@ -95,7 +100,8 @@ def record_distillation(
     card = getattr(model, "card", None)
     origin = {} if card is None else {"weights_sha256": card.weights_sha256}
     record = Record(
-        distillation=distillation, checkpoint=distillation.model_name if card is None else card.name, corpus=text,
+        distillation=distillation, corpus=text,
+        checkpoint=(model_name or distillation.model_name) if card is None else card.name,
         command=command, costs=costs, **origin,
     )  # fmt: skip
     if name:
@@ -160,7 +166,7 @@ def record_paths(given: Iterable[Path] = ()) -> dict[str, Path]:
     paths: dict[str, Path] = {}
     folders = (distillations_folder(), bundled_distillations_folder())
     for path in (*given, *(path for folder in folders for path in sorted(folder.glob(f"*{_SUFFIX}")))):
-        stem, number = re.sub(r"[^\w.\-]+", "_", path.name.removesuffix(_SUFFIX)), 2
+        stem, number = re.sub(_OTHER, "_", path.name.removesuffix(_SUFFIX)), 2
         name = stem
         while name in paths:
             name, number = f"{stem}-{number}", number + 1

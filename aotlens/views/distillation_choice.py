@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -221,7 +222,7 @@ class DistillationParameters(OfResult):
         corpus = "" if self.corpus is None else self.corpus.name
         settings = (weights, corpus, self.hidden, self.wanted, self.seeds, self.tokens, self.replaced)
         digest = contents_hash({}, {"settings": repr(settings)})[:6]
-        return f"{self.checkpoint}-{self.tokens // 1000}k-{digest}"
+        return re.sub(r"[^\w.\-]+", "_", f"{self.checkpoint}-{self.tokens // 1000}k-{digest}")
 
     @property
     def distillation(self) -> Any:
@@ -233,5 +234,5 @@ class DistillationParameters(OfResult):
         return call(
             "aotlens.distill.record_distillation", Load(self.checkpoint), self.corpus.text.named("text"),
             sorted(self.hidden or FIRST_WIDTHS), **heads, seeds=self.seeds, train_tokens=self.tokens,
-            replace=min(self.replaced, self.tokens), text=self.corpus.about, name=self.new,
+            replace=min(self.replaced, self.tokens), text=self.corpus.about, model_name=self.checkpoint, name=self.new,
         ).part("distillation")  # fmt: skip

@@ -98,7 +98,8 @@
         if (kind === "corpus") return value === "pasted text" ? before?.[field] ?? null : value;
         if (kind === "first") return value === data?.[0]?.value ? null : value;
         if (kind === "head") return value === null ? null : value.split(".").map(Number);
-        if (kind === "several") return same(value, rest) ? [] : value;
+        if (kind === "several" && !value?.length && rest?.length) queueMicrotask(() => aotlens.choose(page, { [field]: rest }));
+        if (kind === "several") return same(value, rest) ? [] : value ?? [];
         if (kind === "row") return Array.isArray(value) ? value.map(Number) : value === null ? null : Number(value);
         if (field === "models") return Object.values(facts.groups ?? {}).some((group) => same(group, value)) ? [] : value;
         return value;
@@ -201,13 +202,14 @@
             for (const [field, [asked, taken]] of Object.entries(limits.replaced)) if (same(shown[field], asked)) replaced[field] = taken;
             for (const [field, props] of Object.entries(limits.props)) {
                 if (!component(`${page}-field-${field}`)) continue; // the page is being left
-                const isAtRest = ((field in replaced ? replaced[field] : shown[field]) ?? null) === null;
-                const rests = { most: props.max, first: props.data?.[0]?.value, log: props["data-rest"] };
+                const value = (field in replaced ? replaced[field] : shown[field]) ?? null, isSeveral = kinds[field] === "several";
+                const isAtRest = value === null || (isSeveral && !value.length);
+                const rests = { most: props.max, first: props.data?.[0]?.value, log: props["data-rest"], several: props["data-rest"] };
                 const end = isAtRest ? rests[kinds[field]] : shown[field] > props.max ? props.max : undefined;
                 aotlens.settle(`${page}-field-${field}`, { ...props, ...(end === undefined ? {} : { value: end }) });
             }
-            const isHeld = (field) => component(`${page}-field-${field}`)?.type === "Store"; // other controls have their own rest
-            aotlens.choose(page, Object.fromEntries(Object.entries(replaced).filter(([field, taken]) => taken !== null || isHeld(field))));
+            const canBeNone = (field) => component(`${page}-field-${field}`)?.type === "Store" || ["row", "first"].includes(kinds[field]);
+            aotlens.choose(page, Object.fromEntries(Object.entries(replaced).filter(([field, taken]) => taken !== null || canBeNone(field))));
         },
 
         // Another group of checkpoints: those that were compared, as far as they are in it.
