@@ -231,7 +231,7 @@ class DistillationParameters(OfResult):
             return self.record(self.new).part("distillation")
         assert self.corpus is not None
         heads = {"heads": self.wanted} if self.wanted else {}
-        return call(
+        return make(  # what is kept is the file
             "aotlens.distill.record_distillation", Load(self.checkpoint), self.corpus.text.named("text"),
             sorted(self.hidden or FIRST_WIDTHS), **heads, seeds=self.seeds, train_tokens=self.tokens,
             replace=min(self.replaced, self.tokens), text=self.corpus.about, model_name=self.checkpoint, name=self.new,

@@ -92,3 +92,11 @@ def test_a_model_has_a_name_where_there_is_one(models):
                 [call("aotlens.evaluate.regression_errors", Load(name), tasks) for name in models])  # fmt: skip
     assert ("model = aotlens.load('one')" in node.python()) == (len(models) == 1)
     assert node.models == models
+
+
+def test_what_opens_a_file_is_run_and_its_own_name_printed() -> None:
+    opened = call("aotlens.distill.load_record", "mine.safetensors").opened_by(lambda: {"a": 1}, 7)
+    assert opened.item("a").run() == 1 and opened.stamps == (7,)
+    assert (
+        opened.item("a").python() == "import aotlens\n\nresult = aotlens.distill.load_record('mine.safetensors')['a']\n"
+    )

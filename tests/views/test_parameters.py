@@ -12,7 +12,7 @@ from aotlens.checkpoints import CheckpointInfo
 from aotlens.conventions import Head
 from aotlens.views import Family, Limit, OfCheckpoint, call
 from aotlens.views import parameters as declare
-from aotlens.views.kinds import NumberParameter
+from aotlens.views.kinds import NumberParameter, OptionParameter
 from aotlens.views.parameters import key_of
 from aotlens.views.view import About, View
 from tests.messages import refused
@@ -108,3 +108,14 @@ def test_a_whole_number_is_one_and_nan_is_none() -> None:
     for wrong in (float("nan"), 3.5, float("inf")):
         with refused("runs: expected a whole number from 0 to 9", repr(wrong)):
             parameter.parse("runs", wrong)
+
+
+def test_several_options_are_distinct_names() -> None:
+    given = OptionParameter("Distillations", (), several=2)
+    assert given.parse("it", "b,a,b,") == ("b", "a") == given.parse("it", given.written(("b", "a")))
+    assert given.parse("it", None) == given.parse("it", []) == ()
+    for value, said in (("a,b,c", "at most 2 names, got 3"), (7, "names with commas"), ([1], "names with commas")):
+        with refused(f"it: expected {said}"):
+            given.parse("it", value)
+    limit = Limit(options={"a": "A"}, rest=("a",))
+    assert limit.nearest(given, ("b", "a")) == ("a",) and limit.nearest(given, ()) == ()

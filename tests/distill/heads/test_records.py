@@ -19,6 +19,8 @@ from aotlens.distill import (
     distill_heads,
     held_out_windows,
     load_record,
+    named_record,
+    record_distillation,
     substitute,
     substitution_costs,
     text_errors,
@@ -77,6 +79,23 @@ def test_a_record_comes_back(found, model, tmp_path: Path):
     costs.save(tmp_path / "costs.safetensors")
     with refused("expected a distillation", "SubstitutionCosts"):
         load_record(tmp_path / "costs.safetensors")
+
+
+def test_a_recorded_distillation_is_kept_by_its_name_and_is_of_its_weights(
+    found, model, windows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("AOTLENS_HOME", str(tmp_path))
+    made = record_distillation(model, windows, [0, 4], seeds=3, name="mine", model_name="tiny", text="words", **FAST)
+    kept = named_record("mine")
+    assert (kept.checkpoint, kept.corpus, kept.costs) == ("tiny", "words", None)
+    for each in (made, kept):
+        np.testing.assert_array_equal(each.distillation.squared_error, found.squared_error)
+    assert kept.distillation_of(model) is kept.distillation, "a model without a card may be the one"
+    monkeypatch.setattr(model, "card", CheckpointInfo(name="other", weights_sha256="0" * 64), raising=False)
+    with refused("other weights"):
+        kept.distillation_of(model)
+    with refused("name='../mine'"):
+        record_distillation(model, windows, name="../mine")
 
 
 def test_errors_on_a_text_are_the_tokens(found, model):
