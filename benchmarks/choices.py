@@ -46,7 +46,7 @@ CHOICES = {
     "Skip-trigrams: a head": Choice(page="trigrams", click="#trigrams-heads .pick-head"),
     "Paths: a token": Choice(page="paths", click="#paths-strip .chip"),
     "Training: the next step": Choice(page="training", query="step=0", click='#training-film [aria-label="Next step"]'),
-    "Atlas: a head": Choice(page="atlas", query="tab=head", click="#atlas-heads .pick-head"),
+    "Atlas: a head": Choice(page="atlas", query="tab=head", click="#atlas-field-head-heads .pick-head"),
     "Distillation: a head": Choice(
         page="distillation", query="view=table", click="#distillation-table-lines tbody button"
     ),

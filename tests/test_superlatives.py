@@ -10,7 +10,7 @@ import pytest
 import aotlens
 from analyses._outcomes import load
 from aotlens.distill import bundled_distillations
-from aotlens.heads import stored_atlas
+from aotlens.heads import label_words, stored_atlas
 from aotlens.models import ModelConfig
 from aotlens.paths import logit_jacobian
 from aotlens.statistics import holm
@@ -145,7 +145,7 @@ def test_labels_of_the_bundled_heads_are_those_of_the_atlas_s_page() -> None:
     header = "| head | label | margin |"
     frame = stored_atlas("novels-2l-mhsa").atlas.to_frame()
     for cells, head in zip(rows_of_page("atlas.md", header), frame.itertuples(), strict=True):
-        label = head.label.replace("_", " ") + ", resting" * bool(head.resting)
+        label = label_words(head.label, head.resting)
         margin = "" if np.isnan(head.margin) else f"{head.margin:.2f}"
         assert cells[:3] == [f"{head.layer}.{head.head}", label, margin]
     header = "| checkpoint | heads | current token |"

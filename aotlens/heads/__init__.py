@@ -45,7 +45,7 @@ from __future__ import annotations
 
 from aotlens.heads.ablation import Ablation, Metric, ablate
 from aotlens.heads.atlas import Atlas, atlas
-from aotlens.heads.atlas_records import AtlasRecord, stored_atlas
+from aotlens.heads.atlas_records import AtlasRecord, find_atlas, stored_atlas
 from aotlens.heads.attention_to import MotifScores, attention_to
 from aotlens.heads.consistency import SemanticConsistency, semantic_consistency
 from aotlens.heads.each_head import EachHead, ablate_each
@@ -55,6 +55,7 @@ from aotlens.heads.image_maps import ImageMaps, image_maps
 from aotlens.heads.image_run import ClassPredictions, HeadOnImage, ImageRun, LayerOnImages, image_run
 from aotlens.heads.inactive import InactiveHeads, inactive_heads
 from aotlens.heads.induction import InductionCircuit, induction_circuit, induction_pairs
+from aotlens.heads.induction_steps import InductionSteps, induction_steps
 from aotlens.heads.inputs import Inputs, Targets
 from aotlens.heads.kinds import KindComparison
 from aotlens.heads.labels import HeadLabels, head_labels, label_words
@@ -107,6 +108,7 @@ __all__ = [
     "ImageRun",
     "InactiveHeads",
     "InductionCircuit",
+    "InductionSteps",
     "Inputs",
     "KindComparison",
     "LayerOnImages",
@@ -135,6 +137,7 @@ __all__ = [
     "attention_patterns",
     "attention_to",
     "compare_runs",
+    "find_atlas",
     "find_heads",
     "head_labels",
     "head_scores",
@@ -144,6 +147,7 @@ __all__ = [
     "inactive_heads",
     "induction_circuit",
     "induction_pairs",
+    "induction_steps",
     "label_words",
     "long_patterns",
     "mask_similarity",

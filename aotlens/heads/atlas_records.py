@@ -12,11 +12,16 @@ skip-trigrams) is not in it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from aotlens.files import without_folder
 from aotlens.heads.atlas import Atlas
 from aotlens.results import OfCheckpoint, load
+
+if TYPE_CHECKING:
+    from aotlens.checkpoints import CheckpointInfo
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,7 +47,7 @@ def bundled_atlas_path(checkpoint: str) -> Path:
 
 
 def stored_atlas(checkpoint: str, *, distillation: Any = None) -> AtlasRecord:
-    """Load the bundled atlas of a bundled checkpoint; a `distillation` is shown beside the rest, as by `atlas`.
+    """Return the bundled atlas of a bundled checkpoint; a `distillation` is shown next to the rest, as by `atlas`.
 
     Raises `ValueError`, which names them, for a checkpoint that has none.
     """
@@ -50,5 +55,21 @@ def stored_atlas(checkpoint: str, *, distillation: Any = None) -> AtlasRecord:
     if not path.exists():
         known = ", ".join(sorted(each.stem for each in path.parent.glob("*.safetensors"))) or "none"
         raise ValueError(f"no atlas of {checkpoint!r} is bundled; there are: {known}. Make it: heads.atlas(…).")
-    record: AtlasRecord = load(path, AtlasRecord)
+    record = _load(path, path.stat().st_mtime_ns)
     return record if distillation is None else replace(record, atlas=replace(record.atlas, distillation=distillation))
+
+
+def find_atlas(info: CheckpointInfo) -> AtlasRecord | None:
+    """Return the bundled atlas of a checkpoint; None if there is none, or if it belongs to other weights of that name.
+    Raises `ValueError` for a file that cannot be read."""
+    record = stored_atlas(info.name) if bundled_atlas_path(info.name).exists() else None
+    return record if record is not None and record.belongs_to(info) else None
+
+
+@lru_cache(maxsize=16)
+def _load(path: Path, stamp: int) -> AtlasRecord:
+    try:
+        record: AtlasRecord = load(path, AtlasRecord)
+    except ValueError as error:
+        raise ValueError(f"The atlas can't be read. {without_folder(error, path)}") from error
+    return record

@@ -94,6 +94,11 @@ class InductionCircuit(Result):
     """Whether `gain` is more than the rounding of logits in the model's type."""
 
     @property
+    def clearest(self) -> int:
+        """The place among `heads` of the one with the highest induction score."""
+        return int(self.induction.argmax())
+
+    @property
     def gain(self) -> float:
         """The model's gain from the repetition: loss on the first half less that on the second, nats."""
         return self.first_half - self.without_heads.clean_mean

@@ -83,7 +83,7 @@ class HeadLabels(Result):
         sentence = f"{sentence[:-1]}{offset}{where}: {scores[name][index]:.2f}{chance}."
         if self.resting[index]:
             first = (self.text or scores)["first_token"][index]
-            sentence += f" Otherwise it rests on the first token ({first:.2f})."
+            sentence += f" Otherwise it attends to the first token ({first:.2f})."
         if layer == 0 and name == "induction":
             sentence += f" {OF_THE_FIRST_LAYER}"
         return sentence
@@ -124,9 +124,9 @@ def head_labels(
 
 
 def label_words(label: str, resting: bool) -> str:
-    """Write a label as tables write it: "induction, resting" for a head that does this with what it does not spend on
-    the first position."""
-    return label.replace("_", " ") + (", resting" if resting else "")
+    """Write a label as tables show it: "induction, otherwise at the first token" for a head that does this with the
+    attention that the first token does not get."""
+    return label.replace("_", " ") + (", otherwise at the first token" if resting else "")
 
 
 def _compares_tokens(name: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,8 @@ from aotlens.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from aotlens.models import AttentionOnlyTransformer
 
 #: Heads that are listed in each direction, those most beyond chance.
 N_PARTNERS = 4
@@ -62,6 +64,11 @@ class HeadSummary(Result):
     atlas: Atlas
     head: Head
     bin: int
+    strings: tuple[tuple[str, ...], ...] = ()
+    """The tokens of each example's sequence, as texts; empty if no model was given."""
+    prompts: tuple[str, ...] = ()
+    """A prompt for each example that the model reads as the tokens up to the one after the query; empty if there is
+    none, as for a sequence that begins within a character."""
 
     @property
     def name(self) -> str:
@@ -98,7 +105,7 @@ class HeadSummary(Result):
         return self._own(self.atlas.motifs.chance_frame())
 
     def example_frame(self) -> pd.DataFrame:
-        """Return one row an example of the bin, as `HeadExamples.to_frame`."""
+        """Return one row per example of the bin, as `HeadExamples.to_frame`."""
         frame = self._own(self.atlas.examples.to_frame())
         return frame[frame["bin"] == self.bin].reset_index(drop=True)
 
@@ -133,9 +140,11 @@ class HeadSummary(Result):
         return frame[(frame["layer"] == layer) & (frame["head"] == head)].reset_index(drop=True)
 
 
-def head_summary(atlas: Atlas, head: HeadLike, bin: int | None = None) -> HeadSummary:
-    """Summarise a head, with examples of a `bin`, 0 to 9, of its attention away from key 0; without one, or where that
-    has none, of the highest bin that has some.
+def head_summary(
+    atlas: Atlas, head: HeadLike, bin: int | None = None, *, model: AttentionOnlyTransformer | None = None
+) -> HeadSummary:
+    """Summarise a head, with examples of a `bin`, 0 to 9, of its attention away from key 0; by default, or if that bin
+    is empty, of the highest bin that has some. With the `model`, examples have their texts.
 
     Raises `ValueError` for a head that the atlas does not have.
     """
@@ -146,7 +155,25 @@ def head_summary(atlas: Atlas, head: HeadLike, bin: int | None = None) -> HeadSu
     counts = atlas.examples.counts[layer, number]
     if bin is None or not 0 <= bin < n_bins or not counts[bin]:
         bin = max((place for place, count in enumerate(counts) if count), default=0)
-    return HeadSummary(atlas=atlas, head=(layer, number), bin=bin)
+    summary = HeadSummary(atlas=atlas, head=(layer, number), bin=bin)
+    if model is None:
+        return summary
+    ids = [atlas.examples.tokens[example.sequence].tolist() for example in summary.examples]
+    strings = tuple(tuple(_texts(model, each)) for each in ids)
+    ends = [example.query + 2 for example in summary.examples]
+    prompts = tuple(_prompt(model, each[:end]) for each, end in zip(ids, ends, strict=True))
+    return replace(summary, strings=strings, prompts=prompts)
+
+
+def _texts(model: AttentionOnlyTransformer, ids: list[int]) -> list[str]:
+    return list(map(str, ids)) if model.tokenizer is None else model.to_str_tokens(ids)
+
+
+def _prompt(model: AttentionOnlyTransformer, ids: list[int]) -> str:
+    """Return the text that a model reads as these tokens; empty if there is none. Some sequences begin within a
+    character of several bytes, or with a space that a tokenizer merges."""
+    text = "".join(_texts(model, ids)[1:])
+    return text if model.tokenizer is not None and model.to_tokens(text)[0].tolist() == ids else ""
 
 
 def ablated_tokens(atlas: Atlas) -> Int64[Tensor, "sequence pos"]:

@@ -24,8 +24,8 @@ _MOST_NAMES = 24
 COLUMNS: dict[str, tuple[str, str]] = {
     "label": (
         "does",
-        "The motif that its attention exceeds chance by most, or “mixed” where none is enough; resting: with what it "
-        "does not spend on the first token",
+        "The motif whose attention exceeds chance by most, or “mixed” if none is enough; otherwise at the first token: "
+        "with the attention that the first token does not get",
     ),
     "margin": ("margin", "By how much that excess beats the next motif’s"),
     "induction_random": (
@@ -48,10 +48,6 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "loss_fixed_pattern": (
         "Δ loss, mean pattern", "Nats that the loss rises by with its pattern the mean over other texts"
     ),
-    "shapley": ("Shapley value", "What it adds to the loss, on average over all orders of heads; nats"),
-    "first": ("first", "What it adds to the loss before all other heads; nats"),
-    "last": ("last", "What it adds to the loss after all other heads: minus the loss without it alone; nats"),
-    "hidden": ("hidden", "Whether ablating it alone shows less than half of its Shapley value"),
     "ffn_error": ("error of its FFN", "Relative error of a feed-forward network of 16 hidden units in its place"),
     "reads": (
         "strongest input composition",

@@ -16,7 +16,7 @@ from aotlens.checkpoints import CheckpointInfo, find_checkpoint, is_external, lo
 from aotlens.conventions import Head, HeadLike, Progress, as_heads, head_name
 from aotlens.data import Corpus, open_corpus
 from aotlens.data.images import decode_image
-from aotlens.heads import Atlas, AtlasRecord, atlas, stored_atlas
+from aotlens.heads import Atlas, AtlasRecord, atlas, find_atlas
 
 #: Heads whose circuits and skip-trigrams are listed, unless some are named.
 N_HEADS = 8
@@ -103,10 +103,9 @@ class Subject:
     def stored(self) -> AtlasRecord | None:
         """The bundled atlas of these very weights; None where there is none."""
         try:
-            record = stored_atlas(self.info.name)
+            return find_atlas(self.info)
         except ValueError:
             return None
-        return record if record.belongs_to(self.info) else None
 
     @cached_property
     def atlas(self) -> Atlas | None:

@@ -87,6 +87,7 @@ _TYPES = {
     "heads.image_run": "ClassPredictions HeadOnImage ImageRun LayerOnImages",
     "heads.inactive": "InactiveHeads",
     "heads.induction": "InductionCircuit",
+    "heads.induction_steps": "InductionSteps",
     "heads.labels": "HeadLabels",
     "heads.masks": "MaskSimilarity",
     "heads.matching": "HeadMatching",

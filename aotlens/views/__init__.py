@@ -68,8 +68,8 @@ __all__ = [
 
 #: The modules here that have a `FAMILY`, each by its family's name: to list them costs no import.
 FAMILIES = (
-    "circuits", "compare", "denoising", "distillation", "exhaustive", "heads", "images", "lens", "nonlinearity",
-    "patching", "paths", "regression", "subspaces", "sufficient", "training", "universality",
+    "atlas", "circuits", "compare", "denoising", "distillation", "exhaustive", "heads", "images", "lens",
+    "nonlinearity", "patching", "paths", "regression", "subspaces", "sufficient", "training", "universality",
 )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from aotlens.conventions import as_head, head_name
@@ -23,6 +23,8 @@ class Parameter:
     """The meaning of an empty value, if it may be empty."""
     cleared_by: Sequence[str] = ()
     """Parameters or choices of a checkpoint that change the meaning of a value: when one changes, none is selected."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Words of older addresses, and the words that have replaced them."""
 
     def parse(self, name: str, value: Any) -> Any:
         """Return the value with its type. Raises ValueError, with the parameter's name, for an invalid one."""
@@ -181,6 +183,8 @@ class OptionParameter(Parameter):
 
     _: KW_ONLY
     several: int = 0
+    searched: bool = False
+    """Whether there are so many that a user types to find one."""
 
     def parse(self, name: str, value: Any) -> Any:
         if not self.several:

@@ -101,9 +101,11 @@ def pair(label: str, *, blank: str, **rest: Any) -> Any:
     return _field(HeadParameter(label, blank=blank, of="pair"), **rest)
 
 
-def option(label: str, *, blank: str, several: int = 0, **rest: Any) -> Any:
-    """Declare one of the options that exist next to the other values, or with `several` that many at most."""
-    return _field(OptionParameter(label, () if several else None, blank=blank, several=several), **rest)
+def option(label: str, *, blank: str, several: int = 0, searched: bool = False, **rest: Any) -> Any:
+    """Declare one of the options that exist next to the other values, or with `several` that many at most; `searched`
+    if a user types to find one."""
+    first: Any = () if several else None
+    return _field(OptionParameter(label, first, blank=blank, several=several, searched=searched), **rest)
 
 
 def row(label: str, *, blank: str, several: int = 0, searched: bool = False, **rest: Any) -> Any:
@@ -127,10 +129,18 @@ def own_images(label: str, *, most: int, **rest: Any) -> Any:
     return _field(OwnImagesParameter(label, most=most), page_only=True, **rest)
 
 
-def _field(parameter: Parameter, *, key: str = "", page_only: bool = False, cleared_by: Sequence[str] = ()) -> Any:
-    """A field of a dataclass. `key` is its name in an address if that is another; a `page_only` parameter is no option
-    of commands and no setting of sweeps; when one of those in `cleared_by` changes, a page sets it to its default."""
-    parameter = replace(parameter, cleared_by=cleared_by)
+def _field(
+    parameter: Parameter,
+    *,
+    key: str = "",
+    page_only: bool = False,
+    cleared_by: Sequence[str] = (),
+    renamed: Mapping[str, str] | None = None,
+) -> Any:
+    """A field of a dataclass. `key` is its name in an address if that is another; words of older addresses that were
+    `renamed` (old: new) are read as the new ones; a `page_only` parameter is no option of commands and no setting of
+    sweeps; when one of those in `cleared_by` changes, a page sets it to its default."""
+    parameter = replace(parameter, cleared_by=cleared_by, renamed=renamed or {})
     return dataclasses.field(
         default=parameter.first, metadata={"parameter": parameter, "key": key, "page_only": page_only}
     )

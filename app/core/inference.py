@@ -207,16 +207,13 @@ class Inference:
     def labels(self, checkpoint: str | None) -> HeadLabels:
         """Return labels of what each head does, in a word: from the stored atlas, where there is one of these weights,
         as the Atlas page says it; else from `motifs`."""
-        from aotlens.heads import head_labels, stored_atlas
+        from aotlens.heads import find_atlas, head_labels
 
-        info = self._catalog.info(checkpoint)
         try:
-            record = stored_atlas(info.name)
-        except ValueError:  # none, or none that can be read: the Atlas page says which
+            record = find_atlas(self._catalog.info(checkpoint))
+        except ValueError:  # it cannot be read: the Atlas page says why
             record = None
-        if record is not None and record.belongs_to(info):
-            return record.atlas.labels
-        return head_labels(self.motifs(checkpoint))
+        return head_labels(self.motifs(checkpoint)) if record is None else record.atlas.labels
 
     def token_limit(self, loaded: LoadedModel, *, long: bool = False) -> int:
         """Return the longest prompt for a model: its context, the app's limit, and what patterns fit in memory; with

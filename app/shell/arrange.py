@@ -272,7 +272,8 @@ class _FormPanel(Linked):
     def lay(self, page: Layout) -> Any:
         id = page.panel_id(self)
         lines, body = self.figure(id)[-1:] if self.lines else [], [html.Div(id=ids.body(id))] if self.body else []
-        content = [page.form(strip=True), *lines, caption(id), *body, *facts_store(self, id)]
+        start = [start_bar(id)] if self.view.starts else []
+        content = [page.form(strip=True), *lines, *start, caption(id), *body, *facts_store(self, id)]
         return page.frame(self, content, always=True, links=page.links(self.links))
 
 

@@ -76,7 +76,8 @@ def address_field(parameter: Parameter, key: str | None, check: Check | None) ->
     most = parameter.most if isinstance(parameter, TextParameter) else _LONGEST
     first = None if isinstance(parameter, OptionParameter) else parameter.written(parameter.first)
     named["write"] = lambda value: value if isinstance(value, str) else parameter.written(value)
-    return address.text(first, most=most, blank=bool(parameter.blank) and first is not None, **named)
+    blank = bool(parameter.blank) and first is not None
+    return address.text(first, most=most, blank=blank, renamed=parameter.renamed, **named)
 
 
 def is_typed(parameter: Parameter) -> bool:
@@ -221,7 +222,8 @@ def control(
     if isinstance(parameter, OptionParameter | RowParameter):
         return dmc.Select(
             id=id, data=[], value=kept_value(value), clearable=isinstance(parameter, RowParameter),
-            placeholder=parameter.blank, size="xs", w=130 if small else None, **named,
+            placeholder=parameter.blank, searchable=getattr(parameter, "searched", False), size="xs",
+            w=130 if small else None, **named,
         )  # fmt: skip
     lines = parameter.lines if isinstance(parameter, TextParameter) else 1
     settings: dict[str, Any] = {"placeholder": parameter.blank, "size": "xs", "debounce": True if picked else 500}

@@ -62,16 +62,16 @@ def _checkpoints(core: Core) -> Iterator[dict[str, str]]:
 
 def _heads(core: Core) -> Iterator[dict[str, str]]:
     """The heads of checkpoints whose atlas is stored: what is known without running anything."""
-    from aotlens.heads import MOTIFS, stored_atlas
+    from aotlens.heads import MOTIFS, find_atlas
 
     for info in core.catalog.list():
         if not core.catalog.reads_text(info):
             continue
         try:
-            record = stored_atlas(info.name)
+            record = find_atlas(info)
         except ValueError:
             continue
-        if not record.belongs_to(info):
+        if record is None:
             continue
         labels = record.atlas.labels
         for layer, names in enumerate(labels.names):

@@ -73,8 +73,9 @@ def value_table(
     along: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return a table for `value_tables`: columns by title, help and kind (`number`, by which rows can be sorted, or a
-    class), rows of texts, `pick`s, `link`s, `bar`s and lists: of tokens in a column of the kind `tokens`, else of the
-    parts of a sentence. Its `height` is a `Height`; by default that of its rows. All links take the fields `along`."""
+    class), rows of texts, `pick`s, `link`s, `bar`s, `mark`s and lists: of tokens in a column of the kind `tokens`, else
+    of the parts of a sentence. Its `height` is a `Height`; by default that of its rows. All links take the fields
+    `along`."""
     named = [{"title": title, "help": help, "kind": kind} for title, help, kind in columns]
     cells = {"columns": named, "rows": [list(row) for row in rows]}
     return {"heading": heading, **cells, "height": height, "along": dict(along or {})}
@@ -85,7 +86,7 @@ def pick(text: str, title: str, what: Any, class_name: str = "") -> dict[str, An
     return {"text": text, "title": title, "pick": what, "class": class_name}
 
 
-def link(text: str, title: str, page: str, **fields: Any) -> dict[str, Any]:
+def link(text: str, title: str, page: str, /, **fields: Any) -> dict[str, Any]:
     """Return a cell that leads to another page with these fields of its address."""
     return {"text": text, "title": title, "page": page, "fields": fields}
 
@@ -115,6 +116,11 @@ def chips(
         chip = pick(glyphs(text), title, what(position), " ".join(kinds))
         drawn.append({**chip, "heat": round(100 * abs(value) / top, 1), "value": number})
     return {"heading": heading, "chips": drawn, "selected": selected}
+
+
+def mark(text: str, title: str = "", class_name: str = "", *, note: str = "", heat: float = 0.0) -> dict[str, Any]:
+    """Return a marked piece of text: its tooltip, class and small number, and how strongly it is shaded, 0 to 1."""
+    return {"text": text, "title": title, "class": class_name, "note": note, "heat": heat}
 
 
 def grid(

@@ -19,7 +19,14 @@ from dash import Input, Output, State, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
 from aotlens.views import Family
-from aotlens.views.kinds import HeadParameter, ImagesParameter, NumberParameter, OwnImagesParameter, RowParameter
+from aotlens.views.kinds import (
+    CorpusParameter,
+    HeadParameter,
+    ImagesParameter,
+    NumberParameter,
+    OwnImagesParameter,
+    RowParameter,
+)
 from app.core import Core, address
 from app.core.catalog import NO_CHECKPOINT
 from app.core.errors import RequestError
@@ -197,7 +204,7 @@ def _form_limits(page: Declared, service: Views, shown: Mapping[str, Any]) -> di
     asked = {
         name: parameters[name].parse(name, value)
         for name, value in shown.items()
-        if name in parameters and value and not isinstance(parameters[name], ImagesParameter)
+        if name in parameters and value and not isinstance(parameters[name], CorpusParameter | ImagesParameter)
     }
     limits = {name: limit for name, limit in params.all_limits().items() if name in parameters}
     properties = {

@@ -355,7 +355,7 @@ def _follow(
         def work(report: Report) -> None:  # the workshop keeps what it gives
             workshop.told(lambda done, total: report(done, total, view.slow)).result(view, chosen)
 
-        key = f"{panel}:{view.call(chosen).source}"
+        key = f"{panel}:{(view.slow_part or view.call)(chosen).source}"
         if not workshop.known(view, chosen):
             jobs.forget(key)  # its result was, and no longer fits
         return jobs.start(key, view.title, work, session=session)

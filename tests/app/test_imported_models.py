@@ -22,7 +22,6 @@ from app.core import Core
 from app.core.errors import RequestError
 from app.core.settings import Settings
 from app.factory import create_app
-from app.pages.atlas.address import ADDRESS as ATLAS
 from app.pages.checkpoints.address import ADDRESS as CHECKPOINTS
 from app.pages.heads.address import ADDRESS as HEADS
 from app.pages.heads.address import HeadsState
@@ -130,8 +129,3 @@ def test_paths_of_a_model_with_mlps_in_the_browser(open_page) -> None:
     page = open_page(PATHS.address.to(checkpoint="gpt2", text="The captain bowed"))
     expect(page.locator("body")).to_contain_text("This model has MLPs (d_mlp = 64)")
     expect(page.locator("body")).to_contain_text("token + position + mlp_0 + mlp_1 + bias")
-
-
-def test_the_atlas_of_a_model_with_mlps_in_the_browser(open_page) -> None:
-    page = open_page(ATLAS.to(checkpoint="gpt2"))
-    expect(page.locator("body")).to_contain_text("gpt2 has MLPs (d_mlp = 64): they run in every loss")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from itertools import accumulate
@@ -9,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 from playwright.sync_api import expect
 
@@ -39,7 +41,6 @@ from app.shell.page import Page
 from app.shell.props import components
 from app.shell.python import lines
 from tests.app.atlas import numbers as atlas
-from tests.app.atlas.conftest import save_path_checkpoint, stored_atlases
 from tests.app.conftest import TEXT as LONG
 from tests.app.conftest import choose, head_drawn, save_images, save_regression, save_tiny, serve
 from tests.app.distillation.conftest import distil
@@ -95,7 +96,8 @@ STATES: dict[str, Any] = {
         "quantity": "weighted", "how": "position_mean",
     }),
     "sufficient": sufficient.STATE,
-    "atlas-verdict": atlas.OF_PATH,
+    "atlas-circuit": atlas.OF_CIRCUIT,
+    "atlas-tutorial": atlas.OF_CIRCUIT,
     "lens": lens.STATE,
     "training": training.STATE,
     "universality": universality.STATE,
@@ -136,7 +138,6 @@ EXPECTED: dict[str, Expected] = {
         for row in app.services["checkpoints"].tensors(app.core.catalog.info("tiny-mhsa"))
     },
     **heads.EXPECTED,
-    **atlas.EXPECTED,
     **{
         id: _of_family(page, panel.view)
         for page in PAGES
@@ -159,7 +160,7 @@ def at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
     save_regression(home / "checkpoints", "regression-tiny")
     save_regression(home / "checkpoints", "regression-tied", attention="mssa")
     save_tiny(home / "checkpoints", "tiny-mssa", n_layers=3, n_heads=2, attention="mssa")
-    save_path_checkpoint(home / "checkpoints")
+    atlas.save_path_checkpoint(home / "checkpoints")
     sufficient.save_built(home / "checkpoints")
     training.save_run(home / "checkpoints")
     distil(home / "distillations", "tiny-mhsa", home / "checkpoints", [0, 4], costs=True)
@@ -167,7 +168,7 @@ def at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
         patch.setenv("AOTLENS_HOME", str(home))
         for place in ("checkpoints.catalog.bundled_folder", "distill.records.bundled_distillations_folder"):
             patch.setattr(f"aotlens.{place}", lambda: Path("/nonexistent"))
-        stored_atlases(home / "atlases-of-tests", patch)
+        atlas.stored_atlases(home / "atlases-of-tests", patch)
         app = create_app(Settings(device="cpu", first_checkpoint="tiny-mhsa"))
         app.core.corpora.own.keep_text("a book", BOOK)
         service = app.services["trigrams"]
@@ -202,6 +203,28 @@ def test_the_lines_give_what_is_shown(at_home: App, panel: str):
     space: dict[str, Any] = {"print": lambda *_: None}
     exec(written, space)
     same(space["table" if "table = result." in written else "result"], EXPECTED[panel](at_home, state))
+
+
+def test_links_in_tables_open_what_they_name(at_home: App):
+    pages, n_links = {page.name: page for page in PAGES}, 0
+    for page in filter(lambda page: page.declared, PAGES):
+        service = at_home.services[page.name]
+        for id, panel in page.declared.panels.items():
+            if not getattr(panel, "lines", None):
+                continue
+            state = STATES.get(id, STATES.get(page.name, page.address.parse(None)))
+            params = service.values(page.address.json(state))
+            result = service.workshop.told(lambda *_: None).result(panel.view, params)
+            for table in panel.lines(params, result):
+                parts = [part for row in table.get("rows", ()) for cell in row for part in np.ravel([cell])]
+                for link in (part for part in parts if isinstance(part, dict) and "page" in part):
+                    fields = json.loads(json.dumps({**table["along"], **link["fields"]}))
+                    there = pages[link["page"]].address
+                    named = {name: getattr(there.state(fields), name) for name in fields}
+                    opened, wrong = there.read(there.to(**named).partition("?")[2], at_home.core)
+                    assert wrong == [] and {name: getattr(opened, name) for name in named} == named, link
+                    n_links += 1
+    assert n_links > 10
 
 
 @pytest.fixture(scope="module")

@@ -46,7 +46,7 @@ def test_random_tokens_decide_of_what_compares_tokens_and_text_of_the_rest() -> 
     np.testing.assert_allclose(found.margins.ravel(), [0.85 - 0.05, 0.55 - 0.05, 0.85, 0.45 - 0.05])
     assert [found.source(head) is random for head in ("0.0", "0.1", "1.0", "1.1")] == [True, False, True, False]
     says(found.sentence("0.0"), "what followed an earlier occurrence", "on random tokens", "0.90 (chance 0.05)")
-    says(found.sentence("0.0"), "rests on the first token (0.80)", "A head of the first layer")
+    says(found.sentence("0.0"), "Otherwise it attends to the first token (0.80)", "A head of the first layer")
     assert "first layer" not in found.sentence("1.0") and "random" not in found.sentence("1.1")
     assert list(found.to_frame()) == ["layer", "head", "label", "resting", "margin"]
     assert head_labels(random).names == (("induction", "previous_token"), ("induction", "mixed"))

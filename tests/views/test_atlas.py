@@ -7,43 +7,67 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from aotlens.views import make
-from aotlens.views.atlas import CIRCUIT, EXAMPLES, HEADS, LOSSES, MOTIFS, PARTNERS, SCORES, WEIGHTS, AtlasParameters
+from aotlens.checkpoints import find_checkpoint
+from aotlens.heads import find_atlas
+from aotlens.views import family
+from aotlens.views.atlas import CIRCUIT, FAMILY, HEADS, SCORES, SUMMARY
+from tests.messages import refused, says
 
 pytestmark = pytest.mark.usefixtures("real_bundled_folder")
 
-CHOSEN = AtlasParameters(
-    checkpoint="novels-2l-mhsa", distillation="novels-2l-mhsa", where="layer = 1", readable="layer = 1", head=(1, 3),
-    y="entropy", bin=4,
-)  # fmt: skip
+
+@pytest.fixture
+def params(real_bundled_folder):
+    return FAMILY.parse("novels-2l-mhsa", where="layer = 1", head="1.3", y="entropy", bin="4")
 
 
-@pytest.mark.parametrize("view", [HEADS, SCORES, EXAMPLES, MOTIFS, WEIGHTS, LOSSES, PARTNERS], ids=lambda one: one.name)
-def test_its_python_gives_its_result_table_and_figure(view) -> None:
-    result = view.result(CHOSEN)
+@pytest.mark.parametrize("view", FAMILY.views, ids=lambda view: view.name)
+def test_its_python_gives_its_result_table_and_figure(view, params) -> None:
+    result = view.result(params)
     space: dict[str, object] = {}
-    exec(view.python(CHOSEN), space)
+    exec(view.python(params), space)
     pd.testing.assert_frame_equal(space["table"], view.frame(result))
     if view.pictured:
-        assert space["figure"].to_json() == view.figure(CHOSEN, result).to_json()
-    assert view.file(CHOSEN).startswith("atlas-novels-2l-mhsa") and view.caption(CHOSEN, result)
+        assert space["figure"].to_json() == view.figure(params, result).to_json()
+    assert "novels-2l-mhsa" in view.file(params) and view.caption(params, result)
 
 
-def test_a_distillation_stands_beside_the_stored_atlas() -> None:
-    assert HEADS.frame(HEADS.result(CHOSEN))["ffn_error"].notna().all()
-    assert "ffn_error" not in HEADS.frame(HEADS.result(replace(CHOSEN, distillation=None)))
+def test_a_distillation_stands_next_to_the_stored_atlas(params) -> None:
+    assert params.distillation == "novels-2l-mhsa"
+    assert HEADS.frame(HEADS.result(params))["ffn_error"].notna().all()
+    assert "ffn_error" not in HEADS.frame(HEADS.result(replace(params, distillation=None)))
 
 
-def test_a_search_that_cannot_be_read_leaves_the_picture() -> None:
-    chosen = replace(CHOSEN, where="leyer = 1", readable="")
-    assert SCORES.caption(chosen, SCORES.result(chosen)) == "8 heads"
-    with pytest.raises(ValueError, match="Did you mean layer"):
-        HEADS.result(chosen)
+def test_a_search_that_cannot_be_read_says_what_is_meant(params) -> None:
+    for view in (HEADS, SCORES):
+        with refused("Did you mean layer"):
+            view.result(replace(params, where="leyer = 1"))
 
 
-def test_an_atlas_of_another_text_is_made_as_it_was_and_another_of_its_name_is_told_from_it() -> None:
-    text = make("aotlens.data.open_corpus", "file:text.txt")
-    chosen = AtlasParameters(checkpoint="mine", corpus=text, tokens=4096, stamp=7)
-    lines = CIRCUIT.python(chosen)
+def test_scores_are_those_of_the_atlas(params) -> None:
+    options = params.limits()["x"].options
+    table = find_atlas(find_checkpoint("novels-2l-mhsa")).atlas.to_frame()
+    named = {name for name in table.select_dtypes("number") if not name.endswith(("_low", "_high"))}
+    assert set(options) >= named - {"layer", "head"}
+    assert next(iter(options)) == "induction_random" and params.x is None
+    with refused("x: expected one of induction_random"):
+        FAMILY.parse("novels-2l-mhsa", x="nonsense")
+
+
+def test_an_atlas_of_a_text_is_made_as_it_is_asked_for(params) -> None:
+    of_text = FAMILY.parse("novels-2l-mhsa", corpus="file:text.txt", tokens=4096)
+    lines = CIRCUIT.python(of_text)
     assert "text = aotlens.data.open_corpus('file:text.txt')\n" in lines and "n_tokens=4096" in lines
-    assert lines.count("aotlens.load('mine')") == 1 and CIRCUIT.key(chosen) != CIRCUIT.key(replace(chosen, stamp=8))
+    assert lines.count("aotlens.load('novels-2l-mhsa')") == 1
+
+
+def test_what_a_model_with_mlps_leaves_out_is_said(params) -> None:
+    with_mlps = replace(params, model={**params.model, "d_mlp": 64})
+    says(SUMMARY.caption(with_mlps, SUMMARY.result(params)), "Head 1.3: ", "MLPs (d_mlp = 64)", "(stored)")
+    assert "MLPs" not in SUMMARY.caption(params, SUMMARY.result(params))
+
+
+def test_a_stored_atlas_of_other_weights_is_none() -> None:
+    info = replace(find_checkpoint("novels-2l-mhsa"), weights_sha256="0" * 64)
+    assert find_atlas(info) is None and find_atlas(replace(info, name="nowhere")) is None
+    says(SUMMARY.missing(family("atlas").parse(info)), "No atlas of novels-2l-mhsa is stored")

@@ -66,12 +66,12 @@ class Findings:
         import torch
 
         from aotlens.circuits import above_row_level, ov_circuit
-        from aotlens.heads import induction_pairs, stored_atlas
+        from aotlens.heads import find_atlas, induction_pairs
         from aotlens.heads.induction import strongest_repeat
 
-        record = stored_atlas(checkpoint)
-        if not record.belongs_to(self.core.catalog.info(checkpoint)):
-            raise ValueError("the stored atlas is of other weights")
+        record = find_atlas(self.core.catalog.info(checkpoint))
+        if record is None:
+            raise ValueError("no atlas of these weights is stored")
         head, earlier = _clearest(record.atlas, induction_pairs(record.atlas))
         whole = self.core.inference.analyse(checkpoint, TEXT)
         patterns, links = whole.patterns, self.core.links

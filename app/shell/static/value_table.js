@@ -21,14 +21,20 @@
     const clickable = ({ text, title, class: kind, pick }, attributes = {}) =>
         Object.assign(make("button", text, { type: "button", title, class: kind, ...attributes }), { tabIndex: -1, pick });
 
-    // A part of a cell: text, a link to another page, a bar, or what can be clicked.
+    // A part of a cell: text, a link to another page, a bar, a marked piece of text, or what can be clicked.
     function part(value, along) {
         if (value === null || typeof value !== "object") return String(value ?? "");
         if (value.page) {
             const href = aotlens.address.format(value.page, { ...along, ...value.fields });
             return make("a", value.text, { href, title: value.title, "data-in-app": "true" });
         }
-        if (value.bar === undefined) return clickable(value);
+        if (value.pick !== undefined) return clickable(value);
+        if (value.bar === undefined) {
+            const mark = make("span", value.text, { title: value.title, class: value.class });
+            if (value.note) mark.append(make("sub", value.note));
+            if (value.heat) mark.style.setProperty("--heat", `${100 * value.heat}%`);
+            return mark;
+        }
         const track = make("span", undefined, { class: "track" }), width = 50 * Math.abs(value.bar);
         const bar = make("span", undefined, { class: value.bar < 0 ? "bar bar-negative" : "bar" });
         Object.assign(bar.style, { width: `${width}%`, left: `${value.bar < 0 ? 50 - width : 50}%` });
@@ -38,7 +44,7 @@
 
     function cell(value, kind, along) {
         const td = make("td", undefined, { class: kind });
-        if (kind === "tokens" && Array.isArray(value)) td.append(...value.map((token) => make("span", token, { class: "token" })));
+        if (kind === "tokens" && Array.isArray(value)) td.append(...value.map((token) => (typeof token === "string" ? make("span", token, { class: "token" }) : part(token))));
         else td.append(...[value].flat().map((each) => part(each, along)));
         return td;
     }

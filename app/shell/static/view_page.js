@@ -310,7 +310,8 @@
                     if (item) again[name] = (others.length < held.length ? others : [...held, item]).join(", ");
                 } else if (axes.startsWith("customdata")) {
                     const own = customdataOf(point, plot.data[point.curveNumber]), items = axes.split(".").slice(1).map((item) => own?.[item]);
-                    if (own !== null) again[name] = items.length > 1 ? items : items.length ? [items[0]].flat().join(".") : Array.isArray(own) ? own : String(own);
+                    const isHead = component(`${pageOf()}-field-${name}`)?.type === "Store" && /^\d+\.\d+$/.test(own);
+                    if (own !== null) again[name] = items.length > 1 ? items : items.length ? [items[0]].flat().join(".") : Array.isArray(own) ? own : isHead ? own.split(".").map(Number) : String(own);
                 } else if (axes === "name") {
                     const head = /\d+\.\d+/.exec(plot.data[point.curveNumber].name);
                     if (head) again[name] = head[0];

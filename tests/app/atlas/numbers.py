@@ -1,28 +1,45 @@
-"""What the Atlas page's views give, by panel, for the lines that give the same (tests/app/test_python.py)."""
+"""Atlases as if they were bundled, for the lines that give what the page shows (tests/app/test_python.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from pathlib import Path
 
-from aotlens.views import View
-from app.pages.atlas.address import AtlasState
-from app.pages.atlas.ids import GUIDED, VIEWS, ids
-from app.shell.app import App
+import pytest
+import torch
 
-#: Of the circuit that was built by hand (conftest.py), under the name of a bundled checkpoint.
+import aotlens
+from aotlens.checkpoints import CheckpointInfo, find_checkpoint, save_checkpoint
+from aotlens.heads import AtlasRecord, atlas
+from aotlens.heads.atlas_records import bundled_atlas_path
+from app.pages.atlas import PAGE
+from tests.heads.hand_built import induction, repeated
+
+#: A circuit that was built by hand, under the name of a bundled checkpoint.
 CHECKPOINT = "novels-2l-mhsa"
-OF_PATH = AtlasState(checkpoint=CHECKPOINT)
-STATE = AtlasState(checkpoint="tiny-mhsa", where="layer = 1", head=(1, 0), y="entropy")
+OF_CIRCUIT = PAGE.address.state({"checkpoint": CHECKPOINT})
+STATE = PAGE.address.state(
+    {"checkpoint": "tiny-mhsa", "where": "layer = 1", "head": [1, 0], "y": "entropy", "bin": "9"}
+)
 
 
-def _shown(view: View) -> Callable[[App, AtlasState], Any]:
-    def expected(app: App, at: AtlasState) -> Any:
-        service = app.services["atlas"]
-        workshop = service.workshop.told(lambda done, total: None) if view.slow else service.workshop
-        return view.frame(workshop.result(view, service.of_address(at)))
-
-    return expected
+def save_path_checkpoint(checkpoints: Path) -> None:
+    """A circuit of induction heads that was built by hand, under the name of a bundled checkpoint."""
+    model = induction(12, 8.0, decoys=2).float()
+    save_checkpoint(checkpoints / CHECKPOINT, model, CheckpointInfo(name=CHECKPOINT, description="Built by hand."))
 
 
-EXPECTED: dict[str, Any] = {panel: _shown(view) for panel, view in {**VIEWS, **GUIDED}.items() if panel != ids.SUMMARY}
+def stored_atlases(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """As if atlases of the tiny checkpoint and of the circuit's were bundled."""
+    folder.mkdir()
+    patch.setattr("aotlens.heads.atlas_records.bundled_atlases_folder", lambda: folder)
+    texts = {
+        "tiny-mhsa": torch.randint(0, 300, (6, 24), generator=torch.Generator().manual_seed(0)),
+        CHECKPOINT: repeated(12, 8)[0],
+    }
+    for name, tokens in texts.items():
+        info, model = find_checkpoint(name), aotlens.load(name, device="cpu")
+        made = atlas(model, tokens, hows=("position_mean",), n_ablated=4, cache=None)
+        record = AtlasRecord(
+            atlas=made, checkpoint=name, weights_sha256=info.weights_sha256, corpus="", documents=(), command=""
+        )
+        record.save(bundled_atlas_path(name), compact=True)

@@ -22,7 +22,6 @@ from app.core import Core
 from app.core.errors import RequestError
 from app.core.settings import Settings
 from app.factory import create_app
-from app.pages.atlas.service import AtlasRequest
 from app.pages.images import PAGE, arrays
 from app.pages.trigrams.address import TrigramsState
 from app.shell.maps import packed_patches, sentences
@@ -250,7 +249,6 @@ def test_services_of_text_say_where_models_of_images_are_shown(image_core: Core)
     name = "digits-tiny"
     asked: dict[str, Callable[[], object]] = {
         "heads": lambda: image_core.inference.analyse(name, "a text"),
-        "atlas": lambda: services["atlas"].start(AtlasRequest(checkpoint=name, corpus="", tokens=100)),
     }
     for page, ask in asked.items():
         with refused("digits-tiny", "not text", "page Images", error=RequestError):

@@ -72,7 +72,7 @@ def test_pages_and_checkpoints_that_open_are_found(app):
 
 def test_panels_are_found_where_their_tab_is_open(app):
     found = {entry["name"]: entry for entry in entries(app)}
-    assert found["Shapley values"] == {"name": "Shapley values", "note": "on Atlas", "href": "/atlas"}
+    assert found["Two scores"] == {"name": "Two scores", "note": "on Atlas", "href": "/atlas"}
     assert found["Eigenvalues"]["href"] == "/circuits?view=eigenvalues"
     assert found["Verdict"]["href"] == "/atlas?tab=path"
 
