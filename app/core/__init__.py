@@ -9,7 +9,6 @@ reading.py     files of drives that may stop answering
 catalog.py     which checkpoints there are; each model loaded once
 inference.py   text -> tokens -> patterns and logits; exclusive use of a model
 expansions.py  a prompt's logits and scores as sums over paths
-scores.py      one attention score of a prompt, and what it is compared with
 switches.py    heads that are switched off, and what stands in their place
 runs.py        views' runs of prompts, expansions and scores, as the app keeps them
 head_maps.py   what of a prompt's patterns is shown: one head's map, the picture of all heads
@@ -47,7 +46,6 @@ from app.core.expansions import Expansions
 from app.core.images import Images
 from app.core.inference import Inference
 from app.core.links import Links
-from app.core.scores import Scores
 from app.core.settings import Settings
 from app.core.switches import Switches
 
@@ -66,7 +64,6 @@ class Core:
     images: Images
     switches: Switches
     expansions: Expansions
-    scores: Scores
     memory: Memory
     """The values that are kept between requests."""
     links: Links = field(default_factory=Links)
@@ -89,6 +86,5 @@ class Core:
             images=Images(settings, memory),
             switches=switches,
             expansions=expansions,
-            scores=Scores(expansions, memory),
             memory=memory,
         )

@@ -15,7 +15,7 @@ ids.py         ids of a page, and of the parts of a panel, a graph, a table
 panel.py       title, explanation, maximise, export menu, notice, content; tabs of panels
 python.py      lines that give a view's numbers in a notebook
 tables.py      columns and options of dash-ag-grid tables
-score_lines.py the largest pairs of paths of a score, as a table that leads on
+score_lines.py the largest pairs of paths of a score, as a table with links to heads' maps
 maps.py        answers of routes that give maps of heads
 graph.py       the one dcc.Graph configuration
 notices.py     errors and empty states

@@ -1,58 +1,38 @@
-"""Pairs of paths of a score as elements that the browser draws (drawn.py): a row a pair, each head's name a link."""
+"""The largest pairs of paths of a score as a table, in which a head's name leads to its map."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from dash import html
-
-from aotlens.views.path_choice import signed
-from app.core.links import Links
+from aotlens.views.path_choice import PathsParameters, signed
+from app.shell.tables import Height, bar, link, value_table
 
 if TYPE_CHECKING:
-    from aotlens.paths.score import TopPairs
-    from aotlens.paths.score.words import Piece, ScoreWords
+    from aotlens.paths import TopPairs
+    from aotlens.paths.score.words import Piece
 
 
-class Prompted(Protocol):
-    """The question about a prompt: a `ScoreQuestion`, or what a view's values are."""
-
-    @property
-    def checkpoint(self) -> str: ...
-    @property
-    def text(self) -> str: ...
-
-
-def pair_table(links: Links, prompt: Prompted, words: ScoreWords, top: TopPairs) -> html.Table:
-    """Return the largest pairs, largest first. A head's name leads to its map: the page Heads goes there by itself, and
-    from other pages the link is followed (static/shell.js)."""
-    largest = max((abs(value) for value in top.values), default=1.0) or 1.0
-    head = html.Tr([html.Th(words.unit, scope="col", className="number"), html.Th("from", scope="col"), html.Td("")])
-    rows = []
-    for rank, (pair, formula, value) in enumerate(zip(top.pairs, top.formulas, top.values, strict=True)):
-        pieces, share = words.sentence(pair), value / largest
-        kind = "bar" if share >= 0 else "bar bar-negative"
-        bar = html.Span(html.Span(className=kind, style={"width": f"{100 * abs(share):.1f}%"}), className="track")
-        sure = "" if rank < top.n_proven else "?"
-        sentence = html.Td([head_link(links, prompt, piece) for piece in pieces], title=formula)
-        rows.append(html.Tr([html.Td(signed(value, 2) + sure, className="number"), sentence, html.Td(bar)]))
-    return html.Table([html.Thead(head), html.Tbody(rows)], className="pairs")
+def pair_table(params: PathsParameters, top: TopPairs, height: Height = "") -> dict[str, Any]:
+    """Return a table with one pair of paths per row, largest first."""
+    assert top.words is not None
+    largest = max(map(abs, top.values), default=1.0) or 1.0
+    rows = [
+        (
+            signed(value, 2) + ("" if rank < top.n_proven else "?"),
+            list(map(_piece, top.words.sentence(pair))),
+            bar(value / largest),
+        )
+        for rank, (pair, value) in enumerate(zip(top.pairs, top.values, strict=True))
+    ]
+    columns = [(top.words.unit, "", "number"), ("from", "", "sentence"), ("", "", "")]
+    return value_table(columns, rows, height=height, along={"checkpoint": params.checkpoint, "text": params.text})
 
 
-def head_link(links: Links, prompt: Prompted, piece: Piece) -> Any:
-    """Return a part of a sentence: words, or a head's name that leads to its map."""
+def _piece(piece: Piece) -> Any:
+    """A part of a sentence: words, or a head's name that leads to its map."""
     if piece.head is None:
         return piece.text
     place: dict[str, Any] = {"position": piece.position, "direction": piece.direction}
     if piece.cell is not None:
         place["cell"] = piece.cell
-    href = links.to("heads", checkpoint=prompt.checkpoint, text=prompt.text, head=piece.head, **place)
-    query, key = piece.cell or ("", "")
-    data = {
-        "data-layer": piece.head[0], "data-head": piece.head[1], "data-query": query, "data-key": key,
-        "data-position": piece.position, "data-direction": piece.direction,
-    }  # fmt: skip
-    return html.A(
-        piece.text, href=href, className="head-entry", title=f"The map of {piece.text}",
-        **{"data-in-app": "", **{name: str(value) for name, value in data.items()}},
-    )  # fmt: skip
+    return link(piece.text, f"The map of {piece.text}", "heads", head=piece.head, **place)

@@ -47,7 +47,7 @@ BROWSER = (
         "showPredictions",
         inputs=stores(now=shell.drawn(ids.NEXT_BODY), ablated=shell.drawn(ids.NEXT_OFF_BODY)),
     ),
-    Browser("showWhy", inputs=stores(lines=shell.drawn(ids.WHY_LINES))),
+    Browser("showWhy", inputs=stores(lines=shell.drawn(ids.WHY_LINES), pairs=shell.drawn(ids.WHY_PAIRS))),
     Browser("switchAllOn", inputs=props("n_clicks", clicks=ids.ALL_ON), outputs=stores(off=ids.OFF), at_first=False),
     Link(
         "atlas",

@@ -122,7 +122,8 @@ def _register_views(app: App, service: Heads) -> None:
     )}  # fmt: skip
     explained = {ids.WHY: Own(
         view=VIEWS[ids.WHY], draw=partial(why.explain, service), parts=("title",),
-        outputs=stores(lines=shell.drawn(ids.WHY_LINES)), empty={"title": "Why it attends there"},
+        outputs=stores(lines=shell.drawn(ids.WHY_LINES), pairs=shell.drawn(ids.WHY_PAIRS)),
+        empty={"title": "Why it attends there"},
         reads=lambda chosen: (chosen.reason, chosen.said),
     )}  # fmt: skip
     for panels, chosen, store, keys in (

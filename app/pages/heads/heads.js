@@ -174,10 +174,11 @@
 
     // The entry of another head that a line of the explanation leads to; of a path through several, a token of its map.
     function leadOn(link) {
-        const { layer, head, query, key, position, direction } = link.dataset, cell = query === "" ? null : [Number(query), Number(key)];
+        const place = new URL(link.href).searchParams, pair = (name) => place.get(name)?.split(".").map(Number) ?? null;
+        const cell = pair("cell"), direction = place.get("direction") ?? "to";
         if (direction !== heads.direction) send({ "direction-of": direction });
-        heads.set({ direction, position: Number(position), cell });
-        heads.choose(Number(layer), Number(head));
+        heads.set({ direction, position: Number(place.get("position")), cell });
+        heads.choose(...pair("head"));
         lockEntry(cell, null);
         aotlens.openTab("heads-tabs", "map");
     }
@@ -233,7 +234,7 @@
 
     document.addEventListener("click", function (event) {
         const loss = lossOf(event.target), against = within(event.target, "#heads-why-lines .why-against");
-        const link = within(event.target, "#heads-why-lines a[data-layer]");
+        const link = within(event.target, "#heads-why-pairs a");
         if (loss) heads.lock(Number(loss.dataset.position));
         if (within(event.target, "#heads-why-button")) aotlens.openTab("heads-tabs", "why");
         if (against) compareWith(against);
@@ -317,7 +318,10 @@
             aotlens.draw("heads-next-off-body", ablated);
         },
 
-        showWhy: ({ lines }) => aotlens.draw("heads-why-lines", lines),
+        showWhy: function ({ lines, pairs }) {
+            aotlens.draw("heads-why-lines", lines);
+            aotlens.drawTables("heads-why-pairs", pairs);
+        },
 
         showLosses: function ({ whole, change }) {
             aotlens.draw("heads-losses-whole", whole);

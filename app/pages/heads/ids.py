@@ -12,7 +12,7 @@ ids = Ids(
     "map-canvas motifs-line columns next open-circuits open-paths open-atlas open-compare rank tabs ranking how",
     "corpus off-line all-on map-off map-off-canvas next-off losses losses-whole losses-change",
     "losses-change-heading next-body next-off-body",
-    "why why-lines why-button",
+    "why why-lines why-pairs why-button",
     "continue new temperature top-k seed stop",
     "prompt",  # store: {checkpoint, text}, as submitted
     "analysis",  # store: {key, prompt, layers, heads, tokens}, of what is shown; None when nothing is

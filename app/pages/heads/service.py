@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from aotlens.views.heads import HeadsParameters
 from aotlens.views.path_choice import PathsParameters
+from aotlens.views.scores import SCORE
 from app.core import Core, head_maps
 from app.core.address_values import dotted
 from app.core.errors import RequestError
 from app.core.runs import RunWorkshop
-from app.core.scores import ScoreQuestion, as_against, whole_numbers
 from app.pages.heads.address import HeadsState
 from app.pages.heads.asking import ask, there
 from app.pages.heads.continuations import Continuations
@@ -87,19 +87,37 @@ class Heads:
                 token = "last" if position is None else "locked"
                 sentence = f"No entry is locked: this is the key that the {token} token attends to most."
         query, key = whole_numbers("an entry", *cell)
-        question = ScoreQuestion(
+        params = WhyParameters(
             checkpoint=result.checkpoint, text=asked["prompt"].get("text") or "", head=(layer, number), query=query,
-            key=key, against=as_against(asked["against"]),
+            key=key, against="plain",
         )  # fmt: skip
-        explained = self.core.scores.explain(question)
+        against, reason = self._contrast(params, asked["against"])
         off = there(asked.get("off"), (result.patterns.n_layers, result.patterns.n_heads))
         if off:
             sentence += f" This explains the full model, without the ablation of {', '.join(map(dotted, off))}."
-        return WhyParameters(
-            checkpoint=question.checkpoint, text=question.text, head=question.head, query=query, key=key,
-            against=explained.against, reason=explained.reason, said=sentence.strip(),
-        )  # fmt: skip
+        return replace(params, against=against, reason=reason, said=sentence.strip())
+
+    def _contrast(self, params: WhyParameters, asked: Any) -> tuple[int | str, str]:
+        """Return what a score is compared with, and the reason in a sentence; by default what is sensible for it."""
+        from aotlens.paths.score.expansion import default_contrast
+
+        if asked not in (None, "mean", "plain"):
+            whole_numbers("the key that a score is compared with", asked)
+        try:
+            score = self.workshop.result(SCORE, params)
+        except RequestError as error:  # a hidden key, a pattern without scores
+            message = str(error).removeprefix("score: ")
+            raise RequestError(f"This attention can't be explained: {message}") from error
+        against, reason = default_contrast(score, replace(params, against=asked).compared)
+        return "plain" if against is None else against, reason
 
     def score_of_address(self, state: HeadsState) -> WhyParameters:
         """Return the score that an address asks for."""
         return self.score({"prompt": self.prompt_of(state), **asdict(state)})
+
+
+def whole_numbers(what: str, *values: Any) -> tuple[int, ...]:
+    """Read what a browser sends as whole numbers. Raises RequestError for anything else."""
+    if any(isinstance(value, bool) or not isinstance(value, int) for value in values):
+        raise RequestError(f"Expected whole numbers for {what}, got {', '.join(map(repr, values))}.")
+    return values

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from dash import html
 
 from aotlens.views.scores import SCORE, cancellation, cell_says, pairs_say
-from app.core.scores import ScoreQuestion
 from app.pages.heads.ids import ids
 from app.pages.heads.service import Heads, WhyParameters
 from app.shell.drawn import drawn
 from app.shell.panel import about, panel
 from app.shell.score_lines import pair_table
+from app.shell.tables import value_tables
+
+if TYPE_CHECKING:
+    from aotlens.paths import ScoreExpansion, TopPairs
+
+#: Other keys that are offered to compare with.
+_OTHERS = 5
 
 _EXPLAIN = about(
     "A score is a product of what the query and the key read of the stream, and the stream is a sum of paths: a token, "
@@ -34,40 +41,56 @@ def why_button() -> html.Button:
 
 def why_panel() -> html.Section:
     """Lay out the tab."""
-    lines = drawn(ids.WHY_LINES, "why-lines", "Why the head attends there")
+    lines = drawn(ids.WHY_LINES, "", "Why the head attends there")
+    content = html.Div([lines, value_tables(ids.WHY_PAIRS, "Largest pairs of paths")], className="why-lines")
     return panel(
-        ids.WHY, "Why it attends there", _EXPLAIN, lines, exports=("csv", "json", "python"), follows=ids.WHY_OF
+        ids.WHY, "Why it attends there", _EXPLAIN, content, exports=("csv", "json", "python"), follows=ids.WHY_OF
     )
 
 
-def explain(service: Heads, chosen: WhyParameters, top: Any) -> dict[str, Any]:
-    """Return what is explained, its contrasts, what all pairs add, and a row a pair of paths, largest first."""
-    core, score = service.core, service.workshop.result(SCORE, chosen)
-    asked = {name: getattr(chosen, name) for name in ("checkpoint", "text", "head", "query", "key", "against")}
-    question = ScoreQuestion(**asked)
-    sentences = [chosen.said, *cell_says(score, chosen.reason)]
-    sums = [pairs_say(top), cancellation(*core.scores.cancellation(question))]
-    against = chosen.against
-    trace = core.links.to(
-        "paths", checkpoint=chosen.checkpoint, text=chosen.text, of="score", head=chosen.head, query=chosen.query,
-        key=chosen.key, against=against, part="trace",
+def explain(service: Heads, params: WhyParameters, top: TopPairs) -> dict[str, Any]:
+    """Return what is explained, its contrasts, what all pairs add, and a table with one pair of paths per row."""
+    links, score = service.core.links, service.workshop.result(SCORE, params)
+    sums = score.by_head_pair().values
+    sentences = [params.said, *cell_says(score, params.reason)]
+    totals = [pairs_say(top), cancellation(float(sums.abs().sum()), float(sums.sum()))]
+    trace = links.to(
+        "paths", checkpoint=params.checkpoint, text=params.text, of="score", head=params.head, query=params.query,
+        key=params.key, against=params.against, part="trace",
     )  # fmt: skip
-    link = html.A("Its trace and sums", href=trace, className="head-entry", **{"data-in-app": ""})
+    link = html.A("Its trace and sums", href=trace, className="page-link", **{"data-in-app": ""})
     lines = [
         html.P(" ".join(filter(None, sentences)), className="why-says"),
-        _against(core.scores.choices(question), chosen, against),
-        html.P([" ".join(filter(None, sums)), " ", link], className="why-says"),
-        pair_table(core.links, chosen, score.words, top),
+        _against(contrasts(score), params),
+        html.P([" ".join(filter(None, totals)), " ", link], className="why-says"),
     ]
-    return {"title": f"Why {score.words.cell}", "lines": lines}
+    return {"title": f"Why {score.words.cell}", "lines": lines, "pairs": [pair_table(params, top)]}
 
 
-def _against(choices: Any, chosen: WhyParameters, against: int | str | None) -> html.Div:
-    pressed = {value: str(value == against).lower() for value, _ in choices}
+def contrasts(score: ScoreExpansion) -> list[tuple[int | str, str]]:
+    """List what a score can be compared with, as addresses have it, and the names; other keys by their scores."""
+    from aotlens.paths.score.expansion import keys_by_score
+
+    if not score.compares:
+        return [("plain", "raw score")]
+    others = [key for key in keys_by_score(score) if key != score.key]
+    first = [0] if 0 in others else []
+    keys = [*first, *(key for key in others if key)][: _OTHERS + 1]
+    if isinstance(score.against, int) and score.against not in keys:
+        keys.append(score.against)
+    named = [(key, "the first token" if key == 0 else score.words.at(key)) for key in keys]
+    mean: list[tuple[int | str, str]] = [("mean", "the average key")] if others else []
+    return [*mean, *named, ("plain", "raw score")]
+
+
+def _against(contrasts: Sequence[tuple[int | str, str]], params: WhyParameters) -> html.Div:
     buttons = [
-        html.Button(label, className="why-against", **{"data-against": str(value), "aria-pressed": pressed[value]})
-        for value, label in choices
-    ]
+        html.Button(
+            label, className="why-against",
+            **{"data-against": str(value), "aria-pressed": str(value == params.against).lower()},
+        )
+        for value, label in contrasts
+    ]  # fmt: skip
     label = html.Span("Compared with", className="field-label")
-    cell = {"data-query": str(chosen.query), "data-key": str(chosen.key)}
+    cell = {"data-query": str(params.query), "data-key": str(params.key)}
     return html.Div([label, *buttons], className="why-choices", role="group", **{"aria-label": "Compared with", **cell})

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aotlens.plots import glyphs
 from aotlens.views.path_choice import PathsParameters, percent, signed
+from app.shell.score_lines import pair_table
 from app.shell.tables import Height, bar, chips, link, pick, value_table
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
         Trace,
     )
     from aotlens.paths.score import TraceEdge, TraceNode
-    from aotlens.paths.score.words import Piece
 
 _RANK = ("", "With a question mark not proven: a path that was not computed may be larger", "rank")
 _BAR = ("", "", "")
@@ -161,29 +161,8 @@ def _change(row: dict[str, Any], how: str) -> str:
 
 
 def pairs(params: PathsParameters, top: TopPairs) -> list[dict[str, Any]]:
-    """List one pair of paths per row, largest first; a head's name leads to its map."""
-    assert top.words is not None
-    largest = max(map(abs, top.values), default=1.0) or 1.0
-    rows = [
-        (
-            signed(value, 2) + ("" if rank < top.n_proven else "?"),
-            list(map(_piece, top.words.sentence(pair))),
-            bar(value / largest),
-        )
-        for rank, (pair, value) in enumerate(zip(top.pairs, top.values, strict=True))
-    ]
-    columns = [(top.words.unit, "", "number"), ("from", "", "sentence"), _BAR]
-    return [value_table(columns, rows, height=_height(rows), along=_prompt(params))]
-
-
-def _piece(piece: Piece) -> Any:
-    """A part of a sentence: words, or a head's name that leads to its map."""
-    if piece.head is None:
-        return piece.text
-    place: dict[str, Any] = {"position": piece.position, "direction": piece.direction}
-    if piece.cell is not None:
-        place["cell"] = piece.cell
-    return link(piece.text, f"The map of {piece.text}", "heads", head=piece.head, **place)
+    """List one pair of paths per row."""
+    return [pair_table(params, top, _height(top.pairs))]
 
 
 def trace(params: PathsParameters, trace: Trace) -> list[dict[str, Any]]:
