@@ -311,7 +311,7 @@ def test_a_hover_and_a_lock_are_in_all_three_maps_and_ask_the_server_nothing(ope
 
 
 def test_two_models_their_pairs_and_other_texts(open_page):
-    page = open_page(at(right_model="tiny-mssa", head=[1, 0]))
+    page = open_page(at(right_model="tiny-mssa", left=[[0, 1]], right=[[2, 1]], head=[1, 0]))
     expect(page.locator("#compare-right-caption")).to_contain_text("similarity")
     opened(page, "All pairs")
     pairs = page.locator("#compare-pairs-list .pair")
@@ -341,10 +341,12 @@ def test_two_models_their_pairs_and_other_texts(open_page):
     choose(page, chips.nth(2).click)
     written(page, "other-position", "2")
     assert "position" not in query(page)
-    # Sides change places.
+    # Sides change places, with their ablated heads.
     choose(page, page.get_by_role("button", name="⇄").click)
     written(page, "left", "tiny-mssa")
     written(page, "right", "tiny-mhsa")
+    written(page, "left-off", "2.1")
+    written(page, "right-off", "0.1")
     # An example replaces the text; nothing is left of maps if a text cannot be run.
     choose(page, page.locator("summary:has-text('Examples')").click)
     choose(page, page.get_by_role("button", name="A novel's first sentence").click)
@@ -353,7 +355,12 @@ def test_two_models_their_pairs_and_other_texts(open_page):
     expect(page.locator("#compare-runs-notice")).to_contain_text("At the left")
     expect(page.locator("#compare-left-canvas canvas")).to_be_hidden()
     expect(page.locator("#compare-left-notice")).to_contain_text("shorten the text")
-    choose(page, page.fill, "#compare-field-text", SHORT)
+    # Maps that could not be had are asked for at the next choice.
+    page.route(re.compile("/compare/maps"), lambda route: route.fulfill(json="Not now."))
+    choose(page, page.fill, "#compare-field-text", "She bowed to the ship.")
+    expect(page.locator("#compare-left-notice")).to_have_text("Not now.")
+    page.unroute(re.compile("/compare/maps"))
+    choose(page, page.get_by_text("without", exact=True).click)
     expect(page.locator("#compare-left-canvas canvas")).to_be_visible()
     expect(page.locator("#compare-left-notice")).to_be_empty()
 
