@@ -40,9 +40,7 @@ class PathsParameters(OfPrompt):
     by: str = declare.choice(RANKINGS, label="Paths")
     k: int = declare.whole(20, least=1, most=MAX_K, label="Paths listed")
     through: Head | None = declare.head("Through head", blank="any", listed=True, cleared_by=("checkpoint",))
-    without: str = declare.text(
-        label="Head or path removed, as 1.0 or token@4-0.2-1.3", most=1000, blank="nothing removed"
-    )
+    without: str = declare.text(label="Head or path removed, as 1.0 or token@4-0.2-1.3", blank="nothing removed")
     head: Head | None = declare.head("Head", blank="by attention", listed=True, cleared_by=("checkpoint",))
     query: int | None = declare.whole(None, most=10**6, label="Query", blank=_LAST, cleared_by=("text",))
     key: int | None = declare.whole(None, most=10**6, label="Key", blank="by attention", cleared_by=("text",))
