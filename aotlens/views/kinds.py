@@ -300,9 +300,10 @@ class OwnImagesParameter(Parameter):
     """The largest number of them."""
 
     def parse(self, name: str, value: Any) -> tuple[str, ...]:
-        if not isinstance(value, list | tuple) or not all(isinstance(key, str) for key in value):
+        keys = value.split(",") if isinstance(value, str) else value
+        if not isinstance(keys, list | tuple) or not all(isinstance(key, str) for key in keys):
             raise ValueError(f"{name}: expected the keys of images, got {value!r:.40}.")
-        return tuple(value)[: self.most]
+        return tuple(filter(None, keys))[: self.most]
 
     def written(self, value: Any) -> str:
         return ",".join(value or ())
