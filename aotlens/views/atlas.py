@@ -35,7 +35,7 @@ RENAMED = {
 }
 #: Motifs that are listed for a head.
 N_MOTIFS = 6
-BINS = {"": "the highest with examples", **{str(n): f"{n / 10:.1f} to {(n + 1) / 10:.1f}" for n in range(9, -1, -1)}}
+BINS = {"top": "the highest with examples", **{str(n): f"{n / 10:.1f} to {(n + 1) / 10:.1f}" for n in range(9, -1, -1)}}
 
 _FRAMEWORK = "A Mathematical Framework for Transformer Circuits (Elhage et al. 2021)"
 
@@ -216,7 +216,7 @@ def _summary(params: AtlasParameters, **options: Any) -> Call:
 
 
 def _examples(params: AtlasParameters) -> Call:
-    return _summary(params, **({"bin": int(params.bin)} if params.bin else {}), model=Load(params.checkpoint))
+    return _summary(params, **({} if params.bin == "top" else {"bin": int(params.bin)}), model=Load(params.checkpoint))
 
 
 def _circuit(params: AtlasParameters) -> Call:

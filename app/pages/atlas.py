@@ -64,7 +64,7 @@ def listed_heads(params: AtlasParameters, found: FoundHeads) -> list[dict[str, A
     numbers = {name for name in listed if frame[name].dtype.kind in "fiu"}
     columns = [("head", "Layer and head; click one for its summary", "mono")]
     for name in listed:
-        columns.append((column_title(name), column_help(name, sentences), "number" if name in numbers else "sentence"))
+        columns.append((column_title(name), column_help(name, sentences), "number" if name in numbers else ""))
 
     def cell(row: dict[str, Any], name: str) -> str:
         if name in numbers:
@@ -185,10 +185,10 @@ def _steps(params: AtlasParameters, steps: InductionSteps) -> list[dict[str, Any
          tables.link("Open the paths", "", "paths", **here, without=head_name(head), through=head, beside="without")],
     ]  # fmt: skip
     rows = [
-        [f"{number}. {step}", look, finding, each]
+        [f"{number}. {step}", [f"{look} {finding} ", *each]]
         for number, ((step, look, finding), each) in enumerate(zip(steps.to_frame().to_numpy(), links, strict=True), 1)
     ]
-    return [value_table([(title, "", "sentence") for title in ("step", "look at", "finding", "")], rows)]
+    return [value_table([("step", "", "sentence"), ("look at, and finding", "", "sentence")], rows)]
 
 
 def _verdict(params: AtlasParameters, circuit: InductionCircuit) -> list[dict[str, Any]]:
