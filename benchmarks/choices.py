@@ -43,7 +43,7 @@ CHOICES = {
     "Circuits, 12 layers: a head": Choice(
         page="circuits", query="checkpoint=novels-12l-mssa", click="#circuits-field-head-heads .pick-head"
     ),
-    "Skip-trigrams: a head": Choice(page="trigrams", click="#trigrams-heads .pick-head"),
+    "Skip-trigrams: a head": Choice(page="trigrams", click="#trigrams-field-head-heads .pick-head"),
     "Paths: a token": Choice(page="paths", click="#paths-strip .chip"),
     "Training: the next step": Choice(page="training", query="step=0", click='#training-film [aria-label="Next step"]'),
     "Atlas: a head": Choice(page="atlas", query="tab=head", click="#atlas-field-head-heads .pick-head"),

@@ -155,6 +155,7 @@ def _of_trigrams(model: AttentionOnlyTransformer, tokens: torch.Tensor) -> Itera
     yield trigrams.skip_trigram_bugs(one_layer, found, text)
     yield from found.examples[:1]
     rows = trigrams.check_rows(one_layer, trigrams.list_rows(table, 5, ("source",)), text)
+    yield from (trigrams.filter_rows(rows, out="e"), trigrams.explain_row(one_layer, rows.row(2)))
     yield from (rows, rows.row(2), trigrams.list_rows(table, 5), trigrams.rows_by_head(one_layer, text, k=5))
     yield trigrams.StoredRows.keep([rows], checkpoint="small", max_tokens=9)
     yield trigrams.zero_layer(model, text)

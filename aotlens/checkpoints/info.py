@@ -30,7 +30,7 @@ CORPUS_KEYS = ("name", "source", "sha256", "license", "validation")
 ADDED_LATER = ("start_token", "image_processor")
 
 #: Fields of CheckpointInfo that describe the reading of a folder, and are not in its config.json.
-_NOT_STORED = ("path", "card", "problem", "note", "n_weights", "lacks")
+_NOT_STORED = ("path", "card", "problem", "note", "n_weights", "has_counts", "lacks")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +84,8 @@ class CheckpointInfo:
     """The text of card.md."""
     n_weights: int | None = None
     """Numbers in model.safetensors, token counts excluded."""
+    has_counts: bool | None = None
+    """Whether model.safetensors has the counts of the training tokens; None if it was not read."""
     note: str | None = None
     """Something to tell the user, such as another checkpoint of the same name that this one hides."""
     problem: str | None = None
@@ -272,6 +274,7 @@ def described(folder: Path, info: CheckpointInfo, header: Header) -> CheckpointI
         path=folder,
         card=read_text(folder, CARD) if os.path.lexists(locate(folder, CARD)) else "",
         n_weights=n_weights,
+        has_counts="unigram_counts" in header.tensors,
         note="; ".join(notes) or None,
     )
 

@@ -88,6 +88,7 @@ def save_checkpoint(
         note=None,
         path=folder,
         n_weights=sum(tensor.numel() for name, tensor in tensors.items() if name != COUNTS),
+        has_counts=COUNTS in tensors,
     )
     info = dataclasses.replace(info, card=render_card(info))
     config = to_json(info.to_config(), indent=2) + "\n"

@@ -131,6 +131,8 @@ _TYPES = {
     "trigrams.direct_path": "Bigrams",
     "trigrams.evidence": "Evidence",
     "trigrams.examples": "Example",
+    "trigrams.explained": "ExplainedRow",
+    "trigrams.filtering": "FilteredRows",
     "trigrams.folding": "FoldedTrigrams",
     "trigrams.rows": "RowsByHead StoredRows TrigramRow TrigramRows",
     "trigrams.skip_trigram_bug": "SkipTrigramBugs",

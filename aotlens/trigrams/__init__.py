@@ -21,6 +21,8 @@ evidence.py     `evidence`: all of that, in one pass
 matched.py      random triples of the same token frequencies
 skip_trigram_bug.py     the false triples that pairs of rows force
 rows.py         a head's rows in groups, checked; all heads; checks that come with aotlens
+filtering.py    `filter_rows`: rows by their tokens, kind and verdict
+explained.py    `explain_row`: a row with its examples as text, and the prompts that open them
 
 corpus_bigrams.py   which token follows which in text
 direct_path.py  `bigrams`: what the last token alone predicts
@@ -34,6 +36,8 @@ from aotlens.trigrams.direct_path import Bigrams, bigrams, direct_path
 from aotlens.trigrams.distance import distance_scores, distance_shares, own_token_heads
 from aotlens.trigrams.evidence import Evidence, evidence
 from aotlens.trigrams.examples import Example
+from aotlens.trigrams.explained import ExplainedRow, explain_row
+from aotlens.trigrams.filtering import FilteredRows, filter_rows
 from aotlens.trigrams.find import frequent_tokens, score_triples, skip_trigrams, tokens_like
 from aotlens.trigrams.folding import FoldedTrigrams, fold_rows
 from aotlens.trigrams.kinds import count_kinds, kinds
@@ -45,6 +49,7 @@ from aotlens.trigrams.rows import (
     TrigramRow,
     TrigramRows,
     check_rows,
+    find_rows,
     list_rows,
     rows_by_head,
     stored_check,
@@ -59,6 +64,8 @@ __all__ = [
     "CorpusBigrams",
     "Evidence",
     "Example",
+    "ExplainedRow",
+    "FilteredRows",
     "FoldedTrigrams",
     "RowsByHead",
     "SkipTrigramBugs",
@@ -76,6 +83,9 @@ __all__ = [
     "distance_scores",
     "distance_shares",
     "evidence",
+    "explain_row",
+    "filter_rows",
+    "find_rows",
     "fold_rows",
     "frequent_tokens",
     "kinds",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,8 @@ from aotlens.trigrams.verdict import TOO_RARE, VERDICTS
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from aotlens.checkpoints import CheckpointInfo
 
 #: The verdict of rows that were not checked.
 NOT_CHECKED = "not checked"
@@ -137,6 +140,11 @@ class TrigramRow(Result):
     @property
     def headline(self) -> str:
         return self.rows.table.take(np.array([self.number])).headline
+
+    @property
+    def others(self) -> TrigramTable:
+        """The other rows of its group, best first."""
+        return self.rows.members(self.number + 1)
 
     def to_frame(self) -> pd.DataFrame:
         """Return its line of `TrigramRows.listed_frame`."""
@@ -342,11 +350,24 @@ def stored_check(rows: TrigramRows, checkpoint: str) -> TrigramRows:
     Raises `ValueError` if none is stored for these rows and this checkpoint: `check_rows` checks them.
     """
     path = stored_rows_path(checkpoint)
-    record: StoredRows | None = load(path, StoredRows) if path.exists() else None
-    checked = None if record is None else record.of(rows)
+    checked = _load(path).of(rows) if path.exists() else None
     if checked is None:
         raise ValueError(f"no check of these rows of {checkpoint!r} is stored. Make it: trigrams.check_rows(…).")
     return checked
+
+
+def find_rows(info: CheckpointInfo) -> StoredRows | None:
+    """Return the bundled checked rows of a checkpoint; None if there are none, or if they belong to other weights of
+    that name."""
+    path = stored_rows_path(info.name)
+    record = _load(path) if path.exists() else None
+    return record if record is not None and record.belongs_to(info) else None
+
+
+@lru_cache(maxsize=4)
+def _load(path: Path) -> StoredRows:
+    record: StoredRows = load(path, StoredRows)
+    return record
 
 
 def _names(table: TrigramTable) -> tuple[Any, ...]:

@@ -69,7 +69,8 @@ __all__ = [
 #: The modules here that have a `FAMILY`, each by its family's name: to list them costs no import.
 FAMILIES = (
     "atlas", "circuits", "compare", "denoising", "distillation", "exhaustive", "heads", "images", "lens",
-    "nonlinearity", "patching", "paths", "regression", "subspaces", "sufficient", "training", "universality",
+    "nonlinearity", "patching", "paths", "regression", "subspaces", "sufficient", "training", "trigrams",
+    "universality",
 )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from inspect import Parameter as Argument
 from inspect import Signature
@@ -46,6 +46,8 @@ class Family:
     A page then has a choice of that number, and of the inspected checkpoint."""
     alike_words: tuple[str, str] = ("", "{}")
     """The label of that choice, and the words for each number."""
+    made: Mapping[str, View] = field(default_factory=dict)
+    """Facts of the parameters, by name, that are true on a page once the result of a view is there."""
 
     @property
     def several(self) -> bool:
@@ -119,7 +121,8 @@ class Family:
         from aotlens.models import require_ours
 
         require_ours(model, "Family.of_model")
-        info = replace(card, model=model.cfg.to_dict(), **_of_tokenizer(model, card))
+        has_counts = getattr(model, "unigram_counts", None) is not None
+        info = replace(card, model=model.cfg.to_dict(), has_counts=has_counts, **_of_tokenizer(model, card))
         return self.parse(info, **parameters), _Given(model)
 
     @staticmethod

@@ -234,8 +234,6 @@ class Reading:
     """The call that opens it."""
     about: str
     """The part of it that is read, in words."""
-    tokens: int = 0
-    """The largest number of tokens that are read, if a user chooses that."""
     held_out: bool = False
     """Whether only documents are read that were held out from the model's training."""
 
@@ -243,6 +241,10 @@ class Reading:
 @dataclass(frozen=True)
 class CorpusParameter(Parameter):
     """A text to read: a `Reading`, or what `aotlens.data.open_corpus` opens; None for the default of the view."""
+
+    _: KW_ONLY
+    usual: bool = False
+    """Whether a page reads its first text by default, if it can one that was held out from the model's training."""
 
     def parse(self, name: str, value: Any) -> Reading | None:
         if value in (None, "") or isinstance(value, Reading):

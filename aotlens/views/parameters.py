@@ -114,9 +114,10 @@ def row(label: str, *, blank: str, several: int = 0, searched: bool = False, **r
     return _field(RowParameter(label, first, blank=blank, several=several, searched=searched), **rest)
 
 
-def corpus(label: str, *, blank: str, **rest: Any) -> Any:
-    """Declare a text to read, by default none; the value is a `kinds.Reading`."""
-    return _field(CorpusParameter(label, blank=blank), **rest)
+def corpus(label: str, *, blank: str, usual: bool = False, **rest: Any) -> Any:
+    """Declare a text to read, by default none, or if it is `usual` on a page the first one; the value is a
+    `kinds.Reading`."""
+    return _field(CorpusParameter(label, blank=blank, usual=usual), **rest)
 
 
 def images(label: str, *, blank: str, **rest: Any) -> Any:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aotlens.conventions import glyphs, head_name
+from aotlens.views.trigram_choice import SCORES
 
 if TYPE_CHECKING:
-    from aotlens.trigrams import Bigrams, Evidence, TrigramRow, TrigramRows, ZeroLayer
+    from aotlens.trigrams import Bigrams, Evidence, ExplainedRow, FilteredRows, TrigramRow, TrigramRows, ZeroLayer
     from aotlens.views.trigram_choice import TrigramsParameters
 
-#: The names of the scores that rank rows.
-SCORES = {"effect": "effect", "sum": "z + ov", "product": "z × ov"}
 _MEANING = {
     "effect": "attention × ov, in logits: how much the source raises the predicted token where it competes for "
     "attention with average tokens",
@@ -40,115 +38,103 @@ _UNIFORM = (
 _ROLES = {"source": "source", "destination": "destination", "out": "predicted token"}
 
 
-def says_choice(chosen: TrigramsParameters, least: int, most_count: int) -> str:
-    """Say which rows are listed; `least` training counts were asked for, of a token that has `most_count` at most."""
-    which = "highest" if chosen.largest else "lowest"
+def says_choice(params: TrigramsParameters) -> str:
+    """Describe the rows that are listed."""
+    which = "highest" if params.largest else "lowest"
     ends = {"sum": " (what the head neither looks for nor writes)"}
-    what = "" if chosen.largest else ends.get(chosen.score, " (what the head suppresses)")
+    what = "" if params.largest else ends.get(params.score, " (what the head suppresses)")
     among = []
-    for role, word in _ROLES.items():
-        text = getattr(chosen, role)
-        if text:
-            among.append(f"{word} is ‹{text[1:]}›" if text.startswith("=") else f"{word} contains ‹{text}›")
-    if chosen.least:
-        among.append(f"{'other ' if among else ''}tokens have at least {chosen.least:,} training counts")
+    for role, text in params.wanted(searched=True).items():
+        word = _ROLES[role]
+        among.append(f"{word} is ‹{text[1:]}›" if text.startswith("=") else f"{word} contains ‹{text}›")
+    if params.least and params.counted:
+        among.append(f"{'other ' if among else ''}tokens have at least {params.least:,} training counts")
     of = f"the triples whose {' and '.join(among)}" if among else "all triples of tokens"
-    by = f"{SCORES[chosen.score]}: {_MEANING[chosen.score]}."
-    if not chosen.over:
-        sentence = f"The {chosen.k:,} {which} of {of}{what}, found exactly, by {by}"
+    by = f"{SCORES[params.score]}: {_MEANING[params.score]}."
+    if not params.over:
+        sentence = f"The {params.k:,} {which} of {of}{what}, found exactly, by {by}"
     else:
         sentence = (
-            f"Among the {max(chosen.k, chosen.depth):,} {which} of {of}{what}, found exactly, the first {chosen.k:,} "
-            f"that differ from every better one in more than {_over(chosen)}. By {by}"
+            f"Among the {params.depth:,} {which} of {of}{what}, found exactly, the first {params.k:,} "
+            f"that differ from every better one in more than {_over(params)}. By {by}"
         )
-    if not chosen.counted:
-        return f"{sentence} {_UNIFORM}"
-    if least > most_count:
-        return f"{sentence} No token was seen {least:,} times in training, so none is left out for being rare."
-    return sentence
+    return sentence if params.counted else f"{sentence} {_UNIFORM}"
 
 
-def rows_caption(chosen: TrigramsParameters, rows: TrigramRows) -> str:
-    """Say how many rows there are, what the text says of them, and how many are grouped with them."""
+def rows_caption(params: TrigramsParameters, result: TrigramRows | FilteredRows) -> str:
+    """Give the number of rows, what the text says of them, how many are grouped with them, and whether they are
+    exact."""
+    rows: TrigramRows = result.rows if params.filters else result  # type: ignore[assignment, union-attr]
     sentence = f"{len(rows):,} rows"
+    if params.filters:
+        sentence = f"{len(result):,} of {len(rows):,} rows match"
     if rows.groups is not None and len(rows):
         beneath = rows.listed_frame()["grouped"]
         sentence += (
-            f", with which {int(beneath.sum()):,} are grouped that differ from one of them in {_over(chosen)} only"
+            f", with which {int(beneath.sum()):,} are grouped that differ from one of them in {_over(params)} only"
         )
-    verdict = "" if rows.evidence is None else f" {says_summary(rows.evidence)}"
-    return f"{sentence}.{verdict}"
+    verdict = "" if rows.evidence is None else f" {rows.evidence.finding}"
+    if params.stored:
+        verdict += " This check comes with aotlens."
+    if "verdict" in params.filters and rows.evidence is None:
+        verdict = " No row has a verdict before the rows are checked against text."
+    relative = f"Relative: compare rows with each other. {rows.table.relative}" if rows.table.relative else EXACT
+    return f"{sentence}.{verdict}\n{relative}"
 
 
-def says_summary(result: Evidence) -> str:
-    """Say the verdicts in a sentence."""
-    return f"{result.headline[0].upper()}{result.headline[1:]}."
-
-
-def says_verdicts(chosen: TrigramsParameters, rows: TrigramRows) -> str:
-    """Say how the rows did in the text, or that they were not checked."""
-    if rows.evidence is None or chosen.reading is None:
+def says_verdicts(params: TrigramsParameters, rows: TrigramRows) -> str:
+    """Count the verdicts, or state that the rows were not checked."""
+    if rows.evidence is None or params.corpus is None:
         return "No verdicts yet: the rows have not been checked against text."
     evidence = rows.evidence
-    read = f"Read: the first {evidence.n_tokens:,} tokens of {chosen.reading.about}."
-    return f"{says_summary(evidence)} {read} {evidence.assumption}"
+    read = f"Read: the first {evidence.n_tokens:,} tokens of {params.corpus.about}."
+    return f"{evidence.finding} {read} {evidence.assumption}"
 
 
-def rule() -> str:
-    """Say what the verdicts mean."""
-    from aotlens.data.windows import WINDOWS_A_STRATUM
-    from aotlens.trigrams.verdict import FALSE_DISCOVERY_RATE
-
+def says_before(params: TrigramsParameters) -> str:
+    """State what the check will read."""
+    assert params.corpus is not None
     return (
-        f"confirmed: within stretches of {WINDOWS_A_STRATUM} windows of one document, the predicted token follows "
-        "source … destination more often (for a row with an effect below 0: less often) than it follows the "
-        f"destination anyway, at a false discovery rate of {FALSE_DISCOVERY_RATE:.0%} over the rows (Benjamini and "
-        f"Hochberg), stretches taken as independent. too rare: {_too_rare()}. not confirmed: the rest."
+        f"Not checked yet. Run reads the first {params.tokens:,} tokens of {params.corpus.about}, in the background; "
+        "you can stop it."
     )
 
 
-def says_forced(rows: TrigramRows) -> str:
-    """Say what confirmed rows force."""
+def says_bugs(rows: TrigramRows) -> str:
+    """State what pairs of confirmed rows imply."""
     assert rows.forced is not None and rows.evidence is not None
     bugs, n_confirmed = rows.forced, rows.evidence.n_confirmed
     if not len(bugs):
         return (
             f"Of {_count(n_confirmed, 'confirmed row')} no two have one source and different destinations and "
-            "predicted tokens, so nothing is forced."
+            "predicted tokens, so they imply no other triple."
         )
     return (
-        f"{_count(len(bugs), 'triple')} forced by pairs of {n_confirmed:,} confirmed rows: "
-        f"{int(bugs.false.sum()):,} false, {bugs.verdict.count('too rare'):,} too rare to say, "
+        f"{_count(len(bugs), 'triple')} implied by pairs of {n_confirmed:,} confirmed rows: "
+        f"{int(bugs.false.sum()):,} false, {bugs.verdict.count('too rare'):,} too rare to tell, "
         f"{bugs.verdict.count('confirmed'):,} confirmed themselves."
     )
 
 
-def says_path(chosen: TrigramsParameters, result: Bigrams) -> str:
-    """Say what the direct path's table is."""
+def says_path(params: TrigramsParameters, result: Bigrams) -> str:
+    """Describe the direct path's table."""
     names = " and ".join(map(head_name, result.heads))
     what = f"W_E W_U{f' with what {names} write' if result.heads else ''}"
-    which = "entries of the tokens searched for" if chosen.after else "largest entries of all"
+    which = "entries of the tokens searched for" if params.after else "largest entries of all"
     relative = f" Relative: {result.relative}" if result.relative else ""
-    return f"{len(result.first):,} {which}, found exactly, of {what}.{relative}"
-
-
-def says_own_heads(own: Sequence[Any], result: Bigrams) -> str:
-    """Say which heads attend to the token itself, where they are not part of the path."""
-    if not own:
-        return "No head attends to the token itself by distance alone, where that can be read from the weights."
-    if result.heads:
-        return ""
-    names = " and ".join(map(head_name, own))
-    verb = "Heads" if len(own) > 1 else "Head"
-    return f"{verb} {names} attend{'' if len(own) > 1 else 's'} to the token itself, whatever it is, and can be added."
-
-
-def says_zero_layer(chosen: TrigramsParameters, result: ZeroLayer) -> str:
-    """Say how far the direct path's prediction is from the text."""
-    assert chosen.reading is not None
+    none = " No head attends to the token itself by distance alone, as far as the weights tell."
     return (
-        f"Its prediction is {result.mean_kl:.2f} nats a token (KL) from the {int(result.count.sum()):,} bigrams of "
-        f"{chosen.reading.about}; unigram frequencies are {result.unigram_kl:.2f} from them, whose entropy is "
+        f"{len(result.first):,} {which}, found exactly, of {what}."
+        f"{none if params.own and not result.heads else ''}{relative}"
+    )
+
+
+def says_zero_layer(params: TrigramsParameters, result: ZeroLayer) -> str:
+    """Give the distance of the direct path's prediction from the text."""
+    assert params.corpus is not None
+    return (
+        f"Its prediction is {result.mean_kl:.2f} nats per token (KL) from the {int(result.count.sum()):,} bigrams of "
+        f"{params.corpus.about}; unigram frequencies are {result.unigram_kl:.2f} from them, whose entropy is "
         f"{result.entropy:.2f} nats."
     )
 
@@ -156,8 +142,16 @@ def says_zero_layer(chosen: TrigramsParameters, result: ZeroLayer) -> str:
 # ── one row ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def says_row(params: TrigramsParameters, result: ExplainedRow) -> str:
+    """Explain a row: by the weights, and by the text if it was checked."""
+    row = result.row
+    checked = row.rows.evidence is not None and params.corpus is not None
+    text = in_text(row, params.corpus.about) if checked else ["In text: not checked yet."]  # type: ignore[union-attr]
+    return "\n".join([*in_weights(row), "", *text])
+
+
 def in_weights(row: TrigramRow) -> list[str]:
-    """Say what the weights say about a row, and of which kind it is."""
+    """Explain a row by the weights, and state its kind."""
     from aotlens.trigrams.kinds import kind_of
 
     table, index = row.rows.table, row.number
@@ -186,7 +180,7 @@ def in_weights(row: TrigramRow) -> list[str]:
 
 
 def in_text(row: TrigramRow, about: str) -> list[str]:
-    """Say what text says about a row that was checked."""
+    """Explain a row that was checked by the text."""
     evidence, i = row.rows.evidence, row.number
     assert evidence is not None
     source, destination, out = _tokens(row)
@@ -235,8 +229,8 @@ def _tokens(row: TrigramRow) -> tuple[str, str, str]:
     return source, destination, out
 
 
-def _over(chosen: TrigramsParameters) -> str:
-    return "the source or the destination" if "destination" in chosen.over else "the source"
+def _over(params: TrigramsParameters) -> str:
+    return "the source or the destination" if "destination" in params.over else "the source"
 
 
 def _rule(evidence: Evidence, row: int) -> str:

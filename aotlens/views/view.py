@@ -102,6 +102,8 @@ class View:
     made_by: str = ""
     """The view of the same family whose start makes this slow view's result, which is the same; nothing where it has a
     start of its own."""
+    before: Callable[[Values], str] | None = None
+    """What a page states of a slow view before it is started; by default that Run computes it."""
     slow_part: Callable[[Values], Node] | None = None
     """The part of a slow view's call that takes long, where the rest is quick; None: the whole."""
 

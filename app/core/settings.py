@@ -64,14 +64,8 @@ class Settings:
     """Pixels of an uploaded image at most; decoding takes up to some 20 bytes for each, of one image at a time."""
     corpora: tuple[str, ...] = ()
     """Texts that skip-trigrams may be checked against: `novels`, `stdlib`, `file:PATH` or `dir:PATH`."""
-    folded_rows: int = 20_000
-    """Skip-trigrams that are searched for where those that say nearly the same are grouped with the best of them."""
-    members_shown: int = 100
-    """Further rows of a group of skip-trigrams that are listed on request, the best first."""
     reference_windows: int = 32
     """Windows of a corpus whose means, or one of which, stand in for heads that are switched off."""
-    evidence_tokens: tuple[int, ...] = (30_000, 100_000, 300_000, 1_000_000)
-    """The lengths of a corpus that may be asked for, in tokens."""
     distillations: tuple[Path, ...] = ()
     """Files of distillations, besides the bundled ones and the user's own."""
     max_addressed: int = 600

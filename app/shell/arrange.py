@@ -267,7 +267,10 @@ class _FormPanel(Linked):
             return {"caption": self.view.caption(params, result), **self.words(params, result), **facts, **lines}
 
         outputs = facts_of(self, id) | (stores(lines=ids.drawn(f"{id}-lines")) if self.lines else {})
-        return Own(view=self.view, draw=says, parts=("caption", *self.worded), quiet=True, outputs=outputs)
+        return Own(
+            view=self.view, draw=says, parts=("caption", *self.worded), quiet=True, outputs=outputs,
+            reads=lambda params: [getattr(params, name) for name in self.by],
+        )  # fmt: skip
 
     def lay(self, page: Layout) -> Any:
         id = page.panel_id(self)
@@ -317,14 +320,17 @@ class Form:
     facts: Callable[[Any, Any], Any] | None = None
     """As a panel's."""
     reads: Sequence[str] = ()
-    """Parameters of panels that limits depend on."""
+    """Parameters of panels that limits, or what is said of the view, depend on."""
+    by: Sequence[str] = ()
+    """Parameters that what is said of the view depends on and its call does not."""
 
     @property
     def parts(self) -> tuple[Panel, ...]:
         """The view's panel, if there is a view."""
         if self.view is None:
             return ()
-        rest: dict[str, Any] = {"links": self.links, "presets": self.presets, "facts": self.facts, "lines": self.lines}
+        rest: dict[str, Any] = {"links": self.links, "presets": self.presets, "facts": self.facts}
+        rest |= {"lines": self.lines, "reads": self.reads, "by": self.by}
         return (_FormPanel(self.view, body=self.body, **rest),)
 
     def lay(self, page: Layout) -> Any:

@@ -37,6 +37,8 @@ _LONGEST = 400
 _KEPT = 600
 #: Options up to which a choice in a panel's header shows all of them side by side.
 _SIDE_BY_SIDE = 3
+#: Options from which on a choice is searched.
+_SEARCHED = 20
 #: Steps up to which a number has a slider.
 _STEPS = 1000
 
@@ -251,6 +253,8 @@ def limited(parameter: Parameter, limit: Limit) -> dict[str, Any]:
         set_to["data-rest"] = power_of(limit.rest) if kind_of(parameter) == "log" else kept_value(limit.rest)
     if limit.options is not None:
         set_to["data"] = [{"value": str(value), "label": words} for value, words in limit.options.items()]
+    if limit.options is not None and isinstance(parameter, OptionParameter):
+        set_to["searchable"] = len(limit.options) >= _SEARCHED
     if limit.most is not None:
         least = getattr(parameter, "least", 0)
         set_to["max"] = max(limit.most, least + 1)  # Mantine's slider divides by its length

@@ -58,16 +58,6 @@ def table(panel: str) -> str:
     return f"{panel}-table"
 
 
-def asked_rows(table: str) -> str:
-    """Return the store of a table of any length that says which rows it asks for."""
-    return f"{table}-asked"
-
-
-def sent_rows(table: str) -> str:
-    """Return the store of such a table that holds the answer."""
-    return f"{table}-sent"
-
-
 def body(panel: str) -> str:
     """Name the part of a panel that a callback fills, where that is neither a figure nor a table."""
     return f"{panel}-body"

@@ -64,23 +64,6 @@ def when_seen(app: App, shown: str, panels: Iterable[str]) -> None:
     app.followers.setdefault(shown, []).extend(listed)
 
 
-def long_table(app: App, table: str) -> None:
-    """Let a `tables.long_grid` ask through the store `ids.asked_rows(table)` and show what `ids.sent_rows(table)` gets.
-
-    AnyParameter is {number, startRow, endRow, sortModel, context}, of the context that the page's script gave to
-    `aotlens.listRows`; sent is {number, rows, count} (static/long_table.js).
-    """
-    state = props("id", id=table)
-    rows = {"number": 1, "startRow": 0, "endRow": 100, "sortModel": [{"colId": "name", "sort": "asc"}], "context": {}}
-    app.asked.declare({ids.asked_rows(table): rows})
-    asked, sent = ids.asked_rows(table), ids.sent_rows(table)
-    _shell(
-        app, "askRows", inputs=props("getRowsRequest", request=table), state=state, outputs=stores(asked=asked),
-        at_first=False,
-    )  # fmt: skip
-    _shell(app, "takeRows", inputs=stores(answer=sent), state=state, at_first=False, listens=False)
-
-
 def save_files(app: App, files: Mapping[str, Callable[..., File]], state: Props) -> None:
     """Register the entries of export menus that the server answers: `files[entry](**state)`. Pictures, the browser
     saves alone.

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import dash_ag_grid as dag
-from dash import dcc, html
+from dash import html
 
 from aotlens.plots import describe, glyphs, is_whitespace
-from app.shell import ids
 from app.shell.drawn import drawn
 
 if TYPE_CHECKING:
@@ -71,14 +70,16 @@ def value_table(
     heading: str = "",
     height: Height = "",
     along: Mapping[str, Any] | None = None,
+    marks: tuple[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return a table for `value_tables`: columns by title, help and kind (`number`, by which rows can be sorted, or a
     class), rows of texts, `pick`s, `link`s, `bar`s, `mark`s and lists: of tokens in a column of the kind `tokens`, else
-    of the parts of a sentence. Its `height` is a `Height`; by default that of its rows. All links take the fields
-    `along`."""
+    of the parts of a sentence. A click anywhere in a row with one `pick` is a click there. Its `height` is a `Height`;
+    by default that of its rows. All links take the fields `along`. `marks` is a field that its picks set, whose row is
+    marked, and the value of the field by default."""
     named = [{"title": title, "help": help, "kind": kind} for title, help, kind in columns]
-    cells = {"columns": named, "rows": [list(row) for row in rows]}
-    return {"heading": heading, **cells, "height": height, "along": dict(along or {})}
+    table = {"heading": heading, "columns": named, "rows": [list(row) for row in rows], "height": height}
+    return {**table, "along": dict(along or {}), "marks": marks and list(marks)}
 
 
 def pick(text: str, title: str, what: Any, class_name: str = "") -> dict[str, Any]:
@@ -142,26 +143,3 @@ def grid(
 
 #: `grid(…, rowSelection=CHOOSE)`: a click chooses a row.
 CHOOSE = {"mode": "singleRow", "checkboxes": False, "enableClickSelection": True}
-
-
-#: Rows that a table of any length asks for at once.
-PAGE = 100
-
-
-def long_grid(id: str, columns: Sequence[dict[str, Any]], *, key: str, height: int) -> html.Div:
-    """Return a table of any length: the server sends what is in view (`app.shell.sharing.long_table`)."""
-    table = dag.AgGrid(
-        id=id,
-        columnDefs=list(columns),
-        rowModelType="infinite",
-        defaultColDef=COLUMN,
-        eventListeners=FITTED,
-        getRowId=f"params.data.{key}",
-        dashGridOptions={
-            "cacheBlockSize": PAGE, "maxConcurrentDatasourceRequests": 1, "infiniteInitialRowCount": 1,
-            **_OPTIONS, "rowSelection": CHOOSE,
-        },
-        className="table",
-        style={"height": f"{height}px"},
-    )  # fmt: skip
-    return html.Div([table, dcc.Store(id=ids.asked_rows(id)), dcc.Store(id=ids.sent_rows(id))])

@@ -134,7 +134,7 @@ def state_of(page: Declared) -> type[Any]:
     def within(field: str, parameter: Parameter) -> Check:
         def check_limit(core: Core, state: Any, value: Any) -> None:
             try:
-                limit = Views(core, family).of_address(state).all_limits().get(field)
+                limit = Views(core, family).of_address(state, made=False).all_limits().get(field)
             except RequestError:
                 return
             nearest = value if limit is None else limit.nearest(parameter, value)

@@ -174,7 +174,7 @@ def _register_controls(app: App, page: Declared) -> None:
     listed = {id: f"{id}-lines" for id, panel in page.panels.items() if isinstance(panel, Linked) and panel.lines}
     if listed:
         drawn = {id.replace("-", "_"): shell_ids.drawn(lines) for id, lines in listed.items()}
-        script(Browser("listTables", inputs=stores(**drawn)))
+        script(Browser("listTables", inputs=stores(shown=page.shown, **drawn)))
     moved = {id.replace("-", "_"): shell_ids.graph(id) for id, panel in page.panels.items() if panel.frames}
     if moved:
         bodies = {

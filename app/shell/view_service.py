@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aotlens.checkpoints import CheckpointInfo
 from aotlens.views import Family, OfPrompt, OfResult, Values
-from aotlens.views.kinds import CorpusParameter, ImagesParameter, OwnImagesParameter
+from aotlens.views.kinds import CorpusParameter, ImagesParameter, OwnImagesParameter, Reading
 from app.core import Core
 from app.core.catalog import NO_CHECKPOINT
 from app.core.errors import RequestError
@@ -58,13 +58,21 @@ class Views:
         models = [name for name in models if name in group] or group
         return models, inspected if inspected in group else next(iter(models), None)
 
-    def of_address(self, state: Any) -> Values:
-        """Return the parameters of an address, with the first checkpoints if it names none. Raises RequestError as
-        `values`."""
+    def of_address(self, state: Any, *, made: bool = True) -> Values:
+        """Return the parameters of an address, with the first checkpoints if it names none; `values`, or if not `made`
+        `within_limits`. Raises RequestError as these."""
         choices = dataclasses.asdict(state)
-        return self.values({**choices, "models": self.selected(choices)[0]})
+        choices["models"] = self.selected(choices)[0]
+        return self.values(choices) if made else self.within_limits(choices)
 
     def values(self, shown: Mapping[str, Any]) -> Values:
+        """Return the parameters of a choice, within their limits, with what was made for them (`Family.made`). Raises
+        RequestError as `within_limits`."""
+        params = self.within_limits(shown)
+        made = {fact: self.workshop.known(view, params) for fact, view in self.family.made.items()}
+        return dataclasses.replace(params, **made) if made else params
+
+    def within_limits(self, shown: Mapping[str, Any]) -> Values:
         """Return the parameters of a choice, within their limits. Raises RequestError for what the family refuses,
         and for a typed value beyond its limit, which its writer puts right."""
         family = self.family
@@ -82,8 +90,8 @@ class Views:
                 raise RequestError(f"{info.name} is a checkpoint of another kind; choose one of those in the list.")
         given = {name: value for name, value in shown.items() if name in family.fields and value is not None}
         for name, parameter in family.fields.items():
-            if isinstance(parameter, CorpusParameter) and name in given:
-                given[name] = self.core.corpora.reading(given[name], infos[0]) if infos else None
+            if isinstance(parameter, CorpusParameter) and (parameter.usual or name in given):
+                given[name] = self._reading(given.get(name), infos)
             elif isinstance(parameter, ImagesParameter):
                 given[name] = self.core.images.labelled(given.get(name), infos[0])
             elif isinstance(parameter, OwnImagesParameter):
@@ -98,6 +106,12 @@ class Views:
             raise RequestError(str(error)) from error
         fitted: Values = params.fitted()[0]
         return fitted
+
+    def _reading(self, text: str | None, infos: Sequence[CheckpointInfo]) -> Reading | None:
+        """A text, by default the usual one, as the first of these checkpoints reads it."""
+        corpora = self.core.corpora
+        name = corpora.chosen(None, infos[0]) if infos and text is None else text
+        return corpora.reading(name, infos[0]) if infos and name is not None else None
 
 
 def fitting(core: Core, family: Family) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
@@ -61,8 +61,6 @@ class Own:
     """Whether the caption says what is missing (`View.missing`), or else `empty`, and no notice does."""
     reads: Callable[[Any], Any] = lambda values: ""
     """The choices that `draw` depends on beside the view's call."""
-    waiting: Callable[[Any], dict[str, Any]] = lambda values: {"caption": _NOT_MADE}
-    """The content of a slow view's panel before it is started, of its `parts` and `outputs`."""
 
 
 @dataclass(frozen=True)
@@ -204,10 +202,6 @@ def show_views(
     when_seen(app, shown, [*views, *([] if form is None else [form.form])])
     panels = {name: each if isinstance(each, Own) else Own(view=each, parts=_PARTS) for name, each in views.items()}
     titles = {panel.view.name: panel.view.title for panel in panels.values()}
-    panels = {
-        name: replace(panel, waiting=partial(_made_by, titles[panel.view.made_by])) if panel.view.made_by else panel
-        for name, panel in panels.items()
-    }
     outputs = {
         name: {each: part(name, each) for each in (*panel.parts, "notice")}
         | as_role(Output, panel.outputs)
@@ -238,7 +232,7 @@ def show_views(
         drawn = dict(before) if isinstance(before, dict) else {}
         for name, panel in panels.items():
             drawn[name], answer = _drawn(
-                workshop, panel, values, seen[name], theme or "light", given, drawn.get(name), nothing[name]
+                workshop, panel, values, seen[name], theme or "light", given, drawn.get(name), nothing[name], titles
             )
             answers[name] = {**dict.fromkeys(outputs[name], no_update), **(answer or {})}
             for output in answer or ():
@@ -267,8 +261,11 @@ def _agree(seen: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     return all(seen.get(name, value) == value for name, value in now.items())
 
 
-def _made_by(title: str, values: Any) -> dict[str, Any]:
-    return {"caption": _MADE_BY.format(title)}
+def _before(view: View, values: Any, titles: Mapping[str, str]) -> str:
+    """What a panel states before its result is made."""
+    if view.made_by:
+        return _MADE_BY.format(titles[view.made_by])
+    return _NOT_MADE if view.before is None else view.before(values)
 
 
 def _offered(form: FormLimits, shown: Mapping[str, Any], before: str | None) -> tuple[str, dict[str, Any]]:
@@ -290,7 +287,7 @@ def _prepare(
 
 def _drawn(
     workshop: AppWorkshop, panel: Own, values: Callable[..., Any], shown: Any, theme: Theme, given: dict[str, Any],
-    before: str | None, nothing: dict[str, Any],
+    before: str | None, nothing: dict[str, Any], titles: Mapping[str, str],
 ) -> tuple[str, dict[str, Any] | None]:  # fmt: skip
     """Return what a panel's picture is of, and the panel; None for one that is drawn already."""
     if not shown:
@@ -308,7 +305,7 @@ def _drawn(
             return key, {**nothing, "notice": None, **({"caption": missing} if "caption" in nothing else {})}
         if not known and missing is None:
             run = {"run": ""} if view.starts else {}
-            return key, {**nothing, "notice": None, **run, **panel.waiting(chosen)}
+            return key, {**nothing, "notice": None, **run, "caption": _before(view, chosen, titles)}
         answer = {"notice": None, **({"run": "hidden"} if view.starts else {})}
         if panel.draw is None or {"figure", "matrix"} & {*panel.parts}:
             answer |= picture(workshop, view, chosen, theme)

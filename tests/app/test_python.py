@@ -16,6 +16,7 @@ from playwright.sync_api import expect
 
 import aotlens
 from aotlens.views import View
+from aotlens.views.trigrams import CHECK
 from app.core.own_texts import key_of
 from app.core.settings import Settings
 from app.factory import create_app
@@ -32,9 +33,7 @@ from app.pages.nonlinearity import PAGE as NONLINEARITY
 from app.pages.paths import PAGE as PATHS
 from app.pages.regression import PAGE as REGRESSION
 from app.pages.subspaces import PAGE as SUBSPACES
-from app.pages.trigrams.address import TrigramsState
-from app.pages.trigrams.ids import VIEWS as TRIGRAM_VIEWS
-from app.pages.trigrams.ids import ids as trigrams
+from app.pages.trigrams import PAGE as TRIGRAMS
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.page import Page
@@ -102,10 +101,10 @@ STATES: dict[str, Any] = {
     "training": training.STATE,
     "universality": universality.STATE,
     "patching": patching.STATE,
-    "trigrams": TrigramsState(
-        checkpoint="tiny-mhsa", head=(0, 1), k=40, source="captain", destination="·", within="all", row=3, after="the",
-        corpus=key_of(BOOK), tokens=3000,
-    ),
+    "trigrams": TRIGRAMS.address.state({
+        "checkpoint": "tiny-mhsa", "head": [0, 1], "k": 40, "source": "captain", "destination": "·", "within": "all",
+        "row": 3, "after": "the", "kind": "other", "corpus": key_of(BOOK), "tokens": 3000,
+    }),
 }  # fmt: skip
 Expected = Callable[[App, Any], Any]
 
@@ -116,14 +115,6 @@ def _of_family(page: Page, view: View) -> Expected:
     def expected(app: App, at: Any) -> Any:
         service = app.services[page.name]
         return view.frame(service.workshop.told(lambda *_: None).result(view, service.values(page.address.json(at))))
-
-    return expected
-
-
-def _of_rows(view: View) -> Expected:
-    def expected(app: App, at: TrigramsState) -> Any:
-        service = app.services["trigrams"]
-        return view.frame(service.workshop.result(view, service.of_address(at)))
 
     return expected
 
@@ -145,7 +136,6 @@ EXPECTED: dict[str, Expected] = {
         for id, panel in page.declared.panels.items()
         if "python" in panel.exports
     },
-    **{panel: _of_rows(view) for panel, view in TRIGRAM_VIEWS.items()},
 }
 
 
@@ -171,9 +161,8 @@ def at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
         atlas.stored_atlases(home / "atlases-of-tests", patch)
         app = create_app(Settings(device="cpu", first_checkpoint="tiny-mhsa"))
         app.core.corpora.own.keep_text("a book", BOOK)
-        service = app.services["trigrams"]
-        told = service.workshop.told(lambda *_: None)
-        told.result(TRIGRAM_VIEWS[trigrams.ALL_HEADS], service.of_address(STATES["trigrams"]))
+        service = app.services["trigrams"]  # rows that were checked are shown so
+        service.workshop.told(lambda *_: None).result(CHECK, service.of_address(STATES["trigrams"]))
         yield app
 
 

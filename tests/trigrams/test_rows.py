@@ -16,9 +16,13 @@ from aotlens.data import Tokenizer, open_corpus
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from aotlens.results import load as load_result
 from aotlens.trigrams import (
+    Example,
     StoredRows,
     check_rows,
     evidence,
+    explain_row,
+    filter_rows,
+    find_rows,
     kinds,
     list_rows,
     rows_by_head,
@@ -117,6 +121,63 @@ def test_a_uniform_background_weighs_all_tokens_alike(model: AttentionOnlyTransf
         skip_trigrams(model, "0.1", background="flat")
 
 
+def test_rows_are_filtered_by_their_words(model: AttentionOnlyTransformer) -> None:
+    text = np.array(model.tokenizer.encode(TEXT))
+    rows = list_rows(skip_trigrams(model, "0.0", k=300, sources=[" cat", " dog"], destinations=[" sat", " on"]), 30)
+    checked, frame = check_rows(model, rows, text), rows.listed_frame()
+    cats = filter_rows(rows, source="=·cat")
+    pd.testing.assert_frame_equal(cats.listed_frame(), frame[frame["source"] == " cat"])
+    assert 0 < len(cats) < 30 and cats.headline == f"{len(cats)} of 30 rows match"
+    verdicts, kind = checked.listed_frame()["verdict"], frame["kind"].iloc[0]
+    for word in set(verdicts):
+        assert len(filter_rows(checked, verdict=word)) == list(verdicts).count(word)
+    both = filter_rows(checked, kind=kind, out="A")
+    expected = [one.rank for one in frame.itertuples() if one.kind == kind and "a" in one.out.lower()]
+    assert both.listed_frame()["rank"].tolist() == expected
+    assert len(filter_rows(rows, verdict="confirmed")) == 0 and len(filter_rows(rows)) == 30
+    grouped = list_rows(skip_trigrams(model, "0.1", k=2000), 7, ["source"])
+    whole, second = grouped.to_frame(), grouped.table.destination_token[1]
+    ranks = [rank + 1 for rank in range(7) if grouped.table.destination_token[rank] == second]
+    found = filter_rows(grouped, destination=f"={second}").to_frame()
+    pd.testing.assert_frame_equal(found, whole[whole["group"].isin(ranks)].reset_index(drop=True))
+    assert len(found) > len(ranks), "with the others of their groups"
+
+
+def test_examples_are_read_with_the_prompts_that_open_them(model: AttentionOnlyTransformer) -> None:
+    text = np.array(model.tokenizer.encode(TEXT))
+    rows = list_rows(skip_trigrams(model, "0.0", k=300, sources=[" cat"], destinations=[" sat", " on"]), 30)
+    checked = check_rows(model, rows, text)
+    row = checked.row(checked.evidence.examples[0].row + 1)
+    texts = explain_row(model, row)
+    pd.testing.assert_frame_equal(texts.to_frame(), row.to_frame())
+    assert len(texts.examples) == sum(one.row == row.number for one in checked.evidence.examples) > 0
+    for example, line in zip(texts.examples, texts.examples_frame().itertuples(), strict=True):
+        opened = model.to_tokens(line.prompt)[0].tolist()
+        assert opened[line.position] == rows.table.destination[row.number]
+        assert rows.table.source[row.number] in opened[: line.position]
+        assert line.distance == example.destination_position - example.source_position
+        assert line.text == "".join(model.tokenizer.str_tokens(example.tokens.tolist()))
+    assert explain_row(model, rows.row(1)).examples == ()
+
+
+def test_a_window_that_begins_within_a_character_opens_a_little_later(model: AttentionOnlyTransformer) -> None:
+    ids = model.to_tokens("🙂 the cat sat on the mat")[0].tolist()[1:]
+    tokens = np.array([0, *ids[1:]])  # without the character's first byte
+    n = len(tokens)
+    place = {"row": 0, "tokens": tokens, "destination_position": n - 2, "follows": True, "attention": 0.5}
+    rows = list_rows(skip_trigrams(model, "0.0", k=5), 5)
+    checked = check_rows(model, rows, np.array(model.tokenizer.encode(TEXT)))
+
+    def texts(source: int) -> tuple[str, int]:
+        held = replace(checked.evidence, examples=(Example(source_position=source, **place),))
+        read = explain_row(model, replace(checked, evidence=held).row(1))
+        return read.prompts[0], read.dropped[0]
+
+    prompt, dropped = texts(n - 3)
+    assert prompt and dropped and model.to_tokens(prompt)[0].tolist()[1:] == tokens[1 + dropped :].tolist()
+    assert texts(1) == ("", 0), "the source would be dropped"
+
+
 @pytest.mark.usefixtures("real_bundled_folder")
 def test_a_check_that_comes_with_aotlens_is_that_of_the_rows(tmp_path: Path) -> None:
     """Places, lifts and verdicts are counted again; what the head does there is in the file of this check."""
@@ -132,6 +193,8 @@ def test_a_check_that_comes_with_aotlens_is_that_of_the_rows(tmp_path: Path) -> 
     assert stored.evidence.verdict[stored.first - 1] == "confirmed" and stored.groups is rows.groups
     places = [one for one in stored.evidence.examples if one.row == stored.first - 1]
     assert any(one.follows for one in places)
+    assert find_rows(model.card).of(rows).evidence is stored.evidence
+    assert find_rows(replace(model.card, weights_sha256="0" * 64)) is None
     with refused("no check of these rows", "check_rows"):
         stored_check(list_rows(rows.table, 3), "novels-1l-mhsa")
     kept = StoredRows.keep([again], max_tokens=9, checkpoint="mine")

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 import pytest
 
 from aotlens.checkpoints import find_checkpoint
-from aotlens.views import View, make
-from aotlens.views.trigram_captions import RULES, in_text, in_weights, rule, says_choice, says_own_heads
-from aotlens.views.trigram_choice import Reading, TrigramsParameters
+from aotlens.data.windows import WINDOWS_A_STRATUM
+from aotlens.trigrams.kinds import KINDS
+from aotlens.trigrams.verdict import FALSE_DISCOVERY_RATE, MIN_OCCURRENCES, MIN_STRATA, VERDICTS
+from aotlens.views import View, make, trigram_choice
+from aotlens.views.kinds import Reading
+from aotlens.views.trigram_captions import RULES, in_text, in_weights, says_choice
+from aotlens.views.trigram_choice import TrigramsParameters
 from aotlens.views.trigrams import (
+    BUGS,
     BY_HEAD,
+    BY_KIND,
     CHECK,
-    DECIDABLE,
-    FORCED,
-    KINDS,
+    EXAMPLES,
+    FAMILY,
     ONE,
     PATH,
     ROWS,
@@ -27,77 +33,118 @@ from tests.messages import refused, says
 pytestmark = pytest.mark.usefixtures("real_bundled_folder")
 
 NAME = "novels-1l-mhsa"
-NOVELS = Reading(text=make("aotlens.data.open_corpus", "novels"), about="five novels", tokens=4000, held_out=True)
-CHOSEN = TrigramsParameters(
-    checkpoint=NAME, head=(0, 6), least=20_000, k=30, depth=300, over=("source", "destination"), reading=NOVELS,
-    row=3, own=True, after="the",
-)  # fmt: skip
-CHECKED = replace(CHOSEN, checked=True)
+NOVELS = Reading(text=make("aotlens.data.open_corpus", "novels"), about="five novels", held_out=True)
+
+
+def parsed(**changes: Any) -> TrigramsParameters:
+    usual = {"head": "0.6", "least": 20_000, "k": 30, "corpus": NOVELS, "tokens": 4000, "row": 3, "after": "the"}
+    return FAMILY.parse(NAME, **{**usual, "own": "with", **changes})
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups are made of few triples."""
+    monkeypatch.setattr(trigram_choice, "DEPTH", 300)
 
 
 @pytest.mark.parametrize(
-    ("view", "chosen"),
+    ("view", "changes"),
     [
-        (ROWS, replace(CHOSEN, source="t", out="=·the", score="sum", largest=False, distance="mean")),
-        *((view, CHECKED) for view in (ONE, KINDS, FORCED, BY_HEAD, PATH, ZERO_LAYER)),
-        (BY_HEAD, replace(CHOSEN, reading=None)),
-        (PATH, replace(CHOSEN, reading=None, own=False, after="")),
+        (ROWS, {"source": "t", "out": "=·the", "within": "all", "score": "sum", "end": "bottom", "distance": "mean"}),
+        (ROWS, {"source": "t", "kind": "other", "verdict": "too rare"}),
+        *((view, {}) for view in (ONE, EXAMPLES, BY_KIND, BUGS, CHECK, BY_HEAD, PATH, ZERO_LAYER)),
+        (BY_HEAD, {"corpus": None}),
+        (PATH, {"corpus": None, "own": "", "after": ""}),
     ],
     ids=lambda one: one.name if isinstance(one, View) else "",
 )
-def test_its_python_gives_its_result_table_and_figure(view: View, chosen: TrigramsParameters) -> None:
-    chosen = replace(chosen, model=find_checkpoint(NAME).model)
-    result = view.result(chosen)
+def test_its_python_gives_its_result_table_and_figure(view: View, changes: dict[str, Any]) -> None:
+    params = parsed(**changes)
+    result = view.result(params)
     space: dict[str, object] = {}
-    exec(view.python(chosen), space)
+    exec(view.python(params), space)
     pd.testing.assert_frame_equal(space["table"], view.frame(result))
     if view.pictured:
-        assert space["figure"].to_json() == view.figure(chosen, result).to_json()
-    assert view.file(chosen).startswith(NAME) and view.caption(chosen, result)
-    assert view.cost(chosen) >= 0
+        assert space["figure"].to_json() == view.figure(params, result).to_json()
+    assert view.file(params).startswith(NAME) and view.caption(params, result)
+    assert view.cost(params) >= 0
 
 
-def test_the_text_says_what_it_decides_before_the_model_is_run() -> None:
-    before, after = DECIDABLE.result(CHOSEN), CHECK.result(CHOSEN)
-    assert before.evidence.verdict == after.evidence.verdict
-    n = after.evidence.n_testable
-    says(DECIDABLE.caption(CHOSEN, before), f"decide {n} of the 30 rows", "five novels")
-    says(ROWS.caption(CHECKED, after), f"Of 30 rows the text decides {n}: ", "the source or the destination")
-    says(KINDS.caption(CHECKED, after), "whole documents", f"{after.evidence.n_tokens:,} tokens of five novels")
+def test_rows_are_counted_with_their_verdicts() -> None:
+    params, bare = parsed(), parsed(corpus=None)
+    checked = CHECK.result(params)
+    n = checked.evidence.n_testable
+    says(ROWS.caption(params, checked), "30 rows, with which", f"Of 30 rows the text decides {n}: ", "\nExact: ")
+    says(BY_KIND.caption(params, checked), "whole documents", f"{checked.evidence.n_tokens:,} tokens of five novels")
+    says(ROWS.caption(bare, ROWS.result(bare)), "the source or the destination")
+    filtered = parsed(corpus=None, verdict="confirmed", source="the")
+    says(ROWS.caption(filtered, ROWS.result(filtered)), "0 of 30 rows match", "No row has a verdict before")
+    says(CHECK.before(params), "first 4,000 tokens of five novels")
+    deep = FAMILY.parse("novels-2l-mhsa", head="1.0", k=5, fold="none")
+    says(ROWS.caption(deep, ROWS.result(deep)), "5 rows.", "\nRelative: compare rows with each other.")
 
 
-def test_a_row_is_said_with_its_numbers() -> None:
-    row = ONE.result(replace(CHECKED, row=1))
+def test_the_words_of_the_page_are_the_librarys_rules() -> None:
+    says(CHECK.about.text, f"stretches of {WINDOWS_A_STRATUM} windows", f"rate of {FALSE_DISCOVERY_RATE:.0%}")
+    says(CHECK.about.text, f"fewer than {MIN_OCCURRENCES} places", f"fewer than {MIN_STRATA} such stretches")
+    assert trigram_choice.VERDICTS == VERDICTS and trigram_choice.KINDS == KINDS == tuple(RULES)
+
+
+def test_a_row_is_explained_with_its_numbers() -> None:
+    row = ONE.result(parsed(row=1)).row
     table, held = row.rows.table, row.rows.evidence
     said = " ".join(in_weights(row))
     says(said, f"{abs(table.qk[0]):.2f} nats", f"{table.attention[0]:.2%}", f"{table.effect[0]:+.3g} logits", "Kind: ")
     said = " ".join(in_text(row, "five novels"))
     says(said, f"occurs {held.counts.pair[0]:,} time", f"Verdict: {held.verdict[0]}", f"{held.attention[0]:.2%}")
     says(said, "With whole documents as stretches")
-    rare = ONE.result(replace(CHECKED, least=0, over=(), row=1, head=(0, 4)))
+    rare = ONE.result(parsed(least=0, fold="none", row=1, head="0.4")).row
     assert rare.rows.evidence.counts.pair[0] == 0
     says(in_text(rare, "x")[0], "never comes before", "too rare to say")
-    assert "lowers the logit" in in_weights(ONE.result(replace(CHOSEN, largest=False, row=1)))[0]
+    suppressed = parsed(end="bottom", row=1, corpus=None)
+    says(ONE.caption(suppressed, ONE.result(suppressed)), "lowers the logit", "In text: not checked yet.")
 
 
-def test_a_choice_is_said() -> None:
-    says(says_choice(replace(CHOSEN, out="x"), 20_000, 10**6), "predicted token contains ‹x›", "at least 20,000")
-    says(says_choice(replace(CHOSEN, largest=False, over=()), 0, 1), "suppresses", "The 30 lowest")
-    says(says_choice(replace(CHOSEN, counted=False), 5, 0), "no token is left out")
-    says(says_choice(replace(CHOSEN, least=0), 9999, 300), "No token", "9,999 times")
-    assert all(word in rule() for word in ("confirmed", "too rare", "10", "5%")) and len(RULES) == 5
-    path = PATH.result(replace(CHOSEN, own=False))
-    says(says_own_heads([(0, 1), (0, 7)], path), "Heads 0.1 and 0.7 attend to")
-    assert says_own_heads([(0, 1)], PATH.result(CHOSEN)) == ""
+def test_a_search_is_described() -> None:
+    says(says_choice(parsed(out="x", within="all")), "predicted token contains ‹x›", "at least 20,000")
+    says(says_choice(parsed(out="x")), "Among the 300 highest of the triples whose tokens")
+    says(says_choice(parsed(end="bottom", fold="none")), "suppresses", "The 30 lowest")
+    uncounted = replace(parsed(), info=replace(find_checkpoint(NAME), has_counts=False))
+    says(says_choice(uncounted), "no token is left out")
+    assert uncounted.search["background"] == "uniform" and "min_count" not in uncounted.search
+    says(PATH.caption(parsed(), PATH.result(parsed())), "entries of the tokens searched for", "with what")
+
+
+def test_what_the_model_does_not_have_is_refused() -> None:
+    for given, expected in (({"distance": "129"}, "from 1 to 128 tokens, or mean"), ({"row": 31}, "at most 30")):
+        with refused(expected):
+            parsed(**given)
+    assert find_checkpoint(NAME).has_counts and parsed(distance="64").search["distance"] == 64
+    rotary = FAMILY.parse("novels-2l-rotary")
+    assert "mean" not in rotary.limits()["distance"].options
+    with refused("another kind"):
+        FAMILY.parse("regression-5d-mhsa")
 
 
 def test_what_is_missing_is_said() -> None:
-    with refused("no text", "choose or paste"):
-        CHECK.result(replace(CHOSEN, reading=None))
-    with refused("not been checked"):
-        FORCED.result(CHOSEN)
-    for view in (ROWS, ONE, CHECK, FORCED):
-        with refused("broken"):
-            view.result(replace(CHECKED, problem="broken"))
+    with refused("no text", "upload or paste"):
+        CHECK.result(parsed(corpus=None))
+    for view in (BUGS, EXAMPLES):
+        with refused("not been checked"):
+            view.result(replace(parsed(), checked=False))
     large = {"d_vocab": 50_257, "d_model": 768, "n_heads": 12}
-    assert ROWS.cost(replace(CHOSEN, model=large)) > 2e11 > ROWS.cost(replace(CHOSEN, model={**large, "d_vocab": 4096}))
+    assert (
+        ROWS.cost(replace(parsed(), model=large))
+        > 2e11
+        > ROWS.cost(replace(parsed(), model={**large, "d_vocab": 4096}))
+    )
+
+
+def test_a_check_that_comes_with_aotlens_needs_no_run() -> None:
+    params = FAMILY.parse(NAME, head="0.6", corpus="novels")
+    assert params.stored and "stored_check" in params.rows.source
+    assert "stored_check" in replace(params, checked=False).rows.source, "on a page it is not run first"
+    for other in ({"k": 499}, {"tokens": 200_000}, {"head": "0.5"}, {"end": "bottom"}, {"corpus": "stdlib"}):
+        assert not FAMILY.parse(NAME, **{"head": "0.6", "corpus": "novels", **other}).stored
+    other = replace(find_checkpoint(NAME), weights_sha256="0" * 64)
+    assert not replace(params, info=other).stored

@@ -1,81 +1,68 @@
-"""Skip-trigrams: the best `[source] … [destination] → [predicted token]` of a head, and whether text bears them out.
-
-service.py      what the page says that it shows; searches, checks and tables, once each
-callbacks.py    what it asks of the server
-rows.py         the table's rows: searched, sorted, a page at a time
-occurrences.py  places in text where a row happens
-tables.py       the tables' columns
-"""
+"""Skip-trigrams: the best `[source] … [destination] → [predicted token]` of a head, and whether text bears them out."""
 
 from __future__ import annotations
 
-from dash import Output
+from typing import TYPE_CHECKING, Any
 
-from app.pages.trigrams.address import ADDRESS
-from app.pages.trigrams.callbacks import python, register
-from app.pages.trigrams.ids import ids
-from app.pages.trigrams.layout import layout
-from app.pages.trigrams.service import CONTROLS, Trigrams
-from app.shell import ids as shell
-from app.shell.browser import Browser
-from app.shell.page import Page
-from app.shell.props import children, inside, props, stores, values
+from aotlens.conventions import glyphs
+from aotlens.views import trigrams as views
+from aotlens.views.trigram_choice import TrigramsParameters
+from app.core import Core
+from app.pages.trigrams import tables
+from app.shell.arrange import Columns, Form, Linked, Panel, Rows, Tabs
+from app.shell.view_page import view_page
 
-_FILTERS = ids.named("source destination out within after fold verdict kind tokens least")
+if TYPE_CHECKING:
+    from aotlens.trigrams import ExplainedRow
 
-PAGE = Page(
-    title="Skip-trigrams",
-    address=ADDRESS,
-    service=Trigrams,
-    layout=layout,
-    register=register,
-    python=python,
-    writes={
-        **inside(ids.ASKED, "checkpoint", "score", "end", "distance", "k"),
-        "head": (ids.SHOWN, "data.layer", "data.head"),
-        **values(**_FILTERS, tab=ids.TABS, beside=ids.BESIDES),
-        **props("checked", own=ids.OWN),
-        **inside(ids.SHOWN, "corpus"),
-        "row": (ids.ROW, "data"),
-    },
-    browser=(
-        Browser(
-            "collect",
-            inputs=values(**ids.named(" ".join(name for name in CONTROLS if name != "own")))
-            | stores(head=ids.HEAD)
-            | props("checked", own=ids.OWN),
-            state=stores(before=ids.ASKED),
-            outputs=stores(asked=ids.ASKED, row=ids.ROW, opened=ids.OPEN),
+_CHECKED = "novels-1l-mhsa"
+#: Parameters of the rows' panel, and of the check, that change what the rows are and what a text says of them.
+_TOKENS = ("source", "destination", "out", "within")
+_TEXT = ("corpus", "tokens")
+_OF_ROWS = ("fold", *_TOKENS, *_TEXT)
+
+
+def _opens(core: Core) -> dict[str, Any]:
+    """Rows whose check is bundled, if their checkpoint is here."""
+    known = any(info.name == _CHECKED and info.problem is None for info in core.catalog.list())
+    return {"checkpoint": _CHECKED, "head": (0, 6)} if known else {}
+
+
+def _row_title(params: TrigramsParameters, result: ExplainedRow) -> str:
+    table, place = result.row.rows.table, result.row.number
+    source, destination, out = (
+        glyphs(strings[place]) for strings in (table.source_token, table.destination_token, table.out_token)
+    )
+    return f"Row {place + 1:,}: {source} … {destination} → {out}"
+
+
+PAGE = view_page(
+    views.FAMILY,
+    "Skip-trigrams",
+    opens=_opens,
+    arranged=Rows(
+        Form(views.CHOICE, reads=("fold", *_TOKENS), by=("score", "end", "k", "least", "fold", *_TOKENS)),
+        Columns(
+            Tabs("tab", label="Of the head", sections={
+                "rows": ("Rows", Linked(
+                    views.ROWS, lines=tables.rows, controls=("fold",),
+                    over=(*_TOKENS, "verdict", "kind"), reads=_TEXT,
+                )),
+                "kinds": ("Kinds", Panel(views.BY_KIND, size="low", reads=_OF_ROWS)),
+                "forced": ("Skip-trigram bugs", Linked(views.BUGS, lines=tables.bugs, reads=_OF_ROWS)),
+                "heads": ("All heads", Linked(views.BY_HEAD, lines=tables.heads, by=("head",), reads=_OF_ROWS)),
+                "direct": ("Direct path", Rows(
+                    Linked(views.PATH, lines=tables.bigrams, over=("after", "own"), reads=_TEXT),
+                    Linked(views.ZERO_LAYER, reads=("own", *_TEXT)),
+                )),
+            }),
+            Tabs("beside", label="Of a row, and of text", sections={
+                "one": ("One row", Linked(
+                    views.ONE, lines=tables.row, title=_row_title, controls=("row",), reads=_OF_ROWS,
+                )),
+                "text": ("Check against text", Linked(views.CHECK, over=_TEXT, reads=("fold", *_TOKENS))),
+            }),
+            widths="minmax(0, 1.6fr) minmax(0, 1fr)",
         ),
-        # Dash waits with it until the grid, which comes late, is there.
-        Browser(
-            "list", inputs=stores(first=ids.FIRST, opened=ids.OPEN), state=stores(asked=ids.ASKED), listens=False
-        ),
-        Browser(
-            "pick",
-            inputs=props("selectedRows", selected=shell.table(ids.ROWS)),
-            outputs={"row": Output(ids.ROW, "data", allow_duplicate=True)},
-            at_first=False,
-        ),
-        Browser("mark", inputs=children(title=shell.title(ids.ONE))),
-        Browser(
-            "unfold",
-            inputs=props("cellClicked", click=shell.table(ids.ROWS)),
-            state=stores(opened=ids.OPEN),
-            outputs={"opened": Output(ids.OPEN, "data", allow_duplicate=True)},
-            at_first=False,
-        ),
-        Browser("walk", inputs=props("cellClicked", click=shell.table(ids.ALL_HEADS)), at_first=False),
     ),
-    sends={
-        ids.HEAD: (0, 1),
-        ids.ASKED: {
-            "checkpoint": "", "head": (0, 1), "score": "effect", "end": "top", "distance": None, "k": 1, "fold": "none",
-            "least": 0, "within": "table", "source": "", "destination": "", "out": "", "verdict": None, "kind": None,
-            "corpus": None, "tokens": 1, "own": False, "after": "", "pasted": "",
-        },
-        ids.ROW: 1,
-        ids.OPEN: (1,),
-    },
-    file=__file__,
 )  # fmt: skip

@@ -320,13 +320,6 @@
         // Panels that are asked for when they are seen (static/waiting.js).
         passOn: ({ shown, id }) => aotlens.passOn(id, shown),
 
-        // Tables of any length (static/long_table.js).
-        askRows: function ({ request, id }) {
-            const asked = request && aotlens.askRows(id, request);
-            return asked ? { asked: asked } : {};
-        },
-        takeRows: ({ answer, id }) => aotlens.takeRows(id, answer),
-
         // The head that is shown, in a head picker: when it changes, or the buttons do (static/head_picker.js).
         showHead: ({ choice, buttons, id }) => aotlens.showHead(id, choice, buttons),
     });

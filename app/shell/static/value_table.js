@@ -1,11 +1,11 @@
-// Tables of values that come through a store (app/shell/tables.py, `value_tables`): rows that can be sorted by a click on a
-// column's name, and cells to be clicked, between which arrow keys move; and tokens as chips. What a click on a cell or a chip
+// Tables of values that come through a store (app/shell/tables.py, `value_tables`), of any length: rows that can be sorted by a
+// click on a column's name, and cells to be clicked, between which arrow keys move; and tokens as chips. What a click on a cell or a chip
 // means, the page says: `aotlens.onPick(id, function (data) { … })` gets what it carries.
 (function () {
     "use strict";
     // Rows further down than the table is high, or where its height is its rows' the window, are made when somebody turns to
-    // the table, or prints: most choices make another one first.
-    const LINE = 24, USED = ["pointerover", "focusin", "scroll", "click"];
+    // the table, or prints: most choices make another one first. Then STEP rows more than were scrolled to.
+    const LINE = 24, STEP = 60, USED = ["pointerover", "focusin", "scroll", "click"];
     const there = new WeakMap(); // by the group's element: what is drawn in it
     const heights = new Map(); // by the group's id and a height's name: as it was laid out last
     const laidOut = new ResizeObserver((entries) => entries.forEach(({ target, contentRect }) => target.resized(contentRect.height)));
@@ -64,41 +64,56 @@
         return group;
     }
 
-    const numberOf = (td) => parseFloat(td.textContent.replace("−", "-").replaceAll(",", ""));
+    const numberOf = (value) => parseFloat(String(value?.text ?? value).replace("−", "-").replaceAll(",", ""));
 
-    function sort(th) {
-        const body = th.closest("table").tBodies[0], place = th.cellIndex;
-        const down = th.getAttribute("aria-sort") !== "descending", sign = down ? -1 : 1;
-        for (const other of th.parentElement.children) other.removeAttribute("aria-sort");
-        th.setAttribute("aria-sort", down ? "descending" : "ascending");
-        const value = (row) => numberOf(row.cells[place]);
-        body.append(...[...body.rows].sort((one, other) => (Number.isNaN(value(one)) - Number.isNaN(value(other)))
-            || sign * (value(one) - value(other)) || 0));
-    }
-
-    function table({ columns, rows, along }, height) {
-        const head = make("tr");
+    function table({ columns, rows, along, marks }) {
+        const element = make("table", undefined, { class: "values" }), head = make("tr"), body = make("tbody");
+        let order = rows, wanted = null;
         for (const { title, help, kind } of columns) {
             const th = make("th", undefined, { scope: "col", class: kind, title: help });
             if (kind === "number") th.append(make("button", title, { type: "button" }));
             else th.textContent = title;
             head.append(th);
         }
-        const element = make("table", undefined, { class: "values" }), body = make("tbody");
-        const line = function (row) {
-            const tr = make("tr");
-            tr.append(...row.map((value, place) => cell(value, columns[place].kind, along)));
-            return tr;
-        };
-        const first = Math.max(1, Math.ceil(height / LINE));
-        body.append(...rows.slice(0, first).map(line));
         element.append(make("thead"), body);
         element.tHead.append(head);
-        const button = body.querySelector("button");
-        if (button) button.tabIndex = 0;
-        const rest = rows.slice(first);
-        const fill = () => body.append(...rest.splice(0).map(line));
-        return { element, fill, made: first * LINE };
+
+        function line(row) {
+            const tr = make("tr"), chosen = row.flat().filter((value) => value?.pick);
+            tr.append(...row.map((value, place) => cell(value, columns[place].kind, along)));
+            if (chosen.length === 1) tr.className = "chooses";
+            return Object.assign(tr, { choice: marks && chosen[0]?.pick[marks[0]] });
+        }
+
+        const mark = (tr) => { if (marks) tr.ariaCurrent = tr.choice === wanted ? "true" : null; };
+        const grow = function (count) {
+            const made = body.rows.length;
+            if (count <= made) return;
+            const more = order.slice(made, count).map(line);
+            more.forEach(mark);
+            body.append(...more);
+            element.style.marginBottom = `${LINE * (order.length - body.rows.length)}px`; // so that one can scroll to the others
+            if (!made && body.querySelector("button")) body.querySelector("button").tabIndex = 0;
+        };
+        element.sort = function (place, sign) {
+            const values = new Map(rows.map((row) => [row, numberOf(row[place])])), made = body.rows.length;
+            order = [...rows].sort((one, other) => (Number.isNaN(values.get(one)) - Number.isNaN(values.get(other)))
+                || sign * (values.get(one) - values.get(other)) || 0);
+            body.replaceChildren();
+            grow(made);
+        };
+        element.mark = function (shown) {
+            wanted = marks && (shown[marks[0]] ?? marks[1]);
+            [...body.rows].forEach(mark);
+        };
+        return { element, grow };
+    }
+
+    function sort(th) {
+        const down = th.getAttribute("aria-sort") !== "descending";
+        for (const other of th.parentElement.children) other.removeAttribute("aria-sort");
+        th.setAttribute("aria-sort", down ? "descending" : "ascending");
+        th.closest("table").sort(th.cellIndex, down ? -1 : 1);
     }
 
     aotlens.onPick = (id, pick) => picks.set(id, pick);
@@ -116,14 +131,17 @@
                 return section;
             }
             const box = make("div", undefined, { class: "values-box", "data-height": data.height });
-            const kind = data.height && `${id} ${data.height}`, { element, fill, made } = table(data, heights.get(kind) ?? window.innerHeight);
+            const kind = data.height && `${id} ${data.height}`, { element, grow } = table(data);
+            const use = () => grow(Math.ceil((box.scrollTop + box.clientHeight) / LINE) + STEP);
+            grow(Math.max(1, Math.ceil((heights.get(kind) ?? window.innerHeight) / LINE)));
             box.append(element);
-            for (const event of USED) box.addEventListener(event, fill, { once: true, passive: true, capture: true });
+            for (const event of USED) box.addEventListener(event, use, { passive: true, capture: true });
+            box.addEventListener("print", () => grow(data.rows.length));
             if (kind) {
                 box.resized = function (height) {
                     if (!height) return; // it is hidden, or gone
                     heights.set(kind, height);
-                    if (height > made) fill();
+                    grow(Math.ceil(height / LINE));
                 };
                 laidOut.observe(box);
             }
@@ -132,12 +150,16 @@
         }));
     };
 
-    window.addEventListener("beforeprint", () => document.querySelectorAll(".values-box").forEach((box) => box.dispatchEvent(new Event("scroll"))));
+    // The rows are marked whose picks set what is shown.
+    aotlens.markRows = (id, shown) => document.querySelectorAll(`#${id} table.values`).forEach((element) => element.mark(shown));
+
+    window.addEventListener("beforeprint", () => document.querySelectorAll(".values-box").forEach((box) => box.dispatchEvent(new Event("print"))));
 
     const within = (target, what) => (target instanceof Element ? target.closest(`.value-tables ${what}`) : null);
 
     document.addEventListener("click", function ({ target }) {
-        const head = within(target, "th button"), button = within(target, ":is(td button, .chip)");
+        const head = within(target, "th button"), row = getSelection().isCollapsed && within(target, "tr.chooses");
+        const button = within(target, ":is(td button, .chip)") ?? (row && !target.closest("a") ? row.querySelector("button") : null);
         if (head) sort(head.parentElement);
         if (button) picks.get(button.closest(".value-tables").id)?.(button.pick);
     });

@@ -66,6 +66,11 @@
         else takeIn(id);
     });
 
+    // Whoever clicks into a searched choice types another one.
+    document.addEventListener("click", function ({ target }) {
+        if (target instanceof Element && target.matches("input.mantine-Select-input:not([readonly])")) target.select();
+    });
+
     document.addEventListener("click", function ({ target }) {
         const button = target instanceof Element && target.closest("[data-sets]");
         if (!button) return;
@@ -241,12 +246,13 @@
             }
         },
 
-        // Tables whose cells are choices (`arrange.Linked`).
-        listTables: function (tables) {
+        // Tables whose cells are choices (`arrange.Linked`), with a mark on what is shown.
+        listTables: function ({ shown, ...tables }) {
             for (const [name, data] of Object.entries(tables)) {
                 const id = `${name.replaceAll("_", "-")}-lines`, page = id.split("-")[0];
                 aotlens.onPick(id, (fields) => aotlens.choose(page, fields));
                 aotlens.drawTables(id, data);
+                if (shown) aotlens.markRows(id, shown);
             }
         },
 

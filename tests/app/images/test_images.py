@@ -23,7 +23,6 @@ from app.core.errors import RequestError
 from app.core.settings import Settings
 from app.factory import create_app
 from app.pages.images import PAGE, arrays
-from app.pages.trigrams.address import TrigramsState
 from app.shell.maps import packed_patches, sentences
 from app.shell.view_service import Views
 from tests.app.conftest import save_images
@@ -254,12 +253,8 @@ def test_services_of_text_say_where_models_of_images_are_shown(image_core: Core)
         with refused("digits-tiny", "not text", "page Images", error=RequestError):
             ask()
             pytest.fail(page)
-    says(
-        services["trigrams"].of_address(TrigramsState(checkpoint=name)).problem,
-        "digits-tiny",
-        "not text",
-        "page Images",
-    )
+    with refused("digits-tiny is a checkpoint of another kind", error=RequestError):
+        services["trigrams"].values({"checkpoint": name})
 
 
 def test_an_address_names_what_is_there(image_core: Core) -> None:
