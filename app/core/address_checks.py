@@ -103,17 +103,6 @@ def motif(core: Core, state: Any, name: str) -> None:
         raise Unfit(f"one of {', '.join(MOTIFS)}")
 
 
-def up_to(name: str, what: str) -> Check:
-    """Check that the value is at most what the field `name`, which stands before, says."""
-
-    def check(core: Core, state: Any, value: int) -> None:
-        most = getattr(state, name)
-        if value > most:
-            raise Unfit(f"at most {most}, the number of {what}", most)
-
-    return check
-
-
 def _checkpoint(core: Core, state: Any, of: tuple[str, ...]) -> str | None:
     """The first of these fields (none: of `checkpoint`) that names one; the default where none does."""
     return next(filter(None, (getattr(state, name) for name in of or ("checkpoint",))), core.catalog.default())

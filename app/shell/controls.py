@@ -8,7 +8,6 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import html
 
-from aotlens.views.kinds import NumberParameter
 from app.shell import ids
 from app.shell.choices import head_picker
 
@@ -35,11 +34,6 @@ def whole_number(id: str, label: str | None, value: Any, least: int, most: int |
         id=id, label=label, value=value, min=least, max=most, allowDecimal=False,
         **{"debounce": 300, "clampBehavior": "blur", "size": "sm", **rest},
     )  # fmt: skip
-
-
-def parameter_slider(id: str, parameter: NumberParameter, value: float) -> html.Div:
-    """Return the slider of a page's parameter."""
-    return slider(id, parameter.label, value, parameter.least, parameter.most, parameter.step)
 
 
 def slider(

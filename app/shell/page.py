@@ -90,13 +90,3 @@ class Page:
     def _beside(self, kind: str) -> Path | None:
         path = None if self.file is None else Path(self.file).with_name(f"{self.name}.{kind}")
         return path if path and path.is_file() else None
-
-
-def register_all(*modules: Any) -> Callable[[Any, Any, Any], None]:
-    """Make `Page.register` of a page with callbacks in several modules, each with its `register(app, service)`."""
-
-    def register(app: Any, core: Any, service: Any) -> None:
-        for module in modules:
-            module.register(app, service)
-
-    return register
