@@ -24,6 +24,7 @@
 
         // What is asked for `ahead` of a choice is nothing that the page waits for.
         return function (question, ahead = false) {
+            if (question === null) return Promise.resolve({ instead: "This text is too long to be kept: shorten it." });
             const found = kept.get(question) ?? answer(route, of, question).then(function (maps) {
                 if ("instead" in maps) kept.delete(question);
                 return maps;
@@ -35,10 +36,12 @@
         };
     };
 
-    // What an address of a page says of `values`; of a long text, once its key is known.
+    // What an address of a page says of `values`; of a long text, once its key is known. Null if the server does not keep it.
     aotlens.questionOf = async function (page, values) {
-        if (values.text?.length > LONG) await aotlens.address.keyed(page, values);
-        return aotlens.address.format(page, values).split("?")[1] ?? "";
+        const isLong = values.text?.length > LONG;
+        if (isLong) await aotlens.address.keyed(page, values);
+        const question = aotlens.address.format(page, values).split("?")[1] ?? "";
+        return isLong && !new URLSearchParams(question).has("text") ? null : question;
     };
 
     // A part of what a route has maps of; null where there is none.
