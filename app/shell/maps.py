@@ -97,7 +97,10 @@ def packed_patches(service: Views, view: View, params: Any) -> bytes:
     n_images, n_layers, n_heads = run.maps.pattern.shape[:3]
     fits = n_bytes(n_images, n_layers * n_heads, run.maps.grid.n_patches) <= _MOST
     queries = None if fits else [params.patch]
-    maps = PatchMaps(run=run, says=sentences(full), queries=queries, name=params.checkpoint)
+    try:
+        maps = PatchMaps(run=run, says=sentences(full), queries=queries, name=params.checkpoint)
+    except ValueError as error:  # attention that is not finite
+        raise RequestError(str(error)) from error
     return pack(maps.header, maps.arrays)
 
 

@@ -212,6 +212,15 @@ def test_maps_of_one_query_where_all_are_too_many(images: Views, monkeypatch: py
     assert header["only"] == [[1, 2]] and steps.size == 10 * 2 * 3 * 16
 
 
+def test_attention_that_is_not_finite_is_said(images: Views, monkeypatch: pytest.MonkeyPatch) -> None:
+    params = images.values(FIRST)
+    run = run_of(images, params)
+    broken = replace(run, maps=replace(run.maps, pattern=run.maps.pattern * np.float32("nan")))
+    monkeypatch.setattr(images.workshop, "result", lambda view, params: broken)
+    with refused("attention is not finite", error=RequestError):
+        packed_patches(images, LAYER, params)
+
+
 def test_a_vit_of_others_has_the_views_of_attention(image_core: Core, tmp_path: Path) -> None:
     """With random weights: its maps are the attentions of its own code, and its paths add up to its logits."""
     torch.manual_seed(0)
