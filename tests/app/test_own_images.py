@@ -16,7 +16,7 @@ from PIL import Image
 from app.core.errors import RequestError
 from app.core.own_images import OwnImages, is_key
 from app.core.settings import Settings
-from tests.app.images.conftest import picture_file
+from tests.app.declared.conftest import picture_file
 from tests.messages import refused
 
 

@@ -26,7 +26,7 @@ from app.pages.images import PAGE, arrays
 from app.shell.maps import packed_patches, sentences
 from app.shell.view_service import Views
 from tests.app.conftest import save_images
-from tests.app.images.conftest import picture_file
+from tests.app.declared.conftest import picture_file
 from tests.messages import refused, says
 from tests.widget.decoded import unpacked
 

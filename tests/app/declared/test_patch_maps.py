@@ -1,4 +1,4 @@
-"""The Images page in a real Chromium: choose, click, draw, upload, ablate heads; and what other pages say."""
+"""Maps over images in Chromium, on Images: choose, click, draw, upload, ablate heads; and what other pages say."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
-from aotlens.views.images import CONSISTENCY, HEAD, PATCHES
+from aotlens.views.images import CONSISTENCY, PATCHES
 from app.core import Core
 from app.factory import create_app
 from app.pages import PAGES
@@ -20,7 +20,7 @@ from app.pages.images import PAGE
 from app.shell.app import App
 from app.shell.view_service import Views
 from tests.app.conftest import choose, fits, in_the_first_screen, opened, query, serve, settled, written
-from tests.app.images.conftest import picture_file
+from tests.app.declared.conftest import picture_file
 from tests.app.test_accessibility import OPTIONS, answered, faults
 
 if TYPE_CHECKING:
@@ -198,11 +198,6 @@ def test_tabs_say_paths_and_consistency(open_page, images: Views) -> None:
     expect(page.locator("#images-consistency-start")).to_be_hidden()
     choose(page, names.last.click)
     written(page, "head", "{}.{}".format(*ranking[-1]))
-    choose(page, page.click, "#images-field-checkpoint")
-    choose(page, page.get_by_role("option", name="digits-vit").click)
-    written(page, "checkpoint", "digits-vit")
-    opened(page, "Paths")
-    expect(caption(page, "patches")).to_contain_text("MLPs")
 
 
 def test_an_image_is_uploaded_and_removed(open_page, image_core: Core) -> None:
@@ -250,24 +245,14 @@ def test_a_drawing_is_looked_at(open_page, image_core: Core) -> None:
     assert pixels[30:190, 108:116].min() == 255 and pixels[:, :80].max() == 0
 
 
-@pytest.mark.parametrize(
-    ("panel", "entry"), [("Heads × images", "Picture (PNG)"), ("One image", "Table (CSV)"), ("Heads × images", "NPZ")]
-)
-def test_files_of_what_is_shown(open_page, images: Views, panel: str, entry: str) -> None:
+def test_the_picture_of_all_heads_is_saved(open_page) -> None:
     page = open_page(at(image=3, head=[0, 1]))
     drawn(page)
-    choose(page, page.get_by_role("button", name=f"Export: {panel}").click)
+    choose(page, page.get_by_role("button", name="Export: Heads × images").click)
     with page.expect_download() as download:
-        choose(page, page.get_by_role("menuitem", name=entry).click)
-    content = download.value.path().read_bytes()
-    if "NPZ" in entry:
-        np.testing.assert_array_equal(np.load(io.BytesIO(content))["pattern"], run_of(images).maps.pattern)
-    elif "PNG" in entry:
-        with Image.open(io.BytesIO(content)) as picture:
-            assert picture.size == (2 * (46 + 860), 2 * (34 + 258)) and len(picture.getcolors(10**7)) > 50
-    else:
-        frame = HEAD.frame(images.workshop.result(HEAD, images.values({**FIRST, "image": 3, "head": [0, 1]})))
-        assert content.decode().splitlines()[0] == ",".join(f'"{name}"' for name in frame) and len(frame) == 16
+        choose(page, page.get_by_role("menuitem", name="Picture (PNG)").click)
+    with Image.open(download.value.path()) as picture:
+        assert picture.size == (2 * (46 + 860), 2 * (34 + 258)) and len(picture.getcolors(10**7)) > 50
 
 
 def test_nobody_is_kept_out_and_all_fits(open_page) -> None:
@@ -288,12 +273,12 @@ def test_every_other_page_says_what_it_cannot_show(open_page) -> None:
 
     What the sentence comes from is asked of the services in test_images.py, without a browser.
     """
-    for path in [one.path for one in PAGES if one.name != "images"]:
-        field = {"/compare": "left"}.get(path, "checkpoint")
+    for one in [one for one in PAGES if one.name != "images"]:
+        path, field = one.path, {"compare": "left"}.get(one.name, "checkpoint")
         tab = "&tab=models" if path == "/subspaces" else ""
         page = open_page(f"{path}?{field}=digits-tiny{tab}", load=True)  # its first panel may be in a tab that is shut
         page.wait_for_selector("#page .panel", state="attached")
         settled(page)
         assert "Something went wrong" not in page.inner_text("#page"), path
-        if path in ("/heads", "/atlas", "/trigrams", "/paths"):
+        if one.declared is None and one.name in ("heads", "atlas", "trigrams"):
             expect(page.locator("#page")).to_contain_text("digits-tiny reads images")
