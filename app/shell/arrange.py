@@ -124,15 +124,18 @@ class Panel:
     def drawn(self, id: str) -> View | Own | None:
         """Return what `show_views` draws; None if the panel draws itself."""
         usual = drawn_of(self.view)
-        if not self.worded:
+        box = props("className", box=ids.box(ids.graph(id))) if self.view.slow and self.pictured else {}
+        if not self.worded and not box:
             return usual
         parts, draw = (usual.parts, usual.draw) if isinstance(usual, Own) else (("figure", "caption"), None)
 
         def with_words(values: Any, result: Any) -> dict[str, Any]:
-            return self.words(values, result) | ({} if draw is None else draw(values, result))
+            sized = {"box": self.class_name} if box else {}
+            return self.words(values, result) | sized | ({} if draw is None else draw(values, result))
 
         return Own(
-            view=self.view, draw=with_words, parts=(*parts, *self.worded), empty=self.unnamed,
+            view=self.view, draw=with_words, parts=(*parts, *self.worded), outputs=box,
+            empty=self.unnamed | ({"box": "hidden"} if box else {}),
             reads=lambda values: [note(values) for note in self.notes],
         )  # fmt: skip
 

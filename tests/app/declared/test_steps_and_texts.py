@@ -142,6 +142,7 @@ def test_a_text_is_pasted_and_read_in_the_background(open_page, service: Views, 
     written(page, "corpus", key)
     expect(page.locator("#subspaces-audit-notice")).to_be_empty()
     expect(audited(page)).to_contain_text("Not computed yet. Run computes it")
+    expect(page.locator("#subspaces-audit-graph")).to_be_hidden()
     expect(page.locator("#subspaces-principal-caption")).to_contain_text(
         "Run in the panel ‹Do trained layers denoise?›"
     )
