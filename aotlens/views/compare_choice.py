@@ -147,7 +147,10 @@ class CompareParameters(OfCheckpoints):
         """The reason why the heads of two models are not matched; None where they can be."""
         sizes = [str(info.model.get("d_vocab")) for info in (self.info("left"), self.info("right"))]
         if sizes[0] == sizes[1]:
-            return None
+            has_both = None not in (self.info("left").tokenizer_sha256, self.info("right").tokenizer_sha256)
+            if self.one_tokenizer or not has_both:
+                return None
+            return "The heads of these two models can't be matched: their tokenizers are not the same."
         return (
             f"The heads of these two models can't be matched: they are compared by what they do to each token, and the "
             f"vocabularies have {' and '.join(sizes)} tokens."

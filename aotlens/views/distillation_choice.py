@@ -48,7 +48,9 @@ class DistillationParameters(OfResult):
     width: int | None = declare.row("Hidden units of the FFN", blank=f"{WIDTH}, if distilled")
     of: str | None = declare.option("Distillation of the head", blank="the first")
     head: tuple[int, int] | None = declare.pair("Head", blank="the most FFN-like")
-    across: str | None = declare.option("Attention to (motif)", blank="the first token")
+    across: str | None = declare.option(
+        "Attention to (motif)", blank="the first token", renamed={"broadcast": "uniform_attention"}
+    )
     text: str = declare.text(TEXT, label="Text", most=50_000, lines=2)
     corpus: Reading | None = declare.corpus("Text to distil on", blank="choose one")
     hidden: tuple[int, ...] = declare.row("Hidden units", blank="0, 4, 16", several=5)

@@ -25,6 +25,7 @@ MODELS = {
     "other": {"n_layers": 3, "n_heads": 2, "attention": "mssa"},
     "short": {},
     "few": {"d_vocab": 270},
+    "elsewhere": {},
 }
 
 
@@ -34,7 +35,8 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     for name, rest in MODELS.items():
         sizes: dict[str, Any] = {"n_layers": 1, "n_heads": 3, "d_vocab": 275, **rest}
         cfg = ModelConfig(d_model=24, d_head=8, n_ctx=48, seed=1, **sizes)
-        model = AttentionOnlyTransformer(cfg, Tokenizer.train([TEXT * 9], sizes["d_vocab"]))
+        text = "def words(of): return other" if name == "elsewhere" else TEXT
+        model = AttentionOnlyTransformer(cfg, Tokenizer.train([text * 9], sizes["d_vocab"]))
         save_checkpoint(folder / name, model, CheckpointInfo(name=name))
     return {name: str(folder / name) for name in MODELS}
 
@@ -79,6 +81,14 @@ def test_models_of_other_tokens_are_shown_and_not_matched(paths: dict[str, str])
         PAIRS.result(chosen)
     said = LOSSES.caption(chosen, LOSSES.result(chosen))
     says(said, "different tokens", "Over all its tokens")
+
+
+def test_heads_of_vocabularies_of_one_size_with_other_words_are_shown_and_not_matched(paths: dict[str, str]):
+    """The file of the right map is that of the head that a page draws there."""
+    chosen = FAMILY.parse(paths["one"], paths["elsewhere"], text=TEXT, head="0.2")
+    assert RIGHT.result(chosen).head == (0, 2)
+    with refused("tokenizers are not the same"):
+        PAIRS.result(chosen)
 
 
 def test_a_command_prints_the_table(paths: dict[str, str]):
