@@ -15,8 +15,6 @@ is, where it isn't the usual of its property.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -174,64 +172,3 @@ def guarded(
         return answered
 
     return decorate
-
-
-class Together:
-    """Panels that are asked for when they are seen and are answered by one callback, in one request: each anew only
-    where what it reads is something else than before, and each with what went wrong with it alone.
-
-        panels = Together(app, ids.KEYS, reads={"choice": chosen})
-
-        @panels.of(panel=ids.TOP, inputs=stores(choice=shell.seen(ids.TOP)), parts=("body", "caption"))
-        def list_top(choice): ...
-
-        panels.register()
-
-    The store `keys` holds what each panel was of. What takes long stays in a callback of its own (`guarded`).
-    """
-
-    def __init__(self, app: App, keys: str, *, reads: Mapping[str, Callable[[Any], Any]] | None = None) -> None:
-        self._app, self._keys, self._reads = app, keys, reads or {}
-        self._panels: dict[str, _Guarded] = {}
-
-    def of(
-        self, *, panel: str, inputs: Props, **settings: Any
-    ) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
-        """Return a panel of them; what is said is as for `guarded`."""
-
-        def decorate(callback: Callable[..., Answer]) -> Callable[..., Answer]:
-            reads = {name: reader for name, reader in self._reads.items() if name in inputs}
-            self._panels[panel] = _Guarded(self._app, callback, panel=panel, inputs=inputs, reads=reads, **settings)
-            return callback
-
-        return decorate
-
-    def register(self) -> None:
-        """Tell Dash of the callback."""
-        asked = {str(prop): prop for each in self._panels.values() for prop in each.inputs.values()}
-        held = {str(prop): prop for each in self._panels.values() for prop in each.state.values()}
-        outputs = {
-            panel: {**each.outputs, "notice": part(panel, "notice")} for panel, each in self._panels.items()
-        }  # fmt: skip
-
-        @self._app.callback(
-            output={"panels": outputs, "keys": Output(self._keys, "data")},
-            inputs={"asked": asked},
-            state={"held": held, "before": State(self._keys, "data")},
-            prevent_initial_call=True,
-        )
-        def answer_panels(asked: dict[str, Any], held: dict[str, Any], before: Any) -> dict[str, Any]:
-            now = dict(before) if isinstance(before, dict) else {}
-            panels = {}
-            for panel, each in self._panels.items():
-                values = {name: asked[str(prop)] for name, prop in each.inputs.items()}
-                key = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
-                panels[panel] = dict.fromkeys([*each.outputs, "notice"], no_update)
-                if panel not in now and not asked[str(Input(ids.seen(panel), "data"))]:
-                    continue  # it has not been seen
-                if now.get(panel) != key:
-                    values |= {name: held[str(prop)] for name, prop in each.state.items()}
-                    panels[panel], good = each.answer(values)
-                    now[panel] = key if good else ""
-            self._app.asked.sent(self._keys, now)
-            return {"panels": panels, "keys": now}

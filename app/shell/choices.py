@@ -8,7 +8,6 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import html
 
-from aotlens.plots import describe
 from app.core.labels import Labels
 from app.shell.drawn import drawn
 
@@ -47,8 +46,8 @@ def options(labels: Labels, indices: Iterable[int]) -> list[dict[str, str]]:
 def head_picker(id: str, store: str) -> html.Div:
     """Return a place for `head_buttons`, which a callback answers for the store `ids.drawn(id)`.
 
-    static/head_picker.js puts the head that is picked, [layer, head], into `store`; `app.shell.sharing.mark_head` marks
-    the head that is shown.
+    static/head_picker.js puts the head that is picked, [layer, head], into `store`; the page's script marks the
+    head that is shown (`aotlens.showHead`).
     """
     return drawn(id, "pick-heads", "Heads", **{"data-store": store})
 
@@ -80,10 +79,3 @@ def head_buttons(n_layers: int, n_heads: int) -> list[Any]:
         )
         for layer in range(n_layers)
     ]
-
-
-def tooltip(labels: Labels, index: int) -> str:
-    """Return a token beyond doubt."""
-    if labels.texts is None:
-        return labels.text(index)
-    return f"{describe(labels.text(index))} · id {index}"

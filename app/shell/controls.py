@@ -39,7 +39,7 @@ def whole_number(id: str, label: str | None, value: Any, least: int, most: int |
 def slider(
     id: str, label: str, value: float, least: float, most: float, step: float, *, says: str = "plainNumber", **rest: Any
 ) -> html.Div:
-    """Return a number within bounds. It is told when it is let go; `sharing.show_values` says beside the label what it
+    """Return a number within bounds. It is told when it is let go; static/view_page.js says beside the label what it
     is."""
     size = len(f"{step:.10f}".rstrip("0").partition(".")[2])
     return html.Div(

@@ -45,11 +45,6 @@ def serve(server: Flask, core: Core) -> None:
         return Response(address, mimetype="text/plain")
 
 
-def text_choice(id: str, corpora: Corpora, value: str | None, **rest: Any) -> dmc.Select:
-    """Return the server's texts, one's own, and what is pasted below."""
-    return dmc.Select(id=id, label="Text", data=_choices(corpora), value=value or PASTED, allowDeselect=False, **rest)
-
-
 def text_field(id: str, core: Core, parameter: Parameter, value: str | None) -> html.Div:
     """Return a page's choice of a text, none of which is the default, with upload, delete, and a box whose text is kept
     before it is chosen."""
@@ -65,7 +60,7 @@ def _choices(corpora: Corpora) -> list[dict[str, str]]:
 
 
 def own_text(choice: str, pasted: str, settings: Settings, value: str = "", *, keeps: bool = False) -> html.Div:
-    """Draw upload, delete, and the box to paste into (`value` is there at first), for the `text_choice` of that id;
+    """Draw upload, delete, and the box to paste into (`value` is there at first), for the choice of that id;
     with a button that `keeps` the text of the box."""
     most = settings.max_text_bytes
     upload = dcc.Upload(

@@ -12,7 +12,7 @@ from app.shell import ids
 from app.shell.app import App
 from app.shell.browser import Browser
 from app.shell.callbacks import spoken
-from app.shell.props import Props, as_role, children, props, stores, values
+from app.shell.props import Props, as_role, props, stores, values
 
 
 def submit_text(app: App, *, prompt: str, text: str, example: str, checkpoint: str, run: str) -> None:
@@ -28,27 +28,6 @@ def submit_text(app: App, *, prompt: str, text: str, example: str, checkpoint: s
         state=values(text=text) | stores(prompt=prompt) | props("id", id=text),
         outputs=stores(prompt=prompt) | values(text=text, example=example),
         at_first=False,
-        listens=True,
-    )
-
-
-def mark_head(app: App, picker: str, shown: str) -> None:
-    """Draw a `head_picker` and mark the head of what the store `shown` holds, {layer, head, …} or nothing."""
-    _shell(
-        app,
-        "showHead",
-        inputs=stores(choice=shown, buttons=ids.drawn(picker)),
-        state=props("id", id=picker),
-    )
-
-
-def show_values(app: App, sliders: Sequence[str]) -> None:
-    """Say beside the label of each `controls.slider` what its value is."""
-    _shell(
-        app,
-        "showValues",
-        inputs=values(**{slider: slider for slider in sliders}),
-        outputs=children(**{slider: ids.value_of(slider) for slider in sliders}),
         listens=True,
     )
 

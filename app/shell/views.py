@@ -1,7 +1,6 @@
 """Panels that show views (`aotlens.views`): figure, caption, table and Python, from one declaration.
 
 views = {ids.LAYERS: LAYERS, ids.SUPPORT: SUPPORT}
-view_panel(ids.SUPPORT, SUPPORT, "graph-view", follows=ids.SHOWN)             in the layout
 show_views(app, workshop, views, values, shown=ids.SHOWN, keys=ids.KEYS)      the callbacks
 """
 
@@ -28,10 +27,10 @@ from app.shell import panel as frames
 from app.shell.app import App
 from app.shell.background import follow_job, job_bar
 from app.shell.callbacks import emptied, part, spoken
-from app.shell.graph import caption, entries_of, figure, finding_first
+from app.shell.graph import entries_of, finding_first
 from app.shell.props import Props, as_role, stores
 from app.shell.sharing import when_seen
-from app.shell.tables import grid, listing
+from app.shell.tables import listing
 
 FILES = ("png", "svg", "csv", "python")
 _AHEAD = 1e9  # operations of a result that nobody has asked for yet: about a second of a core
@@ -72,30 +71,6 @@ class FormLimits:
     store: str
     """The store that gets the answer."""
     answer: Callable[[Mapping[str, Any]], dict[str, Any]]
-
-
-def view_panel(
-    id: str,
-    view: View,
-    size: str,
-    *,
-    captioned: bool = True,
-    follows: str | None = None,
-    controls: Any = None,
-    before: Any = (),
-    after: Any = (),
-    exports: Sequence[str] = FILES,
-) -> html.Section:
-    """Return the panel of a view: its caption above its figure, between what else the page has there; `size` is a
-    class.
-
-    Not `captioned` where the page says the answer elsewhere. With `after`, the page lays out the caption itself.
-    """
-    captions = [] if after else [html.Div(caption(id), hidden=not captioned)]
-    starts = [start_bar(id)] if view.starts else []
-    listed = [grid(ids.table(id), key="row", height=300)] if view.listed else []
-    content = [*before, *starts, *captions, figure(id, size), *after, *listed]
-    return frames.panel(id, view.title, about_view(view), content, controls=controls, exports=exports, follows=follows)
 
 
 def drawn_of(view: View) -> View | Own:

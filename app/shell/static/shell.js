@@ -291,9 +291,6 @@
             return byExample ? { prompt: next, text: chosen, example: null } : { prompt: next };
         },
 
-        // The values of sliders, beside their labels.
-        showValues: (values) => Object.fromEntries(Object.entries(values).map(([name, value]) => [name, plainNumber(value)])),
-
         // Texts of one's own (app/shell/own_texts.py). Of a file that is too large to send, the server is told the size.
         sendText: function ({ contents, file: name }) {
             if (!contents) return {};
@@ -319,8 +316,5 @@
 
         // Panels that are asked for when they are seen (static/waiting.js).
         passOn: ({ shown, id }) => aotlens.passOn(id, shown),
-
-        // The head that is shown, in a head picker: when it changes, or the buttons do (static/head_picker.js).
-        showHead: ({ choice, buttons, id }) => aotlens.showHead(id, choice, buttons),
     });
 })();
