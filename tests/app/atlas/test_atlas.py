@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -122,6 +123,9 @@ def test_an_atlas_is_made_from_the_form_and_its_cells_open_heads_and_pages(open_
     expect(caption).to_contain_text("Head 1.1:")
     link = page.locator("#atlas-examples-lines a").first
     expect(link).to_be_visible()
+    weights = page.locator("#atlas-weights-lines tbody tr").first.locator("td.tokens .token")
+    expect(weights).to_have_count(3)
+    expect(weights.locator("sub")).to_have_text([re.compile(r"^\d")] * 3)
     settled(page)
     assert {name: query(page)[name] for name in ("head", "tab", "where")} == {
         "head": "1.1", "tab": "head", "where": "layer = 1",
