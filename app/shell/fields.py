@@ -229,6 +229,8 @@ def control(
         )  # fmt: skip
     lines = parameter.lines if isinstance(parameter, TextParameter) else 1
     settings: dict[str, Any] = {"placeholder": parameter.blank, "size": "xs", "debounce": True if picked else 500}
+    if lines == 1 and isinstance(parameter, TextParameter):  # what is pasted is cut: the server refuses longer ones
+        settings["attributes"] = {"input": {"maxLength": parameter.most}}
     if small:
         return labelled(label, dmc.TextInput(id=id, value=value, w=150, **named, **settings), size="xs")
     if lines == 1:
