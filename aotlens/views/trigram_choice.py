@@ -59,7 +59,7 @@ class TrigramsParameters(OfCheckpoint):
     out: str = declare.text(label="Predicted token", most=60, blank="any token")
     within: str = declare.choice({"table": "these rows", "all": "all triples"}, label="Search in")
     verdict: str = declare.choice({word: word for word in (ANY, *VERDICTS)}, label="Verdict")
-    kind: str = declare.choice({word: word for word in (ANY, *KINDS)}, label="Kind")
+    kind: str = declare.choice({word: word for word in (ANY, *KINDS)}, label="Kind of row")
     corpus: Reading | None = declare.corpus("Text", blank="text that was held out", usual=True)
     tokens: int = declare.whole(300_000, least=1, most=1_000_000, label="Tokens at most")
     row: int | None = declare.whole(
