@@ -6,7 +6,7 @@ said in app/core/jobs.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -23,9 +23,6 @@ from app.shell.props import Props, children, props, stores
 
 #: Milliseconds from one look at a job to the next.
 _EVERY = 900
-
-#: The units that a job counts: always the same, or by its phases.
-Units = str | Mapping[str, str]
 
 
 def stop_bar(panel: str, *kept: Component, every: int = _EVERY) -> html.Div:
@@ -50,7 +47,7 @@ def follow_job(
     form: Props,
     start: Callable[..., Job],
     done: Callable[..., dict[str, Any]],
-    units: Units,
+    units: str,
     failed: str,
     meanwhile: Callable[[Job], dict[str, Any]] | None = None,
     kept: Props | None = None,
@@ -104,7 +101,7 @@ def follow_job(
         return answer | meanwhile(job) if meanwhile is not None and session in job.sessions else answer
 
 
-def said(job: Job, session: str, units: Units, failed: str) -> Any:
+def said(job: Job, session: str, units: str, failed: str) -> Any:
     """Say how far a job is, for `session`; or how it ended, which for one that is done its panel says."""
     if job.state == "done":
         return None
@@ -115,16 +112,15 @@ def said(job: Job, session: str, units: Units, failed: str) -> Any:
     return _bar(job, session, units)
 
 
-def progress_text(job: Job, units: Units) -> str:
+def progress_text(job: Job, units: str) -> str:
     """Say how far a job is that has not ended."""
     if job.state == "waiting":
         return f"{job.label}: waiting for what is under way before it."
-    unit = units if isinstance(units, str) else units.get(job.phase, "")
-    share = f", {job.done:,} of {job.total:,} {unit}".rstrip() if job.total else ""
+    share = f", {job.done:,} of {job.total:,} {units}" if job.total else ""
     return f"{job.label}: {job.phase or 'starting'}{share}."
 
 
-def _bar(job: Job, session: str, units: Units) -> html.Span:
+def _bar(job: Job, session: str, units: str) -> html.Span:
     """Lay out a job's progress in words and as a bar; and whose it is, where `session` doesn't wait for it."""
     text = progress_text(job, units)
     text = text if session in job.sessions else f"For somebody else: {text}"

@@ -338,7 +338,7 @@ def _follow(
     app.asked.declare({ids.made(panel): "key"})
     follow_job(
         app, jobs, panel, form=stores(shown=shown), start=start, done=done, output=stores(made=ids.made(panel)),
-        units={view.slow: view.slow}, failed=f"{view.title}: this could not be computed",
+        units=view.slow, failed=f"{view.title}: this could not be computed",
     )  # fmt: skip
 
 

@@ -1,6 +1,5 @@
 // The head pickers (app/shell/choices.py, `head_picker`): a click or an arrow key puts [layer, head] into the store that
-// the picker names in data-store. A page with a picker needs no script of its own for it; one that picks a head by other
-// means calls aotlens.pickHead.
+// the picker names in data-store. A page with a picker needs no script of its own for it.
 (function () {
     "use strict";
     const shown = new Map(); // by the picker's id: what the server last said, with layer and head; or nothing
@@ -58,8 +57,6 @@
         next.focus();
         choose(picker.id, layer, head);
     });
-
-    aotlens.pickHead = choose;
 
     aotlens.showHead = function (id, choice, buttons) {
         aotlens.draw(id, buttons);
