@@ -218,11 +218,20 @@ class DistillationParameters(OfResult):
         return [head_name(head) for head in as_heads(parts, sizes)] if parts and sizes is not None else None
 
     @property
+    def _hidden(self) -> list[int]:
+        return sorted(set(self.hidden or FIRST_WIDTHS))
+
+    @property
+    def _replaced(self) -> int:
+        return min(self.replaced, self.tokens)
+
+    @property
     def new(self) -> str:
         """The name under which a new distillation is kept."""
         weights = "" if self.info is None else self.info.weights_sha256
-        corpus = "" if self.corpus is None else self.corpus.name
-        settings = (weights, corpus, self.hidden, self.wanted, self.seeds, self.tokens, self.replaced)
+        corpus = None if self.corpus is None else (self.corpus.name, self.corpus.text.stamp)
+        heads = None if self.wanted is None else sorted(self.wanted)
+        settings = (weights, corpus, self._hidden, heads, self.seeds, self.tokens, self._replaced)
         digest = contents_hash({}, {"settings": repr(settings)})[:6]
         return re.sub(r"[^\w.\-]+", "_", f"{self.checkpoint}-{self.tokens // 1000}k-{digest}")
 
@@ -235,6 +244,6 @@ class DistillationParameters(OfResult):
         heads = {"heads": self.wanted} if self.wanted else {}
         return make(  # what is kept is the file
             "aotlens.distill.record_distillation", Load(self.checkpoint), self.corpus.text.named("text"),
-            sorted(self.hidden or FIRST_WIDTHS), **heads, seeds=self.seeds, train_tokens=self.tokens,
-            replace=min(self.replaced, self.tokens), text=self.corpus.about, model_name=self.checkpoint, name=self.new,
+            self._hidden, **heads, seeds=self.seeds, train_tokens=self.tokens,
+            replace=self._replaced, text=self.corpus.about, model_name=self.checkpoint, name=self.new,
         ).part("distillation")  # fmt: skip

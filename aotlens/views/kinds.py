@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from aotlens.conventions import as_head, head_name
-from aotlens.views.calls import Call, call
+from aotlens.views.calls import Call, call, stamp_of
 
 
 @dataclass(frozen=True)
@@ -251,7 +252,12 @@ class CorpusParameter(Parameter):
             return value or None
         if not isinstance(value, str):
             raise ValueError(f"{name}: expected a text, as stdlib or file:PATH, got {value!r:.40}.")
-        return Reading(name=value, text=call("aotlens.data.open_corpus", value), about=value)
+        text = call("aotlens.data.open_corpus", value)
+        kind, _, path = value.partition(":")
+        if kind == "file" and Path(path).is_file():  # which may be another one tomorrow
+            there = Path(path).stat()
+            text = text.stamped(stamp_of(str(there.st_size), str(there.st_mtime_ns)))
+        return Reading(name=value, text=text, about=value)
 
     def written(self, value: Any) -> str:
         return "" if value is None else str(value.name)
