@@ -129,8 +129,10 @@ def _no_curve(params: DistillationParameters) -> str | None:
 
 
 def _no_ffns(params: DistillationParameters) -> str | None:
-    if _no_result(params) or params.kept is not None:
+    if _no_result(params):
         return _no_result(params)
+    if params.kept is not None:
+        return None if params.text else "Write a text."
     return f"{params.name} has kept no FFNs, so there are no errors on a text: distil {params.name} anew."
 
 

@@ -51,7 +51,7 @@ class DistillationParameters(OfResult):
     across: str | None = declare.option(
         "Attention to (motif)", blank="the first token", renamed={"broadcast": "uniform_attention"}
     )
-    text: str = declare.text(TEXT, label="Text", most=50_000, lines=2)
+    text: str = declare.text(TEXT, label="Text", most=50_000, lines=2, blank="none")
     corpus: Reading | None = declare.corpus("Text to distil on", blank="choose one")
     hidden: tuple[int, ...] = declare.row("Hidden units", blank="0, 4, 16", several=5)
     heads: str = declare.text("", label="Heads to distil", blank="all; or 0.1, 1.3")

@@ -62,7 +62,10 @@ class Corpora:
 
         if spec not in TEXTS and not spec.startswith(("file:", "dir:")):
             raise ValueError(f"{spec}: expected 'novels', 'stdlib', 'file:PATH' or 'dir:PATH'.")
-        return open_corpus(spec)
+        corpus = open_corpus(spec)
+        if spec not in TEXTS:
+            corpus.spec = PurePath(spec.partition(":")[2]).name
+        return corpus
 
     def _corpus(self, name: str) -> Corpus | None:
         if name in self._corpora and self._corpora[name] is None:

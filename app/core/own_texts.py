@@ -178,7 +178,9 @@ class OwnTexts:
         """Return the text as a corpus of one document."""
         from aotlens.data import open_corpus
 
-        return open_corpus(f"file:{self._path(own.key, '.txt')}")
+        corpus = open_corpus(f"file:{self._path(own.key, '.txt')}")
+        corpus.spec = own.name  # by which it is called where something is wrong with it
+        return corpus
 
     def delete(self, key: str | None) -> OwnText:
         """Remove a text; what was made of it stays."""

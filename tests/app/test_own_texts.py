@@ -135,6 +135,17 @@ def test_what_somebody_else_left_there_is_not_listed(own: OwnTexts):
     assert own.list() == [one]
 
 
+def test_what_is_wrong_with_a_text_names_it_without_its_folder(own: OwnTexts, tmp_path: Path):
+    file = tmp_path / "secret.txt"
+    file.write_text("Some text.")
+    of_server = Corpora(Settings(corpora=(f"file:{file}",)))._corpus("secret.txt")
+    assert of_server is not None
+    for corpus, name in ((of_server, "secret.txt"), (own.corpus(own.keep_text("mine", "a text")), "mine")):
+        with refused(f"{name} has no document") as problem:
+            list(corpus.documents({"nowhere"}))
+        assert str(tmp_path) not in str(problem.value)
+
+
 def test_choices_are_names_and_keys(own: OwnTexts, tmp_path: Path):
     (tmp_path / "book.txt").write_text("a book")
     one = own.keep("mine", b"some text")

@@ -40,6 +40,12 @@ def result_of(service: Views, view: View, params: Any) -> Any:
     return service.workshop.result(view, params)
 
 
+def test_without_a_text_the_other_panels_are_there(distilled: Views):
+    params = distilled.of_address(PAGE.address.parse("?text="))
+    assert HEADS.missing(params) is None and HEADS.python(params)
+    says(ON_TEXT.missing(params) or "", "Write a text")
+
+
 def test_what_cannot_be_shown_is_said(distilled: Views):
     params = params_of(distilled, results=["bad", "tiny-mssa", "nobody"])
     assert list(params.records) == ["tiny-mssa"] and params.results == ("bad", "tiny-mssa")
