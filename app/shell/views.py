@@ -272,7 +272,8 @@ def _drawn(
     def compute() -> tuple[str, dict[str, Any] | None]:
         chosen = values(shown, **given)
         known = not workshop.waits(view, chosen)
-        key = hashlib.sha256(f"{theme}{known}{view.key(chosen)}{panel.reads(chosen)}".encode()).hexdigest()[:16]
+        of = f"{theme}{known}{view.key(chosen)}{panel.reads(chosen)}"
+        key = hashlib.sha256(of.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         if key == before:
             return key, None
         missing = view.missing(chosen)
