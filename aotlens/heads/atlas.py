@@ -23,7 +23,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from aotlens.checkpoints import user_folder
-from aotlens.conventions import Head, HeadLike, Progress, as_head
+from aotlens.conventions import Head, HeadLike, Progress, as_head, several
 from aotlens.data import Corpus
 from aotlens.data.windows import spread
 from aotlens.heads.ablation import Ablation, ablate
@@ -108,7 +108,7 @@ class Atlas(Result):
 
     @property
     def headline(self) -> str:
-        return f"{len(self.heads)} heads of {self.model}: {self.labels.headline}"
+        return f"{several(len(self.heads), 'head')} of {self.model}: {self.labels.headline}"
 
     @property
     def labels(self) -> HeadLabels:

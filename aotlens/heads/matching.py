@@ -28,7 +28,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from aotlens.circuits.distance import rotation_at, turned
-from aotlens.conventions import Head, HeadLike, as_head, head_name
+from aotlens.conventions import Head, HeadLike, as_head, head_name, several
 from aotlens.heads.reader import HeadReader, TokenSequences
 from aotlens.models import AttentionOnlyTransformer, folded_norm, require_ours
 from aotlens.models.weights import double
@@ -82,7 +82,8 @@ class HeadMatching(Result):
     def headline(self) -> str:
         mean = np.mean([row["similarity"] for row in self._rows()])
         clear = int((self.margins > 0).sum())
-        return f"{len(self.pairs)} pairs, mean similarity {mean:.3f}; {clear} are the left head's best by themselves"
+        pairs = several(len(self.pairs), "pair")
+        return f"{pairs}, mean similarity {mean:.3f}; {clear} are the left head's best by themselves"
 
     def on(
         self,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Int64
 
-from aotlens.conventions import Head, HeadLike, Progress, as_head, head_name
+from aotlens.conventions import Head, HeadLike, Progress, as_head, head_name, several
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.models.traits import NOT_LINEAR
 from aotlens.results import OfCheckpoint, Result, load
@@ -199,9 +199,9 @@ class RowsByHead(Result):
     def headline(self) -> str:
         rows = int(self.kinds.sum())
         if self.verdicts is None:
-            return f"{rows:,} rows of {len(self.heads)} heads"
+            return f"{rows:,} rows of {several(len(self.heads), 'head')}"
         confirmed = self.verdicts[:, 0]
-        return f"{int(confirmed.sum()):,} of {rows:,} rows of {len(self.heads)} heads are confirmed"
+        return f"{int(confirmed.sum()):,} of {rows:,} rows of {several(len(self.heads), 'head')} are confirmed"
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row a head."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aotlens.conventions import describe, head_name
+from aotlens.conventions import describe, head_name, several
 from aotlens.views.compare_choice import CompareParameters, Side
 
 if TYPE_CHECKING:
@@ -80,10 +80,8 @@ def says_pairs(params: CompareParameters, result: HeadMatching) -> str:
     """Say how many heads are matched, and how well."""
     clear = int((result.margins > 0).sum())
     mean = float(result.to_frame()["similarity"].mean())
-    return (
-        f"{len(result.pairs)} pairs, mean similarity {mean:.2f}; {clear} {'is' if clear == 1 else 'are'} the left "
-        "head's best choice by itself."
-    )
+    pairs, verb = several(len(result.pairs), "pair"), "is" if clear == 1 else "are"
+    return f"{pairs}, mean similarity {mean:.2f}; {clear} {verb} the left head's best choice by itself."
 
 
 def says_similarity(params: CompareParameters, result: HeadMatching) -> str:

@@ -126,6 +126,21 @@ class PathsParameters(OfPrompt):
             return None
         return int(self.against) if str(self.against).isdecimal() else self.against
 
+    @property
+    def not_compared(self) -> str | None:
+        """The reason why a score can't be compared with what is named; None if it can be."""
+        other = self.compared
+        if other in (None, "auto"):
+            return None
+        if self.model and (self.config.position_kind.rotates or self.config.qk_norm is not None):
+            return (
+                f"Compared with key: {other} can't be, since this model's keys are rotated by their positions or have "
+                "a norm of their own. Write plain, for the score itself, or leave it empty."
+            )
+        if isinstance(other, str) and other != "mean":
+            return f"Compared with key: expected mean, plain or a key's position, got {other!r}."
+        return None
+
     # ── files
 
     def file_of_logit(self, what: str) -> str:

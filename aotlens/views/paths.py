@@ -47,7 +47,7 @@ def total(result: LogitBySource) -> str:
     return (
         f"Sum of paths − model logit: {f'{here:+.1e}' if here else '0'} logits here; at most {all_of_them.largest:.1e} "
         f"over all positions and tokens (tolerance {all_of_them.tolerance:.1e}: rounding).{verdict}"
-    )
+    ).replace("-", "−")
 
 
 def _says_orders(chosen: PathsParameters, result: LogitByOrder) -> str:

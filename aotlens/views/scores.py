@@ -91,6 +91,10 @@ def _says_sums(chosen: PathsParameters, sums: PairSums) -> str:
     return f"All pairs together: {signed(sums.total, 2)} {sums.unit}."
 
 
+def _refused(chosen: PathsParameters) -> str | None:
+    return chosen.not_compared
+
+
 SCORE = View(
     name="score",
     title="Attention score",
@@ -106,6 +110,7 @@ SCORE = View(
     call=lambda chosen: chosen.score,
     caption=_says_score,
     file=lambda chosen: chosen.file_of_score("sides"),
+    missing=_refused,
     pictured=False,
 )
 PAIRS = View(
@@ -120,6 +125,7 @@ PAIRS = View(
     call=lambda chosen: Call(chosen.score.part("top"), (N_PAIRS,), {"budget": BUDGET}),
     caption=lambda chosen, top: pairs_say(top),
     file=lambda chosen: chosen.file_of_score("pairs"),
+    missing=_refused,
     pictured=False,
 )
 TRACE = View(
@@ -137,6 +143,7 @@ TRACE = View(
     call=lambda chosen: chosen.trace,
     caption=_says_trace,
     file=lambda chosen: chosen.file_of_score("trace"),
+    missing=_refused,
     picks="head = customdata.0; query = customdata.1; key = customdata.2",
 )
 
@@ -153,6 +160,7 @@ def _sums(by: str, title: str, groups: str, method: str) -> View:
         call=lambda chosen: chosen.score.method(method),
         caption=_says_sums,
         file=lambda chosen: chosen.file_of_score(f"by-{by}"),
+        missing=_refused,
     )
 
 

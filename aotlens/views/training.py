@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from aotlens.conventions import Head
+from aotlens.conventions import Head, several
 from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, call, make, stamp_of
 from aotlens.views.family import Family, first_token, is_causal
@@ -159,7 +159,7 @@ def _says_film(chosen: TrainingParameters, result: OverTraining) -> str:
     changes_at = "; ".join(f"{name} between steps {after:,} and {step:,}" for step, after, name in changed)
     flat = ", ".join(name for name, change in changes.items() if change.step is None)
     unchanged = f" No lasting change found: {flat}." if flat else ""
-    return f"{len(result.steps)} snapshots. Onset: {changes_at or 'none'}.{unchanged}"
+    return f"{several(len(result.steps), 'snapshot')}. Onset: {changes_at or 'none'}.{unchanged}"
 
 
 def _says_ledger(chosen: TrainingParameters, result: Ledger) -> str:

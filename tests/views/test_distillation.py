@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from aotlens.checkpoints import CheckpointInfo
+from aotlens.distill import Distillation
 from aotlens.views.distillation import FAMILY
 
 INFO = CheckpointInfo(name="model", weights_sha256="0" * 64, model={"n_layers": 2, "n_heads": 2})
@@ -28,3 +32,8 @@ def test_a_file_that_was_written_anew_is_distilled_anew(tmp_path: Path):
     assert name(corpus=f"file:{file}") == before
     file.write_text("The captain danced, and bowed.")
     assert name(corpus=f"file:{file}") != before
+
+
+def test_one_head_has_one_error():
+    one = SimpleNamespace(hidden=(16,), mean_error=lambda width: np.array([0.004]))
+    assert Distillation.headline.fget(one) == "error 0.004 with 16 hidden units"

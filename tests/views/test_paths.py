@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
 from aotlens.checkpoints import load
 from aotlens.paths import effect_without, expand
+from aotlens.paths.score.traced import Traced
 from aotlens.views import View
 from aotlens.views.path_choice import PathsParameters, percent, signed
-from aotlens.views.paths import FAMILY, ORDERS, SOURCES, TOP, WITHOUT, summary
-from aotlens.views.scores import PAIRS, SCORE
+from aotlens.views.paths import FAMILY, ORDERS, SOURCES, TOP, WITHOUT, summary, total
+from aotlens.views.scores import PAIRS, SCORE, TRACE
 from tests.messages import says
 
 pytestmark = pytest.mark.usefixtures("real_bundled_folder")
@@ -96,8 +98,9 @@ def test_what_cannot_be_is_refused_with_what_can() -> None:
     ):  # fmt: skip
         with pytest.raises(ValueError, match=part):
             FAMILY.parse("novels-2l-mhsa", **{name: value})
-    with pytest.raises(ValueError, match="expected"):
-        SCORE.result(replace(CHOSEN, against="most"))
+    for view in (SCORE, PAIRS, TRACE):
+        with pytest.raises(ValueError, match="mean, plain or a key's position"):
+            view.result(replace(CHOSEN, against="most"))
     with pytest.raises(ValueError, match="position"):
         WITHOUT.result(replace(CHOSEN, without="token@40-0.0"))
 
@@ -111,3 +114,10 @@ def test_small_probabilities_can_be_read(share: float, text: str) -> None:
 
 def test_nothing_has_no_minus() -> None:
     assert (signed(-0.0004), signed(-0.0006), signed(-0.04, 1)) == ("+0.000", "−0.001", "+0.0")
+
+
+def test_a_rounding_below_0_has_a_minus_and_one_cell_is_no_cells() -> None:
+    residual = SimpleNamespace(largest=1e-7, tolerance=1e-4, within_tolerance=True)
+    assert "-" not in total(SimpleNamespace(residual=residual, by_order=SimpleNamespace(error=-7.2e-7)))
+    one = SimpleNamespace(nodes=[SimpleNamespace(cell=((0, 1), 4, 0))])
+    assert Traced.headline.fget(one) == "1 cell behind head 0.1, 4 → 0"

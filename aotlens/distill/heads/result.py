@@ -100,7 +100,8 @@ class Distillation(Result):
     def headline(self) -> str:
         errors = self.mean_error(max(self.hidden))
         width = f"{max(self.hidden)} hidden units" if max(self.hidden) else "linear maps"
-        return f"errors {errors.min():.3f} to {errors.max():.3f} with {width}"
+        least, most = f"{errors.min():.3f}", f"{errors.max():.3f}"
+        return f"error {least} with {width}" if least == most else f"errors {least} to {most} with {width}"
 
     @property
     def hidden(self) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from aotlens.conventions import Head
+from aotlens.conventions import Head, several
 from aotlens.paths.path import SourceName, mlp_name
 from aotlens.results import Result
 
@@ -78,7 +78,7 @@ class Traced(Result):
     @property
     def headline(self) -> str:
         (layer, head), query, key = self.nodes[0].cell
-        return f"{len(self.nodes)} cells behind head {layer}.{head}, {query} → {key}"
+        return f"{several(len(self.nodes), 'cell')} behind head {layer}.{head}, {query} → {key}"
 
     def name(self, edge: TraceEdge | TraceNode) -> str:
         """Return a cell as "1.0 18 → 4", a source as "token@4" or "mlp_0@4"."""
