@@ -23,7 +23,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from aotlens.checkpoints import user_folder
-from aotlens.conventions import Head, HeadLike, Progress, as_head, several
+from aotlens.conventions import ABLATIONS, FROM_OTHERS, Head, HeadLike, Progress, as_head, several
 from aotlens.data import Corpus
 from aotlens.data.windows import spread
 from aotlens.heads.ablation import Ablation, ablate
@@ -292,6 +292,12 @@ def atlas(
     places = spread(len(tokens), n_ablated)
     ablated, theirs = tokens[places].to(reader.device), None if documents is None else documents[places.numpy()]
     labels, mask = (None if each is None else each[places].to(reader.device) for each in (text.targets, text.mask))
+    if len(ablated) < 2 and (means := [how for how in chosen if how in FROM_OTHERS]):
+        words = " or ".join(ABLATIONS[how] for how in means)
+        raise ValueError(
+            f"To ablate heads by {words} takes two windows or more, and only one is read: choose a longer text, or "
+            "read more of it."
+        )
     runs = reader.n_layers * reader.n_heads * -(-len(ablated) // batch_size)
     steps = Steps(len(tokens) + len(chosen) * runs, progress=progress)
 

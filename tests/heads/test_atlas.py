@@ -276,6 +276,11 @@ def test_a_padded_atlas_has_the_numbers_of_its_rows_alone(side: str) -> None:
         ablated_tokens(found)
 
 
+def test_a_text_of_one_window_says_what_to_do_before_it_is_read(model, tokens) -> None:
+    with refused("mean output at each position", "two windows", "choose a longer text"):
+        atlas(model, tokens[:1], hows=("zero", "position_mean"), cache=None, progress=lambda done, total: 1 / 0)
+
+
 def test_a_mask_beside_a_corpus_or_of_another_shape_is_refused(model, tokens) -> None:
     with refused("attention_mask", "corpus"):
         atlas(model, "gpl-licenses", attention_mask=torch.ones(2, 3))
