@@ -45,6 +45,8 @@ class CompareParameters(OfCheckpoints):
     other_position: int | None = declare.row(
         "Locked token at the right", blank="none", key="other-position", page_only=True
     )
+    n_tokens: tuple[int | None, ...] = ()
+    """The numbers of tokens of the left and the right text, where somebody has counted them, as the app does."""
 
     def info(self, side: Side) -> CheckpointInfo:
         """Return the card of a pane's checkpoint."""
@@ -55,7 +57,14 @@ class CompareParameters(OfCheckpoints):
         return self.other or self.text if side == "right" else self.text
 
     def limits(self) -> Mapping[str, Limit]:
-        return {"corpus": Limit(hidden=self.how not in FROM_OTHERS)}
+        limits = {"corpus": Limit(hidden=self.how not in FROM_OTHERS)}
+        for name, n_tokens in zip(("position", "other_position"), self.n_tokens, strict=False):
+            if n_tokens is not None:
+                words = f"the position of one of the text's {n_tokens:,} tokens, from 0 to {n_tokens - 1:,}"
+                limits[name] = Limit(most=n_tokens - 1, words=words)
+        if self.aligned:
+            limits["other_position"] = Limit(off=True, words="none, since both panes have the same tokens")
+        return limits
 
     def heads_of(self, name: str) -> HasHeads | None:
         return sizes_of(self.info("right" if name in ("right", "other_head") else "left").model)

@@ -190,7 +190,7 @@ class Limit:
         if self.off:
             return parameter.first
         if self.options is not None:
-            return value if value in self.options else parameter.first
+            return value if value in self.options else self._nearest_number(value, parameter.first)
         if self.shape is not None:
             heads = value if isinstance(parameter, HeadParameter) and parameter.several else (value,)
             known = [head for head in heads if head[0] < self.shape.n_layers and head[1] < self.shape.n_heads]
@@ -202,6 +202,13 @@ class Limit:
         if self.most is None or value <= self.most:
             return value
         return None if parameter.first is None and not parameter.blank else type(value)(self.most)
+
+    def _nearest_number(self, value: Any, otherwise: Any) -> Any:
+        """The option that is the nearest number to a number in text."""
+        if not isinstance(value, str) or not value.isdecimal():
+            return otherwise
+        numbers = [each for each in self.options or () if isinstance(each, str) and each.isdecimal()]
+        return min(numbers, key=lambda each: abs(int(each) - int(value)), default=otherwise)
 
     @property
     def expected(self) -> str:

@@ -109,15 +109,20 @@ class Address(Generic[State]):
             raw = query.get(self._key(name))
             if raw is None or (raw == "" and not field.blank):
                 continue
+            expected, first = "", getattr(self._first, name)
             try:
                 value = field.read(raw)
-                if core is not None and field.check is not None:
+            except Unfit as unfit:
+                value, expected = unfit.taken[0] if unfit.taken else first, unfit.expected
+            try:
+                if core is not None and field.check is not None and (value != first or not expected):
                     field.check(core, state, value)
-                if core is not None and field.meant is not None:
+                if core is not None and field.meant is not None and not expected:
                     value = field.meant(core, value)
             except Unfit as unfit:
-                value = unfit.taken[0] if unfit.taken else getattr(self._first, name)
-                sentences.append(self.sentence(name, raw, unfit.expected, value))
+                value, expected = unfit.taken[0] if unfit.taken else first, unfit.expected
+            if expected:
+                sentences.append(self.sentence(name, raw, expected, value))
             state = dataclasses.replace(state, **{name: value})  # type: ignore[type-var]
         return state, sentences
 

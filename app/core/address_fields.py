@@ -17,6 +17,9 @@ from app.core.address_values import MAX_DIGITS, dotted, number, read_pair, read_
 if TYPE_CHECKING:
     from app.core import Core
 
+#: Digits up to which a number out of bounds is read.
+_LONGEST_NUMBER = 400
+
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
@@ -114,22 +117,25 @@ def whole(
     default: int | None = None,
     *,
     least: int = 0,
-    most: int = 10**MAX_DIGITS - 1,
+    most: int | None = None,
     words: Sequence[str] = (),
     key: str | None = None,
     check: Check | None = None,
 ) -> Any:
-    """Return a whole number within bounds, or one of `words`."""
+    """Return a whole number within bounds, or one of `words`; with `most`, of a number out of bounds the nearest."""
+    largest = 10**MAX_DIGITS - 1 if most is None else most
     also = "".join(f" or {word!r}" for word in words)
 
     def read(value: str) -> int | str:
         if value in words:
             return value
-        number = read_whole(value, max(len(str(most)), MAX_DIGITS))
+        digits = value if most is None else value.removeprefix("-")
+        number = read_whole(digits, MAX_DIGITS if most is None else _LONGEST_NUMBER)
         if number is None:
-            raise Unfit(f"a whole number from {least:,} to {most:,}{also}")
-        if not least <= number <= most:
-            raise Unfit(f"a whole number from {least:,} to {most:,}{also}", min(max(number, least), most))
+            raise Unfit(f"a whole number from {least:,} to {largest:,}{also}")
+        number = number if digits == value else -number
+        if not least <= number <= largest:
+            raise Unfit(f"a whole number from {least:,} to {largest:,}{also}", min(max(number, least), largest))
         return number
 
     return _field(default, read=read, key=key, check=check, json=None)

@@ -101,6 +101,10 @@ class Views:
             if isinstance(params, OfPrompt):
                 n_tokens = self.core.inference.n_tokens(params.checkpoint, params.text)  # type: ignore[attr-defined]
                 params = dataclasses.replace(params, n_tokens=n_tokens)
+            elif family.sides:
+                texts = [(params.info(side).name, params.text_of(side)) for side in family.sides]
+                counts = tuple(self.core.inference.n_tokens(*text) for text in texts)
+                params = dataclasses.replace(params, n_tokens=counts)
             params.require_limits("", *(name for name, each in family.fields.items() if is_typed(each)))
         except ValueError as error:
             raise RequestError(str(error)) from error

@@ -110,7 +110,14 @@ def test_a_value_that_cannot_be_is_said(services, search: str, state: dict[str, 
         ("paths", "versus=4096", ("versus=4096: expected", "0 to 299", LEFT_OUT)),
         ("trigrams", "corpus=text-0123456789abcdef", ("deleted", LEFT_OUT)),
         ("distillation", "corpus=novels", ("corpus=novels: expected", "kept here")),
-        ("trigrams", "distance=25", ("1 to 24", "mean", LEFT_OUT)),
+        ("trigrams", "distance=25", ("1 to 24", "mean", TAKEN(24))),
+        ("trigrams", "distance=near", ("1 to 24", "mean", LEFT_OUT)),
+        ("trigrams", "tokens=999999999999", ("1,000,000", TAKEN(1000000))),
+        ("trigrams", "tokens=-5", ("1,000,000", TAKEN(1))),
+        ("trigrams", "k=1&row=99999", ("row=99999: expected at most 1", TAKEN(1))),
+        ("compare", "text=a&other=a+b&position=2", ("position=2: expected", "text's 2 tokens", LEFT_OUT)),
+        ("compare", "text=a&other=a+b&other-position=40", ("40: expected", "one of the text's", LEFT_OUT)),
+        ("compare", "text=a&other-position=1", ("other-position=1: expected none", "same tokens", LEFT_OUT)),
         ("trigrams", "tokens=2000000", ("1,000,000", TAKEN(1000000))),
         ("distillation", "across=nothing", ("across=nothing: expected",)),
         ("subspaces", "layers=4&layer=5", ("layer=5: expected", "at most 4", TAKEN(4))),
@@ -120,7 +127,7 @@ def test_a_value_that_cannot_be_is_said(services, search: str, state: dict[str, 
 )
 def test_what_is_not_there_is_said(services, page: str, search: str, parts: tuple[str, ...]):
     declared = next(one.address for one in PAGES if one.name == page)
-    first = "&checkpoint=tiny-mhsa" if "checkpoint" in declared.names() else ""
+    first = "&checkpoint=tiny-mhsa" if "checkpoint" in declared.names() else "&left=tiny-mhsa&right=tiny-mhsa"
     _, (sentence,) = declared.read(f"?{search}{first}", services)
     says(sentence, *parts)
 

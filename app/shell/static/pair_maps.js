@@ -102,7 +102,8 @@
         for (const [side, position] of [["left", left], ["right", right], ["difference", left]]) {
             if (both.panes[side].position !== position) both.lock(side, position);
         }
-        if (shown.position !== left) aotlens.choose(pageOf(), { position: left });
+        const other = aligned ? null : right;
+        if (shown.position !== left || shown.other_position !== other) aotlens.choose(pageOf(), { position: left, other_position: other });
     }
 
     // Not by Dash, which takes some milliseconds for each. A caption is bold, as what panels find is (`graph.finding_first`).
