@@ -37,6 +37,10 @@ class Corpus(ABC):
     def documents(self, names: Collection[str] | None = None) -> Iterator[Document]:
         """Yield the documents (or those of the given names only) in order, one in memory at a time."""
 
+    def written(self) -> tuple[str, ...]:
+        """Return what tells without reading whether the text is still the same: its files' sizes and times."""
+        return ()
+
     def sha256(self) -> str:
         """Return `documents_sha256` of the whole corpus; reads all of it."""
         return documents_sha256(self.documents())

@@ -80,6 +80,10 @@ class TextFiles(Corpus):
     def names(self) -> tuple[str, ...]:
         return tuple(self._paths)
 
+    def written(self) -> tuple[str, ...]:
+        there = [(name, path.stat()) for name, path in self._paths.items() if path.is_file()]
+        return tuple(f"{name} {of.st_size} {of.st_mtime_ns}" for name, of in there)
+
     def documents(self, names: Collection[str] | None = None) -> Iterator[Document]:
         wanted = set(self._paths if names is None else names)
         self._require_known(wanted, self._paths)

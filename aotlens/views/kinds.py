@@ -254,9 +254,10 @@ class CorpusParameter(Parameter):
             raise ValueError(f"{name}: expected a text, as stdlib or file:PATH, got {value!r:.40}.")
         text = call("aotlens.data.open_corpus", value)
         kind, _, path = value.partition(":")
-        if kind == "file" and Path(path).is_file():  # which may be another one tomorrow
-            there = Path(path).stat()
-            text = text.stamped(stamp_of(str(there.st_size), str(there.st_mtime_ns)))
+        if kind in ("file", "dir") and Path(path).expanduser().exists():  # which may be another one tomorrow
+            from aotlens.data import open_corpus
+
+            text = text.stamped(stamp_of(*open_corpus(value).written()))
         return Reading(name=value, text=text, about=value)
 
     def written(self, value: Any) -> str:

@@ -148,7 +148,9 @@ class Corpora:
         """Return a text as a parameter of a view, whose call `opened` answers. Raises RequestError for one that does
         not exist."""
         text = self.text(name, info)
-        stamp = stamp_of(text.key)
+        is_local = self.spec(name).startswith(("file:", "dir:"))  # which may be another one tomorrow
+        written = text.corpus.written() if is_local and text.corpus is not None else ()
+        stamp = stamp_of(text.key, *written)
         self._readings[stamp] = name, info
         call = replace(self.opening(name), kept=True).stamped(stamp)
         return Reading(name=name, text=call, about=text.about, held_out=text.documents is not None)

@@ -46,6 +46,17 @@ def test_a_browser_chooses_among_names_only(core: Core, books: Path):
     assert str(books.parent) not in corpora.text("books", info).about
 
 
+@pytest.mark.parametrize("name", ["books", "one.txt"])
+def test_a_text_of_the_servers_that_was_written_anew_is_another(core: Core, books: Path, name: str):
+    def stamp() -> int:
+        return core.corpora.reading(name, core.catalog.info("tiny-mhsa")).text.stamp
+
+    file, before = books / "one.txt", stamp()
+    assert stamp() == before
+    file.write_text(file.read_text(encoding="utf-8") + TEXT, encoding="utf-8")
+    assert stamp() != before
+
+
 def test_only_held_out_documents_of_the_training_corpus_are_read(core: Core):
     info = core.catalog.info("tiny-mhsa")
     assert core.corpora.text("books", info).documents is None

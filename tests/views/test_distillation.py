@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from aotlens.checkpoints import CheckpointInfo
 from aotlens.distill import Distillation
@@ -25,13 +26,14 @@ def test_orders_that_are_the_same_have_one_name():
     assert name(tokens=2000) == name(tokens=2000, replaced=2000) != name(tokens=2000, replaced=1000)
 
 
-def test_a_file_that_was_written_anew_is_distilled_anew(tmp_path: Path):
-    file = tmp_path / "text.txt"
+@pytest.mark.parametrize("spec", ["file:{}/text.txt", "dir:{}"])
+def test_a_file_that_was_written_anew_is_distilled_anew(tmp_path: Path, spec: str):
+    file, corpus = tmp_path / "text.txt", spec.format(tmp_path)
     file.write_text("The captain bowed.")
-    before = name(corpus=f"file:{file}")
-    assert name(corpus=f"file:{file}") == before
+    before = name(corpus=corpus)
+    assert name(corpus=corpus) == before
     file.write_text("The captain danced, and bowed.")
-    assert name(corpus=f"file:{file}") != before
+    assert name(corpus=corpus) != before
 
 
 def test_one_head_has_one_error():
