@@ -208,6 +208,11 @@ def several(number: Any, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def minus(value: float, form: str) -> str:
+    """Write a number in a format, with a minus as long as a plus: `−0.400`."""
+    return f"{value:{form}}".replace("-", "−")
+
+
 def glyphs(token: str) -> str:
     """Write a token with every character visible, for people: `" the"` is `"·the"`, a newline ⏎, a tab →, the empty
     token ∅.

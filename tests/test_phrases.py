@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from aotlens.conventions import minus
+
 ROOT = Path(__file__).resolve().parents[1]
 
 #: What was said → what the field says (docs/glossary.md has its meaning).
@@ -70,6 +72,27 @@ def retired_in(path: Path) -> list[str]:
         for number, text in lines
         for match in _PATTERN.finditer(text)
     ]
+
+
+def unlike_a_plus(path: Path) -> list[str]:
+    """Places of a file that write a number with its sign and leave a hyphen for the minus."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    replaced = {
+        id(part)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr == "replace"
+        for part in ast.walk(node.value)
+    }
+    numbers = (each for each in ast.walk(tree) if isinstance(each, ast.FormattedValue) and id(each) not in replaced)
+    signed = (each for each in numbers if each.format_spec is not None and "'+" in ast.unparse(each.format_spec))
+    return [f"{path.relative_to(ROOT)}:{each.lineno}" for each in signed]
+
+
+def test_captions_and_figures_write_a_minus_as_long_as_a_plus() -> None:
+    folders = ("aotlens/views", "aotlens/plots", "app")
+    said = [place for folder in folders for path in (ROOT / folder).rglob("*.py") for place in unlike_a_plus(path)]
+    assert not said, f"{said}: write aotlens.conventions.minus(number, form)"
+    assert minus(-0.4, "+.3f") == "−0.400"
 
 
 def test_no_label_message_or_page_says_a_retired_phrase() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from aotlens.conventions import minus
 from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET, Theme, base_layout
 from aotlens.plots.labels import plotly_text
 
@@ -36,7 +37,7 @@ def window_table(result: InfluentialWindows, *, theme: Theme = "light") -> go.Fi
     """Draw the windows at both ends as text; what stands earlier in a window is bold."""
     columns = {
         "": ["helps" if helps else "harms" for helps in result.helps],
-        "influence": [f"{value:+.3g}" for value in result.influences],
+        "influence": [minus(value, "+.3g") for value in result.influences],
         "step": [f"{step:,}" for step in result.steps],
         "document": [plotly_text(name) for name in result.documents],
         "text": [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 
-from aotlens.conventions import head_name
+from aotlens.conventions import head_name, minus
 from aotlens.plots.colours import INK, LINES, Theme, base_layout, colorscale
 from aotlens.plots.labels import glyphs, plotly_text
 from aotlens.plots.layered import LayeredLink, layered_graph
@@ -194,7 +194,7 @@ def circuit_graph(result: EdgeCircuit, *, theme: Theme = "light") -> go.Figure:
         share = without.get(edge)
         receiver, side = edge.receiver
         lost = 0.0 if share is None else result.faithfulness - share
-        note = "taken out" if share is None else f"faithfulness <b>{share:.3f}</b> without it ({-lost:+.3f})"
+        note = "taken out" if share is None else f"faithfulness <b>{share:.3f}</b> without it ({minus(-lost, '+.3f')})"
         links.append(
             LayeredLink(
                 index[edge.source], index[receiver], min(abs(lost) / max(abs(result.faithfulness), 1e-9), 1.0),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import plotly.graph_objects as go
 
-from aotlens.conventions import Head, HeadLike, as_head, head_name
+from aotlens.conventions import Head, HeadLike, as_head, head_name, minus
 from aotlens.plots import circuits, images, patching
 from aotlens.plots.atlas import atlas
 from aotlens.plots.attention import QUANTITIES, attention_map
@@ -286,7 +286,7 @@ def traced(result: Trace, *, theme: Theme = "light") -> go.Figure:
     links = []
     for link in layout.links:
         ends = " → ".join(plotly_text(layout.boxes[place].title) for place in (link.start, link.end))
-        text = f"{link.side} side: {ends}<br><b>{link.nats:+.3f} nats</b>, {link.share:.0%} of the side"
+        text = f"{link.side} side: {ends}<br><b>{minus(link.nats, '+.3f')} nats</b>, {link.share:.0%} of the side"
         links.append(
             LayeredLink(
                 link.start, link.end, link.share, text, int(link.side == "query"), "dash" if link.nats < 0 else "solid"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from aotlens.conventions import head_name
+from aotlens.conventions import head_name, minus
 from aotlens.statistics import interval_text
 from aotlens.views.distillation_choice import NO_RESULT, DistillationParameters
 from aotlens.views.family import Family
@@ -84,7 +84,7 @@ def _of_costs(params: DistillationParameters, result: ComparedDistillations) -> 
     missing = [name for name, each in costs.items() if each is None]
     sentences = [
         f"{name}: on {each.n_tokens:,} held-out tokens; rank correlation of a head’s error with its cost alone "
-        f"{each.rank_correlation:+.2f}."
+        f"{minus(each.rank_correlation, '+.2f')}."
         for name, each in costs.items()
         if each is not None
     ]

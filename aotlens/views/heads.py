@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aotlens.conventions import ABLATIONS, Head, describe, head_name
+from aotlens.conventions import ABLATIONS, Head, describe, head_name, minus
 from aotlens.plots.attention import QUANTITIES
 from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, Part, call, make
@@ -139,7 +139,8 @@ def says_change(chosen: HeadsParameters, result: ComparedLosses) -> str:
     change = result.difference[np.isfinite(result.difference)]
     return (
         f"{chosen.says_ablated}: mean {mean_loss(result.right):.3f} nats, a change of "
-        f"{mean_loss(result.difference):+.3f}; {int((change > 0).sum())} of {len(change)} tokens are more surprising."
+        f"{minus(mean_loss(result.difference), '+.3f')}; {int((change > 0).sum())} of {len(change)} tokens are more "
+        "surprising."
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from aotlens.conventions import ABLATIONS, head_name
+from aotlens.conventions import ABLATIONS, head_name, minus
 
 if TYPE_CHECKING:
     from aotlens.heads import ClassPredictions, HeadOnImage, ImageRun, SemanticConsistency
@@ -65,19 +65,18 @@ def says_predictions(params: Any, result: ClassPredictions) -> str:
 def says_patches(params: Any, result: ClassPatches) -> str:
     """Say where a logit comes from, in numbers that add up to it."""
     name = class_name(params, result.number)
-    parts, above = ({name: float(values[0, 0].sum()) for name, values in _terms(of)} for of in (
+    parts, above = ({name: minus(float(values[0, 0].sum()), "+.3f") for name, values in _terms(of)} for of in (
         result.logit, result.above_mean,
     ))  # fmt: skip
-    mlps = f"MLPs {parts['mlps']:+.3f}, " if parts["mlps"] else ""
+    mlps = f"MLPs {parts['mlps']}, " if float(result.logit.mlps[0, 0].sum()) else ""
     share = float(result.above_mean.share_outside[0, 0])
     outside = (
         f" The share of what does not come from patches is {share:.0%}." if share == share else " That is rounding."
     )
     return (
-        f"Logit of ‹{name}›: {parts['total']:+.3f} = patches {parts['patches']:+.3f}, [CLS] "
-        f"{parts['class_token']:+.3f}, positions {parts['positions']:+.3f}, {mlps}biases {parts['biases']:+.3f}. Above "
-        f"the mean over all classes it is {above['total']:+.3f}, of which the map shows the patches’ part, "
-        f"{above['patches']:+.3f}.{outside}"
+        f"Logit of ‹{name}›: {parts['total']} = patches {parts['patches']}, [CLS] {parts['class_token']}, positions "
+        f"{parts['positions']}, {mlps}biases {parts['biases']}. Above the mean over all classes it is "
+        f"{above['total']}, of which the map shows the patches’ part, {above['patches']}.{outside}"
     )
 
 

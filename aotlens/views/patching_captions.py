@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aotlens.conventions import minus
 from aotlens.statistics import interval_text
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def says_estimate(chosen: Any, result: Attribution) -> str:
     return (
         f"Of the {len(result.exact)} cells that the gradient calls largest, estimate and exact change have a rank "
         f"correlation of {result.rank_correlation:.2f}. The estimate is farthest off at {_cell(result, cell)}: by "
-        f"{miss:+.3f} {result.unit}."
+        f"{minus(miss, '+.3f')} {result.unit}."
     )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aotlens.conventions import head_name
+from aotlens.conventions import head_name, minus
 from aotlens.statistics import interval_text
 from aotlens.views.calls import Call, Load, call, make
 from aotlens.views.family import Family
@@ -157,7 +157,7 @@ def _without(chosen: RegressionParameters) -> Call:
 
 def _of_without(chosen: RegressionParameters, result: EachHead) -> str:
     worst = np.argsort(-result.changes)[:3]
-    heads = ", ".join(f"{result.heads[i][0]}.{result.heads[i][1]} ({result.changes[i]:+.3f})" for i in worst)
+    heads = ", ".join(f"{result.heads[i][0]}.{result.heads[i][1]} ({minus(result.changes[i], '+.3f')})" for i in worst)
     return (
         f"Mean squared error of {chosen.checkpoint} over all queries: {float(result.clean.mean()):.3f} (the zero "
         f"predictor's is {make_task(chosen).zero_error:.3g}). Missed most where a head is ablated by "
@@ -225,7 +225,7 @@ def _of_support(chosen: RegressionParameters, scores: SupportScores) -> str:
     verb = "differ" if beyond != 1 else "differs"
     return (
         f"{heads} {verb} by more than {_THRESHOLD:g} standard errors between the {chosen.nonzero} coordinates that "
-        f"count and the others; the largest is head {layer}.{head} with {z[layer, head]:+.1f}. Under the "
+        f"count and the others; the largest is head {layer}.{head} with {minus(z[layer, head], '+.1f')}. Under the "
         f"null, the largest of {z.size} would be about {largest:.1f}. The unit is the prompt: {scores.n_prompts}."
     )
 
@@ -274,13 +274,13 @@ def _says_map(params: RegressionParameters, maps: PromptMaps) -> str:
     point = n_points - 1 if query is None else query // 2
     answer = (
         f"Prompt {maps.number}: at x{point + 1}, after {point} examples, the model says "
-        f"{float(maps.answers[point]):+.3f}, the label is {float(maps.labels[point]):+.3f}."
+        f"{minus(float(maps.answers[point]), '+.3f')}, the label is {minus(float(maps.labels[point]), '+.3f')}."
     )
     if query is None:
         return f"{answer} Click an entry of the map, or choose a query, to lock its row."
     if query % 2:
         label = float(maps.labels[point])
-        answer = f"Prompt {maps.number}: y{point + 1} is a label, {label:+.3f}; nothing is asked there."
+        answer = f"Prompt {maps.number}: y{point + 1} is a label, {minus(label, '+.3f')}; nothing is asked there."
     return f"{answer} {maps_sentence(maps.patterns, params.head, query)}"
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from aotlens.conventions import Head, several
+from aotlens.conventions import Head, minus, several
 from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, call, make, stamp_of
 from aotlens.views.family import Family, first_token, is_causal
@@ -140,7 +140,7 @@ def _says_windows(chosen: TrainingParameters, result: InfluentialWindows) -> str
 
 def _says_check(chosen: TrainingParameters, result: InfluenceCheck) -> str:
     differences = ", ".join(
-        f"{name} {low:+.2f} to {high:+.2f}"
+        f"{name} {minus(low, '+.2f')} to {minus(high, '+.2f')}"
         for name in result.measures
         for low, high in [result.difference_interval(name)]
     )

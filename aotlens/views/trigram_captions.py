@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from aotlens.conventions import glyphs, head_name
+from aotlens.conventions import glyphs, head_name, minus
 from aotlens.views.trigram_choice import SCORES
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def in_weights(row: TrigramRow) -> list[str]:
         f"{out} by {abs(effect):.3g} logits: its odds × {math.exp(min(effect, 300.0)):.3g}.",
         looks + f"{where} that is {attention:.2%} of its attention.",
         f"All of its attention on {source} {change} {abs(ov):.2f} logits {'to' if ov >= 0 else 'from'} {out}, measured "
-        f"from the mean over all predicted tokens. {attention:.2%} of that is {effect:+.3g} logits.",
+        f"from the mean over all predicted tokens. {attention:.2%} of that is {minus(effect, '+.3g')} logits.",
         f"Kind: {kind}, since {RULES[kind]}." if kind != "other" else "Kind: other; none of the rules holds.",
     ]
 
@@ -216,8 +216,8 @@ def in_text(row: TrigramRow, about: str) -> list[str]:
         f"Verdict: {evidence.verdict[i]}{why}. With whole documents as stretches: {evidence.by_document.verdicts[i]}. "
         f"{evidence.assumption}",
         f"In those places the head gives {source} {float(evidence.attention[i]):.2%} of its attention on average, "
-        f"which moves {out} by {float(evidence.direct_effect[i]):+.3g} logits directly. Without the head the "
-        f"log-probability of {out} changes by {change:+.3g} nats: {helps}, with all that it attends to.",
+        f"which moves {out} by {minus(float(evidence.direct_effect[i]), '+.3g')} logits directly. Without the head the "
+        f"log-probability of {out} changes by {minus(change, '+.3g')} nats: {helps}, with all that it attends to.",
     ]
 
 

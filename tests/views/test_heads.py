@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from aotlens.checkpoints import CheckpointInfo, save_checkpoint
+from aotlens.conventions import minus
 from aotlens.data import Tokenizer
 from aotlens.evaluate import masked_predictions, next_token_predictions
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
@@ -75,7 +76,7 @@ def test_predictions_are_those_of_the_logits_without_the_head(paths: dict[str, s
     by_hand = -logits[:-1].log_softmax(-1)[torch.arange(len(logits) - 1), tokens[0, 1:]]
     np.testing.assert_allclose(losses.right[1:], by_hand.detach(), rtol=1e-4)
     change = float((losses.right - losses.left)[1:].mean())
-    assert f"a change of {change:+.3f}" in LOSSES.caption(chosen, losses)
+    assert f"a change of {minus(change, '+.3f')}" in LOSSES.caption(chosen, losses)
     alone = FAMILY.parse(paths["plain"], text=TEXT)
     np.testing.assert_array_equal(LOSSES.frame(LOSSES.result(alone))["loss"], losses.left)
 

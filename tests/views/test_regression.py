@@ -10,6 +10,7 @@ import pytest
 
 import aotlens
 from aotlens.checkpoints import CheckpointInfo, save_checkpoint
+from aotlens.conventions import minus
 from aotlens.data import RegressionTask
 from aotlens.denoise.regression import baseline_errors, read_layers
 from aotlens.denoise.regression.comparison import RegressionComparison
@@ -61,7 +62,7 @@ def test_its_python_gives_its_result_table_and_figure(view, five):
     assert space["figure"].to_json() == view.figure(chosen, result).to_json()
     said = view.caption(chosen, result)
     if view.name in ("maps", "map"):
-        assert f"says {result.answers[-1]:+.3f}, the label is {result.labels[-1]:+.3f}" in said
+        assert f"says {minus(result.answers[-1], '+.3f')}, the label is {minus(result.labels[-1], '+.3f')}" in said
     else:
         assert five in said or str(result.n_prompts if view is SUPPORT else 128) in said
 

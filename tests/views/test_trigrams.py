@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from aotlens.checkpoints import find_checkpoint
+from aotlens.conventions import minus
 from aotlens.data.windows import WINDOWS_A_STRATUM
 from aotlens.trigrams.kinds import KINDS
 from aotlens.trigrams.verdict import FALSE_DISCOVERY_RATE, MIN_OCCURRENCES, MIN_STRATA, VERDICTS
@@ -94,7 +95,13 @@ def test_a_row_is_explained_with_its_numbers() -> None:
     row = ONE.result(parsed(row=1)).row
     table, held = row.rows.table, row.rows.evidence
     said = " ".join(in_weights(row))
-    says(said, f"{abs(table.qk[0]):.2f} nats", f"{table.attention[0]:.2%}", f"{table.effect[0]:+.3g} logits", "Kind: ")
+    says(
+        said,
+        f"{abs(table.qk[0]):.2f} nats",
+        f"{table.attention[0]:.2%}",
+        f"{minus(table.effect[0], '+.3g')} logits",
+        "Kind: ",
+    )
     said = " ".join(in_text(row, "five novels"))
     says(said, f"occurs {held.counts.pair[0]:,} time", f"Verdict: {held.verdict[0]}", f"{held.attention[0]:.2%}")
     says(said, "With whole documents as stretches")

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from playwright.sync_api import expect
 
+from aotlens.conventions import minus
 from app.core import Core
 from app.core.errors import RequestError
 from app.core.inference import PromptResult
@@ -130,7 +131,7 @@ def test_files_say_what_ran(core: Core):
     named = table(service.workshop, VIEWS[ids.MAP_OFF], lesser).name
     assert named.startswith("tiny-mhsa-without-0.1-1.2-zero-head-0.0")
     said = view.caption(lesser, service.workshop.result(view, lesser))
-    assert f"a change of {np.nanmean(losses[1] - losses[0]):+.3f}" in said
+    assert f"a change of {minus(np.nanmean(losses[1] - losses[0]), '+.3f')}" in said
     for panel in (ids.MAP_OFF, ids.NEXT_OFF):
         with pytest.raises(RequestError, match="No heads are ablated"):
             table(service.workshop, VIEWS[panel], whole)
