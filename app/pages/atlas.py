@@ -12,9 +12,8 @@ from aotlens.plots.atlas import column_help, column_title
 from aotlens.views import atlas as views
 from aotlens.views.atlas import AtlasParameters
 from app.shell import tables
-from app.shell.arrange import Columns, Form, Linked, Rows, Tabs
-from app.shell.page_links import link
-from app.shell.tables import mark, pick, value_table
+from app.shell.arrange import Columns, Form, Linked, Rows, Tabs, link
+from app.shell.tables import mark, number_text, pick, value_table
 from app.shell.view_page import view_page
 
 if TYPE_CHECKING:
@@ -38,13 +37,8 @@ _HOWS = {"position_mean": "its means by position", "fixed_pattern": "its mean pa
 _BEFORE_QUERY, _BEFORE_KEY, _LEAST = 14, 4, 0.05
 
 
-def _number(value: float, form: str) -> str:
-    """Write a number with a minus sign; a dash for NaN."""
-    return "–" if value != value else format(value, form).replace("-", "−")
-
-
 def _between(low: float, high: float, form: str = "+.3f") -> str:
-    return f"{_number(low, form)} to {_number(high, form)}" if low == low else ""
+    return f"{number_text(low, form)} to {number_text(high, form)}" if low == low else ""
 
 
 def _head(head: Sequence[int]) -> dict[str, Any]:
@@ -68,7 +62,7 @@ def listed_heads(params: AtlasParameters, found: FoundHeads) -> list[dict[str, A
 
     def cell(row: dict[str, Any], name: str) -> str:
         if name in numbers:
-            return _number(row[name], _FORMS.get(name, ".2f"))
+            return number_text(row[name], _FORMS.get(name, ".2f"))
         return label_words(row[name], row["resting"]) if name == "label" else str(row[name]).replace("_", " ")
 
     rows = [
@@ -116,8 +110,8 @@ def _motifs(params: AtlasParameters, summary: HeadSummary) -> list[dict[str, Any
     """List the motifs that the head exceeds chance by most."""
     frame = views.strongest_motifs(summary)
     rows = [
-        [row["motif"].replace("_", " "), f"{row['score']:.2f}", f"{row['chance']:.2f}", _number(row["excess"], "+.2f"),
-         _between(row["low"], row["high"], "+.2f") if "low" in row else ""]
+        [row["motif"].replace("_", " "), f"{row['score']:.2f}", f"{row['chance']:.2f}",
+         number_text(row["excess"], "+.2f"), _between(row["low"], row["high"], "+.2f") if "low" in row else ""]
         for row in frame.to_dict("records")
     ]  # fmt: skip
     titles = ("score", "chance", "excess", "95%")
@@ -131,7 +125,7 @@ def _weights(params: AtlasParameters, circuits: SharpestCircuits) -> list[dict[s
             [("row", "", "mono"), ("largest entries", "", "tokens")],
             [
                 [mark(glyphs(row), describe(row), "token"),
-                 [mark(glyphs(entry), describe(entry), "token", note=_number(value, ".1f"))
+                 [mark(glyphs(entry), describe(entry), "token", note=number_text(value, ".1f"))
                   for entry, value in zip(entries, values, strict=True)]]
                 for row, entries, values in zip(each.rows, each.entries, each.values, strict=True)
             ],
@@ -144,8 +138,8 @@ def _weights(params: AtlasParameters, circuits: SharpestCircuits) -> list[dict[s
 def _losses(params: AtlasParameters, summary: HeadSummary) -> list[dict[str, Any]]:
     """List one row per kind of replacement."""
     rows = [
-        [_HOWS.get(row.how, row.how), _number(row.change, "+.3f"), _between(row.low, row.high),
-         _number(row.together, "+.3f")]
+        [_HOWS.get(row.how, row.how), number_text(row.change, "+.3f"), _between(row.low, row.high),
+         number_text(row.together, "+.3f")]
         for row in summary.loss_frame().itertuples()
     ]  # fmt: skip
     titles = ("Δ loss", "95%", "all heads")
@@ -162,7 +156,7 @@ def _partners(params: AtlasParameters, summary: HeadSummary) -> list[dict[str, A
         place = {"left" if row.mode in "qv" else "right": head_name(earlier), "kind": "ov" if row.mode == "v" else "qk"}
         circuit = tables.link("circuit", f"The circuit of {head_name(later)} through {head_name(earlier)}", "circuits",
                        checkpoint=params.checkpoint, head=later, **place)  # fmt: skip
-        rows.append([row.relation, _head(partner), MODES[row.mode], _number(row.z, ".1f"), circuit])
+        rows.append([row.relation, _head(partner), MODES[row.mode], number_text(row.z, ".1f"), circuit])
     columns = [("", "", ""), ("head", "", "mono"), ("by its", "The later head's input", ""), ("z", "", "number")]
     return [value_table([*columns, ("", "", "")], rows)] if rows else []
 
@@ -199,7 +193,7 @@ def _verdict(params: AtlasParameters, circuit: InductionCircuit) -> list[dict[st
     ]
     each = circuit.each
     alone = [
-        [head_name(head), _number(change, "+.2f"), _between(low, high, "+.2f"),
+        [head_name(head), number_text(change, "+.2f"), _between(low, high, "+.2f"),
          f"{change / circuit.gain:.0%}" if circuit.gains else "–"]
         for head, change, (low, high) in zip(each.heads, each.changes, each.intervals(), strict=True)
     ]  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from dash import html
@@ -12,7 +11,7 @@ from aotlens.plots import is_whitespace
 from aotlens.views import distillation as views
 from aotlens.views.distillation_choice import DistillationParameters
 from app.shell.arrange import Columns, Form, Linked, Rows, Tabs, link
-from app.shell.tables import pick, value_table
+from app.shell.tables import number_text, pick, value_table
 from app.shell.view_page import view_page
 
 if TYPE_CHECKING:
@@ -52,13 +51,9 @@ def table(params: DistillationParameters, result: ComparedDistillations) -> list
         head = (row["layer"], row["head"])
         name = pick(head_name(head), f"Inspect head {head_name(head)}", {"of": row["result"], "head": head})
         rows.append(
-            [name, row["result"], row["attends"], *(_cell(row[key], form) for key, (_, form, _) in shown.items())]
+            [name, row["result"], row["attends"], *(number_text(row[key], form) for key, (_, form, _) in shown.items())]
         )
     return [value_table(columns, rows, height="fill")]
-
-
-def _cell(value: float | None, form: str) -> str:
-    return "–" if value is None or math.isnan(value) else f"{value:{form}}".replace("-", "−")
 
 
 def strip(params: DistillationParameters, result: TextErrors) -> html.Div:

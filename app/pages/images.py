@@ -7,21 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from aotlens.conventions import head_name
 from aotlens.views import View
 from aotlens.views import images as views
 from app.core.address import Query
 from app.core.errors import RequestError
 from app.core.files import File, safe_name
 from app.core.workshop import AppWorkshop
-from app.shell.arrange import Columns, Form, Linked, Rows, Tabs
-from app.shell.page_links import Preset, link
+from app.shell.arrange import Columns, Form, Linked, Preset, Rows, Tabs, link
 from app.shell.patch_maps import ImageMaps, PatchGrid, SignedMap
-from app.shell.tables import Height, pick, value_table
+from app.shell.tables import height_of, pick, value_table
 from app.shell.view_page import view_page
 
 _ABLATION = ("ablated", "how")
-#: Rows of a table beyond which it is scrolled.
-_MOST_ROWS = 14
 
 
 def predictions(params: views.ImagesParameters, result: Any) -> list[dict[str, Any]]:
@@ -31,8 +29,9 @@ def predictions(params: views.ImagesParameters, result: Any) -> list[dict[str, A
     columns = [(name, title) for name, title in titles.items() if name in frame]
     rows = [[row["class"], *(f"{row[name]:.{2 if name == 'logit' else 4}f}" for name, _ in columns)]
             for row in frame.to_dict("records")]  # fmt: skip
-    height: Height = "fill" if len(rows) > _MOST_ROWS else ""
-    return [value_table([("class", "", ""), *((title, "", "number") for _, title in columns)], rows, height=height)]
+    return [
+        value_table([("class", "", ""), *((title, "", "number") for _, title in columns)], rows, height=height_of(rows))
+    ]
 
 
 def consistency(params: views.ImagesParameters, result: Any) -> list[dict[str, Any]]:
@@ -48,12 +47,12 @@ def consistency(params: views.ImagesParameters, result: Any) -> list[dict[str, A
     ]  # fmt: skip
     rows = []
     for head in result.ranking():
-        name, (low, high) = f"{head[0]}.{head[1]}", result.intervals[head]
+        name, (low, high) = head_name(head), result.intervals[head]
         cell = pick(name, f"Show head {name}", {"head": list(head)}, "here" if result.adjusted_p[head] <= 0.05 else "")
         overlaps = [f"{each[head]:.3f}" for each in (result.within, result.between, result.difference)]
         rest = [f"{low:.3f} to {high:.3f}", f"{result.with_mean[head]:.3f}", f"{result.adjusted_p[head]:.3f}"]
         rows.append([cell, *overlaps, *rest])
-    return [value_table(columns, rows, height="fill" if len(rows) > _MOST_ROWS else "")]
+    return [value_table(columns, rows, height=height_of(rows))]
 
 
 def arrays(workshop: AppWorkshop, view: View, params: views.ImagesParameters) -> File:

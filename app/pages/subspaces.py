@@ -7,7 +7,7 @@ from typing import Any
 from aotlens.views import subspaces as views
 from app.shell.arrange import FORM_WIDTHS, Columns, Form, Linked, Rows, Tabs
 from app.shell.moving import Steps
-from app.shell.tables import value_table
+from app.shell.tables import height_of, value_table
 from app.shell.view_page import view_page
 
 _THREE = "minmax(0, 1.1fr) minmax(0, 1fr) minmax(0, 1fr)"
@@ -37,7 +37,7 @@ def layers(params: Any, result: Any) -> list[dict[str, Any]]:
         [row["grouping"], *(f"{row[name]:.{2 if name.startswith('p_') else 3}g}" for name in _LAYERS)]
         for row in result.to_frame().to_dict("records")
     ]
-    return [value_table(columns, rows, height="fill" if len(rows) > 16 else "")]
+    return [value_table(columns, rows, height=height_of(rows))]
 
 
 PAGE = view_page(

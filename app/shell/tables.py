@@ -61,6 +61,18 @@ def value_tables(id: str, label: str, class_name: str = "") -> html.Div:
 _NUMBERED = 0.04
 #: Heights of tables: as high as the window allows, what a figure of the size `low` leaves of that, or some rows.
 Height = Literal["", "fill", "rest", "low"]
+#: Rows up to which a table is as high as they are.
+_FEW = 16
+
+
+def height_of(rows: Sequence[Any]) -> Height:
+    """Return the height of a table of a few rows, or of many."""
+    return "fill" if len(rows) > _FEW else ""
+
+
+def number_text(value: float | None, form: str) -> str:
+    """Return a number as the text of a cell, with a minus sign; a dash for None and NaN."""
+    return "–" if value is None or value != value else f"{value:{form}}".replace("-", "−")
 
 
 def value_table(

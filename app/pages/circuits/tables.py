@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from aotlens.conventions import describe
 from aotlens.plots.circuits import full_labels, short_labels
 from aotlens.views.circuit_captions import ABOVE_ROW, ABOVE_ROW_NAMES
-from app.shell.tables import Height, pick, value_table
+from app.shell.tables import Height, number_text, pick, value_table
 
 if TYPE_CHECKING:
     from aotlens.circuits import CopyingScores, ExtremeEntries, HeadComposition, Lines, Spectrum
@@ -41,10 +41,10 @@ def _entries(result: ExtremeEntries, places: Sequence[int], *, but: str = "", **
             columns.append((title, f"{lines.role}; click to list this {axis}", "mono"))
             cells.append(_tokens(axis, lines, places))
     columns.append((result.unit, f"The entry, in {result.unit}", "number"))
-    cells.append([_number(result.values[place], ".2f") for place in places])
+    cells.append([number_text(result.values[place], ".2f") for place in places])
     if result.columns.n > 1:
         columns.append((ABOVE_ROW_NAMES[result.kind], ABOVE_ROW[result.kind], "number"))
-        cells.append([_number(result.above_row[place], "+.2f") for place in places])
+        cells.append([number_text(result.above_row[place], "+.2f") for place in places])
     return value_table(columns, list(zip(*cells, strict=True)), **rest)
 
 
@@ -111,8 +111,8 @@ def pairs(result: HeadComposition) -> list[dict[str, Any]]:
                 row["relation"], pick(row["head"], "Go there", {"head": other}),
                 pick(row["mode"], "The circuit through the earlier head",
                      _through(earlier, later, result.modes[i])),
-                _number(row["value"], ".3f"), str(row["rank"]), row["above_null"], _number(row["z"], "+.1f"),
-                _number(row["z_rotated"], "+.1f"), _number(row["norm"], ".3g"), random,
+                number_text(row["value"], ".3f"), str(row["rank"]), row["above_null"], number_text(row["z"], "+.1f"),
+                number_text(row["z_rotated"], "+.1f"), number_text(row["norm"], ".3g"), random,
             )
         )  # fmt: skip
     return [value_table(columns, rows, height="rest")]
@@ -139,13 +139,8 @@ def copying(result: CopyingScores, selected: tuple[int, int]) -> list[dict[str, 
     rows = [
         (
             pick(f"{head[0]}.{head[1]}", "Go there", {"head": head}, "here" if head == selected else ""),
-            _number(result.scores[i], "+.3f"), f"{result.top1[i]:.1%}", f"{result.top5[i]:.1%}",
+            number_text(result.scores[i], "+.3f"), f"{result.top1[i]:.1%}", f"{result.top5[i]:.1%}",
         )
         for i, head in enumerate(result.heads)
     ]  # fmt: skip
     return [value_table(columns, rows, height="fill")]
-
-
-def _number(value: float, form: str) -> str:
-    """Write a number as it stands in a table, with a minus that is one; a dash for what is no number."""
-    return "–" if math.isnan(value) else f"{value:{form}}".replace("-", "−")

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
+from aotlens.conventions import head_name
 from aotlens.plots import glyphs
 from aotlens.views.path_choice import PathsParameters, percent, signed
 from app.shell.score_lines import pair_table
-from app.shell.tables import Height, bar, chips, link, pick, value_table
+from app.shell.tables import bar, chips, height_of, link, pick, value_table
 
 if TYPE_CHECKING:
     from aotlens.paths import (
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 _RANK = ("", "With a question mark not proven: a path that was not computed may be larger", "rank")
 _BAR = ("", "", "")
-#: Rows up to which a table is as high as they are.
-_FEW = 12
 
 
 def sources(params: PathsParameters, result: LogitBySource) -> list[dict[str, Any]]:
@@ -73,11 +72,7 @@ def paths(params: PathsParameters, top: TopPaths) -> list[dict[str, Any]]:
         )
         for rank, (path, sentence, value) in enumerate(zip(top.paths, top.sentences, top.values, strict=True))
     ]
-    return [value_table(columns, rows, height=_height(rows), along=_prompt(params))]
-
-
-def _height(rows: Sequence[Any]) -> Height:
-    return "fill" if len(rows) > _FEW else ""
+    return [value_table(columns, rows, height=height_of(rows), along=_prompt(params))]
 
 
 def _prompt(params: PathsParameters) -> dict[str, Any]:
@@ -90,7 +85,7 @@ def _sentence(path: Path, sentence: str, top: TopPaths) -> list[Any]:
     parts: list[Any] = [sentence.removesuffix(after)]
     for index, head in enumerate(path.heads):
         place: dict[str, Any] = {}
-        name = f"{head[0]}.{head[1]}"
+        name = head_name(head)
         tip = f"Open head {name} on this text"
         if index == len(path.heads) - 1:
             place = {"position": top.position}
@@ -121,7 +116,7 @@ def heads(params: PathsParameters, result: LogitByHead) -> list[dict[str, Any]]:
         )
         for row in result.to_frame().to_dict("records")
     ]
-    return [value_table(columns, rows, height=_height(rows))]
+    return [value_table(columns, rows, height=height_of(rows))]
 
 
 def effect(params: PathsParameters, effect: RemovalEffect) -> list[dict[str, Any]]:
@@ -162,7 +157,7 @@ def _change(row: dict[str, Any], how: str) -> str:
 
 def pairs(params: PathsParameters, top: TopPairs) -> list[dict[str, Any]]:
     """List one pair of paths per row."""
-    return [pair_table(params, top, _height(top.pairs))]
+    return [pair_table(params, top, height_of(top.pairs))]
 
 
 def trace(params: PathsParameters, trace: Trace) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from aotlens.conventions import glyphs
 from aotlens.views.trigram_choice import KINDS, VERDICTS, TrigramsParameters
-from app.shell.tables import link, mark, pick, value_table
+from app.shell.tables import height_of, link, mark, number_text, pick, value_table
 
 if TYPE_CHECKING:
     from aotlens.trigrams import (
@@ -58,11 +58,6 @@ _NUMBERS = {
 }  # fmt: skip
 
 
-def _number(value: Any, form: str) -> str:
-    """A number as text, with a minus sign; a dash if there is none."""
-    return "–" if value is None or value != value else f"{value:{form}}".replace("-", "−")
-
-
 def rows(params: TrigramsParameters, result: TrigramRows | FilteredRows) -> list[dict[str, Any]]:
     """List the matching rows; a click explains one."""
     every, frame = getattr(result, "rows", result), result.listed_frame()
@@ -75,7 +70,7 @@ def rows(params: TrigramsParameters, result: TrigramRows | FilteredRows) -> list
     cells += [[pick(token, "Explain this row", {"row": rank, "beside": "one"}) for token, rank in ranked], *tokens[1:]]
     for name in names:
         form = _NUMBERS[name][1]
-        cells.append([_number(value, form) for value in frame[name]] if form else list(frame[name]))
+        cells.append([number_text(value, form) for value in frame[name]] if form else list(frame[name]))
         if name == "lift":
             signs = (" ≠" if disagrees else "" for disagrees in frame["lifts_disagree"])
             cells[-1] = [f"{lift}{sign}" for lift, sign in zip(cells[-1], signs, strict=True)]
@@ -105,14 +100,14 @@ def bugs(params: TrigramsParameters, result: TrigramRows) -> list[dict[str, Any]
         source, destination, out, other, other_out = (glyphs(row[name]) for name in names)
         lines.append(
             (
-                source, f"… {destination} → {out}", _number(row["followed"], ",d"), f"… {other} → {other_out}",
-                _number(row["other_followed"], ",d"), f"… {destination} → {other_out}",
-                "false" if row["false"] else row["forced_verdict"], _number(row["forced_followed"], ",d"),
-                _number(row["forced_occurrences"], ",d"), _number(row["forced_lift_within"], ".2f"),
-                _number(row["forced_effect"], "+.3f"),
+                source, f"… {destination} → {out}", number_text(row["followed"], ",d"), f"… {other} → {other_out}",
+                number_text(row["other_followed"], ",d"), f"… {destination} → {other_out}",
+                "false" if row["false"] else row["forced_verdict"], number_text(row["forced_followed"], ",d"),
+                number_text(row["forced_occurrences"], ",d"), number_text(row["forced_lift_within"], ".2f"),
+                number_text(row["forced_effect"], "+.3f"),
             )
         )  # fmt: skip
-    return [value_table(columns, lines, height="fill" if len(lines) > 16 else "")] if lines else []
+    return [value_table(columns, lines, height=height_of(lines))] if lines else []
 
 
 def heads(params: TrigramsParameters, result: RowsByHead) -> list[dict[str, Any]]:
@@ -124,7 +119,7 @@ def heads(params: TrigramsParameters, result: RowsByHead) -> list[dict[str, Any]
     for head, row in zip(result.heads, frame.to_dict("records"), strict=True):
         here = "here" if head == params.head else ""
         lines.append((pick(row["head"], "Go there", {"head": head}, here), *(f"{row[name]:,}" for name in names)))
-    return [value_table(columns, lines, height="fill" if len(lines) > 16 else "")]
+    return [value_table(columns, lines, height=height_of(lines))]
 
 
 def bigrams(params: TrigramsParameters, result: Bigrams) -> list[dict[str, Any]]:
@@ -143,7 +138,7 @@ def bigrams(params: TrigramsParameters, result: Bigrams) -> list[dict[str, Any]]
         *((title, help, "number") for title, _, help in numbers.values()),
     ]
     cells = [map(glyphs, frame["first"]), map(glyphs, frame["second"])]
-    cells += [[_number(value, form) for value in frame[name]] for name, (_, form, _) in numbers.items()]
+    cells += [[number_text(value, form) for value in frame[name]] for name, (_, form, _) in numbers.items()]
     return [value_table(columns, list(zip(*cells, strict=True)), height="fill")]
 
 
@@ -156,7 +151,7 @@ def row(params: TrigramsParameters, result: ExplainedRow) -> list[dict[str, Any]
     if len(others):
         columns = [*_TRIPLE, *((_NUMBERS[name][0], _NUMBERS[name][2], "number") for name in ("effect", "attention"))]
         lines = [
-            (*map(glyphs, (each.source, each.destination, each.out)), _number(each.effect, "+.3f"),
+            (*map(glyphs, (each.source, each.destination, each.out)), number_text(each.effect, "+.3f"),
              f"{each.attention:.2%}")
             for each in others.to_frame().head(_MOST_OTHERS).itertuples()
         ]  # fmt: skip
