@@ -50,7 +50,7 @@ def total(result: LogitBySource) -> str:
     ).replace("-", "−")
 
 
-def _says_orders(chosen: PathsParameters, result: LogitByOrder) -> str:
+def _says_orders(params: PathsParameters, result: LogitByOrder) -> str:
     n = len(result.values) - 1
     return (
         f"{sum(result.counts):,} paths in all: {' + '.join(result.sources)}, at {result.n_pos} positions, through {n} "
@@ -58,7 +58,7 @@ def _says_orders(chosen: PathsParameters, result: LogitByOrder) -> str:
     )
 
 
-def _says_top(chosen: PathsParameters, result: TopPaths) -> str:
+def _says_top(params: PathsParameters, result: TopPaths) -> str:
     """Say which ranks are proven, what is left, and how large a path that isn't listed can be."""
     n = len(result.paths)
     ranks = f"Exact top {n}" if result.complete else f"The top {result.n_proven} of {n} are exact"
@@ -77,16 +77,16 @@ def _says_top(chosen: PathsParameters, result: TopPaths) -> str:
     )
 
 
-def _says_flow(chosen: PathsParameters, result: Sankey) -> str:
+def _says_flow(params: PathsParameters, result: Sankey) -> str:
     n = len(result.values)
     return f"The {n} largest of {result.n_links:,} links, {result.shown:.0%} of the flow in size; the rest isn't drawn."
 
 
-def _says_heads(chosen: PathsParameters, result: LogitByHead) -> str:
+def _says_heads(params: PathsParameters, result: LogitByHead) -> str:
     return result.finding
 
 
-def _says_effect(chosen: PathsParameters, effect: RemovalEffect) -> str:
+def _says_effect(params: PathsParameters, effect: RemovalEffect) -> str:
     sentence = effect.finding
     if not effect.reversed:
         return sentence
@@ -98,18 +98,18 @@ def _says_effect(chosen: PathsParameters, effect: RemovalEffect) -> str:
     )
 
 
-def _without(chosen: PathsParameters) -> Call:
-    what = chosen.without.strip()
+def _without(params: PathsParameters) -> Call:
+    what = params.without.strip()
     removed = what if what[:1].isdecimal() else make("aotlens.paths.Path.named", what)
-    given = chosen.expansion, removed, chosen.at, chosen.logit
+    given = params.expansion, removed, params.at, params.logit
     return call("aotlens.paths.effect_without", *given).running()
 
 
 def _view(name: str, title: str, about: About, method: str, caption: Any, **rest: Any) -> View:
     """A view of one logit: what a method of the expansion gives at the position for the target."""
     usual = {
-        "call": lambda chosen: chosen.method(method, chosen.at, chosen.logit),
-        "file": lambda chosen: chosen.file_of_logit(name),
+        "call": lambda params: params.method(method, params.at, params.logit),
+        "file": lambda params: params.file_of_logit(name),
     }
     return View(name=name, title=title, about=about, caption=caption, **{**usual, **rest})
 
@@ -126,7 +126,7 @@ SOURCES = _view(
         source=_EXPANSION,
     ),
     "logit_by_source",
-    lambda chosen, result: f"{summary(result)} {total(result)}",
+    lambda params, result: f"{summary(result)} {total(result)}",
     pictured=False,
 )
 ORDERS = _view(
@@ -149,12 +149,12 @@ TOP = _view(
     ),
     "top",
     _says_top,
-    call=lambda chosen: chosen.method(
-        "top", chosen.k, chosen.at, chosen.logit, chosen.by,
-        **({} if chosen.through is None else {"through": head_name(chosen.through)}), budget=BUDGET,
+    call=lambda params: params.method(
+        "top", params.k, params.at, params.logit, params.by,
+        **({} if params.through is None else {"through": head_name(params.through)}), budget=BUDGET,
     ),
-    file=lambda chosen: chosen.file_of_logit(
-        "top" if chosen.through is None else f"top-through-{head_name(chosen.through)}"
+    file=lambda params: params.file_of_logit(
+        "top" if params.through is None else f"top-through-{head_name(params.through)}"
     ),
     pictured=False,
 )  # fmt: skip
@@ -179,7 +179,7 @@ FLOW = _view(
     ),
     "sankey",
     _says_flow,
-    call=lambda chosen: chosen.method("sankey", chosen.at, chosen.logit, max_links=LINKS),
+    call=lambda params: params.method("sankey", params.at, params.logit, max_links=LINKS),
 )
 WITHOUT = _view(
     "without",
@@ -193,17 +193,17 @@ WITHOUT = _view(
     "",
     _says_effect,
     call=_without,
-    file=lambda chosen: chosen.file_of_logit(f"without-{chosen.without.strip()}"),
-    missing=lambda chosen: None if chosen.without.strip() else _NOTHING,
+    file=lambda params: params.file_of_logit(f"without-{params.without.strip()}"),
+    missing=lambda params: None if params.without.strip() else _NOTHING,
     pictured=False,
 )
 
 
-def notes(chosen: PathsParameters) -> str:
+def notes(params: PathsParameters) -> str:
     """Say what is special about the model's paths, in sentences."""
     from aotlens.models import PHIS
 
-    cfg, sentences = chosen.config, []
+    cfg, sentences = params.config, []
     if cfg.sees_later_keys:
         sentences.append("This model sees both sides: what it predicts at a token is that token, not the next one.")
     if not cfg.attn_only:

@@ -70,7 +70,7 @@ def cancellation(size: float, total: float) -> str:
     return f"Much cancels: by last heads, pairs are {size:.1f} nats in size, {times}."
 
 
-def _says_score(chosen: PathsParameters, score: ScoreExpansion) -> str:
+def _says_score(params: PathsParameters, score: ScoreExpansion) -> str:
     sums, residual = score.by_head_pair().values, score.residual()
     trust = "" if residual.within_tolerance else " This is above the tolerance: don't trust the pairs of this score."
     sentences = [
@@ -82,17 +82,17 @@ def _says_score(chosen: PathsParameters, score: ScoreExpansion) -> str:
     return " ".join(filter(None, sentences))
 
 
-def _says_trace(chosen: PathsParameters, trace: Trace) -> str:
+def _says_trace(params: PathsParameters, trace: Trace) -> str:
     left = f"; {trace.n_not_followed} more are not followed" if trace.n_not_followed else ""
     return f"{trace.headline}{left}."
 
 
-def _says_sums(chosen: PathsParameters, sums: PairSums) -> str:
+def _says_sums(params: PathsParameters, sums: PairSums) -> str:
     return f"All pairs together: {signed(sums.total, 2)} {sums.unit}."
 
 
-def _refused(chosen: PathsParameters) -> str | None:
-    return chosen.not_compared
+def _refused(params: PathsParameters) -> str | None:
+    return params.not_compared
 
 
 SCORE = View(
@@ -107,9 +107,9 @@ SCORE = View(
         formula="score(i, j) = Σ ⟨q_a, k_b⟩ / √d_head over pairs of a path a to the query and a path b to the key",
         source=_COMPOSITION,
     ),
-    call=lambda chosen: chosen.score,
+    call=lambda params: params.score,
     caption=_says_score,
-    file=lambda chosen: chosen.file_of_score("sides"),
+    file=lambda params: params.file_of_score("sides"),
     missing=_refused,
     pictured=False,
 )
@@ -122,9 +122,9 @@ PAIRS = View(
         formula="term(a, b) = ⟨q_a, Σₖ cₖ k_b(k)⟩ / √d_head;  c = 1 at the key, less what it is compared with",
         source=_COMPOSITION,
     ),
-    call=lambda chosen: Call(chosen.score.part("top"), (N_PAIRS,), {"budget": BUDGET}),
-    caption=lambda chosen, top: pairs_say(top),
-    file=lambda chosen: chosen.file_of_score("pairs"),
+    call=lambda params: Call(params.score.part("top"), (N_PAIRS,), {"budget": BUDGET}),
+    caption=lambda params, top: pairs_say(top),
+    file=lambda params: params.file_of_score("pairs"),
     missing=_refused,
     pictured=False,
 )
@@ -140,9 +140,9 @@ TRACE = View(
         formula="share = |term| ÷ Σ|term| of one side of one cell",
         source="The query side's cells are (h′, query, m); the key side's (h′, k, m), for every key k, times δₖⱼ − wₖ",
     ),
-    call=lambda chosen: chosen.trace,
+    call=lambda params: params.trace,
     caption=_says_trace,
-    file=lambda chosen: chosen.file_of_score("trace"),
+    file=lambda params: params.file_of_score("trace"),
     missing=_refused,
     picks="head = customdata.0; query = customdata.1; key = customdata.2",
 )
@@ -157,9 +157,9 @@ def _sums(by: str, title: str, groups: str, method: str) -> View:
         name=f"by-{by}",
         title=title,
         about=About(text=text),
-        call=lambda chosen: chosen.score.method(method),
+        call=lambda params: params.score.method(method),
         caption=_says_sums,
-        file=lambda chosen: chosen.file_of_score(f"by-{by}"),
+        file=lambda params: params.file_of_score(f"by-{by}"),
         missing=_refused,
     )
 
