@@ -90,7 +90,7 @@ def says_similarity(params: CompareParameters, result: HeadMatching) -> str:
 
 
 def each_pair(result: HeadMatching) -> Iterator[dict[str, Any]]:
-    """Yield for each left head the right one beside it, and a sentence that says why."""
+    """Yield for each left head the right one that it is paired with, and a sentence that says why."""
     rows = {(row["left_layer"], row["left_head"]): row for row in result.to_frame().to_dict("records")}
     for place, left in enumerate(result.left):
         right = result.beside(left)

@@ -1,4 +1,4 @@
-"""The choice of two runs that stand side by side, and of a head of each."""
+"""The parameters of two runs next to each other, and of a head of each."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class CompareParameters(OfCheckpoints):
 
     @property
     def one_model(self) -> bool:
-        """Whether both panes have one checkpoint: then each head stands beside itself."""
+        """Whether both panes have one checkpoint: then each head is paired with itself."""
         return self.info("left").name == self.info("right").name
 
     @property

@@ -76,7 +76,7 @@ def _others(distillation: Distillation, place: int) -> str:
         parts.append(f"FFN of {distillation.settings.wide} units {distillation.wide_error[place]:.3f}")
     if distillation.neighbour_error is not None:
         parts.append(f"nearest neighbours {distillation.neighbour_error[place]:.3f}")
-    return f"Beside it: {', '.join(parts)}."
+    return f"Compared with: {', '.join(parts)}."
 
 
 def _of_costs(params: DistillationParameters, result: ComparedDistillations) -> str:
@@ -204,8 +204,8 @@ COSTS = _view(
     "costs",
     "Heads replaced by FFNs",
     "Is the error a good standard to choose heads by? Heads are replaced by their FFNs together, the most FFN-like "
-    "first, beside the same heads’ means or zeros, and other orders (grey: random ones). Below the others is better. "
-    "Click a name in the legend to leave its curve out.",
+    "first, compared with the same heads’ means or zeros, and other orders (grey: random ones). Below the others is "
+    "better. Click a name in the legend to leave its curve out.",
     _of_costs,
     call=lambda params: params.compared(head=False),
     file=lambda params: params.file("substitution"),

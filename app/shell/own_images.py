@@ -16,7 +16,7 @@ from app.shell import ids
 from app.shell.app import App
 from app.shell.browser import Browser
 from app.shell.callbacks import part, spoken
-from app.shell.own_texts import content_of
+from app.shell.own_texts import content_of, send_uploads, upload_button
 from app.shell.props import props, stores
 
 #: Pixels of a side of the place to draw in.
@@ -31,10 +31,7 @@ def control(id: str, core: Core, parameter: Parameter, value: Any) -> Any:
             placeholder=parameter.blank,
         )  # fmt: skip
     most = core.settings.max_image_bytes
-    upload = dcc.Upload(
-        dmc.Button("Upload an image", size="compact-xs", variant="default", **{"aria-describedby": f"{id}-limit"}),
-        id=ids.upload(id), multiple=False, className="own-upload", style={}, style_active={},
-    )  # fmt: skip
+    upload = upload_button(id, "Upload an image")
     pad = html.Canvas(
         width=_SIDE, height=_SIDE, className="pad",
         **{"role": "img", "aria-label": "Draw here with a pointer, white on black"},
@@ -56,11 +53,7 @@ def control(id: str, core: Core, parameter: Parameter, value: Any) -> Any:
 
 def register(app: App, panel: str, id: str, most: int) -> None:
     """Register the callbacks of a user's own images, of which `most` are shown; `panel` says what is wrong."""
-    sends = Browser(
-        "sendText", inputs=props("contents", contents=ids.upload(id)), state=props("filename", file=ids.upload(id)),
-        outputs=stores(sent=ids.uploaded(id)), at_first=False, listens=True,
-    )  # fmt: skip
-    app.wiring.register(app, "shell", sends)
+    send_uploads(app, id)
     removes = props("className", remove=ids.delete(id))
     app.wiring.register(app, "shell", Browser("offerRemoval", inputs=stores(own=id), outputs=removes, listens=True))
 

@@ -52,49 +52,42 @@ def text_field(id: str, core: Core, parameter: Parameter, value: str | None) -> 
         id=id, label=parameter.label, placeholder=parameter.blank, data=_choices(core.corpora), value=value,
         clearable=True, size="xs",
     )  # fmt: skip
-    return html.Div([choice, own_text(id, ids.pasted(id), core.settings, keeps=True)], className="text-field")
+    return html.Div([choice, _own_text(id, core.settings)], className="text-field")
 
 
 def _choices(corpora: Corpora) -> list[dict[str, str]]:
     return [*corpora.choices(), {"value": PASTED, "label": PASTED}]
 
 
-def own_text(choice: str, pasted: str, settings: Settings, value: str = "", *, keeps: bool = False) -> html.Div:
-    """Draw upload, delete, and the box to paste into (`value` is there at first), for the choice of that id;
-    with a button that `keeps` the text of the box."""
-    most = settings.max_text_bytes
-    upload = dcc.Upload(
-        dmc.Button("Upload a text", size="compact-xs", variant="default", **{"aria-describedby": f"{choice}-limit"}),
-        id=ids.upload(choice), multiple=False, className="own-upload", style={}, style_active={},
-    )  # fmt: skip
+def _own_text(choice: str, settings: Settings) -> html.Div:
+    """Lay out upload, delete, and the box to paste into, with the button that keeps its text, for the choice of that
+    id."""
+    most, pasted = settings.max_text_bytes, ids.pasted(choice)
     box = dmc.Textarea(
-        id=pasted, label="Your text", placeholder="Paste a text: a few pages or more", value=value, minRows=3,
+        id=pasted, label="Your text", placeholder="Paste a text: a few pages or more", value="", minRows=3,
         maxRows=6, autosize=True, size="xs", spellCheck=False, debounce=500,
     )  # fmt: skip
-    kept = [dmc.Button("Use this text", id=ids.keep(choice), n_clicks=0, size="compact-xs")] if keeps else []
+    keep = dmc.Button("Use this text", id=ids.keep(choice), n_clicks=0, size="compact-xs")
     remove = dmc.Button(
         "Delete this text", id=ids.delete(choice), n_clicks=0, size="compact-xs", variant="subtle", className="hidden"
     )
     return html.Div(
         [
             html.Div(
-                [upload, html.Span(f"UTF-8, at most {most / 2**20:g} MB; kept on this machine", id=f"{choice}-limit"),
+                [upload_button(choice, "Upload a text"),
+                 html.Span(f"UTF-8, at most {most / 2**20:g} MB; kept on this machine", id=f"{choice}-limit"),
                  remove, dcc.Store(id=ids.uploaded(choice))],
                 className="own-text", **{"data-max-bytes": str(most)},
             ),
-            html.Div([box, *kept], id=ids.box(pasted), className="own-pasted hidden"),
+            html.Div([box, keep], id=ids.box(pasted), className="own-pasted hidden"),
         ]
     )  # fmt: skip
 
 
-def register(app: App, panel: str, choice: str, pasted: str, *, keeps: bool = False) -> None:
-    """Register the callbacks of `own_text`, or if it `keeps` of `text_field`; `panel` says what is wrong."""
-    app.wiring.register(
-        app, "shell",
-        Browser("sendText", inputs=props("contents", contents=ids.upload(choice)),
-                state=props("filename", file=ids.upload(choice)), outputs=stores(sent=ids.uploaded(choice)),
-                at_first=False, listens=True),
-    )  # fmt: skip
+def register(app: App, panel: str, choice: str) -> None:
+    """Register the callbacks of a `text_field`; `panel` says what is wrong."""
+    pasted = ids.pasted(choice)
+    send_uploads(app, choice)
     app.wiring.register(
         app, "shell",
         Browser("chooseText", inputs=values(text=choice),
@@ -111,7 +104,7 @@ def register(app: App, panel: str, choice: str, pasted: str, *, keeps: bool = Fa
         inputs={
             "file": Input(ids.uploaded(choice), "data"),
             "delete": Input(ids.delete(choice), "n_clicks"),
-            "keep": [Input(ids.keep(choice), "n_clicks")] if keeps else [],
+            "keep": Input(ids.keep(choice), "n_clicks"),
         },
         state={"chosen": State(choice, "value"), "pasted": State(pasted, "value")},
         prevent_initial_call=True,
@@ -125,7 +118,7 @@ def register(app: App, panel: str, choice: str, pasted: str, *, keeps: bool = Fa
         def work() -> str | None:
             if deleting:
                 corpora.own.delete(chosen)
-                return None if keeps else corpora.chosen(None) or PASTED
+                return None
             if ctx.triggered_id == ids.keep(choice):
                 return corpora.keep(pasted or "")
             return corpora.own.keep(str(file.get("name") or ""), content_of(file, large)).key
@@ -134,6 +127,23 @@ def register(app: App, panel: str, choice: str, pasted: str, *, keeps: bool = Fa
         if problem is not None:
             return {"choices": no_update, "chosen": no_update, "contents": None, "notice": problem}
         return {"choices": _choices(corpora), "chosen": value, "contents": None, "notice": None}
+
+
+def upload_button(id: str, words: str) -> dcc.Upload:
+    """Lay out the button that uploads a file for the control `id`, described by the text `id`-limit."""
+    return dcc.Upload(
+        dmc.Button(words, size="compact-xs", variant="default", **{"aria-describedby": f"{id}-limit"}),
+        id=ids.upload(id), multiple=False, className="own-upload", style={}, style_active={},
+    )  # fmt: skip
+
+
+def send_uploads(app: App, id: str) -> None:
+    """Let the browser send files that are uploaded for the control `id` to the store `ids.uploaded(id)`."""
+    sends = Browser(
+        "sendText", inputs=props("contents", contents=ids.upload(id)), state=props("filename", file=ids.upload(id)),
+        outputs=stores(sent=ids.uploaded(id)), at_first=False, listens=True,
+    )  # fmt: skip
+    app.wiring.register(app, "shell", sends)
 
 
 def content_of(file: dict[str, Any], refused: Callable[[int], str]) -> bytes:

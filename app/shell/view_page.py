@@ -183,7 +183,7 @@ def _register_controls(app: App, page: Declared) -> None:
         inputs = stores(shown=page.shown) | props("figure", **moved) | children(**bodies)
         script(Browser("moveFrames", inputs=inputs))
     for field, panel in page.texts.items():
-        own_texts.register(app, panel, page.at[field], shell_ids.pasted(page.at[field]), keeps=True)
+        own_texts.register(app, panel, page.at[field])
     for field, panel in page.own_images.items():
         own_images.register(app, panel, page.at[field], family.fields[field].most)  # type: ignore[attr-defined]
     matrices = [id for id, panel in page.panels.items() if isinstance(panel, Matrix)]
