@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aotlens.conventions import describe, head_name, several
+from aotlens.conventions import describe, head_name, minus, several
 from aotlens.views.compare_choice import CompareParameters, Side
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def says_losses(params: CompareParameters, result: ComparedLosses) -> str:
     largest = int(np.nanargmax(np.abs(difference)))
     token = describe(result.left_tokens[largest])
     return (
-        f"{line} Right − left: {_signed(known.mean(), 3)} nats per token, the most at {token} (position {largest}), "
-        f"{_signed(difference[largest], 2)}."
+        f"{line} Right − left: {minus(known.mean(), '+.3f')} nats per token, the most at {token} (position {largest}), "
+        f"{minus(difference[largest], '+.2f')}."
     )
 
 
@@ -108,7 +108,3 @@ def each_pair(result: HeadMatching) -> Iterator[dict[str, Any]]:
             says = f"Head {names[0]} is matched with head {names[1]} ({alike}{'' if margin != margin else beats})."
         pair = {"left": list(left), "right": list(right), "matched": left in rows}
         yield {**pair, "says": says, "similarity": similarity}
-
-
-def _signed(value: float | np.floating, digits: int) -> str:
-    return f"{value:+.{digits}f}".replace("-", "−")

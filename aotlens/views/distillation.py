@@ -59,7 +59,7 @@ def of_head(params: DistillationParameters, result: ComparedDistillations) -> st
         _others(distillation, place),
     ]
     if record.costs is not None:
-        alone = [f"{cost:+.4f}".replace("-", "−") for cost in record.costs.alone[place]]
+        alone = [minus(cost, "+.4f") for cost in record.costs.alone[place]]
         sentences.append(
             f"Replaced alone, it costs {alone[0]} nats a token by its FFN ({units(record.costs.width)}), {alone[1]} by "
             f"its mean, {alone[2]} by zero."

@@ -265,7 +265,7 @@ LAYER = View(
         source=_AOT,
     ),
     call=_layer,
-    caption=lambda params, result: f"{result.headline[0].upper()}{result.headline[1:]}.",
+    caption=lambda params, result: result.finding,
     file=lambda params: params.file(f"layer-{params.head[0]}"),
     cost=lambda params: params.run_cost,
     held=lambda params: params.held,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from aotlens.conventions import Head, head_name
+from aotlens.conventions import Head, head_name, minus
 from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, Part, call
 from aotlens.views.parameters import Limit, OfPrompt
@@ -155,7 +155,7 @@ class PathsParameters(OfPrompt):
 
 def signed(value: float, digits: int = 3) -> str:
     """Write a number with its sign, a minus as long as a plus: `+1.840`, `−0.400`; rounded to nothing `+0.000`."""
-    return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")
+    return minus(round(value, digits) + 0.0, f"+.{digits}f")
 
 
 def percent(share: float) -> str:

@@ -101,8 +101,8 @@ def _says_effect(params: PathsParameters, effect: RemovalEffect) -> str:
 def _without(params: PathsParameters) -> Call:
     what = params.without.strip()
     removed = what if what[:1].isdecimal() else make("aotlens.paths.Path.named", what)
-    given = params.expansion, removed, params.at, params.logit
-    return call("aotlens.paths.effect_without", *given).running()
+    effect = call("aotlens.paths.effect_without", params.expansion, removed, params.at, params.logit)
+    return effect.running()
 
 
 def _view(name: str, title: str, about: About, method: str, caption: Any, **rest: Any) -> View:

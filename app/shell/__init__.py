@@ -19,7 +19,7 @@ score_lines.py the largest pairs of paths of a score, as a table with links to h
 maps.py        answers of routes that give maps of heads
 graph.py       the one dcc.Graph configuration
 notices.py     errors and empty states
-own_texts.py   upload, paste and delete texts of one's own beside a choice of texts
+own_texts.py   upload, paste and delete a user's texts next to a choice of texts
 prompt.py      which checkpoint, which text
 choices.py     searchable choices of tokens, and the head picker
 token_strip.py tokens as chips

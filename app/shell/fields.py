@@ -30,6 +30,7 @@ from app.core import address, address_checks
 from app.core.address_checks import Check
 from app.shell.choices import head_switches, one_of, some_of
 from app.shell.controls import head_choice, labelled, segments, slider, switch_of
+from app.shell.props import components
 
 #: The largest number of characters of a head, a row or an option in an address.
 _LONGEST = 400
@@ -271,8 +272,6 @@ def limited(parameter: Parameter, limit: Limit) -> dict[str, Any]:
 
 def with_limits(tree: Any, id: str, properties: Mapping[str, Any]) -> None:
     """Set properties of the component `id` inside a control."""
-    from app.shell.props import components
-
     for component in components(tree):
         if component.id == id:
             for name, value in properties.items():

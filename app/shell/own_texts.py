@@ -1,4 +1,4 @@
-"""Texts of one's own beside a choice of texts: upload a file, paste, delete."""
+"""A user's texts next to a choice of texts: upload a file, paste, delete."""
 
 from __future__ import annotations
 

@@ -41,9 +41,6 @@ class _Map(Panel):
     asked = False
     exports = (*FILES, "json")
 
-    def drawn(self, id: str) -> None:
-        return None
-
     def lay(self, page: Layout) -> html.Section:
         id = page.panel_id(self)
         link = html.A("On Heads", id=f"{id}-open", href="/heads", className="page-link", **{"data-in-app": ""})

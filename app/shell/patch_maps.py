@@ -41,9 +41,6 @@ class _Drawn(Panel):
         named = {"aria-label": label, "data-part": name, **QUIET}
         return html.Div(id=f"{id}-{name}", className=class_name, role="group", **named)
 
-    def drawn(self, id: str) -> Own | None:
-        return None
-
 
 @dataclass(frozen=True)
 class PatchGrid(_Drawn):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import dash_ag_grid as dag
 from dash import html
 
+from aotlens.conventions import minus
 from aotlens.plots import describe, glyphs, is_whitespace
 from app.shell.drawn import drawn
 
@@ -52,8 +53,8 @@ def listing(frame: pd.DataFrame) -> dict[str, Any]:
 
 
 def value_tables(id: str, label: str, class_name: str = "") -> html.Div:
-    """Return a place for tables that a callback answers for the store `ids.drawn(id)`, each by `value_table`; the
-    page's script draws them with `aotlens.drawTables` (static/value_table.js)."""
+    """Return a place for tables that a callback answers for the store `ids.drawn(id)`, each by `value_table`; a
+    script draws them with `aotlens.drawTables` (static/value_table.js), those of views static/view_page.js."""
     return drawn(id, f"value-tables {class_name}".strip(), label)
 
 
@@ -72,7 +73,7 @@ def height_of(rows: Sequence[Any]) -> Height:
 
 def number_text(value: float | None, form: str) -> str:
     """Return a number as the text of a cell, with a minus sign; a dash for None and NaN."""
-    return "–" if value is None or value != value else f"{value:{form}}".replace("-", "−")
+    return "–" if value is None or value != value else minus(value, form)
 
 
 def value_table(

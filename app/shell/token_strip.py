@@ -18,12 +18,12 @@ def token_strip(
     top: float | None = None,
     tips: Sequence[str] | None = None,
 ) -> list[html.Button]:
-    """Return one button a token, whitespace told apart; the tooltip has the exact text, the position, and the id if
+    """Return one button per token, with whitespace marked; the tooltip has the exact text, the position, and the id if
     there are `tokens`.
 
-    One stop of the Tab key for the whole strip: arrows move within it. `values`, where given, shade the tokens by
-    value ÷ `top` (by default the largest |value|; negative ones in the other colour) and stand beneath them; NaN is
-    nothing. `tips` are said after the tooltip's own.
+    One stop of the Tab key for the whole strip: arrows move within it. `values` shade the tokens by
+    value ÷ `top` (by default the largest |value|; negative ones in the other colour) and are below them; NaN shades
+    nothing. `tips` are added to the tooltips.
     """
     known = [abs(value) for value in values or () if math.isfinite(value)]
     scale = top or max(known, default=1.0) or 1.0

@@ -100,7 +100,7 @@ def view_page(
 
     def register(app: App, core: Core, service: Views) -> None:
         _register_controls(app, page)
-        drawn = {id: each for id, panel in page.panels.items() if (each := panel.drawn(id)) is not None}
+        drawn = {id: each for id, panel in page.panels.items() if panel.asked and (each := panel.drawn(id)) is not None}
         form = FormLimits(page.form_id, page.limits, lambda shown: _form_limits(page, service, shown))
         likely = _around(service, around) if around else None
         at_once, apart = ({id: each for id, each in drawn.items() if page.panels[id].apart == is_apart}

@@ -88,16 +88,16 @@ class Views:
         for info in (*infos, *compared.values()):
             if family.reads is not None and not family.reads(info):
                 raise RequestError(f"{info.name} is a checkpoint of another kind; choose one of those in the list.")
-        given = {name: value for name, value in shown.items() if name in family.fields and value is not None}
+        fields = {name: value for name, value in shown.items() if name in family.fields and value is not None}
         for name, parameter in family.fields.items():
-            if isinstance(parameter, CorpusParameter) and (parameter.usual or name in given):
-                given[name] = self._reading(given.get(name), infos)
+            if isinstance(parameter, CorpusParameter) and (parameter.usual or name in fields):
+                fields[name] = self._reading(fields.get(name), infos)
             elif isinstance(parameter, ImagesParameter):
-                given[name] = self.core.images.labelled(given.get(name), infos[0])
+                fields[name] = self.core.images.labelled(fields.get(name), infos[0])
             elif isinstance(parameter, OwnImagesParameter):
-                given[name] = [key for key in given.get(name, ()) if self.core.images.own.known(key)]
+                fields[name] = [key for key in fields.get(name, ()) if self.core.images.own.known(key)]
         try:
-            params = family.schema.of_infos(*infos, **family.typed(given), **compared, **files)
+            params = family.schema.of_infos(*infos, **family.typed(fields), **compared, **files)
             if isinstance(params, OfPrompt):
                 n_tokens = self.core.inference.n_tokens(params.checkpoint, params.text)  # type: ignore[attr-defined]
                 params = dataclasses.replace(params, n_tokens=n_tokens)

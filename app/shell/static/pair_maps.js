@@ -5,7 +5,6 @@
     const SIDES = ["left", "right"], MAPS = [...SIDES, "difference"], NONE = [], KEPT = 8; // maps of runs and quantities
     const at = (selector) => document.querySelector(`.view-page ${selector}`);
     const canvasOf = (side) => at(`.pair-maps [data-side=${side}]`), panelOf = (side) => canvasOf(side).closest(".panel").id;
-    const pageOf = () => at("").id.replace(/-page$/, "");
     const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
     const named = (head) => head.join(".");
     let both = null, parts = null, state = {}, asked = "", failed = false, number = 0;
@@ -15,9 +14,9 @@
         both = new parts.SideBySide();
         both.addEventListener("lock", function ({ detail: { side, position } }) {
             const field = side === "right" && !both.aligned ? "other_position" : "position";
-            aotlens.choose(pageOf(), { [field]: position, ...(both.aligned ? { other_position: null } : {}) });
+            aotlens.choose(aotlens.pageOf(), { [field]: position, ...(both.aligned ? { other_position: null } : {}) });
         });
-        both.addEventListener("pair", ({ detail: { left, right } }) => aotlens.choose(pageOf(), { head: left, other_head: right, tab: "maps" }));
+        both.addEventListener("pair", ({ detail: { left, right } }) => aotlens.choose(aotlens.pageOf(), { head: left, other_head: right, tab: "maps" }));
         for (const side of SIDES) both.panes[side].addEventListener("drawn", () => markTokens(side));
     });
 
@@ -34,7 +33,7 @@
     }
 
     async function askMaps(shown) {
-        const page = pageOf(), runs = SIDES.map((side) => runOf(shown, side)), panels = MAPS.map(panelOf);
+        const page = aotlens.pageOf(), runs = SIDES.map((side) => runOf(shown, side)), panels = MAPS.map(panelOf);
         if (asked === JSON.stringify(runs)) return;
         asked = JSON.stringify(runs);
         const mine = ++number;
@@ -103,7 +102,7 @@
             if (both.panes[side].position !== position) both.lock(side, position);
         }
         const other = aligned ? null : right;
-        if (shown.position !== left || shown.other_position !== other) aotlens.choose(pageOf(), { position: left, other_position: other });
+        if (shown.position !== left || shown.other_position !== other) aotlens.choose(aotlens.pageOf(), { position: left, other_position: other });
     }
 
     // Not by Dash, which takes some milliseconds for each. A caption is bold, as what panels find is (`graph.finding_first`).

@@ -32,7 +32,7 @@
         showPatches: async function ({ shown, patches, ranked }) {
             const view = document.querySelector(".view-page"), box = (part) => view?.querySelector(`[data-part="${part}"]`);
             if (!box("PatchGrid") || !shown) return;
-            const page = view.id.replace(/-page$/, ""), panel = (part) => box(part).closest(".panel").id;
+            const page = aotlens.pageOf(), panel = (part) => box(part).closest(".panel").id;
             const heads = pages[page] ??= headsOf(page, panel("PatchGrid"), panel("ImageMaps"));
             const { quantity, order, head, image, patch, ablated } = shown;
             Object.assign(chosen, {

@@ -1,6 +1,6 @@
 // Tables of values that come through a store (app/shell/tables.py, `value_tables`), of any length: rows that can be sorted by a
-// click on a column's name, and cells to be clicked, between which arrow keys move; and tokens as chips. What a click on a cell or a chip
-// means, the page says: `aotlens.onPick(id, function (data) { … })` gets what it carries.
+// click on a column's name, and cells to be clicked, between which arrow keys move; and tokens as chips. A click on a cell or a
+// chip calls the function of `aotlens.onPick(id, function (data) { … })` with what it carries: view_page.js sets fields to it.
 (function () {
     "use strict";
     // Rows further down than the table is high, or where its height is its rows' the window, are made when somebody turns to

@@ -4,7 +4,7 @@
 (function () {
     "use strict";
     const same = (one, other) => JSON.stringify(one ?? null) === JSON.stringify(other ?? null);
-    const pageOf = () => document.querySelector(".view-page")?.id.replace(/-page$/, "");
+    const pageOf = aotlens.pageOf = () => document.querySelector(".view-page")?.id.replace(/-page$/, "");
     const factsOf = (page) => JSON.parse(document.getElementById(`${page}-page`).dataset.facts);
     const asText = (value) => (Array.isArray(value) ? value.map(String) : value === null || value === undefined ? null : String(value));
 
