@@ -174,9 +174,10 @@ def windows_with_documents(
         open_rows = [(begun, row) for begun, row in open_rows if len(row) < width]
         offset += len(text) + 1
     if not rows:
+        part = "" if len(names) == len(corpus.names()) else f" in the part that is read, {', '.join(names[:3])}"
         raise ValueError(
-            f"{corpus.spec}: expected text for a window of {length} tokens, got {total:,} characters; give more text "
-            "or a shorter sequence_length."
+            f"{corpus.spec}: expected text for a window of {length} tokens, got {total:,} characters{part}; choose a "
+            "longer text."
         )
     ids = torch.tensor([row for _, row in rows], dtype=torch.int64)
     parts = [torch.full((len(ids), 1), encoding.start, dtype=torch.int64), ids]

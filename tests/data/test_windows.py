@@ -65,6 +65,13 @@ def test_no_window_is_refused(tokenizer: Tokenizer, n: int, length: int) -> None
         spread_windows(Books(), Books().names(), Encoding.of(tokenizer), n, length)
 
 
+def test_a_text_that_is_too_short_says_which_part_was_and_what_to_do(tokenizer: Tokenizer) -> None:
+    with refused("characters in the part that is read, d;", "choose a longer text"):
+        spread_windows(Books(), ("d",), Encoding.of(tokenizer), 2, 64)
+    with pytest.raises(ValueError, match="characters; choose"):
+        spread_windows(Books(), Books().names(), Encoding.of(tokenizer), 1, 10**6)
+
+
 @pytest.mark.parametrize("block", [7, 500, 10**6])
 def test_windows_of_documents_have_every_token_once(tokenizer: Tokenizer, block: int) -> None:
     """Whatever the blocks that the text comes in; a stratum has 8 to 15 windows, or is all of its document."""
