@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from aotlens.checkpoints import user_folder
+from aotlens.conventions import Progress
 from aotlens.distill.heads import (
     Distillation,
     FFNWeights,
@@ -28,7 +29,6 @@ from aotlens.distill.heads import (
 from aotlens.results import OfCheckpoint, load
 
 if TYPE_CHECKING:
-    from aotlens.conventions import Progress
     from aotlens.data import Corpus
     from aotlens.heads.reader import Model
 

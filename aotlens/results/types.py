@@ -124,6 +124,7 @@ _TYPES = {
     "paths.score.pairs": "PairSums TopPairs",
     "paths.score.trace": "Trace",
     "paths.score.traced": "TraceEdge TraceNode",
+    "paths.score.words": "Piece",
     "paths.search": "TopPaths",
     "paths.wiring": "Edge",
     "trigrams.corpus_bigrams": "CorpusBigrams",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from aotlens.views.calls import Call, Load, call, make
 from aotlens.views.family import Family, reads_text
@@ -19,6 +20,9 @@ from aotlens.views.trigram_captions import (
 )
 from aotlens.views.trigram_choice import MOST_ROWS, OF_A_TOKEN, TrigramsParameters
 from aotlens.views.view import About, View
+
+if TYPE_CHECKING:
+    from aotlens.checkpoints import CheckpointInfo
 
 #: Operations per token of text that is encoded and counted.
 _PER_TOKEN = 1e4
@@ -233,13 +237,18 @@ ZERO_LAYER = View(
 )
 
 
+def _reads(info: CheckpointInfo) -> bool:
+    from aotlens.models.phi import PHIS
+
+    has_words = reads_text(info) and info.tokenizer_sha256 is not None
+    return has_words and PHIS[str(info.model.get("phi", "softmax"))].ranks_as_softmax
+
+
 FAMILY = Family(
     "trigrams",
     "What source … destination → predicted token does a head promote, and is it so in text?",
     (ROWS, ONE, EXAMPLES, BY_KIND, BUGS, CHECK, BY_HEAD, PATH, ZERO_LAYER),
     TrigramsParameters,
-    reads=lambda info: (
-        reads_text(info) and info.tokenizer_sha256 is not None and info.model.get("phi") not in ("fixed", "linear")
-    ),
+    reads=_reads,
     made={"checked": CHECK},
 )

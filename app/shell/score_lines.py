@@ -14,17 +14,16 @@ if TYPE_CHECKING:
 
 def pair_table(params: PathsParameters, top: TopPairs, height: Height = "") -> dict[str, Any]:
     """Return a table with one pair of paths per row, largest first."""
-    assert top.words is not None
     largest = max(map(abs, top.values), default=1.0) or 1.0
     rows = [
         (
             signed(value, 2) + ("" if rank < top.n_proven else "?"),
-            list(map(_piece, top.words.sentence(pair))),
+            list(map(_piece, pieces)),
             bar(value / largest),
         )
-        for rank, (pair, value) in enumerate(zip(top.pairs, top.values, strict=True))
+        for rank, (pieces, value) in enumerate(zip(top.pieces, top.values, strict=True))
     ]
-    columns = [(top.words.unit, "", "number"), ("from", "", "sentence"), ("", "", "")]
+    columns = [(top.unit, "", "number"), ("from", "", "sentence"), ("", "", "")]
     return value_table(columns, rows, height=height, along={"checkpoint": params.checkpoint, "text": params.text})
 
 

@@ -15,7 +15,7 @@ from aotlens.results import Result
 if TYPE_CHECKING:
     import pandas as pd
 
-    from aotlens.paths.score.words import ScoreWords
+    from aotlens.paths.score.words import Piece
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -29,8 +29,10 @@ class TopPairs(Result):
     """The sentence of each pair: what came to the key and what the query is."""
     formulas: tuple[str, ...] = ()
     """The formula of each pair, `ScoreExpansion.describe`."""
-    words: ScoreWords | None = None
-    """The names of the score's cell and of its paths."""
+    pieces: tuple[tuple[Piece, ...], ...] = ()
+    """The parts of each sentence, in which heads are apart."""
+    unit: str = ""
+    """The unit of a term: nats above what the score is compared with."""
     score: float | None = None
     """The model's own score of the cell."""
     log_probability: float | None = None

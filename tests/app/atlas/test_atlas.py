@@ -68,6 +68,7 @@ def test_passages_mark_where_a_head_attends() -> None:
             assert model.to_tokens(link["fields"]["text"])[0].tolist() == ids[: example.query + 2]
 
 
+@pytest.mark.usefixtures("real_bundled_folder")
 def test_a_search_lists_what_it_names_and_a_number_has_a_minus() -> None:
     params = FAMILY.parse("novels-2l-mhsa", where="x_same_word < 0.5 and layer = 1")
     (table,) = listed_heads(params, find_heads(STORED, params.where))

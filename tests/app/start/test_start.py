@@ -91,7 +91,7 @@ def test_a_sentence_typed_at_the_start_is_run_and_goes_along_the_menu(open_page)
     page.wait_for_function("() => new URLSearchParams(location.search).get('head')")
     page.locator("button.nav-name", has_text="Circuits").focus()  # the first picture has a span
     choose(page, page.locator(".nav-link", has_text="Paths").click)
-    expect(page.locator("#paths-text")).to_have_value("Tom met Ann & Tom met")
+    expect(page.locator("#paths-field-text")).to_have_value("Tom met Ann & Tom met")
     assert page.locator(".taken-instead").count() == 0
 
 
