@@ -15,12 +15,11 @@ from aotlens.data.windows import spread
 from aotlens.heads.atlas import Atlas
 from aotlens.heads.examples import Example
 from aotlens.heads.head_search import rows_where
+from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from aotlens.models import AttentionOnlyTransformer
 
 #: Heads that are listed in each direction, those most beyond chance.
 N_PARTNERS = 4
@@ -148,6 +147,8 @@ def head_summary(
 
     Raises `ValueError` for a head that the atlas does not have.
     """
+    if model is not None:
+        require_ours(model, "head_summary")
     layer, number = as_head(head)
     n_layers, n_heads, n_bins = atlas.examples.counts.shape
     if layer >= n_layers or number >= n_heads:

@@ -214,7 +214,7 @@ def test_heads_are_switched_off_in_the_grid(open_page, core: Core):
 
     assert "/atlas?checkpoint=tiny-mhsa&head=1.0&tab=head" in str(page.get_attribute(f"#{ids.OPEN_ATLAS}", "href"))
     beside = str(page.get_attribute(f"#{ids.OPEN_COMPARE}", "href"))
-    assert beside.startswith("/compare?left=tiny-mhsa&right-off=") and "&head=1.0" in beside
+    assert beside.startswith("/compare?left=tiny-mhsa&") and "&right-off=0.1%2C1.2&head=1.0" in beside
 
     # The address leads there again; and one click ends it.
     written(page, "position", "2")

@@ -210,6 +210,7 @@ def test_a_click_on_the_ledger_shows_its_head_and_a_head_that_is_chosen_goes_alo
 def test_a_head_that_is_not_there_is_said(open_page, made: App) -> None:
     page = open_page(made.core.links.to("training", checkpoint="tiny-run", text=TEXT, head="7.0"))
     at_step(page, STEPS[-1])
+    page.locator("#training-measures").scroll_into_view_if_needed()
     expect(page.locator("#training-measures")).to_contain_text("head 7.0: this model has layers 0 to 1")
 
 

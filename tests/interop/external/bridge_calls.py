@@ -108,6 +108,9 @@ def working_calls(bridge: Any, texts: str) -> dict[str, Callable[[], Any]]:
         "head_scores": lambda: heads.head_scores(bridge, tokens),
         "inactive_heads": lambda: heads.inactive_heads(bridge, tokens),
         "pattern_consistency": lambda: heads.pattern_consistency(bridge, tokens),
+        "record_distillation": lambda: distill.record_distillation(
+            bridge, open_corpus(f"dir:{texts}"), 0, sequence_length=8, train_tokens=512, seeds=1
+        ),
         "repeated_patterns": lambda: heads.repeated_patterns([bridge, bridge], tokens),
         "substitute": lambda: distill.substitute(bridge, distilled, one),
         "substitution_costs": lambda: distill.substitution_costs(bridge, distilled, tokens, n_random=1),

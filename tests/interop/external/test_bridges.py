@@ -17,6 +17,7 @@ pytestmark = pytest.mark.long
 NOT_ASKED = {
     "ModelConfig.of_model": "a configuration that remembers whose it is",
     "ActivationCache": "what a model's run_with_cache makes",
+    "Record.distillation_of": "reads the card alone",
     "RecipeRun.loss": "of the model that the run trains",
     "RecipeRun.losses": "of the model that the run trains",
     "RecipeRun.train": "makes its model",
@@ -24,6 +25,7 @@ NOT_ASKED = {
 #: They read no weights of a model of ours.
 NO_WEIGHTS = {
     **NOT_ASKED,
+    "head_summary": "reads the tokenizer alone",
     "count_parameters": "shapes are enough",
     "from_transformer_lens": "takes a bridge",
     "tokens_like": "reads the tokenizer alone",
@@ -61,7 +63,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
 
 def test_what_takes_a_bridge_works(said: dict[str, dict[str, str]]) -> None:
     assert said["works"] == dict.fromkeys(said["works"], "ok")
-    assert len(said["works"]) == 18
+    assert len(said["works"]) == 19
 
 
 def test_everything_else_refuses_a_bridge_by_name(said: dict[str, dict[str, str]]) -> None:
