@@ -64,7 +64,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from operator import index
-from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Protocol, SupportsFloat, TypeAlias, runtime_checkable
 
 IGNORED: Final = -100
 """A target token that does not count; `torch.nn.functional.cross_entropy`'s mark."""
@@ -208,7 +208,7 @@ def several(number: Any, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def minus(value: float, form: str) -> str:
+def minus(value: SupportsFloat, form: str) -> str:
     """Write a number in a format, with a minus as long as a plus: `−0.400`."""
     return f"{value:{form}}".replace("-", "−")
 
