@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import dash_mantine_components as dmc
 from dash import html
@@ -44,7 +43,7 @@ def options(labels: Labels, indices: Iterable[int]) -> list[dict[str, str]]:
 
 
 def head_picker(id: str, store: str) -> html.Div:
-    """Return a place for `head_buttons`, which a callback answers for the store `ids.drawn(id)`.
+    """Return a place for the buttons of all heads, which the script draws from the store `ids.drawn(id)`.
 
     static/head_picker.js puts the head that is picked, [layer, head], into `store`; the page's script marks the
     head that is shown (`aotlens.showHead`).
@@ -59,23 +58,3 @@ def head_switches(id: str, store: str) -> html.Div:
     order, into `store`.
     """
     return drawn(id, "switch-heads", "Heads to ablate", **{"data-switches": store})
-
-
-def head_buttons(n_layers: int, n_heads: int) -> list[Any]:
-    """Return a row of buttons a layer; arrows move between them, so the Tab key stops once."""
-    return [
-        html.Div(
-            [
-                html.Button(
-                    f"{layer}.{head}",
-                    className="pick-head",
-                    tabIndex=-1,
-                    title=f"Layer {layer}, head {head}",
-                    **{"data-layer": str(layer), "data-head": str(head), "aria-label": f"Head {layer}.{head}"},
-                )
-                for head in range(n_heads)
-            ],
-            className="pick-layer",
-        )
-        for layer in range(n_layers)
-    ]

@@ -5,14 +5,11 @@ from __future__ import annotations
 import base64
 import re
 from html import unescape
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from dash import dcc, html
 
-from aotlens.plots import Theme
-from aotlens.plots.colours import base_layout
 from aotlens.plots.display import DISPLAY
 from app.shell import ids
 from app.shell.panel import QUIET
@@ -36,13 +33,6 @@ EMPTY: dict[str, Any] = {
         "modebar": {"remove": ["toimage", "zoom", "pan", "zoomin", "zoomout", "resetscale"]},
     },
 }
-
-
-def blank(sentence: str, theme: Theme) -> dict[str, Any]:
-    """Return an empty figure that says why it is empty."""
-    text = {"text": "<br>".join(wrap(sentence, 56)), "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5,
-            "showarrow": False, "font": {**base_layout(theme)["font"], "size": 13}}  # fmt: skip
-    return {"data": [], "layout": {**EMPTY["layout"], "annotations": [text]}}
 
 
 def figure(panel: str, class_name: str) -> html.Div:

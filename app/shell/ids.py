@@ -73,11 +73,6 @@ def box(graph: str) -> str:
     return f"{graph}-box"
 
 
-def heading(table: str) -> str:
-    """Name the heading that says what a table among several lists."""
-    return f"{table}-heading"
-
-
 def explanation(panel: str) -> str:
     """Name the explanation behind a panel's "?"."""
     return f"{panel}-explanation"
