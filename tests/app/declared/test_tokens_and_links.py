@@ -132,7 +132,7 @@ def test_a_score_is_chosen_by_tokens_and_by_a_box_of_its_trace(open_page, servic
     assert (query(page)["head"], query(page)["query"]) == (f"{head[0]}.{head[1]}", str(at_query))
     choose(page, page.locator("#paths-field-against").fill, "most")
     choose(page, page.keyboard.press, "Enter")
-    expect(page.locator("#paths-score-notice")).to_contain_text("expected 'mean'")
+    expect(page.locator("#paths-score-caption")).to_contain_text("expected mean, plain or a key's position")
 
 
 def query_of(page: Page) -> dict[str, Any]:
