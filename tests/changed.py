@@ -3,7 +3,8 @@
 `shapes`: the folders of tests that run with shapes and types checked. `aotlens/NAME/` and `tests/NAME/` ask for
 `tests/NAME`, a module in `aotlens/` itself for every package. `pages`: the folders of pages whose journeys run
 (`make test-long`). A page's own folder asks for that page; `app/shell`, `app/core`, another module of `app/` and
-`aotlens/widget` ask for every page, and `aotlens/views/NAME….py` for the page NAME. `site`: the word "site" if the site
+`aotlens/widget` ask for every page, and `aotlens/views/NAME….py` for the page NAME; each of these asks for the kinds of
+panels, too (`tests/app/declared`). `site`: the word "site" if the site
 has to be built, for its pages, examples or docstrings have changed (the changelog alone does not count).
 
 Without SINCE it is the last commit that is a day older than the newest, so that a clone of main checks what the latest
@@ -50,7 +51,10 @@ def pages(paths: Iterable[str]) -> list[str]:
         view = path.parent == Path("aotlens/views") and path.stem.startswith(name)
         return own or shared or view or path.is_relative_to("aotlens/widget")
 
-    return [f"tests/app/{name}" for name in PAGES if any(asks(name, path) for path in code)]
+    asked = [f"tests/app/{name}" for name in PAGES if any(asks(name, path) for path in code)]
+    kinds = ("app", "aotlens/views", "aotlens/widget", "tests/app/declared")
+    declared = any(path.is_relative_to(folder) for path in code for folder in kinds)
+    return [*asked, "tests/app/declared"] if declared else asked
 
 
 def site(paths: Iterable[str], since: str) -> bool:

@@ -87,14 +87,17 @@ def test_folders_follow_from_changed_files() -> None:
 
 
 def test_pages_follow_from_changed_files() -> None:
-    everything = [f"tests/app/{name}" for name in changed.PAGES]
+    kinds = "tests/app/declared"
+    everything = [*(f"tests/app/{name}" for name in changed.PAGES), kinds]
     assert {"tests/app/heads", "tests/app/circuits"} < set(everything)
     assert changed.pages(["app/pages/heads/heads.js", "tests/app/circuits/test_page.py", "docs/app.md"]) == [
         "tests/app/circuits",
         "tests/app/heads",
+        kinds,
     ]
-    assert changed.pages(["app/pages/patching.py"]) == ["tests/app/patching"]  # a page that is one module
-    assert changed.pages(["aotlens/views/patching_measures.py", "aotlens/paths/search.py"]) == ["tests/app/patching"]
+    assert changed.pages(["app/pages/patching.py"]) == ["tests/app/patching", kinds]  # a page that is one module
+    assert changed.pages(["aotlens/views/patching_measures.py", "docs/app.md"]) == ["tests/app/patching", kinds]
+    assert changed.pages(["app/pages/compare.py"]) == [kinds]  # its tests are those of its kinds of panels
     for shared in ("app/shell/static/shell.js", "app/core/jobs.py", "aotlens/widget/tiles.js"):
         assert changed.pages([shared]) == everything
 
