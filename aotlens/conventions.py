@@ -60,11 +60,14 @@ Results that rest on a scale which is not the model's own are labelled relative.
 
 from __future__ import annotations
 
+import difflib
+import math
+import operator
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
-from operator import index
-from typing import Any, Final, Protocol, SupportsFloat, TypeAlias, runtime_checkable
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Final, Protocol, SupportsFloat, TypeAlias, TypeVar, runtime_checkable
 
 IGNORED: Final = -100
 """A target token that does not count; `torch.nn.functional.cross_entropy`'s mark."""
@@ -119,6 +122,20 @@ UNITS: Final[dict[str, str]] = {
 
 #: Draws, prompts or steps that may be asked for: more would never end.
 MOST_DRAWS: Final = 1_000_000
+#: Choices that an error message lists.
+_MOST_LISTED: Final = 30
+
+
+class HasShape(Protocol):
+    """The interface of arrays and tensors that `require_shape` reads."""
+
+    @property
+    def shape(self) -> Sequence[int]: ...
+
+
+Number = TypeVar("Number", bound=SupportsFloat)
+Choice = TypeVar("Choice", bound=Hashable)
+Shaped = TypeVar("Shaped", bound=HasShape)
 
 
 @runtime_checkable
@@ -173,27 +190,99 @@ def as_heads(heads: HeadLike | Iterable[HeadLike], sizes: HasHeads, *, at_least:
 
 
 def require_whole(name: str, value: Any, least: int = 0, most: int = MOST_DRAWS) -> int:
-    """Return a whole number from `least` to `most`, of any kind that Python counts with. Raises `ValueError` for
-    another."""
+    """Return a whole number from `least` to `most`, of any type that Python counts with.
+
+    Raises `ValueError` for any other value.
+    """
     try:
         number = _whole(value)
     except (TypeError, ValueError):
         number = None
     if number is None or not least <= number <= most:
-        text = f"{value!r}" if len(repr(value)) <= 60 else type(value).__name__
-        raise ValueError(f"{name}={text}: expected a whole number from {least:,} to {most:,}.")
+        raise ValueError(f"{name}={_short(value)}: expected a whole number from {least:,} to {most:,}.")
     return number
 
 
+def require_between(
+    name: str,
+    value: Number,
+    least: float | None = None,
+    most: float | None = None,
+    *,
+    above: float | None = None,
+    below: float | None = None,
+) -> Number:
+    """Return a finite number from `least` to `most`; `above` and `below` are bounds that are themselves excluded.
+
+    Raises `ValueError` for any other number, NaN and infinity included, and for a value that is not a number.
+    """
+    try:
+        number = math.nan if isinstance(value, str | bytes | bool) else float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # RuntimeError: PyTorch's, for several numbers
+        number = math.nan
+    tests = (
+        (least, "at least", operator.ge),
+        (above, "above", operator.gt),
+        (most, "at most", operator.le),
+        (below, "below", operator.lt),
+    )
+    bounds = [(words, bound, holds) for bound, words, holds in tests if bound is not None]
+    if not math.isfinite(number) or not all(holds(number, bound) for _, bound, holds in bounds):
+        limits = " and ".join(f"{words} {bound:,}" for words, bound, _ in bounds)
+        if least is not None and most is not None:
+            limits = f"from {least:,} to {most:,}"
+        raise ValueError(f"{name}={_short(value)}: expected a finite number{limits and ', '}{limits}.")
+    return value
+
+
+def require_choice(name: str, value: Any, choices: Iterable[Choice]) -> Choice:
+    """Return `value` if it is one of the choices, such as the keys of a dictionary.
+
+    Raises `ValueError` otherwise, with the choices, or some of them if they are many, and the names nearest to a text.
+    """
+    known = {choice: choice for choice in choices}
+    with suppress(TypeError):  # a value without a hash
+        if value in known:
+            return known[value]
+    listed = ", ".join(map(repr, list(known)[:_MOST_LISTED])) or "none, since there are no choices"
+    if len(known) > _MOST_LISTED:
+        listed = f"{len(known):,}, such as {listed}"
+    texts = [choice for choice in known if isinstance(choice, str)]
+    near = difflib.get_close_matches(value, texts, 3, 0.5) if isinstance(value, str) else []
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    raise ValueError(f"{name}={_short(value)}: expected one of {listed}.{hint}")
+
+
+def require_shape(name: str, value: Shaped, shape: Sequence[int | str]) -> Shaped:
+    """Return an array or tensor of this shape, in which a text such as `"pos"` names a dimension of any size.
+
+    A name that occurs twice stands for one size. Raises `ValueError` for any other shape.
+    """
+    sizes: dict[str, int] = {}
+    actual = list(value.shape)
+    fits = len(actual) == len(shape) and all(
+        size == (sizes.setdefault(wanted, size) if isinstance(wanted, str) else wanted)
+        for size, wanted in zip(actual, shape, strict=True)
+    )
+    if not fits:
+        raise ValueError(f"{name}: expected [{', '.join(map(str, shape))}], got {actual}.")
+    return value
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else type(value).__name__
+
+
 def require_seed(seed: Any) -> int:
-    """Return a seed of random numbers. Raises `ValueError` for what is none."""
+    """Return a seed of random numbers. Raises `ValueError` for an invalid one."""
     return require_whole("seed", seed, 0, 2**64 - 1)
 
 
 def _whole(value: Any) -> int:
     if isinstance(value, bool):
         raise TypeError
-    return index(value)
+    return operator.index(value)
 
 
 #: Unicode categories with nothing to see: control, format, private, unassigned, surrogates, other separators.

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
+import torch
 
 from aotlens import conventions
+from aotlens.conventions import require_between, require_choice, require_shape
+from tests.messages import refused
 
 N_POS, D_MODEL, D_HEAD, D_VOCAB = 3, 5, 2, 7
 
@@ -77,3 +82,51 @@ def test_circuits_are_destination_by_source_and_source_by_output(columns, rows):
 @pytest.mark.parametrize("glossary", [conventions.DIMENSIONS, conventions.UNITS], ids=["dimensions", "units"])
 def test_the_glossaries_are_words_with_meanings(glossary):
     assert all(word.isidentifier() and meaning for word, meaning in glossary.items())
+
+
+@pytest.mark.parametrize(
+    ("bounds", "inside", "outside", "expected"),
+    [
+        ({"least": 0, "most": 1}, (0, 1, 0.5), (-1e-9, 1 + 1e-9), "from 0 to 1"),
+        ({"above": 0, "below": 1}, (1e-9, np.float32(0.5)), (0, 1), "above 0 and below 1"),
+        ({"above": 0, "most": 0.5}, (0.5,), (0, 0.51), "above 0 and at most 0.5"),
+        ({"least": 0, "below": 1}, (0,), (1, -0.1), "at least 0 and below 1"),
+        ({"least": 1}, (1, 1e300), (0.9,), "at least 1"),
+        ({}, (-1e300,), (), "a finite number."),
+    ],
+)
+def test_a_number_between_bounds(bounds, inside, outside, expected):
+    for value in inside:
+        assert require_between("share", value, **bounds) is value
+    for value in (*outside, math.nan, math.inf, -math.inf, "0.5", None, True, np.ones(2), torch.ones(2), 10**400):
+        with refused("share=", "expected a finite number", expected):
+            require_between("share", value, **bounds)
+
+
+def test_a_choice_is_one_of_those_that_there_are():
+    choices = {"mean": 1, "median": 2, "zero": 3}
+    assert require_choice("how", "median", choices) == "median"
+    assert require_choice("step", np.int64(3), [1, 3]) == 3
+    with refused("how='medain'", "expected one of 'mean', 'median', 'zero'", "Did you mean 'median'"):
+        require_choice("how", "medain", choices)
+    for value in (None, ["mean"], np.ones(2), torch.ones(2), 1):
+        with refused("how=", "expected one of 'mean', 'median', 'zero'."):
+            require_choice("how", value, choices)
+    with refused("id='t77x'", "expected one of 500, such as 't0'", "'t77'"):
+        require_choice("id", "t77x", [f"t{i}" for i in range(500)])
+    with refused("name='a'", "there are no choices"):
+        require_choice("name", "a", ())
+
+
+def test_a_shape_of_sizes_and_names():
+    array = np.ones((2, 3, 3))
+    assert require_shape("pattern", array, ("head", "pos", "pos")) is array
+    assert require_shape("x", torch.ones(2, 5), ("pos", 5)).shape == (2, 5)
+    for value, shape, expected in (
+        (array, ("pos", "pos", 3), "[pos, pos, 3], got [2, 3, 3]"),
+        (array, (2, 3), "[2, 3], got [2, 3, 3]"),
+        (torch.ones(2), (3,), "[3], got [2]"),
+        (torch.ones(()), ("pos",), "[pos], got []"),
+    ):
+        with refused(f"x: expected {expected}"):
+            require_shape("x", value, shape)
