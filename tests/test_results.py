@@ -13,6 +13,7 @@ import pytest
 
 import aotlens
 from aotlens.results import MAX_CHARACTERS, Result, describe, top_head
+from aotlens.results.exports import exports, storable
 from tests.every_result import every_result
 from tests.test_glossary import COLUMNS, ROWS, terms
 
@@ -33,6 +34,9 @@ NOT_RESULTS = {
     "BlockMaxima",
     "KroneckerSum",
     "Wires",
+    "PatchGrid",
+    "HeadGroup",
+    "Node",
     "Task",
     "LinearSubspaces",
     "Spheres",
@@ -51,11 +55,25 @@ def test_all_dataclasses_that_packages_export_are_results() -> None:
         value
         for package in PACKAGES
         for module in (aotlens, importlib.import_module(f"aotlens.{package}"))
-        for value in (getattr(module, name) for name in module.__all__)
+        for value in (getattr(module, name) for name in exports().get(module.__name__, ()))
         if isinstance(value, type) and is_dataclass(value) and value.__module__.split(".")[1] in PACKAGES
     }
     assert len(exported) > 30
     assert {value.__name__ for value in exported if not issubclass(value, Result)} <= NOT_RESULTS
+
+
+def test_every_name_that_a_package_exports_is_what_its_module_defines() -> None:
+    for package, names in exports().items():
+        door = importlib.import_module(package)
+        for name, module in names.items():
+            assert getattr(door, name) is getattr(importlib.import_module(module), name), f"{package}.{name}"
+
+
+def test_a_file_holds_results_and_their_parts_and_no_other_class() -> None:
+    assert storable("Reach") is aotlens.circuits.Reach and storable("Example") is aotlens.trigrams.Example
+    assert storable("Pair") is aotlens.data.Pair
+    for name in ("ModelConfig", "Family", "load", "circuits", "os", "Path/..", "", None, 3):
+        assert storable(name) is None, name
 
 
 @pytest.mark.slow

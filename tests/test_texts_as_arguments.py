@@ -45,6 +45,7 @@ from aotlens.paths import (
     patch_edges,
     term_importance,
 )
+from aotlens.results.exports import exports
 from aotlens.trigrams import count_bigrams, evidence, read_ids, score_triples, zero_layer
 from tests.messages import refused
 from tests.small_models import SMALL, maker
@@ -215,7 +216,7 @@ def test_every_function_of_a_model_and_tokens_is_here() -> None:
     """Where a public function takes a model and what it reads, its annotation has str and the tables have its name."""
     for package in ("evaluate", "heads", "paths", "distill", "trigrams", "circuits", "models", "denoise"):
         module = importlib.import_module(f"aotlens.{package}")
-        for name in module.__all__:
+        for name in exports()[f"aotlens.{package}"]:
             value = getattr(module, name)
             if not inspect.isfunction(value) or name in NOT_PROMPTS or value in (distill_heads, held_out_windows):
                 continue

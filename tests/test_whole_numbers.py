@@ -15,6 +15,7 @@ import pytest
 
 import aotlens
 from aotlens.conventions import MOST_DRAWS, require_seed, require_whole
+from aotlens.results.exports import exports
 from tests.messages import refused
 
 ROOT = Path(aotlens.__file__).parent
@@ -29,7 +30,7 @@ COUNTS = frozenset(
 def functions() -> Iterator[tuple[str, Any]]:
     for name in PACKAGES:
         package = importlib.import_module(f"aotlens.{name}")
-        for each in package.__all__:
+        for each in exports()[f"aotlens.{name}"]:
             value = getattr(package, each)
             if inspect.isfunction(inspect.unwrap(value)):
                 yield f"{name}.{each}", inspect.unwrap(value)

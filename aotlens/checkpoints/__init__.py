@@ -41,31 +41,3 @@ from aotlens.checkpoints.layout import user_folder
 from aotlens.checkpoints.reading import load_folder, verify
 from aotlens.checkpoints.runs import Run, load_run
 from aotlens.checkpoints.writing import save_checkpoint
-
-__all__ = [
-    "CheckpointError",
-    "CheckpointInfo",
-    "CompressedRun",
-    "Imported",
-    "Run",
-    "bundled_folder",
-    "compress_run",
-    "export_checkpoint",
-    "find_checkpoint",
-    "home_folder",
-    "import_checkpoint",
-    "import_external",
-    "is_external",
-    "list_checkpoints",
-    "load",
-    "load_folder",
-    "load_run",
-    "read_check",
-    "read_info",
-    "read_key_map",
-    "render_card",
-    "save_checkpoint",
-    "shared_held_out_windows",
-    "user_folder",
-    "verify",
-]

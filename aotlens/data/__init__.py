@@ -19,13 +19,7 @@ from __future__ import annotations
 from aotlens.data.alignment import common_positions
 from aotlens.data.corpus import Corpus, Document, Split, TailHeldOut, documents_sha256, hold_out
 from aotlens.data.masking import IGNORED, MASK_FRACTION, mask_tokens
-from aotlens.data.pair_sets import (
-    deeper_indentation,
-    image_pairs,
-    matching_brackets,
-    negated_labels,
-    repeated_names,
-)
+from aotlens.data.pair_sets import deeper_indentation, image_pairs, matching_brackets, negated_labels, repeated_names
 from aotlens.data.pairs import Pair, PromptPairs
 from aotlens.data.regression import Curriculum, RegressionPrompts, RegressionTask, interleave
 from aotlens.data.sampler import BatchSampler, repeated_random_tokens, repeated_targets
@@ -35,47 +29,3 @@ from aotlens.data.tasks import TASKS, Case, FiniteTask, KnownTask, make_task
 from aotlens.data.token_file import TokenFile
 from aotlens.data.tokenizer import END_OF_TEXT, MASK, Tokenizer
 from aotlens.data.windows import Encoding, Windows, spread_windows, validation_windows, windows_with_documents
-
-__all__ = [
-    "END_OF_TEXT",
-    "IGNORED",
-    "MASK",
-    "MASK_FRACTION",
-    "TASKS",
-    "BatchSampler",
-    "Case",
-    "Corpus",
-    "Curriculum",
-    "Document",
-    "Encoding",
-    "FiniteTask",
-    "KnownTask",
-    "Pair",
-    "PromptPairs",
-    "RegressionPrompts",
-    "RegressionTask",
-    "Split",
-    "SymbolTokenizer",
-    "TailHeldOut",
-    "TokenFile",
-    "Tokenizer",
-    "Windows",
-    "common_positions",
-    "deeper_indentation",
-    "documents_sha256",
-    "hold_out",
-    "image_pairs",
-    "interleave",
-    "make_task",
-    "mask_tokens",
-    "matching_brackets",
-    "negated_labels",
-    "open_corpus",
-    "repeated_names",
-    "repeated_random_tokens",
-    "repeated_targets",
-    "spread_windows",
-    "tokenizer_from_json",
-    "validation_windows",
-    "windows_with_documents",
-]

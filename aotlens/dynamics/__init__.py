@@ -28,37 +28,3 @@ from aotlens.dynamics.ledger import Ledger, ledger
 from aotlens.dynamics.over_training import OverTraining, over_training
 from aotlens.dynamics.recipe_run import RecipeRun, recipe_run
 from aotlens.dynamics.retraining import Retrained, retrain
-
-__all__ = [
-    "ChangePoint",
-    "EventOrder",
-    "Influence",
-    "InfluenceCheck",
-    "InfluenceProperties",
-    "InfluentialWindows",
-    "Ledger",
-    "Measures",
-    "OverTraining",
-    "RecipeRun",
-    "Removal",
-    "Retrained",
-    "TrainingWindows",
-    "change_point",
-    "check_influence",
-    "film",
-    "film_curves",
-    "half_way",
-    "influence",
-    "influence_properties",
-    "influential_windows",
-    "ledger",
-    "measure_model",
-    "order_of_events",
-    "over_training",
-    "recipe_run",
-    "remove_windows",
-    "retrain",
-    "stored_check",
-    "stored_influence",
-    "window_properties",
-]

@@ -37,37 +37,3 @@ from aotlens.evaluate.regression import (
 )
 from aotlens.evaluate.token_losses import token_losses
 from aotlens.evaluate.zero_shot import ZeroShot, evaluate_zero_shot
-
-__all__ = [
-    "BigramModel",
-    "ContinuationScores",
-    "ExhaustiveCheck",
-    "ImageEvaluation",
-    "MaskedLoss",
-    "NextToken",
-    "NextTokenPredictions",
-    "RegressionErrors",
-    "RepeatLosses",
-    "ZeroShot",
-    "class_share_loss",
-    "errors_of",
-    "evaluate_images",
-    "evaluate_zero_shot",
-    "exhaustive",
-    "images_of",
-    "in_context_learning_score",
-    "mask_id_of",
-    "masked_loss",
-    "masked_predictions",
-    "next_token_predictions",
-    "points_of",
-    "predictions_of_logits",
-    "regression_errors",
-    "regression_estimates",
-    "repeat_losses",
-    "require_regression",
-    "score_continuations",
-    "token_losses",
-    "unigram_loss",
-    "validation_loss",
-]

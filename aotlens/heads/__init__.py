@@ -44,12 +44,14 @@ sufficient.py  a small set of heads that does what the model does
 from __future__ import annotations
 
 from aotlens.heads.ablation import Ablation, Metric, ablate
+from aotlens.heads.assignments import HeadGroup
 from aotlens.heads.atlas import Atlas, atlas
 from aotlens.heads.atlas_records import AtlasRecord, find_atlas, stored_atlas
 from aotlens.heads.attention_to import MotifScores, attention_to
 from aotlens.heads.consistency import SemanticConsistency, semantic_consistency
 from aotlens.heads.each_head import EachHead, ablate_each
-from aotlens.heads.examples import Example, HeadExamples
+from aotlens.heads.examples import HeadExample, HeadExamples
+from aotlens.heads.examples import HeadExample as Example
 from aotlens.heads.head_scores import HEAD_SCORES, HeadScore, HeadScores, head_scores
 from aotlens.heads.image_maps import ImageMaps, image_maps
 from aotlens.heads.image_run import ClassPredictions, HeadOnImage, ImageRun, LayerOnImages, image_run
@@ -63,13 +65,14 @@ from aotlens.heads.long_prompts import BlockMaxima, LongPatterns, long_patterns
 from aotlens.heads.masks import MaskSimilarity, mask_similarity
 from aotlens.heads.matching import HeadMatching, match_heads
 from aotlens.heads.motifs import MOTIFS, PLACES, Motif, motifs_of
+from aotlens.heads.patch_grid import PatchGrid
 from aotlens.heads.patterns import AttentionPatterns, attention_patterns
 from aotlens.heads.prompts import attention_in_prompts
 from aotlens.heads.runs import ComparedLosses, ComparedMaps, ComparedRuns, HeadMap, PromptRun, compare_runs, run_prompt
 from aotlens.heads.same_patterns import PatternConsistency, RepeatedPatterns, pattern_consistency, repeated_patterns
 from aotlens.heads.scores import TargetedAttention, attention_by_place, motif_scores, targeted_attention
 from aotlens.heads.shapley import ShapleyValues, shapley_heads
-from aotlens.heads.sharpest import SharpestCircuits, sharpest_circuits
+from aotlens.heads.sharpest import SharpestCircuits, SharpestRows, sharpest_circuits
 from aotlens.heads.source_code import open_bracket, previous_indentation, previous_use
 from aotlens.heads.subspaces import HeadSubspaces, subspaces
 from aotlens.heads.sufficient import SufficientHeads, sufficient_heads
@@ -77,98 +80,3 @@ from aotlens.heads.summary import FoundHeads, HeadSummary, ablated_tokens, find_
 from aotlens.heads.universality import Universality, universality
 from aotlens.heads.values import ValueNorms, value_norms
 from aotlens.heads.without import HeadSwitches, reference_windows, without
-
-__all__ = [
-    "HEAD_SCORES",
-    "MOTIFS",
-    "PLACES",
-    "Ablation",
-    "Atlas",
-    "AtlasRecord",
-    "AttentionPatterns",
-    "BlockMaxima",
-    "ClassPredictions",
-    "ComparedLosses",
-    "ComparedMaps",
-    "ComparedRuns",
-    "EachHead",
-    "Example",
-    "FoundHeads",
-    "HeadExamples",
-    "HeadLabels",
-    "HeadMap",
-    "HeadMatching",
-    "HeadOnImage",
-    "HeadScore",
-    "HeadScores",
-    "HeadSubspaces",
-    "HeadSummary",
-    "HeadSwitches",
-    "ImageMaps",
-    "ImageRun",
-    "InactiveHeads",
-    "InductionCircuit",
-    "InductionSteps",
-    "Inputs",
-    "KindComparison",
-    "LayerOnImages",
-    "LongPatterns",
-    "MaskSimilarity",
-    "Metric",
-    "Motif",
-    "MotifScores",
-    "PatternConsistency",
-    "PromptRun",
-    "RepeatedPatterns",
-    "SemanticConsistency",
-    "ShapleyValues",
-    "SharpestCircuits",
-    "SufficientHeads",
-    "TargetedAttention",
-    "Targets",
-    "Universality",
-    "ValueNorms",
-    "ablate",
-    "ablate_each",
-    "ablated_tokens",
-    "atlas",
-    "attention_by_place",
-    "attention_in_prompts",
-    "attention_patterns",
-    "attention_to",
-    "compare_runs",
-    "find_atlas",
-    "find_heads",
-    "head_labels",
-    "head_scores",
-    "head_summary",
-    "image_maps",
-    "image_run",
-    "inactive_heads",
-    "induction_circuit",
-    "induction_pairs",
-    "induction_steps",
-    "label_words",
-    "long_patterns",
-    "mask_similarity",
-    "match_heads",
-    "motif_scores",
-    "motifs_of",
-    "open_bracket",
-    "pattern_consistency",
-    "previous_indentation",
-    "previous_use",
-    "reference_windows",
-    "repeated_patterns",
-    "run_prompt",
-    "semantic_consistency",
-    "shapley_heads",
-    "sharpest_circuits",
-    "stored_atlas",
-    "subspaces",
-    "sufficient_heads",
-    "targeted_attention",
-    "universality",
-    "value_norms",
-    "without",
-]

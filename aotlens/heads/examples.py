@@ -27,7 +27,7 @@ N_BINS = 10
 N_KEYS = 3
 
 
-class Example(NamedTuple):
+class HeadExample(NamedTuple):
     """A query that attends away from key 0, and the keys off it that get most."""
 
     sequence: int
@@ -60,7 +60,7 @@ class HeadExamples(Result):
         n = int((self.sequence >= 0).sum())
         return f"{n} examples of {np.prod(self.counts.shape[:2])} heads from {self.tokens.size:,} tokens"
 
-    def of(self, head: HeadLike, bin: int | None = None) -> tuple[Example, ...]:
+    def of(self, head: HeadLike, bin: int | None = None) -> tuple[HeadExample, ...]:
         """Return the examples of a head, of one bin or from all, those that attend away most first.
 
         Raises `ValueError` for another head or bin.
@@ -77,7 +77,7 @@ class HeadExamples(Result):
                 keys, weights = self.keys[(*index, i)], self.weights[(*index, i)]
                 seen = keys >= 0
                 examples.append(
-                    Example(
+                    HeadExample(
                         sequence=int(self.sequence[(*index, i)]), query=int(self.query[(*index, i)]),
                         away=float(self.away[(*index, i)]), keys=tuple(keys[seen].tolist()),
                         weights=tuple(weights[seen].tolist()),

@@ -13,7 +13,7 @@ from torch import Tensor
 from aotlens.conventions import Head, HeadLike, as_head
 from aotlens.data.windows import spread
 from aotlens.heads.atlas import Atlas
-from aotlens.heads.examples import Example
+from aotlens.heads.examples import HeadExample
 from aotlens.heads.head_search import rows_where
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
@@ -84,7 +84,7 @@ class HeadSummary(Result):
         return [int(count) for count in self.atlas.examples.counts[self.head]]
 
     @property
-    def examples(self) -> tuple[Example, ...]:
+    def examples(self) -> tuple[HeadExample, ...]:
         """The queries of that bin that were kept, those that attend away most first."""
         return self.atlas.examples.of(self.head, self.bin)
 

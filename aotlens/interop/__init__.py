@@ -12,12 +12,3 @@ from __future__ import annotations
 from aotlens.interop.bridge_in import from_transformer_lens
 from aotlens.interop.bridge_out import to_transformer_lens
 from aotlens.interop.external import Comparison, Opened, compare_with_source, open_external
-
-__all__ = [
-    "Comparison",
-    "Opened",
-    "compare_with_source",
-    "from_transformer_lens",
-    "open_external",
-    "to_transformer_lens",
-]

@@ -13,21 +13,3 @@ from aotlens.models.ours import require_ours
 from aotlens.models.phi import PHIS, Phi
 from aotlens.models.transformer import AttentionOnlyTransformer
 from aotlens.models.weights import widened
-
-__all__ = [
-    "PHIS",
-    "ActivationCache",
-    "AttentionOnlyTransformer",
-    "FoldedNorm",
-    "HookPoint",
-    "ModelConfig",
-    "Phi",
-    "count_parameters",
-    "fill",
-    "folded_norm",
-    "folded_output_norm",
-    "generate",
-    "require_ours",
-    "resolve_device",
-    "widened",
-]

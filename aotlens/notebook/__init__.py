@@ -9,5 +9,3 @@ live.py    the live widget, where anywidget is installed; live.js ties the page'
 from __future__ import annotations
 
 from aotlens.notebook.heads import HeadGrid, show
-
-__all__ = ["HeadGrid", "show"]

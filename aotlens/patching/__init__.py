@@ -19,8 +19,3 @@ from aotlens.patching.edges import EdgeAttribution, PatchedEdges, attribute_edge
 from aotlens.patching.metrics import PairMetric
 from aotlens.patching.prompts import pair_of
 from aotlens.patching.sweep import HEADS, STREAMS, Patched, patch
-
-__all__ = [
-    "HEADS", "STREAMS", "Attribution", "EdgeAttribution", "EdgeCircuit", "PairMetric", "Patched", "PatchedEdges",
-    "attribute_edges", "attribution", "circuit_faithfulness", "find_circuit", "pair_of", "patch", "path_patch",
-]  # fmt: skip

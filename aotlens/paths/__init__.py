@@ -40,57 +40,7 @@ from aotlens.paths.patch_curves import PatchCurves, patch_curves
 from aotlens.paths.patches import ClassPatches, LogitParts, PatchContributions, patch_contributions
 from aotlens.paths.path import Path
 from aotlens.paths.residual import Residual
-from aotlens.paths.sankey import Sankey
+from aotlens.paths.sankey import Node, Sankey
 from aotlens.paths.score import ExplainedVariance, PairSums, ScoreExpansion, TopPairs, Trace, explained_variance
 from aotlens.paths.search import TopPaths
 from aotlens.paths.wiring import Edge, EdgeLike, Wires
-
-__all__ = [
-    "AllPaths",
-    "ByHead",
-    "BySource",
-    "ClassPatches",
-    "Edge",
-    "EdgeLike",
-    "EdgePatch",
-    "ExplainedVariance",
-    "HeadLens",
-    "Intervention",
-    "Kronecker",
-    "KroneckerSum",
-    "LogitByHead",
-    "LogitByOrder",
-    "LogitBySource",
-    "LogitJacobian",
-    "LogitLens",
-    "LogitParts",
-    "PairSums",
-    "PatchContributions",
-    "PatchCurves",
-    "Path",
-    "PathExpansion",
-    "RemovalEffect",
-    "Residual",
-    "Sankey",
-    "ScoreExpansion",
-    "TermImportance",
-    "TopPairs",
-    "TopPaths",
-    "Trace",
-    "Wires",
-    "direct_logit_attribution",
-    "effect_without",
-    "expand",
-    "explained_variance",
-    "head_lens",
-    "logit_jacobian",
-    "logit_lens",
-    "patch_contributions",
-    "patch_curves",
-    "patch_edge",
-    "patch_edges",
-    "term_importance",
-    "virtual_weight",
-    "without_head",
-    "without_path",
-]

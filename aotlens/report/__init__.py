@@ -13,5 +13,3 @@ from __future__ import annotations
 from aotlens.report.parts import Figure, Maps, Markdown, Section, Table, Text
 from aotlens.report.report import MAX_BYTES, Report, make_report
 from aotlens.report.sections import SECTIONS
-
-__all__ = ["MAX_BYTES", "SECTIONS", "Figure", "Maps", "Markdown", "Report", "Section", "Table", "Text", "make_report"]

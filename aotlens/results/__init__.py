@@ -6,8 +6,8 @@
 In a notebook the table of `to_frame()` stands below that line, where a result is a table. `aotlens.plot(result)` gives
 its figure; results know no plots. `result.save(path)` keeps it, and `aotlens.results.load(path)` reads it again.
 
-saved.py   the one file format of results
-types.py   which types a file may hold
+saved.py    the one file format of results
+exports.py  what packages export, and which types a file may hold
 """
 
 from __future__ import annotations

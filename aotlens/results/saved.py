@@ -4,8 +4,8 @@
     scores.save("scores.safetensors")
     aotlens.results.load("scores.safetensors")
 
-Types are looked up in a fixed table (`aotlens.results.types`), contents are held against their hash, and arrays against
-the types and shapes that the result's class declares. Never pickle.
+Types are looked up among the names that packages export (`aotlens.results.exports`), contents are compared with their
+hash, and arrays with the types and shapes that the result's class declares. Never pickle.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 from aotlens.files import read_record, write_record
-from aotlens.results.types import MODULES, named
+from aotlens.results.exports import storable
 from aotlens.untrusted import boundary
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _plain(value: Any, where: str, key: str, tensors: dict[str, Tensor], compact
     fields = getattr(value, "_fields", None) if isinstance(value, tuple) else None
     if fields is None and dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = [field.name for field in dataclasses.fields(value)]
-    if fields is not None and named(type(value).__name__) is type(value):
+    if fields is not None and storable(type(value).__name__) is type(value):
         version = getattr(value, "schema_version", None)
         own = {} if version is None else {"version": version}
         return {
@@ -172,9 +172,9 @@ def _value(plain: Any, tensors: dict[str, Tensor]) -> Any:
 
 
 def _built(plain: Mapping[str, Any], tensors: dict[str, Tensor]) -> Any:
-    kind = named(plain["type"])
+    kind = storable(plain["type"])
     if kind is None:
-        raise ValueError(f"a type {plain['type']!r}, which is none of the {len(MODULES)} that a file may hold")
+        raise ValueError(f"a type {plain['type']!r}, which is no result of aotlens")
     version = getattr(kind, "schema_version", None)
     if plain.get("version") != version:
         raise ValueError(f"{kind.__name__} of version {plain.get('version')}, not {version}")

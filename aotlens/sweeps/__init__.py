@@ -15,5 +15,3 @@ from __future__ import annotations
 
 from aotlens.sweeps.plan import Analysis, Data, Models, Sweep, load_sweep
 from aotlens.sweeps.running import SweepStatus, run_sweep, sweep_status
-
-__all__ = ["Analysis", "Data", "Models", "Sweep", "SweepStatus", "load_sweep", "run_sweep", "sweep_status"]

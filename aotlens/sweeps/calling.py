@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import aotlens.views
+from aotlens.results.exports import exports
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,7 +59,7 @@ def _functions(package: str) -> dict[str, Callable[..., Any]]:
         families = [family for family in map(aotlens.views.family, aotlens.views.FAMILIES) if family.reads is not None]
         return {f"{each.name}.{view.name}": each.analysis(view) for each in families for view in each.views}
     home = import_module(f"aotlens.{package}")
-    each = {name: getattr(home, name) for name in home.__all__}
+    each = {name: getattr(home, name) for name in exports()[home.__name__]}
     return {
         name: analysis
         for name, analysis in each.items()

@@ -24,22 +24,3 @@ from aotlens.train.objectives import OBJECTIVES, ImageTrainingData, Objective
 from aotlens.train.recipe import Recipe, list_recipes, load_recipe
 from aotlens.train.run import run_recipe
 from aotlens.train.sections import CorpusRecipe, ImagesRecipe, Stage
-
-__all__ = [
-    "OBJECTIVES",
-    "CorpusRecipe",
-    "DryRun",
-    "ImageTrainingData",
-    "ImagesRecipe",
-    "Objective",
-    "Recipe",
-    "Stage",
-    "TrainingData",
-    "TrainingError",
-    "dry_run",
-    "list_recipes",
-    "load_recipe",
-    "prepare",
-    "run_recipe",
-    "train",
-]

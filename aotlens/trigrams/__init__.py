@@ -32,6 +32,7 @@ zero_layer.py   `zero_layer`: that, against the text's bigrams
 from __future__ import annotations
 
 from aotlens.trigrams.corpus_bigrams import CorpusBigrams, count_bigrams
+from aotlens.trigrams.counting import Counts
 from aotlens.trigrams.direct_path import Bigrams, bigrams, direct_path
 from aotlens.trigrams.distance import distance_scores, distance_shares, own_token_heads
 from aotlens.trigrams.evidence import Evidence, evidence
@@ -55,50 +56,8 @@ from aotlens.trigrams.rows import (
     stored_check,
 )
 from aotlens.trigrams.skip_trigram_bug import SkipTrigramBugs, skip_trigram_bugs
+from aotlens.trigrams.strata import Strata
 from aotlens.trigrams.table import TrigramTable
 from aotlens.trigrams.text import read_ids
+from aotlens.trigrams.verdict import Association
 from aotlens.trigrams.zero_layer import ZeroLayer, zero_layer
-
-__all__ = [
-    "Bigrams",
-    "CorpusBigrams",
-    "Evidence",
-    "Example",
-    "ExplainedRow",
-    "FilteredRows",
-    "FoldedTrigrams",
-    "RowsByHead",
-    "SkipTrigramBugs",
-    "StoredRows",
-    "TrigramRow",
-    "TrigramRows",
-    "TrigramTable",
-    "ZeroLayer",
-    "background_distribution",
-    "bigrams",
-    "check_rows",
-    "count_bigrams",
-    "count_kinds",
-    "direct_path",
-    "distance_scores",
-    "distance_shares",
-    "evidence",
-    "explain_row",
-    "filter_rows",
-    "find_rows",
-    "fold_rows",
-    "frequent_tokens",
-    "kinds",
-    "list_rows",
-    "log_background",
-    "matched_random",
-    "own_token_heads",
-    "read_ids",
-    "rows_by_head",
-    "score_triples",
-    "skip_trigram_bugs",
-    "skip_trigrams",
-    "stored_check",
-    "tokens_like",
-    "zero_layer",
-]

@@ -22,8 +22,3 @@ from aotlens.widget.long_maps import TILE, LongMaps, grid_block
 from aotlens.widget.maps import HeadMaps, Strip, looks
 from aotlens.widget.packed import compressed, module, pack, packed, style
 from aotlens.widget.patches import PatchMaps
-
-__all__ = [
-    "TILE", "HeadMaps", "LongMaps", "PatchMaps", "Strip", "compressed", "grid_block", "looks", "module", "pack",
-    "packed", "style",
-]  # fmt: skip

@@ -1,6 +1,6 @@
 """The reference: a page for every package, with every name that the package exports, written before the build reads.
 
-Packages, and what they export (`__all__`, or the public names of a module that has none), are asked of the code, so
+Packages, and what they export (`aotlens.results.exports`, or the public names of a module), are asked of the code, so
 that a new name is described without a line here. A name is described where it belongs, which is the outermost package
 of the module that defines it, and elsewhere points there.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import pkgutil
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -61,12 +60,9 @@ class Name:
 def packages() -> list[str]:
     """Every package with a door, the outer ones first; the root is the last."""
     import aotlens
+    from aotlens.results.exports import exports
 
-    inner = [
-        found.name
-        for found in pkgutil.walk_packages(aotlens.__path__, "aotlens.")
-        if found.ispkg and "._" not in found.name and hasattr(import_module(found.name), "__all__")
-    ]
+    inner = [package for package, names in exports().items() if names and "._" not in package]
     modules = [
         f"aotlens.{name}" for name in aotlens.__all__ if isinstance(getattr(aotlens, name), ModuleType)
     ]  # some of them are no packages
@@ -75,12 +71,14 @@ def packages() -> list[str]:
 
 def exported(package: str) -> list[Name]:
     """What it exports, in the order of its modules, modules themselves left out."""
+    from aotlens.results.exports import exports
+
     module = import_module(package)
     analyzed = ModuleAnalyzer.for_module(package)
     analyzed.analyze()
     own = {name for scope, name in analyzed.attr_docs if not scope}
-    names = getattr(module, "__all__", None)
-    if names is None:
+    names = list(dict.fromkeys([*exports().get(package, ()), *getattr(module, "__all__", ())]))
+    if not names:
         defined = {name for name, value in vars(module).items() if getattr(value, "__module__", "") == package}
         names = sorted(name for name in {*own, *defined} if not name.startswith("_"))
     found = [

@@ -36,10 +36,14 @@ def public_names() -> set[str]:
 
 
 def exported(path: Path) -> list[str]:
+    """The names of `__all__`; of a package without it, what it imports from aotlens."""
+    names: list[str] = []
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             return list(ast.literal_eval(node.value))
-    return []
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("aotlens."):
+            names += [alias.name for alias in node.names if alias.asname is None]
+    return names
 
 
 def defined(path: Path) -> list[str]:

@@ -16,14 +16,3 @@ from aotlens.data.images.image_data import ImageData, ImageSet
 from aotlens.data.images.processor import ImageProcessor
 from aotlens.data.images.sampler import ImageSampler
 from aotlens.data.images.sources import open_images
-
-__all__ = [
-    "ChosenImages",
-    "ImageData",
-    "ImageProcessor",
-    "ImageSampler",
-    "ImageSet",
-    "choose_images",
-    "decode_image",
-    "open_images",
-]

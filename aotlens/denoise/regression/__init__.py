@@ -22,33 +22,3 @@ from aotlens.denoise.regression.layers import LayerReadings, counted_steps, read
 from aotlens.denoise.regression.maps import PromptMaps, prompt_maps, prompt_positions
 from aotlens.denoise.regression.support import SupportScores, support_scores
 from aotlens.evaluate import RegressionErrors, regression_errors
-
-__all__ = [
-    "ALGORITHMS",
-    "ESTIMATORS",
-    "Curriculum",
-    "FittedDescent",
-    "LayerReadings",
-    "PromptMaps",
-    "RegressionComparison",
-    "RegressionErrors",
-    "RegressionPrompts",
-    "RegressionTask",
-    "Spectra",
-    "SupportScores",
-    "baseline_errors",
-    "counted_steps",
-    "estimates",
-    "fit_descent",
-    "interleave",
-    "one_step",
-    "one_step_interleaved",
-    "one_step_paired",
-    "paired_tokens",
-    "prompt_maps",
-    "prompt_positions",
-    "read_layers",
-    "regression_errors",
-    "shown_baselines",
-    "support_scores",
-]

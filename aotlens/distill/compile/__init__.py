@@ -17,8 +17,8 @@ examples.py     small networks to compile
 """
 
 from aotlens.distill.compile.compiled import CompiledFFN, compile_ffn
-from aotlens.distill.compile.curves import error_curve, error_surface
-from aotlens.distill.compile.described import attention_masks, describe_heads
+from aotlens.distill.compile.curves import ErrorCurve, ErrorSurface, Kinks, error_curve, error_surface
+from aotlens.distill.compile.described import CompiledHeads, CompiledMasks, attention_masks, describe_heads
 from aotlens.distill.compile.examples import (
     absolute_value,
     fit,
@@ -31,26 +31,5 @@ from aotlens.distill.compile.examples import (
 )
 from aotlens.distill.compile.ffn import FeedForward, read_ffn
 from aotlens.distill.compile.file import load_ffn
-from aotlens.distill.compile.one_head import head_at_input, head_gate
-
-__all__ = [
-    "CompiledFFN",
-    "FeedForward",
-    "absolute_value",
-    "attention_masks",
-    "compile_ffn",
-    "describe_heads",
-    "error_curve",
-    "error_surface",
-    "fit",
-    "head_at_input",
-    "head_gate",
-    "interpolate",
-    "load_ffn",
-    "on_each_coordinate",
-    "ramp",
-    "random_network",
-    "read_ffn",
-    "sawtooth",
-    "with_activation",
-]
+from aotlens.distill.compile.one_head import HeadAtInput, HeadGate, head_at_input, head_gate
+from aotlens.distill.compile.roles import HeadRole

@@ -28,19 +28,3 @@ from aotlens.distill.heads.result import Distillation, FFNWeights
 from aotlens.distill.heads.selection import SubstitutionCosts, substitution_costs
 from aotlens.distill.heads.settings import Settings
 from aotlens.distill.heads.substitution import substitute, substitution_hooks, token_errors
-
-__all__ = [
-    "CLASSES",
-    "Attending",
-    "Distillation",
-    "FFNWeights",
-    "Settings",
-    "SubstitutionCosts",
-    "attending",
-    "distill_heads",
-    "held_out_windows",
-    "substitute",
-    "substitution_costs",
-    "substitution_hooks",
-    "token_errors",
-]

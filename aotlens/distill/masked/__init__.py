@@ -10,14 +10,3 @@ from aotlens.distill.masked.assumption import MaskedSequences, check_assumption
 from aotlens.distill.masked.distinguish import DistinguishedMasks, distinguish_mask
 from aotlens.distill.masked.masked_lm import MaskedLanguageModel, masked_lm
 from aotlens.distill.masked.point_fit import PointFit, point_fit
-
-__all__ = [
-    "DistinguishedMasks",
-    "MaskedLanguageModel",
-    "MaskedSequences",
-    "PointFit",
-    "check_assumption",
-    "distinguish_mask",
-    "masked_lm",
-    "point_fit",
-]

@@ -11,15 +11,3 @@ from __future__ import annotations
 
 from aotlens.evaluate.zero_shot.scorers import BigramScorer, ModelScorer, Scorer, UnigramScorer, fit_baselines
 from aotlens.evaluate.zero_shot.suite import Measure, PairedDifference, ZeroShot, evaluate_zero_shot
-
-__all__ = [
-    "BigramScorer",
-    "Measure",
-    "ModelScorer",
-    "PairedDifference",
-    "Scorer",
-    "UnigramScorer",
-    "ZeroShot",
-    "evaluate_zero_shot",
-    "fit_baselines",
-]

@@ -23,5 +23,3 @@ from __future__ import annotations
 
 from aotlens.interop.external.checking import Comparison, Opened, compare_with_source
 from aotlens.interop.external.opening import open_external
-
-__all__ = ["Comparison", "Opened", "compare_with_source", "open_external"]

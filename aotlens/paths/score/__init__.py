@@ -16,14 +16,4 @@ from aotlens.paths.score.explained import ExplainedVariance, explained_variance
 from aotlens.paths.score.pairs import PairSums, TopPairs
 from aotlens.paths.score.trace import Trace
 from aotlens.paths.score.traced import TraceEdge, TraceNode
-
-__all__ = [
-    "ExplainedVariance",
-    "PairSums",
-    "ScoreExpansion",
-    "TopPairs",
-    "Trace",
-    "TraceEdge",
-    "TraceNode",
-    "explained_variance",
-]
+from aotlens.paths.score.words import Piece

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 import aotlens
+from aotlens.results.exports import exports
 
 _A_MODEL = re.compile(r"\b(AttentionOnlyTransformer|TransformerBridge|Model|AnyModel)\b")
 
@@ -34,7 +35,7 @@ def takers() -> Iterator[tuple[str, Callable[..., Any], dict[str, str]]]:
         if not module.ispkg or module.name.startswith(("aotlens.commands", "aotlens.train")):
             continue  # words for people, and what a training hands to its own parts
         package = importlib.import_module(module.name)
-        for name in getattr(package, "__all__", ()):
+        for name in exports()[module.name]:
             value = getattr(package, name)
             if not (inspect.isfunction(value) or inspect.isclass(value)) or id(value) in seen:
                 continue
