@@ -20,7 +20,7 @@ import numpy as np
 
 from analyses._claims import Finding, markdown, parser, plain
 from analyses._outcomes import Outcome, of_run
-from aotlens.plots.display import DISPLAY
+from aotlens.plots.results import DISPLAY
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -9,9 +9,8 @@ import numpy as np
 import torch
 
 from analyses._ensemble import EnsembleCheck, ensemble_check
-from aotlens.conventions import describe
+from aotlens.conventions import describe, glyphs
 from aotlens.models import AttentionOnlyTransformer
-from aotlens.plots.labels import glyphs
 from aotlens.trigrams import (
     Evidence,
     Example,

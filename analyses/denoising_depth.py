@@ -39,8 +39,8 @@ from aotlens.denoise import (
 )
 from aotlens.denoise.training import sample_test_prompts
 from aotlens.files import load_progress, save_progress
-from aotlens.plots.curves import seed_curves
-from aotlens.plots.display import DISPLAY
+from aotlens.plots.primitives import seed_curves
+from aotlens.plots.results import DISPLAY
 
 TASKS: dict[str, Task] = {
     "subspaces": LinearSubspaces(n=8, d=4),

@@ -21,7 +21,7 @@ import numpy as np
 
 from analyses._nonlinearity import Clock, Finding, Results, command_of, kept, options, publish
 from analyses._tiny import Approximation, approximate_ffn
-from aotlens.plots.curves import seed_curves
+from aotlens.plots.primitives import seed_curves
 from aotlens.statistics import rank_correlation
 
 SEEDS = (0, 1, 2)

@@ -26,7 +26,7 @@ from analyses._texts import bert_tokens, load_bert, sentences, windows
 from aotlens.checkpoints import bundled_folder
 from aotlens.data import Corpus, open_corpus
 from aotlens.heads import PLACES, MotifScores, attention_by_place, attention_patterns
-from aotlens.plots.gallery import pattern_gallery
+from aotlens.plots.attention import pattern_gallery
 
 SEEDS = (0, 1, 2)
 THRESHOLD = 0.5

@@ -33,7 +33,7 @@ from aotlens.heads import SemanticConsistency, image_maps, semantic_consistency
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from aotlens.paths import PatchCurves, patch_contributions, patch_curves
 from aotlens.plots import audit_curves, overlay_grid
-from aotlens.plots.display import DISPLAY
+from aotlens.plots.results import DISPLAY
 
 #: Heads and images of the figure of maps.
 _MOST_HEADS, _MOST_IMAGES = 8, 8

@@ -41,7 +41,7 @@ from aotlens.denoise import (
     optimal_linear_scale,
     stored,
 )
-from aotlens.plots.display import DISPLAY
+from aotlens.plots.results import DISPLAY
 
 #: The checkpoints whose heads are asked for the symmetry of their Jacobians, and a text for them.
 CHECKPOINTS = ("novels-2l-mhsa", "novels-2l-gpt", "novels-6l-mhsa", "novels-12l-mssa")

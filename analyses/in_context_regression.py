@@ -41,7 +41,7 @@ from aotlens.heads import ablate_each, motifs_of
 from aotlens.heads.prompts import attention_in_prompts
 from aotlens.models import AttentionOnlyTransformer, count_parameters
 from aotlens.plots import layer_curves, regression_curves
-from aotlens.plots.display import DISPLAY
+from aotlens.plots.results import DISPLAY
 
 
 def models() -> dict[str, AttentionOnlyTransformer]:

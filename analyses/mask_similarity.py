@@ -26,7 +26,7 @@ from analyses._texts import bert_tokens, load_bert, sentences, windows
 from aotlens.data import Corpus, open_corpus
 from aotlens.evaluate import mask_id_of
 from aotlens.heads import mask_similarity
-from aotlens.plots.curves import seed_curves
+from aotlens.plots.primitives import seed_curves
 
 SEEDS = (0, 1, 2)
 CHECKPOINT = "novels-4l-masked"

@@ -24,7 +24,7 @@ import numpy as np
 from analyses._nonlinearity import Clock, Finding, Results, command_of, kept, options, publish
 from analyses._tiny import MODELS, Recall, heads_needed, train_recall
 from analyses._tiny.recall import Readout
-from aotlens.plots.curves import seed_curves
+from aotlens.plots.primitives import seed_curves
 from aotlens.statistics import fit_line
 
 SEEDS = (0, 1, 2)

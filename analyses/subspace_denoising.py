@@ -28,7 +28,7 @@ from analyses._outcomes import of_run
 from aotlens.denoise import DenoisingAudit, DenoisingRates, denoising_rates, stored_audit
 from aotlens.heads import subspaces
 from aotlens.plots import rate_map
-from aotlens.plots.display import DISPLAY
+from aotlens.plots.results import DISPLAY
 
 NOISES = (0.01, 0.05, 0.1, 0.2, 0.5)
 #: The number of layers for which the rate is exact at these noises, least and most over seeds, as the design found.

@@ -31,7 +31,7 @@ from analyses._superposition import (
 )
 from analyses._superposition.johnson_lindenstrauss import measure_projection
 from analyses._superposition.projections import angle_plot, distortion_plot
-from aotlens.plots.display import DISPLAY
+from aotlens.plots.results import DISPLAY
 
 SEED = 0
 

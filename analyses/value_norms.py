@@ -25,7 +25,7 @@ from analyses._texts import bert_tokens, load_bert, sentences, windows
 from analyses.head_patterns import bundled_novels
 from aotlens.data import Corpus, open_corpus
 from aotlens.heads import ValueNorms, attention_by_place, value_norms
-from aotlens.plots.curves import seed_curves
+from aotlens.plots.primitives import seed_curves
 
 SEEDS = (0, 1, 2)
 OURS = ("start token", "first token", "other")

@@ -84,8 +84,8 @@ def film_command(
     with TokenBar("steps", lines=True) as bar:
         measures = film(models, tokens, n_random=random, progress=bar)
     if html is not None:
-        from aotlens.plots.display import write_page
         from aotlens.plots.film import film_figure
+        from aotlens.plots.results import write_page
 
         write_page(film_figure(measures), html, auto_play=False)
         print_text(f"{html}: a film of {several(len(models), 'snapshot')}")
@@ -106,7 +106,7 @@ def film_command(
 def _movie(run: Run, tokens: Tensor, measures: OverTraining, path: Path) -> None:
     """The maps of all heads on a text at every step, above the loss."""
     from aotlens.heads import attention_patterns
-    from aotlens.plots.moving import film_frames, save_film
+    from aotlens.plots.film import film_frames, save_film
 
     patterns = (attention_patterns(model, tokens).pattern for model in run)
     save_film(film_frames(patterns, measures.steps.tolist(), measures["loss"].tolist()), path)

@@ -124,7 +124,7 @@ def _show(of: Family, given: dict[str, Any]) -> None:
         result = view.result(chosen, workshop)
     frame = view.frame(result)
     if html is not None:
-        from aotlens.plots.display import write_page
+        from aotlens.plots.results import write_page
 
         write_page(view.figure(chosen, result), html)
     if csv is not None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import plotly.graph_objects as go
 
 from aotlens.conventions import HeadLike, as_head, head_name
-from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET_INK, Theme, base_layout
-from aotlens.plots.labels import plotly_text
+from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET_INK, Theme
+from aotlens.plots.primitives import LEGEND, axes, line_colour, plotly_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,63 +93,50 @@ def atlas(
     head: HeadLike | None = None,
     theme: Theme = "light",
 ) -> go.Figure:
-    """Draw any two scores of an atlas against each other, a point a head, a colour and a shape for each label; "mixed"
-    is grey, `head` has a ring. Heads are named at their points while they are few. Those that were not found, where
-    some were searched for, are small and faint, so that the axes stay; those without one of the two numbers are left
-    out. A point's customdata is the head's name.
+    """Draw any two scores of an atlas against each other, a point per head, a colour and a shape for each label;
+    "mixed" is grey, `head` has a ring. Heads are named at their points while they are few. After a search, heads that
+    do not match are small and faint, so that the axes stay; heads without one of the two numbers are left out. A
+    point's customdata is the head's name.
 
-    Raises `ValueError` for what is no score of it.
+    Raises `ValueError` if the atlas has no such score.
     """
-    given: Any = result
-    whole: Atlas = getattr(given, "atlas", given)
+    whole: Atlas = getattr(result, "atlas", result)
     frame = whole.to_frame()
-    known = score_columns(frame)
+    scores = score_columns(frame)
     for name in (x, y):
-        if name not in known:
-            raise ValueError(f"{whole.model} has no score {name}. There are: {', '.join(known)}. Choose one.")
+        if name not in scores:
+            raise ValueError(f"{whole.model} has no score {name}. There are: {', '.join(scores)}. Choose one.")
     names = [f"{row.layer}.{row.head}" for row in frame.itertuples()]
     across, up = frame[x].to_numpy(dtype=float), frame[y].to_numpy(dtype=float)
     titles = plotly_text(column_title(x)), plotly_text(column_title(y))
     labels = [label.replace("_", " ") for label in frame["label"]]
-    chosen = None if head is None else head_name(as_head(head))
-    is_above = getattr(given, "found", None)
     kinds = sorted(set(labels), key=lambda label: (label == "mixed", -labels.count(label), label))
     known = np.isfinite(across) & np.isfinite(up)
-    is_found = np.ones(len(names), dtype=bool) if is_above is None else is_above
-    many = is_found.sum() > _MOST_NAMES
-    traces = []
+    matches = getattr(result, "found", np.ones(len(names), dtype=bool))
+    many = matches.sum() > _MOST_NAMES
+    axis = {"zeroline": False}
+    figure = axes(
+        theme, *titles, xaxis=axis, yaxis=axis, legend={**LEGEND, "font": {"color": INK[theme]}},
+        margin={"l": 8, "r": 8, "t": 44, "b": 8}, hovermode="closest", showlegend=True,
+    )  # fmt: skip
     for place, kind in enumerate(kinds):
         own = [i for i, label in enumerate(labels) if label == kind and known[i]]
-        sizes = [10 if is_found[i] else 5 for i in own]
-        colour = QUIET_INK[theme] if kind == "mixed" else LINES[theme][place % len(LINES[theme])]
-        traces.append(
-            go.Scatter(
-                x=across[own], y=up[own], name=plotly_text(kind), customdata=[names[i] for i in own],
-                text=[plotly_text(names[i]) if is_found[i] else "" for i in own], textposition="top center",
-                mode="markers" if many else "markers+text",
-                marker={"size": sizes, "opacity": [1.0 if is_found[i] else 0.35 for i in own],
-                        "symbol": _SYMBOLS[place % len(_SYMBOLS)], "color": colour,
-                        "line": {"width": 0.6, "color": BACKGROUND[theme]}},
-                hovertemplate="<b>%{customdata}</b><br>" + titles[0] + " %{x:.3f}<br>"
-                + titles[1] + " %{y:.3f}<extra>" + plotly_text(kind) + "</extra>",
-            )
+        figure.add_scatter(
+            x=across[own], y=up[own], name=plotly_text(kind), customdata=[names[i] for i in own],
+            text=[plotly_text(names[i]) if matches[i] else "" for i in own], textposition="top center",
+            mode="markers" if many else "markers+text",
+            marker={"size": [10 if matches[i] else 5 for i in own],
+                    "opacity": [1.0 if matches[i] else 0.35 for i in own],
+                    "symbol": _SYMBOLS[place % len(_SYMBOLS)],
+                    "color": QUIET_INK[theme] if kind == "mixed" else line_colour(theme, place),
+                    "line": {"width": 0.6, "color": BACKGROUND[theme]}},
+            hovertemplate="<b>%{customdata}</b><br>" + titles[0] + " %{x:.3f}<br>"
+            + titles[1] + " %{y:.3f}<extra>" + plotly_text(kind) + "</extra>",
         )  # fmt: skip
-    if chosen in names and known[index := names.index(chosen)]:
+    ringed = None if head is None else head_name(as_head(head))
+    if ringed in names and known[index := names.index(ringed)]:
         ring = {"size": 19, "symbol": "circle-open", "color": LINES[theme][1], "line": {"width": 2.5}}
-        traces.append(
-            go.Scatter(
-                x=across[[index]], y=up[[index]], mode="markers", showlegend=False, hoverinfo="skip", marker=ring
-            )
+        figure.add_scatter(
+            x=across[[index]], y=up[[index]], mode="markers", showlegend=False, hoverinfo="skip", marker=ring
         )
-    return go.Figure(
-        traces,
-        base_layout(
-            theme,
-            xaxis={"title": {"text": titles[0]}, "zeroline": False},
-            yaxis={"title": {"text": titles[1]}, "zeroline": False},
-            legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "font": {"color": INK[theme]}},
-            margin={"l": 8, "r": 8, "t": 44, "b": 8},
-            hovermode="closest",
-            showlegend=True,
-        ),
-    )
+    return figure

@@ -1,4 +1,5 @@
-"""Figures of a head's circuits: maps of entries, of blocks, of one block, over distances, the heads around a head."""
+"""Figures of a head's circuits: maps of entries and of blocks, eigenvalues, scores over distances, the heads around a
+head."""
 
 from __future__ import annotations
 
@@ -8,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
+from jaxtyping import Complex
 
-from aotlens.conventions import Head, HeadLike, as_head
-from aotlens.plots.colours import INK, LINES, Theme, base_layout
-from aotlens.plots.composition import Edge, composition_graph
-from aotlens.plots.eigenvalues import eigenvalue_plane
-from aotlens.plots.labels import glyphs
-from aotlens.plots.matrix import matrix_map
+from aotlens.conventions import Head, HeadLike, as_head, glyphs
+from aotlens.plots.colours import INK, LINES, Theme
+from aotlens.plots.graphs import Edge, composition_graph
+from aotlens.plots.primitives import axes, line_colour, matrix_map
 
 if TYPE_CHECKING:
     from aotlens.circuits import (
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Spectrum,
     )
     from aotlens.circuits.labelled import Lines
+
 
 #: The number of rows and columns up to which a circuit is drawn entry by entry.
 MOST_ENTRIES = 200
@@ -108,15 +109,15 @@ def composition_figure(
     """Draw the heads that one head reads in one mode, and those that read it: pairs above flipped signs, or
     all pairs."""
     n_layers, n_heads = result.values.shape[:2]
-    chosen, edges = as_head(head, SimpleNamespace(n_layers=n_layers, n_heads=n_heads)), []
+    own, edges = as_head(head, SimpleNamespace(n_layers=n_layers, n_heads=n_heads)), []
     for layer in range(n_layers):
-        for other in range(n_heads if layer != chosen[0] else 0):
-            pair = (layer, other, *chosen) if layer < chosen[0] else (*chosen, layer, other)
+        for other in range(n_heads if layer != own[0] else 0):
+            pair = (layer, other, *own) if layer < own[0] else (*own, layer, other)
             if above_null and not result.edges[pair]:
                 continue
             value, z, rank = float(result.values[pair]), float(result.z_signs[pair]), int(result.rank[pair])
             edges.append(Edge(earlier=pair[:2], later=pair[2:], mode=result.mode, value=value, z=z, rank=rank))
-    return composition_graph(edges, chosen, n_layers, n_heads, theme=theme)
+    return composition_graph(edges, own, n_layers, n_heads, theme=theme)
 
 
 def head_composition_figure(result: HeadComposition, *, z: float = 0.0, theme: Theme = "light") -> go.Figure:
@@ -152,36 +153,39 @@ def _by_id(lines: Lines | None, otherwise: str) -> str:
     return f"{lines.role}, by id" if lines.of == "token" else lines.role
 
 
-#: So many frequencies have a line of their own; the others are one.
+#: The number of frequencies that have a line of their own; the others share one.
 _FREQUENCIES = 4
 
 
 def distance_curve(profile: DistanceProfile, *, theme: Theme = "light") -> go.Figure:
     """Draw the score of one pair of tokens over distances, and what the frequencies of the largest amplitude add to
     it."""
-    figure = go.Figure(layout=base_layout(theme))
+    figure = _over_distances(f"score of {profile.destination} for {profile.source}, nats", theme)
     parts, order = profile.by_frequency, np.argsort(-profile.amplitude, kind="stable")
-    for place, pair in enumerate(order[:_FREQUENCIES]):
-        _line(
-            figure, profile.distances, parts[pair], f"wavelength {2 * np.pi / profile.theta[pair]:.3g} tokens",
-            LINES[theme][(place + 1) % len(LINES[theme])], 1.2,
-        )  # fmt: skip
+    for place, pair in enumerate(order[:_FREQUENCIES], 1):
+        name = f"wavelength {2 * np.pi / profile.theta[pair]:.3g} tokens"
+        _line(figure, profile.distances, parts[pair], name, line_colour(theme, place), 1.2)
     if len(order) > _FREQUENCIES:
-        rest = parts[order[_FREQUENCIES:]].sum(0)
-        _line(figure, profile.distances, rest, f"{len(order) - _FREQUENCIES} other frequencies", INK[theme], 1.0, "dot")
+        others = parts[order[_FREQUENCIES:]].sum(0)
+        name = f"{len(order) - _FREQUENCIES} other frequencies"
+        _line(figure, profile.distances, others, name, INK[theme], 1.0, "dot")
     _line(figure, profile.distances, profile.scores, "score", LINES[theme][0], 2.4)
-    return _titled(figure, f"score of {profile.destination} for {profile.source}, nats")
+    return figure
 
 
 def reach_curve(result: Reach, *, theme: Theme = "light") -> go.Figure:
     """Draw the mean score of a head over pairs of tokens at each distance."""
-    figure = go.Figure(layout=base_layout(theme))
+    figure = _over_distances("mean score over pairs of tokens, nats", theme)
     _line(figure, result.distances, result.mean_scores, "mean score", LINES[theme][0], 2.4)
     figure.add_annotation(
         text=", ".join(f"{name} {share:.0%}" for name, share in result.shares.items()) + " of the variance",
         xref="paper", yref="paper", x=1, y=1.02, yanchor="bottom", showarrow=False, font={"color": INK[theme]},
     )  # fmt: skip
-    return _titled(figure, "mean score over pairs of tokens, nats")
+    return figure
+
+
+def _over_distances(y_title: str, theme: Theme) -> go.Figure:
+    return axes(theme, "distance from destination back to source, tokens", y_title, hovermode="x unified")
 
 
 def _line(
@@ -191,8 +195,30 @@ def _line(
     figure.add_trace(go.Scatter(x=x, y=y, name=name, mode="lines", line=line, hovertemplate="%{y:+.3f}"))
 
 
-def _titled(figure: go.Figure, y_title: str) -> go.Figure:
-    figure.update_xaxes(title_text="distance from destination back to source, tokens")
-    figure.update_yaxes(title_text=y_title)
-    figure.update_layout(hovermode="x unified", legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"})
+def eigenvalue_plane(
+    eigenvalues: Complex[np.ndarray, " inner"], *, unit: str = "", theme: Theme = "light"
+) -> go.Figure:
+    """Draw a point an eigenvalue; blue where the real part is positive, orange where it is negative.
+
+    Both axes have the same scale, so that a phase is an angle. A positive real part means that what goes in along the
+    eigenvector comes out with the same sign: copying, if rows and columns are the same tokens.
+    """
+    reach = 1.12 * float(np.abs(eigenvalues).max(initial=0.0)) or 1.0
+    axis = {"range": [-reach, reach], "zeroline": True, "zerolinewidth": 1.5}
+    across, up = {**axis, "constrain": "domain"}, {**axis, "scaleanchor": "x"}
+    figure = axes(theme, "real part", "imaginary part", xaxis=across, yaxis=up)
+    for name, group, colour in (
+        ("real part ≥ 0", eigenvalues.real >= 0, LINES[theme][0]),
+        ("real part < 0", eigenvalues.real < 0, LINES[theme][1]),
+    ):
+        points = eigenvalues[group]
+        figure.add_scatter(
+            x=points.real.astype(np.float32),
+            y=points.imag.astype(np.float32),
+            mode="markers",
+            customdata=np.abs(points).astype(np.float32),
+            name=f"{name}: {int(group.sum())}",
+            marker={"size": 9, "color": colour, "opacity": 0.75, "line": {"width": 1, "color": INK[theme]}},
+            hovertemplate=f"real %{{x:.4g}}<br>imaginary %{{y:.4g}}<br>size %{{customdata:.4g}} {unit}<extra></extra>",
+        )
     return figure

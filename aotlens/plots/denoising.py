@@ -1,18 +1,30 @@
-"""Attention as denoising: subspaces beside each other, SNR by layer, training beside Bayes, the loss over α and β."""
+"""Attention as denoising: overlaps of subspaces, SNR by layer, training and Bayes, the loss over α and β; and
+in-context regression: errors by the number of examples, of models, baselines and layers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
 
+from aotlens.plots.attention import QUANTITIES, all_heads_maps, attention_map
 from aotlens.plots.colours import INK, LINES, Theme, base_layout, colorscale
-from aotlens.plots.curves import seed_curves
-from aotlens.plots.labels import plotly_text
-from aotlens.plots.matrix import matrix_map
+from aotlens.plots.primitives import (
+    add_level,
+    axes,
+    band,
+    colour_bar,
+    head_points,
+    line_colour,
+    line_of,
+    matrix_map,
+    names_of_heads,
+    plotly_text,
+    seed_curves,
+)
 
 if TYPE_CHECKING:
     from aotlens.denoise import (
@@ -24,6 +36,8 @@ if TYPE_CHECKING:
         RunMatrices,
         TrainedLayers,
     )
+    from aotlens.denoise.regression import LayerReadings, PromptMaps, RegressionComparison, SupportScores
+    from aotlens.evaluate import RegressionErrors
     from aotlens.heads import HeadSubspaces
 
 
@@ -31,10 +45,9 @@ def subspace_overlaps(result: HeadSubspaces, *, behind_gain: bool = False, theme
     """Draw log₂ of every pair's overlap ÷ that of random subspaces: 0 as random, above it shared directions. With
     `behind_gain` ÷ that of random weights behind the same norms.
 
-    A head beside itself is left at 0, and a head whose subspace is zero too.
+    A head with itself is left at 0, and a head whose subspace is zero too.
     """
-    n_layers, n_heads = result.bases.shape[:2]
-    names = [f"{layer}.{head}" for layer in range(n_layers) for head in range(n_heads)]
+    names = names_of_heads(result.bases.shape[:2])
     square = (len(names), len(names))
     null = result.behind_gain_mean if behind_gain else result.random_mean
     overlap, random = result.overlap.reshape(square), null.reshape(square)
@@ -45,17 +58,16 @@ def subspace_overlaps(result: HeadSubspaces, *, behind_gain: bool = False, theme
 
 
 def snr_curves(result: DenoisingRates, *, theme: Theme = "light") -> go.Figure:
-    """Draw SNR after every layer ÷ SNR at the start, the mean over clusters, a line a δ with the band of all seeds, and
-    the theorem's (1 + ητ)^l where φ has a threshold. Layers whose numbers are no longer finite are left out."""
+    """Draw SNR after every layer ÷ SNR at the start, the mean over clusters, a line per δ with the band of all seeds,
+    and the theorem's (1 + ητ)^l where φ has a threshold. Layers whose numbers are no longer finite are left out."""
     gain = np.asarray(result.gains)
     layers = np.arange(gain.shape[-1])
     curves = {f"δ = {noise:g}": values for noise, values in zip(result.noises, gain, strict=True)}
-    quiet: tuple[str, ...] = ()
+    theory = "(1 + ητ)^l"
     if math.isfinite(result.rate):
-        curves["(1 + ητ)^l"] = result.rate ** layers[None].astype(np.float64)
-        quiet = ("(1 + ητ)^l",)
+        curves[theory] = result.rate ** layers[None].astype(np.float64)
     return seed_curves(
-        layers, curves, x_title="layer", y_title="SNR ÷ SNR at the start", log_y=True, quiet=quiet, theme=theme
+        layers, curves, x_title="layer", y_title="SNR ÷ SNR at the start", log_y=True, quiet=(theory,), theme=theme
     )
 
 
@@ -74,7 +86,7 @@ def rate_map(result: DenoisingRates, *, theme: Theme = "light") -> go.Figure:
 
 
 def audit_curves(result: DenoisingAudit, *, principal: bool = False, theme: Theme = "light") -> go.Figure:
-    """Draw SNR after ÷ before every layer over relative depth, a line a grouping; dashed the same with the layer's
+    """Draw SNR after ÷ before every layer over relative depth, a line per grouping; dashed the same with the layer's
     writes randomly rotated, in the band of all draws. `principal`: in principal directions of the heads' tokens."""
     ratios, null = (result.pca_ratios, result.pca_null_ratios) if principal else (result.ratios, result.null_ratios)
     null_name = "writes rotated"
@@ -117,12 +129,13 @@ def loss_landscape(
     alphas, betas, loss = (np.asarray(values) for values in (result.alphas, result.betas, result.loss))
     best = np.asarray(result.best_alpha)
     inside = (best >= alphas.min()) & (best <= alphas.max())
-    figure = go.Figure(layout=base_layout(theme))
+    across, up = ({"showgrid": False, "range": [values.min(), values.max()]} for values in (betas, alphas))
+    figure = axes(theme, "β of W_QK = β I", "α of W_OV = α I", xaxis=across, yaxis=up)
     figure.add_heatmap(
         x=betas, y=alphas, z=np.log10(loss).astype(np.float32), customdata=loss.astype(np.float32),
         colorscale=colorscale("sequential", theme), reversescale=True,
         hovertemplate="β %{x:.3g}<br>α %{y:.3g}<br><b>loss %{customdata:.4g}</b><extra></extra>",
-        colorbar={"thickness": 10, "outlinewidth": 0, "title": {"text": "log₁₀ of the loss", "side": "right"}},
+        colorbar=colour_bar("log₁₀ of the loss"),
     )  # fmt: skip
     figure.add_scatter(
         x=np.where(inside, betas, np.nan), y=best, mode="lines", name="best α at each β",
@@ -133,31 +146,27 @@ def loss_landscape(
         figure.add_scatter(
             x=[beta], y=[alpha], mode="markers", name=plotly_text(name),
             marker={
-                "size": 11, "symbol": symbols[index % len(symbols)], "color": LINES[theme][(index + 1) % 6],
+                "size": 11, "symbol": symbols[index % len(symbols)], "color": line_colour(theme, index + 1),
                 "line": {"color": INK[theme], "width": 1.2},
             },
             hovertemplate=f"{plotly_text(name)}<br>β %{{x:.4g}}<br>α %{{y:.4g}}<extra></extra>",
         )  # fmt: skip
-    figure.update_xaxes(title_text="β of W_QK = β I", showgrid=False, range=[betas.min(), betas.max()])
-    figure.update_yaxes(title_text="α of W_OV = α I", showgrid=False, range=[alphas.min(), alphas.max()])
-    figure.update_layout(legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"})
     return figure
 
 
 def run_matrices(result: RunMatrices, *, theme: Theme = "light") -> go.Figure:
-    """Draw a row a matrix of a run: it, and the identity times the mean of its diagonal, on one colour scale with 0 in
-    the middle."""
+    """Draw each matrix of a run in a row: it, and the identity times the mean of its diagonal, on one colour scale with
+    0 in the middle."""
     matrices = {"W_QK": (np.asarray(result.W_QK), "β"), "W_OV": (np.asarray(result.W_OV), "α")}
     across, down = 0.1, 0.16  # gaps between maps, in shares of the figure
+    height, width = (1 - down) / 2, (1 - across) / 2
     traces: list[dict[str, Any]] = []
-    axes: dict[str, Any] = {}
+    panels: dict[str, Any] = {}
     titles: list[dict[str, Any]] = []
-    height = (1 - down * (len(matrices) - 1)) / len(matrices)
     for row, (name, (matrix, letter)) in enumerate(matrices.items()):
         scale = float(np.diagonal(matrix).mean())
         top = float(np.abs(matrix).max()) or 1.0
         low = 1 - (row + 1) * height - row * down
-        width = (1 - across) / 2
         pictures = {name: matrix, f"{letter} I, {letter} = {scale:.3g}": scale * np.eye(len(matrix))}
         for column, (title, values) in enumerate(pictures.items()):
             place = "" if not traces else str(len(traces) + 1)
@@ -171,19 +180,19 @@ def run_matrices(result: RunMatrices, *, theme: Theme = "light") -> go.Figure:
                 }
             )  # fmt: skip
             quiet = {"showgrid": False, "zeroline": False, "ticks": "", "showticklabels": False, "constrain": "domain"}
-            axes[f"xaxis{place}"] = {**quiet, "domain": [left, left + width], "anchor": f"y{place}"}
-            axes[f"yaxis{place}"] = {
+            panels[f"xaxis{place}"] = {**quiet, "domain": [left, left + width], "anchor": f"y{place}"}
+            panels[f"yaxis{place}"] = {
                 **quiet, "domain": [low, low + height], "anchor": f"x{place}", "autorange": "reversed",
                 "scaleanchor": f"x{place}",
             }  # fmt: skip
             titles.append(
                 {
                     "text": f"<b>{title}</b>", "x": left + width / 2, "y": low + height, "xref": "paper",
-                    "yref": "paper",
-                    "xanchor": "center", "yanchor": "bottom", "showarrow": False, "font": {"color": INK[theme]},
+                    "yref": "paper", "xanchor": "center", "yanchor": "bottom", "showarrow": False,
+                    "font": {"color": INK[theme]},
                 }
             )  # fmt: skip
-    layout = {**base_layout(theme, annotations=titles, margin={"l": 8, "r": 8, "t": 26, "b": 8}), **axes}
+    layout = {**base_layout(theme, annotations=titles, margin={"l": 8, "r": 8, "t": 26, "b": 8}), **panels}
     return go.Figure(traces, layout)
 
 
@@ -193,3 +202,107 @@ def found_scales(result: FoundScales, *, run: int | None = None, theme: Theme = 
     others = [name for name in result.points if name.startswith("seed ") and run not in (None, int(name[5:]))]
     points = {name: point for name, point in result.points.items() if name not in others}
     return loss_landscape(result.landscape, points=points, theme=theme)
+
+
+#: Errors below this are left out where the axis is logarithmic: least squares' are 0 but for rounding.
+_LEAST = 1e-5
+
+
+def regression_curves(
+    results: RegressionErrors | Sequence[RegressionErrors],
+    *,
+    quiet: Sequence[str] = (),
+    log: bool = False,
+    theme: Theme = "light",
+) -> go.Figure:
+    """Draw squared error ÷ the zero predictor's by the number of examples, a line and its 95% band per result; those
+    named in `quiet`, such as baselines, are dashed and have no band, and where they rise above all others a linear axis
+    cuts them off. Raises `ValueError` for none."""
+    listed = list(results) if isinstance(results, Sequence) else [results]
+    if not listed:
+        raise ValueError("regression_curves: expected at least one result.")
+    figure = _figure(log, theme)
+    for index, result in enumerate(listed):
+        dashed = result.name in quiet
+        _add_line(figure, index, result.name, result.mean, None if dashed else result.bands, dashed, log, theme)
+    loud = [result.bands for result in listed if result.name not in quiet]
+    _cut_off(figure, loud, log)
+    return figure
+
+
+def compared_regression(result: RegressionComparison, *, log: bool = False, theme: Theme = "light") -> go.Figure:
+    """Draw errors by the number of examples: models with their bands, baselines dashed."""
+    return regression_curves(result.errors, quiet=result.baselines, log=log, theme=theme)
+
+
+def layer_curves(result: LayerReadings, *, log: bool = False, theme: Theme = "light") -> go.Figure:
+    """Draw the error of the answer read off after each layer by the number of examples, with least squares and the
+    algorithm that is nearest to each layer (dashed)."""
+    figure = _figure(log, theme)
+    n_layers = len(result.probe_errors) - 1
+    names = ["before layer 0", *(f"after layer {layer}" for layer in range(n_layers))]
+    for index, (name, errors) in enumerate(zip(names, result.probe_errors, strict=True)):
+        _add_line(figure, index, name, errors, None, False, log, theme)
+    algorithms = dict.fromkeys([*result.nearest[1:], ("least squares", 1)])
+    for index, algorithm in enumerate(algorithms):
+        kind, steps = algorithm
+        name = kind if kind == "least squares" else f"{kind} descent, {steps} step{'s' if steps > 1 else ''}"
+        errors = result.algorithm_errors[result.algorithms.index(algorithm)]
+        _add_line(figure, len(names) + index, name, errors, None, True, log, theme)
+    _cut_off(figure, [result.probe_errors], log)
+    return figure
+
+
+def regression_maps(
+    result: PromptMaps, *, quantity: str = "attention", all_heads: bool = False, theme: Theme = "light"
+) -> go.Figure:
+    """Draw the map of the result's head, or of `all_heads`, in one of `AttentionPatterns.quantity`."""
+    patterns, unit = result.patterns, QUANTITIES[quantity]
+    if all_heads:
+        title = f"{unit} of every head, prompt {result.number}"
+        return all_heads_maps(patterns.quantity(quantity), patterns.seen(), quantity=unit, title=title, theme=theme)
+    return attention_map(patterns.of_head(result.head, quantity), patterns.str_tokens, quantity=unit, theme=theme)
+
+
+def support_points(result: SupportScores, *, theme: Theme = "light") -> go.Figure:
+    """Draw the degree to which every head's scores go with the coordinates on which a sparse prompt's labels depend
+    rather than with the others, β_on − β_off, with 95% intervals over prompts."""
+    difference, reach = result.on - result.off, 1.96 * result.standard_error
+    intervals = np.stack([difference - reach, difference + reach], -1)
+    return head_points(difference, intervals, quantity="β_on − β_off, nats a unit of x·x", theme=theme)
+
+
+def _cut_off(figure: go.Figure, loud: Sequence[np.ndarray], log: bool) -> None:
+    """Ends a linear axis a little above the largest of `loud` and the zero predictor, if anything goes beyond."""
+    if log or not loud:
+        return
+    top = 1.08 * max(1.0, max(float(np.max(values)) for values in loud))
+    if max(float(np.max(trace.y)) for trace in figure.data if len(trace.y)) > top:
+        figure.update_yaxes(range=[0, top])
+
+
+def _figure(log: bool, theme: Theme) -> go.Figure:
+    up = {"type": "log" if log else "linear", "exponentformat": "power"}
+    figure = axes(theme, "examples before the query", "squared error ÷ E y²", yaxis=up, hovermode="x unified")
+    add_level(figure, 1.0, "zero predictor", theme)
+    return figure
+
+
+def _add_line(
+    figure: go.Figure,
+    index: int,
+    name: str,
+    mean: np.ndarray,
+    bands: np.ndarray | None,
+    dashed: bool,
+    log: bool,
+    theme: Theme,
+) -> None:
+    is_drawn = mean >= (_LEAST if log else 0.0)
+    examples, y = np.arange(len(mean))[is_drawn], mean[is_drawn]
+    label = plotly_text(name)
+    if bands is not None:
+        low, high = np.maximum(bands[is_drawn], _LEAST if log else 0.0).T
+        figure.add_trace(band(examples, low, high, line_colour(theme, index), label))
+    look = line_of(mean, index, dashed, theme)
+    figure.add_scatter(x=examples, y=y, name=label, legendgroup=label, hovertemplate="%{y:.4g}", **look)

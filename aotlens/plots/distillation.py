@@ -11,15 +11,14 @@ from jaxtyping import Float
 from plotly.subplots import make_subplots
 
 from aotlens.conventions import head_name
-from aotlens.plots.cells import cell_texts
-from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET_INK, Theme, base_layout, colorscale
-from aotlens.plots.labels import plotly_text
+from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET_INK, Theme, colorscale
+from aotlens.plots.primitives import LEGEND, axes, cell_texts, line_colour, plotly_text, style_panels
 
 if TYPE_CHECKING:
     from aotlens.distill import ComparedDistillations, Distillation, SubstitutionCosts
 
-#: The head that is looked at: a key, its layer, its number.
-Chosen = tuple[str, int, int]
+#: One head of one of the records: a key, its layer, its number.
+MarkedHead = tuple[str, int, int]
 
 _SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
 _DASHES = ("solid", "dash", "dot", "dashdot")
@@ -27,10 +26,10 @@ _DASHES = ("solid", "dash", "dot", "dashdot")
 
 def compared_distillations(result: ComparedDistillations, *, what: str = "heads", theme: Theme = "light") -> go.Figure:
     """Draw errors of all heads (`what="heads"`), by width (`"widths"`), against attention (`"attention"`), costs of
-    heads replaced (`"costs"`); of the chosen head errors by kind of token (`"classes"`) and as training went on
+    heads replaced (`"costs"`); of the result's head errors by kind of token (`"classes"`) and during training
     (`"curve"`).
 
-    Raises `ValueError` for another `what`, and for what was not measured.
+    Raises `ValueError` for another `what`, and if it was not measured.
     """
     if what not in _FIGURES:
         raise ValueError(f"plot: what={what!r}: expected one of {', '.join(_FIGURES)}.")
@@ -56,18 +55,19 @@ def hidden_units(width: int) -> str:
 
 
 def _heads(result: ComparedDistillations, theme: Theme) -> go.Figure:
-    every = {name: record.distillation for name, record in result.records.items()}
-    return _error_grids(every, result.width, (result.of, *result.head), theme=theme)
+    return _error_grids(_distillations(result), result.width, (result.of, *result.head), theme=theme)
+
+
+def _distillations(result: ComparedDistillations) -> dict[str, Distillation]:
+    return {name: record.distillation for name, record in result.records.items()}
 
 
 def _error_grids(
-    records: Mapping[str, Distillation], width: int, chosen: Chosen | None = None, *, theme: Theme = "light"
+    records: Mapping[str, Distillation], width: int, marked: MarkedHead | None = None, *, theme: Theme = "light"
 ) -> go.Figure:
-    """A grid a model, layer 0 on top, all cells of one height and on one scale from 0 to 1 (above 1: 1's colour).
-
-    A point's customdata is [key, layer, head, note]; the chosen head has a frame, and one not distilled is blank.
-    """
-    shapes = [each.attending.scores.values.shape[1:] for each in records.values()]  # of all of a model's heads
+    """A grid per model, layer 0 on top, cells of one height, a scale from 0 to 1; customdata is [key, layer, head,
+    note]."""
+    shapes = [record.attending.scores.values.shape[1:] for record in records.values()]  # of all of a model's heads
     deepest = max(n_layers for n_layers, _ in shapes)
     figure = make_subplots(
         1, len(shapes), column_widths=[n_heads for _, n_heads in shapes], horizontal_spacing=0.12 / len(shapes)
@@ -98,17 +98,17 @@ def _error_grids(
         axis = figure.get_subplot(1, place)
         figure.add_annotation(
             text=f"<b>{plotly_text(name)}</b>", x=sum(axis.xaxis.domain) / 2, y=1, xref="paper", yref="paper",
-            xanchor="center",
-            yanchor="bottom", showarrow=False, yshift=4,
+            xanchor="center", yanchor="bottom", showarrow=False, yshift=4,
         )  # fmt: skip
-        if chosen is not None and chosen[0] == name:
+        if marked is not None and marked[0] == name:
+            _, layer, head = marked
             figure.add_shape(
-                type="rect", x0=chosen[2] - 0.47, x1=chosen[2] + 0.47, y0=chosen[1] - 0.45, y1=chosen[1] + 0.45,
+                type="rect", x0=head - 0.47, x1=head + 0.47, y0=layer - 0.45, y1=layer + 0.45,
                 line={"color": LINES[theme][1], "width": 3}, row=1, col=place,
             )  # fmt: skip
     for place, texts in enumerate(traces, 1):  # behind all grids, which a click knows by their numbers
         figure.add_trace(texts, row=1, col=place)
-    _lay_out(figure, theme)
+    style_panels(figure, theme)
     figure.update_layout(
         coloraxis={
             "colorscale": colorscale("sequential", theme), "cmin": 0, "cmax": 1,
@@ -131,23 +131,19 @@ def _note(record: Distillation, place: int, interval: np.ndarray) -> str:
 
 
 def _widths(result: ComparedDistillations, theme: Theme) -> go.Figure:
-    """Mean error over a model's heads at each width, joined by a line, and beside them what else was tried; the chosen
-    head is one more line.
-
-    The picture reaches from 0 to above the largest mean, at least to 1: an interval over two or three heads may be many
-    times as long, and its bar then leaves the picture.
-    """
-    every = {name: record.distillation for name, record in result.records.items()}
-    wides = sorted({each.settings.wide or 0 for each in every.values()} - {0})
+    """Mean error over a model's heads by width, other predictors, and the result's head; a long bar leaves the
+    picture."""
+    every = _distillations(result)
+    wides = sorted({record.settings.wide or 0 for record in every.values()} - {0})
     names = ["linear" if width == 0 else str(width) for width in result.widths]
     wide = "wide FFN" if len(wides) > 1 else f"wide FFN<br>({wides[0]})" if wides else ""
-    others = [each for each in (wide, "position’s<br>mean", "neighbours", "least<br>of all") if each]
+    others = [name for name in (wide, "position’s<br>mean", "neighbours", "least<br>of all") if name]
 
-    def profile(of: Distillation, pick: Callable[[np.ndarray], float]) -> np.ndarray:
-        values = [pick(of.mean_error(width)) if width in of.hidden else np.nan for width in result.widths]
+    def profile(record: Distillation, pick: Callable[[np.ndarray], float]) -> np.ndarray:
+        values = [pick(record.mean_error(width)) if width in record.hidden else np.nan for width in result.widths]
         for name, errors in (
-            (wide, of.wide_error), ("position’s<br>mean", of.position_error),
-            ("neighbours", of.neighbour_error), ("least<br>of all", of.floor),
+            (wide, record.wide_error), ("position’s<br>mean", record.position_error),
+            ("neighbours", record.neighbour_error), ("least<br>of all", record.floor),
         ):  # fmt: skip
             if name:
                 values.append(np.nan if errors is None else pick(errors))
@@ -164,42 +160,38 @@ def _widths(result: ComparedDistillations, theme: Theme) -> go.Figure:
             intervals[name] = reach
     categories, n_lines = [*names, *others], len(names)
     head = f"{result.of} {head_name(result.head)}", profile(result.found, lambda errors: errors[result.place])
-    figure = go.Figure()
-    colours = LINES[theme]
-    series = [(name, values, colours[k % len(colours)], "solid") for k, (name, values) in enumerate(means.items())]
+    errors = np.concatenate([*means.values(), head[1]])
+    ceiling = max(1.0, float(errors[np.isfinite(errors)].max(initial=0.0)))
+    across = {
+        "type": "category", "categoryorder": "array", "categoryarray": list(categories), "showgrid": False,
+        "range": [-0.4, len(categories) - 0.6], "tickangle": 0,
+    }  # fmt: skip
+    figure = axes(
+        theme, "FFNs, by hidden units · other predictors", "held-out error", xaxis=across,
+        yaxis={"range": [0, 1.07 * ceiling]}, hovermode="x unified", margin={"l": 8, "r": 8, "t": 40, "b": 8},
+    )  # fmt: skip
+    series = [(name, values, line_colour(theme, k), "solid") for k, (name, values) in enumerate(means.items())]
     series.append((*head, INK[theme], "dot"))
     for place, (name, values, colour, dash) in enumerate(series):
-        bars = None
-        if name in intervals:
-            low, high = intervals[name].T
-            bars = {"type": "data", "array": high - values, "arrayminus": values - low, "thickness": 1.2, "width": 4}
         for part in (slice(0, n_lines), slice(n_lines, None)):
-            joined = part.start == 0
+            joined, bars = part.start == 0, None
+            if name in intervals:
+                low, high = intervals[name][part].T
+                bars = {"type": "data", "array": high - values[part], "arrayminus": values[part] - low,
+                        "thickness": 1.2, "width": 4}  # fmt: skip
             figure.add_scatter(
                 x=list(categories[part]), y=values[part].astype(np.float32), name=plotly_text(name), legendgroup=name,
-                mode="lines+markers" if joined else "markers", showlegend=joined,
-                error_y=None if bars is None else {**bars, "array": bars["array"][part],
-                                                   "arrayminus": bars["arrayminus"][part]},
+                mode="lines+markers" if joined else "markers", showlegend=joined, error_y=bars,
                 line={"width": 1.8, "color": colour, "dash": dash}, connectgaps=True,
                 marker={"symbol": _symbol(place) + ("" if joined else "-open"), "size": 9, "color": colour},
                 hovertemplate="%{y:.3f}",
             )  # fmt: skip
-    _lay_out(figure, theme)
-    figure.update_layout(hovermode="x unified", legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"})
-    figure.update_layout(margin={"t": 40})
-    figure.update_xaxes(
-        type="category", categoryorder="array", categoryarray=list(categories), showgrid=False,
-        range=[-0.4, len(categories) - 0.6],
-    )  # fmt: skip
-    figure.add_vline(x=n_lines - 0.5, line={"width": 1, "dash": "dot", "color": QUIET_INK[theme]})
-    known = np.concatenate([values[np.isfinite(values)] for _, values, _, _ in series])
-    figure.update_yaxes(title={"text": "held-out error"}, range=[0, 1.07 * max(1.0, float(known.max(initial=0.0)))])
-    return figure.update_xaxes(tickangle=0, title={"text": "FFNs, by hidden units · other predictors"})
+    return figure.add_vline(x=n_lines - 0.5, line={"width": 1, "dash": "dot", "color": QUIET_INK[theme]})
 
 
 def _clouds(result: ComparedDistillations, theme: Theme) -> go.Figure:
     titles = (f"mean attention: {result.across.replace('_', ' ')}", "pattern consistency over texts")
-    every = {name: record.distillation for name, record in result.records.items()}
+    every = _distillations(result)
     x = {
         name: (record.attending.to(result.across), record.attending.pattern_consistency)
         for name, record in every.items()
@@ -212,7 +204,7 @@ def head_clouds(
     width: int,
     x: Mapping[str, Sequence[Float[np.ndarray, " head"]]],
     titles: Sequence[str],
-    chosen: Chosen | None = None,
+    marked: MarkedHead | None = None,
     *,
     kinds: Sequence[str],
     theme: Theme = "light",
@@ -220,14 +212,14 @@ def head_clouds(
     """Draw error against each of several quantities `x`: colour is where a head attends, shape its model, bars the
     interval.
 
-    `kinds` are all kinds that a point can be of, in the order of the legend: each has its colour whatever else is
-    there, the last is grey. A point's customdata is [key, layer, head]; the chosen head has a ring.
+    `kinds` are all kinds of points, in the order of the legend: each keeps its colour, the last is grey. A point's
+    customdata is [key, layer, head]; the `marked` head has a ring.
     """
     of_kind = {
         name: [label.replace("_", " ") for label in record.attending.attends] for name, record in records.items()
     }
     figure = make_subplots(1, len(titles), shared_yaxes=True, horizontal_spacing=0.04)
-    colours = {kind: LINES[theme][place % len(LINES[theme])] for place, kind in enumerate(kinds)}
+    colours = {kind: line_colour(theme, place) for place, kind in enumerate(kinds)}
     colours[kinds[-1]] = QUIET_INK[theme]
     for column, title in enumerate(titles, 1):
         for place, (name, record) in enumerate(records.items()):
@@ -245,7 +237,7 @@ def head_clouds(
                 hovertemplate="<b>%{text}</b><br>" + plotly_text(title) + " %{x:.2f}, error %{y:.3f}<extra></extra>",
             )  # fmt: skip
             for k, head in enumerate(record.heads):
-                if chosen == (name, *head):
+                if marked == (name, *head):
                     figure.add_scatter(
                         x=[x[name][column - 1][k]], y=[errors[k]], mode="markers", showlegend=False,
                         hoverinfo="skip", row=1, col=column,
@@ -261,17 +253,15 @@ def head_clouds(
             x=[None], y=[None], mode="markers", name=plotly_text(name), row=1, col=1,
             marker={"size": 9, "symbol": symbol, "color": colour},
         )  # fmt: skip
-    _lay_out(figure, theme)
-    figure.update_layout(
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "itemclick": False, "itemdoubleclick": False},
-        margin={"t": 44}, hovermode="closest",
-    )  # fmt: skip
+    style_panels(figure, theme)
+    legend_look = {**LEGEND, "itemclick": False, "itemdoubleclick": False}
+    figure.update_layout(legend=legend_look, margin={"t": 44}, hovermode="closest")
     figure.update_yaxes(title={"text": "held-out error"}, rangemode="tozero", row=1, col=1)
     return figure
 
 
 def _costs(result: ComparedDistillations, theme: Theme) -> go.Figure:
-    result.cost_frame()  # says where there are none
+    result.cost_frame()  # raises if no record has costs
     every = {name: record.costs for name, record in result.records.items()}
     curves = {f"{name}, {hidden_units(costs.width)}": costs for name, costs in every.items() if costs is not None}
     return _cost_curves(curves, theme=theme)
@@ -280,7 +270,7 @@ def _costs(result: ComparedDistillations, theme: Theme) -> go.Figure:
 def _cost_curves(
     costs: Mapping[str, SubstitutionCosts], *, unit: str = "loss, nats a token", theme: Theme = "light"
 ) -> go.Figure:
-    """A picture a model, on one scale: added loss against how many heads are replaced; a band for random orders."""
+    """A panel per model, on one scale: added loss by the number of heads replaced; a band for random orders."""
     figure = make_subplots(
         1, len(costs), shared_yaxes=True, horizontal_spacing=0.03,
         subplot_titles=[plotly_text(name) for name in costs],
@@ -304,10 +294,8 @@ def _cost_curves(
                 marker={"size": 7, "symbol": ("circle", "diamond", "square", "x")[place % 4]},
             )  # fmt: skip
         figure.update_xaxes(type="log", tickvals=x, showgrid=False, title={"text": "heads replaced"}, row=1, col=column)
-    _lay_out(figure, theme)
-    figure.update_layout(
-        hovermode="x unified", margin={"t": 64}, legend={"orientation": "h", "y": 1.1, "yanchor": "bottom"}
-    )
+    style_panels(figure, theme)
+    figure.update_layout(hovermode="x unified", margin={"t": 64}, legend={**LEGEND, "y": 1.1})
     figure.update_annotations(font={"size": 12}, yshift=2)
     figure.update_yaxes(zeroline=True, zerolinecolor=INK[theme], zerolinewidth=1)
     figure.update_yaxes(title={"text": f"added {unit}"}, row=1, col=1)
@@ -315,7 +303,7 @@ def _cost_curves(
 
 
 def _classes(result: ComparedDistillations, theme: Theme) -> go.Figure:
-    """Error among each kind of token; on the bars, which share of tokens and of the squared error they are."""
+    """Error among each kind of token; on the bars, its shares of tokens and of the squared error."""
     frame = result.class_frame()
     errors = frame["error"].to_numpy()
     figure = go.Figure(
@@ -328,19 +316,20 @@ def _classes(result: ComparedDistillations, theme: Theme) -> go.Figure:
             hovertemplate="%{y}: error <b>%{x:.3f}</b><br>%{text}<extra></extra>",
         )
     )  # fmt: skip
-    _lay_out(figure, theme)
-    figure.update_xaxes(
-        title={"text": "error among tokens of the kind"}, range=[0, 2.4 * max(float(errors.max()), 1e-6)]
-    )
-    figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
-    return figure
+    reach = 2.4 * max(float(errors.max()), 1e-6)
+    style_panels(figure, theme).update_yaxes(autorange="reversed", type="category", showgrid=False)
+    return figure.update_xaxes(title={"text": "error among tokens of the kind"}, range=[0, reach])
 
 
 def _curve(result: ComparedDistillations, theme: Theme) -> go.Figure:
-    """Validation error as training goes on, one line a seed, and the linear map's level to compare with."""
+    """Validation error during training, a line per seed, and the linear map's level."""
     frame, linear = result.curve_frame(), result.found.linear_error
     tokens = frame["tokens"].tolist()
-    figure = go.Figure()
+    across, up = {"rangemode": "tozero", "showgrid": False}, {"rangemode": "tozero"}
+    figure = axes(
+        theme, "training tokens", "error on validation text", xaxis=across, yaxis=up, hovermode="x unified",
+        margin={"l": 8, "r": 8, "t": 40, "b": 8}, showlegend=True,
+    )  # fmt: skip
     for name in frame.columns[1:]:
         figure.add_scatter(
             x=tokens, y=frame[name].to_numpy().astype(np.float32), name=name.replace("_", " "),
@@ -353,11 +342,6 @@ def _curve(result: ComparedDistillations, theme: Theme) -> go.Figure:
             x=[0, tokens[-1]], y=[level, level], name=f"linear map (held out) {level:.3f}", mode="lines",
             line={"dash": "dot", "width": 1.4, "color": INK[theme]}, hoverinfo="skip",
         )  # fmt: skip
-    _lay_out(figure, theme)
-    figure.update_layout(hovermode="x unified", margin={"t": 40})
-    figure.update_layout(legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"}, showlegend=True)
-    figure.update_xaxes(title={"text": "training tokens"}, rangemode="tozero", showgrid=False)
-    figure.update_yaxes(title={"text": "error on validation text"}, rangemode="tozero")
     return figure
 
 
@@ -367,15 +351,6 @@ def _symbol(place: int) -> str:
 
 def _percent(share: float) -> str:
     return f"{share:.0%}" if share >= 0.01 or share == 0 else "<1%"
-
-
-def _lay_out(figure: go.Figure, theme: Theme) -> None:
-    """The shared look, on every axis."""
-    layout = base_layout(theme)
-    axes = {name: layout.pop(name) for name in ("xaxis", "yaxis")}
-    figure.update_layout(layout)
-    figure.update_xaxes(axes["xaxis"])
-    figure.update_yaxes(axes["yaxis"])
 
 
 _FIGURES: dict[str, Callable[[ComparedDistillations, Theme], go.Figure]] = {

@@ -1,8 +1,7 @@
-"""Maps of patches laid over the images that they are of, and what is measured of them over many images."""
+"""Maps of patches over their images, and measures of them over many images."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,18 +11,25 @@ from jaxtyping import Float, Shaped, UInt8
 from PIL import Image
 from plotly.subplots import make_subplots
 
-from aotlens.conventions import head_name
+from aotlens.plots.attention import data_uri, png_of
 from aotlens.plots.colours import INK, LINES, Scale, Theme, base_layout
-from aotlens.plots.labels import plotly_text
-from aotlens.plots.matrix import matrix_map
-from aotlens.plots.thumbnails import data_uri
+from aotlens.plots.primitives import (
+    LEGEND,
+    band,
+    error_bars,
+    head_places,
+    line_colour,
+    matrix_map,
+    names_of_heads,
+    plotly_text,
+    style_panels,
+)
 
 if TYPE_CHECKING:
     from aotlens.heads import ClassPredictions, HeadOnImage, LayerOnImages, SemanticConsistency
     from aotlens.paths import ClassPatches, PatchCurves
 
-#: Red, green and blue of what a map lays over a picture: above 0, and below. They are told apart without colour vision
-#: and from every grey.
+#: Red, green and blue of a map's values above 0, and below: distinct without colour vision, and from every grey.
 _ABOVE, _BELOW = "86,180,233", "240,130,40"
 #: The range of a picture's greys under a map, so that neither black nor white hides it.
 _DARKEST, _BRIGHTEST = 30, 205
@@ -41,7 +47,7 @@ def overlay_grid(
     shared: bool = False,
     theme: Theme = "light",
 ) -> go.Figure:
-    """Draw a grid, row = image, column = map, such as a head's: each map lies over its image, as clear as its value is
+    """Draw a grid, row = image, column = map, such as a head's: each map lies over its image, as opaque as its value is
     large.
 
     `images` are grey `[image, height, width]` or have red, green and blue last; `maps` are `[image, column, row of
@@ -147,7 +153,7 @@ def class_patches(result: ClassPatches, *, theme: Theme = "light") -> go.Figure:
 
 
 def class_predictions(result: ClassPredictions, *, theme: Theme = "light") -> go.Figure:
-    """Draw a bar a class, the most probable first; beside it that with heads ablated."""
+    """Draw a bar per class, the most probable first; next to it that with heads ablated."""
     order = np.argsort(-result.probabilities, kind="stable")
     names = [plotly_text(result.classes[place]) for place in order]
     bars = [go.Bar(x=names, y=result.probabilities[order], name="full model")]
@@ -165,13 +171,11 @@ def picture(image: UInt8[np.ndarray, "channel height width"], *, cell: int = 64)
     """Return a PNG of one picture as it is, its pixels as squares: as many times larger as fits in `cell` pixels."""
     times = max(1, cell // max(image.shape[1:]))
     pixels = _channels_last(image[None])[0].repeat(times, axis=0).repeat(times, axis=1)
-    buffer = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(pixels)).save(buffer, format="PNG", compress_level=1)
-    return buffer.getvalue()
+    return png_of(Image.fromarray(np.ascontiguousarray(pixels)))
 
 
 def insertion_and_deletion(result: PatchCurves, *, theme: Theme = "light") -> go.Figure:
-    """Draw deletion and insertion side by side, a line a method: the mean over images, in a band of one standard
+    """Draw deletion and insertion side by side, a line per method: the mean over images, in a band of one standard
     error."""
     shares = result.shares
     titles = [
@@ -181,36 +185,26 @@ def insertion_and_deletion(result: PatchCurves, *, theme: Theme = "light") -> go
     figure = make_subplots(rows=1, cols=2, shared_yaxes=True, subplot_titles=titles, horizontal_spacing=0.04)
     for panel, curves in enumerate((result.deletion, result.insertion), 1):
         for index, (name, values) in enumerate(zip(result.methods, curves, strict=True)):
-            colour, mean = LINES[theme][index % len(LINES[theme])], values.mean(0)
+            colour, mean = line_colour(theme, index), values.mean(0)
             error = values.std(0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.zeros_like(mean)
-            band = go.Scatter(
-                x=np.concatenate([shares, shares[::-1]]), y=np.concatenate([mean + error, (mean - error)[::-1]]),
-                fill="toself", fillcolor=colour, opacity=0.16, line={"width": 0}, mode="lines", hoverinfo="skip",
-                showlegend=False, legendgroup=name,
-            )  # fmt: skip
             line = go.Scatter(
                 x=shares, y=mean, name=name, legendgroup=name, showlegend=panel == 1, mode="lines+markers",
                 line={"color": colour, "width": 1.8, "dash": "dash" if name == "random" else "solid"},
                 marker={"size": 5}, customdata=error, hovertemplate="%{y:.3f} ± %{customdata:.3f}",
             )  # fmt: skip
-            figure.add_traces([band, line], rows=1, cols=panel)
-    layout = base_layout(theme, hovermode="x unified", height=420)
-    figure.update_layout(layout, legend={"orientation": "h", "y": -0.2, "yanchor": "top"}, margin={"t": 36})
-    figure.update_xaxes(title_text="share of patches", tickformat=".0%", **layout["xaxis"])  # of both panels
-    figure.update_yaxes(**layout["yaxis"])
+            figure.add_traces([band(shares, mean - error, mean + error, colour, name), line], rows=1, cols=panel)
+    style_panels(figure, theme).update_layout(hovermode="x unified", height=420, margin={"t": 36})
+    figure.update_layout(legend={"orientation": "h", "y": -0.2, "yanchor": "top"})
+    figure.update_xaxes(title_text="share of patches", tickformat=".0%")  # of both panels
     figure.update_yaxes(title_text="logit above the mean over classes", row=1, col=1)
-    figure.update_annotations(font={"size": 13, "color": INK[theme]})
-    return figure
+    return figure.update_annotations(font={"size": 13, "color": INK[theme]})
 
 
 def consistency(result: SemanticConsistency, *, theme: Theme = "light") -> go.Figure:
-    """Draw a point a head, layers across: within − between with its interval, filled where it is beyond chance; and,
+    """Draw a point per head, layers across: within − between with its interval, filled where it is beyond chance; and,
     above, the overlap with the head's mean map, which is position alone."""
-    beyond, (n_layers, n_heads) = result.adjusted_p <= 0.05, result.within.shape
-    layers, heads = np.indices(result.within.shape)
-    x = (layers + (heads - (n_heads - 1) / 2) * (0.7 / max(n_heads, 2))).ravel()
-    names = list(map(head_name, np.ndindex(n_layers, n_heads)))
-    colours = LINES[theme]
+    beyond, shape, colours = result.adjusted_p <= 0.05, result.within.shape, LINES[theme]
+    (x, axis), names = head_places(*shape), names_of_heads(shape)
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.06, row_heights=[0.35, 0.65])
     figure.add_trace(
         go.Scatter(
@@ -220,30 +214,22 @@ def consistency(result: SemanticConsistency, *, theme: Theme = "light") -> go.Fi
         ),
         row=1, col=1,
     )  # fmt: skip
-    for chosen, name, symbol in ((beyond, "beyond chance", "circle"), (~beyond, "not", "circle-open")):
-        keep = chosen.ravel()
+    for group, name, symbol in ((beyond, "beyond chance", "circle"), (~beyond, "not", "circle-open")):
+        keep = group.ravel()
         (low, high), y = result.intervals.reshape(-1, 2)[keep].T, result.difference.ravel()[keep]
         figure.add_trace(
             go.Scatter(
                 x=x[keep], y=y, mode="markers", text=np.array(names)[keep], name=name,
                 marker={"size": 8, "color": colours[0], "symbol": symbol},
-                error_y={
-                    "type": "data", "symmetric": False, "array": high - y, "arrayminus": y - low, "width": 0,
-                    "thickness": 1.2, "color": colours[0],
-                },
+                error_y=error_bars(y, low, high, width=0, thickness=1.2, color=colours[0]),
                 hovertemplate="head %{text}<br>within − between %{y:.3f}<extra></extra>",
             ),
             row=2, col=1,
         )  # fmt: skip
-    layout = base_layout(theme, height=520, legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"})
-    figure.update_layout(layout)
-    figure.update_yaxes(**layout["yaxis"])  # of both panels
-    axis = {**layout["xaxis"], "tickvals": list(range(n_layers)), "range": [-0.5, n_layers - 0.5], "zeroline": False}
-    figure.update_xaxes(**axis)
-    figure.update_xaxes(title_text="layer", row=2, col=1)
+    style_panels(figure, theme).update_layout(height=520, legend=LEGEND)
+    figure.update_xaxes(axis).update_xaxes(title_text="layer", row=2, col=1)
     figure.update_yaxes(title_text="IoU with mean map", range=[0, 1.02], row=1, col=1)
-    figure.update_yaxes(title_text="IoU within − between classes", zeroline=True, row=2, col=1)
-    return figure
+    return figure.update_yaxes(title_text="IoU within − between classes", zeroline=True, row=2, col=1)
 
 
 def _see_through(scale: Scale) -> list[list[Any]]:
@@ -256,8 +242,8 @@ def _see_through(scale: Scale) -> list[list[Any]]:
 
 
 def _tiled(images: UInt8[np.ndarray, ...], n_columns: int, taller: float, wider: float) -> bytes:
-    """A PNG with a row an image, `n_columns` times side by side, clear between them: tiles so much `taller` and `wider`
-    than the image, save at the last row and column."""
+    """A PNG with a row per image, `n_columns` times side by side, clear between: tiles are so much `taller` and
+    `wider`."""
     pictures = images if images.ndim == 4 and images.shape[-1] == 3 else np.repeat(_grey(images)[..., None], 3, -1)
     n_images, height, width, _ = pictures.shape
     scale = max(1, round(56 / height))  # so that gaps are whole pixels to within a hundredth of a tile
@@ -269,9 +255,7 @@ def _tiled(images: UInt8[np.ndarray, ...], n_columns: int, taller: float, wider:
     for image, column in np.ndindex(n_images, n_columns):
         tile = canvas[image * down : image * down + height, column * across : column * across + width]
         tile[..., :3], tile[..., 3] = values[image], 255
-    buffer = io.BytesIO()
-    Image.fromarray(canvas).save(buffer, format="PNG", compress_level=3)
-    return buffer.getvalue()
+    return png_of(Image.fromarray(canvas), compress_level=3)
 
 
 def _grey(images: UInt8[np.ndarray, ...]) -> UInt8[np.ndarray, "image height width"]:

@@ -11,17 +11,17 @@ from jaxtyping import Float
 from plotly.subplots import make_subplots
 
 from aotlens.plots.attention import attention_map
-from aotlens.plots.cells import cell_texts
-from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET, QUIET_INK, Theme, base_layout, colorscale
+from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET, QUIET_INK, Theme, colorscale
+from aotlens.plots.primitives import LEGEND, cell_texts, faint, style_panels
 
 if TYPE_CHECKING:
     from aotlens.distill.compile.curves import ErrorCurve, ErrorSurface
     from aotlens.distill.compile.described import CompiledMasks
     from aotlens.distill.compile.one_head import HeadAtInput, HeadGate
 
-#: The number of kinks above which none has a line; and that of kink lines that are drawn over a surface.
+#: The number of kinks above which no line marks them; and the number of kink lines over a surface.
 _MOST_KINKS, _KINK_LINES = 120, 40
-#: Points by which a network of one number is told from another.
+#: Points at which a network of one number is compared with another.
 _EVEN = 64
 
 
@@ -30,11 +30,10 @@ def error_lines(
 ) -> go.Figure:
     """Draw the network (wide, pale) and the model that it was compiled into (thin) above, |model − network| below.
 
-    Dotted uprights are the network's kinks, the dashed line is the proven bound, `at` a chosen x. With `log`, the
-    error's axis is logarithmic; an error of exactly 0 is then a gap. A zoom stays while only η changes.
+    Dotted uprights are the network's kinks, the dashed line is the proven bound, the solid upright is at x = `at`. With
+    `log`, the error's axis is logarithmic; an error of exactly 0 is then a gap. A zoom stays while only η changes.
     """
     figure = make_subplots(rows=2, shared_xaxes=True, vertical_spacing=0.09, row_heights=[0.52, 0.48])
-    figure.update_layout(base_layout(theme))
     blue, orange, green = LINES[theme][:3]
     if curve.target is not None:
         figure.add_trace(_line(curve.x, curve.target, "fitted to", QUIET_INK[theme], 1.4, dash="dot"), row=1, col=1)
@@ -42,24 +41,24 @@ def error_lines(
     figure.add_trace(_line(curve.x, curve.model[:, 0], "attention model", blue, 1.6), row=1, col=1)
     error = np.where(curve.error > 0, curve.error, np.nan) if log else curve.error
     figure.add_trace(_line(curve.x, error, "|model − FFN|", orange, 1.6, form=".3e"), row=2, col=1)
-    _level(figure, curve.x[[0, -1]], curve.proven, "proven bound", theme, row=2)
+    line = {"dash": "dash", "width": 1.6, "color": INK[theme]}
+    ends, bound = curve.x[[0, -1]], [curve.proven, curve.proven]
+    level = go.Scatter(x=ends, y=bound, mode="lines", name="proven bound", line=line, hoverinfo="skip")
+    figure.add_trace(level, row=2, col=1)
     if len(curve.kinks.x) <= _MOST_KINKS:
         for x in np.unique(curve.kinks.x):
             figure.add_vline(x=float(x), line={"dash": "dot", "width": 1, "color": QUIET_INK[theme]}, opacity=0.55)
     if at is not None:
         figure.add_vline(x=at, line={"width": 1.5, "color": INK[theme]})
-    _axes(figure, theme)
+    style_panels(figure, theme)
     figure.update_xaxes(title_text="x", row=2, col=1)
     figure.update_yaxes(title_text="f(x)", row=1, col=1)
     figure.update_yaxes(title_text="error", exponentformat="power", row=2, col=1)
-    if log:
-        figure.update_yaxes(type="log", row=2, col=1, dtick=_decades(error, curve.proven))
-    else:
-        figure.update_yaxes(rangemode="tozero", row=2, col=1)
+    scale = {"type": "log", "dtick": _decades(error, curve.proven)} if log else {"rangemode": "tozero"}
+    figure.update_yaxes(scale, row=2, col=1)
     even = np.linspace(curve.x[0], curve.x[-1], _EVEN)  # since the curve's own points move with η
     zoom = _zoom(log, even, np.interp(even, curve.x, curve.ffn[:, 0]))
-    legend = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
-    return figure.update_layout(legend=legend, hovermode="x unified", uirevision=zoom)
+    return figure.update_layout(legend=LEGEND, hovermode="x unified", uirevision=zoom)
 
 
 def error_surfaces(
@@ -67,11 +66,10 @@ def error_surfaces(
 ) -> go.Figure:
     """Draw the network's first output, and |model − network| with the proven bound at the top of its scale.
 
-    Dotted lines are kinks of the first layer; `at` is a chosen point. With `log`, the error's scale is log₁₀. A zoom
-    stays while only η changes.
+    Dotted lines are kinks of the first layer; a ring is at the point `at`. With `log`, the error's scale is log₁₀. A
+    zoom stays while only η changes.
     """
     figure = make_subplots(cols=2, horizontal_spacing=0.14, subplot_titles=["f(x₁, x₂)", "|model − FFN|"])
-    figure.update_layout(base_layout(theme))
     top = float(np.abs(surface.ffn).max(initial=0.0)) or 1.0
     figure.add_trace(
         _heat(surface.x, surface.ffn, colorscale("diverging", theme), -top, top, "f", "f %{z:.4f}", 0.215), row=1, col=1
@@ -97,7 +95,7 @@ def error_surfaces(
             marker = {"symbol": "circle-open", "size": 12, "color": LINES[theme][1], "line": {"width": 2.5}}
             here = go.Scatter(x=[at[0]], y=[at[1]], mode="markers", marker=marker, hoverinfo="skip")
             figure.add_trace(here, row=1, col=column)
-    _axes(figure, theme)
+    style_panels(figure, theme)
     reach = [float(surface.x[0]), float(surface.x[-1])]
     figure.update_xaxes(title_text="x₁", range=reach, constrain="domain", zeroline=False)
     figure.update_yaxes(title_text="x₂", range=reach, constrain="domain", zeroline=False, scaleratio=1)
@@ -111,7 +109,7 @@ def gate(result: HeadGate, *, theme: Theme = "light") -> go.Figure:
     """Draw a head as a function of what it reads, t: above, t · weight beside ReLU(t); below, the softmax weight.
 
     The band is how far below ReLU(t) the result of a ReLU unit may lie (0.2785·η), which is drawn once more for
-    |t| ≤ 8η. Circles are the model's own results; the upright is the chosen input.
+    |t| ≤ 8η. Circles are the model's own results; the upright is at the input.
     """
     t, weight, eta, gap, t_at_input = result.t, result.weight, result.eta, result.gap, result.at
     order = np.argsort(result.read)
@@ -122,13 +120,12 @@ def gate(result: HeadGate, *, theme: Theme = "light") -> go.Figure:
         rows=2, cols=2 if as_relu else 1, shared_xaxes=True, vertical_spacing=0.08, horizontal_spacing=0.13,
         row_heights=[0.62, 0.38], column_widths=[0.55, 0.45] if as_relu else None, subplot_titles=titles,
     )  # fmt: skip
-    figure.update_layout(base_layout(theme))
     for column in (1, 2) if as_relu else (1,):
         for trace, row in _gate_traces(t, weight, gap, measured, theme):
             figure.add_trace(trace.update(showlegend=column == 1), row=row, col=column)
         if column == 1 or abs(t_at_input) <= 8 * eta:
             figure.add_vline(x=t_at_input, line={"width": 1.5, "color": INK[theme]}, col=column)
-    _axes(figure, theme)
+    style_panels(figure, theme)
     figure.update_xaxes(title_text="t", row=2)
     figure.update_xaxes(range=[float(t.min()), float(t.max())], col=1)
     if as_relu:
@@ -142,9 +139,7 @@ def gate(result: HeadGate, *, theme: Theme = "light") -> go.Figure:
     figure.update_yaxes(range=[-0.04, 1.04], row=2)
     figure.update_yaxes(title_text="weight on itself", row=2, col=1)
     figure.update_annotations(font={"size": 12, "color": INK[theme]})
-    legend = {"orientation": "h", "y": 1.08 if as_relu else 1.02, "yanchor": "bottom"}
-    figure.update_layout(legend=legend, hovermode="x unified")
-    return figure
+    return figure.update_layout(legend={**LEGEND, "y": 1.08 if as_relu else 1.02}, hovermode="x unified")
 
 
 def _gate_traces(
@@ -161,7 +156,7 @@ def _gate_traces(
     if gap is not None:
         band = {"x": np.concatenate([t, t[::-1]]), "y": np.concatenate([relu, relu[::-1] - gap])}
         shade = go.Scatter(
-            **band, fill="toself", mode="lines", line={"width": 0}, fillcolor=_faint(green), hoverinfo="skip",
+            **band, fill="toself", mode="lines", line={"width": 0}, fillcolor=faint(green, 0.22), hoverinfo="skip",
             name="ReLU(t) − 0.2785·η … ReLU(t)",
         )  # fmt: skip
         traces += [(shade, 1), (_line(t, relu, "ReLU(t)", green, 6).update(opacity=0.5), 1)]
@@ -184,13 +179,12 @@ def head_pattern(result: HeadAtInput, *, theme: Theme = "light") -> go.Figure:
 
 
 def mask_maps(result: CompiledMasks, *, theme: Theme = "light") -> go.Figure:
-    """Draw the keys that each query sees, a picture for each kind of head: filled where it does."""
+    """Draw the keys that each query sees, filled, in a panel for each kind of head."""
     titles = [
         f"{n} head{'s' if n > 1 else ''}:<br>{kind}" for n, kind in zip(result.n_heads, result.kinds, strict=True)
     ]
     str_tokens, masks = result.str_tokens, result.masks
     figure = make_subplots(cols=len(masks), subplot_titles=titles, horizontal_spacing=0.16)
-    figure.update_layout(base_layout(theme))
     for column, mask in enumerate(masks, start=1):
         heat = go.Heatmap(
             z=mask.astype(np.float32), x=list(str_tokens), y=list(str_tokens), zmin=0, zmax=1, showscale=False,
@@ -199,15 +193,13 @@ def mask_maps(result: CompiledMasks, *, theme: Theme = "light") -> go.Figure:
             hovertemplate="%{y} %{customdata} %{x}<extra></extra>",
         )  # fmt: skip
         figure.add_trace(heat, row=1, col=column)
-    _axes(figure, theme)
+    style_panels(figure, theme)
     figure.update_xaxes(type="category", showgrid=False, title_text="key", tickangle=0, constrain="domain")
     figure.update_yaxes(type="category", showgrid=False, autorange="reversed", constrain="domain")
     figure.update_yaxes(title_text="query", col=1)
     for column in range(1, len(masks) + 1):
         figure.update_yaxes(scaleanchor=f"x{column if column > 1 else ''}", row=1, col=column)
-    figure.update_annotations(font={"size": 12, "color": INK[theme]})
-    figure.update_layout(margin={"t": 44})
-    return figure
+    return figure.update_annotations(font={"size": 12, "color": INK[theme]}).update_layout(margin={"t": 44})
 
 
 def _line(
@@ -220,12 +212,6 @@ def _line(
     )  # fmt: skip
 
 
-def _level(figure: go.Figure, ends: Any, value: float, name: str, theme: Theme, *, row: int) -> None:
-    line = {"dash": "dash", "width": 1.6, "color": INK[theme]}
-    trace = go.Scatter(x=ends, y=[value, value], mode="lines", name=name, line=line, hoverinfo="skip")
-    figure.add_trace(trace, row=row, col=1)
-
-
 def _heat(x: Any, z: Any, scale: Any, least: float, most: float, title: str, hover: str, where: float) -> go.Heatmap:
     return go.Heatmap(
         x=x, y=x, z=z.astype(np.float32), zmin=least, zmax=most, colorscale=scale,
@@ -235,22 +221,11 @@ def _heat(x: Any, z: Any, scale: Any, least: float, most: float, title: str, hov
     )  # fmt: skip
 
 
-def _axes(figure: go.Figure, theme: Theme) -> None:
-    axis = base_layout(theme)["xaxis"]
-    figure.update_xaxes(**axis)
-    figure.update_yaxes(**axis)
-
-
 def _decades(error: Float[np.ndarray, " point"], proven: float) -> int:
-    """Decades between ticks, of which some six fit."""
+    """Decades between ticks, for about six of them."""
     known = error[np.isfinite(error)]
     span = np.log10(proven) - np.log10(known.min()) if known.size else 1.0
     return max(1, int(span / 6))
-
-
-def _faint(colour: str) -> str:
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgba({red},{green},{blue},0.22)"
 
 
 def _zoom(log: bool, *arrays: np.ndarray) -> str:

@@ -1,4 +1,4 @@
-"""The restoration by patching a cell or an edge, how well a gradient foretells it, and a circuit as a graph."""
+"""The share that patching a cell or an edge restores, how well a gradient predicts it, and a circuit as a graph."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 
-from aotlens.conventions import head_name, minus
+from aotlens.conventions import glyphs, minus
 from aotlens.plots.colours import INK, LINES, Theme, base_layout, colorscale
-from aotlens.plots.labels import glyphs, plotly_text
-from aotlens.plots.layered import LayeredLink, layered_graph
-from aotlens.plots.matrix import matrix_map
+from aotlens.plots.graphs import LayeredLink, layered_graph
+from aotlens.plots.primitives import matrix_map, names_of_heads, plotly_text
 
 if TYPE_CHECKING:
     from aotlens.data import PromptPairs
     from aotlens.data.alignment import Alignment
     from aotlens.patching import Attribution, EdgeAttribution, EdgeCircuit, Patched, PatchedEdges
 
-#: The largest numbers of what is drawn: those that matter most.
+#: The largest numbers of bars, links and tokens; those that change the metric most stay.
 MOST_BARS, MOST_LINKS, MOST_TOKENS = 30, 200, 40
 
 
@@ -37,13 +36,9 @@ def _cells(
     result: Patched | Attribution, share: np.ndarray, quantity: str, theme: Theme,
     positions: tuple[int, ...] | None = None,
 ) -> go.Figure:  # fmt: skip
-    n_layers = len(share)
     if share.ndim == 3 and share.shape[2] == 1:  # heads at one position
         share = share[..., 0]
-    if share.ndim == 3:
-        rows = list(map(head_name, np.ndindex(*share.shape[:2])))
-    else:
-        rows = [str(layer) for layer in range(n_layers)]
+    rows = names_of_heads(share.shape[:2]) if share.ndim == 3 else [str(layer) for layer in range(len(share))]
     values = share.reshape(len(rows), -1)
     if result.axes[-1] == "position" and (share.ndim == 3 or "head" not in result.axes):
         places = range(values.shape[1]) if positions is None else positions
@@ -80,12 +75,11 @@ def edge_attribution_points(result: EdgeAttribution, *, theme: Theme = "light") 
 
 def _estimates(x: np.ndarray, y: np.ndarray, names: list[str], unit: str, theme: Theme) -> go.Figure:
     reach = [float(min(x.min(), y.min(), 0)), float(max(x.max(), y.max(), 0))]
-    layout = base_layout(
-        theme, height=360,
-        xaxis={"title": f"estimated change, {unit}", "zeroline": True, "zerolinecolor": INK[theme]},
-        yaxis={"title": f"exact change, {unit}", "zeroline": True, "zerolinecolor": INK[theme]},
-    )  # fmt: skip
-    figure = go.Figure(layout=layout)
+    across, up = (
+        {"title": f"{kind} change, {unit}", "zeroline": True, "zerolinecolor": INK[theme]}
+        for kind in ("estimated", "exact")
+    )
+    figure = go.Figure(layout=base_layout(theme, height=360, xaxis=across, yaxis=up))
     figure.add_scatter(
         x=reach, y=reach, mode="lines", line={"color": INK[theme], "width": 1, "dash": "dot"}, hoverinfo="skip",
         showlegend=False,
@@ -175,7 +169,7 @@ def circuit_graph(result: EdgeCircuit, *, theme: Theme = "light") -> go.Figure:
     faithfulness is lost without it, dashed where it rises, dotted where it was taken out by hand; into queries orange,
     keys blue, values green, others grey.
     """
-    edges = sorted(zip(result.edges, result.without, strict=True), key=lambda each: each[1])[:MOST_LINKS]
+    edges = sorted(zip(result.edges, result.without, strict=True), key=lambda pair: pair[1])[:MOST_LINKS]
     drawn = [*(edge for edge, _ in edges), *result.removed]
     names = dict.fromkeys(name for edge in drawn for name in (edge.source, edge.receiver[0]))
     places = {name: _column(name) for name in names}

@@ -1,4 +1,5 @@
-"""A logit's paths: what each length adds, and its flow from tokens through heads."""
+"""A prediction's parts: what paths of each length add, its flow from tokens through heads, scores traced back; and
+lenses, which show what the stream says at each layer."""
 
 from __future__ import annotations
 
@@ -10,11 +11,32 @@ import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Float
 
-from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET_INK, Theme, base_layout
-from aotlens.plots.labels import glyphs, plotly_text
+from aotlens.conventions import glyphs, minus
+from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET_INK, Theme, base_layout, colorscale
+from aotlens.plots.graphs import LayeredLink, layered_graph
+from aotlens.plots.primitives import (
+    CELL_AXIS,
+    axis_labels,
+    cell_texts,
+    colour_bar,
+    faint,
+    head_map,
+    matrix_map,
+    plotly_text,
+)
 
 if TYPE_CHECKING:
-    from aotlens.paths import LogitByOrder, Sankey
+    from aotlens.paths import (
+        HeadLens,
+        LogitByOrder,
+        LogitJacobian,
+        LogitLens,
+        PairSums,
+        PathExpansion,
+        Sankey,
+        TermImportance,
+        Trace,
+    )
     from aotlens.paths.sankey import Node
 
 _PAD = 10  # pixels between nodes of a column
@@ -47,12 +69,10 @@ def order_bars(
         marker={"color": [_colour(value, theme) for value in values]},
         hovertemplate=f"through %{{x}} heads<br>%{{customdata}}<b>%{{y:+.4f}} {quantity}</b><extra></extra>",
     )
-    figure = go.Figure(bars)
-    figure.update_layout(base_layout(theme))
-    figure.update_layout(margin={"t": 24, "b": 8})
-    figure.update_xaxes(title={"text": "heads that a path passes"}, dtick=1, showgrid=False, zeroline=False)
-    figure.update_yaxes(title={"text": quantity}, zeroline=True, zerolinewidth=1.5)
-    return figure
+    across = {"title": {"text": "heads that a path passes"}, "dtick": 1, "showgrid": False, "zeroline": False}
+    up = {"title": {"text": quantity}, "zeroline": True, "zerolinewidth": 1.5}
+    layout = base_layout(theme, xaxis=across, yaxis=up, margin={"l": 8, "r": 8, "t": 24, "b": 8})
+    return go.Figure(bars, layout=layout)
 
 
 def logit_orders(result: LogitByOrder, *, theme: Theme = "light") -> go.Figure:
@@ -71,7 +91,7 @@ def flow(result: Sankey, *, theme: Theme = "light") -> go.Figure:
     x, y = _places(columns, _sizes(used, sources, targets, values))
     colours = {"head": INK[theme], "logit": LINES[theme][2]}
     notes = [f"{_note(result, nodes[i], result.through[i])}<br>" for i in used]
-    figure = go.Figure(
+    return go.Figure(
         go.Sankey(
             arrangement="snap",
             node={
@@ -89,16 +109,14 @@ def flow(result: Sankey, *, theme: Theme = "light") -> go.Figure:
                 "source": [place[i] for i in sources],
                 "target": [place[i] for i in targets],
                 "value": np.maximum(np.abs(values), 1e-9).astype(np.float32),
-                "color": [_faint(_colour(value, theme)) for value in values],
+                "color": [faint(_colour(value, theme), 0.45) for value in values],
                 "customdata": [f"{value:+.3f} {result.unit}".replace("-", "−") for value in values],
                 "hovertemplate": "%{source.label} → %{target.label}<br><b>%{customdata}</b><extra></extra>",
             },
             textfont={"color": INK[theme], "shadow": f"0 0 3px {BACKGROUND[theme]}", "size": 12},
-        )
+        ),
+        layout=base_layout(theme, margin={"l": 8, "r": 8, "t": 10, "b": 14}),
     )
-    figure.update_layout(base_layout(theme))
-    figure.update_layout(margin={"l": 8, "r": 8, "t": 10, "b": 14})
-    return figure
 
 
 def _layer(node: Node) -> int:
@@ -166,6 +184,125 @@ def _colour(value: float, theme: Theme) -> str:
     return LINES[theme][0 if value >= 0 else 1]
 
 
-def _faint(colour: str) -> str:
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgba({red},{green},{blue},0.45)"
+#: Positions, and heads, up to which each cell has its words in it.
+_WORDS, _HEADS = 24, 12
+
+
+def lens_map(result: LogitLens, *, theme: Theme = "light") -> go.Figure:
+    """Draw the probability of what the stream says, layers up and positions across; words in the cells of short
+    prompts."""
+    n_layers, n_pos = result.kl.shape
+    predictions = np.array(
+        [[plotly_text(glyphs(result.says(layer, position))) for position in range(n_pos)] for layer in range(n_layers)]
+    )
+    rows = [f"before {layer}" for layer in range(n_layers - 1)] + ["after the last"]
+    words = result.str_tokens
+    columns = [str(position) for position in range(n_pos)] if words is None else axis_labels(words)
+    heatmap = go.Heatmap(
+        z=result.probabilities[..., 0].astype(np.float32), x=columns, y=rows, zmin=0, zmax=1, text=predictions,
+        customdata=np.stack([result.kl, result.rank], -1), colorscale=colorscale("sequential", theme),
+        hovertemplate="%{y}, at %{x}<br><b>%{text}</b>  %{z:.3f}<br>KL %{customdata[0]:.3f} nats; the model’s first "
+        "choice has rank %{customdata[1]}<extra></extra>",
+        colorbar=colour_bar("probability", len=1.0),
+    )  # fmt: skip
+    across = {**CELL_AXIS, "tickangle": -60, "title": {"text": "position"}}
+    layout = base_layout(theme, height=160 + 26 * n_layers, xaxis=across, yaxis=CELL_AXIS)
+    traces = [heatmap]
+    if n_pos <= _WORDS:
+        traces.append(cell_texts(heatmap.z, predictions, theme, x=columns, y=rows, low=0.0, high=1.0, size=11))
+    return go.Figure(traces, layout=layout)
+
+
+def head_lens_map(result: HeadLens, *, theme: Theme = "light") -> go.Figure:
+    """Draw the most that each head adds to one output, layers down and heads across, with its first three outputs."""
+    n_layers, n_heads, _ = result.added.shape
+    high = float(result.added.max())
+    tops, bottoms = (
+        np.array([[_listed(result, row[:3]) for row in layer] for layer in outputs])
+        for outputs in (result.promoted, result.suppressed)
+    )
+    heatmap = go.Heatmap(
+        z=result.added[..., 0].astype(np.float32), x=[str(head) for head in range(n_heads)],
+        y=[str(layer) for layer in range(n_layers)], zmin=0, zmax=high, text=tops,
+        customdata=bottoms,
+        colorscale=colorscale("sequential", theme),
+        hovertemplate="head %{y}.%{x}<br>promotes<br>%{text}<br>suppresses<br>%{customdata}<br><b>%{z:+.3f} logits</b> "
+        "to the first<extra></extra>",
+        colorbar=colour_bar("logits above the mean"),
+    )  # fmt: skip
+    traces = [heatmap]
+    if n_heads <= _HEADS:
+        traces.append(cell_texts(heatmap.z, tops, theme, x=heatmap.x, y=heatmap.y, low=0.0, high=high, size=11))
+    across = {**CELL_AXIS, "title": {"text": "head"}}
+    down = {**CELL_AXIS, "autorange": "reversed", "title": {"text": "layer"}}
+    return go.Figure(traces, layout=base_layout(theme, height=140 + 56 * n_layers, xaxis=across, yaxis=down))
+
+
+def _listed(result: HeadLens, tokens: np.ndarray) -> str:
+    return "<br>".join(plotly_text(glyphs(result.words.get(int(token), str(token)))) for token in tokens)
+
+
+def jacobian_map(result: LogitJacobian, *, theme: Theme = "light") -> go.Figure:
+    """Draw the strength with which a step at each position moves the logit: read by the read-out, or first by each
+    head."""
+    n_layers, n_heads, n_pos, _ = result.by_head.shape
+    names = [f"{result.layer + layer}.{head}" for layer, head in np.ndindex(n_layers, n_heads)]
+    values = np.concatenate([result.direct[None], result.by_head.reshape(-1, *result.direct.shape)])
+    lengths = np.linalg.norm(values, axis=-1)
+    words = result.str_tokens
+    columns = [f"{position} {glyphs(word)}".strip() for position, word in enumerate(words or [""] * n_pos)]
+    return matrix_map(
+        lengths, ["read out", *names], columns, quantity="logits a unit", row_title="first read by",
+        column_title="position", theme=theme,
+    )  # fmt: skip
+
+
+def orders(
+    expansion: PathExpansion, *, target: int | tuple[int, int], position: int = -1, theme: Theme = "light"
+) -> go.Figure:
+    """Draw the contribution of all paths through k heads to the logit of `target`, or a difference of two, at
+    `position`."""
+    return logit_orders(expansion.logit_by_order(position, target), theme=theme)
+
+
+def pair_sums(result: PairSums, *, theme: Theme = "light") -> go.Figure:
+    """Draw all pairs of paths of a score in groups, query side down and key side across."""
+    title = {"orders": "heads on the", "heads": "last head,", "sources": "source,"}[result.by]
+    values = result.values.double().cpu().numpy()
+    return matrix_map(
+        values, result.names, result.names, quantity=result.unit, row_title=f"{title} query side",
+        column_title=f"{title} key side", theme=theme,
+    )  # fmt: skip
+
+
+def importance(result: TermImportance, *, of: str = "orders", theme: Theme = "light") -> go.Figure:
+    """Draw the decrease of the loss by paths of each length (`of="orders"`), or by each head, given all others
+    (`of="heads"`).
+
+    `of="heads alone"` shows what a head takes off the loss of a model without any other.
+    """
+    quantity = "nats a token off the loss"
+    if of == "orders":
+        return order_bars(result.by_order, quantity=quantity, first=1, theme=theme)
+    values = {"heads": result.given_the_rest, "heads alone": result.alone}.get(of)
+    if values is None:
+        raise ValueError(f"plot: of={of!r}: expected orders, heads or heads alone.")
+    if np.isnan(values).any():
+        raise ValueError("plot: heads were not measured; term_importance(model, tokens, heads=True) does.")
+    return head_map(values, quantity, theme)
+
+
+def traced(result: Trace, *, theme: Theme = "light") -> go.Figure:
+    """Draw the cells behind one cell, in columns of layers, with what each is made of: blue is the key side, orange the
+    query side, dashed is negative."""
+    layout = result.layout()
+    links = []
+    for link in layout.links:
+        ends = " → ".join(plotly_text(layout.boxes[place].title) for place in (link.start, link.end))
+        text = f"{link.side} side: {ends}<br><b>{minus(link.nats, '+.3f')} nats</b>, {link.share:.0%} of the side"
+        links.append(
+            LayeredLink(
+                link.start, link.end, link.share, text, int(link.side == "query"), "dash" if link.nats < 0 else "solid"
+            )
+        )
+    return layered_graph(layout.boxes, links, theme=theme)

@@ -23,7 +23,7 @@ from aotlens.conventions import HeadLike, Progress
 from aotlens.data import Corpus
 from aotlens.files import replacing_file
 from aotlens.plots import Theme
-from aotlens.plots.display import DISPLAY
+from aotlens.plots.results import DISPLAY
 from aotlens.report.parts import Figure, Maps, Part, Section, Text
 from aotlens.report.sections import SECTIONS
 from aotlens.report.sections.view import asked, asked_parts

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, UInt8
 from aotlens.conventions import describe
 from aotlens.plots.attention import to_levels
 from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET, Scale, Theme, stops
-from aotlens.plots.labels import glyphs, is_whitespace
+from aotlens.plots.primitives import glyphs, is_whitespace
 
 #: Colours of small text, and of what lies under text, so that it can be read.
 _SOFT: dict[Theme, dict[str, str]] = {

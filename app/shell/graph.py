@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from dash import dcc, html
 
-from aotlens.plots.display import DISPLAY
+from aotlens.plots.results import DISPLAY
 from app.shell import ids
 from app.shell.panel import QUIET
 

@@ -23,7 +23,7 @@ from thumbnail import draw_thumbnail
 
 from aotlens.notebook import HeadGrid
 from aotlens.plots import colours, sprite
-from aotlens.plots.display import DISPLAY
+from aotlens.plots.results import DISPLAY
 
 PLOTLY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 #: What a page with a figure contains.

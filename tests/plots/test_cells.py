@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aotlens.plots.cells import cell_texts
 from aotlens.plots.colours import lookup
+from aotlens.plots.primitives import cell_texts
 
 LEVELS = np.linspace(-1.0, 2.0, 61)  # beyond both ends, too
 

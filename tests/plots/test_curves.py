@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aotlens.plots.curves import seed_curves
-from aotlens.plots.gallery import pattern_gallery
+from aotlens.plots.attention import pattern_gallery
+from aotlens.plots.primitives import seed_curves
 
 
 def test_the_line_is_the_mean_and_the_band_holds_every_seed() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from aotlens.plots import attention_map, describe, glyphs, training_curve
 from aotlens.plots.attention import span_of
 from aotlens.plots.colours import lookup, stops
-from aotlens.plots.labels import axis_labels
+from aotlens.plots.primitives import axis_labels
 from tests.messages import refused
 
 

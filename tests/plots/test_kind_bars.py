@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from aotlens.plots.kinds import verdicts
+from aotlens.plots.results import verdicts
 
 
 @dataclass

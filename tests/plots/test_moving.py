@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from aotlens.plots.colours import lookup
-from aotlens.plots.moving import _GAP, _MAP, _MARGIN, film_frames, save_film
+from aotlens.plots.film import _GAP, _MAP, _MARGIN, film_frames, save_film
 from tests.messages import refused
 
 STEPS, LOSSES = [0, 10, 100], [5.0, 4.0, 2.0]

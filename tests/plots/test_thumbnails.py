@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from aotlens.plots import data_uri, sprite
+from aotlens.plots.attention import TRANSPARENT, pool
 from aotlens.plots.colours import lookup
-from aotlens.plots.thumbnails import TRANSPARENT, pool
 
 
 def pixels(png: bytes) -> np.ndarray:

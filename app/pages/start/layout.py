@@ -6,7 +6,7 @@ import numpy as np
 from dash import dcc, html
 
 from aotlens.plots import Theme, sprite
-from aotlens.plots.thumbnails import data_uri
+from aotlens.plots.attention import data_uri
 from app.core import Core
 from app.pages.start.finding import Finding, Findings, Picture
 
