@@ -1,4 +1,4 @@
-"""Frames of a film hold the maps that they are of, and are written whole or not at all."""
+"""Frames of a film contain their maps, and are written whole or not at all; training curves."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from aotlens.plots import training_curve
 from aotlens.plots.colours import lookup
 from aotlens.plots.film import _GAP, _MAP, _MARGIN, film_frames, save_film
 from tests.messages import refused
@@ -71,3 +72,32 @@ def test_an_mp4_is_what_ffmpeg_makes_of_the_frames(tmp_path: Path, monkeypatch: 
     with refused("ffmpeg failed", "no room"):
         save_film(frames, tmp_path / "other.mp4")
     assert not (tmp_path / "other.mp4").exists()
+
+
+HISTORY = [
+    {"step": 0, "tokens": 0, "loss": 8.0, "learning_rate": 0.1, "validation_loss": 8.1, "induction": 0.0},
+    {"step": 10, "tokens": 640, "loss": 7.0, "learning_rate": 0.1},
+    {"step": 20, "tokens": 1280, "loss": 6.0, "learning_rate": 0.1, "validation_loss": 6.2, "induction": 0.5},
+]
+
+
+def test_a_training_curve_has_losses_above_scores():
+    figure = training_curve(HISTORY, references={"bigram": 4.5})
+    lines = {trace.name: trace for trace in figure.data}
+    assert set(lines) == {"loss", "validation loss", "induction"}
+    np.testing.assert_array_equal(lines["validation loss"].x, [0, 1280])
+    np.testing.assert_array_equal(lines["validation loss"].y, [8.1, 6.2])
+    assert lines["loss"].yaxis != lines["induction"].yaxis
+    assert "bigram 4.500" in figure.layout.annotations[0].text
+
+
+def test_a_training_curve_without_scores_or_with_gaps():
+    figure = training_curve([{"step": 1, "loss": 2.0}, {"step": 2, "loss": None}, {"step": 3, "loss": 1.0}])
+    np.testing.assert_array_equal(figure.data[0].x, [1, 3])
+    assert len(figure.data) == 1
+
+
+@pytest.mark.parametrize("history", [[], [{"loss": 1.0}], [{"step": 1}]])
+def test_a_curve_of_nothing_is_refused(history: list[dict[str, float]]):
+    with pytest.raises(ValueError, match="training_curve: expected rows"):
+        training_curve(history)

@@ -2,52 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
-from aotlens.plots import Edge, composition_graph, eigenvalue_plane, matrix_map
-from tests.messages import refused
-
-WORDS = {"quantity": "nats", "row_title": "destination token", "column_title": "source token"}
-
-
-def test_a_map_goes_out_as_float32_with_zero_in_the_middle(rng: np.random.Generator):
-    values = rng.standard_normal((256, 128))
-    figure = matrix_map(values, [f"{i}" for i in range(256)], [f"{i}" for i in range(128)], **WORDS)
-    trace = figure.data[0]
-    assert (trace.zmin, trace.zmax) == (-np.abs(values).max(), np.abs(values).max())
-    sent = json.loads(figure.to_json())["data"][0]["z"]
-    assert sent["dtype"] == "f4" and sent["shape"] == "256, 128"
-    np.testing.assert_array_equal(trace.z, values.astype(np.float32))
-    # Rows down: the first row of the matrix is at the top.
-    assert figure.layout.yaxis.autorange == "reversed"
-
-
-def test_tokens_that_read_the_same_stay_apart_and_none_is_markup():
-    trace = matrix_map(np.zeros((3, 2)), ["·a", "·a", "<b>"], ["x", "y"], **WORDS).data[0]
-    assert list(trace.y) == ["·a (0)", "·a (1)", "&lt;b&gt;"]
-    assert (trace.zmin, trace.zmax) == (-1, 1)
-
-
-def test_shares_have_a_scale_of_0_to_1_and_short_names_lie_flat():
-    figure = matrix_map(np.array([[0.25, 0.75]]), ["0"], ["0", "1"], shares=True, **WORDS)
-    assert (figure.data[0].zmin, figure.data[0].zmax) == (0, 1)
-    assert figure.data[0].colorscale != matrix_map(np.zeros((1, 1)), ["0"], ["0"], **WORDS).data[0].colorscale
-    assert figure.layout.xaxis.tickangle == 0
-
-
-@pytest.mark.parametrize(("n", "all_of_them"), [(48, True), (49, False)])
-def test_many_rows_are_labelled_sparsely(n: int, all_of_them: bool):
-    axis = matrix_map(np.zeros((n, 1)), [f"{i}" for i in range(n)], ["x"], **WORDS).layout.yaxis
-    assert (axis.dtick == 1) is all_of_them
-    assert all_of_them or 4 <= len(axis.tickvals) <= 9
-
-
-def test_labels_that_do_not_fit_are_refused():
-    with refused("1 × 2", "2 × 2"):
-        matrix_map(np.zeros((2, 2)), ["a"], ["b", "c"], **WORDS)
+from aotlens.plots import Edge, composition_graph, eigenvalue_plane
 
 
 def test_eigenvalues_are_points_by_the_sign_of_their_real_part():

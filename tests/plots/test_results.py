@@ -1,16 +1,19 @@
-"""`aotlens.plot` finds the figure of a result by its type's name, and says so where there is none."""
+"""`aotlens.plot` finds the figure of a result by its type's name, and refuses a result without one."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
 import aotlens
-from aotlens.plots.results import FIGURES
+from aotlens.heads import find_heads, stored_atlas
+from aotlens.plots.results import FIGURES, verdicts
 from tests.every_result import every_result
 from tests.messages import refused
 
@@ -84,3 +87,52 @@ def test_what_has_no_figure_is_refused(results: dict[str, Any]) -> None:
         aotlens.plot(results["AttentionPatterns"], head="2.0")
     with refused("part"):
         aotlens.plot(results["Circuit"])
+
+
+def test_a_point_a_head_by_label() -> None:
+    atlas = stored_atlas("novels-2l-mhsa").atlas
+    frame = atlas.to_frame()
+    figure = aotlens.plot(atlas, x="previous_token", y="copying", head="1.1", theme="dark")
+    *traces, ring = figure.data
+    points = {name: at for t in traces for name, *at in zip(t.customdata, t.x, t.y, strict=True)}
+    expected = {f"{row.layer}.{row.head}": [row.previous_token, row.copying] for row in frame.itertuples()}
+    assert points == expected and [ring.x[0], ring.y[0]] == expected["1.1"]
+    for trace in traces:
+        own = [f"{row.layer}.{row.head}" for row in frame.itertuples() if row.label.replace("_", " ") == trace.name]
+        assert list(trace.customdata) == own
+    assert figure.layout.xaxis.title.text == "previous token"
+    assert "mixed" not in {trace.name for trace in traces[:-1]}, "mixed is last"
+
+
+def test_heads_that_are_not_found_are_faint() -> None:
+    atlas = stored_atlas("novels-2l-mhsa").atlas
+    found = find_heads(atlas, "layer = 1")
+    opacity = {
+        name: shade for trace in aotlens.plot(found).data
+        for name, shade in zip(trace.customdata, trace.marker.opacity, strict=True)
+    }  # fmt: skip
+    assert opacity == {name: 1.0 if name.startswith("1.") else 0.35 for name in opacity} and len(opacity) == 8
+
+
+@dataclass
+class Counted:
+    """What has kinds and verdicts."""
+
+    frame: pd.DataFrame
+
+    def by_kind(self) -> pd.DataFrame:
+        return self.frame
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_each_verdict_is_a_trace_with_its_column(theme: Any) -> None:
+    counts = np.array([[3, 0, 5], [1, 2, 0]])
+    words = ["confirmed", "not confirmed", "too rare"]
+    result: Any = Counted(pd.DataFrame(counts, columns=words, index=["copy", "other"]))
+    figure = verdicts(result, theme=theme)
+    assert [trace.name for trace in figure.data] == words
+    for index, trace in enumerate(figure.data):
+        np.testing.assert_array_equal(trace.x, counts[:, index])
+        assert list(trace.y) == ["copy", "other"]
+    assert len({trace.marker.color for trace in figure.data}) == 3
+    assert figure.data[1].text[0] == ""
