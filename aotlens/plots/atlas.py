@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -100,7 +100,8 @@ def atlas(
 
     Raises `ValueError` if the atlas has no such score.
     """
-    whole: Atlas = getattr(result, "atlas", result)
+    any_result: Any = result
+    whole: Atlas = getattr(any_result, "atlas", any_result)
     frame = whole.to_frame()
     scores = score_columns(frame)
     for name in (x, y):
@@ -112,7 +113,7 @@ def atlas(
     labels = [label.replace("_", " ") for label in frame["label"]]
     kinds = sorted(set(labels), key=lambda label: (label == "mixed", -labels.count(label), label))
     known = np.isfinite(across) & np.isfinite(up)
-    matches = getattr(result, "found", np.ones(len(names), dtype=bool))
+    matches = getattr(any_result, "found", np.ones(len(names), dtype=bool))
     many = matches.sum() > _MOST_NAMES
     axis = {"zeroline": False}
     figure = axes(

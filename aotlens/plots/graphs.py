@@ -61,10 +61,10 @@ def layered_graph(boxes: Sequence[LayeredBox], links: Sequence[LayeredLink], *, 
     """
     columns = [box.column for box in boxes]
     most = max((columns.count(column) for column in set(columns)), default=1)
-    across = {"visible": False, "range": [-0.5, max(columns, default=0) + 0.5]}
-    down = {"visible": False, "range": [1, 0]}
+    xaxis = {"visible": False, "range": [-0.5, max(columns, default=0) + 0.5]}
+    yaxis = {"visible": False, "range": [1, 0]}
     height = max(260, _ROW * most)
-    figure = go.Figure(layout=base_layout(theme, xaxis=across, yaxis=down, height=height, hovermode="closest"))
+    figure = go.Figure(layout=base_layout(theme, xaxis=xaxis, yaxis=yaxis, height=height, hovermode="closest"))
     texts = [
         "<br>".join(plotly_text(text) for text in (f"{box.title} {box.detail}".strip(), *box.notes)) for box in boxes
     ]

@@ -285,7 +285,7 @@ def seed_curves(
     return figure
 
 
-def line_of(points: Sequence[Any], place: int, dashed: bool, theme: Theme) -> dict[str, Any]:
+def line_of(points: Sequence[Any] | np.ndarray, place: int, dashed: bool, theme: Theme) -> dict[str, Any]:
     """Return the look of the line at this place, whose points are marked where they are few."""
     line = {"color": line_colour(theme, place), "width": 1.8, "dash": "dash" if dashed else "solid"}
     return {"mode": "lines+markers" if len(points) <= 30 else "lines", "marker": {"size": 5}, "line": line}
