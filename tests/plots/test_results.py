@@ -13,7 +13,8 @@ import pytest
 
 import aotlens
 from aotlens.heads import find_heads, stored_atlas
-from aotlens.plots.results import FIGURES, verdicts
+from aotlens.plots.heads import verdicts
+from aotlens.plots.results import FIGURES
 from tests.every_result import every_result
 from tests.messages import refused
 
