@@ -41,29 +41,16 @@ import typer.core
 
 from aotlens import __version__
 from aotlens.commands import (
-    ablate,
     atlas,
-    audit,
-    bigrams,
     checkpoints,
     circuits,
-    compare,
-    compiling,
-    composition,
     distill,
     evaluate,
-    film,
-    generate,
-    head_scores,
-    influence,
-    motifs,
+    heads,
     paths,
-    report,
-    subspaces,
     sweep,
-    train,
+    training,
     trigrams,
-    universality,
     view,
 )
 from aotlens.commands.shared import PLAIN, TextCommand, one_line, print_text, printable
@@ -81,29 +68,29 @@ class _Commands(typer.core.TyperGroup):
 
 app = typer.Typer(cls=_Commands, add_completion=False, help="Trained attention-only transformers, opened up.", **PLAIN)
 app.add_typer(checkpoints.app, name="checkpoints")
-app.command("train")(train.train_command)
-app.command("film")(film.film_command)
-app.command("influence")(influence.influence_command)
+app.command("train")(training.train_command)
+app.command("film")(training.film_command)
+app.command("influence")(training.influence_command)
 app.command("evaluate")(evaluate.evaluate_command)
 app.command("circuits")(circuits.circuits_command)
 app.command("spectrum")(circuits.spectrum_command)
-app.command("composition")(composition.composition_command)
-app.command("subspaces")(subspaces.subspaces_command)
-app.command("audit")(audit.audit_command)
-app.command("motifs")(motifs.motifs_command)
-app.command("head-scores")(head_scores.head_scores_command)
+app.command("composition")(circuits.composition_command)
+app.command("subspaces")(circuits.subspaces_command)
+app.command("audit")(atlas.audit_command)
+app.command("motifs")(heads.motifs_command)
+app.command("head-scores")(heads.head_scores_command)
 app.command("atlas")(atlas.atlas_command)
-app.command("compare")(compare.compare_command)
-app.command("universality")(universality.universality_command)
-app.command("ablate", cls=TextCommand)(ablate.ablate_command)
-app.command("generate", cls=TextCommand)(generate.generate_command)
+app.command("compare")(heads.compare_command)
+app.command("universality")(heads.universality_command)
+app.command("ablate", cls=TextCommand)(heads.ablate_command)
+app.command("generate", cls=TextCommand)(heads.generate_command)
 app.command("paths", cls=TextCommand)(paths.paths_command)
 app.command("trigrams")(trigrams.trigrams_command)
-app.command("bigrams")(bigrams.bigrams_command)
-app.command("compile")(compiling.compile_command)
+app.command("bigrams")(trigrams.bigrams_command)
+app.command("compile")(distill.compile_command)
 app.command("distill")(distill.distill_command)
 app.add_typer(view.app, name="view")
-app.command("report", cls=TextCommand)(report.report_command)
+app.command("report", cls=TextCommand)(view.report_command)
 app.add_typer(sweep.app, name="sweep")
 
 

@@ -22,7 +22,8 @@ from aotlens.checkpoints import (
     verify,
 )
 from aotlens.checkpoints.info import to_json
-from aotlens.commands.shared import PLAIN, AsJson, Folders, print_text, several, table
+from aotlens.commands import options
+from aotlens.commands.shared import PLAIN, print_text, several, table
 
 app = typer.Typer(help="List, show, check and move trained models.", **PLAIN)
 
@@ -30,7 +31,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="A name that `list` sh
 
 
 @app.command("list")
-def list_command(folders: Folders = [], as_json: AsJson = False) -> None:  # noqa: B006 (Typer copies it)
+def list_command(folders: options.Folders = [], as_json: options.AsJson = False) -> None:
     """List the checkpoints at hand.
 
     Those are the bundled ones, your own ($AOTLENS_HOME/checkpoints), and those in --checkpoints DIR. Losses
@@ -52,7 +53,7 @@ def list_command(folders: Folders = [], as_json: AsJson = False) -> None:  # noq
 
 
 @app.command("show")
-def show_command(name: Name, folders: Folders = [], as_json: AsJson = False) -> None:  # noqa: B006
+def show_command(name: Name, folders: options.Folders = [], as_json: options.AsJson = False) -> None:
     """Show a checkpoint's card: what it is, its figures, its corpus, and how to train it again."""
     info = find_checkpoint(name, folders)
     if info.problem:
@@ -71,7 +72,7 @@ def verify_command(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME]...", help="All of them, if none is given.")
     ] = None,
-    folders: Folders = [],  # noqa: B006
+    folders: options.Folders = [],
 ) -> None:
     """Read checkpoints whole and check hashes, shapes, weights, tokenizer. Exit code 1 if one is damaged."""
     infos = [find_checkpoint(name, folders) for name in names] if names else list_checkpoints(folders)
@@ -109,7 +110,7 @@ def import_command(
             metavar="NAME=VALUE",
             help="A setting that the source lacks (n_head=12), as its error names it. May be given several times.",
         ),
-    ] = [],  # noqa: B006 (Typer copies it)
+    ] = [],
     key_map: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="JSON: their tensors' names to ours, with --config for every size."),
@@ -171,7 +172,7 @@ def export_command(
         Path,
         typer.Argument(metavar="FILE", help="Ends in .tar, .tar.gz, .tar.xz or .zip; otherwise a new folder."),
     ],
-    folders: Folders = [],  # noqa: B006
+    folders: options.Folders = [],
 ) -> None:
     """Write a checkpoint to an archive for `import`. It is checked first, and nothing is overwritten."""
     info = find_checkpoint(name, folders)
@@ -226,7 +227,7 @@ def compress_command(
     error_of: Annotated[
         list[str] | None, typer.Option(metavar="TENSOR=SHARE", help="Another one for a tensor, such as embed.W_E=0.15.")
     ] = None,
-    folders: Folders = [],  # noqa: B006
+    folders: options.Folders = [],
 ) -> None:
     """Copy a checkpoint with its run's snapshots rounded, in about a tenth of the room."""
     errors = {}

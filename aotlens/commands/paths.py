@@ -7,87 +7,59 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aotlens.commands.shared import (
-    MOST_NUMBER,
-    MOST_ROWS,
-    Checkpoint,
-    Csv,
-    Device,
-    Folders,
-    Ids,
-    check_csv,
-    load_ours,
-    print_text,
-    prompt,
-    table,
-    write_csv,
-)
-from aotlens.commands.why import check_trace_file, compared_with, print_score, print_trace
+from aotlens.commands import options
+from aotlens.commands.shared import Context, Parts, check_new, command, one_of_two, print_text, prompt, several, table
 
 if TYPE_CHECKING:
     from aotlens.models import AttentionOnlyTransformer
-    from aotlens.paths import PathExpansion, TopPaths
+    from aotlens.paths import ScoreExpansion, TopPaths, Trace
+
+_ENDINGS = (".json", ".svg", ".html")
+_CELL = "LAYER.HEAD QUERY KEY"
+
+TokenId = Annotated[
+    int | None, typer.Option(max=options.MOST_NUMBER, metavar="ID", help="The same, by the token's id.")
+]
 
 
+@command("paths")
 def paths_command(
-    checkpoint: Checkpoint,
-    text: Annotated[str | None, typer.Option(metavar="TEXT", help="The prompt.")] = None,
-    ids: Ids = None,
+    context: Context,
+    checkpoint: options.Checkpoint,
+    text: Annotated[str | None, options.word("The prompt.", "TEXT")] = None,
+    ids: options.Ids = None,
     target: Annotated[
-        str | None, typer.Option(metavar="TOKEN", help="Whose logit (' Darcy'). Default: the model's first choice.")
+        str | None, options.word("Whose logit (' Darcy'). Default: the model's first choice.", "TOKEN")
     ] = None,
-    target_id: Annotated[
-        int | None, typer.Option(max=MOST_NUMBER, metavar="ID", help="The same, by the token's id.")
-    ] = None,
+    target_id: TokenId = None,
     versus: Annotated[
-        str | None, typer.Option(metavar="TOKEN", help="The target's logit minus this token's, not the logit.")
+        str | None, options.word("The target's logit minus this token's, not the logit.", "TOKEN")
     ] = None,
-    versus_id: Annotated[
-        int | None, typer.Option(max=MOST_NUMBER, metavar="ID", help="The same, by the token's id.")
-    ] = None,
+    versus_id: TokenId = None,
     position: Annotated[
         int,
         typer.Option(
-            max=MOST_NUMBER, metavar="N", help="Where: 0 is the start token, -1 the last token of the prompt."
+            max=options.MOST_NUMBER, metavar="N", help="Where: 0 is the start token, -1 the last token of the prompt."
         ),
     ] = -1,
-    top: Annotated[int, typer.Option(min=1, max=MOST_ROWS, metavar="N", help="How many paths.")] = 20,
+    top: Annotated[int, options.whole("How many paths.")] = 20,
     by: Annotated[
-        str, typer.Option(metavar="abs|pos|neg", help="The largest in size, the most for it, or the most against it.")
+        str, options.word("The largest in size, the most for it, or the most against it.", "abs|pos|neg")
     ] = "abs",
-    through: Annotated[
-        str | None, typer.Option(metavar="LAYER.HEAD", help="Of the paths that pass this head only.")
-    ] = None,
-    split: Annotated[bool, typer.Option("--split", help="Tell the positions apart that a path starts from.")] = False,
+    through: Annotated[str | None, options.word("Only the paths that pass this head.", "LAYER.HEAD")] = None,
+    split: Annotated[bool, options.flag("split", "Tell the positions apart that a path starts from.")] = False,
     score: Annotated[
-        tuple[str, int, int] | None,
-        typer.Option(metavar="LAYER.HEAD QUERY KEY", help="Explain this attention score, and no logit."),
+        tuple[str, int, int] | None, options.word("Explain this attention score, and no logit.", _CELL)
     ] = None,
     trace: Annotated[
-        tuple[str, int, int] | None,
-        typer.Option(metavar="LAYER.HEAD QUERY KEY", help="Follow this attention score back to the cells behind it."),
+        tuple[str, int, int] | None, options.word("Follow this attention score back to the cells behind it.", _CELL)
     ] = None,
     against: Annotated[
-        str,
-        typer.Option(
-            metavar="mean|none|KEY",
-            help="The key whose score is subtracted. Default: by the model's φ.",
-        ),
+        str, options.word("The key whose score is subtracted. Default: by the model's φ.", "mean|none|KEY")
     ] = "default",
-    out: Annotated[
-        FilePath | None, typer.Option(metavar="FILE", help="Write the trace here: .json, .svg or .html.")
-    ] = None,
-    budget: Annotated[
-        int,
-        typer.Option(
-            min=1, max=MOST_ROWS, metavar="N", help="How many nodes the search may expand before it gives up proof."
-        ),
-    ] = 1000,
-    csv: Csv = None,
-    force: Annotated[bool, typer.Option("--force", help="Let --csv or --out overwrite a file.")] = False,
-    device: Device = "auto",
-    folders: Folders = [],  # noqa: B006 (Typer copies it)
-) -> None:
+    out: Annotated[FilePath | None, options.word("Write the trace here: .json, .svg or .html.", "FILE")] = None,
+    budget: Annotated[int, options.whole("How many nodes the search may expand before it gives up proof.")] = 1000,
+) -> Parts:
     """Expand a logit into paths: a source and the heads that carry it, patterns and norm scales frozen.
 
     Prints what paths of each length add, then the largest single paths, how many of them are proven to be the
@@ -97,9 +69,13 @@ def paths_command(
     """
     from aotlens.paths import expand
 
-    check_csv(csv, force)
-    check_trace_file(out, force, wanted=trace is not None and csv is None)
-    model = load_ours("paths", checkpoint, device, folders)
+    if out is not None:
+        if trace is None or context.csv is not None:
+            raise ValueError(f"--out {out}: expected --trace, which is what it writes, and no --csv.")
+        if out.suffix not in _ENDINGS:
+            raise ValueError(f"--out {out}: expected a name that ends in {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}.")
+        check_new(out, context.force)
+    model = context.model(checkpoint)
     token = _token(model, "--target", target, target_id)
     other = _token(model, "--versus", versus, versus_id)
     tokens = prompt(model, text, ids)
@@ -113,9 +89,9 @@ def paths_command(
                 "--target, --versus and --through."
             )
         if score is not None:
-            print_score(expansion.score(*score, compared_with(against)), top, by, budget, csv)
+            yield from _score(context, expansion.score(*score, _key(against)), top, by, budget)
         elif trace is not None:
-            print_trace(expansion.trace(*trace, compared_with(against)), csv, out)
+            yield from _trace(context, expansion.trace(*trace, _key(against)), out)
         return
     if not -expansion.n_pos <= position < expansion.n_pos:
         raise ValueError(
@@ -123,29 +99,23 @@ def paths_command(
         )
     if token is None:
         token = int(expansion.frozen.logits[position].argmax())
-    chosen = token if other is None else (token, other)
-    paths = expansion.top(top, position, chosen, by, through=through, budget=budget)
-    sentences = [expansion.describe(path) for path in paths.paths]
-    if csv is not None:
-        frame = paths.to_frame()
-        write_csv(frame, csv)
-        return
+    direction = token if other is None else (token, other)
+    paths = expansion.top(top, position, direction, by, through=through, budget=budget)
+    context.write(paths.to_frame())
     name = expansion.token_name(token)
     name = name if other is None else f"{name} − {expansion.token_name(other)}"
     place = position % expansion.n_pos
     here = repr(expansion.str_tokens[place]) if expansion.str_tokens else f"token {expansion.tokens[place]}"
-    print_text(f"Logit {name} after position {place} ({here}): {paths.logit:.3f}\n")
-    print_text(_orders(expansion, place, chosen))
-    print_text("")
-    print_text(_largest(paths, sentences))
-    print_text("")
-    print_text(_proof(paths))
-    print_text(f"All paths: {expansion.residual()}.")
+    yield f"Logit {name} after position {place} ({here}): {paths.logit:.3f}"
+    values = expansion.by_order(direction)[:, place].tolist()
+    orders = [*enumerate(values), ("all", sum(values))]
+    yield table([("heads", "logits"), *((str(order), f"{value:+.4f}") for order, value in orders)])
+    yield paths.to_frame()[["rank", "logits", "proven", "path"]]
+    yield f"{_proof(paths)}\nAll paths: {expansion.residual()}."
 
 
 def _token(model: AttentionOnlyTransformer, option: str, text: str | None, number: int | None) -> int | None:
-    if text is not None and number is not None:
-        raise ValueError(f"{option} and {option}-id: expected one of them, got both.")
+    one_of_two(option, text, f"{option}-id", number)
     if text is not None:
         return model.to_single_token(text)
     if number is not None and not 0 <= number < (model.cfg.d_vocab or 0):
@@ -153,28 +123,67 @@ def _token(model: AttentionOnlyTransformer, option: str, text: str | None, numbe
     return number
 
 
-def _orders(expansion: PathExpansion, position: int, target: int | tuple[int, int]) -> str:
-    values = expansion.by_order(target)[:, position].tolist()
-    lines: list[tuple[str, ...]] = [("heads", "logits")]
-    lines += [(str(order), f"{value:+.4f}") for order, value in enumerate(values)]
-    return table([*lines, ("all", f"{sum(values):+.4f}")])
-
-
-def _largest(paths: TopPaths, sentences: list[str]) -> str:
-    lines: list[tuple[str, ...]] = [("rank", "logits", "", "path")]
-    for i, (value, sentence) in enumerate(zip(paths.values, sentences, strict=True)):
-        lines.append((str(i + 1), f"{value:+.4f}", "" if i < paths.n_proven else "not proven", sentence))
-    return table(lines)
+def _key(text: str) -> int | str | None:
+    """A key's position, None for "none", or the word itself."""
+    if text == "none":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        return text
 
 
 def _proof(paths: TopPaths) -> str:
-    several = f"{paths.n_proven} of {len(paths.paths)} ranks proven"
     order = {"abs": "in size", "pos": "for it", "neg": "against it"}[paths.by]
     which = ""
     if paths.through is not None:
         layer, head = paths.through
         which = f" through {layer}.{head}, which add {paths.total:+.4f} together"
     return (
-        f"{several} among {paths.n_paths:,} paths{which} ({paths.n_evaluated:,} evaluated); no other is above "
-        f"{paths.bound:.4f} {order}.\nThe others together: {paths.remainder:+.4f}."
+        f"{paths.n_proven} of {len(paths.paths)} ranks proven among {paths.n_paths:,} paths{which} "
+        f"({paths.n_evaluated:,} evaluated); no other is above {paths.bound:.4f} {order}.\n"
+        f"The others together: {paths.remainder:+.4f}."
     )
+
+
+def _score(context: Context, score: ScoreExpansion, k: int, by: str, budget: int) -> Parts:
+    """The products by order, the largest pairs of paths and what is proven of them."""
+    best = score.top(k, by, budget=budget)
+    context.write(best.to_frame())
+    yield f"{score.headline[0].upper()}{score.headline[1:]} (nats)"
+    orders = score.by_pair_of_orders().values.tolist()
+    head = ("query \\ key heads", *(str(order) for order in range(len(orders))))
+    yield table([head, *((str(i), *(f"{value:+.4f}" for value in row)) for i, row in enumerate(orders))])
+    yield best.to_frame()[["rank", "nats", "proven", "formula"]]
+    yield (
+        f"{best.n_proven} of {len(best.pairs)} ranks proven among {best.n_pairs:,} pairs of paths; no other is "
+        f"above {best.bound:.4f}.\nThe others together: {best.remainder:+.4f}.\nAll pairs: {score.residual()}."
+    )
+
+
+def _trace(context: Context, trace: Trace, out: FilePath | None) -> Parts:
+    """Every cell with the largest terms of its query side and of its key side; or the trace as a file."""
+    from aotlens.files import replacing_file
+
+    if out is not None:
+        content = {".json": trace.to_json, ".svg": trace.to_svg, ".html": trace.to_html}[out.suffix]()
+        with replacing_file(out) as unfinished:
+            unfinished.write_text(content, encoding="utf-8")
+        print_text(f"{out}: {several(len(trace.nodes), 'cell')}")
+        return
+    context.write(trace.to_frame())
+    yield f"{trace.finding} Terms in nats; shares are within one side of a cell."
+    for node in trace.nodes:
+        softmax = ", of the softmax before the threshold" if node.before_threshold else ""
+        query, key = node.cancellation
+        about = (
+            f"{trace.name(node)}: score {node.score:+.3f}, contrast {node.contrast:+.3f}{softmax}; Σ|term| ÷ "
+            f"|Σ term| is {query:.2f} of the query side, {key:.2f} of the key side"
+        )
+        rows = [("", "nats", "share", "term")]
+        for edge in node.edges:
+            count = f" ({edge.n_terms:,} terms)" if edge.n_terms > 1 else ""
+            rows.append((edge.side, f"{edge.nats:+.4f}", f"{edge.share:.1%}", f"{trace.name(edge)}{count}"))
+        yield f"{about}\n{table(rows)}"
+    if trace.n_not_followed:
+        yield f"{several(trace.n_not_followed, 'cell')} more were not followed."

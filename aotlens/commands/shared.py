@@ -1,16 +1,19 @@
-"""Options that several commands take, and how all of them print."""
+"""What commands share: the models and texts that they open, and how they print."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, get_type_hints
 
 import typer
 import typer.core
 
+from aotlens.commands import options
 from aotlens.conventions import several as several
 
 if TYPE_CHECKING:
@@ -21,16 +24,6 @@ if TYPE_CHECKING:
     from aotlens.data import Corpus
     from aotlens.models import AttentionOnlyTransformer
 
-#: The most that an option may ask for: rows of a table, random draws or windows; tokens of a text; hidden units. A
-#: number beyond is refused before any work, where it would fill the memory.
-MOST_ROWS = 1_000_000
-MOST_TOKENS = 1_000_000_000
-MOST_WIDTH = 65_536
-#: The most seeds of a command that does all its work once for each.
-MOST_SEEDS = 1000
-#: The largest number that only names or counts something and takes no memory: a seed, a token's id, a position, a step.
-MOST_NUMBER = 2**63 - 1
-
 # Plain text everywhere: boxes and colours are noise in a log, a pipe and a screen reader.
 PLAIN: dict[str, Any] = {
     "rich_markup_mode": None,
@@ -38,37 +31,96 @@ PLAIN: dict[str, Any] = {
     "no_args_is_help": True,
 }
 
-Folders = Annotated[
-    list[Path],
-    typer.Option(
-        "--checkpoints",
-        metavar="DIR",
-        help="Look here too: a checkpoint, or a folder of checkpoints. May be given several times.",
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")]
-Checkpoint = Annotated[
-    str, typer.Argument(metavar="CHECKPOINT", help="A name that `aotlens checkpoints list` shows, or a folder.")
-]
-Csv = Annotated[
-    Path | None, typer.Option("--csv", metavar="FILE", help="Write the table here, unrounded, instead of printing it.")
-]
-Force = Annotated[bool, typer.Option("--force", help="Let --csv overwrite a file.")]
-Ids = Annotated[
-    str | None,
-    typer.Option("--ids", metavar="IDS", help="A prompt as token ids: '12 7 7 3', without a start token of its own."),
-]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
+
+# ── commands ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+#: What a command yields: texts and tables, which are printed without --csv.
+Parts: TypeAlias = Iterator[Any]
+
+#: Tokens of folded rows that a line names.
+_MOST_OTHERS = 3
 
 
-def check_heads(given: str | list[str] | None) -> str | list[str] | None:
-    """Raise ValueError, as the callback of --head, for what names no head, before any other work."""
-    from aotlens.conventions import HEAD_NAME
+@dataclass(frozen=True)
+class Context:
+    """The options that all commands take, and what is opened by them."""
 
-    for name in [given] if isinstance(given, str) else given or ():
-        if not HEAD_NAME.fullmatch(name):
-            raise ValueError(f"--head {name}: expected a layer and a head, whole numbers from 0, as --head 1.0.")
-    return given
+    command: str
+    csv: Path | None = None
+    force: bool = False
+    device: str = "cpu"
+    folders: Sequence[Path] = ()
+
+    def load(self, checkpoint: str) -> Any:
+        """Return the model of a checkpoint."""
+        from aotlens.checkpoints import load
+
+        return load(checkpoint, self.device, folders=self.folders)
+
+    def model(self, checkpoint: str) -> AttentionOnlyTransformer:
+        """Return the model, by a command that takes no bridge. Raises ValueError, by its name, for a bridge."""
+        from aotlens.models import require_ours
+
+        model: AttentionOnlyTransformer = self.load(checkpoint)
+        require_ours(model, f"aotlens {self.command}")
+        return model
+
+    def card(self, model: Any, checkpoint: str) -> CheckpointInfo:
+        """Return the card of a checkpoint and its model; for what another program wrote, as far as it is known."""
+        from aotlens.checkpoints import CheckpointInfo, find_checkpoint, is_external
+
+        if not is_external(checkpoint, self.folders):
+            return find_checkpoint(checkpoint, self.folders)
+        return getattr(model, "card", None) or CheckpointInfo(name=Path(checkpoint).resolve().name)
+
+    def write(self, frame: pd.DataFrame) -> None:
+        """Write the table to --csv, if it is given."""
+        if self.csv is not None:
+            write_csv(frame, self.csv)
+
+    def show(self, parts: Parts | None) -> None:
+        """Print text and tables, with blank lines between, if there is no --csv."""
+        for number, part in enumerate(parts or ()):
+            if self.csv is None:
+                text = part if isinstance(part, str) else frame_text(part)
+                print_text(f"\n{text}" if number else text)
+
+
+def with_options(run: Callable[..., None], declared: Mapping[str, tuple[Any, Any]]) -> None:
+    """Let Typer see a function's options: for each name its annotation, and its default or `Parameter.empty`."""
+    run.__annotations__ = {name: kind for name, (kind, _) in declared.items()} | {"return": None}
+    run.__signature__ = Signature(  # type: ignore[attr-defined]
+        [
+            Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind)
+            for name, (kind, default) in declared.items()
+        ]
+    )
+
+
+def command(name: str, *without: str) -> Callable[[Callable[..., Parts | None]], Callable[..., None]]:
+    """Make a command of a function of a `Context` and of options: adds --csv, --force, --device and --checkpoints,
+    except those that it goes `without`, and prints what it yields."""
+
+    def decorate(function: Callable[..., Parts | None]) -> Callable[..., None]:
+        def run(**values: Any) -> None:
+            context = Context(name, **{name: values.pop(name) for name in common})
+            check_new(context.csv, context.force)
+            context.show(function(context, **values))
+
+        common: dict[str, tuple[Any, Any]] = {
+            "csv": (options.Csv, None),
+            "force": (options.Force, False),
+            "device": (options.Device, "auto"),
+            "folders": (options.Folders, []),
+        }
+        common = {name: option for name, option in common.items() if name not in without}
+        hints = get_type_hints(function, include_extras=True)
+        own = list(signature(function).parameters.values())[1:]
+        with_options(run, {each.name: (hints[each.name], each.default) for each in own} | common)
+        run.__name__, run.__doc__ = name, function.__doc__
+        return run
+
+    return decorate
 
 
 class TextCommand(typer.core.TyperCommand):
@@ -91,14 +143,13 @@ def prompt(model: AttentionOnlyTransformer, text: str | None, ids: str | None) -
     """Return the prompt of --text or of --ids, `[1, pos]`; None for neither. Ids are taken as they are, without a start
     token.
 
-    Raises ValueError for both, and for ids that are none.
+    Raises ValueError for both, and for invalid ids.
     """
     import torch
 
     from aotlens.models.text import ids_in_brackets
 
-    if text is not None and ids is not None:
-        raise ValueError("--text and --ids: expected one of them, got both.")
+    one_of_two("--text", text, "--ids", ids)
     if ids is None:
         return None if text is None else model.to_tokens(text)
     numbers = ids_in_brackets(f"[{ids.strip().removeprefix('[').removesuffix(']')}]")
@@ -107,23 +158,25 @@ def prompt(model: AttentionOnlyTransformer, text: str | None, ids: str | None) -
     return torch.tensor([numbers], device=model.device)
 
 
-def load_ours(command: str, checkpoint: str, device: str, folders: list[Path]) -> AttentionOnlyTransformer:
-    """Return the model of a command that takes no bridge. Raises ValueError, by the command's name, for a bridge."""
-    from aotlens.checkpoints import load
-    from aotlens.models import require_ours
+def documents_to_read(
+    model: AttentionOnlyTransformer, corpus: Corpus, spec: str, named: Sequence[str] = (), everything: bool = False
+) -> tuple[tuple[str, ...] | None, str]:
+    """Return the documents (None: all), and a description: of text that the model was trained on, those held out."""
+    if named and everything:
+        raise ValueError("--document and --all-documents: choose one of the two.")
+    if named:
+        return tuple(named), f"{', '.join(named)} in {spec}"
+    held_out = () if everything else model.card.held_out(corpus.names())
+    if not held_out:
+        return None, spec
+    which = f"{several(len(held_out), 'document')} in {spec} that {model.card.name} was not trained on"
+    return held_out, f"the {which} (--all-documents reads all)"
 
-    model = load(checkpoint, device, folders=folders)
-    require_ours(model, f"aotlens {command}")
-    return model
 
-
-def card_of(model: Any, checkpoint: str, folders: list[Path]) -> CheckpointInfo:
-    """Return the card of `checkpoint`, whose model `model` is; of what another program wrote, as far as is known."""
-    from aotlens.checkpoints import CheckpointInfo, find_checkpoint, is_external
-
-    if not is_external(checkpoint, folders):
-        return find_checkpoint(checkpoint, folders)
-    return getattr(model, "card", None) or CheckpointInfo(name=Path(checkpoint).resolve().name)
+def one_of_two(first: str, one: Any, second: str, other: Any) -> None:
+    """Raise ValueError for two options that exclude each other."""
+    if one is not None and other is not None:
+        raise ValueError(f"{first} and {second}: expected one of them, got both.")
 
 
 class TokenBar:
@@ -169,6 +222,41 @@ def printable(text: str) -> str:
     return "".join(c for c in text if c in "\n\t" or (c.isprintable() or c == "\u00a0"))
 
 
+def frame_text(frame: pd.DataFrame) -> str:
+    """Write a table as text: heads as 1.0, tokens quoted instead of their ids, numbers with four digits, and
+    with a sign in a column with negative ones."""
+    cells: dict[str, list[str]] = {}
+    for name in frame:
+        head = f"{name.removesuffix('layer')}head"
+        if f"{name}_id" in frame:
+            cells[name] = list(map(quoted, frame[name], frame[f"{name}_id"]))
+        elif name.endswith("layer") and head in frame:
+            pairs = zip(frame[name], frame[head], strict=True)
+            cells[head.removesuffix("_head")] = [f"{layer}.{number}" for layer, number in pairs]
+        elif name.removesuffix("_id") not in cells and name.removesuffix("_head") not in cells:
+            form = "+.4g" if frame[name].dtype.kind == "f" and (frame[name] < 0).any() else ".4g"
+            cells[name.replace("_", " ")] = [_cell(value, form) for value in frame[name].tolist()]
+    return table([tuple(cells), *zip(*cells.values(), strict=True)])
+
+
+def quoted(text: str, number: int) -> str:
+    """Return a token as it can be typed again: quoted, or its id if it has no string."""
+    from aotlens.conventions import describe
+
+    return describe(text) if text else f"#{number}"
+
+
+def _cell(value: Any, form: str) -> str:
+    if value is None or value != value:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):  # the tokens of folded rows
+        more = ["…"] * (len(value) > _MOST_OTHERS)
+        return " ".join([*(quoted(text, 0) for text in value[:_MOST_OTHERS] if text), *more])
+    return f"{value:{form}}" if isinstance(value, float) else str(value).replace("\n", "\\n")
+
+
 def table(rows: Sequence[tuple[str, ...]]) -> str:
     """Return rows of cells as aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -176,20 +264,21 @@ def table(rows: Sequence[tuple[str, ...]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def check_csv(csv: Path | None, force: bool) -> None:
-    """Raise ValueError, before any work, where --csv would overwrite a file that it was not told to."""
-    if csv is not None and csv.exists() and not force:
-        raise ValueError(f"{csv}: exists already. Choose another file, or overwrite it with --force.")
+def check_new(file: Path | None, force: bool) -> None:
+    """Raise ValueError, before any work, for a file that would be overwritten without --force."""
+    if file is not None and file.exists() and not force:
+        raise ValueError(f"{file}: exists already. Choose another file, or overwrite it with --force.")
 
 
-def check_out(out: Path, force: bool) -> None:
+def check_out(out: Path | None, force: bool) -> None:
     """Raise ValueError, before any work, for an --out that is no safetensors file, or one that it would overwrite."""
+    if out is None:
+        return
     if out.suffix != ".safetensors":
         raise ValueError(f"--out {out}: expected a name that ends in .safetensors, as {out.name}.safetensors.")
     if not out.parent.is_dir():
-        raise ValueError(f"--out {out}: expected a folder that is there, found none at {out.parent}. Make it first.")
-    if out.exists() and not force:
-        raise ValueError(f"{out}: exists already. Choose another file, or overwrite it with --force.")
+        raise ValueError(f"--out {out}: expected a folder that exists, found none at {out.parent}. Make it first.")
+    check_new(out, force)
 
 
 def corpus_name(info: CheckpointInfo, text: Corpus) -> str:

@@ -28,7 +28,7 @@ def test_a_prompt_without_heads(run: Run) -> None:
     expected = ablate(load("small", "cpu"), TEXT, ["1.0", "0.1"])
     row = out.splitlines()[-1].split()
     assert code == 0 and row[:3] == ["1.0", "+", "0.1"]
-    assert row[3:5] == [f"{expected.ablated_mean:.4f}", f"{expected.change:+.4f}"] and len(row) == 5
+    assert row[3:5] == [f"{expected.ablated_mean:.4g}", f"{expected.change:.4g}"] and len(row) == 5
 
 
 def test_every_head_alone_on_a_corpus(run: Run, corpus: str, tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_every_head_alone_on_a_corpus(run: Run, corpus: str, tmp_path: Path) -> 
     assert (
         len(frame) == 36
         and frame.cluster.nunique() == 3
-        and frame.groupby("head").change.mean()["1.0"] == pytest.approx(float(rows[2][2]), abs=1e-4)
+        and frame.groupby("head").change.mean()["1.0"] == pytest.approx(float(rows[2][2]), rel=1e-3)
     )
 
 

@@ -48,8 +48,8 @@ def test_the_largest_entries(run: Run, plain: str) -> None:
     title, empty, head, *rows = out.splitlines()
     assert (title, empty, head.split()) == ("W_E W_U", "", ["first", "second", "logit", "predicted"])
     best = bigrams(load(plain, "cpu"), 4)
-    assert [row.split()[-2] for row in rows] == [f"{logit:.3g}" for logit in best.logit]
-    assert rows[0].split()[-1] == f"{best.predicted[0]:.2%}"
+    assert [row.split()[-2] for row in rows] == [f"{logit:.4g}" for logit in best.logit]
+    assert rows[0].split()[-1] == f"{best.predicted[0]:.4g}"
     says(run("bigrams", "small", "--k", "1")[1], "Relative", "direct path", "norm")
 
 
@@ -58,10 +58,10 @@ def test_tokens_and_heads_beside_text(run: Run, plain: str, text: str, tmp_path:
     options = ("--token", " the", "--token", "#7", "--k", "3", "--head", "0.1", "--corpus", text, "--max-tokens", "200")
     code, out, err = run("bigrams", plain, *options)
     assert (code, err) == (0, "") and out.startswith("W_E W_U + head 0.1\n")
-    assert out.splitlines()[2].split()[-7:] == ["predicted", "in", "text", "count", "KL", "of", "first"]
+    says(out.splitlines()[2], "predicted", "probability", "count", "first kl")
     model, corpus = load(plain, "cpu"), open_corpus(text)
     held = zero_layer(model, corpus, heads=[(0, 1)], max_tokens=200)
-    assert f"{held.mean_kl:.3f} nats a token" in out.splitlines()[-1]
+    assert f"{held.mean_kl:.3f} nats per token" in out.splitlines()[-1]
     assert f"unigram frequencies are {held.unigram_kl:.3f}" in out.splitlines()[-1]
     code, out, err = run("bigrams", plain, *options, "--csv", str(file))
     assert (code, err) == (0, "") and out.splitlines()[0] == f"{file}: 6 rows"
@@ -77,7 +77,7 @@ def test_tokens_by_their_part_of_the_distance(run: Run, plain: str, text: str) -
     assert (code, err) == (0, "")
     lines = out.splitlines()
     frame = zero_layer(load(plain, "cpu"), open_corpus(text)).to_frame()
-    assert [line.split()[-1] for line in lines[3:8]] == [f"{part:.4f}" for part in frame.part[:5]]
+    assert [line.split()[-1] for line in lines[3:8]] == [f"{part:.4g}" for part in frame.part[:5]]
     only = run("bigrams", plain, "--kl", "--token", " the", "--corpus", text)[1].splitlines()
     assert len(only) == 6 and only[3].startswith('" the"')
 

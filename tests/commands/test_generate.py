@@ -44,7 +44,7 @@ def test_beside_it_without_heads(run: Run, tmp_path: Path, how: str) -> None:
         lesser = model.generate(TEXT, 3, seed=0)
     whole = model.generate(TEXT, 3, seed=0)
     assert code == 0
-    assert out == printed(f"Full model:\n{whole}\n\nWithout 1.0, 0.1 ({how}):\n{lesser}\n\n")
+    assert out == printed(f"Full model:\n{whole}\n\nWithout 1.0, 0.1 ({how}):\n{lesser}\n")
 
 
 def test_masks_are_filled(run: Run, home: Path) -> None:

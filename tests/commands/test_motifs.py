@@ -24,8 +24,8 @@ def test_the_table_has_every_head_and_says_what_was_not_measured(run: Run) -> No
     measured = [name for name in scores.motifs if name not in scores.reasons]
     assert head.split("  ")[0] == "head" and all(name.replace("_", " ") in head for name in measured)
     assert rows[3].split()[: 1 + len(measured)] == ["1.1", *(f"{scores[name][1, 1]:.3f}" for name in measured)]
-    even = [f"{scores.uniform[scores.motifs.index(name)].mean():.3f}" for name in measured]  # type: ignore[index]
-    assert rows[4].split()[: 1 + len(measured)] == ["even", *even]
+    uniform = [f"{scores.uniform[scores.motifs.index(name)].mean():.3f}" for name in measured]  # type: ignore[index]
+    assert rows[4].split()[: 1 + len(measured)] == ["uniform", *uniform]
     assert rows[5:] == [f"{name.replace('_', ' ')}: not measured, {why}." for name, why in scores.reasons.items()]
 
 

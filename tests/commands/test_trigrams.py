@@ -84,7 +84,7 @@ def test_the_table(run: Run, counted: str) -> None:
     assert first.startswith("Head 0.1. Relative, since tokens: the norm divides") and empty == ""
     assert head.split() == ["source", "destination", "out", "qk", "attention", "ov", "effect"] and len(rows) == 4
     best = skip_trigrams(load(counted, "cpu"), (0, 1), k=4)
-    assert rows[0].split()[-1] == f"{best.effect[0]:.3g}"
+    assert rows[0].split()[-1] == f"{best.effect[0]:.4g}"
 
 
 def test_csv_with_evidence_is_the_librarys(run: Run, counted: str, text: str, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_evidence_on_the_screen(run: Run, counted: str, text: str) -> None:
         "--destination", " the", "--out", "#40", "--score", "sum",
     )  # fmt: skip
     assert (code, err) == (0, "")
-    assert out.splitlines()[2].split()[-1] == "verdict"
+    assert "  verdict" in out.splitlines()[2]
     assert "tokens of file:" in out.splitlines()[-1] and "too rare" in out.splitlines()[-1]
 
 
@@ -126,7 +126,7 @@ def test_what_the_rows_force(run: Run, counted: str, text: str, tmp_path: Path) 
     forced = skip_trigram_bugs(model, held, corpus, max_tokens=900, only_confirmed=False)
     lines = out.splitlines()
     says(lines[-1], f"{len(forced)} triples forced", f"false: {int(forced.false.sum())}.")
-    assert len(forced) == 6 and lines[2].split()[-1] == "false" and lines[3].split()[0] == '"'
+    assert len(forced) == 6 and "  false" in lines[2] and lines[3].split()[0] == '"'
     assert lines[3].startswith('" the"') and lines[3].split()[-1] in ("yes", "no")
     least = run(
         "trigrams", counted, "--head", "0.0", "--k", "40", "--min-count", "260", "--csv", str(tmp_path / "a.csv")
@@ -177,10 +177,11 @@ def test_folded_rows_are_the_librarys(run: Run, counted: str, text: str, tmp_pat
     code, out, err = run(*arguments)
     assert code == 0 and err == ""
     lines = out.strip().splitlines()[2:]
-    assert lines[0].split()[-2:] == ["rows", "other_sources"] and len(lines) == 5
+    assert len(lines) == 5
+    says(lines[0], "rows", "other sources")
     for line, row in zip(lines[1:], frame.itertuples(), strict=True):
-        assert f"{row.effect:.3g}" in line and f"  {row.rows}  " in line
-        assert line.endswith("…" if row.rows > 4 else ("-" if row.rows == 1 else line[-1]))
+        assert f"{row.effect:.4g}" in line and f"  {row.rows}  " in line
+        assert ("…" in line) == (row.rows > 4)
     file = tmp_path / "held.csv"
     code, _, err = run(*arguments, "--fold", "destination", "--evidence", text, "--csv", str(file))
     assert code == 0
