@@ -50,7 +50,8 @@ _PATTERN = re.compile(
 def _strings(path: Path) -> Iterator[tuple[int, str]]:
     """Line and text of every string of two words or more; docstrings only of commands, whose help they are."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    silent = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and "commands" not in path.parts}
+    in_commands = "commands" in path.relative_to(ROOT).parts
+    silent = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and not in_commands}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in silent:
             text = " ".join(node.value.split()).replace("’", "'")
