@@ -40,7 +40,7 @@ from torch import Tensor
 import aotlens
 from aotlens.data import open_corpus, repeated_random_tokens
 from aotlens.distill import Distillation, distill_heads
-from aotlens.distill.heads.texts import sides
+from aotlens.distill.heads.stream import sides
 from aotlens.heads.reader import HeadReader
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from benchmarks import _common

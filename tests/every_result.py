@@ -24,7 +24,7 @@ from aotlens.distill.compile import (
     head_gate,
     random_network,
 )
-from aotlens.distill.compile.roles import head_roles
+from aotlens.distill.compile.described import head_roles
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from aotlens.sweeps import sweep_status
 from aotlens.sweeps.store import Store

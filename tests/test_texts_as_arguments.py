@@ -15,8 +15,8 @@ from torch import Tensor
 from aotlens.data import Tokenizer
 from aotlens.denoise import audit, head_asymmetry
 from aotlens.distill import held_out_windows
+from aotlens.distill.compared import text_errors
 from aotlens.distill.heads import distill_heads, substitution_costs, token_errors
-from aotlens.distill.on_text import text_errors
 from aotlens.evaluate import masked_loss, masked_predictions, next_token_predictions, token_losses, validation_loss
 from aotlens.heads import (
     ablate,

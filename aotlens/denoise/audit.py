@@ -41,8 +41,15 @@ from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor
 
 from aotlens.conventions import require_seed, require_whole
-from aotlens.denoise.group_snr import Principal, group_snr, mean_ratio, token_groups, within_halves
-from aotlens.denoise.subspaces import centred_frame, random_basis
+from aotlens.denoise.subspaces import (
+    Principal,
+    centred_frame,
+    group_snr,
+    mean_ratio,
+    random_basis,
+    token_groups,
+    within_halves,
+)
 from aotlens.denoise.unrolling import theorem_rate
 from aotlens.heads import subspaces
 from aotlens.heads.reader import HeadReader, TokenSequences

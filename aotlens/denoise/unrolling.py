@@ -1,6 +1,7 @@
 """One mixture, followed layer by layer: where its tokens lie, what attends to what, and whether the rate holds.
 
-`unroll_mixture` is one run of what `denoising_rates` repeats over noises and seeds, and keeps its tokens.
+`unroll_mixture` is one of the runs that `denoising_rates` repeats over noises and seeds, with its tokens.
+`token_points` and `memberships_at` give its tokens as coordinates, and their attention to each other.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Integer
 from torch import Tensor
 
 from aotlens.conventions import require_whole
@@ -19,6 +21,7 @@ from aotlens.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 #: A layer's ratio counts as exact where it differs from 1 + ητ by less than this, relative; float64 keeps 1e-12.
 EXACT = 1e-9
@@ -130,3 +133,134 @@ def unroll_mixture(
         snr=torch.stack([snr(tokens, mixture.bases, mixture.labels) for tokens in layers]),
         overflowed=overflowed,
     )
+
+
+_SUBSCRIPTS = str.maketrans("123", "₁₂₃")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TokenPoints(Result):
+    """Tokens as coordinates at every layer."""
+
+    kind: str
+    """The kind of the picture, of `PICTURES`."""
+    coordinates: Float[np.ndarray, "layer n axis"]
+    axes: tuple[str, ...]
+    ranges: tuple[tuple[float, float], ...]
+    """The ranges in which each axis is drawn."""
+    labels: Integer[np.ndarray, " n"]
+    """The cluster of each token."""
+
+    @property
+    def headline(self) -> str:
+        n_layers, n_tokens, _ = self.coordinates.shape
+        return f"{self.kind} of {n_tokens} tokens at {n_layers} layers"
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row a layer and token: its cluster, from 1 on, and its coordinates."""
+        import pandas as pd
+
+        n_layers, n_tokens, n_axes = self.coordinates.shape
+        frame = pd.DataFrame(self.coordinates.reshape(-1, n_axes), columns=list(self.axes))
+        frame.insert(0, "layer", [layer for layer in range(n_layers) for _ in range(n_tokens)])
+        frame.insert(1, "token", list(range(n_tokens)) * n_layers)
+        frame.insert(2, "cluster", (self.labels + 1).tolist() * n_layers)
+        return frame
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Memberships(Result):
+    """φ within one subspace between tokens, and the layer that is looked at."""
+
+    subspace: int
+    """The number of the subspace, from 1 on."""
+    layer: int
+    patterns: Float[np.ndarray, "layer query key"]
+    labels: Integer[np.ndarray, " key"]
+    """The clusters of the tokens that these are of."""
+
+    @property
+    def headline(self) -> str:
+        return f"of {len(self.labels)} tokens in subspace {self.subspace}, layer {self.layer}"
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the memberships of the layer: one row a query, one column a key."""
+        import pandas as pd
+
+        names = [f"cluster {label + 1}, token {place}" for place, label in enumerate(self.labels)]
+        frame = pd.DataFrame(self.patterns[self.layer], columns=names)
+        frame.insert(0, "query", names)
+        return frame
+
+
+def token_points(unrolling: Unrolling, kind: str = "lengths") -> TokenPoints:
+    """Return tokens as points: their `"lengths"` within the first subspaces, coordinates along the first `"directions"`
+    of these, or `"angles"` to their own subspace and the nearest other one, in degrees.
+
+    Lengths and directions are divided by the layer's root mean square token length. Raises `ValueError` for another
+    kind.
+    """
+    if kind not in PICTURES:
+        raise ValueError(f"kind={kind!r}: expected one of {', '.join(PICTURES)}.")
+    coordinates, axes, ranges = PICTURES[kind](unrolling)
+    labels = unrolling.mixture.labels.numpy()
+    return TokenPoints(kind=kind, coordinates=coordinates, axes=axes, ranges=ranges, labels=labels)
+
+
+def memberships_at(unrolling: Unrolling, subspace: int = 1, layer: int = 0, *, most: int = 96) -> Memberships:
+    """Return φ within a subspace (from 1 on) of at most about `most` tokens, as many of each cluster, in their order.
+
+    Raises `ValueError` for a subspace or a layer that there is not.
+    """
+    n_clusters, n_layers = len(unrolling.mixture.bases), len(unrolling.tokens)
+    if not 1 <= subspace <= n_clusters or not 0 <= layer < n_layers:
+        raise ValueError(
+            f"memberships_at: expected a subspace from 1 to {n_clusters} and a layer from 0 to {n_layers - 1}, got "
+            f"{subspace} and {layer}."
+        )
+    labels = unrolling.mixture.labels.numpy()
+    members = max(most // n_clusters, 1)
+    tokens = np.concatenate([np.flatnonzero(labels == cluster)[:members] for cluster in range(n_clusters)])
+    patterns = unrolling.memberships(subspace - 1).numpy()[:, tokens[:, None], tokens]
+    return Memberships(subspace=subspace, layer=layer, patterns=patterns, labels=labels[tokens])
+
+
+_Picture = tuple[np.ndarray, tuple[str, ...], tuple[tuple[float, float], ...]]
+
+
+def _scale(unrolling: Unrolling) -> np.ndarray:
+    """The root mean square length of a layer's tokens, `[layer, 1, 1]`."""
+    return np.asarray(np.sqrt(unrolling.tokens.pow(2).sum(-1).mean(1).numpy())[:, None, None])
+
+
+def _axes(unrolling: Unrolling) -> int:
+    return min(len(unrolling.mixture.bases), 3)
+
+
+def _lengths(unrolling: Unrolling) -> _Picture:
+    n_axes = _axes(unrolling)
+    lengths = unrolling.lengths[..., :n_axes].numpy() / _scale(unrolling)
+    axes = tuple(f"in subspace {axis + 1}" for axis in range(n_axes))
+    return lengths, axes, ((-0.02, 1.05 * float(lengths.max())),) * n_axes
+
+
+def _directions(unrolling: Unrolling) -> _Picture:
+    n_axes = _axes(unrolling)
+    firsts = unrolling.mixture.bases[:n_axes, :, 0]
+    coordinates = (unrolling.tokens @ firsts.T).numpy() / _scale(unrolling)
+    # A few tokens of one layer may lie far out: all but they fill the picture.
+    reach = 1.3 * float(np.quantile(np.abs(coordinates), 0.995))
+    axes = tuple(f"along U{axis + 1}".translate(_SUBSCRIPTS) for axis in range(n_axes))
+    return coordinates, axes, ((-reach, reach),) * n_axes
+
+
+def _angles(unrolling: Unrolling) -> _Picture:
+    angles, labels = unrolling.angles.numpy(), unrolling.mixture.labels.numpy()
+    own = np.arange(angles.shape[2]) == labels[:, None]
+    nearest = np.where(own, np.inf, angles).min(-1)
+    axes = ("angle to its own subspace (°)", "angle to the nearest other (°)")
+    return np.stack([angles[:, own], nearest], axis=-1), axes, ((-2.0, 92.0),) * 2
+
+
+#: The coordinates that tokens are drawn by.
+PICTURES = {"lengths": _lengths, "directions": _directions, "angles": _angles}

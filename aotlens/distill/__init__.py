@@ -1,15 +1,13 @@
 """Heads as feed-forward networks, feed-forward networks as heads.
 
-compile/   FFN → attention: `compile_ffn`
-masked/    masked tokens told apart and recovered by construction: `masked_lm`
-heads/     head → FFN: `distill_heads`, and the model with FFNs in heads' places: `substitute`
+compile/     FFN → attention: `compile_ffn`
+masked/      masked tokens told apart and recovered by construction: `masked_lm`
+heads/       head → FFN: `distill_heads`, and the model with FFNs in place of heads: `substitute`
 records.py   distillations with their origin, on disk and bundled
-compared.py  distillations side by side
-on_text.py   where on a text an FFN fails
-tensors.py   arguments that must be tensors
+compared.py  distillations side by side; the errors of an FFN along a text
 """
 
-from aotlens.distill.compared import ComparedDistillations, compare_distillations
+from aotlens.distill.compared import ComparedDistillations, TextErrors, compare_distillations, text_errors
 from aotlens.distill.compile import CompiledFFN, FeedForward, compile_ffn, load_ffn, read_ffn
 from aotlens.distill.heads import (
     Distillation,
@@ -31,7 +29,6 @@ from aotlens.distill.masked import (
     masked_lm,
     point_fit,
 )
-from aotlens.distill.on_text import TextErrors, text_errors
 from aotlens.distill.records import (
     Record,
     bundled_distillations,

@@ -21,19 +21,18 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from aotlens import __version__
-from aotlens.checkpoints import save_checkpoint
+from aotlens.checkpoints import CheckpointInfo, save_checkpoint
 from aotlens.checkpoints.snapshots import SnapshotWriter, snapshots_folder
 from aotlens.checkpoints.units import OBJECTIVE_WORDS
 from aotlens.conventions import Progress
+from aotlens.data.sources import portable_spec
 from aotlens.models import AttentionOnlyTransformer, resolve_device
 from aotlens.train.distributed import World, describe, join_world, local_device
 from aotlens.train.objectives import OBJECTIVES, Objective
 from aotlens.train.optimiser import learning_rate, make_optimiser
 from aotlens.train.recipe import Recipe
-from aotlens.train.report import make_info
 from aotlens.train.sections import Stage
-from aotlens.train.snapshots import loss_has_fallen, planned_steps
-from aotlens.train.state import copy_state, load_state, save_state
+from aotlens.train.state import copy_state, load_state, loss_has_fallen, planned_steps, save_state
 from aotlens.untrusted import boundary, require_types
 
 _READ_EVERY = 10  # steps between readings of the loss on a GPU
@@ -55,7 +54,7 @@ class _Run:
     loss_steps: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
     loss_fall: dict[str, float] = field(default_factory=dict)
-    """The fall of the loss up to the last snapshot (`aotlens.train.snapshots.loss_has_fallen`)."""
+    """The fall of the loss up to the last snapshot (`aotlens.train.state.loss_has_fallen`)."""
 
 
 def train(
@@ -362,3 +361,32 @@ class _Saver:
                 f"{type(error).__name__}: {error}. --resume does that alone."
             ) from error
         shutil.rmtree(self.state_path.parent, ignore_errors=True)
+
+
+def make_info(
+    objective: Objective[Any],
+    tokens: int,
+    seconds: float,
+    device: str,
+    command: str,
+    metrics: dict[str, Any],
+) -> CheckpointInfo:
+    """Return the checkpoint's metadata; the corpus by name and where it is had, never by a local path."""
+    recipe, section = objective.recipe, objective.recipe.data_section
+    return CheckpointInfo(
+        name=recipe.name,
+        description=recipe.description,
+        recipe=recipe.to_dict(),
+        command=command,
+        corpus={
+            "name": section.name or portable_spec(section.spec or ""),
+            "source": section.source,
+            "license": section.license,
+            **objective.corpus(),
+        },
+        seed=recipe.seed,
+        device=device,
+        tokens_seen=tokens,
+        seconds=round(seconds, 1),
+        metrics=metrics,
+    )

@@ -22,16 +22,19 @@ With `objective = "classes"` there is `[images]` in place of `[corpus]`, and wha
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
+
+from torch import Tensor
 
 from aotlens.checkpoints.units import OBJECTIVE_WORDS
-from aotlens.models import PHIS, ModelConfig
-from aotlens.train.objectives import OBJECTIVES
+from aotlens.models import PHIS, AttentionOnlyTransformer, ModelConfig
 from aotlens.train.sections import CorpusRecipe, ImagesRecipe, PromptsRecipe, Stage
-from aotlens.train.snapshots import check_snapshots
+from aotlens.train.state import check_snapshots
 from aotlens.untrusted import boundary, read_regular, require_types, shown, strict_toml
 
 _LATER = ("objective", "images", "prompts", "optimiser", "label_smoothing", "rows_at_once", "recompute_activations",
@@ -39,6 +42,14 @@ _LATER = ("objective", "images", "prompts", "optimiser", "label_smoothing", "row
 _LATER_OF_CORPUS = ("tokenizer", "n_documents")
 #: Settings of stages that have a meaning for rows of tokens only.
 _OF_TEXT = ("sequence_length", "repeat_fraction", "repeat_source")
+
+Data = TypeVar("Data")
+Batch = tuple[Tensor, Tensor | None]
+"""Rows, and the targets of the model's loss; None where each next token is the target."""
+
+_SEED_STRIDE = 1_000_003  # between the batch seeds of a run's stages
+#: The objectives by `objective` of a recipe: each subclass of `Objective` adds itself.
+OBJECTIVES: dict[str, type[Objective[Any]]] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,6 +219,93 @@ class Recipe:
             return cls(**fields)
         except TypeError as error:
             raise ValueError(f"{where}: {error}") from error
+
+
+class Objective(ABC, Generic[Data]):
+    """A recipe and the data that `prepare` made for it.
+
+    The loss is the model's own, `model(rows, return_type="loss", targets=targets)`: an objective says by rows and
+    targets what counts. `class Name(Objective[…], name="…")` adds it to `OBJECTIVES`; the words for cards are
+    `aotlens.checkpoints.units.OBJECTIVE_WORDS`, by the same name.
+    """
+
+    section: str
+    """The recipe's section that says where the data is: the name of a field of `Recipe`."""
+    autocast: bool = True
+    """Whether passes may run in bfloat16: always on CUDA, on a CPU where the recipe says so."""
+
+    def __init_subclass__(cls, *, name: str, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        OBJECTIVES[name] = cls
+
+    def __init__(self, recipe: Recipe, data: Data) -> None:
+        self.recipe = recipe
+        self.data = data
+
+    # The methods of a recipe, before any data is read.
+
+    @classmethod
+    @abstractmethod
+    def check(cls, recipe: Recipe) -> None:
+        """Raise `ValueError` for a recipe whose model or stages do not fit the objective."""
+
+    @classmethod
+    def model_config(cls, recipe: Recipe) -> ModelConfig:
+        """Return the model as far as the recipe tells it."""
+        return recipe.model_config()
+
+    @classmethod
+    @abstractmethod
+    def random_batch(cls, recipe: Recipe, n_rows: int) -> Batch:
+        """Return rows of the last stage that cost what real ones cost, for a dry run."""
+
+    @classmethod
+    @abstractmethod
+    def prepare(
+        cls,
+        recipe: Recipe,
+        spec: str | None = None,
+        *,
+        home: Path | None = None,
+        announce: Callable[[str], None] = lambda message: None,
+    ) -> Data:
+        """Open the data (`spec` on the command line wins over the recipe's); raises `ValueError` for what is wrong."""
+
+    # The methods with its data.
+
+    def check_data(self) -> None:
+        """Raise `ValueError`, before training, for data that cannot be trained or measured on."""
+        for stage in range(len(self.recipe.stages)):
+            self.batch(stage, 0)
+
+    @abstractmethod
+    def make_model(self) -> AttentionOnlyTransformer:
+        """Return the model with its initial weights, and with what it needs to read and to be read (its tokenizer)."""
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """Return what a resumed run must share with the one that was stopped, beside the recipe: the data's hash."""
+
+    @abstractmethod
+    def batch(self, stage: int, step: int) -> Batch:
+        """Return the rows and targets of a step within a stage, over all processes: a pure function of (seed, stage,
+        step)."""
+
+    @abstractmethod
+    def running_metrics(self, model: AttentionOnlyTransformer) -> dict[str, float]:
+        """Measure the model on held-out data while training goes on, the loss (`OBJECTIVE_WORDS`) among the figures."""
+
+    @abstractmethod
+    def final_metrics(self, model: AttentionOnlyTransformer) -> dict[str, Any]:
+        """Return the figures of the finished checkpoint's card."""
+
+    @abstractmethod
+    def corpus(self) -> dict[str, Any]:
+        """Return the data for the card: name, where it is had, license, hash, what was held out; never a local path."""
+
+    def stage_seed(self, stage: int) -> int:
+        """Return the seed of a stage's batches."""
+        return self.recipe.seed + _SEED_STRIDE * (stage + 1)
 
 
 def load_recipe(name_or_path: str | Path) -> Recipe:

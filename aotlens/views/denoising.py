@@ -111,7 +111,7 @@ class DenoisingParameters(OfNone):
         """The name of the training."""
         if self.training != NEW:
             return self.training or FIRST
-        from aotlens.denoise.kept import kept_name
+        from aotlens.denoise.stored import kept_name
 
         return kept_name(self.trained_on, self.attention, **self.settings)
 
@@ -280,7 +280,7 @@ def _of_curves(chosen: DenoisingParameters, record: DenoiserTraining) -> str:
 
 def of_scales(record: DenoiserTraining) -> str:
     """Say the mean diagonals that the runs found, in a sentence; nothing where all are stuck."""
-    from aotlens.denoise.kept import BEST, scales
+    from aotlens.denoise.stored import BEST, scales
 
     layers, best = record.layers, record.optimum
     points = [point for name, point in scales(record).items() if name != BEST]

@@ -16,7 +16,7 @@ from aotlens.views.view import pass_cost
 
 if TYPE_CHECKING:
     from aotlens.distill.compile import CompiledFFN
-    from aotlens.distill.compile.roles import HeadRole
+    from aotlens.distill.compile.described import HeadRole
 
 PRESETS = {
     "hat": "hat", "abs": "|x|", "ramp": "steep ramp", "sawtooth": "sawtooth (deep)", "square": "x² (interpolated)",
@@ -204,7 +204,7 @@ def _compiled(by_proof: Call) -> CompiledFFN:
 
 @lru_cache(maxsize=256)
 def _roles(by_proof: Call) -> Mapping[Head, HeadRole]:
-    from aotlens.distill.compile.roles import head_roles
+    from aotlens.distill.compile.described import head_roles
 
     return {(role.layer, role.head): role for role in head_roles(_compiled(by_proof))}
 

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from aotlens.denoise import audit, sample_mixture
-from aotlens.denoise.group_snr import Principal, within_halves
-from aotlens.denoise.subspaces import centred_frame, random_basis
+from aotlens.denoise.subspaces import Principal, centred_frame, random_basis, within_halves
 from aotlens.heads import subspaces
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from tests.image_models import MEAN_POOLED, PATCHES, random_images

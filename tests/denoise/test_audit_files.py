@@ -11,7 +11,7 @@ import torch
 import aotlens
 from aotlens.checkpoints import find_checkpoint
 from aotlens.denoise import AuditRecord, audit, stored_audit
-from aotlens.denoise.audit_files import bundled_audits_folder
+from aotlens.denoise.stored import bundled_audits_folder
 from aotlens.results import load
 from tests.messages import refused
 from tests.small_models import SMALL, maker

@@ -19,7 +19,7 @@ from aotlens.denoise import (
     train_layers,
     trainings,
 )
-from aotlens.denoise.kept import BEST, kept_name
+from aotlens.denoise.stored import BEST, kept_name
 from tests.messages import refused
 
 

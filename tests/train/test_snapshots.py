@@ -18,7 +18,7 @@ from aotlens.checkpoints import snapshots
 from aotlens.checkpoints.snapshots import SnapshotWriter, read_snapshot, snapshot_file, snapshot_steps
 from aotlens.cli import main
 from aotlens.train import Recipe, TrainingData, TrainingError, load_recipe, train
-from aotlens.train.snapshots import log_steps, loss_has_fallen, planned_steps
+from aotlens.train.state import log_steps, loss_has_fallen, planned_steps
 from tests.messages import refused
 
 from .conftest import N_STEPS

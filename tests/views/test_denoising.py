@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from aotlens.denoise import GaussianMixtures, LinearSubspaces, Spheres, attend, predict, stored, trainings
-from aotlens.denoise.kept import scales
+from aotlens.denoise.stored import scales
 from aotlens.views.denoising import CURVES, ERRORS, FAMILY, MATRICES, PLANE, RUNS, DenoisingParameters
 from tests.messages import refused, says
 

@@ -13,7 +13,7 @@ from aotlens.checkpoints import CheckpointInfo, save_checkpoint
 from aotlens.conventions import minus
 from aotlens.data import RegressionTask
 from aotlens.denoise.regression import baseline_errors, read_layers
-from aotlens.denoise.regression.comparison import RegressionComparison
+from aotlens.denoise.regression.baselines import RegressionComparison
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from aotlens.views.regression import FAMILY, LAYERS, SUPPORT, WITHOUT
 from tests.messages import refused

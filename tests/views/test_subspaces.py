@@ -167,7 +167,7 @@ def test_without_a_text_the_audit_is_the_stored_one(home: Path, monkeypatch: pyt
         AUDIT.result(FAMILY.parse("tiny-mssa"))
     with refused("No model of text"):
         AUDIT.result(FAMILY.parse())
-    monkeypatch.setattr("aotlens.denoise.audit_files.bundled_audits_folder", lambda: home)
+    monkeypatch.setattr("aotlens.denoise.stored.bundled_audits_folder", lambda: home)
     file = home / "tiny-mssa.safetensors"
     record.save(file, compact=True)
     params = FAMILY.parse("tiny-mssa")

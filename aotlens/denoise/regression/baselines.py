@@ -1,4 +1,5 @@
-"""The baselines of regression in context: estimates of every label of a prompt from the examples before it.
+"""The baselines of regression in context: estimates of every label of a prompt from the examples before it; and
+models compared with them.
 
 With the i examples before a query x as rows X `[i, d]` and labels y `[i]`,
 
@@ -30,8 +31,9 @@ import contextlib
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import combinations
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import torch
@@ -40,6 +42,11 @@ from torch import Tensor
 
 from aotlens.data import RegressionPrompts, RegressionTask
 from aotlens.evaluate import RegressionErrors, errors_of
+from aotlens.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 #: α of the lasso (Garg et al. 2022).
 LASSO_ALPHA = 0.01
@@ -222,3 +229,40 @@ def baseline_errors(
 def estimates(name: str, prompts: RegressionPrompts, task: RegressionTask) -> Float[Tensor, "prompt point"]:
     """Return the estimates of every label by the estimator of that name, float64."""
     return ESTIMATORS[name](prompts.inputs.double(), prompts.labels.double(), task)
+
+
+@dataclass(frozen=True)
+class RegressionComparison(Result):
+    """Errors of models, then of baselines, on the same prompts of one task. Raises `ValueError` for none, and where
+    tasks differ."""
+
+    errors: Sequence[RegressionErrors]
+
+    def __post_init__(self) -> None:
+        """Checks that there is something to compare."""
+        tasks = {each.task for each in self.errors}
+        if len(tasks) != 1:
+            raise ValueError(f"RegressionComparison: expected errors on one task, got {len(tasks)} tasks.")
+
+    @property
+    def baselines(self) -> tuple[str, ...]:
+        """The names of what was not trained."""
+        return tuple(each.name for each in self.errors if each.name in ESTIMATORS)
+
+    @property
+    def examples(self) -> int:
+        """Examples after which errors are said: 2d, or as many as the shortest prompt has."""
+        return min(2 * self.errors[0].task.d, *(len(each.mean) - 1 for each in self.errors))
+
+    @property
+    def headline(self) -> str:
+        n_examples = self.examples
+        return f"after {n_examples} examples " + ", ".join(
+            f"{each.name} {each.mean[n_examples]:.3g}" for each in self.errors
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row an estimator and a number of examples: examples, error, low, high, name."""
+        import pandas as pd
+
+        return pd.concat([each.to_frame().assign(name=each.name) for each in self.errors], ignore_index=True)

@@ -26,15 +26,18 @@ Numbers below 2⁻¹⁰²² may be flushed to 0; 1e-290 is added for them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aotlens.distill.compile.ffn import FeedForward
-from aotlens.distill.compile.layers import UnitLayer
+from aotlens.conventions import require_seed
+from aotlens.distill.compile.ffn import Activation, FeedForward
+from aotlens.distill.compile.layers import Construction, UnitLayer, unit_layers
 
 #: sup over t of ReLU(t) − SiLU(t) = W(1/e), rounded up.
 RELU_GAP = 0.27846454276107380 * (1 + 1e-12)
@@ -150,3 +153,154 @@ def _reference(ffn: FeedForward, bound: float | int, u: float, tiny: float) -> T
 
 def _gamma(u: float, k: int) -> float:
     return k * u / (1 - k * u)
+
+
+_LARGEST = 1e300
+_ATTEMPTS = 6
+
+
+def choose_etas(
+    ffn: FeedForward,
+    construction: Construction,
+    *,
+    bound: float | int,
+    tolerance: float | int,
+    v: Float[Tensor, " d_model"],
+) -> tuple[float, ...]:
+    """Choose η_ℓ = (tolerance − rounding) / (number of ReLU layers · 0.2785 · C_ℓ); 1 for SiLU.
+
+    C_ℓ is how much an error of one unit everywhere in layer ℓ can become at the output, through |W_{ℓ+1}| … |W_{L+1}|
+    and the slopes. Each ReLU layer has an equal share of what rounding leaves of the tolerance, and no η is larger than
+    its layer's largest pre-activation, from where on a unit is little but x/2.
+
+    Raises `ValueError` where rounding leaves nothing, with the tolerance that can be proven.
+    """
+    gains = [_gain(ffn, construction, layer, bound, v) for layer in range(ffn.depth)]
+    reaches = _reaches(ffn, bound)
+    n_relu = max(ffn.activations.count("relu"), 1)
+
+    def etas(budget: float, most: float) -> list[float]:
+        parts = zip(ffn.activations, gains, reaches, strict=True)
+        return [_eta(budget / n_relu, most * reach, activation, gain) for activation, gain, reach in parts]
+
+    def proven(chosen: Sequence[float], **what: Any) -> Bound:
+        return bound_error(ffn, unit_layers(ffn, chosen, construction), bound=bound, v=v, **what)
+
+    tolerance = float(tolerance)
+    without_relu = proven(etas(tolerance, 1.0), relu_gap=0.0)
+    if not without_relu.largest <= _LARGEST:
+        raise ValueError(
+            f"bound={bound}, tolerance={tolerance}: numbers above {_LARGEST:g} would occur, which float64 cannot hold."
+        )
+    # Rounding grows with η, as the units' results do, so what it takes at most at one η it takes at most at a smaller.
+    for exponent in range(_ATTEMPTS):
+        most = 1e-3**exponent
+        largest = etas(tolerance, most)
+        taken = float((proven(largest).by_output - proven(largest, rounding=False).by_output).max()) * (1 + 1e-6)
+        if taken < tolerance:
+            return tuple(etas(tolerance - taken, most))
+    least = without_relu.total
+    raise ValueError(
+        f"tolerance={tolerance:g} is below what float64 can be proven to reach here: on [-{bound:g}, {bound:g}] "
+        f"the rounding of the compiled network and of the FFN may add {least:.2g}. Give at least "
+        f"{1.02 * least:.3g}, or a smaller bound."
+    )
+
+
+def _eta(share: float, most: float, activation: Activation, gain: float) -> float:
+    if activation != "relu":
+        return 1.0
+    within_share = share * (1 - 1e-6) / gain if gain > 0 else math.inf
+    chosen = min(within_share, most if most > 0 else math.inf)
+    return chosen if chosen < math.inf else 1.0
+
+
+def _reaches(ffn: FeedForward, bound: float | int) -> list[float]:
+    """Bound the size of the pre-activations of each hidden layer."""
+    size, reaches = torch.full((ffn.d_in,), float(bound), dtype=torch.float64), []
+    for weight, bias in zip(ffn.weights[:-1], ffn.biases[:-1], strict=True):
+        size = size @ weight.abs() + bias.abs()
+        reaches.append(float(size.max()))
+    return reaches
+
+
+def _gain(ffn: FeedForward, construction: Construction, layer: int, bound: float | int, v: Tensor) -> float:
+    """0.2785 · C: the largest error at the output for η = 1 in this layer and no error of any other."""
+    if ffn.activations[layer] != "relu":
+        return 0.0
+    only = [1.0 if i == layer else 0.0 for i in range(ffn.depth)]
+    layers = unit_layers(ffn, only, construction)
+    return float(bound_error(ffn, layers, bound=bound, v=v, rounding=False).compiled.max())
+
+
+#: |t|/η at which ReLU(t) − η SiLU(t/η) is largest: 1 + W(1/e).
+WORST = 1.2784645427610738
+_Error: TypeAlias = Callable[[Tensor], Tensor]
+_CORNERS = 64
+_BISECTIONS = 60
+
+
+def adversarial_points(
+    ffn: FeedForward, etas: Sequence[float], *, bound: float | int, n: int = 2000, seed: int = 0
+) -> Float[Tensor, "point d_in"]:
+    """Choose about `n` points of [-bound, bound]^D: random ones, corners, 0, and kinks.
+
+    At a kink some unit's pre-activation, in any layer, is 0 or ±1.2785·η, where a unit that stands for ReLU errs most.
+    Kinks are found by bisection on segments between random points, along which the pre-activation changes sides; and,
+    in the first layer, by least squares for all units at once.
+    """
+    if n < 1:
+        raise ValueError(f"n={n}: expected at least one point.")
+    generator = torch.Generator().manual_seed(require_seed(seed))
+    d = ffn.d_in
+
+    def random(count: int) -> Tensor:
+        return (2 * torch.rand(count, d, generator=generator, dtype=torch.float64) - 1) * bound
+
+    inputs = [torch.zeros(1, d, dtype=torch.float64), random(max(n // 4, 1)), random(_CORNERS).sign() * bound]
+    kinks = sum(3 * width for width in ffn.widths)
+    each = max(1, (n // 2) // kinks)
+    for layer, eta in enumerate(etas):
+        for level in (-WORST * eta, 0.0, WORST * eta):
+            inputs.append(_crossings(ffn, layer, level, random(16 * each), random(16 * each), each))
+            if layer == 0:
+                inputs.append(_all_at_once(ffn, level, random(each)).clamp(-bound, bound))
+    return torch.cat(inputs)
+
+
+def _crossings(ffn: FeedForward, layer: int, level: float, a: Tensor, b: Tensor, each: int) -> Tensor:
+    """Find points on segments from a to b where units of `layer` cross `level`: `each` for every unit with so many."""
+    above_a, above_b = (ffn.pre_activations(x)[layer] > level for x in (a, b))
+    crosses = above_a != above_b  # [segment, unit]
+    chosen = crosses & (crosses.cumsum(0) <= each)
+    segment, unit = chosen.nonzero(as_tuple=True)
+    if not len(segment):
+        return a[:0]
+    low, high = a[segment], b[segment]
+    start = above_a[segment, unit]
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        same = (ffn.pre_activations(middle)[layer].gather(1, unit[:, None])[:, 0] > level) == start
+        low, high = torch.where(same[:, None], middle, low), torch.where(same[:, None], high, middle)
+    return low
+
+
+def _all_at_once(ffn: FeedForward, level: float, near: Tensor) -> Tensor:
+    """The points nearest to `near` at which all units of the first layer are as close to `level` as can be."""
+    weight, bias = ffn.weights[0], ffn.biases[0]
+    return near + (level - bias - near @ weight) @ torch.linalg.pinv(weight)
+
+
+def climb(
+    error: _Error, points: Float[Tensor, "point d_in"], *, bound: float | int, scale: float, seed: int = 0
+) -> Float[Tensor, "worst d_in"]:
+    """Return the worst of `points`, moved at random by ever less as long as that makes them worse."""
+    generator = torch.Generator().manual_seed(require_seed(seed))
+    values = error(points)
+    best = points[values.argsort(descending=True)[:16]]
+    for shrink in torch.logspace(0, -4, 12, dtype=torch.float64):
+        moves = torch.randn(16, *best.shape, generator=generator, dtype=torch.float64) * scale * shrink
+        tried = torch.cat([best[None], best + moves]).clamp(-bound, bound)  # [try, point, d_in]
+        values = error(tried.flatten(0, 1)).view(tried.shape[:2])
+        best = tried[values.argmax(0), torch.arange(len(best))]
+    return best

@@ -18,14 +18,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from aotlens.distill.compile.adversarial import adversarial_points, climb
-from aotlens.distill.compile.assemble import assemble, count_heads
-from aotlens.distill.compile.bounds import RELU_GAP, bound_error
-from aotlens.distill.compile.choose_eta import choose_etas
-from aotlens.distill.compile.ffn import Activation, FeedForward, Layers, read_ffn
-from aotlens.distill.compile.heads import HeadGroup, layer_heads
-from aotlens.distill.compile.layers import CONSTRUCTIONS, Construction, heads_needed, stream_width, unit_layers
-from aotlens.distill.tensors import require_tensors
+from aotlens.distill.compile.bounds import RELU_GAP, adversarial_points, bound_error, choose_etas, climb
+from aotlens.distill.compile.ffn import Activation, FeedForward, Layers, read_ffn, require_tensors
+from aotlens.distill.compile.layers import (
+    CONSTRUCTIONS,
+    Construction,
+    HeadGroup,
+    assemble,
+    count_heads,
+    heads_needed,
+    layer_heads,
+    stream_width,
+    unit_layers,
+)
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.results import Result
 

@@ -1,4 +1,4 @@
-"""A compiled network beside its FFN over the whole range of inputs, for functions of one and of two numbers."""
+"""A compiled network and its FFN over the whole range of inputs, for functions of one and of two numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aotlens.distill.compile.adversarial import WORST, adversarial_points
+from aotlens.distill.compile.bounds import WORST, adversarial_points
 from aotlens.distill.compile.examples import TARGETS, Target
 from aotlens.distill.compile.ffn import FeedForward
 from aotlens.results import Result

@@ -1,4 +1,4 @@
-"""One head of a compiled model at work: its pattern where a token is x, and its gate over the whole range of inputs."""
+"""One head of a compiled model: its pattern where a token is x, and its gate over the whole range of inputs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from torch import Tensor
 from aotlens.conventions import HeadLike
 from aotlens.distill.compile.bounds import RELU_GAP
 from aotlens.distill.compile.curves import gate_curve
-from aotlens.distill.compile.described import job_of, reads_of, role_at, writes_of
-from aotlens.distill.compile.roles import HeadRole
+from aotlens.distill.compile.described import HeadRole, job_of, reads_of, role_at, writes_of
 from aotlens.results import Result
 
 if TYPE_CHECKING:

@@ -16,15 +16,18 @@ from torch import Tensor
 from aotlens.conventions import HeadLike, Progress
 from aotlens.data import Corpus
 from aotlens.data.windows import spread
-from aotlens.distill.heads.attending import attending
-from aotlens.distill.heads.held_out import Sums, held_out_sums
-from aotlens.distill.heads.nearest import n_queries, nearest_neighbour_errors
-from aotlens.distill.heads.result import Distillation, FFNWeights
-from aotlens.distill.heads.settings import Settings
-from aotlens.distill.heads.state import load_training, restore, save_training
-from aotlens.distill.heads.stream import Source
-from aotlens.distill.heads.texts import Texts, sides
-from aotlens.distill.heads.training import Training, start_training, train
+from aotlens.distill.heads.held_out import Sums, held_out_sums, n_queries, nearest_neighbour_errors
+from aotlens.distill.heads.result import Distillation, FFNWeights, attending
+from aotlens.distill.heads.stream import Source, Texts, sides
+from aotlens.distill.heads.training import (
+    Settings,
+    Training,
+    load_training,
+    restore,
+    save_training,
+    start_training,
+    train,
+)
 from aotlens.heads.reader import HeadReader, Model
 from aotlens.untrusted import boundary
 

@@ -1,5 +1,6 @@
-"""The coordinates in which FFNs are trained: whitened inputs, and outputs in the head's own d_head dimensions.
+"""Coordinates of training, and predictors in closed form: means, the best linear map and the best maps of each rank.
 
+**Coordinates.** Inputs are whitened, and outputs are in the head's own d_head dimensions.
 Inputs of a layer become x̃ = (x − mean) M with covariance I, on a first piece of text. That changes no FFN's error
 (M is folded into its first layer afterwards) but makes every direction equally quick to learn.
 
@@ -9,8 +10,22 @@ A head's result y = z W_O lies in the row space of W_O. With W_O = U S Vᵀ,
 
 so an FFN that predicts t, d_head numbers instead of d_model, has exactly the error of one that predicts y; what it
 wrote outside the row space could only add to the error. With `target="z"`, t = z. Either way t is shifted and divided
-by one number, so that its mean is 0 and its mean square 1; and the FFN's output is told in z, so that it can take the
-head's place there: ẑ = t̂ S⁻¹ Uᵀ.
+by one number, so that its mean is 0 and its mean square 1; and the FFN's output is given in z, so that it can replace
+the head's: ẑ = t̂ S⁻¹ Uᵀ.
+
+**Closed forms**, from one pass: the training mean, the mean at each position, and the best linear map, which minimises
+Σ‖t − B x̃‖² over the training tokens: B = (Σ t x̃ᵀ)(Σ x̃ x̃ᵀ)⁻¹, x̃ with a last 1 (hidden = 0). In whitened coordinates
+the matrix to invert is all but the identity, so the sums lose no digits.
+
+**Reduced-rank regression**: the best affine map of rank r, and a network of r ReLU units that is that map. Of all C of
+rank r, Σ‖t − C x̃ − c‖² over training tokens is least for C = P Pᵀ B: B is the best map of any rank, and P `[out, r]`
+holds the first eigenvectors of B Σ Bᵀ, Σ the covariance of x̃ (Izenman 1975). As a network, with the rows of Pᵀ B
+divided by their lengths s,
+
+    W₁ = [Pᵀ B / s, β],   W₂ = [P s, c − P s β]          relu(v + β) = v + β while v ≥ −β
+
+so units whose biases β exceed all that they meet are linear. A network of w units can thus always do what the best map
+of rank w does; training by gradients may not find that, least for heads that are almost linear.
 """
 
 from __future__ import annotations
@@ -134,3 +149,97 @@ def _output_basis(W_O: Float[Tensor, "d_head d_model"], target: str) -> tuple[Te
     U, S, _ = torch.linalg.svd(W_O, full_matrices=False)
     inverse = torch.where(S.gt(1e-10 * S[0].clamp(min=1e-30)), 1 / S.clamp(min=1e-300), 0.0)
     return U * S, (U * inverse).T
+
+
+class Moments:
+    """Sums over training tokens, in float64. `x [layer, d_model + 1, tokens]`, `t [head, out, tokens]`, as columns."""
+
+    def __init__(self, heads_of_layer: list[slice], d_in: int, n_out: int, n_pos: int, device: torch.device) -> None:
+        self.heads_of_layer = heads_of_layer
+        n_heads = heads_of_layer[-1].stop
+        wide: dict = {"dtype": torch.float64, "device": device}
+        self.n = torch.zeros((), **wide)
+        self.xx = torch.zeros(len(heads_of_layer), d_in, d_in, **wide)
+        self.tx = torch.zeros(n_heads, n_out, d_in, **wide)
+        self.t_by_position = torch.zeros(n_heads, n_out, n_pos, **wide)
+        self.n_by_position = torch.zeros(n_pos, **wide)
+
+    def add(self, x: Float[Tensor, "layer d tokens"], t: Float[Tensor, "head out tokens"], positions: Tensor) -> None:
+        """Add a piece; sums within it are taken in its own type."""
+        self.n += x.shape[2]
+        self.xx += torch.bmm(x, x.transpose(1, 2)).double()
+        for layer, heads in enumerate(self.heads_of_layer):
+            self.tx[heads] += torch.matmul(t[heads], x[layer].T).double()
+        self.t_by_position.index_add_(2, positions, t.double())
+        self.n_by_position += torch.bincount(positions, minlength=len(self.n_by_position)).double()
+
+    def mean(self) -> Float[Tensor, "head out"]:
+        return self.t_by_position.sum(2) / self.n
+
+    def position_means(self) -> Float[Tensor, "head out pos"]:
+        """Return the mean of each position; the training mean where a position had no token."""
+        seen = self.n_by_position > 0
+        means = self.t_by_position / self.n_by_position.clamp(min=1)
+        return torch.where(seen, means, self.mean()[:, :, None])
+
+    def linear(self) -> Float[Tensor, "head out d"]:
+        """Return B of every head; the smallest one where inputs do not span their space."""
+        maps = []
+        for layer, heads in enumerate(self.heads_of_layer):
+            inverse = torch.linalg.pinv(self.xx[layer] / self.n, rtol=1e-10, hermitian=True)
+            maps.append(self.tx[heads] / self.n @ inverse)
+        return torch.cat(maps)
+
+    def tensors(self) -> dict[str, Tensor]:
+        names = ("n", "xx", "tx", "t_by_position", "n_by_position")
+        return {name: getattr(self, name) for name in names}
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        for name, own in self.tensors().items():
+            own.copy_(tensors[name])
+
+
+_MARGIN = 1.5  # biases beyond the farthest input seen
+
+
+def reduced_rank(
+    moments: Moments, linear: Float[Tensor, "head out d"], rank: int
+) -> tuple[Float[Tensor, "head out _r"], Float[Tensor, "head _r d_1"], Float[Tensor, "head out"]]:
+    """Return (P, Pᵀ B, c) of every head; r is at most `out`. `linear` is `moments.linear()`, its last column the
+    constant."""
+    left, right, constants = [], [], []
+    for layer, heads in enumerate(moments.heads_of_layer):
+        second = moments.xx[layer] / moments.n
+        mean = second[:-1, -1]
+        covariance = second[:-1, :-1] - torch.outer(mean, mean)
+        B, constant = linear[heads, :, :-1], linear[heads, :, -1]
+        _, vectors = torch.linalg.eigh(B @ covariance @ B.transpose(1, 2))
+        P = vectors.flip(2)[:, :, :rank]
+        PtB = P.transpose(1, 2) @ B
+        left.append(P)
+        right.append(PtB)
+        # The mean of t is that of B x̃ + constant, whatever the rank.
+        constants.append(constant + (B @ mean) - (P @ (PtB @ mean)[:, :, None])[:, :, 0])
+    return torch.cat(left), torch.cat(right), torch.cat(constants)
+
+
+def as_network(
+    moments: Moments,
+    linear: Float[Tensor, "head out d"],
+    width: int,
+    x: Float[Tensor, "layer d tokens"],
+) -> tuple[Float[Tensor, "head width d"], Float[Tensor, "head out width_1"]]:
+    """Return (W₁, W₂) of every head: linear on the inputs x and half as far again. Units beyond rank `out` are zero."""
+    P, PtB, constant = reduced_rank(moments, linear, width)
+    n_heads, n_out, rank = P.shape
+    sizes = PtB.norm(dim=2, keepdim=True)
+    directions = torch.where(sizes > 0, PtB / sizes.clamp(min=1e-300), 0.0)
+    W1 = linear.new_zeros(n_heads, width, linear.shape[2])
+    W2 = linear.new_zeros(n_heads, n_out, width + 1)
+    W1[:, :rank, :-1] = directions
+    for layer, heads in enumerate(moments.heads_of_layer):
+        seen = directions[heads].to(x.dtype) @ x[layer, :-1]
+        W1[heads, :rank, -1] = _MARGIN * seen.abs().amax(2).to(linear.dtype)
+    W2[:, :, :rank] = P * sizes.transpose(1, 2)
+    W2[:, :, width] = constant - (W2[:, :, :rank] @ W1[:, :rank, -1:])[:, :, 0]
+    return W1, W2

@@ -1,4 +1,4 @@
-"""Training all FFNs on streamed activations: which piece comes when, evaluations, stopping, resuming.
+"""Training all FFNs on streamed activations: settings, the order of pieces, evaluations, stopping, resuming.
 
 Text comes in pieces that fit the buffer. Piece k is a function of (windows, seed, k), so a killed run that has saved
 its weights after piece k goes on with piece k + 1 and ends with the same weights.
@@ -6,9 +6,12 @@ its weights after piece k goes on with piece k + 1 and ends with the same weight
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Int64
@@ -16,11 +19,9 @@ from torch import Tensor
 
 from aotlens.data.windows import spread
 from aotlens.distill.heads.batch import FFNBatch, Problem, start_batch
-from aotlens.distill.heads.moments import Moments
-from aotlens.distill.heads.reduced_rank import as_network
-from aotlens.distill.heads.scaling import Scaling, fit_scaling
-from aotlens.distill.heads.settings import Settings
+from aotlens.distill.heads.scaling import Moments, Scaling, as_network, fit_scaling
 from aotlens.distill.heads.stream import Piece, Source, order_of_tokens, windows_of_piece
+from aotlens.files import load_progress, save_progress
 
 _FIRST = 4096  # tokens that initial output weights are fitted to
 
@@ -231,3 +232,127 @@ def train(training: Training, after_piece: Callable[[Training], None]) -> None:
         training.train_piece()
         after_piece(training)
     training.finish()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Checked when made; `ValueError` for what does not fit."""
+
+    hidden: tuple[int, ...] = (16,)
+    """Widths of the FFNs, increasing; 0 is the linear map, in closed form."""
+    target: str = "result"
+    """Reproduce the head's result y = z W_O, or its z."""
+    seeds: int = 3
+    """FFNs of each head and width: other initial weights, the same text."""
+    train_tokens: int = 400_000
+    """The largest number of tokens that every FFN is trained on."""
+    validation_tokens: int = 8_192
+    """The tokens from the training documents that are not trained on: for the learning curve, and when to stop."""
+    held_out_tokens: int = 65_536
+    """The tokens from other documents: for the errors that are reported."""
+    wide: int | None = 256
+    """Width of one more FFN a head, for the floor; None for none."""
+    neighbours: int = 16_384
+    """Training tokens among which nearest neighbours are looked for; 0 for none."""
+    batch_size: int = 512
+    """Tokens a step."""
+    learning_rate: float = 0.12
+    """The learning rate of Adam, ÷ √width; rises over 10 steps, then falls to 0 along a cosine."""
+    tolerance: float = 0.0
+    patience: int = 6
+    """An FFN stops when this many evaluations have not lowered its best validation error by `tolerance` of it. As the
+    learning rate falls to the end, a short patience would stop what has yet to settle."""
+    evaluations: int = 20
+    """The number of times, approximately, that the validation error is taken."""
+    seed: int = 0
+    """FFNs' initial weights have seeds `seed`, `seed + 1`, ..."""
+    text_seed: int = 0
+    """The seed of the order of the text, which is the same for all of them."""
+    buffer_bytes: int = 2**30
+    """The largest buffer for activations."""
+
+    def __post_init__(self) -> None:
+        if not self.hidden or any(isinstance(width, bool) or width < 0 for width in self.hidden):
+            raise ValueError(f"hidden={self.hidden}: expected widths of 0 or more, at least one.")
+        if tuple(sorted(set(self.hidden))) != self.hidden:
+            raise ValueError(f"hidden={self.hidden}: expected increasing widths.")
+        if self.target not in ("result", "z"):
+            raise ValueError(f"target={self.target!r}: expected 'result' or 'z'.")
+        for name in ("seeds", "batch_size", "patience", "evaluations", "validation_tokens", "held_out_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: expected at least 1.")
+        if self.train_tokens < self.batch_size:
+            raise ValueError(f"train_tokens={self.train_tokens}: expected at least a batch, {self.batch_size}.")
+        if self.wide is not None and self.wide < 1:
+            raise ValueError(f"wide={self.wide}: expected a width, or None.")
+        if min(self.neighbours, self.seed, self.text_seed) < 0:
+            raise ValueError(
+                f"neighbours={self.neighbours}, seed={self.seed}, text_seed={self.text_seed}: expected 0 or more."
+            )
+        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
+            raise ValueError(f"learning_rate={self.learning_rate}: expected a positive number.")
+        if not 0 <= self.tolerance < 1:
+            raise ValueError(f"tolerance={self.tolerance}: expected 0 or more, below 1.")
+
+    @property
+    def trained(self) -> tuple[int, ...]:
+        """The widths that need training."""
+        return tuple(width for width in self.hidden if width)
+
+    def factor(self, step: int, steps: int) -> float:
+        """Return the learning rate of a step, as a part of its height."""
+        return min(1.0, (step + 1) / 10) * 0.5 * (1 + math.cos(math.pi * step / steps))
+
+
+def save_training(path: Path, training: Training, identity: dict[str, Any]) -> None:
+    """Save a run. `identity` is what the run was started with: `load_training` refuses another."""
+    tensors = {f"scaling.{name}": tensor for name, tensor in training.scaling.tensors().items()}
+    tensors |= {f"moments.{name}": tensor for name, tensor in training.moments.tensors().items()}
+    batches = []
+    for number, batch in enumerate(training.batches):
+        own = {"W1": batch.W1, "W2": batch.W2, "best_W1": batch.best_W1, "best_W2": batch.best_W2}
+        for name, parameter in (("W1", batch.W1), ("W2", batch.W2)):
+            state = batch.optimiser.state.get(parameter, {})
+            own |= {f"{name}.{key}": torch.as_tensor(value) for key, value in state.items()}
+        own |= {"best": batch.best, "waited": batch.waited, "stopped_at": batch.stopped_at}
+        tensors |= {f"batch.{number}.{name}": tensor for name, tensor in own.items()}
+        batches.append(batch.active)
+    counters = {
+        "pieces_done": training.pieces_done,
+        "seconds": training.seconds,
+        "active": batches,
+        "curve": [[e.tokens, e.seconds, e.squared_errors] for e in training.curve],
+    }
+    save_progress(path, tensors, counters, identity)
+
+
+def load_training(path: Path, identity: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors and the counters of a run.
+
+    Raises `ValueError` for a damaged file, and for another run's, naming what differs.
+    """
+    return load_progress(path, identity, "the distillation", "go on with the same, or choose another checkpoint file.")
+
+
+def restore(training: Training, tensors: dict[str, Tensor], counters: dict[str, Any]) -> None:
+    """Put a fresh `training` where the saved one was."""
+    device = training.source.reader.device
+    training.moments.load({name: tensors[f"moments.{name}"].to(device) for name in training.moments.tensors()})
+    for number, batch in enumerate(training.batches):
+        own = {
+            name.removeprefix(f"batch.{number}."): tensor
+            for name, tensor in tensors.items()
+            if name.startswith(f"batch.{number}.")
+        }
+        batch._place(list(counters["active"][number]), own["W1"].to(device), own["W2"].to(device))
+        for name, parameter in (("W1", batch.W1), ("W2", batch.W2)):
+            if f"{name}.exp_avg" in own:
+                moments = {key: own[f"{name}.{key}"].to(device) for key in ("exp_avg", "exp_avg_sq")}
+                batch.optimiser.state[parameter] = {"step": own[f"{name}.step"], **moments}
+        batch.best_W1, batch.best_W2 = own["best_W1"].to(device), own["best_W2"].to(device)
+        batch.best, batch.waited, batch.stopped_at = own["best"], own["waited"], own["stopped_at"]
+    training.pieces_done, training.seconds = counters["pieces_done"], counters["seconds"]
+    training.curve = [
+        Evaluation(tokens=tokens, seconds=seconds, squared_errors=errors)
+        for tokens, seconds, errors in counters["curve"]
+    ]

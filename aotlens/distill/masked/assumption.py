@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aotlens.distill.tensors import require_tensors
+from aotlens.distill.compile.ffn import require_tensors
 from aotlens.results import Result
 
 _SHORTEST, _LONGEST = 1e-100, 1e100

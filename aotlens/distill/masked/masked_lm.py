@@ -12,14 +12,18 @@ import torch
 from jaxtyping import Bool, Float, Real
 from torch import Tensor
 
-from aotlens.distill.compile.assemble import assemble, count_heads
 from aotlens.distill.compile.bounds import RELU_GAP
-from aotlens.distill.compile.heads import HeadGroup, layer_heads
-from aotlens.distill.compile.layers import unit_layers
+from aotlens.distill.compile.ffn import require_tensors
+from aotlens.distill.compile.layers import HeadGroup, assemble, count_heads, layer_heads, unit_layers
 from aotlens.distill.masked.assumption import MaskedSequences
-from aotlens.distill.masked.distinguish import DistinguishedMasks, Method, distinguish_mask, one_head_layer
-from aotlens.distill.masked.point_fit import PointFit, point_fit
-from aotlens.distill.tensors import require_tensors
+from aotlens.distill.masked.distinguish import (
+    DistinguishedMasks,
+    Method,
+    PointFit,
+    distinguish_mask,
+    one_head_layer,
+    point_fit,
+)
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.results import Result
 

@@ -1,27 +1,11 @@
-"""The objectives of a run, by the name that a recipe gives.
+"""The objectives of a run, which `aotlens.train.recipe.OBJECTIVES` has by the name that a recipe gives.
 
-objective.py     what the loop asks of an objective
-language.py      next tokens, and hidden tokens from both sides
-classes.py       the classes of images
-regression.py    the labels of in-context regression
+language.py    next tokens, and hidden tokens from both sides
+supervised.py  the classes of images, and the labels of in-context regression
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-from aotlens.train.objectives.classes import Classes, ImageTrainingData
 from aotlens.train.objectives.language import Masked, NextToken
-from aotlens.train.objectives.objective import Batch, Objective
-from aotlens.train.objectives.regression import Regression
-
-#: The objectives by `objective` of a recipe; their words are `aotlens.checkpoints.units.OBJECTIVE_WORDS`, by the same
-#: names.
-OBJECTIVES: dict[str, type[Objective[Any]]] = {
-    "next_token": NextToken,
-    "masked": Masked,
-    "classes": Classes,
-    "regression": Regression,
-}
-
-__all__ = ["OBJECTIVES", "Batch", "Classes", "ImageTrainingData", "Masked", "NextToken", "Objective", "Regression"]
+from aotlens.train.objectives.supervised import Classes, ImageTrainingData, Regression
+from aotlens.train.recipe import OBJECTIVES, Batch, Objective

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,16 +23,13 @@ from aotlens.evaluate import BigramModel, masked_loss, repeat_losses, unigram_lo
 from aotlens.heads import MotifScores, attention_by_place, motif_scores
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from aotlens.train.corpus import TrainingData, prepare
-from aotlens.train.objectives.objective import Batch, Objective
-
-if TYPE_CHECKING:
-    from aotlens.train.recipe import Recipe
+from aotlens.train.recipe import Batch, Objective, Recipe
 
 _WINDOW = 256  # tokens of a validation window, at most
 _BIGRAM_TOKENS = 200_000_000  # counted for the bigram model, which takes some 30 bytes a token
 
 
-class NextToken(Objective[TrainingData]):
+class NextToken(Objective[TrainingData], name="next_token"):
     """Every next token, from those before it."""
 
     section = "corpus"
@@ -182,7 +179,7 @@ class NextToken(Objective[TrainingData]):
         return {"sha256": self.data.sha256, "validation": list(self.data.validation.document_names)}
 
 
-class Masked(NextToken):
+class Masked(NextToken, name="masked"):
     """Hidden tokens, from both sides (`aotlens.data.masking`)."""
 
     @classmethod

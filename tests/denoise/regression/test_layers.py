@@ -15,7 +15,7 @@ from aotlens.denoise.regression import (
     one_step_interleaved,
     read_layers,
 )
-from aotlens.denoise.regression.descent import _growth
+from aotlens.denoise.regression.layers import _growth
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 
 TASK = RegressionTask(d=3)

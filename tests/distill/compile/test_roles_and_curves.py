@@ -11,6 +11,7 @@ from scipy.special import expit
 
 from aotlens.distill.compile import CompiledFFN, compile_ffn
 from aotlens.distill.compile.curves import error_curve, error_surface, find_kinks
+from aotlens.distill.compile.described import head_roles
 from aotlens.distill.compile.examples import (
     absolute_value,
     fit,
@@ -23,7 +24,6 @@ from aotlens.distill.compile.examples import (
 )
 from aotlens.distill.compile.ffn import FeedForward
 from aotlens.distill.compile.layers import heads_needed
-from aotlens.distill.compile.roles import head_roles
 
 CONSTRUCTIONS = ("lean", "narrow", "paper")
 

@@ -19,7 +19,7 @@ from aotlens.checkpoints import CheckpointInfo
 from aotlens.data import Corpus, Document, Encoding, Tokenizer, windows_with_documents
 from aotlens.distill import distill_heads, held_out_windows, substitute, substitution_costs, token_errors
 from aotlens.distill.heads import CLASSES, attending
-from aotlens.distill.heads.classes import classes_of
+from aotlens.distill.heads.stream import classes_of
 from aotlens.heads import motif_scores
 from aotlens.heads.reader import HeadReader
 from aotlens.interop import to_transformer_lens

@@ -8,8 +8,7 @@ import torch
 
 import aotlens
 from aotlens.distill import distill_heads
-from aotlens.distill.heads.moments import Moments
-from aotlens.distill.heads.reduced_rank import as_network, reduced_rank
+from aotlens.distill.heads.scaling import Moments, as_network, reduced_rank
 
 from .conftest import FAST, build
 from .test_closed_forms import HEAD, inputs_and_outputs, ratio

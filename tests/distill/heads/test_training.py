@@ -157,11 +157,11 @@ def test_a_killed_run_resumes_to_the_same_weights(model, windows, tmp_path: Path
 
 def test_nothing_is_kept_for_gradients(model, windows, monkeypatch):
     """A model whose parameters want gradients, every sum of the run included."""
-    from aotlens.distill.heads import nearest
+    from aotlens.distill.heads import held_out
 
     wanted: list[bool] = []
-    errors = nearest._errors
-    monkeypatch.setattr(nearest, "_errors", lambda *args: wanted.append(torch.is_grad_enabled()) or errors(*args))
+    errors = held_out._errors
+    monkeypatch.setattr(held_out, "_errors", lambda *args: wanted.append(torch.is_grad_enabled()) or errors(*args))
     distill_heads(model.requires_grad_(True), windows, 4, seeds=1, **{**FAST, "neighbours": 300})
     assert wanted and not any(wanted)
 
