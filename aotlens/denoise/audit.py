@@ -223,8 +223,7 @@ def audit(
     """
     require_whole("n_draws", n_draws, 1)
     require_ours(model, "audit", without=("norm_after", "norm_output", "clip_qkv"))
-    if n_draws < 1:
-        raise ValueError(f"n_draws={n_draws}: expected at least 1.")
+    require_whole("n_draws", n_draws, 1)
     if not model.cfg.has_query_key:
         raise ValueError(f"a model with phi={model.cfg.phi!r} chooses no tokens; audit one with queries and keys.")
     windows, n_left_out = _windows(model, tokens)

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aotlens.conventions import require_whole
+from aotlens.conventions import require_choice, require_whole
 from aotlens.denoise.bayes import predict, squared_errors
 from aotlens.denoise.energies import hopfield_energy, hopfield_step, memory_energy, memory_step, trajectory
 from aotlens.denoise.one_layer import Scale, landscape, optimal_linear_scale
@@ -119,8 +119,7 @@ def descend(
     Raises `ValueError` for an unknown energy, scales of 0, and steps after which a state is not finite.
     """
     require_whole("n_steps", n_steps, 0)
-    if energy not in ENERGIES:
-        raise ValueError(f"energy={energy!r}: expected one of {', '.join(map(repr, ENERGIES))}.")
+    require_choice("energy", energy, ENERGIES)
     model = ENERGIES[energy]
     attention_step = model.attention_step(alpha, beta)
     gamma = attention_step if step_size is None else step_size
@@ -164,8 +163,7 @@ def energy_on_plane(
 
     Memory: rows · columns · L numbers. Raises `ValueError` for an unknown energy and scales of 0.
     """
-    if energy not in ENERGIES:
-        raise ValueError(f"energy={energy!r}: expected one of {', '.join(map(repr, ENERGIES))}.")
+    require_choice("energy", energy, ENERGIES)
     states = torch.stack(torch.meshgrid(x, y, indexing="xy"), dim=-1)
     return EnergyPlane(x=x, y=y, energy=ENERGIES[energy].energy(states, context, alpha, beta))
 
@@ -272,8 +270,7 @@ def descend_by_share(
     """Run `descend` in steps of `share` times the γ at which a step is the attention layer. Raises `ValueError` as
     it."""
     require_whole("n_steps", n_steps, 0)
-    if energy not in ENERGIES:
-        raise ValueError(f"energy={energy!r}: expected one of {', '.join(map(repr, ENERGIES))}.")
+    require_choice("energy", energy, ENERGIES)
     gamma = share * ENERGIES[energy].attention_step(alpha, beta)
     return descend(task, prompts, energy=energy, alpha=alpha, beta=beta, step_size=gamma, n_steps=n_steps)
 
@@ -285,8 +282,7 @@ def best_scale(task: Task, prompts: Prompts, energy: str = "memory") -> Scale:
     softmax one, β is scanned in 60 steps from 0.1 to 40 on the prompts, each with its best α. Raises `ValueError` for
     an unknown energy.
     """
-    if energy not in ENERGIES:
-        raise ValueError(f"energy={energy!r}: expected one of {', '.join(map(repr, ENERGIES))}.")
+    require_choice("energy", energy, ENERGIES)
     if energy == "hopfield":
         return optimal_linear_scale(task, prompts.context.shape[1])
     betas = torch.logspace(-1, 1.6, 60, dtype=torch.float64)

@@ -119,8 +119,6 @@ def trajectory(
     steps and where the state ceases to be finite (a step too large).
     """
     require_whole("n_steps", n_steps, 0)
-    if n_steps < 0:
-        raise ValueError(f"n_steps={n_steps}: expected at least 0.")
     states = [start]
     for number in range(1, n_steps + 1):
         states.append(step(states[-1]))
@@ -242,10 +240,9 @@ def head_asymmetry(
             "the formula here has one."
         )
     windows = model.to_rows(tokens, "tokens")
-    if windows.ndim != 2 or windows.shape[1] <= every or every < 1 or n_draws < 1:
+    if windows.ndim != 2 or windows.shape[1] <= every or every < 1:
         raise ValueError(
-            f"expected windows [window, pos] longer than every={every}, and n_draws={n_draws} of at least 1, got "
-            f"tokens {list(windows.shape)}."
+            f"expected windows [window, pos] longer than every={every}, at least 1, got tokens {list(windows.shape)}."
         )
     folded = [folded_norm(model, layer) for layer in range(cfg.n_layers)]
     F_Q = torch.stack([norm.into(double(W)) for norm, W in zip(folded, model.W_Q, strict=True)])

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aotlens.conventions import require_whole
+from aotlens.conventions import require_choice, require_whole
 from aotlens.denoise.tasks import Prompts, Task
 from aotlens.results import Result
 
@@ -69,9 +69,7 @@ def attention_pattern(
     context: Float[Tensor, "*batch context n"], asked: Float[Tensor, "*asked n"], kind: str
 ) -> Float[Tensor, "*broadcast context"]:
     """Return the query's weight on context tokens; `asked` is x̃ W_QK. Raises `ValueError` for an unknown `kind`."""
-    if kind not in PATTERNS:
-        raise ValueError(f"kind={kind!r}: expected one of {', '.join(map(repr, PATTERNS))}.")
-    return PATTERNS[kind](context, asked)
+    return PATTERNS[require_choice("kind", kind, PATTERNS)](context, asked)
 
 
 def linear(context: Tensor, asked: Tensor) -> Tensor:
@@ -135,8 +133,6 @@ def optimal_linear_scale(task: Task, n_context: int) -> Scale:
     `ValueError` for a context of no token.
     """
     require_whole("n_context", n_context, 1)
-    if n_context < 1:
-        raise ValueError(f"n_context={n_context}: expected at least 1.")
     signal, power = task.linear_moments(n_context)
     return Scale(alpha=1.0, beta=signal / power, loss=task.mean_square - signal**2 / power, method="closed form")
 

@@ -27,7 +27,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from aotlens.checkpoints import user_folder
-from aotlens.conventions import Progress, require_seed
+from aotlens.conventions import Progress, require_choice, require_seed
 from aotlens.denoise.audit import DenoisingAudit
 from aotlens.denoise.bayes import BASELINES, ExpectedLoss, bayes_loss, squared_errors
 from aotlens.denoise.one_layer import Landscape, Scale, landscape, optimal_linear_scale
@@ -200,8 +200,7 @@ def train_and_keep(
     epochs. Time: seconds for linear attention, minutes for softmax. Raises `ValueError` as `train_layers`, and for an
     unknown task, or where the file under this name is of other settings.
     """
-    if task not in TASKS:
-        raise ValueError(f"task={task!r}: expected one of {', '.join(TASKS)}.")
+    require_choice("task", task, TASKS)
     name = kept_name(task, attention, epochs=epochs, rate=rate, context=context, prompts=prompts, runs=runs)
     settings = TrainingSettings(
         n_prompts=prompts, batch_size=next(size for size in (80, 50, 20, 10, 1) if prompts % size == 0),
@@ -276,8 +275,7 @@ def run_matrices(training: DenoiserTraining, seed: int | None = None) -> RunMatr
     """Return the matrices of the run of a seed, the first for None. Raises `ValueError` for a seed without a run."""
     layers = training.layers
     seed = layers.seeds[0] if seed is None else seed
-    if seed not in layers.seeds:
-        raise ValueError(f"seed={seed}: expected that of a run, {', '.join(map(str, layers.seeds))}.")
+    require_choice("seed", seed, layers.seeds)
     W_QK, W_OV = (weights[layers.seeds.index(seed)] for weights in layers.plain)
     return RunMatrices(seed=seed, W_QK=W_QK, W_OV=W_OV)
 

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int, Int64
 from torch import Tensor
 
-from aotlens.conventions import require_seed, require_whole
+from aotlens.conventions import require_between, require_seed, require_whole
 from aotlens.models.attention import Attention, make_attention
 from aotlens.models.config import ModelConfig
 from aotlens.models.phi import PHIS
@@ -78,8 +78,7 @@ def sample_mixture(
     if max(ranks) > d_model or (orthogonal and sum(ranks) > d_model):
         limit = "the ranks of orthogonal subspaces sum" if orthogonal else "each rank is"
         raise ValueError(f"expected that {limit} to at most d_model = {d_model}, got ranks {list(ranks)}.")
-    if not (math.isfinite(noise) and noise >= 0):
-        raise ValueError(f"noise={noise}: expected a standard deviation of at least 0.")
+    require_between("noise", noise, 0)
     generator = torch.Generator().manual_seed(require_seed(seed))
     bases = torch.zeros(n_clusters, d_model, max(ranks), dtype=torch.float64)
     if orthogonal:
@@ -148,8 +147,6 @@ def unroll(
     that are not finite; its subclass `OverflowedTokens` where they cease to be after a layer.
     """
     require_whole("n_layers", n_layers, 1)
-    if n_layers < 1:
-        raise ValueError(f"n_layers={n_layers}: expected at least 1.")
     operator = _operator(tokens, bases, step_size, phi, threshold)
     layers = [tokens]
     for layer in range(n_layers + 1):

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aotlens.conventions import Progress, require_whole
+from aotlens.conventions import Progress, require_between, require_whole
 from aotlens.denoise.subspaces import sample_mixture
 from aotlens.denoise.unrolling import EXACT, theorem_rate, unroll_mixture
 from aotlens.results import Result
@@ -78,8 +78,7 @@ def conditions(
             f"expected sizes of at least 1 and δ ≥ 0, got n_clusters={n_clusters}, rank={rank}, n_tokens={n_tokens}, "
             f"d_model={d_model}, noise={noise}."
         )
-    if not 0 < threshold < 1:
-        raise ValueError(f"threshold={threshold}: expected a number between 0 and 1.")
+    require_between("threshold", threshold, above=0, below=1)
     total = n_clusters * n_tokens
     log_total = math.log(total)
 

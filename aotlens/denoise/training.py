@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from aotlens.conventions import Progress, require_seed
+from aotlens.conventions import Progress, require_between, require_choice, require_seed
 from aotlens.denoise.one_layer import attend, attend_linear, second_moment
 from aotlens.denoise.tasks import Prompts, Task
 from aotlens.results import Result
@@ -48,14 +48,11 @@ class TrainingSettings:
 
     def __post_init__(self) -> None:
         for name in ("n_prompts", "batch_size", "n_context", "n_epochs", "n_test_prompts"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: expected at least 1.")
+            require_between(name, getattr(self, name), 1)
         if self.n_prompts % self.batch_size:
             raise ValueError(f"n_prompts={self.n_prompts}: expected a multiple of batch_size={self.batch_size}.")
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate={self.learning_rate}: expected a positive number.")
-        if self.schedule not in get_args(Schedule):
-            raise ValueError(f"schedule={self.schedule!r}: expected one of {', '.join(map(repr, get_args(Schedule)))}.")
+        require_between("learning_rate", self.learning_rate, above=0)
+        require_choice("schedule", self.schedule, get_args(Schedule))
 
     @property
     def n_steps(self) -> int:

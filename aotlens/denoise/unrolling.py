@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from aotlens.conventions import require_whole
+from aotlens.conventions import require_choice, require_whole
 from aotlens.denoise.subspaces import Mixture, OverflowedTokens, memberships, snr, unroll
 from aotlens.results import Result
 
@@ -82,11 +82,10 @@ class Unrolling(Result):
     def memberships(self, cluster: int) -> Float[Tensor, "layer query key"]:
         """Return φ(Z U_k U_kᵀ Zᵀ) of one subspace at every layer: what the next layer's head k does with these tokens.
 
-        Memory: layers · n² numbers. Raises `ValueError` for a subspace that there is not.
+        Memory: layers · n² numbers. Raises `ValueError` if the subspace does not exist.
         """
         n_clusters = len(self.mixture.bases)
-        if not 0 <= cluster < n_clusters:
-            raise ValueError(f"cluster={cluster}: expected 0 to {n_clusters - 1}.")
+        require_whole("cluster", cluster, 0, n_clusters - 1)
         basis = self.mixture.bases[cluster : cluster + 1]
         return torch.cat([memberships(layer, basis, self.phi, self.threshold) for layer in self.tokens])
 
@@ -115,8 +114,6 @@ def unroll_mixture(
     says so. Time and errors are those of `unroll` otherwise.
     """
     require_whole("n_layers", n_layers, 1)
-    if n_layers < 1:
-        raise ValueError(f"n_layers={n_layers}: expected at least 1.")
     layers, overflowed = [mixture.tokens], False
     for _ in range(n_layers):
         try:
@@ -200,9 +197,7 @@ def token_points(unrolling: Unrolling, kind: str = "lengths") -> TokenPoints:
     Lengths and directions are divided by the layer's root mean square token length. Raises `ValueError` for another
     kind.
     """
-    if kind not in PICTURES:
-        raise ValueError(f"kind={kind!r}: expected one of {', '.join(PICTURES)}.")
-    coordinates, axes, ranges = PICTURES[kind](unrolling)
+    coordinates, axes, ranges = PICTURES[require_choice("kind", kind, PICTURES)](unrolling)
     labels = unrolling.mixture.labels.numpy()
     return TokenPoints(kind=kind, coordinates=coordinates, axes=axes, ranges=ranges, labels=labels)
 
@@ -210,14 +205,11 @@ def token_points(unrolling: Unrolling, kind: str = "lengths") -> TokenPoints:
 def memberships_at(unrolling: Unrolling, subspace: int = 1, layer: int = 0, *, most: int = 96) -> Memberships:
     """Return φ within a subspace (from 1 on) of at most about `most` tokens, as many of each cluster, in their order.
 
-    Raises `ValueError` for a subspace or a layer that there is not.
+    Raises `ValueError` if the subspace or the layer does not exist.
     """
     n_clusters, n_layers = len(unrolling.mixture.bases), len(unrolling.tokens)
-    if not 1 <= subspace <= n_clusters or not 0 <= layer < n_layers:
-        raise ValueError(
-            f"memberships_at: expected a subspace from 1 to {n_clusters} and a layer from 0 to {n_layers - 1}, got "
-            f"{subspace} and {layer}."
-        )
+    require_whole("subspace", subspace, 1, n_clusters)
+    require_whole("layer", layer, 0, n_layers - 1)
     labels = unrolling.mixture.labels.numpy()
     members = max(most // n_clusters, 1)
     tokens = np.concatenate([np.flatnonzero(labels == cluster)[:members] for cluster in range(n_clusters)])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from aotlens.conventions import Head, HeadLike, as_head
+from aotlens.conventions import Head, HeadLike, as_head, require_choice
 from aotlens.distill.heads import Distillation, token_errors
 from aotlens.distill.records import Record
 from aotlens.heads import MOTIFS, motifs_of
@@ -227,14 +227,11 @@ def compare_distillations(
         raise ValueError(f"width={width}: expected hidden units that all results have, of which there are: {known}.")
     width = max(widths) if width is None else width
     of = next(iter(records)) if of is None else of
-    if of not in records:
-        raise ValueError(f"of={of!r}: expected one of {', '.join(records)}.")
-    distillation = records[of].distillation
-    if across not in MOTIFS:
-        raise ValueError(f"across={across!r}: expected a motif, one of {', '.join(MOTIFS)}.")
-    chosen = distillation.order(width)[0] if head is None else as_head(head)
-    distillation.place(chosen)
-    return ComparedDistillations(records=dict(records), width=width, of=of, head=chosen, across=across)
+    distillation = records[require_choice("of", of, records)].distillation
+    require_choice("across", across, MOTIFS)
+    own = distillation.order(width)[0] if head is None else as_head(head)
+    distillation.place(own)
+    return ComparedDistillations(records=dict(records), width=width, of=of, head=own, across=across)
 
 
 def _ffn(width: int) -> str:

@@ -32,6 +32,7 @@ from typing import Any, Generic, Literal, TypeVar
 from torch import Tensor
 
 from aotlens.checkpoints.units import OBJECTIVE_WORDS
+from aotlens.conventions import require_between, require_choice, require_whole
 from aotlens.models import PHIS, AttentionOnlyTransformer, ModelConfig
 from aotlens.train.sections import CorpusRecipe, ImagesRecipe, PromptsRecipe, Stage
 from aotlens.train.state import check_snapshots
@@ -107,22 +108,17 @@ class Recipe:
     def __post_init__(self) -> None:
         if not self.stages:
             raise ValueError(f"recipe {self.name!r}: expected at least one stage of training.")
-        if self.rows_at_once is not None and self.rows_at_once < 1:
-            raise ValueError(f"recipe {self.name!r}: rows_at_once={self.rows_at_once}: expected at least 1, or none.")
-        if self.objective not in OBJECTIVES:
-            raise ValueError(
-                f"recipe {self.name!r}: objective={self.objective!r}: expected one of {', '.join(OBJECTIVES)}."
-            )
+        if self.rows_at_once is not None:
+            require_whole(f"recipe {self.name!r}: rows_at_once", self.rows_at_once, 1)
+        require_choice(f"recipe {self.name!r}: objective", self.objective, OBJECTIVES)
         try:
             check_snapshots(self.snapshots, self.n_steps)
         except ValueError as error:
             raise ValueError(f"recipe {self.name!r}: {error}") from None
         if "d_vocab" in self.model:
             raise ValueError(f"recipe {self.name!r}: d_vocab belongs in [corpus]; it is the tokenizer's.")
-        if self.optimiser not in ("adamw", "lion"):
-            raise ValueError(f"recipe {self.name!r}: optimiser={self.optimiser!r}: expected 'adamw' or 'lion'.")
-        if not 0 <= self.label_smoothing < 1:
-            raise ValueError(f"recipe {self.name!r}: expected 0 ≤ label_smoothing < 1, got {self.label_smoothing}.")
+        require_choice(f"recipe {self.name!r}: optimiser", self.optimiser, ("adamw", "lion"))
+        require_between(f"recipe {self.name!r}: label_smoothing", self.label_smoothing, 0, below=1)
         self._check_section()
         OBJECTIVES[self.objective].check(self)
         phi = OBJECTIVES[self.objective].model_config(self).phi
@@ -130,7 +126,7 @@ class Recipe:
             raise ValueError(f"recipe {self.name!r}: phi={phi!r} cannot be trained: {why}.")
 
     def _check_section(self) -> None:
-        """The data are said once, in the section of the objective."""
+        """Only the section of the objective names data."""
         given = {
             "corpus": self.corpus != CorpusRecipe(),
             "images": self.images is not None,
@@ -178,7 +174,7 @@ class Recipe:
         return sum(stage.n_steps * stage.batch_size * stage.sequence_length for stage in self.stages)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as JSON; `from_dict` undoes it. Later choices are named where they are not what there was before."""
+        """Give it as JSON; `from_dict` undoes it. Options that came later are left out at their defaults."""
         values = dataclasses.asdict(self)
         _drop_defaults(values, Recipe, _LATER)
         _drop_defaults(values["corpus"], CorpusRecipe, _LATER_OF_CORPUS)

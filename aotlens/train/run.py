@@ -222,7 +222,7 @@ def dry_run(recipe: Recipe, *, device: str = "auto") -> DryRun:
     """Count and measure what `recipe` would take on `device`; nothing is read and nothing written.
 
     The vocabulary has the recipe's d_vocab. Takes some tens of seconds for a model of 100M parameters on a CPU, and
-    its memory. Raises `ValueError` for a device that there is not, and for a model whose weights, gradients and moments
+    its memory. Raises `ValueError` if the device does not exist, and for a model whose weights, gradients and moments
     alone have no room in the device's memory.
     """
     target = resolve_device(device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from aotlens.conventions import require_between
 from aotlens.data import Curriculum, RegressionTask
 
 
@@ -128,15 +129,10 @@ class Stage:
     repeat_source: Literal["random", "text"] = "random"
 
     def __post_init__(self) -> None:
-        if self.tokens < 1 or self.warmup_tokens < 0:
-            raise ValueError(
-                f"stage: expected tokens ≥ 1 and warmup_tokens ≥ 0, got {self.tokens}, {self.warmup_tokens}."
-            )
-        if not 0 < self.learning_rate < 1 or not 0 <= self.final_fraction <= 1:
-            raise ValueError(
-                "stage: expected 0 < learning_rate < 1 and 0 ≤ final_fraction ≤ 1, got "
-                f"{self.learning_rate} and {self.final_fraction}."
-            )
+        require_between("stage: tokens", self.tokens, 1)
+        require_between("stage: warmup_tokens", self.warmup_tokens, 0)
+        require_between("stage: learning_rate", self.learning_rate, above=0, below=1)
+        require_between("stage: final_fraction", self.final_fraction, 0, 1)
 
     @property
     def n_steps(self) -> int:

@@ -40,6 +40,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aotlens.conventions import require_choice
 from aotlens.data import RegressionPrompts, RegressionTask
 from aotlens.evaluate import RegressionErrors, errors_of
 from aotlens.results import Result
@@ -220,8 +221,7 @@ def baseline_errors(
     """Measure the estimator of that name of `ESTIMATORS` on the prompts that `aotlens.evaluate.regression_errors` has
     for the same arguments; `n_points` is 2d + 1 unless given. Raises `ValueError` for another name, and for Bayes where
     `bayes` does."""
-    if name not in ESTIMATORS:
-        raise ValueError(f"no baseline {name!r}; there are {', '.join(ESTIMATORS)}.")
+    require_choice("name", name, ESTIMATORS)
     prompts = task.sample(n_prompts, 2 * task.d + 1 if n_points is None else n_points, seed, dtype=torch.float64)
     return errors_of(name, task, prompts, estimates(name, prompts, task))
 
@@ -251,7 +251,7 @@ class RegressionComparison(Result):
 
     @property
     def examples(self) -> int:
-        """Examples after which errors are said: 2d, or as many as the shortest prompt has."""
+        """The number of examples for the headline's errors: 2d, or as many as the shortest prompt has."""
         return min(2 * self.errors[0].task.d, *(len(each.mean) - 1 for each in self.errors))
 
     @property

@@ -42,6 +42,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
+from aotlens.conventions import require_choice
 from aotlens.data import RegressionPrompts, RegressionTask
 from aotlens.denoise.regression.baselines import estimates
 from aotlens.evaluate import points_of, regression_estimates, require_regression
@@ -80,8 +81,8 @@ class LayerReadings(Result):
     @property
     def headline(self) -> str:
         name, steps = self.nearest[-1]
-        told = name if name == "least squares" else f"{counted_steps(steps)} of {name} descent"
-        return f"the last layer's answer is nearest to {told} (distance {self.distance[-1].min():.3g})"
+        algorithm = name if name == "least squares" else f"{counted_steps(steps)} of {name} descent"
+        return f"the last layer's answer is nearest to {algorithm} (distance {self.distance[-1].min():.3g})"
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row a state: layers before it, the probe's mean error over queries with an example before, the
@@ -260,8 +261,7 @@ def fit_descent(algorithm: str, spectra: Spectra, n_steps: int) -> FittedDescent
 
     Raises `ValueError` for an algorithm that is not in `ALGORITHMS`. Time: O(50 · 6 · steps · prompts · points · d).
     """
-    if algorithm not in _FACTORS:
-        raise ValueError(f"no algorithm {algorithm!r}; there are {', '.join(ALGORITHMS)}.")
+    require_choice("algorithm", algorithm, ALGORITHMS)
     unit, largest = spectra.unit, _BEYOND * spectra.eigenvalues[..., -1].amax(0)
     sizes, factors = [], []
     for k in range(1, n_steps + 1):

@@ -25,7 +25,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from aotlens.conventions import Head, HeadLike, as_head, head_name
+from aotlens.conventions import Head, HeadLike, as_head, head_name, require_whole
 from aotlens.data import RegressionPrompts, RegressionTask
 from aotlens.evaluate import points_of, require_regression
 from aotlens.heads.patterns import AttentionPatterns, patterns_and_logits
@@ -178,8 +178,7 @@ def prompt_maps(model: AttentionOnlyTransformer, prompts: RegressionPrompts, num
     Raises `ValueError` as `require_ours`, for a number that no prompt has, and for prompts that a model does not read.
     """
     require_ours(model, "prompt_maps")
-    if not 0 <= number < len(prompts.tokens):
-        raise ValueError(f"prompt_maps: number={number}: expected a number from 0 to {len(prompts.tokens) - 1}.")
+    require_whole("number", number, 0, len(prompts.tokens) - 1)
     tokens = prompts.tokens[number]
     patterns, outputs = patterns_and_logits(model, tokens)
     return PromptMaps(

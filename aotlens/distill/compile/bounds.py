@@ -35,7 +35,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aotlens.conventions import require_seed
+from aotlens.conventions import require_seed, require_whole
 from aotlens.distill.compile.ffn import Activation, FeedForward
 from aotlens.distill.compile.layers import Construction, UnitLayer, unit_layers
 
@@ -183,8 +183,8 @@ def choose_etas(
         parts = zip(ffn.activations, gains, reaches, strict=True)
         return [_eta(budget / n_relu, most * reach, activation, gain) for activation, gain, reach in parts]
 
-    def proven(chosen: Sequence[float], **what: Any) -> Bound:
-        return bound_error(ffn, unit_layers(ffn, chosen, construction), bound=bound, v=v, **what)
+    def proven(etas: Sequence[float], **what: Any) -> Bound:
+        return bound_error(ffn, unit_layers(ffn, etas, construction), bound=bound, v=v, **what)
 
     tolerance = float(tolerance)
     without_relu = proven(etas(tolerance, 1.0), relu_gap=0.0)
@@ -211,8 +211,8 @@ def _eta(share: float, most: float, activation: Activation, gain: float) -> floa
     if activation != "relu":
         return 1.0
     within_share = share * (1 - 1e-6) / gain if gain > 0 else math.inf
-    chosen = min(within_share, most if most > 0 else math.inf)
-    return chosen if chosen < math.inf else 1.0
+    eta = min(within_share, most if most > 0 else math.inf)
+    return eta if eta < math.inf else 1.0
 
 
 def _reaches(ffn: FeedForward, bound: float | int) -> list[float]:
@@ -249,8 +249,7 @@ def adversarial_points(
     Kinks are found by bisection on segments between random points, along which the pre-activation changes sides; and,
     in the first layer, by least squares for all units at once.
     """
-    if n < 1:
-        raise ValueError(f"n={n}: expected at least one point.")
+    require_whole("n", n, 1)
     generator = torch.Generator().manual_seed(require_seed(seed))
     d = ffn.d_in
 
@@ -272,8 +271,7 @@ def _crossings(ffn: FeedForward, layer: int, level: float, a: Tensor, b: Tensor,
     """Find points on segments from a to b where units of `layer` cross `level`: `each` for every unit with so many."""
     above_a, above_b = (ffn.pre_activations(x)[layer] > level for x in (a, b))
     crosses = above_a != above_b  # [segment, unit]
-    chosen = crosses & (crosses.cumsum(0) <= each)
-    segment, unit = chosen.nonzero(as_tuple=True)
+    segment, unit = (crosses & (crosses.cumsum(0) <= each)).nonzero(as_tuple=True)
     if not len(segment):
         return a[:0]
     low, high = a[segment], b[segment]

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from aotlens.conventions import require_between, require_choice, require_shape, require_whole
 from aotlens.distill.compile.bounds import RELU_GAP, adversarial_points, bound_error, choose_etas, climb
 from aotlens.distill.compile.ffn import Activation, FeedForward, Layers, read_ffn, require_tensors
 from aotlens.distill.compile.layers import (
@@ -161,8 +162,7 @@ class CompiledFFN(Result):
         if len(etas) != len(activations):
             raise ValueError(f"etas: expected {len(activations)}, one for each hidden layer, got {len(etas)}.")
         for layer, (eta, activation) in enumerate(zip(etas, activations, strict=True)):
-            if not (eta > 0 and math.isfinite(eta)):
-                raise ValueError(f"η of layer {layer}: expected a positive finite number, got {eta}.")
+            require_between(f"η of layer {layer}", eta, above=0)
             if activation == "silu" and eta != 1:
                 raise ValueError(f"η of layer {layer}: a SiLU unit is exact at η = 1 and only there, got {eta}.")
         etas = tuple(float(eta) for eta in etas)
@@ -229,12 +229,9 @@ def compile_ffn(
     """
     network = read_ffn(ffn, activation)
     for name, value in (("bound", bound), ("tolerance", tolerance)):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not (value > 0 and math.isfinite(value)):
-            raise ValueError(f"{name}={value!r}: expected a positive finite number.")
-    if construction not in CONSTRUCTIONS:
-        raise ValueError(f"construction={construction!r}: expected one of {', '.join(map(repr, CONSTRUCTIONS))}.")
-    if n_tokens < 1:
-        raise ValueError(f"n_tokens={n_tokens}: expected at least 1.")
+        require_between(name, value, above=0)
+    require_choice("construction", construction, CONSTRUCTIONS)
+    require_whole("n_tokens", n_tokens, 1)
     v = _auxiliary(auxiliary, stream_width(network, construction))
     etas = choose_etas(network, construction, bound=bound, tolerance=tolerance, v=v)
     return _build(network, construction, float(bound), float(tolerance), v, etas, n_tokens)
@@ -304,8 +301,7 @@ def _auxiliary(auxiliary: str | Sequence[float] | Tensor, d_model: int) -> Tenso
         auxiliary = torch.randn(d_model, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     if not isinstance(auxiliary, Tensor):
         auxiliary = torch.tensor(auxiliary, dtype=torch.float64)
-    if auxiliary.shape != (d_model,):
-        raise ValueError(f"auxiliary: expected a vector of d_model = {d_model} numbers, got {list(auxiliary.shape)}.")
+    require_shape("auxiliary", auxiliary, [d_model])
     v = auxiliary.detach().to("cpu", torch.float64, copy=True)
     if not v.isfinite().all() or not 1e-100 <= v[-1].abs() <= 1e100 or v.abs().max() > 1e100:
         raise ValueError(

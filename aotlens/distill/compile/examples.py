@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from aotlens.conventions import require_seed
+from aotlens.conventions import require_between, require_seed, require_whole
 from aotlens.distill.compile.ffn import Activation, FeedForward
 
 Target = Literal["square", "sine"]
@@ -66,8 +66,7 @@ def absolute_value() -> FeedForward:
 def ramp(width: float | int = 0.2) -> FeedForward:
     """Return the network that is 0 up to −width/2, 1 from width/2 on, straight between: a step as steep as
     one likes."""
-    if not width > 0:
-        raise ValueError(f"ramp: expected a width above 0, got {width}.")
+    require_between("width", width, above=0)
     return interpolate([-width / 2, width / 2], [0.0, 1.0])
 
 
@@ -77,8 +76,7 @@ def sawtooth(depth: int) -> FeedForward:
     The tent 2ReLU(u) − 4ReLU(u − 1/2) + 2ReLU(u − 1) composed with itself, u = (x + 1)/2. One hidden layer would need
     a unit a kink (Telgarsky, *Benefits of depth in neural networks*, 2016).
     """
-    if depth < 1:
-        raise ValueError(f"sawtooth: expected a depth of at least 1, got {depth}.")
+    require_whole("depth", depth, 1)
     starts, tent = torch.tensor([0.0, -0.5, -1.0]), torch.tensor([[2.0], [-4.0], [2.0]])
     first = (torch.full((1, 3), 0.5), starts + 0.5)
     between = (tent.expand(3, 3), starts)
@@ -88,8 +86,8 @@ def sawtooth(depth: int) -> FeedForward:
 def random_network(d_in: int, *, width: int, depth: int, seed: int = 0) -> FeedForward:
     """Draw a ReLU network of one output; normal weights of variance 2/inputs (the last: 1/inputs), normal biases of
     variance 1/4."""
-    if min(d_in, width, depth) < 1:
-        raise ValueError(f"random_network: expected numbers of at least 1, got {d_in=}, {width=}, {depth=}.")
+    for name, size in (("d_in", d_in), ("width", width), ("depth", depth)):
+        require_whole(name, size, 1)
     generator = torch.Generator().manual_seed(require_seed(seed))
     sizes = [d_in, *[width] * depth, 1]
     layers = []

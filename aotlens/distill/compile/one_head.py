@@ -28,7 +28,7 @@ _POINTS, _SIDE = 41, 9
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HeadAtInput(Result):
-    """One head on a sequence of the auxiliary token, a chosen x, and other tokens."""
+    """One head on a sequence of the auxiliary token, an x, and other tokens."""
 
     role: HeadRole
     job: str
@@ -41,9 +41,9 @@ class HeadAtInput(Result):
     pattern: Float[np.ndarray, "query key"]
     visible: Bool[np.ndarray, "query key"]
     read: Float[np.ndarray, " width"]
-    """The part of the chosen token's stream that it reads; one number, t, but for the wide head."""
+    """The part of the x token's stream that it reads; one number, t, but for the wide head."""
     wrote: Float[np.ndarray, " coordinate"]
-    """The vector that it adds to the chosen token's stream, without the coordinate that marks the auxiliary token."""
+    """The vector that it adds to the x token's stream, without the coordinate that marks the auxiliary token."""
 
     @property
     def headline(self) -> str:
@@ -81,7 +81,7 @@ class HeadGate(Result):
     read: Float[np.ndarray, " input"]
     result: Float[np.ndarray, " input"]
     at: float
-    """t of the chosen input."""
+    """t of the input."""
 
     @property
     def headline(self) -> str:

@@ -29,7 +29,7 @@ _BETAS = (0.9, 0.99)
 
 @dataclass(frozen=True)
 class Problem:
-    """One FFN: `place` is the head's among the chosen ones, `layer` its layer's among theirs."""
+    """One FFN: `place` is the head's index among those distilled, `layer` its layer's index among theirs."""
 
     place: int
     layer: int

@@ -124,7 +124,7 @@ _ROWS = 512
 
 
 def n_queries(training: Training, held_out: Int64[Tensor, "held_out pos"]) -> int:
-    """Count the queries that `step` will have been told of."""
+    """Count the queries that `step` counts in all."""
     queries = (_spread(training.validation_windows, _VALIDATION), _spread(held_out, _HELD_OUT))
     return len(training.source.layers) * sum(windows.numel() for windows in queries)
 
@@ -146,7 +146,7 @@ def nearest_neighbour_errors(
     bank_raw = source.raw(bank)
     raw = {name: source.raw(windows) for name, windows in queries.items()}
     mean = training.moments.mean()
-    errors, chosen = [], []
+    errors, best_ks = [], []
     for layer, heads in enumerate(source.layers.values()):
         bank_x, bank_z = bank_raw[layer]
         bank_t = training.scaling.targets(heads, bank_z)
@@ -159,8 +159,8 @@ def nearest_neighbour_errors(
                 step(len(x))
         best = by_name["validation"].argmin(1)
         errors.append(by_name["held out"].gather(1, best[:, None])[:, 0])
-        chosen.append(torch.tensor(ks)[best])
-    return torch.cat(errors), torch.cat(chosen)
+        best_ks.append(torch.tensor(ks)[best])
+    return torch.cat(errors), torch.cat(best_ks)
 
 
 def _spread(windows: Tensor, n_tokens: int) -> Tensor:

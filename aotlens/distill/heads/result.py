@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from aotlens.conventions import Head, HeadLike, as_head, head_name
+from aotlens.conventions import Head, HeadLike, as_head, head_name, require_whole
 from aotlens.distill.heads.stream import CLASSES
 from aotlens.distill.heads.training import Settings
 from aotlens.heads import MotifScores, attention_to, pattern_consistency
@@ -232,16 +232,14 @@ class Distillation(Result):
 
     def seed_index(self, head: HeadLike, width: int | None = None, seed: int | None = None) -> int:
         """Return the index of a seed's FFN in `ffns(width)`; the best seed's for None."""
-        chosen = self.best_seed(head, width) if seed is None else seed
-        if not 0 <= chosen < self.n_seeds:
-            raise ValueError(f"seed={seed}: expected 0 to {self.n_seeds - 1}.")
+        index = self.best_seed(head, width) if seed is None else require_whole("seed", seed, 0, self.n_seeds - 1)
         if self.hidden[self.width_index(width)] == 0:
             return 0
         if self.only_seed is None:
-            return chosen
+            return index
         place = self.place(head)
         stored_seed = int(self.only_seed[place])
-        if chosen != stored_seed:
+        if index != stored_seed:
             raise ValueError(
                 f"seed={seed}: only the FFN of seed {stored_seed} was kept of head {_listed((self.heads[place],))}."
             )

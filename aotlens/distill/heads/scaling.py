@@ -45,7 +45,8 @@ _ROUNDING = 25  # times the spacing of the activations' type: what varies by les
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scaling:
-    """Float64 and on the device of the model; `layer` counts the layers that have a chosen head, `head` those heads."""
+    """Float64 and on the device of the model; `layer` counts the layers that have a distilled head, `head` those
+    heads."""
 
     x_mean: Float[Tensor, "layer d_model"]
     whiten: Float[Tensor, "layer d_model d_model"]
@@ -98,7 +99,7 @@ def fit_scaling(
     inputs: Sequence[Float[Tensor, "tokens d_model"]],
     zs: Sequence[Float[Tensor, "tokens _head d_head"]],
 ) -> Scaling:
-    """Fit the scaling from a first piece of text: one x and one z (of the chosen heads) a layer."""
+    """Fit the scaling from a first piece of text: one x and one z (of the distilled heads) per layer."""
     x_means, whitens, bases, backs, means, scales, warms = ([] for _ in range(7))
     for (layer, place), x, z in zip(group_by_layer(heads).items(), inputs, zs, strict=True):
         rounding = _ROUNDING * torch.finfo(x.dtype).eps

@@ -39,7 +39,7 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Source:
-    """A model's chosen heads, ready to be read piece by piece."""
+    """A model's distilled heads, to be read piece by piece."""
 
     reader: HeadReader
     heads: tuple[Head, ...]
@@ -56,21 +56,21 @@ class Source:
     def bytes_per_token(self) -> int:
         """Return the bytes per token of a piece with all of the model's heads, and of what is read to make it.
 
-        Not of the chosen heads: the size of a piece, and so the order of the text, must not depend on them.
+        Not of the distilled heads alone: the size of a piece, and so the order of the text, must not depend on them.
         """
         reader = self.reader
         numbers = reader.n_layers * (reader.d_model + 1 + reader.n_heads * reader.d_head)
         return 2 * numbers * (8 if self.dtype == torch.float64 else 4)
 
     def raw(self, windows: Int64[Tensor, "windows pos"]) -> list[tuple[Tensor, Tensor]]:
-        """Return for each layer x `[tokens, d_model]` and z `[tokens, chosen heads, d_head]` of whole windows."""
+        """Return for each layer x `[tokens, d_model]` and z `[tokens, distilled heads, d_head]` of whole windows."""
         rows = max(1, _TOKENS_AT_ONCE // windows.shape[1])
         parts: dict[int, tuple[list[Tensor], list[Tensor]]] = {layer: ([], []) for layer in self.layers}
         for start in range(0, len(windows), rows):
             for layer, (x, z) in self.reader.read(windows[start : start + rows], list(self.layers)).items():
-                chosen = [head for _, head in self.heads[self.layers[layer]]]
-                if chosen != list(range(self.reader.n_heads)):
-                    z = z[:, :, chosen]
+                numbers = [head for _, head in self.heads[self.layers[layer]]]
+                if numbers != list(range(self.reader.n_heads)):
+                    z = z[:, :, numbers]
                 parts[layer][0].append(x.flatten(0, 1).to(self.dtype))
                 parts[layer][1].append(z.flatten(0, 1).to(self.dtype))
         return [(torch.cat(xs), torch.cat(zs)) for xs, zs in parts.values()]
@@ -109,11 +109,11 @@ def windows_of_piece(
     """
     wanted = np.arange(number * n_windows, (number + 1) * n_windows)
     rounds, places = wanted // len(windows), wanted % len(windows)
-    chosen = np.empty(len(wanted), dtype=np.int64)
+    indices = np.empty(len(wanted), dtype=np.int64)
     for turn in np.unique(rounds):
         order = np.random.default_rng([seed, 23, int(turn)]).permutation(len(windows))
-        chosen[rounds == turn] = order[places[rounds == turn]]
-    return windows[torch.from_numpy(chosen)], int((rounds == 0).sum())
+        indices[rounds == turn] = order[places[rounds == turn]]
+    return windows[torch.from_numpy(indices)], int((rounds == 0).sum())
 
 
 _FEW = 30  # documents, of which a tenth by hash may be none

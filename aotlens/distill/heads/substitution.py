@@ -87,7 +87,7 @@ def _ffns(
     seed: int | None,
 ) -> tuple[Sequence[Head], Replacement]:
     reader = HeadReader.of(model)
-    chosen = distillation.heads if heads is None else reader.require_heads(heads)
+    replaced = distillation.heads if heads is None else reader.require_heads(heads)
     width = distillation.hidden[distillation.width_index(width)]
     weights = distillation.ffns(width)
     if (weights.b_out.shape[2], distillation.mean_z.shape[1]) != (reader.d_head, reader.d_head) or max(
@@ -103,28 +103,28 @@ def _ffns(
             f"the distillation is of {distillation.model_name}, and this model is {own}: another model's networks mean "
             "nothing here. If they are the same model, say so: dataclasses.replace(distillation, model_name='')."
         )
-    places = {head: distillation.place(head) for head in chosen}
-    seeds = {head: distillation.seed_index(head, width, seed) for head in chosen}
+    places = {head: distillation.place(head) for head in replaced}
+    seeds = {head: distillation.seed_index(head, width, seed) for head in replaced}
 
     def replace(head: Head, x: Tensor) -> Tensor:
         return weights(places[head], seeds[head], x)
 
-    return chosen, replace
+    return replaced, replace
 
 
 def replacement_hooks(model: Model, heads: Sequence[Head], replacement: Replacement) -> Hooks:
     """Return hooks that put `replacement(head, x)` in the place of each head's z."""
     reader = HeadReader.of(model)
-    chosen = reader.require_heads(heads)
+    heads = reader.require_heads(heads)
     hooks: Hooks = []
-    for layer, places in group_by_layer(chosen).items():
+    for layer, places in group_by_layer(heads).items():
         held: dict[str, Tensor] = {}
 
         def take(value: Tensor, hook: object, layer: int = layer, held: dict[str, Tensor] = held) -> None:
             held["x"] = reader.as_input(layer, value)
 
         def put(
-            z: Tensor, hook: object, members: Sequence[Head] = chosen[places], held: dict[str, Tensor] = held
+            z: Tensor, hook: object, members: Sequence[Head] = heads[places], held: dict[str, Tensor] = held
         ) -> Tensor:
             x = held.pop("x")
             z = z.clone()
@@ -261,18 +261,18 @@ def substitution_costs(
     wanted = _sizes(len(heads), sizes)
     means = {head: distillation.mean_z[place] for place, head in enumerate(heads)}
 
-    def hooks(kind: str, chosen: Sequence[Head]) -> Hooks:
+    def hooks(kind: str, members: Sequence[Head]) -> Hooks:
         if kind == "ffn":
-            return substitution_hooks(model, distillation, chosen, width=width)
-        constants = {head: means[head] if kind == "mean" else torch.zeros_like(means[head]) for head in chosen}
-        return replacement_hooks(model, chosen, lambda head, x: constants[head].to(x))
+            return substitution_hooks(model, distillation, members, width=width)
+        constants = {head: means[head] if kind == "mean" else torch.zeros_like(means[head]) for head in members}
+        return replacement_hooks(model, members, lambda head, x: constants[head].to(x))
 
     total = len(heads) * len(KINDS) + len(wanted) * (len(KINDS) + 2 + n_random)
     done = 0
 
-    def cost(kind: str, chosen: Sequence[Head]) -> float:
+    def cost(kind: str, members: Sequence[Head]) -> float:
         nonlocal done
-        cost_nats = _cost(reader, tokens, hooks(kind, chosen), batch_size)
+        cost_nats = _cost(reader, tokens, hooks(kind, members), batch_size)
         done += 1
         if progress is not None:
             progress(done, total)

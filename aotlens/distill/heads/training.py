@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from aotlens.conventions import require_between, require_choice
 from aotlens.data.windows import spread
 from aotlens.distill.heads.batch import FFNBatch, Problem, start_batch
 from aotlens.distill.heads.scaling import Moments, Scaling, as_network, fit_scaling
@@ -276,23 +277,17 @@ class Settings:
             raise ValueError(f"hidden={self.hidden}: expected widths of 0 or more, at least one.")
         if tuple(sorted(set(self.hidden))) != self.hidden:
             raise ValueError(f"hidden={self.hidden}: expected increasing widths.")
-        if self.target not in ("result", "z"):
-            raise ValueError(f"target={self.target!r}: expected 'result' or 'z'.")
+        require_choice("target", self.target, ("result", "z"))
         for name in ("seeds", "batch_size", "patience", "evaluations", "validation_tokens", "held_out_tokens"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: expected at least 1.")
+            require_between(name, getattr(self, name), 1)
         if self.train_tokens < self.batch_size:
             raise ValueError(f"train_tokens={self.train_tokens}: expected at least a batch, {self.batch_size}.")
-        if self.wide is not None and self.wide < 1:
-            raise ValueError(f"wide={self.wide}: expected a width, or None.")
-        if min(self.neighbours, self.seed, self.text_seed) < 0:
-            raise ValueError(
-                f"neighbours={self.neighbours}, seed={self.seed}, text_seed={self.text_seed}: expected 0 or more."
-            )
-        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
-            raise ValueError(f"learning_rate={self.learning_rate}: expected a positive number.")
-        if not 0 <= self.tolerance < 1:
-            raise ValueError(f"tolerance={self.tolerance}: expected 0 or more, below 1.")
+        if self.wide is not None:
+            require_between("wide", self.wide, 1)
+        for name in ("neighbours", "seed", "text_seed"):
+            require_between(name, getattr(self, name), 0)
+        require_between("learning_rate", self.learning_rate, above=0)
+        require_between("tolerance", self.tolerance, 0, below=1)
 
     @property
     def trained(self) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Assumption 3.1 of *nonlinearity*: what masked sequences must fulfil for their masks to be told apart."""
+"""Assumption 3.1 of *nonlinearity*: the conditions under which the masks of sequences can be distinguished."""
 
 from __future__ import annotations
 
@@ -134,8 +134,8 @@ def _least_distance(tokens: Tensor) -> float:
     return least
 
 
-def _some(chosen: Tensor) -> str:
-    return _list(chosen.nonzero()[:, 0].tolist())
+def _some(rows: Tensor) -> str:
+    return _list(rows.nonzero()[:, 0].tolist())
 
 
 def _list(indices: list[int], most: int = 8) -> str:

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aotlens.conventions import require_seed
+from aotlens.conventions import require_choice, require_seed
 from aotlens.distill.compile.ffn import FeedForward, require_tensors
 from aotlens.distill.masked.assumption import MaskedSequences, check_assumption
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
@@ -98,8 +98,7 @@ def distinguish_mask(
     Raises `ValueError` where Assumption 3.1 is violated (which condition, which sequences), where float64 cannot tell
     two sequences' contexts apart (which ones), and for a pattern with entries that are not positive.
     """
-    if method not in METHODS:
-        raise ValueError(f"method={method!r}: expected one of {', '.join(map(repr, METHODS))}.")
+    require_choice("method", method, METHODS)
     if score_separation is not None and (method != "attention" or not 0 < score_separation < math.inf):
         raise ValueError("score_separation: expected a positive number, with method='attention'.")
     if pattern is not None and method != "random":

@@ -38,7 +38,7 @@ class MaskedLanguageModel(Result):
     """The model, run on all its sequences."""
 
     method: Method
-    """The proposition, of 5.1 to 5.3, by which the masks are told apart."""
+    """The proposition, of 5.1 to 5.3, by which the masks are distinguished."""
     stages: tuple[AttentionOnlyTransformer, ...]
     """Run one after the other on one stream, float64. Position 0 is the auxiliary token; others begin as (x, 1, 0)."""
     data: MaskedSequences

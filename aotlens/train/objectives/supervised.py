@@ -80,12 +80,12 @@ class Classes(Objective[ImageTrainingData], name="classes"):
         """
         section = recipe.images
         assert section is not None
-        chosen = section.spec if spec is None else spec
-        if chosen is None:
-            source = f" They are to be had from: {section.source}." if section.source else ""
-            raise ValueError(f"this recipe needs images; give them with --data, e.g. --data npz:PATH.{source}")
-        announce(f"reading {chosen}")
-        data = open_images(chosen, size=section.size)
+        source = section.spec if spec is None else spec
+        if source is None:
+            origin = f" They are to be had from: {section.source}." if section.source else ""
+            raise ValueError(f"this recipe needs images; give them with --data, e.g. --data npz:PATH.{origin}")
+        announce(f"reading {source}")
+        data = open_images(source, size=section.size)
         data = data.named(section.classes) if section.classes else data
         cfg = cls.model_config(recipe)
         channels, height, width = data.train.images.shape[1:]
@@ -95,11 +95,11 @@ class Classes(Objective[ImageTrainingData], name="classes"):
         if shape != expected:
             raise ValueError(
                 f"recipe {recipe.name!r}: the model reads {cfg.n_channels} × {cfg.image_size} × {cfg.image_size} "
-                f"pixels in {cfg.d_out} classes, but {chosen} has {channels} × {height} × {width} in "
+                f"pixels in {cfg.d_out} classes, but {source} has {channels} × {height} × {width} in "
                 f"{len(data.classes)}; make n_channels, image_size and d_out of [model] fit, or set size in [images]."
             )
         train, validation = data.split(section.validation)
-        name = section.name or portable_spec(chosen)
+        name = section.name or portable_spec(source)
         return ImageTrainingData(
             train=train,
             validation=validation,
