@@ -1,4 +1,4 @@
-"""Training: killed and resumed, on two processes, and through everything that can go wrong."""
+"""Training: killed and resumed, on two processes, and through everything that can go wrong; its progress bar."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from aotlens.cli import main
 from aotlens.data import validation_windows
 from aotlens.evaluate import BigramModel, validation_loss
 from aotlens.train import TrainingData, TrainingError, load_recipe, loop, prepare, run_recipe, train
-from tests.messages import refused
+from aotlens.train.run import _Bar
+from tests.messages import refused, says
 
 from .conftest import N_STEPS
 
@@ -265,3 +266,13 @@ def test_too_little_text_is_named(recipe_path: Path, tmp_path: Path, home: Path)
         (tmp_path / f"{name}.txt").write_text("Too short.")
     with pytest.raises(ValueError, match="280"):
         prepare(load_recipe(recipe_path).corpus, f"dir:{tmp_path}", home=home)
+
+
+def test_it_says_when_training_is_over_but_measuring_is_not(capsys: pytest.CaptureFixture[str]):
+    with _Bar("small", 100, True) as bar:
+        bar(50, 100)
+        assert "measuring" not in capsys.readouterr().err
+        bar.say_loss(0.5)
+        bar(100, 100)
+    last = capsys.readouterr().err.strip().split("\r")[-1]
+    says(last, "small", "held out: 100%", "loss 0.500")
