@@ -55,7 +55,7 @@ from aotlens.heads import subspaces
 from aotlens.heads.reader import HeadReader, TokenSequences
 from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
 from aotlens.models.weights import double
-from aotlens.results import Result
+from aotlens.results import Result, data_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -150,7 +150,7 @@ class DenoisingAudit(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a grouping and layer, in the heads' subspaces.
+        """Return one row per grouping and layer, in the heads' subspaces.
 
         `snr` (before the layer) is the mean over heads, and `rotated_snr` its mean over randomly rotated subspaces,
         with `p_snr` = (1 + rotations that reach `snr`) ÷ (1 + rotations). `ratio` is SNR after ÷ before, `null_…`
@@ -167,8 +167,6 @@ class DenoisingAudit(Result):
         return self._frame("random", self.pca_snr, self.pca_null_snr, self.random_group_snr, groupings)
 
     def _frame(self, other: str, snr: Tensor, null: Tensor, others: Tensor, groupings: tuple[str, ...]) -> pd.DataFrame:
-        import pandas as pd
-
         ratios, null_ratios = mean_ratio(snr[1], snr[0]), mean_ratio(null, snr[0])
         before, others_before = snr[0].nanmean(-1), others[:, 0].nanmean(-1)
         other_ratios = mean_ratio(others[:, 1], others[:, 0])
@@ -197,7 +195,7 @@ class DenoisingAudit(Result):
                         f"{other}_ratio_largest": float(turned.max()),
                     }
                 )
-        return pd.DataFrame(rows)
+        return data_frame(rows)
 
 
 def audit(

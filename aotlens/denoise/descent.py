@@ -20,7 +20,7 @@ from aotlens.denoise.bayes import predict, squared_errors
 from aotlens.denoise.energies import hopfield_energy, hopfield_step, memory_energy, memory_step, trajectory
 from aotlens.denoise.one_layer import Scale, landscape, optimal_linear_scale
 from aotlens.denoise.tasks import Prompts, Task
-from aotlens.results import Result
+from aotlens.results import Result, data_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,10 +88,8 @@ class Descent(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a row a time: the mean squared error over prompts, with attention's and Bayes's."""
-        import pandas as pd
-
-        return pd.DataFrame(
+        """Return a row per time: the mean squared error over prompts, with attention's and Bayes's."""
+        return data_frame(
             {
                 "step": range(len(self.errors)),
                 "squared_error": self.errors.mean(1).tolist(),
@@ -191,16 +189,14 @@ class PlaneDescent(Result):
         return self.descent.headline
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a point: the context's tokens, the query's way by steps, and the answers (kind,
+        """Return one row per point: the context's tokens, the query's way by steps, and the answers (kind,
         step, x, y)."""
-        import pandas as pd
-
         descent = self.descent
         rows = [("context", None, *token) for token in self.prompts.context[0].tolist()]
         rows += [("path", step, *point) for step, point in enumerate(descent.states[:, 0].tolist())]
         answers = {"attention": descent.attention, "Bayes": descent.bayes, "clean": self.prompts.target}
         rows += [(kind, None, *points[0].tolist()) for kind, points in answers.items()]
-        return pd.DataFrame(rows, columns=["kind", "step", "x", "y"])
+        return data_frame(rows, columns=["kind", "step", "x", "y"])
 
 
 @dataclass(frozen=True)
@@ -217,7 +213,7 @@ class DescentErrors(Result):
         return self.mean.headline
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a step: the mean over prompts with its levels, and the one query's."""
+        """Return one row per step: the mean over prompts with its levels, and the one query's."""
         return self.mean.to_frame().assign(this_query=self.single.errors[:, 0].tolist())
 
 

@@ -40,7 +40,7 @@ from aotlens.heads.reader import TokenSequences
 from aotlens.models import AttentionOnlyTransformer, folded_norm, hook_names, require_ours
 from aotlens.models.phi import PHIS
 from aotlens.models.weights import double
-from aotlens.results import Result
+from aotlens.results import Result, data_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -192,12 +192,10 @@ class HeadAsymmetry(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a head, the most symmetric first, beside its rotations; p is over rotations on these
+        """Return one row per head, the most symmetric first, beside its rotations; p is over rotations on these
         contexts."""
-        import pandas as pd
-
         n_layers, n_heads = self.asymmetry.shape
-        frame = pd.DataFrame(
+        frame = data_frame(
             {
                 "layer": [layer for layer in range(n_layers) for _ in range(n_heads)],
                 "head": list(range(n_heads)) * n_layers,

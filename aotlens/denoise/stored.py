@@ -34,7 +34,7 @@ from aotlens.denoise.one_layer import Landscape, Scale, landscape, optimal_linea
 from aotlens.denoise.tasks import TASKS
 from aotlens.denoise.training import TrainedLayers, TrainingSettings, sample_test_prompts, train_layers
 from aotlens.files import without_folder
-from aotlens.results import OfCheckpoint, Result, load
+from aotlens.results import OfCheckpoint, Result, data_frame, load
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,7 +84,7 @@ class DenoiserTraining(Result):
         return self.layers.loss_frame()
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a run, as of `TrainedLayers`, with the least test loss on the way and the epochs to it."""
+        """Return one row per run, as of `TrainedLayers`, with the least test loss on the way and the epochs to it."""
         frame = self.layers.to_frame()
         frame["least_test_loss"] = self.layers.test_loss.min(1).values.tolist()
         frame["epochs_to_least"] = self.layers.test_loss.argmin(1).tolist()
@@ -295,10 +295,8 @@ class FoundScales(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """Return the loss, a row an α (the column `alpha`) and a column a β."""
-        import pandas as pd
-
         losses = self.landscape
-        frame = pd.DataFrame(losses.loss.numpy(), index=losses.alphas.tolist(), columns=losses.betas.tolist())
+        frame = data_frame(losses.loss.numpy(), index=losses.alphas.tolist(), columns=losses.betas.tolist())
         return frame.rename_axis("alpha").reset_index()
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from aotlens.conventions import Progress, require_between, require_whole
 from aotlens.denoise.subspaces import sample_mixture
 from aotlens.denoise.unrolling import EXACT, theorem_rate, unroll_mixture
-from aotlens.results import Result
+from aotlens.results import Result, data_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,10 +55,8 @@ class Conditions(Result):
         return all(row.met for row in self.rows)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a condition."""
-        import pandas as pd
-
-        return pd.DataFrame([vars(row) for row in self.rows])
+        """Return one row per condition."""
+        return data_frame([vars(row) for row in self.rows])
 
 
 def conditions(
@@ -142,8 +140,6 @@ class DenoisingRates(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row for each noise, seed and layer: the mean SNR over clusters, and the least and largest ratio."""
-        import pandas as pd
-
         ratios = self.ratios
         rows = []
         for i, noise in enumerate(self.noises):
@@ -160,7 +156,7 @@ class DenoisingRates(Result):
                             "largest_ratio": float(after.max()),
                         }
                     )
-        return pd.DataFrame(rows)
+        return data_frame(rows)
 
 
 def denoising_rates(

@@ -19,7 +19,7 @@ from torch import Tensor
 from aotlens.conventions import Progress, require_between, require_choice, require_seed
 from aotlens.denoise.one_layer import attend, attend_linear, second_moment
 from aotlens.denoise.tasks import Prompts, Task
-from aotlens.results import Result
+from aotlens.results import Result, data_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -134,21 +134,17 @@ class TrainedLayers(Result):
         return mixed[0] | mixed[1]
 
     def loss_frame(self) -> pd.DataFrame:
-        """Return one row an epoch: the training loss (from 1 on) and the test loss of each run."""
-        import pandas as pd
-
-        frame = pd.DataFrame({"epoch": range(self.test_loss.shape[1])})
+        """Return one row per epoch: the training loss (from 1 on) and the test loss of each run."""
+        frame = data_frame({"epoch": range(self.test_loss.shape[1])})
         for place, seed in enumerate(self.seeds):
             frame[f"train_loss_seed_{seed}"] = [None, *self.train_loss[place].tolist()]
             frame[f"test_loss_seed_{seed}"] = self.test_loss[place].tolist()
         return frame
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a run: seed, α, β, their product, off-diagonal shares, losses, and whether it is stuck."""
-        import pandas as pd
-
+        """Return one row per run: seed, α, β, their product, off-diagonal shares, losses, and whether it is stuck."""
         off = self.off_diagonal
-        return pd.DataFrame(
+        return data_frame(
             {
                 "seed": list(self.seeds),
                 "alpha": self.alpha.tolist(),

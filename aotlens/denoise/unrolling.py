@@ -17,7 +17,7 @@ from torch import Tensor
 
 from aotlens.conventions import require_choice, require_whole
 from aotlens.denoise.subspaces import Mixture, OverflowedTokens, memberships, snr, unroll
-from aotlens.results import Result
+from aotlens.results import Result, data_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,11 +91,9 @@ class Unrolling(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row for each layer and cluster: its SNR, and the ratio to the layer before."""
-        import pandas as pd
-
         n_layers, n_clusters = self.snr.shape
         ratios = torch.cat([self.snr.new_full((1, n_clusters), math.nan), self.ratios])
-        return pd.DataFrame(
+        return data_frame(
             {
                 "layer": [layer for layer in range(n_layers) for _ in range(n_clusters)],
                 "cluster": list(range(n_clusters)) * n_layers,
@@ -154,11 +152,9 @@ class TokenPoints(Result):
         return f"{self.kind} of {n_tokens} tokens at {n_layers} layers"
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a layer and token: its cluster, from 1 on, and its coordinates."""
-        import pandas as pd
-
+        """Return one row per layer and token: its cluster, from 1 on, and its coordinates."""
         n_layers, n_tokens, n_axes = self.coordinates.shape
-        frame = pd.DataFrame(self.coordinates.reshape(-1, n_axes), columns=list(self.axes))
+        frame = data_frame(self.coordinates.reshape(-1, n_axes), columns=list(self.axes))
         frame.insert(0, "layer", [layer for layer in range(n_layers) for _ in range(n_tokens)])
         frame.insert(1, "token", list(range(n_tokens)) * n_layers)
         frame.insert(2, "cluster", (self.labels + 1).tolist() * n_layers)
@@ -182,10 +178,8 @@ class Memberships(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """Return the memberships of the layer: one row a query, one column a key."""
-        import pandas as pd
-
         names = [f"cluster {label + 1}, token {place}" for place, label in enumerate(self.labels)]
-        frame = pd.DataFrame(self.patterns[self.layer], columns=names)
+        frame = data_frame(self.patterns[self.layer], columns=names)
         frame.insert(0, "query", names)
         return frame
 

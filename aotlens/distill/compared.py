@@ -16,7 +16,7 @@ from aotlens.distill.heads import Distillation, token_errors
 from aotlens.distill.records import Record
 from aotlens.heads import MOTIFS, motifs_of
 from aotlens.heads.reader import HeadReader, Model, TokenSequences
-from aotlens.results import Result
+from aotlens.results import Result, data_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,11 +96,9 @@ class ComparedDistillations(Result):
         return shares
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a head of every record: result, layer, head, its error at the width with its interval (low,
+        """Return one row per head of every record: result, layer, head, its error at the width with its interval (low,
         high), its baselines, what it attends to, attention to every motif, and what it costs to replace it alone."""
-        import pandas as pd
-
-        return pd.DataFrame([row for name in self.records for row in self._rows(name)])
+        return data_frame([row for name in self.records for row in self._rows(name)])
 
     def _rows(self, name: str) -> list[dict[str, Any]]:
         record = self.records[name]
@@ -127,8 +125,6 @@ class ComparedDistillations(Result):
     def origin_frame(self) -> pd.DataFrame:
         """Return one row per record: its checkpoint, text, training and held-out tokens, seeds and command; and the
         mean error over its heads at the width, with the 95% interval (low, high; NaN for one head)."""
-        import pandas as pd
-
         rows = []
         for name, record in self.records.items():
             distillation, settings = record.distillation, record.distillation.settings
@@ -142,22 +138,20 @@ class ComparedDistillations(Result):
                  "held_out_documents": len(distillation.held_out_documents), "seeds": settings.seeds,
                  "first_seed": settings.seed, "command": record.command}
             )  # fmt: skip
-        return pd.DataFrame(rows)
+        return data_frame(rows)
 
     def width_frame(self) -> pd.DataFrame:
-        """Return one row a head, width and seed of every record, with the head's baselines."""
+        """Return one row per head, width and seed of every record, with the head's baselines."""
         return self._joined({name: record.distillation.to_frame() for name, record in self.records.items()})
 
     def attention_frame(self) -> pd.DataFrame:
-        """Return one row a head of every record: its error, the attention to the motif `across`, its pattern
+        """Return one row per head of every record: its error, the attention to the motif `across`, its pattern
         consistency."""
-        import pandas as pd
-
         frames = {}
         for name, record in self.records.items():
             distillation = record.distillation
             layers, heads = zip(*distillation.heads, strict=True)
-            frames[name] = pd.DataFrame(
+            frames[name] = data_frame(
                 {"layer": layers, "head": heads, "error": distillation.mean_error(self.width),
                  self.across: distillation.attending.to(self.across),
                  "pattern_consistency": distillation.attending.pattern_consistency}
@@ -165,7 +159,7 @@ class ComparedDistillations(Result):
         return self._joined(frames)
 
     def cost_frame(self) -> pd.DataFrame:
-        """Return one row an order, kind and number of heads replaced, of every record that has costs. Raises
+        """Return one row per order, kind and number of heads replaced, of every record that has costs. Raises
         `ValueError` where none has."""
         costs = {name: record.costs for name, record in self.records.items() if record.costs is not None}
         if not costs:
@@ -174,7 +168,7 @@ class ComparedDistillations(Result):
         return frame.assign(width=frame["result"].map({name: each.width for name, each in costs.items()}))
 
     def class_frame(self) -> pd.DataFrame:
-        """Return one row a kind of token: the head's error among them, and their share of tokens and of its squared
+        """Return one row per kind of token: the head's error among them, and their share of tokens and of its squared
         error."""
         frame = self.found.class_frame()
         layer, head = self.head
@@ -182,13 +176,11 @@ class ComparedDistillations(Result):
         return frame[here].reset_index(drop=True)
 
     def curve_frame(self) -> pd.DataFrame:
-        """Return one row a measurement on validation text while the head's FFNs trained: tokens, and the error of each
-        seed.
+        """Return one row per measurement on validation text while the head's FFNs trained: tokens, and the error of
+        each seed.
 
         Raises `ValueError` for the linear map, which is not trained, and where no curves were kept.
         """
-        import pandas as pd
-
         if not self.width:
             raise ValueError("The linear map is a closed form: it has no learning curve. Choose FFNs.")
         if not len(self.found.curve_tokens):
@@ -196,7 +188,7 @@ class ComparedDistillations(Result):
         column = self.found.settings.trained.index(self.width)
         first = self.found.settings.seed
         seeds = {f"seed_{first + k}": self.found.curve[:, self.place, column, k] for k in range(self.found.n_seeds)}
-        return pd.DataFrame({"tokens": np.asarray(self.found.curve_tokens), **seeds})
+        return data_frame({"tokens": np.asarray(self.found.curve_tokens), **seeds})
 
     @staticmethod
     def _joined(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -261,10 +253,8 @@ class TextErrors(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per token: position, token_id, token, error (`relative`), movement."""
-        import pandas as pd
-
         n = len(self.tokens)
-        return pd.DataFrame(
+        return data_frame(
             {"position": range(n), "token_id": self.tokens, "token": self.str_tokens or [""] * n,
              "error": self.relative, "movement": self.movement}
         )  # fmt: skip

@@ -218,7 +218,7 @@ _QUIET = ("not confirmed", "too rare", "not checked")
 
 
 def verdicts(result: Evidence | TrigramRows, *, theme: Theme = "light") -> go.Figure:
-    """Draw the number of rows of each kind, and of those that the text confirms: a bar a kind, a part a verdict."""
+    """Draw the number of rows of each kind, and of those that the text confirms: a bar per kind, a part a verdict."""
     frame = result.by_kind()
     colours = iter(LINES[theme])
     greys = iter((QUIET_INK[theme], QUIET[theme]))

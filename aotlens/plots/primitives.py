@@ -221,8 +221,8 @@ def head_points(
     quantity: str,
     theme: Theme = "light",
 ) -> go.Figure:
-    """Draw a point a head with its interval, heads of a layer side by side; filled where the interval leaves out 0. NaN
-    is left out. `quantity` is the axis's title. Up to `MOST_NAMED` heads are named beside their points."""
+    """Draw a point per head with its interval, heads of a layer side by side; filled where the interval leaves out 0.
+    NaN is left out. `quantity` is the axis's title. Up to `MOST_NAMED` heads are named beside their points."""
     x, axis = head_places(*values.shape)
     names = np.array(names_of_heads(values.shape))
     low, high = intervals.reshape(-1, 2).T

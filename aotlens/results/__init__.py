@@ -42,6 +42,13 @@ def load(path: str | Path, kind: type[Kind] | None = None, *, what: str = "") ->
     return load(path, kind, what=what)
 
 
+def data_frame(data: Any = None, **options: Any) -> pd.DataFrame:
+    """Return a table as `pandas.DataFrame` does; pandas is imported here, at the first table, since that takes long."""
+    import pandas as pd
+
+    return pd.DataFrame(data, **options)
+
+
 def _version() -> str:
     from aotlens import __version__
 

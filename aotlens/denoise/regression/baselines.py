@@ -262,7 +262,7 @@ class RegressionComparison(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row an estimator and a number of examples: examples, error, low, high, name."""
+        """Return one row per estimator and a number of examples: examples, error, low, high, name."""
         import pandas as pd
 
         return pd.concat([each.to_frame().assign(name=each.name) for each in self.errors], ignore_index=True)

@@ -85,7 +85,7 @@ class LayerReadings(Result):
         return f"the last layer's answer is nearest to {algorithm} (distance {self.distance[-1].min():.3g})"
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a state: layers before it, the probe's mean error over queries with an example before, the
+        """Return one row per state: layers before it, the probe's mean error over queries with an example before, the
         nearest algorithm with its steps and distance, and the probe's error after each number of examples."""
         import pandas as pd
 

@@ -30,7 +30,7 @@ from aotlens.data import RegressionPrompts, RegressionTask
 from aotlens.evaluate import points_of, require_regression
 from aotlens.heads.patterns import AttentionPatterns, patterns_and_logits
 from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
-from aotlens.results import Result, top_head
+from aotlens.results import Result, data_frame, top_head
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,12 +60,10 @@ class SupportScores(Result):
         return f"most towards the support in {top_head(self.z)}, in standard errors"
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a head: layer, head, on, off, labels, z."""
-        import pandas as pd
-
+        """Return one row per head: layer, head, on, off, labels, z."""
         layers, heads = np.indices(self.on.shape)
         columns = {name: getattr(self, name).ravel() for name in ("on", "off", "labels", "z")}
-        return pd.DataFrame({"layer": layers.ravel(), "head": heads.ravel(), **columns})
+        return data_frame({"layer": layers.ravel(), "head": heads.ravel(), **columns})
 
 
 @torch.no_grad()
@@ -160,8 +158,6 @@ class PromptMaps(Result):
     def to_frame(self) -> pd.DataFrame:
         """Return one row for each query and key that it sees: query, key, attention, weighted, and score in nats
         unless the pattern is fixed."""
-        import pandas as pd
-
         patterns, names = self.patterns, np.array(self.patterns.str_tokens)
         queries, keys = np.nonzero(patterns.visible[min(self.head[1], len(patterns.visible) - 1)])
         columns = {"query": names[queries], "key": names[keys]}
@@ -169,7 +165,7 @@ class PromptMaps(Result):
         columns["weighted"] = patterns.value_weighted()[self.head][queries, keys]
         if patterns.scores is not None:
             columns["score"] = patterns.scores[self.head][queries, keys]
-        return pd.DataFrame(columns)
+        return data_frame(columns)
 
 
 def prompt_maps(model: AttentionOnlyTransformer, prompts: RegressionPrompts, number: int = 0) -> PromptMaps:

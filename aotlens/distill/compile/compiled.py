@@ -33,7 +33,7 @@ from aotlens.distill.compile.layers import (
     unit_layers,
 )
 from aotlens.models import AttentionOnlyTransformer
-from aotlens.results import Result
+from aotlens.results import Result, data_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -169,12 +169,10 @@ class CompiledFFN(Result):
         return _build(self.ffn, self.construction, self.bound, None, self.auxiliary, etas, self.n_tokens)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a layer: layer, units, activation, eta, unit_error (at most), heads, and how many Theorem 4.1
-        states (paper_heads) and its proof needs (proof_heads)."""
-        import pandas as pd
-
+        """Return one row per layer: layer, units, activation, eta, unit_error (at most), heads, and how many Theorem
+        4.1 states (paper_heads) and its proof needs (proof_heads)."""
         relu = [activation == "relu" for activation in self.ffn.activations]
-        return pd.DataFrame(
+        return data_frame(
             {
                 "layer": range(self.ffn.depth),
                 "units": self.ffn.widths,

@@ -13,7 +13,7 @@ from torch import Tensor
 from aotlens.distill.compile.bounds import WORST, adversarial_points
 from aotlens.distill.compile.examples import TARGETS, Target
 from aotlens.distill.compile.ffn import FeedForward
-from aotlens.results import Result
+from aotlens.results import Result, data_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,14 +63,12 @@ class ErrorCurve(Result):
         return f"the largest error found is {self.measured:.3g}, at most {self.proven:.3g} is proven"
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a point: x, ffn, model (with a number where there are several outputs), error."""
-        import pandas as pd
-
+        """Return one row per point: x, ffn, model (with a number where there are several outputs), error."""
         names = [""] if self.ffn.shape[1] == 1 else [f"_{output}" for output in range(self.ffn.shape[1])]
         columns = {"x": self.x}
         for output, name in enumerate(names):
             columns[f"ffn{name}"], columns[f"model{name}"] = self.ffn[:, output], self.model[:, output]
-        return pd.DataFrame({**columns, "error": self.error})
+        return data_frame({**columns, "error": self.error})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -96,12 +94,10 @@ class ErrorSurface(Result):
         return f"the largest error found is {self.measured:.3g}, at most {self.proven:.3g} is proven"
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a point: x1, x2, ffn, model, error."""
-        import pandas as pd
-
+        """Return one row per point: x1, x2, ffn, model, error."""
         second, first = np.meshgrid(self.x, self.x, indexing="ij")
         values = {"x1": first, "x2": second, "ffn": self.ffn, "model": self.model, "error": self.error}
-        return pd.DataFrame({name: value.ravel() for name, value in values.items()})
+        return data_frame({name: value.ravel() for name, value in values.items()})
 
 
 def find_kinks(ffn: FeedForward, bound: float | int) -> Kinks:

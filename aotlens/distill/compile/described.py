@@ -19,7 +19,7 @@ from torch import Tensor
 from aotlens.conventions import HeadLike, as_head
 from aotlens.distill.compile.curves import find_kinks
 from aotlens.distill.compile.layers import UnitLayer, unit_layers
-from aotlens.results import Result
+from aotlens.results import Result, data_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,10 +55,8 @@ class CompiledHeads(Result):
         return f"{len(self.roles)} heads, {units} of them hidden units"
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a head: layer, head, job, reads, writes, kink, sees, eta (NaN for heads without a gate)."""
-        import pandas as pd
-
-        return pd.DataFrame(
+        """Return one row per head: layer, head, job, reads, writes, kink, sees, eta (NaN for heads without a gate)."""
+        return data_frame(
             {
                 "layer": [role.layer for role in self.roles],
                 "head": [role.head for role in self.roles],
@@ -91,10 +89,8 @@ class CompiledMasks(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row for each query and key that it sees: kind, n_heads, query, key."""
-        import pandas as pd
-
         kind, query, key = self.masks.nonzero()
-        return pd.DataFrame(
+        return data_frame(
             {
                 "kind": [self.kinds[place] for place in kind],
                 "n_heads": [self.n_heads[place] for place in kind],

@@ -15,7 +15,7 @@ from aotlens.conventions import HeadLike
 from aotlens.distill.compile.bounds import RELU_GAP
 from aotlens.distill.compile.curves import gate_curve
 from aotlens.distill.compile.described import HeadRole, job_of, reads_of, role_at, writes_of
-from aotlens.results import Result
+from aotlens.results import Result, data_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,10 +51,8 @@ class HeadAtInput(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row for each query and key that it sees: query, query_x, key, key_x, attention."""
-        import pandas as pd
-
         query, key = self.visible.nonzero()
-        return pd.DataFrame(
+        return data_frame(
             {
                 "query": query,
                 "query_x": [self.str_tokens[place] for place in query],
@@ -88,11 +86,9 @@ class HeadGate(Result):
         return f"head {self.layer}.{self.head}, η {self.eta:.3g}"
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row an input, of the model itself: x (x1, x2, …), t, result."""
-        import pandas as pd
-
+        """Return one row per input, of the model itself: x (x1, x2, …), t, result."""
         names = ["x"] if self.x.shape[1] == 1 else [f"x{place + 1}" for place in range(self.x.shape[1])]
-        return pd.DataFrame({**dict(zip(names, self.x.T, strict=True)), "t": self.read, "result": self.result})
+        return data_frame({**dict(zip(names, self.x.T, strict=True)), "t": self.read, "result": self.result})
 
 
 def head_at_input(

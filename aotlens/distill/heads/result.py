@@ -16,7 +16,7 @@ from aotlens.distill.heads.stream import CLASSES
 from aotlens.distill.heads.training import Settings
 from aotlens.heads import MotifScores, attention_to, pattern_consistency
 from aotlens.heads.reader import HeadReader
-from aotlens.results import Result
+from aotlens.results import Result, data_frame
 from aotlens.statistics import ratio_variances
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ class Distillation(Result):
         return 0
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a head, width and seed: its error, the head's baselines, where it attends."""
+        """Return one row per head, width and seed: its error, the head's baselines, where it attends."""
         import pandas as pd
 
         about = self.attending.to_frame()
@@ -268,10 +268,8 @@ class Distillation(Result):
         return frame[first + [name for name in frame if name not in first]]
 
     def class_frame(self) -> pd.DataFrame:
-        """Return one row a head, width and kind of token that occurs: error among them (mean over seeds), share of
+        """Return one row per head, width and kind of token that occurs: error among them (mean over seeds), share of
         tokens, and share of the head's squared error."""
-        import pandas as pd
-
         rows = []
         for place, (layer, head) in enumerate(self.heads):
             for index, width in enumerate(self.hidden):
@@ -290,7 +288,7 @@ class Distillation(Result):
                             "share_of_error": float(_ratio(sums[k], sums.sum())),
                         }
                     )
-        return pd.DataFrame(rows)
+        return data_frame(rows)
 
 
 def _ratio(above: np.ndarray | np.float64, below: np.ndarray | np.float64) -> np.ndarray:
@@ -339,9 +337,7 @@ class Attending(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """Return layer, head, a column a motif, pattern_consistency, attends."""
-        import pandas as pd
-
-        frame = pd.DataFrame(self.heads, columns=["layer", "head"]).merge(self.scores.to_frame(), how="left")
+        frame = data_frame(self.heads, columns=["layer", "head"]).merge(self.scores.to_frame(), how="left")
         return frame.assign(pattern_consistency=self.pattern_consistency, attends=self.attends)
 
 

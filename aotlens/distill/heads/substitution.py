@@ -30,7 +30,7 @@ from aotlens.conventions import Head, HeadLike, Progress, as_head, require_seed,
 from aotlens.distill.heads.result import Distillation
 from aotlens.distill.heads.scaling import group_by_layer
 from aotlens.heads.reader import HeadReader, Hooks, Model, TokenSequences
-from aotlens.results import Result
+from aotlens.results import Result, data_frame
 from aotlens.statistics import rank_correlation
 
 if TYPE_CHECKING:
@@ -210,17 +210,13 @@ class SubstitutionCosts(Result):
         return np.asarray(part.mean(-1))
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a head: its FFN's error, and the cost of each kind alone."""
-        import pandas as pd
-
+        """Return one row per head: its FFN's error, and the cost of each kind alone."""
         columns = {kind: self.alone[:, k] for k, kind in enumerate(KINDS)}
         layers, numbers = zip(*self.heads, strict=True)
-        return pd.DataFrame({"layer": layers, "head": numbers, "error": self.error, **columns})
+        return data_frame({"layer": layers, "head": numbers, "error": self.error, **columns})
 
     def curve_frame(self) -> pd.DataFrame:
-        """Return one row an order, kind and number of heads replaced."""
-        import pandas as pd
-
+        """Return one row per order, kind and number of heads replaced."""
         curves = [("by error", kind, self.by_error[k]) for k, kind in enumerate(KINDS)]
         curves += [("reverse", "ffn", self.reverse), ("by cost alone", "ffn", self.by_cost)]
         curves += [(f"random {i}", "ffn", row) for i, row in enumerate(self.random)]
@@ -229,7 +225,7 @@ class SubstitutionCosts(Result):
             for order, kind, costs in curves
             for size, cost in zip(self.sizes, costs.tolist(), strict=True)
         ]
-        return pd.DataFrame(rows)
+        return data_frame(rows)
 
 
 @torch.no_grad()

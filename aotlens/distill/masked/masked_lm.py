@@ -25,7 +25,7 @@ from aotlens.distill.masked.distinguish import (
     point_fit,
 )
 from aotlens.models import AttentionOnlyTransformer
-from aotlens.results import Result
+from aotlens.results import Result, data_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,9 +92,7 @@ class MaskedLanguageModel(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row a sequence: sequence, position, target, prediction, error, recovered."""
-        import pandas as pd
-
-        return pd.DataFrame(
+        return data_frame(
             {
                 "sequence": range(len(self.targets)),
                 "position": self.data.positions.numpy(),
