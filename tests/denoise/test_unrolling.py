@@ -44,7 +44,7 @@ def test_the_tokens_are_those_of_unroll_and_the_memberships_make_the_next_layer(
             for cluster, basis in enumerate(mixture.bases)
         )
         torch.testing.assert_close(result.tokens[layer + 1], result.tokens[layer] + 0.5 * update, rtol=1e-10, atol=0)
-    with pytest.raises(ValueError, match="cluster=3: expected 0 to 2"):
+    with pytest.raises(ValueError, match=r"cluster=3: expected .* 0 to 2"):
         result.memberships(3)
 
 

@@ -13,6 +13,7 @@ from aotlens.data import IGNORED, validation_windows
 from aotlens.evaluate import masked_loss
 from aotlens.train import Recipe, TrainingData, load_recipe, train
 
+from .agents import assert_same_weights
 from .conftest import RECIPE
 
 MASKED = (
@@ -60,9 +61,7 @@ def test_resumed_it_ends_with_the_same_weights(
     out = tmp_path / "again"
     train(recipe, data, out, device="cpu", stop_after_steps=13)
     train(recipe, data, out, device="cpu", resume=True)
-    expected, found = (aotlens.load(folder, device="cpu").state_dict() for folder in (trained, out))
-    for name in expected:
-        assert torch.equal(expected[name], found[name]), name
+    assert_same_weights(trained, out)
 
 
 def test_its_steps_hide_the_sampled_rows(

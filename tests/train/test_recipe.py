@@ -83,7 +83,7 @@ def test_weight_decay_acts_on_matrices_only() -> None:
         ("name = 'x'\nstages = []\n[model]\n", "at least one stage"),
         ("name = 'x'\n[model]\nlayers = 2\n[[stages]]\ntokens = 5\n", "unknown model configuration keys: layers"),
         ("name = 'x'\n[model]\nd_vocab = 2\n[[stages]]\ntokens = 5\n", "d_vocab belongs in"),
-        ("name = 'x'\n[model]\n[[stages]]\ntokens = 0\n", "tokens ≥ 1"),
+        ("name = 'x'\n[model]\n[[stages]]\ntokens = 0\n", "tokens=0: expected"),
         ("name = \n", "not valid TOML"),
         (
             "name = 'x'\n[[stages]]\ntokens = 5\n"

@@ -16,6 +16,7 @@ from aotlens.evaluate import regression_errors
 from aotlens.models import AttentionOnlyTransformer, presets
 from aotlens.train import OBJECTIVES, Recipe, dry_run, list_recipes, load_recipe, run_recipe, train
 from tests.messages import refused
+from tests.train.agents import assert_same_weights
 
 RECIPE = """
 name = "line"
@@ -112,10 +113,8 @@ def test_interrupted_in_the_curriculum_it_ends_with_the_same_weights(
     task = OBJECTIVES["regression"].prepare(recipe)
     train(recipe, task, out, device="cpu", stop_after_steps=33)  # in the first stage, between two growths
     train(recipe, task, out, device="cpu", resume=True)
-    expected, found = (aotlens.load(folder, device="cpu") for folder in (trained, out))
-    for name, tensor in expected.state_dict().items():
-        assert torch.equal(tensor, found.state_dict()[name]), name
-    assert expected.card.metrics == found.card.metrics
+    assert_same_weights(trained, out)
+    assert read_info(trained).metrics == read_info(out).metrics
 
 
 def test_prompts_grow_over_both_stages_and_are_new_at_every_step(recipe: Recipe) -> None:

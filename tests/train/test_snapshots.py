@@ -21,6 +21,7 @@ from aotlens.train import Recipe, TrainingData, TrainingError, load_recipe, trai
 from aotlens.train.state import log_steps, loss_has_fallen, planned_steps
 from tests.messages import refused
 
+from .agents import assert_same_weights
 from .conftest import N_STEPS
 
 STEPS = (0, 1, 2, 3, 5, 7, 8, 10, 12, 14, 17, 20, 21, 25, 30)
@@ -89,8 +90,7 @@ def test_a_snapshot_is_exported_as_a_checkpoint(run_folder: Path, tmp_path: Path
     archive = aotlens.checkpoints.export_checkpoint(at_step, tmp_path / "seven.tar")
     info = aotlens.checkpoints.import_checkpoint(archive, into=tmp_path)
     assert info.name == "tiny-7" and info.tokens_seen == 7 * 256
-    one, other = aotlens.load(at_step, "cpu").state_dict(), aotlens.load(tmp_path / "tiny-7", "cpu").state_dict()
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert_same_weights(at_step, tmp_path / "tiny-7")
 
 
 def test_differences_are_exact_and_smaller(tmp_path: Path) -> None:
