@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from aotlens.conventions import Head, HeadLike, as_head, require_choice
+from aotlens.conventions import Head, HeadLike, as_head, require_choice, several
 from aotlens.distill.heads import Distillation, token_errors
 from aotlens.distill.records import Record
 from aotlens.heads import MOTIFS, motifs_of
@@ -232,7 +232,7 @@ def _ffn(width: int) -> str:
 
 def units(width: int) -> str:
     """Say how many hidden units there are: `16 hidden units`."""
-    return "linear map" if width == 0 else f"{width} hidden unit{'' if width == 1 else 's'}"
+    return several(width, "hidden unit") if width else "linear map"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

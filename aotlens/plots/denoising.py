@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import plotly.graph_objects as go
 
+from aotlens.conventions import several
 from aotlens.plots.attention import QUANTITIES, all_heads_maps, attention_map
 from aotlens.plots.colours import INK, LINES, Theme, base_layout, colorscale
 from aotlens.plots.primitives import (
@@ -246,7 +247,7 @@ def layer_curves(result: LayerReadings, *, log: bool = False, theme: Theme = "li
     algorithms = dict.fromkeys([*result.nearest[1:], ("least squares", 1)])
     for index, algorithm in enumerate(algorithms):
         kind, steps = algorithm
-        name = kind if kind == "least squares" else f"{kind} descent, {steps} step{'s' if steps > 1 else ''}"
+        name = kind if kind == "least squares" else f"{kind} descent, {several(steps, 'step')}"
         errors = result.algorithm_errors[result.algorithms.index(algorithm)]
         _add_line(figure, len(names) + index, name, errors, None, True, log, theme)
     _cut_off(figure, [result.probe_errors], log)

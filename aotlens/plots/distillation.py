@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from jaxtyping import Float
 from plotly.subplots import make_subplots
 
-from aotlens.conventions import head_name
+from aotlens.conventions import head_name, several
 from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET_INK, Theme, colorscale
 from aotlens.plots.primitives import LEGEND, axes, cell_texts, line_colour, plotly_text, style_panels
 
@@ -51,7 +51,7 @@ def substitution(result: SubstitutionCosts, *, theme: Theme = "light") -> go.Fig
 
 def hidden_units(width: int) -> str:
     """Name FFNs by their width, as a legend calls them."""
-    return f"{width} hidden unit{'' if width == 1 else 's'}" if width else "linear map"
+    return several(width, "hidden unit") if width else "linear map"
 
 
 def _heads(result: ComparedDistillations, theme: Theme) -> go.Figure:

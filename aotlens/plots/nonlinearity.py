@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from jaxtyping import Float
 from plotly.subplots import make_subplots
 
+from aotlens.conventions import several
 from aotlens.plots.attention import attention_map
 from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET, QUIET_INK, Theme, colorscale
 from aotlens.plots.primitives import LEGEND, cell_texts, faint, style_panels
@@ -180,9 +181,7 @@ def head_pattern(result: HeadAtInput, *, theme: Theme = "light") -> go.Figure:
 
 def mask_maps(result: CompiledMasks, *, theme: Theme = "light") -> go.Figure:
     """Draw the keys that each query sees, filled, in a panel for each kind of head."""
-    titles = [
-        f"{n} head{'s' if n > 1 else ''}:<br>{kind}" for n, kind in zip(result.n_heads, result.kinds, strict=True)
-    ]
+    titles = [f"{several(n, 'head')}:<br>{kind}" for n, kind in zip(result.n_heads, result.kinds, strict=True)]
     str_tokens, masks = result.str_tokens, result.masks
     figure = make_subplots(cols=len(masks), subplot_titles=titles, horizontal_spacing=0.16)
     for column, mask in enumerate(masks, start=1):

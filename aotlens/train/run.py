@@ -14,11 +14,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from aotlens.checkpoints import home_folder
+from aotlens.conventions import several
 from aotlens.data.sources import portable_spec
 from aotlens.models import AttentionOnlyTransformer, count_parameters, resolve_device
 from aotlens.models.device import memory_bytes
@@ -49,22 +51,15 @@ def run_recipe(
     stage, or what else the recipe counts), `tokenizer` (`gpt2_bpe:FOLDER`) and `rows_at_once` too, and the card records
     what was used. Raises `ValueError` with what to do for everything a user can get wrong.
     """
-    recipe = changed_recipe(name_or_path, seed, learning_rate, tokens, tokenizer, rows_at_once)
+    options: dict[str, Any] = {"seed": seed, "learning_rate": learning_rate, "tokens": tokens}
+    options |= {"tokenizer": tokenizer, "rows_at_once": rows_at_once}
+    recipe = changed_recipe(name_or_path, **options)
     target = Path(out) if out is not None else home_folder() / recipe.name
     leads = os.environ.get("RANK", "0") == "0"
     if leads:
         check_start(target, resume)  # before the corpus is read
     data = OBJECTIVES[recipe.objective].prepare(recipe, corpus, announce=_say if leads else lambda message: None)
-    command = command_of(
-        name_or_path,
-        recipe,
-        corpus,
-        seed=seed,
-        learning_rate=learning_rate,
-        tokens=tokens,
-        tokenizer=tokenizer,
-        rows_at_once=rows_at_once,
-    )
+    command = command_of(name_or_path, recipe, corpus, **options)
     kind, _, _ = recipe.corpus.tokenizer.partition(":")  # a card names no local folder
     recipe = dataclasses.replace(recipe, corpus=dataclasses.replace(recipe.corpus, tokenizer=kind))
     with _Bar(recipe.name, recipe.total_tokens, enabled=leads, counted=recipe.counted) as bar:
@@ -122,15 +117,9 @@ class _Bar:
     def __init__(self, name: str, total: int, enabled: bool, counted: str = "tokens") -> None:
         from tqdm import tqdm
 
-        self._bar = tqdm(
-            total=total,
-            desc=name,
-            unit="tok" if counted == "tokens" else f" {counted}",
-            unit_scale=True,
-            disable=not enabled,
-            mininterval=0.5,
-            maxinterval=30,
-        )
+        unit = "tok" if counted == "tokens" else f" {counted}"
+        speed: dict[str, Any] = {"unit_scale": True, "mininterval": 0.5, "maxinterval": 30}
+        self._bar = tqdm(total=total, desc=name, unit=unit, disable=not enabled, **speed)
 
     def say_loss(self, loss: float) -> None:
         """Show the loss when the bar is drawn next."""
@@ -209,7 +198,7 @@ class DryRun:
                 f"memory: {memory / _GIB:.2f} GiB, {self.state_bytes / _GIB:.2f} of it weights, gradients and "
                 f"moments, and {self.activation_bytes / _GIB:.2f} activations and logits{peak}",
                 f"speed: {self.tokens_per_second:,.0f} {counted} a second, measured on {_TIMED_PASSES} passes of "
-                f"{self.rows_measured} row{'s' if self.rows_measured > 1 else ''}: {self.pass_seconds:.3f} s each, and "
+                f"{several(self.rows_measured, 'row')}: {self.pass_seconds:.3f} s each, and "
                 f"{self.optimiser_seconds:.3f} s for "
                 f"{_OPTIMISERS[self.recipe.optimiser]}",
                 f"time: {self.seconds / 86_400:.3g} days ({self.seconds / 3600:,.3g} hours) on this device, without "

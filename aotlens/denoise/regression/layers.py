@@ -42,7 +42,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from aotlens.conventions import require_choice
+from aotlens.conventions import require_choice, several
 from aotlens.data import RegressionPrompts, RegressionTask
 from aotlens.denoise.regression.baselines import estimates
 from aotlens.evaluate import points_of, regression_estimates, require_regression
@@ -103,7 +103,7 @@ class LayerReadings(Result):
 
 def counted_steps(steps: int) -> str:
     """Say how many steps there are: `1 step`, `2 steps`."""
-    return f"{steps} step{'s' if steps > 1 else ''}"
+    return several(steps, "step")
 
 
 @torch.no_grad()

@@ -1,10 +1,10 @@
 """`compile_ffn`: a feed-forward network → an attention-only transformer that computes it.
 
 1. read      the network's layers                                     ffn.py
-2. choose    η for each ReLU layer, from the tolerance                choose_eta.py, bounds.py
-3. lay out   what each attention layer does to the stream             layers.py
-4. write     that as heads                                            heads.py
-5. assemble  the heads into an `AttentionOnlyTransformer`             assemble.py
+2. choose    η for each ReLU layer, from the tolerance                bounds.py
+3. lay out   each attention layer's action on the stream              layers.py
+4. write     that as heads                                            layers.py
+5. assemble  the heads into an `AttentionOnlyTransformer`             layers.py
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from aotlens.conventions import HeadLike, as_head
+from aotlens.conventions import HeadLike, as_head, several
 from aotlens.distill.compile.curves import find_kinks
 from aotlens.distill.compile.layers import UnitLayer, unit_layers
 from aotlens.results import Result, data_frame
@@ -83,9 +83,7 @@ class CompiledMasks(Result):
 
     @property
     def headline(self) -> str:
-        return ", ".join(
-            f"{n} head{'s' if n > 1 else ''}: {kind}" for n, kind in zip(self.n_heads, self.kinds, strict=True)
-        )
+        return ", ".join(f"{several(n, 'head')}: {kind}" for n, kind in zip(self.n_heads, self.kinds, strict=True))
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row for each query and key that it sees: kind, n_heads, query, key."""
