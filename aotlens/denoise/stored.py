@@ -341,7 +341,7 @@ def stored_audit(checkpoint: str) -> AuditRecord:
     file that cannot be read."""
     path = bundled_audit_path(checkpoint)
     if not path.exists():
-        known = ", ".join(sorted(each.stem for each in path.parent.glob("*.safetensors"))) or "none"
+        known = ", ".join(sorted(file.stem for file in path.parent.glob("*.safetensors"))) or "none"
         raise ValueError(f"no audit of {checkpoint!r} is bundled; there are: {known}. Measure it: denoise.audit(…).")
     return _load(path, path.stat().st_mtime_ns)
 

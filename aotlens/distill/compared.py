@@ -89,10 +89,10 @@ class ComparedDistillations(Result):
     def _explained(self, width: int) -> list[str]:
         distillations = [record.distillation for record in self.records.values()]
         shares = []
-        for each in distillations:
-            of_best = each.share_of_best(width)
+        for distillation in distillations:
+            of_best = distillation.share_of_best(width)
             in_brackets = "none beats the constant" if np.isnan(of_best) else f"{of_best:.0%}"
-            shares.append(f"{1 - each.mean_error(width).mean():.0%} ({in_brackets})")
+            shares.append(f"{1 - distillation.mean_error(width).mean():.0%} ({in_brackets})")
         return shares
 
     def to_frame(self) -> pd.DataFrame:
@@ -164,8 +164,8 @@ class ComparedDistillations(Result):
         costs = {name: record.costs for name, record in self.records.items() if record.costs is not None}
         if not costs:
             raise ValueError("Nothing was replaced in any of these results, so there are no costs.")
-        frame = self._joined({name: each.curve_frame() for name, each in costs.items()})
-        return frame.assign(width=frame["result"].map({name: each.width for name, each in costs.items()}))
+        frame = self._joined({name: cost.curve_frame() for name, cost in costs.items()})
+        return frame.assign(width=frame["result"].map({name: cost.width for name, cost in costs.items()}))
 
     def class_frame(self) -> pd.DataFrame:
         """Return one row per kind of token: the head's error among them, and their share of tokens and of its squared

@@ -40,7 +40,7 @@ def write_page(figure: go.Figure, path: Path, **options: Any) -> None:
     but its own by their hashes. Raises `OSError`, with the path, for a full disk."""
     html = figure.to_html(include_plotlyjs=True, config=DISPLAY, **options)
     hashes = (base64.b64encode(hashlib.sha256(code.encode()).digest()).decode() for code in _SCRIPT.findall(html))
-    scripts = " ".join(f"'sha256-{each}'" for each in hashes)
+    scripts = " ".join(f"'sha256-{digest}'" for digest in hashes)
     policy = (
         f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "
         "form-action 'none'"

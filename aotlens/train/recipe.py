@@ -329,9 +329,9 @@ def list_recipes() -> list[str]:
 
 def _drop_defaults(values: dict[str, Any], cls: Any, names: tuple[str, ...]) -> None:
     """Leave out those of `names` that have their default: cards from before there was a choice say the same."""
-    for each in dataclasses.fields(cls):
-        if each.name in names and values[each.name] == each.default:
-            del values[each.name]
+    for item in dataclasses.fields(cls):
+        if item.name in names and values[item.name] == item.default:
+            del values[item.name]
 
 
 def _spelled(values: dict[str, Any], old: str, new: str) -> dict[str, Any]:
@@ -352,16 +352,16 @@ def _check_keys(
 ) -> None:
     if not isinstance(values, dict):
         raise ValueError(f"{where}: expected a table of keys, got {shown(values)}.")
-    fields = [each for each in dataclasses.fields(cls) if each.name not in left_out]
-    known = {_renamed(each.name, "tokens", counted): each for each in fields}
+    fields = [item for item in dataclasses.fields(cls) if item.name not in left_out]
+    known = {_renamed(item.name, "tokens", counted): item for item in fields}
     unknown = sorted(set(values) - known.keys())
     if unknown:
         raise ValueError(f"{where}: unknown keys {', '.join(unknown)}; known: {', '.join(known)}.")
     require_types(cls, {known[name].name: value for name, value in values.items()}, where)
     missing = [
         name
-        for name, each in known.items()
-        if each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING and name not in values
+        for name, item in known.items()
+        if item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING and name not in values
     ]
     if missing:
         raise ValueError(f"{where}: missing keys {', '.join(missing)}.")

@@ -240,29 +240,29 @@ class RegressionComparison(Result):
 
     def __post_init__(self) -> None:
         """Checks that there is something to compare."""
-        tasks = {each.task for each in self.errors}
+        tasks = {result.task for result in self.errors}
         if len(tasks) != 1:
             raise ValueError(f"RegressionComparison: expected errors on one task, got {len(tasks)} tasks.")
 
     @property
     def baselines(self) -> tuple[str, ...]:
         """The names of what was not trained."""
-        return tuple(each.name for each in self.errors if each.name in ESTIMATORS)
+        return tuple(result.name for result in self.errors if result.name in ESTIMATORS)
 
     @property
     def examples(self) -> int:
         """The number of examples for the headline's errors: 2d, or as many as the shortest prompt has."""
-        return min(2 * self.errors[0].task.d, *(len(each.mean) - 1 for each in self.errors))
+        return min(2 * self.errors[0].task.d, *(len(result.mean) - 1 for result in self.errors))
 
     @property
     def headline(self) -> str:
         n_examples = self.examples
         return f"after {n_examples} examples " + ", ".join(
-            f"{each.name} {each.mean[n_examples]:.3g}" for each in self.errors
+            f"{result.name} {result.mean[n_examples]:.3g}" for result in self.errors
         )
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per estimator and a number of examples: examples, error, low, high, name."""
         import pandas as pd
 
-        return pd.concat([each.to_frame().assign(name=each.name) for each in self.errors], ignore_index=True)
+        return pd.concat([errors.to_frame().assign(name=errors.name) for errors in self.errors], ignore_index=True)

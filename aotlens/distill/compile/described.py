@@ -187,7 +187,7 @@ def _kinks_of(compiled: CompiledFFN, role: HeadRole, kinks: Kinks | None) -> str
     if kinks is None or role.job != "unit" or compiled.ffn.activations[role.layer] != "relu":
         return ""
     x = np.unique(kinks.x[(kinks.layer == role.layer) & (kinks.unit == role.unit)].round(12))
-    return ", ".join(cut([short(float(each)) for each in x])) or "–"
+    return ", ".join(cut([short(float(kink)) for kink in x])) or "–"
 
 
 def _coordinate(compiled: CompiledFFN, layer: int, index: int) -> str:

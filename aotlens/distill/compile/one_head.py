@@ -155,7 +155,7 @@ def head_gate(compiled: CompiledFFN, head: HeadLike | None = None, x: Sequence[f
 def _checked(compiled: CompiledFFN, x: Sequence[float | int] | None) -> tuple[float, ...]:
     d_in, bound = compiled.ffn.d_in, compiled.bound
     numbers = tuple(map(float, x)) if x is not None else (bound / 4,) * d_in
-    if len(numbers) != d_in or not all(abs(each) <= bound for each in numbers):
+    if len(numbers) != d_in or not all(abs(number) <= bound for number in numbers):
         raise ValueError(f"x: expected {d_in} numbers in [-{bound:g}, {bound:g}], got {numbers}.")
     return numbers
 
