@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -25,7 +25,7 @@ from aotlens.data.corpus import is_held_out
 from aotlens.data.hugging_face import HuggingFaceCorpus
 from aotlens.data.sources import portable_spec
 from aotlens.files import replacing_file
-from aotlens.train.sections import CorpusRecipe
+from aotlens.train.sections import Announce, CorpusRecipe, silent
 
 _GPT2_FILES = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
 
@@ -45,11 +45,7 @@ class TrainingData:
 
 
 def prepare(
-    recipe: CorpusRecipe,
-    spec: str | None = None,
-    *,
-    home: Path | None = None,
-    announce: Callable[[str], None] = lambda message: None,
+    recipe: CorpusRecipe, spec: str | None = None, *, home: Path | None = None, announce: Announce = silent
 ) -> TrainingData:
     """Open the corpus (`spec` on the command line wins over the recipe's), and make or reuse its token files.
 
@@ -88,7 +84,7 @@ def prepare(
     return _training_data(followed, tokenizer, train, validation, sha256)
 
 
-def _followed(recipe: CorpusRecipe, corpus: Corpus, announce: Callable[[str], None]) -> CorpusRecipe:
+def _followed(recipe: CorpusRecipe, corpus: Corpus, announce: Announce) -> CorpusRecipe:
     """The recipe's section itself for the corpus that it is written for, and otherwise one that fits any corpus."""
     share = recipe.validation
     if recipe.spec == corpus.spec or (recipe.spec is None and isinstance(share, float)):
@@ -125,7 +121,7 @@ def _prepare_stream(
     recipe: CorpusRecipe,
     given: Tokenizer | None,
     tokens: Path,
-    announce: Callable[[str], None],
+    announce: Announce,
     exact: bool,
 ) -> TrainingData:
     """Token files of a stream, made in one pass (two where a tokenizer is to be trained).
@@ -188,7 +184,7 @@ def _tokenizer(
     recipe: CorpusRecipe,
     given: Tokenizer | None,
     texts: Iterable[str],
-    announce: Callable[[str], None],
+    announce: Announce,
     exact: bool,
 ) -> Tokenizer:
     """The tokenizer in the folder; where there is none, the given one or one trained on `texts` is kept there."""
@@ -228,7 +224,7 @@ def token_files_of_stream(
     train_path: Path,
     validation_path: Path,
     n_documents: int | None,
-    announce: Callable[[str], None] = lambda message: None,
+    announce: Announce,
 ) -> None:
     """Write the token files of both sides of a split in one pass over the first `n_documents` documents.
 

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -34,7 +33,7 @@ from torch import Tensor
 from aotlens.checkpoints.units import OBJECTIVE_WORDS
 from aotlens.conventions import require_between, require_choice, require_whole
 from aotlens.models import PHIS, AttentionOnlyTransformer, ModelConfig
-from aotlens.train.sections import CorpusRecipe, ImagesRecipe, PromptsRecipe, Stage
+from aotlens.train.sections import Announce, CorpusRecipe, ImagesRecipe, PromptsRecipe, Stage, silent
 from aotlens.train.state import check_snapshots
 from aotlens.untrusted import boundary, read_regular, require_types, shown, strict_toml
 
@@ -258,12 +257,7 @@ class Objective(ABC, Generic[Data]):
     @classmethod
     @abstractmethod
     def prepare(
-        cls,
-        recipe: Recipe,
-        spec: str | None = None,
-        *,
-        home: Path | None = None,
-        announce: Callable[[str], None] = lambda message: None,
+        cls, recipe: Recipe, spec: str | None = None, *, home: Path | None = None, announce: Announce = silent
     ) -> Data:
         """Open the data (`spec` on the command line wins over the recipe's); raises `ValueError` for what is wrong."""
 

@@ -29,7 +29,7 @@ from aotlens.train.loop import add_gradients, check_start, train, update_weights
 from aotlens.train.objectives import OBJECTIVES
 from aotlens.train.optimiser import make_optimiser
 from aotlens.train.recipe import Recipe, load_recipe
-from aotlens.train.sections import Stage
+from aotlens.train.sections import Stage, silent
 
 
 def run_recipe(
@@ -58,7 +58,7 @@ def run_recipe(
     leads = os.environ.get("RANK", "0") == "0"
     if leads:
         check_start(target, resume)  # before the corpus is read
-    data = OBJECTIVES[recipe.objective].prepare(recipe, corpus, announce=_say if leads else lambda message: None)
+    data = OBJECTIVES[recipe.objective].prepare(recipe, corpus, announce=_say if leads else silent)
     command = command_of(name_or_path, recipe, corpus, **options)
     kind, _, _ = recipe.corpus.tokenizer.partition(":")  # a card names no local folder
     recipe = dataclasses.replace(recipe, corpus=dataclasses.replace(recipe.corpus, tokenizer=kind))

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from aotlens.conventions import require_between
 from aotlens.data import Curriculum, RegressionTask
+
+#: `announce(message)`, which the preparation of data calls as it goes.
+Announce: TypeAlias = Callable[[str], None]
+
+
+def silent(message: str) -> None:
+    """Announce nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)

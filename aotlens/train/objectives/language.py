@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from aotlens.heads import MotifScores, attention_by_place, motif_scores
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from aotlens.train.corpus import TrainingData, prepare
 from aotlens.train.recipe import Batch, Objective, Recipe
+from aotlens.train.sections import Announce, silent
 
 _WINDOW = 256  # tokens of a validation window, at most
 _BIGRAM_TOKENS = 200_000_000  # counted for the bigram model, which takes some 30 bytes a token
@@ -76,12 +76,7 @@ class NextToken(Objective[TrainingData], name="next_token"):
 
     @classmethod
     def prepare(
-        cls,
-        recipe: Recipe,
-        spec: str | None = None,
-        *,
-        home: Path | None = None,
-        announce: Callable[[str], None] = lambda message: None,
+        cls, recipe: Recipe, spec: str | None = None, *, home: Path | None = None, announce: Announce = silent
     ) -> TrainingData:
         data = prepare(recipe.corpus, spec, home=home, announce=announce)
         row = min(_WINDOW, cls.model_config(recipe).n_ctx)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from aotlens.evaluate import class_share_loss, evaluate_images
 from aotlens.evaluate.regression import N_PROMPTS, regression_errors
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.train.recipe import Batch, Objective, Recipe
+from aotlens.train.sections import Announce, silent
 
 _RUNNING_IMAGES = 2000  # of the validation images, while training goes on
 
@@ -67,12 +67,7 @@ class Classes(Objective[ImageTrainingData], name="classes"):
 
     @classmethod
     def prepare(
-        cls,
-        recipe: Recipe,
-        spec: str | None = None,
-        *,
-        home: Path | None = None,
-        announce: Callable[[str], None] = lambda message: None,
+        cls, recipe: Recipe, spec: str | None = None, *, home: Path | None = None, announce: Announce = silent
     ) -> ImageTrainingData:
         """Open the images and hold out the recipe's share of every class, whatever the run's seed the same ones.
 
@@ -212,12 +207,7 @@ class Regression(Objective[RegressionTask], name="regression"):
 
     @classmethod
     def prepare(
-        cls,
-        recipe: Recipe,
-        spec: str | None = None,
-        *,
-        home: Path | None = None,
-        announce: Callable[[str], None] = lambda message: None,
+        cls, recipe: Recipe, spec: str | None = None, *, home: Path | None = None, announce: Announce = silent
     ) -> RegressionTask:
         """Return the recipe's task. Raises `ValueError` for data given on the command line."""
         if spec is not None:
