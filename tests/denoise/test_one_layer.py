@@ -143,7 +143,7 @@ def test_targets_that_are_transformed_too_are_found_without_undoing_it() -> None
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"batch_size": 30}, "multiple"), ({"n_epochs": 0}, "n_epochs=0"), ({"learning_rate": 0.0}, "positive")],
+    [({"batch_size": 30}, "multiple"), ({"n_epochs": 0}, "n_epochs=0"), ({"learning_rate": 0.0}, "learning_rate=0.0")],
 )
 def test_settings_that_cannot_be_are_refused(change, message) -> None:
     with pytest.raises(ValueError, match=message):

@@ -170,7 +170,7 @@ def test_conditions_carry_the_papers_constants() -> None:
         ({"rank": (2, 3, 4)}, "or 2 of them"),
         ({"n_tokens": 0}, "n_tokens"),
         ({"noise": -0.1}, "noise=-0.1"),
-        ({"noise": math.nan}, "standard deviation"),
+        ({"noise": math.nan}, "noise=nan"),
         ({"n_clusters": 0, "rank": ()}, "at least 1 cluster"),
     ],
 )

@@ -225,7 +225,7 @@ def test_a_dry_run_of_a_masked_model(tmp_path: Path):
 
 
 def test_rows_at_once_is_at_least_one():
-    with refused("rows_at_once=0", "at least 1"):
+    with refused("rows_at_once=0", "from 1"):
         _recipe(rows_at_once=0)
 
 

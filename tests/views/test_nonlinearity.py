@@ -111,7 +111,7 @@ def test_a_chosen_eta_stands_in_every_layer_and_the_bound_follows() -> None:
 @pytest.mark.parametrize(
     ("chosen", "why"),
     [
-        (NonlinearityParameters(bound=-1.0), "bound=-1.0: expected a positive"),
+        (NonlinearityParameters(bound=-1.0), "bound=-1.0: expected a"),
         (NonlinearityParameters(tolerance=1e-18), "below what float64"),
         (NonlinearityParameters(preset="drawn", knots="1,1;1,2"), "x = 1"),
         (NonlinearityParameters(preset="drawn", knots="1,1"), "two points or more"),

@@ -63,7 +63,7 @@ def test_many_steps_reach_least_squares_and_more_steps_take_away_more() -> None:
         losses[algorithm] = (said - prompts.labels).pow(2).mean(1)[:, 1:]
         assert (losses[algorithm].mean(1).diff() < 0).all(), "more steps take away more"
     assert (losses["preconditioned"] <= losses["gradient"] + 1e-12).all(), "γ = 0 is among its choices"
-    with pytest.raises(ValueError, match="gradient, preconditioned"):
+    with pytest.raises(ValueError, match="'gradient', 'preconditioned'"):
         fit_descent("newton", spectra, 1)
 
 

@@ -223,7 +223,7 @@ def test_pieces_take_every_window_once_a_round():
         ({"hidden": [4, 4]}, "increasing"),
         ({"hidden": [-1]}, "widths of 0 or more"),
         ({"hidden": []}, "at least one"),
-        ({"target": "pattern"}, "'result' or 'z'"),
+        ({"target": "pattern"}, "'result', 'z'"),
         ({"seeds": 0}, "seeds=0"),
         ({"train_tokens": 5}, "at least a batch"),
         ({"learning_rate": float("nan")}, "learning_rate=nan"),
