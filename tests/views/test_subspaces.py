@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,7 @@ def test_angles_are_to_the_own_and_the_nearest_other_subspace():
         assert points[token, 1] == pytest.approx(np.delete(angles, label).min())
     two = SNR.result(replace(SMALL, clusters=2))
     assert token_points(two, "directions").coordinates.shape[-1] == 2
-    with refused("kind='none'", "lengths, directions, angles"):
+    with refused("kind='none'", "'lengths', 'directions', 'angles'"):
         token_points(two, "none")
 
 
@@ -115,8 +116,8 @@ def test_many_tokens_are_thinned_alike():
     assert sample.patterns.shape == (2, 96, 96)
     assert np.bincount(sample.labels).tolist() == [32, 32, 32]
     np.testing.assert_array_equal(sample.patterns[:, 40, 70], unrolling.memberships(1).numpy()[:, 108, 206])
-    for subspace, layer in ((0, 0), (4, 0), (1, 2)):
-        with refused("a subspace from 1 to 3 and a layer from 0 to 1"):
+    for subspace, layer, message in ((0, 0, "from 1 to 3"), (4, 0, "subspace=4"), (1, 2, "from 0 to 1")):
+        with refused(message):
             memberships_at(unrolling, subspace, layer)
 
 
@@ -167,7 +168,7 @@ def test_without_a_text_the_audit_is_the_stored_one(home: Path, monkeypatch: pyt
         AUDIT.result(FAMILY.parse("tiny-mssa"))
     with refused("No model of text"):
         AUDIT.result(FAMILY.parse())
-    monkeypatch.setattr("aotlens.denoise.stored.bundled_audits_folder", lambda: home)
+    monkeypatch.setattr(sys.modules["aotlens.denoise.stored"], "bundled_audits_folder", lambda: home)
     file = home / "tiny-mssa.safetensors"
     record.save(file, compact=True)
     params = FAMILY.parse("tiny-mssa")
