@@ -180,6 +180,7 @@ _OWN = {
     "aotlens/interop/external/pickles/": "the child, which is given an open file",
     "aotlens/notebook/": "what comes with aotlens",
     "aotlens/report/": "what comes with aotlens",
+    "aotlens/results/exports.py": "the packages of aotlens itself",
     "aotlens/sweeps/cells.py": "an archive that it has just made",
     "aotlens/sweeps/child.py": "what the process that began it has written",
     "aotlens/sweeps/inputs.py": "looked at by `require_regular`",
