@@ -1,4 +1,4 @@
-"""Does a trained layer denoise? The SNR of its tokens in its own subspaces, before and after it, beside chance.
+"""Does a trained layer denoise? The SNR of its tokens in its own subspaces, before and after it, compared with chance.
 
 *aot* reads a layer as one step of denoising: tokens of cluster k move into the subspace U_k, and their SNR (Eq. 6)
 rises. A trained model has no labels and learned subspaces, so that for each layer, with U_k the orthonormal basis of
@@ -73,7 +73,7 @@ _TOKENS, _OF_ONE, _LEAST_OF_ONE = 2048, 8192, 16
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DenoisingAudit(Result):
-    """SNR before (0) and after (1) every layer, in its heads' subspaces and in principal directions, beside nulls.
+    """SNR before (0) and after (1) every layer, in its heads' subspaces and in principal directions, with nulls.
 
     NaN for a head that no token was given to.
     """

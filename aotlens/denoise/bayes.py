@@ -1,4 +1,4 @@
-"""Bayes-optimal denoisers, what they lose, and simpler estimators beside them (*in-context-denoising* §2.3, C).
+"""Bayes-optimal denoisers, what they lose, and simpler estimators (*in-context-denoising* §2.3, C).
 
 With x̃ = x + N(0, σ_Z² I), the least expected squared error is the posterior mean's (Proposition 1). Every predictor
 here knows the distribution that the prompt was drawn from; a layer has only its context. Losses are squared errors

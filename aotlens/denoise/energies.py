@@ -192,7 +192,7 @@ class HeadAsymmetry(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per head, the most symmetric first, beside its rotations; p is over rotations on these
+        """Return one row per head, the most symmetric first, with its rotations; p is over rotations on these
         contexts."""
         n_layers, n_heads = self.asymmetry.shape
         frame = data_frame(

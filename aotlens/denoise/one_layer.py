@@ -66,38 +66,38 @@ def _times(rows: Float[Tensor, "*rows n"], weights: Float[Tensor, "*weights n n"
 
 
 def attention_pattern(
-    context: Float[Tensor, "*batch context n"], asked: Float[Tensor, "*asked n"], kind: str
+    context: Float[Tensor, "*batch context n"], query: Float[Tensor, "*query n"], kind: str
 ) -> Float[Tensor, "*broadcast context"]:
-    """Return the query's weight on context tokens; `asked` is x̃ W_QK. Raises `ValueError` for an unknown `kind`."""
-    return PATTERNS[require_choice("kind", kind, PATTERNS)](context, asked)
+    """Return the query's weight on context tokens; `query` is x̃ W_QK. Raises `ValueError` for an unknown `kind`."""
+    return PATTERNS[require_choice("kind", kind, PATTERNS)](context, query)
 
 
-def linear(context: Tensor, asked: Tensor) -> Tensor:
+def linear(context: Tensor, query: Tensor) -> Tensor:
     """Return scores ÷ L: shares that need not be positive nor sum to 1 (Eq. 11)."""
-    return _scores(context, asked) / context.shape[-2]
+    return _scores(context, query) / context.shape[-2]
 
 
-def softmax(context: Tensor, asked: Tensor) -> Tensor:
+def softmax(context: Tensor, query: Tensor) -> Tensor:
     """Return the softmax of the scores (Eq. 12)."""
-    return _scores(context, asked).softmax(-1)
+    return _scores(context, query).softmax(-1)
 
 
-def gaussian(context: Tensor, asked: Tensor) -> Tensor:
+def gaussian(context: Tensor, query: Tensor) -> Tensor:
     """Return exp(−½‖x_t − x̃ W_QK‖²), normalised (Eq. 14); the query's own square is the same for all keys, and drops
     out."""
-    return (_scores(context, asked) - 0.5 * context.pow(2).sum(-1)).softmax(-1)
+    return (_scores(context, query) - 0.5 * context.pow(2).sum(-1)).softmax(-1)
 
 
 #: The kinds of layer, by name.
 PATTERNS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {rule.__name__: rule for rule in (linear, softmax, gaussian)}
 
 
-def _scores(context: Tensor, asked: Tensor) -> Tensor:
-    """x_t · asked for every token t: `[…, L]`."""
-    if _shares_context(context, asked):
-        return (context[0] @ asked.permute(1, 2, 0)).permute(2, 0, 1)
+def _scores(context: Tensor, query: Tensor) -> Tensor:
+    """x_t · query for every token t: `[…, L]`."""
+    if _shares_context(context, query):
+        return (context[0] @ query.permute(1, 2, 0)).permute(2, 0, 1)
     # A row times keys, since keys times a column take more than twice as long (MKL's batched products).
-    return (asked[..., None, :] @ context.mT)[..., 0, :]
+    return (query[..., None, :] @ context.mT)[..., 0, :]
 
 
 def _mean_token(pattern: Tensor, context: Tensor) -> Tensor:

@@ -61,7 +61,7 @@ BUNDLED: dict[tuple[str, str, bool], TrainingSettings] = {
 
 @dataclass(frozen=True, kw_only=True)
 class DenoiserTraining(Result):
-    """Trained layers and what their losses are held against."""
+    """Trained layers, and the losses that theirs are compared with."""
 
     layers: TrainedLayers
     """Curves, matrices, mean diagonals α and β, off-diagonal shares, and which runs are stuck, a run for each seed."""
@@ -92,7 +92,7 @@ class DenoiserTraining(Result):
 
 
 def compare_with_bayes(layers: TrainedLayers, *, command: str = "") -> DenoiserTraining:
-    """Put trained layers beside the Bayes loss, the baselines and the best scaled identities of their task.
+    """Compare trained layers with the Bayes loss, the baselines and the best scaled identities of their task.
 
     Baselines and scan are measured on the layers' own test prompts, before a transform (which changes neither).
     Time: O(test prompts · L · n · 141) for the scan of β.
@@ -264,7 +264,7 @@ class RunMatrices(Result):
     W_OV: Float[Tensor, "n n"]
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a row of a matrix, with the matrix's name."""
+        """Return the rows of both matrices, with the matrix's name."""
         import pandas as pd
 
         matrices = {"W_QK": self.W_QK, "W_OV": self.W_OV}
@@ -294,7 +294,7 @@ class FoundScales(Result):
         return f"the least loss is {best.loss:.3g}, at α {best.alpha:.3g} and β {best.beta:.3g}"
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the loss, a row an α (the column `alpha`) and a column a β."""
+        """Return the loss, a row per α (the column `alpha`) and a column per β."""
         losses = self.landscape
         frame = data_frame(losses.loss.numpy(), index=losses.alphas.tolist(), columns=losses.betas.tolist())
         return frame.rename_axis("alpha").reset_index()

@@ -102,7 +102,7 @@ def conditions(
 
 @dataclass(frozen=True, kw_only=True)
 class DenoisingRates(Result):
-    """The SNR of unrolled attention by noise, seed, layer and cluster, beside the theorem's rate."""
+    """The SNR of unrolled attention by noise, seed, layer and cluster, with the theorem's rate."""
 
     noises: tuple[float | int, ...]
     seeds: tuple[int, ...]

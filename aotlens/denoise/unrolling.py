@@ -44,7 +44,7 @@ class Unrolling(Result):
     """Entry 0 is the tokens as drawn. Layers whose numbers are not finite are left out."""
     snr: Float[Tensor, "layer cluster"]
     overflowed: bool
-    """Whether fewer layers are here than were asked for, since the tokens left the numbers' range."""
+    """Whether there are fewer layers than requested, since the tokens left the range of numbers."""
 
     @property
     def headline(self) -> str:
@@ -163,7 +163,7 @@ class TokenPoints(Result):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Memberships(Result):
-    """φ within one subspace between tokens, and the layer that is looked at."""
+    """φ within one subspace between tokens, and one of the layers."""
 
     subspace: int
     """The number of the subspace, from 1 on."""
@@ -177,7 +177,7 @@ class Memberships(Result):
         return f"of {len(self.labels)} tokens in subspace {self.subspace}, layer {self.layer}"
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the memberships of the layer: one row a query, one column a key."""
+        """Return the memberships of the layer: one row per query, one column per key."""
         names = [f"cluster {label + 1}, token {place}" for place, label in enumerate(self.labels)]
         frame = data_frame(self.patterns[self.layer], columns=names)
         frame.insert(0, "query", names)

@@ -1,7 +1,7 @@
 """Heads as feed-forward networks, feed-forward networks as heads.
 
 compile/     FFN → attention: `compile_ffn`
-masked/      masked tokens told apart and recovered by construction: `masked_lm`
+masked/      masked tokens distinguished and recovered by construction: `masked_lm`
 heads/       head → FFN: `distill_heads`, and the model with FFNs in place of heads: `substitute`
 records.py   distillations with their origin, on disk and bundled
 compared.py  distillations side by side; the errors of an FFN along a text

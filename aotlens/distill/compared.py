@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ComparedDistillations(Result):
-    """Records by name at one width, and the head among them that is looked at closely."""
+    """Records by name at one width, and one of their heads in detail."""
 
     records: dict[str, Record]
     width: int
     """Hidden units of the FFNs; 0 is the linear map."""
     of: str
-    """The name of the record whose head is looked at."""
+    """The name of the head's record."""
     head: Head
     across: str
-    """The motif that errors are held against attention to."""
+    """The motif whose attention errors are compared with."""
 
     @property
     def found(self) -> Distillation:
-        """The distillation that the head is of."""
+        """The head's distillation."""
         return self.records[self.of].distillation
 
     @property
@@ -75,7 +75,7 @@ class ComparedDistillations(Result):
 
     @property
     def answer(self) -> str:
-        """Whether FFNs of this width do what the heads do, in sentences; beside the narrowest FFNs of all records."""
+        """Whether FFNs of this width do what the heads do, in sentences; and the narrowest FFNs of all records."""
         common = set.intersection(*(set(record.distillation.hidden) for record in self.records.values()))
         narrow = min((width for width in common if 0 < width < self.width), default=None)
         shares = {width: self._explained(width) for width in (self.width, narrow) if width is not None}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aotlens.heads import Atlas, FoundHeads
 
 _SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x", "star", "pentagon")
-#: Heads that are named beside their points, at most.
+#: The number of heads up to which they are named at their points.
 _MOST_NAMES = 24
 #: Columns of the atlas by what they are called in a table and on an axis, and what they are.
 COLUMNS: dict[str, tuple[str, str]] = {

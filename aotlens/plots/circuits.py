@@ -43,7 +43,7 @@ def full_labels(lines: Lines) -> list[str]:
 
 
 def short_labels(lines: Lines) -> list[str]:
-    """Label each row (or column) beside a title that says what is counted: `221` for `position 221`."""
+    """Label each row (or column) next to a title that says what is counted: `221` for `position 221`."""
     return full_labels(lines) if lines.are_texts or lines.of == "bias" else [str(number) for number in lines.ids]
 
 

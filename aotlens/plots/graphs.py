@@ -22,7 +22,7 @@ _ROW = 52  # pixels for a box
 class LayeredBox(Protocol):
     """The drawing of a box: two lines of text, a column from the left, and its height from 0 (the top) to 1.
 
-    `notes` are said on hover; `cell` is the point's customdata, for what follows a click.
+    `notes` are shown on hover; `cell` is the point's customdata, for what follows a click.
     """
 
     @property
@@ -110,7 +110,7 @@ def layered_graph(boxes: Sequence[LayeredBox], links: Sequence[LayeredLink], *, 
     return figure
 
 
-#: The number of lines up to which they have their numbers beside them.
+#: The number of lines up to which each has its number next to it.
 _LABELLED = 8
 
 #: The modes in which a later head reads an earlier one: a colour's place in `LINES`, a name, and which way the line

@@ -107,7 +107,7 @@ def error_surfaces(
 
 
 def gate(result: HeadGate, *, theme: Theme = "light") -> go.Figure:
-    """Draw a head as a function of what it reads, t: above, t · weight beside ReLU(t); below, the softmax weight.
+    """Draw a head as a function of what it reads, t: above, t · weight and ReLU(t); below, the softmax weight.
 
     The band is how far below ReLU(t) the result of a ReLU unit may lie (0.2785·η), which is drawn once more for
     |t| ≤ 8η. Circles are the model's own results; the upright is at the input.

@@ -116,7 +116,7 @@ def edge_bars(result: PatchedEdges, *, theme: Theme = "light") -> go.Figure:
 
 def pair_strips(result: PromptPairs, row: int = 0, *, theme: Theme = "light") -> go.Figure:
     """Draw the tokens of one pair, clean above corrupted, each above what corresponds to it; shaded where they differ,
-    and empty where a token has none beside it."""
+    and empty where a token has no counterpart."""
     words = None if result.str_tokens is None else result.str_tokens[row]
     pair = result.pairs[row]
     places = _columns(pair.positions, len(pair.clean), len(pair.corrupted))

@@ -17,7 +17,7 @@ from aotlens.plots.colours import INK, LINES, QUIET_INK, Scale, Theme, base_layo
 
 #: The number of rows or columns up to which each has its label, and the labels along an axis that has more.
 _ALL_LABELS, _FEW_LABELS = 48, 8
-#: The number of heads up to which they are named beside their points.
+#: The number of heads up to which they are named at their points.
 MOST_NAMED = 40
 _SHADES = 256
 
@@ -222,7 +222,7 @@ def head_points(
     theme: Theme = "light",
 ) -> go.Figure:
     """Draw a point per head with its interval, heads of a layer side by side; filled where the interval leaves out 0.
-    NaN is left out. `quantity` is the axis's title. Up to `MOST_NAMED` heads are named beside their points."""
+    NaN is left out. `quantity` is the axis's title. Up to `MOST_NAMED` heads are named at their points."""
     x, axis = head_places(*values.shape)
     names = np.array(names_of_heads(values.shape))
     low, high = intervals.reshape(-1, 2).T

@@ -55,7 +55,7 @@ class NotebookFigure(go.Figure):
     but with `DISPLAY`. In all else it is plotly's."""
 
     def show(self, *args: Any, config: dict[str, Any] | None = None, **options: Any) -> None:
-        """Show it as `plotly.graph_objects.Figure.show`; what `config` says comes before `DISPLAY`."""
+        """Show it as `plotly.graph_objects.Figure.show`; `config` overrides `DISPLAY`."""
         super().show(*args, config={**DISPLAY, **(config or {})}, **options)
 
     def _ipython_display_(self) -> None:

@@ -169,7 +169,7 @@ def _need_layer(layer: int, n_layers: int) -> None:
 def plane_descent(result: PlaneDescent, *, theme: Theme = "light") -> go.Figure:
     """Draw level lines of the energy of one prompt with its tokens, the query, its attention step and its way downhill.
 
-    The arrow is the one-step update; Bayes's answer and the clean token are beside it. The deeper the colour, the lower
+    The arrow is the one-step update; Bayes's answer and the clean token are shown too. The deeper the colour, the lower
     the energy. Both axes have one scale. A point may lie outside.
     """
     outline = {"width": 1, "color": INK[theme]}

@@ -44,7 +44,7 @@ class TrainingError(ValueError):
 
 @dataclass
 class _Run:
-    """The state of a run: what the state file keeps beside weights and moments."""
+    """The state of a run: what the state file keeps besides weights and moments."""
 
     step: int = 0
     tokens: int = 0
@@ -299,7 +299,7 @@ class _Saver:
     snapshots: SnapshotWriter | None = None
 
     def rehearse(self, model: AttentionOnlyTransformer) -> None:
-        """Write a checkpoint beside `out` and remove it: whatever forbids it is better known before training."""
+        """Write a checkpoint next to `out` and remove it, to find obstacles before training."""
         if self.out.exists():
             return
         folder = self.state_path.with_name("rehearsal")
@@ -312,7 +312,7 @@ class _Saver:
 
     @contextmanager
     def keeping(self, model: AttentionOnlyTransformer, optimiser: torch.optim.Optimizer, run: _Run) -> Iterator[None]:
-        """Save the weights if what is done with them between two steps fails. Raises `TrainingError` then."""
+        """Save the weights if an action between two steps fails. Raises `TrainingError` then."""
         try:
             yield
         except Exception as error:

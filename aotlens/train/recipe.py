@@ -101,7 +101,7 @@ class Recipe:
     """Tokens between saved states, from which a killed run resumes."""
 
     snapshots: tuple[int, ...] | str | None = None
-    """Moments of the run of which the weights are kept beside the checkpoint (`aotlens.load_run`): steps, `"log:60"`
+    """Moments of the run of which the weights are kept next to the checkpoint (`aotlens.load_run`): steps, `"log:60"`
     (so many, evenly in log step), or `"loss:60"` (half of them so, the others as the loss falls); None keeps none."""
 
     def __post_init__(self) -> None:
@@ -274,7 +274,7 @@ class Objective(ABC, Generic[Data]):
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """Return what a resumed run must share with the one that was stopped, beside the recipe: the data's hash."""
+        """Return what a resumed run must share with the one that was stopped, besides the recipe: the data's hash."""
 
     @abstractmethod
     def batch(self, stage: int, step: int) -> Batch:

@@ -14,7 +14,7 @@ With the i examples before a query x as rows X `[i, d]` and labels y `[i]`,
     Bayes           E(w·x | X, y), the least squared error that any estimate has on the task; only where σ > 0.
     zero            0.
 
-Before the first example all say 0. Garg et al. (2022) hold their models against the first four; estimates are float64.
+Before the first example all say 0. Garg et al. (2022) compare their models with the first four; estimates are float64.
 
 **Bayes.** On the linear task w ~ N(0, I) makes it ridge regression with λ = σ². On the sparse task w is N(0, I) on a
 support S of k of the n_dims coordinates, every S as likely, so that with X_S the columns of S, Λ_S = I + X_SᵀX_S/σ² and
@@ -199,7 +199,7 @@ ESTIMATORS: dict[str, Estimator] = {
 
 
 def shown_baselines(task: RegressionTask) -> tuple[str, ...]:
-    """Return the names of the quick baselines that stand beside a model on a task; with noisy labels the optimum is
+    """Return the names of the quick baselines that a model is compared with on a task; with noisy labels the optimum is
     one."""
     names = ["least squares", "averaging", "3 nearest"]
     if task.noise_std:

@@ -83,7 +83,7 @@ class CompiledFFN(Result):
 
     @property
     def n_tokens(self) -> int:
-        """Tokens in one sequence of the model, beside the auxiliary one."""
+        """Tokens in one sequence of the model, without the auxiliary one."""
         return self.model.cfg.n_ctx - 1
 
     def embed(self, x: Float[Tensor, "sequence token d_in"]) -> Float[Tensor, "sequence pos d_model"]:

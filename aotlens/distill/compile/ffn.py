@@ -81,7 +81,7 @@ def read_ffn(ffn: nn.Module | Layers | FeedForward, activation: Activation | Non
 
     `ffn` is an `nn.Sequential` (nested ones too) of `nn.Linear`, `nn.ReLU`, `nn.SiLU`, `nn.Identity` and inactive
     `nn.Dropout`; or pairs (W [input, output], b or None) with `activation` between them, applied as x @ W + b. An
-    activation without a Linear before it, or at the end, gets an identity beside it. Weights are copied.
+    activation without a Linear before it, or at the end, gets an identity there. Weights are copied.
 
     Raises `ValueError` for anything else, with the module and the reason: a network that is read wrongly would be
     compiled wrongly. For that a module is also run, in float64 at a few random points, and refused if it differs from

@@ -107,7 +107,7 @@ class FFNBatch:
     def squared_errors(
         self, x: Float[Tensor, "layer d tokens"], t: Float[Tensor, "head out tokens"]
     ) -> Float[Tensor, "problem tokens"]:
-        """Return ‖t̂ − t‖² at every token, of the problems that are trained now. Memory: 256 MB beside the result."""
+        """Return ‖t̂ − t‖² at every token, of the problems that are trained now. Memory: 256 MB besides the result."""
         size = self.columns_at_once(t.shape[1])
         parts = zip(x.split(size, dim=2), t.split(size, dim=2), strict=True)
         return torch.cat([self.residual(self.hidden(a), b).square_().sum(1) for a, b in parts], dim=1)

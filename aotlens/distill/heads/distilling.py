@@ -55,10 +55,10 @@ def distill_heads(
 
     x `[d_model]` is the attention layer's input at a position (after the norm, without positions that are added to
     queries and keys only), y `[d_model]` the head's result there (`target="z"`: its z `[d_head]`), ȳ the mean of y over
-    training tokens. Errors are on held-out documents. Width 0 is the best linear map, in closed form. Beside them stand
-    the position's mean, and two estimates of what any function of x could reach: the mean over nearest neighbours, and
-    an FFN of `wide` hidden units. No FFN does worse on validation text than the best map of rank `width`: that is an
-    FFN of that width too, and taken where training has not got there.
+    training tokens. Errors are on held-out documents. Width 0 is the best linear map, in closed form. They are compared
+    with the position's mean, and two estimates of what any function of x could reach: the mean over nearest neighbours,
+    and an FFN of `wide` hidden units. No FFN does worse on validation text than the best map of rank `width`: that is
+    an FFN of that width too, and taken where training has not got there.
 
     `corpus` is a `Corpus` (held-out documents: `held_out` as names or a fraction; None takes those that the model's
     card kept from its own training, or else a tenth, one at least), or token ids `[windows, pos]` as (train, held-out)

@@ -78,7 +78,7 @@ class Distillation(Result):
     position_error: Float64[np.ndarray, " head"]
     """The error of the training mean at the token's position."""
     neighbour_error: Float64[np.ndarray, " head"] | None
-    """The error of the mean over the `neighbour_k` nearest training inputs; None where none were asked for."""
+    """The error of the mean over the `neighbour_k` nearest training inputs; None without neighbours."""
     neighbour_k: Int64[np.ndarray, " head"] | None
     wide_error: Float64[np.ndarray, " head"] | None
     """The error of one FFN of `settings.wide` hidden units."""
@@ -93,7 +93,7 @@ class Distillation(Result):
     weights: Mapping[int, FFNWeights]
     """The FFNs of each width."""
     mean_z: Float[Tensor, "head d_head"]
-    """The head's mean z over training tokens: what mean ablation puts in its place."""
+    """The head's mean z over training tokens: which replaces it in mean ablation."""
     only_seed: Int64[np.ndarray, " head"] | None = None
     """The index of the seed, from 0, of which each head's FFNs are kept, where it is only one (`compress`)."""
 
@@ -124,7 +124,7 @@ class Distillation(Result):
 
     @property
     def linear_error(self) -> Float64[np.ndarray, " head"] | None:
-        """The linear map's error, of width 0; None where it was not asked for."""
+        """The linear map's error, of width 0; None if width 0 was not requested."""
         return self.error[:, self.hidden.index(0), 0] if 0 in self.hidden else None
 
     @property
@@ -331,7 +331,7 @@ class Attending(Result):
         """The motif that each head attends to most on this text, `mixed` where nothing stands out
         (`MotifScores.labels`).
 
-        What a head is called is `aotlens.heads.head_labels`' to say, which reads random repeats beside text."""
+        Heads are named by `aotlens.heads.head_labels`, which reads random repeats as well as text."""
         labels = self.scores.labels()
         return tuple(labels[layer][head] for layer, head in self.heads)
 

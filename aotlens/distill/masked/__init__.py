@@ -1,4 +1,4 @@
-"""Masked tokens told apart and recovered by attention alone, by construction (*nonlinearity*, Sections 5 and 6).
+"""Masked tokens distinguished and recovered by attention alone, by construction (*nonlinearity*, Sections 5 and 6).
 
 assumption.py   Assumption 3.1, checked
 distinguish.py  one layer that distinguishes masks (Propositions 5.1–5.3); a ReLU network through n points (Lemma H.4)

@@ -1,7 +1,7 @@
 """Objectives of text: each next token, or hidden tokens found from both sides as BERT does it.
 
 A model that sees both sides has no next-token loss: what is measured of it is the loss on hidden tokens
-(`aotlens.evaluate.masked_loss`), beside that of a unigram model.
+(`aotlens.evaluate.masked_loss`), compared with that of a unigram model.
 """
 
 from __future__ import annotations

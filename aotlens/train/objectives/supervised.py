@@ -239,7 +239,7 @@ class Regression(Objective[RegressionTask], name="regression"):
         return {"regression_error": float(errors.mean()), **self._after(errors)}
 
     def final_metrics(self, model: AttentionOnlyTransformer) -> dict[str, Any]:
-        """Return the error on 1,280 prompts, ÷ the zero predictor's: mean over all numbers of examples, beside least
+        """Return the error on 1,280 prompts, ÷ the zero predictor's: mean over all numbers of examples, and least
         squares'; after d and 2d examples; and each.
 
         That of least squares is the closed form mean max(0, 1 − i/d), where labels have no noise; it then has none.
