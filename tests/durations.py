@@ -131,4 +131,4 @@ def table(rows: Sequence[tuple[float, str]]) -> str:
 
 
 if __name__ == "__main__":
-    print(table(slowest(50)))
+    print(table(slowest(20)))
