@@ -38,7 +38,7 @@ from aotlens.denoise.regression import (
 )
 from aotlens.evaluate import RegressionErrors, points_of, regression_errors, regression_estimates
 from aotlens.heads import ablate_each, motifs_of
-from aotlens.heads.prompts import attention_in_prompts
+from aotlens.heads.scores import attention_in_prompts
 from aotlens.models import AttentionOnlyTransformer, count_parameters
 from aotlens.plots import layer_curves, regression_curves
 from aotlens.plots.results import DISPLAY

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float64, Int
 from torch import Tensor
 
 import aotlens
@@ -25,7 +26,8 @@ from analyses._nonlinearity import Clock, Finding, Results, plot_name, publish_o
 from analyses._texts import bert_tokens, load_bert, sentences, windows
 from aotlens.data import Corpus, open_corpus
 from aotlens.evaluate import mask_id_of
-from aotlens.heads import mask_similarity
+from aotlens.heads.reader import HeadReader
+from aotlens.models import hook_names
 from aotlens.plots.primitives import seed_curves
 
 SEEDS = (0, 1, 2)
@@ -50,6 +52,31 @@ def contexts(model: Any, name: str, bert: bool, corpus: Corpus, n: int, seed: in
     return rows[:n], rows[n:], int(model.tokenizer.mask_token_id)
 
 
+def mask_similarity(
+    model: Any, one: Int[Tensor, "pair pos"], other: Int[Tensor, "pair pos"], position: int, batch_size: int = 32
+) -> Float64[np.ndarray, "depth pair"]:
+    """Return the cosine of the residual streams at `position`, before the first layer and after each, of pairs of
+    sequences with the same token there. Raises `ValueError` for other pairs, whose streams differ before any layer."""
+    if one.shape != other.shape or not torch.equal(one[:, position], other[:, position]):
+        raise ValueError(f"expected pairs of one length with the same token, the mask, at position {position}.")
+    reader = HeadReader.of(model, "mask similarity")
+    cosine = np.empty((reader.n_layers + 1, len(one)))
+    for start in range(0, len(one), batch_size):
+        rows = slice(start, start + batch_size)
+        streams: list[dict[int, Tensor]] = [{}, {}]
+        for side, tokens in zip(streams, (one[rows], other[rows]), strict=True):
+
+            def keep(depth: int, stream: Tensor, side: dict[int, Tensor] = side) -> None:
+                side[depth] = stream[:, position].detach().float().cpu().double()
+
+            reader.listen(tokens, hook_names.resid_pre, keep)
+            reader.listen(tokens, hook_names.resid_post, lambda layer, stream: keep(layer + 1, stream))
+        for depth in range(len(cosine)):
+            both = streams[0][depth], streams[1][depth]
+            cosine[depth, rows] = torch.nn.functional.cosine_similarity(*both, dim=-1).numpy()
+    return cosine
+
+
 def similarities(text: Tensor, other: Tensor, mask_id: int, model: Any, seed: int) -> dict[str, np.ndarray]:
     """Return the mean cosine by depth for similar and for different contexts."""
     text, other = text.clone(), other.clone()
@@ -62,8 +89,8 @@ def similarities(text: Tensor, other: Tensor, mask_id: int, model: Any, seed: in
         places = torch.from_numpy(rng.choice(inner, n_replaced, replace=False))
         near[row, places] = other[row, places]
     return {
-        "similar contexts": mask_similarity(model, text, near, POSITION).cosine.mean(1),
-        "different contexts": mask_similarity(model, text, other, POSITION).cosine.mean(1),
+        "similar contexts": mask_similarity(model, text, near, POSITION).mean(1),
+        "different contexts": mask_similarity(model, text, other, POSITION).mean(1),
     }
 
 

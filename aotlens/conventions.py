@@ -189,6 +189,11 @@ def as_heads(heads: HeadLike | Iterable[HeadLike], sizes: HasHeads, *, at_least:
     return tuple(dict.fromkeys(as_head(head, sizes) for head in several))
 
 
+def all_heads(sizes: HasHeads) -> tuple[Head, ...]:
+    """Return every head of a model, in order of layer and head."""
+    return tuple((layer, head) for layer in range(sizes.n_layers) for head in range(sizes.n_heads))
+
+
 def require_whole(name: str, value: Any, least: int = 0, most: int = MOST_DRAWS) -> int:
     """Return a whole number from `least` to `most`, of any type that Python counts with.
 

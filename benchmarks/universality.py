@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from aotlens.heads import universality
-from aotlens.heads.over_texts import text_null
+from aotlens.heads.likeness import text_null
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from benchmarks import _common
 

@@ -118,7 +118,6 @@ def _of_heads(model: AttentionOnlyTransformer, tokens: torch.Tensor) -> Iterator
     yield from (run, runs, runs.losses(), runs.maps("1.0", "0.1"), run.map("1.0", without_first=True))
     yield heads.pattern_consistency(model, several)
     yield heads.repeated_patterns([model, model], several)
-    yield heads.mask_similarity(model, tokens, torch.cat([tokens[:, :3], tokens[:, 3:].flip(1)], 1), 2)
     yield heads.subspaces(model, n_random=20)
     yield heads.value_norms(model, [(tokens, torch.zeros_like(tokens))], ["text"])
 

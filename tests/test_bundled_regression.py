@@ -12,7 +12,7 @@ from aotlens.checkpoints import bundled_folder, read_info
 from aotlens.data import RegressionTask
 from aotlens.denoise.regression import baseline_errors, read_layers
 from aotlens.evaluate import regression_errors
-from aotlens.heads.prompts import attention_in_prompts
+from aotlens.heads.scores import attention_in_prompts
 from aotlens.models import AttentionOnlyTransformer
 
 NAMES = ("regression-5d-mhsa", "regression-5d-mssa", "regression-5d-transformer")

@@ -22,7 +22,7 @@ from aotlens.checkpoints import CheckpointInfo, save_checkpoint
 from aotlens.data import Document, PromptPairs, TokenFile, Tokenizer
 from aotlens.denoise import Scale
 from aotlens.files import contents_hash, load_progress, save_progress, write_record
-from aotlens.heads.atlas_file import Stages
+from aotlens.heads.atlas_stages import Stages
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from aotlens.sweeps import load_sweep
 from aotlens.train import load_recipe

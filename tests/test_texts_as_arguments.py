@@ -68,7 +68,6 @@ NOT_PROMPTS = {
     "fill": "its text has a mask; tests/models/test_generate.py gives it one",
     "predictions_of_logits": "its tokens are those that its logits are of",
     "bigrams": "its tokens are those of the vocabulary whose bigrams are listed",
-    "mask_similarity": "its sequences hold the mask token, which no text does",
     "attention_in_prompts": "its prompts are of in-context regression, which are numbers",
     "value_norms": "each token has a class beside it, so its ids are known",
     "induction_circuit": "its sequences repeat, and it needs an atlas; tests/heads/test_impostors.py gives it one",

@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor
 
+from aotlens.conventions import all_heads
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.models.folding import folded_norm
 from aotlens.models.phi import apply_phi
@@ -230,7 +231,7 @@ class Between:
 def entries(model: AttentionOnlyTransformer) -> tuple[str, ...]:
     """Name the entries that a ledger of this model splits the loss by."""
     cfg = model.cfg
-    heads = [(layer, head) for layer in range(cfg.n_layers) for head in range(cfg.n_heads)]
+    heads = all_heads(cfg)
     names = [f"{layer}.{head} {kind}" for kind in ("QK", "OV") for layer, head in heads]
     names += ["embedding", *(["positions"] if cfg.positions == "learned" else []), "read-out"]
     names += ["output biases"] if cfg.bias else []

@@ -32,7 +32,7 @@ class HeadGroup:
     the other evidence. A group of m models of which a layer has h heads cannot go below h^(−m), nor below
     1 ÷ (1 + permutations), times the number of groups."""
     matched_text_se: float = float("nan")
-    """The standard error of `matched` over documents of text, `over_texts.document_error`, with the models as they are;
+    """The standard error of `matched` over documents of text, `likeness.document_error`, with the models as they are;
     NaN where its evidence is made from weights, and for fewer than three documents."""
     tested_text_se: float = float("nan")
     """The same of `tested`. `se` is over models with the text as it is: √(`se`² + this²) is over both, and rather too

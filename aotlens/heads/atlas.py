@@ -6,8 +6,8 @@
     scores       the declared scores that need more than a pattern (`aotlens.heads.head_scores`)
     ablations    the loss without each head alone, and without all of them, for every kind of replacement
 
-Each is a stage that is kept on disk once it is done (`aotlens.heads.atlas_file`). A model of TransformerLens gives what
-patterns show; `missing` says why the rest is not there.
+Each is a stage that is kept on disk once it is done (`aotlens.heads.atlas_stages`). A model of TransformerLens gives
+what patterns show; `missing` says why the rest is not there.
 """
 
 from __future__ import annotations
@@ -23,14 +23,12 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from aotlens.checkpoints import user_folder
-from aotlens.conventions import ABLATIONS, FROM_OTHERS, Head, HeadLike, Progress, as_head, several
+from aotlens.conventions import ABLATIONS, FROM_OTHERS, Head, HeadLike, Progress, all_heads, as_head, several
 from aotlens.data import Corpus
 from aotlens.data.windows import spread
-from aotlens.heads.ablation import Ablation, ablate
-from aotlens.heads.atlas_file import Stage, Stages, Steps, identity
-from aotlens.heads.atlas_stages import AtlasText, circuits_stage, patterns_stage
+from aotlens.heads.ablation import Ablation, EachHead, ablate, ablate_each
+from aotlens.heads.atlas_stages import AtlasText, Stage, Stages, Steps, circuits_stage, identity, patterns_stage
 from aotlens.heads.attention_to import MotifScores
-from aotlens.heads.each_head import EachHead, ablate_each
 from aotlens.heads.examples import HeadExamples
 from aotlens.heads.head_scores import HEAD_SCORES, HeadScores, head_scores
 from aotlens.heads.head_search import rows_where
@@ -322,9 +320,8 @@ def atlas(
         options: dict[str, Any] = {"targets": labels, "attention_mask": mask, "clusters": theirs, "seed": seed}
         each = stages.get(f"each {how}", lambda: {"each": ablate_each(
             own, ablated, how, **options, batch_size=batch_size, progress=steps.within(runs))})  # noqa: B023  # fmt: skip
-        all_heads = reader.require_heads(None)
         both = stages.get(f"together {how}", lambda: {"together": _without_tokens(
-            ablate(own, ablated, all_heads, how, **options, batch_size=batch_size))})  # noqa: B023  # fmt: skip
+            ablate(own, ablated, all_heads(reader), how, **options, batch_size=batch_size))})  # noqa: B023  # fmt: skip
         ablations[how], together[how] = each["each"], both["together"]
         steps.done(runs)
     return Atlas(

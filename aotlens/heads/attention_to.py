@@ -46,7 +46,7 @@ from aotlens.heads.motifs import MOTIFS, Motif, as_motifs
 from aotlens.heads.reader import HeadReader, Model, TokenSequences
 from aotlens.heads.same_answer import same_answer
 from aotlens.heads.tally import MotifTally
-from aotlens.results import Result, top_head
+from aotlens.results import Result, table, top_head
 from aotlens.statistics import as_clusters, ratio_intervals
 
 if TYPE_CHECKING:
@@ -172,27 +172,20 @@ class MotifScores(label_rule.LabelEvidence, Result):
         ).tolist()
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a head: layer, head, and a column a motif."""
-        import pandas as pd
-
-        layers, heads = np.indices(self.values.shape[1:])
-        columns = {motif: self[motif].ravel() for motif in self.motifs}
-        return pd.DataFrame({"layer": layers.ravel(), "head": heads.ravel(), **columns})
+        """Return a table with one row per head: layer, head, and a column per motif."""
+        return table(("layer", "head"), {motif: self[motif] for motif in self.motifs})
 
     def chance_frame(self) -> pd.DataFrame:
-        """Return one row a head and motif: layer, head, motif, score, and what is known of chance, compared (the score
-        over the queries that chance is of), uniform, excess, low, high (the interval of the excess)."""
-        import pandas as pd
-
-        motifs, layers, heads = (each.ravel() for each in np.indices(self.values.shape))
-        columns: dict[str, np.ndarray] = {"layer": layers, "head": heads, "motif": np.array(self.motifs)[motifs]}
-        columns["score"] = self.values.ravel()
-        known = {"chance": self.chance, "compared": self.compared, "uniform": self.uniform, "excess": self.excess}
-        for name, values in known.items():
-            columns |= {} if values is None else {name: values.ravel()}
+        """Return a table with one row per head and motif: layer, head, motif, score, and what is known of chance,
+        compared (the score over the queries that chance is of), uniform, excess, low, high (the interval of the
+        excess)."""
+        columns: dict[str, Any] = {"score": self.values}
+        columns |= {name: getattr(self, name) for name in ("chance", "compared", "uniform", "excess")}
         if self.intervals is not None:
-            columns |= {"low": self.intervals[..., 0].ravel(), "high": self.intervals[..., 1].ravel()}
-        return pd.DataFrame(columns).sort_values(["layer", "head"], kind="stable", ignore_index=True)
+            columns |= {"low": self.intervals[..., 0], "high": self.intervals[..., 1]}
+        known = {name: np.moveaxis(values, 0, -1) for name, values in columns.items() if values is not None}
+        frame = table(("layer", "head", "motif"), known)
+        return frame.assign(motif=np.array(self.motifs)[frame["motif"]])
 
 
 def attention_to(

@@ -1,12 +1,12 @@
 """The scores of heads that are more than attention to keys: one declaration each, with source, null and threshold.
 
     anti_induction, copy_suppression   lower what they attend to (`aotlens.heads.key_logits`)
-    output_norm, written_norm, first_value_norm   inactive heads (`aotlens.heads.inactive`)
-    name_mover                         raises or lowers the answer of a prompt (`aotlens.heads.name_movers`)
-    function_vector                    carries a task from prompt to prompt (`aotlens.heads.function_vectors`)
-    fuzzy_induction, delimiter         shares of attention (`aotlens.heads.attention_shares`)
-    copy_suppression_ov, successor     from the weights alone (`aotlens.heads.vocabulary_scores`)
-    positional_share                   what scores vary with (`aotlens.heads.score_variance`)
+    output_norm, written_norm, first_value_norm   inactive heads (`aotlens.heads.score_measures`)
+    name_mover                         raises or lowers the answer of a prompt (`aotlens.heads.key_logits`)
+    function_vector                    carries a task from prompt to prompt (`aotlens.heads.key_logits`)
+    fuzzy_induction, delimiter         shares of attention (`aotlens.heads.score_measures`)
+    copy_suppression_ov, successor     from the weights alone (`aotlens.heads.score_measures`)
+    positional_share                   what scores vary with (`aotlens.heads.score_measures`)
 
 A motif (`aotlens.heads.motifs`) says where a head looks; a score says what comes of it. A head has a score that reaches
 its threshold if the interval of the excess over chance, over sequences, words or pairs and corrected for the number of
@@ -28,18 +28,22 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
 from aotlens.conventions import HeadLike, Progress, as_head, require_seed
-from aotlens.heads.attention_shares import delimiter, fuzzy_induction
-from aotlens.heads.function_vectors import function_vector
-from aotlens.heads.inactive import INACTIVE, first_value_norm, output_norm, written_norm
-from aotlens.heads.inputs import Missing
-from aotlens.heads.key_logits import anti_induction, copy_suppression
+from aotlens.heads.inputs import MeasuredScore, Missing, ScoreInputs
+from aotlens.heads.key_logits import anti_induction, copy_suppression, function_vector, name_mover
 from aotlens.heads.label_rule import LEAST_EXCESS, corrected_intervals
-from aotlens.heads.name_movers import name_mover
 from aotlens.heads.reader import HeadReader, Model, TokenSequences
-from aotlens.heads.score_inputs import MeasuredScore, ScoreInputs
-from aotlens.heads.score_variance import positional_share
-from aotlens.heads.vocabulary_scores import successor, suppressed_share
-from aotlens.results import Result, top_head
+from aotlens.heads.score_measures import (
+    INACTIVE,
+    delimiter,
+    first_value_norm,
+    fuzzy_induction,
+    output_norm,
+    positional_share,
+    successor,
+    suppressed_share,
+    written_norm,
+)
+from aotlens.results import Result, table, top_head
 from aotlens.statistics import as_clusters
 
 if TYPE_CHECKING:
@@ -233,13 +237,11 @@ class HeadScores(Result):
         return sentences
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a head and score: layer, head, score, value, chance, excess, n."""
-        import pandas as pd
-
-        scores, layers, heads = (each.ravel() for each in np.indices(self.values.shape))
-        columns = {"layer": layers, "head": heads, "score": np.array(self.scores)[scores]}
-        columns |= {"value": self.values.ravel(), "chance": self.chance.ravel(), "excess": self.excess.ravel()}
-        return pd.DataFrame(columns | {"n": self.counts[scores]})
+        """Return a table with one row per head and score: layer, head, score, value, chance, excess, n."""
+        columns = {"value": self.values, "chance": self.chance, "excess": self.excess}
+        frame = table(("score", "layer", "head"), columns)
+        frame = frame.assign(n=self.counts[frame["score"]], score=np.array(self.scores)[frame["score"]])
+        return frame[["layer", "head", "score", *columns, "n"]]
 
 
 def head_scores(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,9 +22,9 @@ from torch import Tensor
 from aotlens.conventions import Head, HeadLike, Progress, as_head, as_heads, head_name, require_whole
 from aotlens.heads.image_maps import ImageMaps, image_maps
 from aotlens.heads.patch_grid import Query
-from aotlens.heads.without import HeadSwitches
+from aotlens.heads.replacement import HeadSwitches
 from aotlens.models import AttentionOnlyTransformer, require_ours
-from aotlens.results import Result
+from aotlens.results import Result, table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,14 +51,8 @@ class LayerOnImages(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a patch: image, head, row, column, and the quantity."""
-        import pandas as pd
-
-        columns: dict[str, Any] = dict(
-            zip(("image", "head", "row", "column"), np.indices(self.values.shape), strict=True)
-        )
-        columns[self.quantity] = self.values
-        return pd.DataFrame({name: values.ravel() for name, values in columns.items()})
+        """Return a table with one row per patch: image, head, row, column, and the quantity."""
+        return table(("image", "head", "row", "column"), {self.quantity: self.values})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,12 +83,8 @@ class HeadOnImage(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a patch: row, column, attention, value_weighted, and rollout where there is one."""
-        import pandas as pd
-
-        rows, columns = np.indices(self.attention.shape)
-        named: dict[str, Any] = {"row": rows, "column": columns, **self.maps}
-        return pd.DataFrame({name: values.ravel() for name, values in named.items()})
+        """Return a table with one row per patch: row, column, attention, value_weighted, and rollout if it exists."""
+        return table(("row", "column"), self.maps)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -30,9 +30,8 @@ from aotlens.conventions import IGNORED, Head, HeadLike, as_head, require_whole
 from aotlens.data import repeated_random_tokens
 from aotlens.data.windows import start_id
 from aotlens.evaluate import repeat_losses
-from aotlens.heads.ablation import Ablation, ablate
+from aotlens.heads.ablation import Ablation, EachHead, ablate, ablate_each
 from aotlens.heads.atlas import Atlas
-from aotlens.heads.each_head import EachHead, ablate_each
 from aotlens.heads.motifs import MOTIFS
 from aotlens.heads.patterns import AttentionPatterns
 from aotlens.heads.reader import HeadReader, TokenSequences

@@ -1,22 +1,38 @@
-"""Whether heads recur more in models of one kind than of another."""
+"""Whether heads recur more in models of one kind than of another, and more in some layers than in others.
+
+Of each layer, the tested evidence of its heads' pairs less what permuted heads give: a head's mean over the other
+models, then the mean over the layer's heads. Bali et al. (2602.16740) find the heads of middle layers the least stable,
+by patterns that are matched and compared by the same evidence. Two contrasts of layers test that:
+
+    rise   the mean of the last half of the layers less that of the first half (a middle layer is in neither)
+    dip    the mean of the layers between the first and last thirds less that of these thirds
+
+The unit is the model: with θ₋ₘ a number without model m, its standard error is √((n − 1) ÷ n · Σ (θ₋ₘ − θ̄₋)²), the
+jackknife of U-statistics (Arvesen 1969), and the interval is Student's with n − 1 degrees of freedom. On simulated
+similarities of three to eight models, 95% intervals hold the truth in 93 to 100% where the models' effects are normal
+or lognormal, and where each of four heads per layer forms in each model by chance. Where all heads of one layer form in
+some models and not in others, and nothing else varies, they hold it in 40 to 84%.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float64
+from jaxtyping import Bool, Float64, Int64
 
 from aotlens.results import Result
-from aotlens.statistics import p_text
+from aotlens.statistics import jackknife_error, p_text
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 #: Models of a kind below which kinds are not tested: of three of them that form a circuit by chance, p ≤ .05 comes in
 #: 15% where the kinds do not differ.
@@ -203,3 +219,85 @@ def _splits(n_first: int, n_second: int) -> Bool[np.ndarray, "split model"]:
     own = np.arange(n) < n_first
     random = np.random.default_rng(0)
     return np.stack([own, *(random.permutation(own) for _ in range(MOST_SPLITS - 1))])
+
+
+#: Models below which layers have no interval.
+LEAST_FOR_LAYERS = 3
+
+
+class Contrast(NamedTuple):
+    """A difference between layers and its 95% interval over models; NaN bounds for fewer than three models."""
+
+    value: float
+    low: float
+    high: float
+
+
+def by_layer(
+    by_model: Float64[np.ndarray, "head model"], layers: Int64[np.ndarray, " head"]
+) -> Float64[np.ndarray, " layer"]:
+    """Return the mean of each layer's heads, each of them its mean over other models; NaN for a layer without any."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # means of nothing
+        of_heads = np.nanmean(by_model, 1)
+        return np.array([np.nanmean(of_heads[layers == layer]) for layer in range(layers.max() + 1)])
+
+
+def without_each_model(
+    by_model: Float64[np.ndarray, "head model"], owner: Int64[np.ndarray, " head"], layers: Int64[np.ndarray, " head"]
+) -> Float64[np.ndarray, "model layer"]:
+    """Return `by_layer` without each model in turn, neither its heads nor others' pairs with them."""
+    rows = []
+    for model in range(by_model.shape[1]):
+        left = by_model.copy()
+        left[owner == model], left[:, model] = np.nan, np.nan
+        rows.append(by_layer(left, layers))
+    return np.stack(rows)
+
+
+def layer_interval(value: float, without: Float64[np.ndarray, " model"]) -> Contrast:
+    """Return a number with its 95% interval, from the same number without each model in turn."""
+    from scipy.special import stdtrit
+
+    n = len(without)
+    if n < LEAST_FOR_LAYERS or not np.isfinite(without).all():
+        return Contrast(value, float("nan"), float("nan"))
+    reach = float(stdtrit(n - 1, 0.975)) * jackknife_error(without)
+    return Contrast(value, value - reach, value + reach)
+
+
+def layer_contrasts(n_layers: int) -> dict[str, Float64[np.ndarray, " layer"]]:
+    """Return the weights of `rise`, for two layers and more, and of `dip`, for three and more."""
+    weights: dict[str, np.ndarray] = {}
+    if n_layers >= 2:
+        half = n_layers // 2
+        weights["rise"] = np.zeros(n_layers)
+        weights["rise"][-half:], weights["rise"][:half] = 1 / half, -1 / half
+    if n_layers >= 3:
+        third = n_layers // 3
+        weights["dip"] = np.full(n_layers, 1 / (n_layers - 2 * third))
+        weights["dip"][-third:] = weights["dip"][:third] = -1 / (2 * third)
+    return weights
+
+
+def trend_sentence(values: Float64[np.ndarray, " layer"], without: Float64[np.ndarray, "model layer"]) -> str:
+    """Say in which layers heads recur most and least, and whether they do so more in later or in middle ones."""
+    if len(values) < 2:
+        return ""
+    if lacking := [str(layer) for layer in np.flatnonzero(~np.isfinite(values))]:
+        return f"Nothing is said of a trend: no head of layer {', '.join(lacking)} is assigned to one of another model."
+    most, least = int(values.argmax()), int(values.argmin())
+    clauses = [f"Heads are alike above permuted ones by {values[most]:+.3f} in layer {most}, the most, and by "
+            f"{values[least]:+.3f} in layer {least}, the least"]  # fmt: skip
+    words = {"rise": "in later layers than in earlier ones", "dip": "in middle layers than in outer ones"}
+    for name, weights in layer_contrasts(len(values)).items():
+        value, low, high = layer_interval(float(weights @ values), without @ weights)
+        if np.isnan(low):
+            few = "with fewer than three models nothing is said of a trend"
+            lone = "nothing is said of a trend, since without one of the models a layer has no pairs"
+            clauses.append(few if len(without) < LEAST_FOR_LAYERS else lone)
+            break
+        undecided = low <= 0 <= high
+        verdict = "it is undecided whether more or less" if undecided else "more" if low > 0 else "less"
+        clauses.append(f"{verdict} {words[name]}, by {value:+.3f} (95% {low:+.3f} to {high:+.3f} over models)")
+    return "; ".join(clauses) + "."

@@ -24,7 +24,7 @@ from aotlens.conventions import HeadLike, as_head
 from aotlens.heads.attention_to import MotifScores
 from aotlens.heads.label_rule import MIXED
 from aotlens.heads.motifs import MOTIFS
-from aotlens.results import Result
+from aotlens.results import Result, table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,12 +89,8 @@ class HeadLabels(Result):
         return sentence
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a head: layer, head, label, resting, margin."""
-        import pandas as pd
-
-        layers, heads = np.indices(self.resting.shape)
-        columns = {"layer": layers.ravel(), "head": heads.ravel(), "label": np.ravel(self.names)}
-        return pd.DataFrame(columns | {"resting": self.resting.ravel(), "margin": self.margins.ravel()})
+        """Return a table with one row per head: layer, head, label, resting, margin."""
+        return table(("layer", "head"), {"label": self.names, "resting": self.resting, "margin": self.margins})
 
 
 def head_labels(

@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Float, Float32, Int, Shaped
 from torch import Tensor
 
-from aotlens.conventions import HeadLike, Progress, as_head, head_name
+from aotlens.conventions import HeadLike, Progress, all_heads, as_head, head_name
 from aotlens.heads.patterns import input_names
 from aotlens.models import AttentionOnlyTransformer, ModelConfig, hook_names, require_ours
 from aotlens.models.attention import scores_of
@@ -150,7 +150,7 @@ class LongPatterns:
             if first % block:
                 raise ValueError(f"maxima: expected {name} from a multiple of {block} on, got {first}.")
         n_rows, n_columns = -(-(last_query - first_query) // block), -(-(last_key - first_key) // block)
-        wanted = list(np.ndindex(self.n_layers, self.n_heads)) if head is None else [as_head(head, self)]
+        wanted = all_heads(self) if head is None else [as_head(head, self)]
         first_column = np.zeros((len(wanted), n_rows if first_key == 0 else 0), np.float32)
         rest, signed = np.zeros((len(wanted), n_rows, n_columns), np.float32), False
         with torch.inference_mode():

@@ -28,7 +28,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from aotlens.circuits.distance import rotation_at, turned
-from aotlens.conventions import Head, HeadLike, as_head, head_name, several
+from aotlens.conventions import Head, HeadLike, all_heads, as_head, head_name, several
 from aotlens.heads.reader import HeadReader, TokenSequences
 from aotlens.models import AttentionOnlyTransformer, folded_norm, require_ours
 from aotlens.models.weights import double
@@ -98,7 +98,7 @@ class HeadMatching(Result):
         for model in (a, b):
             require_ours(model, "HeadMatching.on", without=("norm_after", "norm_output", "qk_norm", "clip_qkv"))
         for model, heads in ((a, self.left), (b, self.right)):
-            if HeadReader.of(model, "match_heads").require_heads(None) != heads:
+            if all_heads(model.cfg) != heads:
                 raise ValueError(
                     f"HeadMatching.on: expected the two models that were matched, with {len(self.left)} and "
                     f"{len(self.right)} heads; got one of {model.cfg.n_layers} layers of {model.cfg.n_heads}."
@@ -192,7 +192,7 @@ def match_heads(
     ov = cosines(ov_factors(a, p), ov_factors(b, p))
     has_qk = a.cfg.has_query_key and b.cfg.has_query_key
     qk = cosines(qk_factors(a, p), qk_factors(b, p)) if has_qk else None
-    left, right = (HeadReader.of(model, "match_heads").require_heads(None) for model in (a, b))
+    left, right = (all_heads(model.cfg) for model in (a, b))
     matched = HeadMatching(left=left, right=right, ov=ov, qk=qk, pattern=None, pairs=())._assigned()
     return matched if tokens is None else matched.on(a, b, tokens, batch_size=batch_size)
 

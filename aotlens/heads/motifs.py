@@ -22,7 +22,7 @@ reading order, current_token, first_token ([CLS]) and uniform_attention mean the
 
     patch_above, patch_below, patch_left, patch_right    the neighbour of the query's patch
     border            every patch at the edge of the image
-    foreground        every patch that stands out from the background (`aotlens.heads.image_motifs`)
+    foreground        every patch that stands out from the background (`aotlens.heads.source_code`)
 
 Of a prompt of in-context regression, whose tokens x_1, y_1, x_2, y_2, …, x_N take turns, current_token means the same,
 and there are (`of_positions`)
@@ -48,12 +48,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from aotlens.heads.image_motifs import border, foreground, neighbour
 from aotlens.heads.inputs import Inputs, KeyClasses, Missing, Reads, Targets, distant_offsets, mirrors
 from aotlens.heads.source_code import (
+    border,
+    foreground,
     last_bracket,
     last_same_word,
     line_before,
+    neighbour,
     open_bracket,
     punctuation,
     same_indentation,

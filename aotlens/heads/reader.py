@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor, nn
 
-from aotlens.conventions import Head, HeadLike, as_heads
+from aotlens.conventions import Head, HeadLike, all_heads, as_heads
 from aotlens.data.windows import Encoding
 from aotlens.heads.patch_grid import PatchGrid
 from aotlens.models import AttentionOnlyTransformer, folded_norm, hook_names
@@ -172,9 +172,7 @@ class HeadReader:
 
     def require_heads(self, heads: HeadLike | Iterable[HeadLike] | None) -> tuple[Head, ...]:
         """Return the heads in order of layer and head; all of them for None. Raises `ValueError` for one it lacks."""
-        if heads is None:
-            return tuple((layer, head) for layer in range(self.n_layers) for head in range(self.n_heads))
-        return tuple(sorted(as_heads(heads, self)))
+        return all_heads(self) if heads is None else tuple(sorted(as_heads(heads, self)))
 
     def require_ids(
         self, tokens: Tensor | str | list[str], name: str = "tokens", at_least: int = 1

@@ -1,18 +1,30 @@
-"""The replacement by an ablation of a head's output z or of its pattern."""
+"""The replacement of an output z or pattern of heads (`aotlens.heads.ablation` says by what), and runs without heads:
+
+    with without(model, ["1.0", "1.3"], "mean", reference=windows):
+        patterns = attention_patterns(model, text)
+        text = model.generate(text, 30, seed=0)
+
+`without` never takes a replacement from the sequences that run but from `reference`, so that a text of which each next
+token is drawn has the same one at every step.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Int64
 from torch import Tensor
 
-from aotlens.conventions import ABLATIONS, FROM_OTHERS, Head, require_seed
-from aotlens.models import AttentionOnlyTransformer, hook_names
+from aotlens.conventions import ABLATIONS, FROM_OTHERS, Head, HeadLike, all_heads, as_heads, require_seed, require_whole
+from aotlens.data import Corpus, Encoding, spread_windows
+from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
 from aotlens.models.weights import double
 
 HOWS = tuple(ABLATIONS)
@@ -33,11 +45,13 @@ class Batch:
     def of(
         cls,
         model: AttentionOnlyTransformer,
-        inputs: Tensor | str | list[str],
+        inputs: Tensor | str | list[str] | Batch,
         attention_mask: Tensor | None = None,
         targets: Tensor | None = None,
     ) -> Batch:
         """Read a text, texts, one sequence or several, onto the model's device. Raises `ValueError` for no sequence."""
+        if isinstance(inputs, Batch):
+            return inputs
         x, text_mask = model.to_batch(inputs)
         if isinstance(inputs, Tensor) and inputs.ndim < x.ndim:  # one sequence, and so are its targets
             targets = targets if targets is None else targets[None]
@@ -57,10 +71,12 @@ class Batch:
         """Whether some positions are padding."""
         return self.attention_mask is not None and not bool(self.attention_mask.all())
 
-    def __getitem__(self, rows: slice) -> Batch:
-        parts = (None if part is None else part[rows] for part in (self.attention_mask, self.targets))
-        mask, targets = parts
-        return Batch(x=self.x[rows], attention_mask=mask, targets=targets)
+    def __getitem__(self, rows: slice | Tensor) -> Batch:
+        x, mask, targets = (
+            part if part is None else part[rows.to(part.device) if isinstance(rows, Tensor) else rows]
+            for part in (self.x, self.attention_mask, self.targets)
+        )
+        return Batch(x=x, attention_mask=mask, targets=targets)
 
 
 class Replacement:
@@ -72,20 +88,19 @@ class Replacement:
         heads: Sequence[Head],
         how: str,
         batch: Batch,
-        reference: Batch | None,
+        reference: Tensor | str | list[str] | Batch | None,
         *,
         seed: int,
         batch_size: int,
     ) -> None:
         if how not in HOWS:
             raise ValueError(f"how={how!r}: expected one of {', '.join(map(repr, HOWS))}.")
-        if batch_size < 1:
-            raise ValueError(f"batch_size={batch_size}: expected at least 1.")
-        self.model, self.how, self.batch_size = model, how, batch_size
+        self.model, self.how, self.batch_size = model, how, require_whole("batch_size", batch_size, 1)
         self.in_layer: dict[int, list[int]] = defaultdict(list)
         for layer, head in heads:
             self.in_layer[layer].append(head)
         self.hook = hook_names.PATTERN if how in _PATTERNS else hook_names.Z
+        reference = None if reference is None else Batch.of(model, reference)
         self.others = batch if reference is None else reference
         self.leaves_out = how in _MEANS and reference is None
         self._check(batch, reference)
@@ -132,21 +147,21 @@ class Replacement:
 
     def run(self, part: Batch, rows: slice) -> tuple[Tensor, Tensor]:
         """Return the logits of `part`, which is `rows` of the batch: clean, and with the heads replaced."""
-        clean, given, _ = self.clean(part, rows)
-        return clean, self.replaced(part, given)
+        logits, stand_ins, _ = self.clean(part, rows)
+        return logits, self.replaced(part, stand_ins)
 
     def clean(
         self, part: Batch, rows: slice, *, streams: bool = False
     ) -> tuple[Tensor, dict[int, Tensor], dict[int, Tensor]]:
-        """Return the clean logits of `part`, which is `rows` of the batch; by layer, what takes the place of its heads;
-        and with `streams` the stream before it."""
+        """Return the clean logits of `part`, which is `rows` of the batch; by layer the replacement of its heads; and
+        with `streams` the stream before it."""
         before = {hook_names.resid_pre(layer): layer for layer in self.in_layer} if streams else {}
         logits, own, cached = self._clean(part, listen=self.leaves_out, also=tuple(before))
         return logits, self.stand_ins(part, rows, own), {layer: cached[name] for name, layer in before.items()}
 
     def stand_ins(self, part: Batch, rows: slice, own: dict[int, Tensor]) -> dict[int, Tensor]:
-        """Return, by layer, what takes the place of the heads on `part`, which is `rows` of the batch; `own` is what
-        they do there, where it is left out of a mean."""
+        """Return, by layer, the replacement of the heads on `part`, which is `rows` of the batch; `own` is what they do
+        there, where it is left out of a mean."""
         if self.how == "resample":
             donors = torch.from_numpy(self.donors[rows]).to(self.others.x.device)
             return self._clean(Batch(x=self.others.x[donors]), listen=True)[1]
@@ -157,20 +172,19 @@ class Replacement:
     def replaced(
         self,
         part: Batch,
-        given: dict[int, Tensor],
+        stand_ins: dict[int, Tensor],
         heads: Collection[Head] | None = None,
         *,
         start: tuple[int, Tensor] | None = None,
     ) -> Tensor:
-        """Return the logits with `heads`, all or some of those that were named, replaced by what `clean` gave.
+        """Return the logits with some of the heads (None: all) replaced by what `clean` returned.
 
         `start`, a layer and the stream before it, leaves out the layers before.
         """
         hooks: list[tuple[str | Callable[..., Any], Callable[..., Any]]] = []
         for layer, numbers in self.in_layer.items():
-            chosen = [number for number in numbers if heads is None or (layer, number) in heads]
-            if chosen:
-                put = self.put(layer, chosen, given.get(layer), part)
+            if numbers := [number for number in numbers if heads is None or (layer, number) in heads]:
+                put = self.put(layer, numbers, stand_ins.get(layer), part)
                 hooks.append((hook_names.attn(layer, self.hook), put))
         options: dict[str, Any] = {} if start is None else {"start_at_layer": start[0], "resid_pre": start[1]}
         return self.model.run_with_hooks(part.x, attention_mask=part.attention_mask, fwd_hooks=hooks, **options)
@@ -225,38 +239,162 @@ class Replacement:
             )
         return (self.sums[layer] - sums) / others.clamp(min=1)[:, None, :, None]
 
-    def _placed(self, given: Tensor, part: Batch) -> Tensor:
-        """Return what stands at real positions, 0, 1, …, at those of padded sequences."""
+    def _placed(self, stand_in: Tensor, part: Batch) -> Tensor:
+        """Move a replacement from positions 0, 1, … to the real positions of padded sequences."""
         if self.how not in _BY_POSITION or part.attention_mask is None or not part.is_padded:
-            return given
-        mask = part.attention_mask.to(given.device)
-        places, n_heads = (mask.long().cumsum(1) - 1).clamp(min=0), given.shape[1]
-        wide = given.expand(len(mask), *given.shape[1:])
+            return stand_in
+        mask = part.attention_mask.to(stand_in.device)
+        places, n_heads = (mask.long().cumsum(1) - 1).clamp(min=0), stand_in.shape[1]
+        wide = stand_in.expand(len(mask), *stand_in.shape[1:])
         placed = wide.gather(2, places[:, None, :, None].expand(-1, n_heads, -1, wide.shape[3]))
         if self.hook != hook_names.PATTERN:
             return placed
         keys = places[:, None, None].expand(-1, n_heads, placed.shape[2], -1)
         return placed.gather(3, keys) * mask[:, None, None]
 
-    def put(self, layer: int, heads: list[int], given: Tensor | None, part: Batch) -> Callable[..., Tensor]:
-        """Return a hook that replaces `heads` of a layer; `given` has all those of the layer that were named."""
-        if given is not None and heads != self.in_layer[layer]:
-            given = given[:, [self.in_layer[layer].index(head) for head in heads]]
-        given = None if given is None else self._placed(given, part)
+    def put(self, layer: int, heads: list[int], stand_in: Tensor | None, part: Batch) -> Callable[..., Tensor]:
+        """Return a hook that replaces `heads` of a layer; `stand_in` is for all of its heads in `in_layer`."""
+        if stand_in is not None:
+            if heads != self.in_layer[layer]:
+                stand_in = stand_in[:, [self.in_layer[layer].index(head) for head in heads]]
+            stand_in = self._placed(stand_in, part)
 
         def put(activation: Tensor, hook: object) -> Tensor:
             activation = activation.clone()
             by_head = activation if self.hook == hook_names.PATTERN else activation.transpose(1, 2)  # a view
             if self.how == "uniform":
-                by_head[:, heads] = self._even(layer, activation, part)[:, heads]
+                by_head[:, heads] = self._uniform(layer, activation, part)[:, heads]
             else:
-                by_head[:, heads] = 0.0 if given is None else given.to(activation)
+                by_head[:, heads] = 0.0 if stand_in is None else stand_in.to(activation)
             return activation
 
         return put
 
-    def _even(self, layer: int, pattern: Tensor, part: Batch) -> Tensor:
-        """Each query's attention spread over the keys that it sees."""
+    def _uniform(self, layer: int, pattern: Tensor, part: Batch) -> Tensor:
         visible = self.model.visible_keys(pattern.shape[-1], part.attention_mask, pattern.device, layer)
         seen = torch.ones_like(pattern) if visible is None else visible.expand_as(pattern).to(pattern.dtype)
         return seen / seen.sum(-1, keepdim=True).clamp(min=1)
+
+
+@contextmanager
+def without(
+    model: AttentionOnlyTransformer,
+    heads: HeadLike | Iterable[HeadLike],
+    how: str = "zero",
+    *,
+    reference: Tensor | str | list[str] | None = None,
+    seed: int = 0,
+    batch_size: int = 8,
+) -> Iterator[None]:
+    """Leave `heads` out of every run of `model` inside, as `ablate` does with this `how` and `reference`.
+
+    On sequences of the reference's length the logits are those of `ablate`; shorter ones take its first positions,
+    which in a causal model are the same whatever follows (`"mean"`, `"zero"` and `"uniform"` take any length). By
+    `"resample"`, every sequence gets the z of the same other sequence, which `seed` chooses.
+
+    Runs in other threads keep all their heads. Cost: the runs of the reference, once; then a run costs what it costs
+    whole. Raises `ValueError` as `ablate` does, where `how` needs a reference and none is given, and inside for a
+    sequence that is longer than the reference's.
+    """
+    require_ours(model, "without")
+    pairs = as_heads(heads, model.cfg)
+    switches = HeadSwitches(model, how, reference=reference, heads=pairs, seed=seed, batch_size=batch_size)
+    with switches.off(pairs):
+        yield
+
+
+def reference_windows(
+    model: AttentionOnlyTransformer, text: str, corpus: Corpus, n_windows: int = 32
+) -> Int64[Tensor, "windows pos"]:
+    """Return windows of a corpus as long as a text, a `reference` for that text: of the documents held out from the
+    model's training, if there are some.
+
+    Raises `ValueError` for a text that the model does not read, and for a corpus without a window of that length.
+    """
+    require_ours(model, "reference_windows")
+    names = corpus.names()
+    held_out = () if model.card is None else model.card.held_out(names)
+    encoding = Encoding.of(model.tokenizer, causal=not model.sees_later_keys)
+    return spread_windows(corpus, held_out or names, encoding, n_windows, model.to_tokens(text).shape[1])
+
+
+def reference_length(how: str, n_pos: int, n_new: int = 0) -> int:
+    """Return the positions that a reference's sequences need for a prompt of `n_pos` tokens that `n_new` follow."""
+    return n_pos if how == "mean" else n_pos + n_new
+
+
+class HeadSwitches:
+    """Ablates any of a model's `heads` (by default all), as often as wanted: their replacements are computed once.
+
+    The arguments are those of `without`. Memory: by `"mean"` a vector `[d_head]` a head, by `"position_mean"` and
+    `"resample"` `[pos, d_head]`, by `"fixed_pattern"` `[pos, pos]`, in float64.
+    """
+
+    @torch.no_grad()
+    def __init__(
+        self,
+        model: AttentionOnlyTransformer,
+        how: str = "zero",
+        *,
+        reference: Tensor | str | list[str] | None = None,
+        heads: HeadLike | Iterable[HeadLike] | None = None,
+        seed: int = 0,
+        batch_size: int = 8,
+    ) -> None:
+        require_ours(model, "HeadSwitches")
+        if how in FROM_OTHERS and reference is None:
+            raise ValueError(
+                f"how={how!r}: expected reference=, sequences from which to take what replaces a head's output."
+            )
+        pairs = all_heads(model.cfg) if heads is None else as_heads(heads, model.cfg)
+        others = None if reference is None else Batch.of(model, reference)
+        first = Batch(x=torch.empty(1, 1)) if others is None else others[:1]
+        self._model, self._how = model, how
+        self._replacement = Replacement(model, pairs, how, first, others, seed=seed, batch_size=batch_size)
+        self._stand_ins = self._replacement.stand_ins(first, slice(0, 1), {})
+
+    @contextmanager
+    def off(self, heads: HeadLike | Iterable[HeadLike]) -> Iterator[None]:
+        """Leave `heads`, some of those that these switches were made for or none, out of every run of the model inside.
+
+        Raises `ValueError` as `without`, and for other heads.
+        """
+        in_layer: dict[int, list[int]] = defaultdict(list)
+        for layer, head in sorted(as_heads(heads, self._model.cfg, at_least=0)):
+            if head not in self._replacement.in_layer.get(layer, ()):
+                raise ValueError(f"head {layer}.{head}: expected one of the heads that these switches were made for.")
+            in_layer[layer].append(head)
+        running = threading.local()
+
+        def begin(*args: Any, **options: Any) -> None:
+            batch = Batch.of(self._model, args[0] if args else options["x"], options.get("attention_mask"))
+            by_position = self._how in FROM_OTHERS and self._how != "mean"
+            if batch.is_padded and by_position and self._model.sees_later_keys:
+                raise ValueError(f"how={self._how!r}: expected sequences of one length, without padding.")
+            running.batch = batch
+
+        def put(layer: int) -> Callable[..., Tensor]:
+            def replace(activation: Tensor, hook: object) -> Tensor:
+                stand_in = self._fitting(layer, activation)
+                return self._replacement.put(layer, in_layer[layer], stand_in, running.batch)(activation, hook)
+
+            return replace
+
+        hooks = [(hook_names.attn(layer, self._replacement.hook), put(layer)) for layer in in_layer]
+        with self._model.hooks(fwd_hooks=hooks, before_call=begin):
+            yield
+
+    def _fitting(self, layer: int, activation: Tensor) -> Tensor | None:
+        """A layer's stand-ins `[1, head, pos or 1, inner]` at the positions of `activation`."""
+        stand_in = self._stand_ins.get(layer)
+        if stand_in is None or self._how == "mean":
+            return stand_in
+        by_pattern = self._replacement.hook == hook_names.PATTERN
+        n_pos, known = activation.shape[-1] if by_pattern else activation.shape[1], stand_in.shape[2]
+        if n_pos > known or (self._model.sees_later_keys and n_pos != known):
+            expected = f"of {n_pos}" if self._model.sees_later_keys else f"of at least {n_pos}"
+            raise ValueError(
+                f"how={self._how!r}: expected reference sequences {expected} positions, as many as run, since it "
+                f"compares positions; got {known}."
+            )
+        return stand_in[:, :, :n_pos, :n_pos] if by_pattern else stand_in[:, :, :n_pos]

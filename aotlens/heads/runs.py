@@ -24,7 +24,7 @@ from aotlens.conventions import Head, HeadLike, as_head, as_heads, head_name
 from aotlens.data import common_positions
 from aotlens.evaluate import token_losses
 from aotlens.heads.patterns import AttentionPatterns, patterns_and_logits
-from aotlens.heads.without import without
+from aotlens.heads.replacement import without
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
 

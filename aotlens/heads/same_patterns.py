@@ -26,9 +26,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from aotlens.conventions import Head, Progress
+from aotlens.conventions import Head, Progress, all_heads
 from aotlens.heads.reader import HeadReader, Model, TokenSequences
-from aotlens.results import Result, top_head
+from aotlens.results import Result, table, top_head
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,14 +57,9 @@ class PatternConsistency(Result):
         return f"{constant or 'uniform patterns'}; without key 0 up to {left_out:.1%} of rows are left out"
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a head: layer, head, pattern_consistency, without_first, left_out."""
-        import pandas as pd
-
-        layers, heads = np.indices(self.values.shape)
+        """Return a table with one row per head: layer, head, pattern_consistency, without_first, left_out."""
         columns = {"pattern_consistency": self.values, "without_first": self.without_first, "left_out": self.left_out}
-        return pd.DataFrame(
-            {"layer": layers.ravel(), "head": heads.ravel(), **{name: each.ravel() for name, each in columns.items()}}
-        )
+        return table(("layer", "head"), columns)
 
 
 class ConsistencyTally:
@@ -231,7 +226,7 @@ def repeated_patterns(
         reader.listen_to_patterns(
             ids, lambda _, pattern: patterns.extend(pattern[:, :, 1:].transpose(0, 1).double().cpu().flatten(1, 2))
         )
-        heads += [(place, head) for head in reader.require_heads(None)]
+        heads += [(place, head) for head in all_heads(reader)]
     rows = torch.stack(patterns)  # [head, sequence · query, key]
     if len(rows) < 2:
         raise ValueError(f"expected at least two heads to compare, got {len(rows)}.")

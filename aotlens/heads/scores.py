@@ -1,4 +1,5 @@
-"""The usual calls of `attention_to`: motifs on repeated random tokens, places in a sequence, keys of one's choice."""
+"""The usual calls of `attention_to`: motifs on repeated random tokens, places, any marked keys, prompts of
+regression."""
 
 from __future__ import annotations
 
@@ -9,17 +10,19 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 from aotlens.conventions import Progress, require_whole
 from aotlens.data import repeated_random_tokens
 from aotlens.data.windows import probe_start
-from aotlens.heads.attention_to import MotifScores, attention_to
+from aotlens.heads.attention_to import MotifScores, attention_to, scores_of
 from aotlens.heads.inputs import Inputs, Targets
 from aotlens.heads.motifs import PLACES, Motif, as_motifs
 from aotlens.heads.reader import HeadReader, Model, TokenSequences
-from aotlens.results import Result, top_head
+from aotlens.heads.tally import MotifTally
+from aotlens.models import AttentionOnlyTransformer, require_ours
+from aotlens.results import Result, table, top_head
 from aotlens.statistics import as_clusters
 
 if TYPE_CHECKING:
@@ -220,12 +223,8 @@ class TargetedAttention(Result):
         return self.attention / self.expected
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a head: layer, head, attention, expected, ratio."""
-        import pandas as pd
-
-        layers, heads = np.indices(self.attention.shape)
-        columns = {name: getattr(self, name).ravel() for name in ("attention", "expected", "ratio")}
-        return pd.DataFrame({"layer": layers.ravel(), "head": heads.ravel(), **columns})
+        """Return a table with one row per head: layer, head, attention, expected, ratio."""
+        return table(("layer", "head"), {name: getattr(self, name) for name in ("attention", "expected", "ratio")})
 
 
 def targeted_attention(
@@ -262,3 +261,36 @@ def _marked(inputs: Inputs) -> Targets:
 
 
 _MARKED = Motif(name="marked", badge="mark", sentence="It attends to the keys that the caller chose.", mask=_marked)
+
+
+@torch.no_grad()
+def attention_in_prompts(
+    model: AttentionOnlyTransformer, tokens: Float[Tensor, "prompt pos d"], *, batch_size: int = 64
+) -> MotifScores:
+    """Measure every head's mean attention to each motif of prompts (`motifs_of("prompts")`) on interleaved `tokens`,
+    beside uniform attention's.
+
+    Intervals of the excess are over prompts. Raises `ValueError` for a model that does not read vectors or whose
+    pattern does not depend on what it reads, and for fewer than two points.
+    """
+    require_ours(model, "attention_in_prompts")
+    if model.cfg.read_in != "vectors" or not model.cfg.has_query_key:
+        raise ValueError(
+            "attention in prompts: expected a model that reads vectors, with queries and keys; this one reads "
+            f"{model.cfg.read_in}, its φ is {model.cfg.phi}."
+        )
+    if tokens.shape[1] < 3:
+        raise ValueError(f"attention in prompts: expected x_1, y_1, x_2 at least, got {tokens.shape[1]} positions.")
+    cfg = model.cfg
+    reader = HeadReader(
+        model=model, n_layers=cfg.n_layers, n_heads=cfg.n_heads, d_model=cfg.d_model, d_head=cfg.d_head,
+        n_ctx=cfg.n_ctx, d_vocab=0, causal=not model.sees_later_keys, is_bridge=False,
+    )  # fmt: skip
+    inputs = Inputs(tokens=tokens.to(model.dtype), later_keys=model.sees_later_keys)
+    tally = MotifTally(reader, inputs, as_motifs(None, "prompts"))
+    for start in range(0, len(tokens), batch_size):
+        batch = inputs[start : start + batch_size]
+        reader.listen_to_patterns(batch.tokens, tally.batch(batch, start))
+    tally.finish(batch_size)
+    about = f"{len(tokens)} prompts of {(tokens.shape[1] + 1) // 2} points"
+    return dataclasses.replace(scores_of(tally, others=False, intervals=True), about=about)

@@ -22,12 +22,12 @@ from jaxtyping import Bool, Float64, Int64
 from scipy.special import comb, stdtrit
 from torch import Tensor
 
-from aotlens.conventions import Progress, head_name, require_seed, require_whole
+from aotlens.conventions import Progress, all_heads, head_name, require_seed, require_whole
 from aotlens.heads.ablation import Measure, Metric, unit_of
-from aotlens.heads.head_sets import HeadSets
 from aotlens.heads.replacement import Batch
+from aotlens.heads.sufficient import HeadSets
 from aotlens.models import AttentionOnlyTransformer, require_ours
-from aotlens.results import Result
+from aotlens.results import Result, table
 from aotlens.statistics import as_clusters, mean_interval
 
 if TYPE_CHECKING:
@@ -87,21 +87,11 @@ class ShapleyValues(Result):
         return f"{most} {self.unit} of {self.whole - self.empty:+.3f} by all heads ({how})"
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a head: layer, head, shapley, its interval (low, high), order_error, first, last, hidden."""
-        import pandas as pd
-
-        places = np.array(list(np.ndindex(*self.values.shape)))
-        low, high = self.intervals.reshape(-1, 2).T
-        columns = {
-            "layer": places[:, 0],
-            "head": places[:, 1],
-            "shapley": self.values.ravel(),
-            "low": low,
-            "high": high,
-        }
-        columns |= {"order_error": self.order_errors.ravel(), "first": self.first.ravel(), "last": self.last.ravel()}
-        columns["hidden"] = self.hidden.ravel()
-        return pd.DataFrame(columns)
+        """Return a table with one row per head: layer, head, shapley, its interval (low, high), order_error, first,
+        last, hidden."""
+        columns = {"shapley": self.values, "low": self.intervals[..., 0], "high": self.intervals[..., 1]}
+        columns |= {"order_error": self.order_errors, "first": self.first, "last": self.last, "hidden": self.hidden}
+        return table(("layer", "head"), columns)
 
 
 @torch.no_grad()
@@ -139,7 +129,7 @@ def shapley_heads(
         raise ValueError(f"expected at least 2 sequences, over which intervals are, got {len(batch)}.")
     groups = as_clusters(clusters, len(batch))
     shape = model.cfg.n_layers, model.cfg.n_heads
-    heads = list(np.ndindex(*shape))
+    heads = all_heads(model.cfg)
     n = len(heads)
     if n_permutations is None and n > MOST_EXACT:
         n_permutations = N_PERMUTATIONS
@@ -148,10 +138,9 @@ def shapley_heads(
         if n_permutations % 2:
             raise ValueError(f"n_permutations={n_permutations}: expected an even number, since each has its reverse.")
     require_seed(seed)
-    others = None if reference is None else Batch.of(model, reference)
     # Of drawn orders, whose last heads `first` and `last` may not be among.
     total = 2**n if n_permutations is None else n_permutations * (n - 1) + 2 * n + 2
-    sets = HeadSets(model, heads, batch, others, how, metric, seed, batch_size, total=total, progress=progress)
+    sets = HeadSets(model, heads, batch, reference, how, metric, seed, batch_size, total=total, progress=progress)
 
     def number(members: Iterable[int]) -> np.ndarray:
         return sets.numbers(frozenset(heads[place] for place in members))

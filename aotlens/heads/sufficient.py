@@ -20,27 +20,114 @@ side of `keep`, and "undecided" otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from aotlens.conventions import Head, Progress, head_name
+from aotlens.conventions import Head, Progress, all_heads, head_name
 from aotlens.data.windows import held_out_rows
-from aotlens.heads.ablation import Measure, Metric, unit_of
-from aotlens.heads.head_sets import HeadSets, Kept
-from aotlens.heads.replacement import Batch
+from aotlens.heads.ablation import Measure, Metric, measured, unit_of
+from aotlens.heads.replacement import Batch, Replacement
 from aotlens.models import AttentionOnlyTransformer, require_ours
+from aotlens.models.rounding import are_alike, rounding_of
 from aotlens.results import Result
-from aotlens.statistics import Verdict, as_clusters, interval_text, mean_interval, necessity
+from aotlens.statistics import Verdict, as_clusters, interval_text, mean_interval, necessity, ratio_intervals
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+Kept: TypeAlias = frozenset[Head]
+
+
+class HeadSets:
+    """The measure of the model with only some heads left, each set once."""
+
+    clusters: Int64[np.ndarray, " sequence"] | None = None
+
+    def __init__(
+        self,
+        model: AttentionOnlyTransformer,
+        heads: Sequence[Head],
+        batch: Batch,
+        reference: Tensor | str | list[str] | Batch | None,
+        how: str,
+        metric: Metric | Measure | None,
+        seed: int,
+        batch_size: int,
+        *,
+        total: int = 0,
+        progress: Progress | None = None,
+    ) -> None:
+        """`progress(done, total)` counts sets, of which there are at most `total`."""
+        self.model, self.metric, self.heads, self.total = model, metric, frozenset(heads), total
+        self.progress = progress
+        self.replacement = Replacement(model, heads, how, batch, reference, seed=seed, batch_size=batch_size)
+        self.parts: list[tuple[Batch, dict[int, Tensor]]] = []
+        whole: list[np.ndarray] = []
+        for start in range(0, len(batch), batch_size):
+            rows = slice(start, start + batch_size)
+            part = batch[rows]
+            logits, stand_ins, _ = self.replacement.clean(part, rows)
+            self.parts.append((part, {layer: z.to(model.device, model.dtype) for layer, z in stand_ins.items()}))
+            whole.append(measured(model, logits, part, start, metric)[0])
+        self._known: dict[Kept, np.ndarray] = {self.heads: np.concatenate(whole)}
+
+    @property
+    def n_runs(self) -> int:
+        return len(self._known)
+
+    def numbers(self, kept: Kept) -> Float64[np.ndarray, " sequence"]:
+        """Compute the measure of each sequence with all heads but `kept` replaced."""
+        if kept not in self._known:
+            replaced, start = self.heads - kept, 0
+            numbers: list[np.ndarray] = []
+            for part, stand_ins in self.parts:
+                logits = self.replacement.replaced(part, stand_ins, replaced)
+                numbers.append(measured(self.model, logits, part, start, self.metric)[0])
+                start += len(part)
+            self._known[kept] = np.concatenate(numbers)
+            if self.progress is not None:
+                self.progress(self.n_runs, self.total)
+        return self._known[kept]
+
+    def _effects(self, kept: Kept) -> np.ndarray:
+        return self.numbers(kept) - self.numbers(frozenset())
+
+    def all_do_nothing(self) -> bool:
+        """Return whether the measure is the same with all heads replaced, but for the rounding of logits. Cost: a run
+        and its measure nine times."""
+        rounding, start, dtype = [], 0, self.model.dtype
+        for part, stand_ins in self.parts:
+
+            def measure(logits: Tensor, part: Batch = part, start: int = start) -> np.ndarray:
+                return measured(self.model, logits, part, start, self.metric)[0]
+
+            rounding.append(rounding_of(measure, self.replacement.replaced(part, stand_ins, self.heads), dtype))
+            start += len(part)
+        ends = np.stack([self.numbers(self.heads), self.numbers(frozenset())], 1)
+        return are_alike(ends, np.concatenate(rounding), dtype)
+
+    def faithfulness(self, kept: Kept) -> float:
+        return float(self._effects(kept).mean() / self._effects(self.heads).mean())
+
+    def intervals(self, sets: Sequence[Kept], confidence: float) -> Float64[np.ndarray, "set 2"]:
+        """Return the intervals of the faithfulness of each set."""
+        whole = self._effects(self.heads)
+        sign = np.sign(whole.mean())
+        effects = np.array([sign * self._effects(kept) for kept in sets]).reshape(len(sets), len(whole))
+        return ratio_intervals(effects, sign * whole, self.clusters, confidence=confidence)
+
+    def best(self, sets: Iterable[Kept]) -> Kept:
+        """Return the most faithful of some sets; among equals the first."""
+        return max(sets, key=self.faithfulness)
+
 
 #: The confidence of the intervals of a result.
 _CONFIDENCE = 0.95
@@ -165,24 +252,21 @@ def sufficient_heads(
             f"{len(batch)}; give more, or another held_out."
         )
     search_rows, check_rows = (~aside).nonzero()[:, 0], aside.nonzero()[:, 0]
-    searched_part = _rows(batch, search_rows)
-    others = None if reference is None else Batch.of(model, reference)
-    heads = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
+    reference = None if reference is None else Batch.of(model, reference)
+    heads, options = all_heads(model.cfg), (how, metric, seed, batch_size)
     total = len(heads) * (len(heads) + 3)  # n(n + 1)/2 tried by each search, and every head alone and left out
-    searched = HeadSets(
-        model, heads, searched_part, others, how, metric, seed, batch_size, total=total, progress=progress
-    )
+    searched = HeadSets(model, heads, batch[search_rows], reference, *options, total=total, progress=progress)
     checked = searched
     if n_held_out:
-        means = searched_part if others is None else others
-        checked = HeadSets(model, heads, _rows(batch, check_rows), means, how, metric, seed, batch_size)
+        means = batch[search_rows] if reference is None else reference
+        checked = HeadSets(model, heads, batch[check_rows], means, *options)
     for part, rows, which in ((searched, search_rows, "searched"), (checked, check_rows, "held-out")):
         part.clusters = None if groups is None else groups[rows.numpy()]
         _require_effect(part, heads, unit_of(model, metric), which)
 
     sets: dict[Literal["backward", "forward"], Kept] = {"backward": _backward(searched, frozenset(heads), keep)}
     sets["forward"] = _forward(searched, heads, keep, len(sets["backward"]))
-    reached = [name for name, each in sets.items() if searched.faithfulness(each) >= keep]
+    reached = [name for name, kept in sets.items() if searched.faithfulness(kept) >= keep]
     search = min(reached, key=lambda name: len(sets[name]))
     smallest = sets[search]
     members = tuple(sorted(smallest))
@@ -198,9 +282,9 @@ def sufficient_heads(
         searched=searched.faithfulness(smallest),
         faithfulness=checked.faithfulness(smallest),
         interval=tuple(checked.intervals([smallest], _CONFIDENCE)[0].tolist()),
-        within=np.array([checked.faithfulness(each) for each in within]),
+        within=np.array([checked.faithfulness(kept) for kept in within]),
         within_intervals=checked.intervals(within, for_all),
-        without=np.array([checked.faithfulness(each) for each in without]),
+        without=np.array([checked.faithfulness(kept) for kept in without]),
         without_intervals=checked.intervals(without, for_all),
         search=search,
         sizes=(len(sets["backward"]), len(sets["forward"])),
@@ -210,14 +294,7 @@ def sufficient_heads(
     )
 
 
-def _rows(batch: Batch, rows: Tensor) -> Batch:
-    mask, targets = (
-        None if part is None else part[rows.to(part.device)] for part in (batch.attention_mask, batch.targets)
-    )
-    return Batch(x=batch.x[rows.to(batch.x.device)], attention_mask=mask, targets=targets)
-
-
-def _require_effect(sets: HeadSets, heads: list[Head], unit: str, which: str) -> None:
+def _require_effect(sets: HeadSets, heads: Sequence[Head], unit: str, which: str) -> None:
     """Raise `ValueError` where replacing all heads changes nothing that can be told from 0, or from rounding."""
     effects = sets.numbers(frozenset(heads)) - sets.numbers(frozenset())
     low, high = mean_interval(effects, sets.clusters, confidence=_CONFIDENCE)
@@ -238,7 +315,7 @@ def _backward(sets: HeadSets, members: Kept, keep: float) -> Kept:
     return members
 
 
-def _forward(sets: HeadSets, heads: list[Head], keep: float, limit: int) -> Kept:
+def _forward(sets: HeadSets, heads: Sequence[Head], keep: float, limit: int) -> Kept:
     """Search forward, and give up at `limit` heads, which the other search reached."""
     members: Kept = frozenset()
     value: Callable[[Kept], float] = sets.faithfulness

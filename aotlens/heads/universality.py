@@ -20,7 +20,7 @@ patterns or QK against OV, both ways. An MSSA head's W_Q, W_K and W_V are one ma
 head writes comes again with what it reads, and its W_O alone is new evidence.
 
 Where patterns are the tested evidence, surrogates say in addition whether heads are alike beyond a shared mean pattern:
-each model reads the sequences in an order of its own (`heads.over_texts`), which keeps distances and entropies. That
+each model reads the sequences in an order of its own (`heads.likeness`), which keeps distances and entropies. That
 null is of texts, and the other one of heads: models that share nothing may be alike by chance in how they read the same
 tokens, on any text, and permuted heads alone tell that.
 """
@@ -35,13 +35,29 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from aotlens.conventions import Head, Progress, head_name, require_seed, require_whole
-from aotlens.heads import layer_trend
+from aotlens.conventions import Head, Progress, all_heads, head_name, require_seed, require_whole
 from aotlens.heads.assignments import EVIDENCE, Assignments, HeadGroup
-from aotlens.heads.kinds import KindComparison, by_kind, compared, null_deviations
-from aotlens.heads.likeness import on_text, text_rows, texts_alike, weights_alike
+from aotlens.heads.kinds import (
+    KindComparison,
+    by_kind,
+    by_layer,
+    compared,
+    layer_interval,
+    null_deviations,
+    trend_sentence,
+    without_each_model,
+)
+from aotlens.heads.likeness import (
+    ON_PATTERNS,
+    ON_TEXT,
+    document_error,
+    on_text,
+    text_null,
+    text_rows,
+    texts_alike,
+    weights_alike,
+)
 from aotlens.heads.matching import require_same_tokens
-from aotlens.heads.over_texts import ON_PATTERNS, ON_TEXT, document_error, text_null
 from aotlens.heads.reader import HeadReader, TokenSequences
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
@@ -99,7 +115,7 @@ class Universality(Result):
     text_std: Float64[np.ndarray, " test"] | None = None
     text_p: Float64[np.ndarray, " test"] | None = None
     """The probability that heads with these distances and entropies give as much, one-sided
-    (`heads.over_texts.text_null`)."""
+    (`heads.likeness.text_null`)."""
     kind_null_std: Float64[np.ndarray, "test kind"] | None = None
     """The standard deviation of what permuted heads give on average over the pairs of models of each kind, in the order
     in which kinds first occur; NaN for one model of a kind; None in files from before there were any."""
@@ -146,18 +162,18 @@ class Universality(Result):
         if self.grouped_by not in self.tests:
             return ""
         place = self.tests.index(self.grouped_by)
-        return layer_trend.sentence(self.by_layer[place] - self.by_layer_null[place], self.by_layer_without[place])
+        return trend_sentence(self.by_layer[place] - self.by_layer_null[place], self.by_layer_without[place])
 
     def layers_frame(self) -> pd.DataFrame:
         """Return a row a test and layer: `matched`, `tested`, `layer`, the `observed` mean of its heads, `null_mean`
         (of permuted ones), and the `excess` between them with its 95% interval over models, `low` and `high` (NaN for
-        fewer than three; `heads.layer_trend` has the formula)."""
+        fewer than three; `heads.kinds` has the formula)."""
         import pandas as pd
 
         rows = []
         for place, layer in np.ndindex(*self.by_layer.shape):
             observed, null = self.by_layer[place, layer], self.by_layer_null[place, layer]
-            excess = layer_trend.interval(observed - null, self.by_layer_without[place, :, layer])
+            excess = layer_interval(observed - null, self.by_layer_without[place, :, layer])
             rows.append((*self.tests[place], layer, observed, null, *excess))
         columns = ("matched", "tested", "layer", "observed", "null_mean", "excess", "low", "high")
         return pd.DataFrame(rows, columns=pd.Index(columns))
@@ -302,7 +318,7 @@ def universality(
     ids = readers[0].require_ids(tokens)
     documents = as_clusters(clusters, len(ids))
     owner = np.repeat(np.arange(len(members)), [model.cfg.n_layers * model.cfg.n_heads for model in members])
-    heads = tuple(itertools.chain.from_iterable(reader.require_heads(None) for reader in readers))
+    heads = tuple(itertools.chain.from_iterable(map(all_heads, readers)))
     total, done = len(members) + len(members) * (len(members) - 1) // 2, 0
 
     def step() -> None:
@@ -356,9 +372,9 @@ def universality(
         pair_means=np.stack([each.of_models for each in measured]),
         pair_p=np.stack([each.p for each in measured]),
         pair_excess=np.stack([each.excess for each in measured]),
-        by_layer=np.stack([layer_trend.by_layer(each.by_head[:, None], layers) for each in measured]),
-        by_layer_null=np.stack([layer_trend.by_layer(each.expected_by_head[:, None], layers) for each in measured]),
-        by_layer_without=np.stack([layer_trend.without_each_model(each.by_model, owner, layers) for each in measured]),
+        by_layer=np.stack([by_layer(each.by_head[:, None], layers) for each in measured]),
+        by_layer_null=np.stack([by_layer(each.expected_by_head[:, None], layers) for each in measured]),
+        by_layer_without=np.stack([without_each_model(each.by_model, owner, layers) for each in measured]),
         grouped_by=grouped_by,
         groups=groups,
         closed=closed,

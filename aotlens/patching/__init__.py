@@ -16,6 +16,5 @@ metrics.py       what is measured of a pair
 from aotlens.patching.attribution import Attribution, attribution
 from aotlens.patching.circuit import EdgeCircuit, circuit_faithfulness, find_circuit
 from aotlens.patching.edges import EdgeAttribution, PatchedEdges, attribute_edges, path_patch
-from aotlens.patching.metrics import PairMetric
-from aotlens.patching.prompts import pair_of
+from aotlens.patching.metrics import PairMetric, pair_of
 from aotlens.patching.sweep import HEADS, STREAMS, Patched, patch

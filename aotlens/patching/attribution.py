@@ -25,8 +25,7 @@ from aotlens.conventions import Progress, require_whole
 from aotlens.data.pairs import PromptPairs
 from aotlens.models import AttentionOnlyTransformer, hook_names
 from aotlens.patching.both import require_slope, shared_words
-from aotlens.patching.metrics import Measure, PairMetric, name_of
-from aotlens.patching.prompts import batches, require_one_length
+from aotlens.patching.metrics import Measure, PairMetric, batches, name_of, require_one_length
 from aotlens.patching.sweep import HEADS, Batch, axes_of, checked
 from aotlens.paths.runs import Probes
 from aotlens.results import Result

@@ -24,8 +24,15 @@ from aotlens.conventions import HeadLike, Progress, as_head, require_whole
 from aotlens.data.pairs import PromptPairs
 from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
 from aotlens.patching.both import BothRuns, numbers, require_difference, require_slope
-from aotlens.patching.metrics import Measure, PairMetric, checked_metric, name_of, require_fit
-from aotlens.patching.prompts import batches, checked_positions
+from aotlens.patching.metrics import (
+    Measure,
+    PairMetric,
+    batches,
+    checked_metric,
+    checked_positions,
+    name_of,
+    require_fit,
+)
 from aotlens.paths import Edge, EdgeLike, Wires
 from aotlens.paths.runs import require_bare
 from aotlens.paths.wiring import Wired

@@ -27,8 +27,16 @@ from aotlens.patching.both import (
     shared_words,
     without_padding,
 )
-from aotlens.patching.metrics import Measure, PairMetric, checked_metric, name_of, require_fit
-from aotlens.patching.prompts import batches, checked_positions, require_one_length
+from aotlens.patching.metrics import (
+    Measure,
+    PairMetric,
+    batches,
+    checked_metric,
+    checked_positions,
+    name_of,
+    require_fit,
+    require_one_length,
+)
 from aotlens.paths.runs import Place, Probes, require_bare
 from aotlens.results import Result
 from aotlens.statistics import as_clusters, mean_interval, ratio_intervals

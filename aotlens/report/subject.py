@@ -13,7 +13,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from aotlens.checkpoints import CheckpointInfo, find_checkpoint, is_external, load
-from aotlens.conventions import Head, HeadLike, Progress, as_heads, head_name
+from aotlens.conventions import Head, HeadLike, Progress, all_heads, as_heads, head_name
 from aotlens.data import Corpus, open_corpus
 from aotlens.data.images import decode_image
 from aotlens.heads import Atlas, AtlasRecord, atlas, find_atlas
@@ -125,11 +125,11 @@ class Subject:
         """The heads that are looked at closely: those named, or those without which the model loses most."""
         if self.named_heads:
             return self.named_heads
-        every = [(layer, head) for layer in range(self.model.cfg.n_layers) for head in range(self.model.cfg.n_heads)]
-        if len(every) <= N_HEADS:
-            return tuple(every)
+        heads = all_heads(self.model.cfg)
+        if len(heads) <= N_HEADS:
+            return heads
         order = self._importance
-        return tuple(every[:N_HEADS] if order is None else sorted(every[i] for i in np.argsort(-order)[:N_HEADS]))
+        return tuple(heads[:N_HEADS] if order is None else sorted(heads[i] for i in np.argsort(-order)[:N_HEADS]))
 
     @property
     def why_heads(self) -> str:

@@ -152,6 +152,17 @@ def top_head(values: np.ndarray, heads: Sequence[tuple[int, int]] | None = None)
     return f"head {layer}.{head} ({values.flat[best]:.3g})"
 
 
+def table(axes: Sequence[str], columns: Mapping[str, Any]) -> pd.DataFrame:
+    """Return a table with one row per entry of arrays with these axes, such as `("layer", "head")`: the index along
+    each axis, then a column per array."""
+    import numpy as np
+    import pandas as pd
+
+    index = np.indices(np.shape(next(iter(columns.values()))))
+    places = {axis: index[number].ravel() for number, axis in enumerate(axes)}
+    return pd.DataFrame({**places, **{name: np.ravel(values) for name, values in columns.items()}})
+
+
 def _size(value: Any) -> str:
     """A number or a short text as it is; of everything larger, how much there is."""
     if isinstance(value, bool | int) or value is None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Int64
 
-from aotlens.conventions import Head, HeadLike, Progress, as_head, head_name, several
+from aotlens.conventions import Head, HeadLike, Progress, all_heads, as_head, head_name, several
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.models.traits import NOT_LINEAR
 from aotlens.results import OfCheckpoint, Result, load
@@ -241,9 +241,8 @@ def rows_by_head(
         return rows if ids is None else check_rows(model, rows, ids, max_tokens=None, run_model=False)
 
     cfg = model.cfg
-    every = [(layer, head) for layer in range(cfg.n_layers) for head in range(cfg.n_heads)]
-    chosen = every if heads is None else [as_head(head, cfg) for head in heads]
-    return gather_rows(chosen, rows_of, progress=progress)
+    rows = all_heads(cfg) if heads is None else [as_head(head, cfg) for head in heads]
+    return gather_rows(rows, rows_of, progress=progress)
 
 
 def gather_rows(

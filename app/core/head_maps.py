@@ -15,7 +15,7 @@ from app.core.inference import Inference, PromptResult
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from aotlens.heads.clearest import ClearestHead
+    from aotlens.heads.patterns import ClearestHead
 
 View = Literal["attention", "weighted", "scores"]
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from aotlens.heads import AttentionPatterns, BlockMaxima, HeadLabels, LongPatterns, MotifScores
-    from aotlens.heads.clearest import ClearestHead
+    from aotlens.heads.patterns import ClearestHead
     from aotlens.models import AttentionOnlyTransformer
     from app.core.corpora import Text
 
@@ -138,7 +138,7 @@ class Inference:
     def clearest(self, result: PromptResult) -> ClearestHead | None:
         """Return the head whose behaviour on the prompt is clearest; None where no head shows a motif, and of long
         ones."""
-        from aotlens.heads.clearest import clearest_head
+        from aotlens.heads.patterns import clearest_head
 
         if result.logits is None:
             return None

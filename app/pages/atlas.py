@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from aotlens.conventions import head_name
-from aotlens.heads.sharpest import MODES
+from aotlens.heads.summary import MODES
 from aotlens.plots import describe, glyphs
 from aotlens.plots.atlas import column_help, column_title
 from aotlens.views import atlas as views

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from aotlens.data import PromptPairs
 from aotlens.heads import head_scores
-from aotlens.heads.attention_shares import most_similar
+from aotlens.heads.score_measures import most_similar
 from aotlens.models import AttentionOnlyTransformer
 from tests.heads.hand_built import induction
 from tests.heads.test_head_scores import make, score

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from aotlens.heads import AttentionPatterns
-from aotlens.heads.clearest import clearest_head
+from aotlens.heads.patterns import clearest_head
 
 #: A start token, then "a b c d" twice: queries 5 to 8 repeat, and 2 to 5 followed what they repeat.
 TOKENS = [0, 1, 2, 3, 4, 1, 2, 3, 4]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from aotlens.heads import image_maps, semantic_consistency
-from aotlens.heads.consistency import _Pairs, pair_overlaps, region
+from aotlens.heads.image_maps import _Pairs, pair_overlaps, region
 from aotlens.models import AttentionOnlyTransformer
 from tests.image_models import PATCHES, make, plant
 from tests.messages import refused
@@ -154,7 +154,7 @@ def test_what_cannot_be_compared_is_refused() -> None:
             semantic_consistency(model, images, wrong)
     with pytest.raises(ValueError, match=r"mass=1.0: expected a share"):
         semantic_consistency(model, images, labels, mass=1.0)
-    with pytest.raises(ValueError, match="n_permutations=100: expected 200 or more"):
+    with pytest.raises(ValueError, match="n_permutations=100: expected a whole number from 200"):
         semantic_consistency(model, images, labels, n_permutations=100)
     with refused("semantic consistency", "negative"):
         semantic_consistency(make(phi="linear"), torch.randn(4, 3, 6, 6), labels)

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from aotlens.heads import HEAD_SCORES, HeadScore, attention_to, head_scores
-from aotlens.heads.inputs import Inputs
+from aotlens.heads.inputs import Inputs, MeasuredScore
 from aotlens.heads.motifs import MOTIFS
 from aotlens.heads.reader import HeadReader
-from aotlens.heads.score_inputs import MeasuredScore
 from aotlens.heads.scores import random_repeats
 from aotlens.models import AttentionOnlyTransformer
 from tests.heads.hand_built import induction

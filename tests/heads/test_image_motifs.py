@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from aotlens.heads import MOTIFS, attention_to, motif_scores, motifs_of
-from aotlens.heads.image_motifs import standing_out
 from aotlens.heads.patch_grid import PatchGrid
+from aotlens.heads.source_code import standing_out
 from tests.image_models import MEAN_POOLED, make, plant, random_images
 from tests.messages import refused
 

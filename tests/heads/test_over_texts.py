@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from aotlens.heads import universality
-from aotlens.heads.over_texts import document_error, text_null
+from aotlens.heads.likeness import document_error, text_null
 from aotlens.heads.universality import TESTS
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.results.saved import from_plain, to_plain

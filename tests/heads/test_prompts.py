@@ -8,7 +8,7 @@ import torch
 
 from aotlens.data import RegressionTask
 from aotlens.heads import MOTIFS, attention_to, motifs_of
-from aotlens.heads.prompts import attention_in_prompts
+from aotlens.heads.scores import attention_in_prompts
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from tests.small_models import maker
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from aotlens.data import PromptPairs
 from aotlens.heads import ablate, head_scores, inactive_heads
-from aotlens.heads.vocabulary_scores import successor_pairs
+from aotlens.heads.score_measures import successor_pairs
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from tests.heads.test_head_scores import lowered_by, make, score
 from tests.messages import refused
@@ -90,15 +90,14 @@ def test_a_head_is_inactive_by_what_it_writes_not_by_where_it_looks() -> None:
     model.add_hook("blocks.0.attn.hook_pattern", put)
     model.add_hook("blocks.0.attn.hook_v", value)
     result = inactive_heads(model, tokens)
-    assert result.inactive.tolist() == [[True, True, False, False]]
-    assert result.missed.tolist() == [[False, True, False, False]]
-    assert result.resting_but_active.tolist() == [[False, False, True, False]]
+    assert result.verdict.tolist() == [["inactive", "missed", "resting but active", "active"]]
     assert "2 of 4" in result.headline and "misses 0.1 and takes 0.2" in result.headline
     _, cache = model.run_with_cache(tokens)
     written = torch.einsum("bkhd,hdm->bkhm", cache["z", 0], model.blocks[0].attn.W_O)[:, 1:].norm(dim=-1).mean((0, 1))
     np.testing.assert_allclose(result.output_norm[0], (written / written.mean()).numpy(), atol=1e-9)
     norms = cache["v", 0].norm(dim=-1)
-    np.testing.assert_allclose(result.first_value_norm[0], (norms[:, 0].mean(0) / norms[:, 1:].mean((0, 1))).numpy(),
+    first_value_norm = (norms[:, 0].mean(0) / norms[:, 1:].mean((0, 1))).numpy()
+    np.testing.assert_allclose(head_scores(model, tokens, "first_value_norm")["first_value_norm"][0], first_value_norm,
                                atol=1e-6)  # fmt: skip
     changes = [abs(ablate(model, tokens, f"0.{head}", "zero").change) for head in range(4)]
     assert max(changes[:2]) < 0.2 * min(changes[2:])

@@ -12,7 +12,7 @@ import pytest
 import scipy.stats
 import torch
 
-from aotlens.heads import layer_trend, universality
+from aotlens.heads import kinds, universality
 from aotlens.heads.kinds import kinds_differ
 from aotlens.heads.universality import TESTS
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
@@ -180,13 +180,13 @@ def test_the_excess_of_a_layer_and_its_interval_are_those_of_runs_without_each_m
 @pytest.mark.parametrize(("middle", "said"), [(1.0, "more"), (-1.0, "less")])
 def test_the_sign_of_a_difference_is_that_of_its_word(middle: float, said: str) -> None:
     values = np.array([0.0, middle, 0.0])
-    trend = layer_trend.sentence(values, np.tile(values, (4, 1)))
+    trend = kinds.trend_sentence(values, np.tile(values, (4, 1)))
     says(trend, f"{said} in middle layers than in outer ones, by {middle:+.3f}")
 
 
 def test_a_layer_without_assigned_heads_leaves_the_trend_unsaid_and_is_named() -> None:
     says(
-        layer_trend.sentence(np.array([0.1, np.nan, 0.2]), np.full((4, 3), 0.1)),
+        kinds.trend_sentence(np.array([0.1, np.nan, 0.2]), np.full((4, 3), 0.1)),
         "no head of layer 1",
         "Nothing is said",
     )
@@ -222,8 +222,8 @@ def test_intervals_over_models_hold_the_truth_as_often_as_said() -> None:
         alike = noise + noise.transpose(0, 2, 1) + own[:, :, None] + own[:, None]
         by_model = np.where(np.eye(5)[owner], np.nan, alike[layers, owner])
         rise = np.array([-1.0, 1.0])
-        without = layer_trend.without_each_model(by_model, owner, layers) @ rise
-        _, low, high = layer_trend.interval(float(layer_trend.by_layer(by_model, layers) @ rise), without)
+        without = kinds.without_each_model(by_model, owner, layers) @ rise
+        _, low, high = kinds.layer_interval(float(kinds.by_layer(by_model, layers) @ rise), without)
         held.append(low <= 0 <= high)
     assert 0.91 < np.mean(held) < 0.99
 

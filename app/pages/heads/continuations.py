@@ -90,7 +90,7 @@ class Continuations:
     def _run(self, continued: Continued, report: Report) -> Continued:
         import torch
 
-        from aotlens.heads.without import reference_length
+        from aotlens.heads.replacement import reference_length
 
         result, core = continued.of, self._core
         loaded = core.catalog.load(result.checkpoint)

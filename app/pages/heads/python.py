@@ -25,7 +25,7 @@ def python(core: Core, service: Heads, state: HeadsState, panel: str) -> list[st
 
 def _continued(core: Core, service: Heads, state: HeadsState) -> list[str]:
     """Write the lines for both texts of the tab in which the text is continued."""
-    from aotlens.heads.without import reference_length
+    from aotlens.heads.replacement import reference_length
 
     prompt = service.prompt_of(state)
     result: PromptResult = core.inference.analyse(**prompt, off=state.off, how=state.how, corpus=state.corpus)

@@ -55,7 +55,7 @@ def test_a_head_and_a_tab_are_steps_of_back(open_page):
 
 
 def test_without_a_head_in_the_address_the_clearest_is_shown_and_why(open_page, services: Core, monkeypatch):
-    from aotlens.heads.clearest import ClearestHead
+    from aotlens.heads.patterns import ClearestHead
 
     clearest = ClearestHead(head=(1, 2), motif="induction", score=0.7, n_queries=4, token=" captain")
     monkeypatch.setattr(type(services.inference), "clearest", lambda self, result: clearest)

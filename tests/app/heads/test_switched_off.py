@@ -60,7 +60,7 @@ def result_of(core: Core, how: How = "zero", off: Any = OFF) -> PromptResult:
 def test_both_texts_are_the_librarys(core: Core, how: How):
     from aotlens.data import Encoding, open_corpus, spread_windows
     from aotlens.heads import without
-    from aotlens.heads.without import reference_length
+    from aotlens.heads.replacement import reference_length
 
     model, service, result = core.catalog.load("tiny-mhsa").model, Continuations(core), result_of(core, how)
     job = wait(service.start(result, DRAWS, "me"))

@@ -95,7 +95,6 @@ def working_calls(bridge: Any, texts: str) -> dict[str, Callable[[], Any]]:
 
     tokens = torch.randint(30, (4, 8), generator=torch.Generator().manual_seed(0))
     targets = torch.ones(4, 8, 8, dtype=torch.bool)
-    other = torch.cat([tokens[:, :3], tokens[:, 3:].flip(1)], 1)
     distilled = distill.distill_heads(bridge, (tokens, tokens.flip(1)), 0, seeds=1, neighbours=0)
     one = "0.0"
     return {
@@ -104,7 +103,6 @@ def working_calls(bridge: Any, texts: str) -> dict[str, Callable[[], Any]]:
         "attention_to": lambda: heads.attention_to(bridge, tokens),
         "distill_heads": lambda: distilled,
         "held_out_windows": lambda: distill.held_out_windows(bridge, open_corpus(f"dir:{texts}"), 16),
-        "mask_similarity": lambda: heads.mask_similarity(bridge, _same_at_2(tokens), _same_at_2(other), 2),
         "motif_scores": lambda: heads.motif_scores(bridge, half_length=3),
         "head_scores": lambda: heads.head_scores(bridge, tokens),
         "inactive_heads": lambda: heads.inactive_heads(bridge, tokens),
@@ -121,12 +119,6 @@ def working_calls(bridge: Any, texts: str) -> dict[str, Callable[[], Any]]:
         "token_errors": lambda: distill.token_errors(bridge, distilled, tokens, one),
         "value_norms": lambda: heads.value_norms(bridge, [(tokens, torch.zeros_like(tokens))], ["text"]),
     }
-
-
-def _same_at_2(tokens: torch.Tensor) -> torch.Tensor:
-    tokens = tokens.clone()
-    tokens[:, 2] = 4  # the mask
-    return tokens
 
 
 def main(folder: str, texts: str) -> None:
