@@ -8,9 +8,8 @@ attribution.py   the same from one gradient, with the largest patched
 edges.py         `path_patch`: edges from a head, an MLP or the embedding into a head's side, an MLP or the logits
 circuit.py       `find_circuit`: a small set of edges that does what the model does, and the check of it
 circuit_search.py   sets of edges, each measured once, and the search among them
-both.py          clean and corrupted prompts as the model runs them
-prompts.py       two texts as a pair, with the model's own answers
-metrics.py       what is measured of a pair
+both.py          clean and corrupted prompts as the model runs them, and what the results share
+metrics.py       two texts as a pair, with the model's own answers, and what is measured of it
 """
 
 from aotlens.patching.attribution import Attribution, attribution

@@ -24,19 +24,17 @@ from torch import Tensor
 from aotlens.conventions import Progress, require_whole
 from aotlens.data.pairs import PromptPairs
 from aotlens.models import AttentionOnlyTransformer, hook_names
-from aotlens.patching.both import require_slope, shared_words
+from aotlens.patching.both import Estimates, estimate_and_check, require_slope, shared_words
 from aotlens.patching.metrics import Measure, PairMetric, batches, name_of, require_one_length
 from aotlens.patching.sweep import HEADS, Batch, axes_of, checked
 from aotlens.paths.runs import Probes
-from aotlens.results import Result
-from aotlens.statistics import rank_correlation
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Attribution(Result):
+class Attribution(Estimates):
     """The estimated effect of every cell, and the exact one of those with the largest estimates; means over pairs."""
 
     what: str
@@ -57,15 +55,8 @@ class Attribution(Result):
 
     @property
     def estimated(self) -> Float64[np.ndarray, " checked"]:
-        """The estimates of the cells that were patched."""
         estimates: Float64[np.ndarray, " checked"] = self.estimate[tuple(self.checked.T)]
         return estimates
-
-    @property
-    def rank_correlation(self) -> float:
-        """Spearman's, of estimate and exact value over the patched cells, which are the largest by estimate; NaN for
-        fewer than two."""
-        return rank_correlation(self.estimated, self.exact)
 
     def cell(self, place: Iterable[Any]) -> dict[str, int]:
         """Return the layer, head and position of an index of `estimate`."""
@@ -80,11 +71,8 @@ class Attribution(Result):
 
     @property
     def headline(self) -> str:
-        cell, miss = self.worst
-        where = ", ".join(f"{axis} {index}" for axis, index in zip(self.axes, cell, strict=True))
-        return (
-            f"of {len(self.exact)} patched cells the estimate ranks with {self.rank_correlation:.2f}; it is farthest "
-            f"off at {where}, by {miss:+.3f} {self.unit}"
+        return self._quality(
+            "cells", lambda number: ", ".join(f"{axis} {at}" for axis, at in self.cell(self.checked[number]).items())
         )
 
     def to_frame(self) -> pd.DataFrame:
@@ -131,22 +119,13 @@ def attribution(
     parts = [pairs.at(rows) for rows in batches(pairs, batch_size)]
     with torch.no_grad():
         all_batches = [Batch(model, part, what, measure, direction, probed=steps == 1) for part in parts]
-    weights = np.array([len(part) for part in parts]) / len(pairs)
-    estimates = []
-    for number, batch in enumerate(all_batches, start=1):
-        estimates.append(_estimate(batch, by_position, steps))
-        if progress is not None:
-            progress(number, 2 * len(all_batches))
-    estimate = np.tensordot(weights, np.stack(estimates), 1)
-    chosen = np.argsort(-np.abs(estimate).ravel(), kind="stable")[:check]
-    cells = np.stack(np.unravel_index(chosen, estimate.shape), 1)
-    exact = np.zeros(len(cells))
-    with torch.no_grad():
-        for number, (weight, batch) in enumerate(zip(weights, all_batches, strict=True), start=1):
-            change = batch.some([tuple(cell) for cell in cells.tolist()]) - batch.measured(batch.base)
-            exact += weight * change.mean(1)
-            if progress is not None:
-                progress(len(all_batches) + number, 2 * len(all_batches))
+    estimate, cells, exact = estimate_and_check(
+        all_batches,
+        lambda batch: _estimate(batch, by_position, steps),
+        lambda batch, cells: batch.some([tuple(cell) for cell in cells.tolist()]),
+        check,
+        progress,
+    )
     return Attribution(
         what=what,
         direction=direction,

@@ -1,20 +1,27 @@
-"""The runs of the clean and the corrupted prompts, and the metric of their last stream."""
+"""Clean and corrupted prompts as the model runs them, and what all results of patching share."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
+from aotlens.conventions import Progress
 from aotlens.data.pairs import PromptPairs
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.models.rounding import are_alike, relative_rounding, rounding_of
 from aotlens.patching.metrics import Measure, PairMetric, name_of
 from aotlens.paths.runs import Probes, Run
+from aotlens.results import Result
+from aotlens.statistics import as_clusters, rank_correlation, ratio_intervals
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class BothRuns:
@@ -101,6 +108,131 @@ def require_difference(
             f"{rounding.mean():.1g} by which the rounding of logits moves it, so there is nothing to restore or to "
             f"take away; give prompts between which it differs, or another metric{wider}."
         )
+
+
+class OverPairs(Result):
+    """The base of results that have a metric of each pair with something patched, of clean and of corrupted prompts."""
+
+    direction: str
+    metric: str
+    each: Float64[np.ndarray, " pair *cell"]
+    clean: Float64[np.ndarray, " pair"]
+    corrupted: Float64[np.ndarray, " pair"]
+    clusters: tuple[str, ...] | None
+
+    @property
+    def values(self) -> Float64[np.ndarray, "*cell"]:
+        """The mean over pairs."""
+        return self.each.mean(0)
+
+    @property
+    def restored(self) -> Float64[np.ndarray, "*cell"]:
+        """(mean − mean corrupted) ÷ (mean clean − mean corrupted): 1 as clean, 0 as corrupted; a ratio of means."""
+        return (self.values - self.corrupted.mean()) / (self.clean.mean() - self.corrupted.mean())
+
+    def intervals(self, confidence: float = 0.95) -> Float64[np.ndarray, "*cell 2"]:
+        """Return the intervals of `restored`: over clusters where pairs have some, else pairs
+        (`aotlens.statistics.ratio_intervals`)."""
+        rows = (self.each.reshape(len(self.each), -1) - self.corrupted[:, None]).T
+        groups = as_clusters(self.clusters, len(self.each))
+        intervals = ratio_intervals(rows, self.clean - self.corrupted, groups, confidence=confidence)
+        return intervals.reshape(*self.values.shape, 2)
+
+    def _largest(self) -> tuple[tuple[int, ...], str, str]:
+        """The cell whose patch does most, the verb for it, and its share in words."""
+        base, verb = (1.0, "takes most away") if self.direction == "noising" else (0.0, "restores most")
+        place = np.unravel_index(int(np.abs(self.restored - base).argmax()), self.values.shape)
+        return tuple(map(int, place)), verb, f"restored share {self.restored[place]:.2f} of {self.metric}"
+
+    def _with_values(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The table with mean, restored and, for several pairs, its interval, low and high."""
+        frame = frame.assign(mean=self.values.ravel(), restored=self.restored.ravel())
+        low, high = self.intervals().reshape(-1, 2).T
+        return frame if np.isnan(low).all() else frame.assign(low=low, high=high)
+
+
+class Estimates(Result):
+    """The base of results that estimate the effect of patching, and patch the cells with the largest estimates."""
+
+    unit: str
+    estimate: Float64[np.ndarray, " *cell"]
+    exact: Float64[np.ndarray, " checked"]
+
+    @property
+    def estimated(self) -> Float64[np.ndarray, " checked"]:
+        """The estimates of what was patched, the largest first."""
+        raise NotImplementedError
+
+    @property
+    def rank_correlation(self) -> float:
+        """Spearman's, of estimate and exact value over what was patched, the largest by estimate; NaN for fewer than
+        two."""
+        return rank_correlation(self.estimated, self.exact)
+
+    def _quality(self, noun: str, names: Callable[[int], str]) -> str:
+        """How well the estimate ranks, and where it is farthest off; `names` names a patched cell by its number."""
+        miss = self.estimated - self.exact
+        worst = int(np.abs(miss).argmax())
+        return (
+            f"of {len(self.exact)} patched {noun} the estimate ranks with {self.rank_correlation:.2f}; it is farthest "
+            f"off at {names(worst)}, by {miss[worst]:+.3f} {self.unit}"
+        )
+
+
+Runs = TypeVar("Runs", bound=BothRuns)
+
+
+def over_pairs(
+    batches: Iterable[tuple[Runs, list[int]]],
+    values: Callable[[Runs, list[int]], np.ndarray],
+    n_pairs: int,
+    progress: Progress | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return `[pair, *cell]`, the `values` of every batch in the order of the pairs, and `[pair, 2]`, the metric of
+    both prompts. Raises `ValueError` if these measure the same."""
+    cells, ends, rounding, order = [], [], [], []
+    for batch, rows in batches:
+        cells.append(values(batch, rows))
+        ends.append(batch.ends())
+        rounding.append(batch.rounding())
+        order += rows
+        if progress is not None:
+            progress(len(order), n_pairs)
+    both, back = np.concatenate(ends), np.argsort(order)
+    require_difference(both, np.concatenate(rounding), batch.measure.metric, batch.model.dtype)
+    return np.concatenate(cells)[back], both[back]
+
+
+def estimate_and_check(
+    batches: Sequence[Runs],
+    estimate: Callable[[Runs], np.ndarray],
+    exact: Callable[[Runs, np.ndarray], np.ndarray],
+    check: int,
+    progress: Progress | None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the estimate of every cell, the indices of the `check` largest, and the change when these are patched; all
+    are means over the pairs of the batches."""
+    sizes = np.array([len(batch.pairs) for batch in batches])
+
+    def mean(measure: Callable[[Runs], np.ndarray], n_before: int) -> np.ndarray:
+        total = np.zeros(())
+        for number, (size, batch) in enumerate(zip(sizes, batches, strict=True), start=1):
+            total = total + size / sizes.sum() * measure(batch)
+            if progress is not None:
+                progress(n_before + number, 2 * len(batches))
+        return total
+
+    estimates = mean(estimate, 0)
+    largest = np.argsort(-np.abs(estimates).ravel(), kind="stable")[:check]
+    cells = np.stack(np.unravel_index(largest, estimates.shape), 1)
+    with torch.no_grad():
+        changes = mean(lambda batch: (exact(batch, cells) - batch.measured(batch.base)).mean(1), len(batches))
+    return estimates, cells, changes
+
+
+def require_direction(direction: str) -> None:
+    if direction not in ("denoising", "noising"):
+        raise ValueError(f"direction={direction!r}: expected 'denoising' or 'noising'.")
 
 
 def require_slope(metric: str | PairMetric, direction: str, steps: int) -> None:

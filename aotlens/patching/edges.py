@@ -23,7 +23,16 @@ from torch import Tensor
 from aotlens.conventions import HeadLike, Progress, as_head, require_whole
 from aotlens.data.pairs import PromptPairs
 from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
-from aotlens.patching.both import BothRuns, numbers, require_difference, require_slope
+from aotlens.patching.both import (
+    BothRuns,
+    Estimates,
+    OverPairs,
+    estimate_and_check,
+    numbers,
+    over_pairs,
+    require_direction,
+    require_slope,
+)
 from aotlens.patching.metrics import (
     Measure,
     PairMetric,
@@ -36,8 +45,6 @@ from aotlens.patching.metrics import (
 from aotlens.paths import Edge, EdgeLike, Wires
 from aotlens.paths.runs import require_bare
 from aotlens.paths.wiring import Wired
-from aotlens.results import Result
-from aotlens.statistics import as_clusters, rank_correlation, ratio_intervals
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +54,7 @@ _MOST_NUMBERS = 30_000_000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class PatchedEdges(Result):
+class PatchedEdges(OverPairs):
     """A metric of each pair with edges patched, each by itself or all together, and without."""
 
     edges: tuple[Edge, ...]
@@ -64,41 +71,23 @@ class PatchedEdges(Result):
     clusters: tuple[str, ...] | None = None
 
     @property
-    def restored(self) -> Float64[np.ndarray, " edge"]:
-        """(mean − mean corrupted) ÷ (mean clean − mean corrupted), a ratio of means, as in `Patched`."""
-        return (self.each.mean(0) - self.corrupted.mean()) / (self.clean.mean() - self.corrupted.mean())
-
-    def intervals(self, confidence: float = 0.95) -> Float64[np.ndarray, "edge 2"]:
-        """Return the intervals of `restored`: over clusters where pairs have some, else pairs
-        (`aotlens.statistics.ratio_intervals`)."""
-        groups = as_clusters(self.clusters, len(self.each))
-        rows = (self.each - self.corrupted[:, None]).T
-        return ratio_intervals(rows, self.clean - self.corrupted, groups, confidence=confidence)
-
-    @property
     def headline(self) -> str:
-        base, verb = (1.0, "takes most away") if self.direction == "noising" else (0.0, "restores most")
+        (place,), verb, share = self._largest()
         if self.together:
-            share = f"restored share {self.restored[0]:.2f} of {self.metric}"
             return f"{self.direction} {len(self.edges)} edges at once: {share}"
-        largest = int(np.abs(self.restored - base).argmax())
-        share = f"restored share {self.restored[largest]:.2f} of {self.metric}"
-        return f"{self.direction} edges: {self.edges[largest]} {verb} ({share})"
+        return f"{self.direction} edges: {self.edges[place]} {verb} ({share})"
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row an edge (one for all where they were patched together): source, destination, mean, restored,
-        and its interval, low and high, where there is more than one pair."""
+        """Return a table with one row per edge (one for all if they were patched together): source, destination, mean,
+        restored, and its interval, low and high, for more than one pair."""
         import pandas as pd
 
         ends = [("all", "all")] if self.together else list(self.edges)
-        frame = pd.DataFrame(ends, columns=["source", "destination"])
-        frame = frame.assign(mean=self.each.mean(0), restored=self.restored)
-        low, high = self.intervals().T
-        return frame if np.isnan(low).all() else frame.assign(low=low, high=high)
+        return self._with_values(pd.DataFrame(ends, columns=["source", "destination"]))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class EdgeAttribution(Result):
+class EdgeAttribution(Estimates):
     """The estimated effect of every edge, and the exact one of those with the largest estimates; means over pairs."""
 
     edges: tuple[Edge, ...]
@@ -114,18 +103,12 @@ class EdgeAttribution(Result):
     """The change of the metric when each of them is patched."""
 
     @property
-    def rank_correlation(self) -> float:
-        """Spearman's, of estimate and exact value over the patched edges; NaN for fewer than two."""
-        return rank_correlation(self.estimate[self.checked], self.exact)
+    def estimated(self) -> Float64[np.ndarray, " checked"]:
+        return self.estimate[self.checked]
 
     @property
     def headline(self) -> str:
-        miss = self.estimate[self.checked] - self.exact
-        worst = int(np.abs(miss).argmax())
-        return (
-            f"of {len(self.exact)} patched edges the estimate ranks with {self.rank_correlation:.2f}; it is farthest "
-            f"off at {self.edges[self.checked[worst]]}, by {miss[worst]:+.3f} {self.unit}"
-        )
+        return self._quality("edges", lambda number: str(self.edges[self.checked[number]]))
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row an edge, the largest estimate first: source, destination, estimate, exact (missing where it
@@ -170,32 +153,20 @@ def path_patch(
     require_whole("batch_size", batch_size, 1)
     wires = Wires.of(model)
     edges = [edges] if isinstance(edges, str) else edges
-    chosen = wires.edges if edges is None else tuple(dict.fromkeys(wires.edge(each) for each in edges))
+    chosen = wires.edges if edges is None else tuple(dict.fromkeys(map(wires.edge, edges)))
     if head is not None:
         name = "{}.{}".format(*as_head(head, model.cfg))
         chosen = tuple(edge for edge in chosen if name in (edge.source, edge.receiver[0]))
     if not chosen:
         raise ValueError("path_patch: expected at least one edge, got none.")
-    taken = wires.mask(chosen)[None] if together else torch.stack([wires.mask([each]) for each in chosen])
+    patched = wires.mask(chosen)[None] if together else torch.stack([wires.mask([edge]) for edge in chosen])
     places = None if positions is None else checked_positions(positions, pairs, direction)
-    each: list[np.ndarray] = []
-    ends: list[np.ndarray] = []
-    rounding: list[np.ndarray] = []
-    order: list[int] = []
-    for batch, rows in edge_batches(model, pairs, measure, direction, batch_size):
-        each.append(batch.values(~taken, places).T)
-        ends.append(batch.ends())
-        rounding.append(batch.rounding())
-        order += rows
-        if progress is not None:
-            progress(len(order), len(pairs))
-    back = np.argsort(order)
-    both = np.concatenate(ends)[back]
-    require_difference(both, np.concatenate(rounding), measure, model.dtype)
+    parts = edge_batches(model, pairs, measure, direction, batch_size)
+    values, both = over_pairs(parts, lambda batch, rows: batch.values(~patched, places).T, len(pairs), progress)
     return PatchedEdges(
         edges=chosen, together=together, direction=direction, metric=name_of(measure),
-        unit=Measure(metric=measure, pairs=pairs).unit, each=np.concatenate(each)[back], clean=both[:, 0],
-        corrupted=both[:, 1], positions=places, clusters=pairs.clusters,
+        unit=Measure(metric=measure, pairs=pairs).unit, each=values, clean=both[:, 0], corrupted=both[:, 1],
+        positions=places, clusters=pairs.clusters,
     )  # fmt: skip
 
 
@@ -224,24 +195,17 @@ def attribute_edges(
     wires = Wires.of(model)
     with torch.no_grad():
         all_batches = [batch for batch, _ in edge_batches(model, pairs, measure, direction, batch_size)]
-    weights = [len(batch.pairs) / len(pairs) for batch in all_batches]
-    whole = np.zeros(tuple(wires.exists.shape))
-    for number, (weight, batch) in enumerate(zip(weights, all_batches, strict=True), start=1):
-        whole += weight * batch.estimates(steps)
-        if progress is not None:
-            progress(number, 2 * len(all_batches))
-    estimate = whole[wires.exists.numpy()]
-    chosen = np.argsort(-np.abs(estimate), kind="stable")[:check]
-    masks = ~torch.stack([wires.mask([wires.edges[place]]) for place in chosen])
-    exact = np.zeros(len(chosen))
-    for number, (weight, batch) in enumerate(zip(weights, all_batches, strict=True), start=1):
-        with torch.no_grad():
-            exact += weight * (batch.values(masks) - batch.measured(batch.base)).mean(1)
-        if progress is not None:
-            progress(len(all_batches) + number, 2 * len(all_batches))
+
+    def patched(batch: EdgeBatch, places: Int64[np.ndarray, "checked 1"]) -> np.ndarray:
+        return batch.values(~torch.stack([wires.mask([wires.edges[place]]) for place in places[:, 0]]))
+
+    estimate, checked, exact = estimate_and_check(
+        all_batches, lambda batch: batch.estimates(steps)[wires.exists.numpy()], patched, check, progress
+    )
     return EdgeAttribution(
         edges=wires.edges, direction=direction, metric=name_of(measure),
-        unit=Measure(metric=measure, pairs=pairs).unit, steps=steps, estimate=estimate, checked=chosen, exact=exact,
+        unit=Measure(metric=measure, pairs=pairs).unit, steps=steps, estimate=estimate, checked=checked[:, 0],
+        exact=exact,
     )  # fmt: skip
 
 
@@ -265,8 +229,7 @@ def checked_for_edges(model: AttentionOnlyTransformer, metric: str | PairMetric,
     cannot be patched with."""
     require_ours(model, "path_patch", without=("norm_after", "norm_output"))
     require_bare(model, "path_patch")
-    if direction not in ("denoising", "noising"):
-        raise ValueError(f"direction={direction!r}: expected 'denoising' or 'noising'.")
+    require_direction(direction)
     require_fit(model, metric)
     return checked_metric(metric)
 

@@ -1,26 +1,27 @@
-"""The measures of a patched run: a number for each pair, from the logits at the prompt's end.
+"""Pairs of prompts and the measures of a patched run: a number for each pair, from the logits at the prompt's end.
 
     "logit_difference"   logit of the answer − logit of the wrong answer            logits
     "probability"        of the answer                                              probability
     "loss"               −ln of that                                                nats
     "kl"                 Σ_t p(t) ln (p(t) ÷ q(t)), p of the clean prompt            nats
-    "output"             the answer's output as it is: a logit, or what vectors hold     output
+    "output"             the answer's output itself: a logit, or a coordinate of vectors     output
 
-A function of one's own, `metric(logits, pairs)`, gives a number for each pair of `logits [pair, out]`.
+or a function `metric(logits, pairs)` of `logits [pair, out]`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from aotlens.data.pairs import PromptPairs
-from aotlens.models import AttentionOnlyTransformer
+from aotlens.models import AttentionOnlyTransformer, require_ours
 
 #: Logits `[pair, out]` and their pairs → a number for each.
 PairMetric: TypeAlias = Callable[[Tensor, PromptPairs], Tensor]
@@ -114,3 +115,57 @@ def _log_softmax(logits: Float[Tensor, "*group pair out"]) -> Float[Tensor, "*gr
 
 def _picked(values: Float[Tensor, "*group pair out"], outputs: Tensor) -> Float[Tensor, "*group pair"]:
     return values.gather(-1, outputs.expand(values.shape[:-1])[..., None])[..., 0]
+
+
+@torch.no_grad()
+def pair_of(
+    model: AttentionOnlyTransformer, clean: str, corrupted: str, answer: str = "", wrong: str = ""
+) -> PromptPairs:
+    """Return one pair of texts. Without an answer it is what the model says first after the clean prompt, without a
+    wrong answer what it says first after the corrupted one; where that is the same, the output whose logit the prompt
+    raises most over the other prompt.
+
+    Raises `ValueError` as `PromptPairs.from_texts`.
+    """
+    require_ours(model, "pair_of")
+    ends = [model(model.to_tokens(text))[0, -1] for text in (clean, corrupted)]
+    given: list[str | int] = [text or int(end.argmax()) for text, end in zip((answer, wrong), ends, strict=True)]
+    if given[0] == given[1] and not (answer and wrong):
+        change = ends[0] - ends[1]
+        given = [answer or int(change.argmax()), wrong or int(change.argmin())]
+    return PromptPairs.from_texts(model, [(clean, corrupted, *given)])
+
+
+def require_one_length(pairs: PromptPairs, direction: str) -> None:
+    """Raise `ValueError` where the prompts that are run have different lengths: their positions cannot be compared."""
+    if len({len(each.corrupted if direction == "denoising" else each.clean) for each in pairs}) > 1:
+        raise ValueError(
+            "patch: by position, expected prompts of one length, so that positions mean the same in all of them; patch "
+            "pairs of each length by themselves, or heads at all positions."
+        )
+
+
+def checked_positions(positions: Iterable[int] | np.ndarray, pairs: PromptPairs, direction: str) -> tuple[int, ...]:
+    """Return some positions of the prompts that are run, in order. Raises `ValueError` for what is none, and
+    for none."""
+    n_pos = min(len(pair.corrupted if direction == "denoising" else pair.clean) for pair in pairs)
+    given = list(positions)
+    wrong = [
+        position
+        for position in given
+        if isinstance(position, bool) or not isinstance(position, int | np.integer) or not 0 <= position < n_pos
+    ]
+    if wrong or not given:
+        raise ValueError(f"positions: expected some of 0 to {n_pos - 1}, got {wrong or 'none'}.")
+    return tuple(sorted({int(position) for position in given}))
+
+
+def batches(pairs: PromptPairs, batch_size: int) -> Iterator[list[int]]:
+    """Yield the numbers of pairs, at most `batch_size` at a time, those together whose two prompts have the same
+    lengths."""
+    by_length: dict[tuple[int, int], list[int]] = {}
+    for row, pair in enumerate(pairs):
+        by_length.setdefault((len(pair.clean), len(pair.corrupted)), []).append(row)
+    for rows in by_length.values():
+        for start in range(0, len(rows), batch_size):
+            yield rows[start : start + batch_size]

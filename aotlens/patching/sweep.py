@@ -21,9 +21,11 @@ from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
 from aotlens.models.attention import scores_of
 from aotlens.patching.both import (
     BothRuns,
+    OverPairs,
     at_padded_positions,
     numbers,
-    require_difference,
+    over_pairs,
+    require_direction,
     shared_words,
     without_padding,
 )
@@ -38,8 +40,7 @@ from aotlens.patching.metrics import (
     require_one_length,
 )
 from aotlens.paths.runs import Place, Probes, require_bare
-from aotlens.results import Result
-from aotlens.statistics import as_clusters, mean_interval, ratio_intervals
+from aotlens.statistics import as_clusters, mean_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,7 +54,7 @@ _MOST_NUMBERS = 8_000_000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Patched(Result):
+class Patched(OverPairs):
     """A metric of each pair with one cell patched, and without."""
 
     what: str
@@ -77,31 +78,10 @@ class Patched(Result):
     """The answer and the wrong answer of a single pair in words; None for several, or without a tokenizer."""
 
     @property
-    def values(self) -> Float64[np.ndarray, "*cell"]:
-        """The mean over pairs."""
-        return self.each.mean(0)
-
-    @property
-    def restored(self) -> Float64[np.ndarray, "*cell"]:
-        """(mean − mean corrupted) ÷ (mean clean − mean corrupted): 1 as clean, 0 as corrupted; a ratio of means."""
-        return (self.values - self.corrupted.mean()) / (self.clean.mean() - self.corrupted.mean())
-
-    def intervals(self, confidence: float = 0.95) -> Float64[np.ndarray, "*cell 2"]:
-        """Return the intervals of `restored`: over clusters where pairs have some, else pairs
-        (`aotlens.statistics.ratio_intervals`)."""
-        rows = (self.each - self._wide(self.corrupted)).reshape(len(self.each), -1).T
-        groups = as_clusters(self.clusters, len(self.each))
-        intervals = ratio_intervals(rows, self.clean - self.corrupted, groups, confidence=confidence)
-        return intervals.reshape(*self.values.shape, 2)
-
-    @property
     def difference_interval(self) -> tuple[float, float]:
         """The 95% interval of the mean of clean − corrupted; NaN for one pair. Where it holds 0, `restored` is a share
         of next to nothing."""
         return mean_interval(self.clean - self.corrupted, as_clusters(self.clusters, len(self.each)))
-
-    def _wide(self, values: Float64[np.ndarray, " pair"]) -> Float64[np.ndarray, " pair *one"]:
-        return values.reshape(-1, *[1] * len(self.axes))
 
     def cell(self, place: Iterable[Any]) -> dict[str, int]:
         """Return the layer, head and position of an index of `values`."""
@@ -112,24 +92,20 @@ class Patched(Result):
 
     @property
     def headline(self) -> str:
-        base, aim = (1.0, "takes most away") if self.direction == "noising" else (0.0, "restores most")
-        place = np.unravel_index(int(np.abs(self.restored - base).argmax()), self.values.shape)
+        place, verb, share = self._largest()
         where = ", ".join(f"{axis} {index}" for axis, index in self.cell(place).items())
-        share = f"restored share {self.restored[place]:.2f} of {self.metric}"
-        return f"{self.direction} {self.what}: {where} {aim} ({share})"
+        return f"{self.direction} {self.what}: {where} {verb} ({share})"
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a cell: the axes, the token (of single positions), mean, restored, and its interval, low and
-        high, where there is more than one pair."""
+        """Return a table with one row per cell: the axes, the token (of single positions), mean, restored, and its
+        interval, low and high, for more than one pair."""
         import pandas as pd
 
         index = np.stack(np.unravel_index(np.arange(self.values.size), self.values.shape), 1)
         frame = pd.DataFrame([self.cell(place) for place in index])
         if self.str_tokens:
             frame["token"] = [self.str_tokens[position] for position in frame["position"]]
-        frame = frame.assign(mean=self.values.ravel(), restored=self.restored.ravel())
-        low, high = self.intervals().reshape(-1, 2).T
-        return frame if np.isnan(low).all() else frame.assign(low=low, high=high)
+        return self._with_values(frame)
 
 
 @torch.no_grad()
@@ -175,23 +151,15 @@ def patch(
             raise ValueError("positions: expected none with attention_mask, whose prompts have their own ones.")
         pairs = without_padding(pairs, attention_mask)
     places = None if positions is None else checked_positions(positions, pairs, direction)
-    cells: list[np.ndarray] = []
-    ends: list[np.ndarray] = []
-    rounding: list[np.ndarray] = []
-    order: list[int] = []
-    for rows in batches(pairs, batch_size):
-        batch = Batch(model, pairs.at(rows), what, measure, direction)
-        cells.append(batch.cells(by_position, places))
-        ends.append(batch.ends())
-        rounding.append(batch.rounding())
-        if attention_mask is not None and by_position:
-            cells[-1] = at_padded_positions(cells[-1], ends[-1][:, int(direction == "denoising")], attention_mask[rows])
-        order += rows
-        if progress is not None:
-            progress(len(order), len(pairs))
-    back = np.argsort(order)
-    each, both = np.concatenate(cells)[back], np.concatenate(ends)[back]
-    require_difference(both, np.concatenate(rounding), measure, model.dtype)
+
+    def cells_of(batch: Batch, rows: list[int]) -> np.ndarray:
+        cells = batch.cells(by_position, places)
+        if attention_mask is None or not by_position:
+            return cells
+        return at_padded_positions(cells, batch.measured(batch.base), attention_mask[rows])
+
+    parts = ((Batch(model, pairs.at(rows), what, measure, direction), rows) for rows in batches(pairs, batch_size))
+    each, both = over_pairs(parts, cells_of, len(pairs), progress)
     return Patched(
         what=what,
         direction=direction,
@@ -221,8 +189,7 @@ def checked(
     require_bare(model, "patch")
     if what not in (*STREAMS, *HEADS):
         raise ValueError(f"what={what!r}: expected one of {', '.join((*STREAMS, *HEADS))}.")
-    if direction not in ("denoising", "noising"):
-        raise ValueError(f"direction={direction!r}: expected 'denoising' or 'noising'.")
+    require_direction(direction)
     if what in ("resid_mid", "mlp_out") and model.cfg.attn_only:
         raise ValueError(f"what={what!r}: this model has no MLPs.")
     if what == "resid_mid" and model.cfg.parallel:
