@@ -80,9 +80,11 @@ def test_a_file_holds_results_and_their_parts_and_no_other_class() -> None:
 def test_there_is_one_of_each(results: list[Any]) -> None:
     ours = {each for each in _subclasses(Result) if each.__module__.startswith("aotlens.")}
     assert {each.__name__ for each in ours - {type(result) for result in results}} == {
+        "Estimates",
         "Expanded",
         "OfCheckpoint",
         "OfLogit",
+        "OverPairs",
         "Traced",
     }, "bases"
 
