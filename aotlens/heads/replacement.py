@@ -72,11 +72,11 @@ class Batch:
         return self.attention_mask is not None and not bool(self.attention_mask.all())
 
     def __getitem__(self, rows: slice | Tensor) -> Batch:
-        x, mask, targets = (
-            part if part is None else part[rows.to(part.device) if isinstance(rows, Tensor) else rows]
-            for part in (self.x, self.attention_mask, self.targets)
-        )
-        return Batch(x=x, attention_mask=mask, targets=targets)
+        def of(part: Tensor) -> Tensor:
+            return part[rows.to(part.device) if isinstance(rows, Tensor) else rows]
+
+        mask, targets = (part if part is None else of(part) for part in (self.attention_mask, self.targets))
+        return Batch(x=of(self.x), attention_mask=mask, targets=targets)
 
 
 class Replacement:

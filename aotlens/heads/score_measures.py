@@ -170,7 +170,8 @@ class InactiveHeads(Result):
     @property
     def headline(self) -> str:
         missed, active = (
-            ", ".join(map(head_name, np.argwhere(self.verdict == name))) or "none" for name in ("missed", RESTING)
+            ", ".join(map(head_name, np.argwhere(self.verdict == name).tolist())) or "none"
+            for name in ("missed", RESTING)
         )
         return (
             f"{int(self.inactive.sum())} of {self.inactive.size} heads write little compared with their layer; a "

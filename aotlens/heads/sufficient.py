@@ -252,13 +252,13 @@ def sufficient_heads(
             f"{len(batch)}; give more, or another held_out."
         )
     search_rows, check_rows = (~aside).nonzero()[:, 0], aside.nonzero()[:, 0]
-    reference = None if reference is None else Batch.of(model, reference)
+    others = None if reference is None else Batch.of(model, reference)
     heads, options = all_heads(model.cfg), (how, metric, seed, batch_size)
     total = len(heads) * (len(heads) + 3)  # n(n + 1)/2 tried by each search, and every head alone and left out
-    searched = HeadSets(model, heads, batch[search_rows], reference, *options, total=total, progress=progress)
+    searched = HeadSets(model, heads, batch[search_rows], others, *options, total=total, progress=progress)
     checked = searched
     if n_held_out:
-        means = batch[search_rows] if reference is None else reference
+        means = batch[search_rows] if others is None else others
         checked = HeadSets(model, heads, batch[check_rows], means, *options)
     for part, rows, which in ((searched, search_rows, "searched"), (checked, check_rows, "held-out")):
         part.clusters = None if groups is None else groups[rows.numpy()]
