@@ -270,7 +270,7 @@ def _as_text(model: AttentionOnlyTransformer, output: str | Tensor) -> str:
 def _windows(model: AttentionOnlyTransformer, corpus: str, n_pos: int, n_new: int, how: str) -> Tensor:
     """Windows as long as the prompt, or where positions are compared as long as it may become."""
     from aotlens.data import Encoding, open_corpus, spread_windows
-    from aotlens.heads.without import reference_length
+    from aotlens.heads.replacement import reference_length
 
     source = open_corpus(corpus)
     names, _ = documents_to_read(model, source, corpus)
