@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import ctypes
+import gc
 import json
+import multiprocessing
 import os
 import platform
+import resource
 import shutil
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +24,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
+
+#: Memory of this process, on Linux.
+STATUS = Path("/proc/self/status")
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -33,6 +42,14 @@ class Timing:
     cpu_ratio: float
     """The same ratio of processor time, which other programs on the machine disturb less."""
     pairs: int
+
+    def row(self, first: str, second: str) -> dict[str, float]:
+        """Return the columns of a table: both times, and the first over the second."""
+        ratio = f"{first} ÷ {second}"
+        return {
+            f"{first} (s)": self.first, f"{second} (s)": self.second, ratio: self.ratio,
+            f"{ratio} (processor time)": self.cpu_ratio, "pairs": self.pairs,
+        }  # fmt: skip
 
 
 def time_in_turn(first: Callable[[], Any], second: Callable[[], Any], pairs: int) -> Timing:
@@ -60,9 +77,19 @@ def _time(function: Callable[[], Any]) -> tuple[float, float]:
     return time.perf_counter() - wall, time.process_time() - cpu
 
 
-def parser(description: str | None) -> argparse.ArgumentParser:
+class Options(argparse.ArgumentParser):
+    """Options of a measurement; `--threads` is set when they are parsed."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        values = super().parse_args(args, namespace)
+        if values.threads:
+            torch.set_num_threads(values.threads)
+        return values
+
+
+def parser(description: str | None) -> Options:
     """Return options that every measurement of a model has; `--quick` is a small model and few pairs."""
-    options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = Options(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--quick", action="store_true", help="a small model: does it run, not how fast")
     options.add_argument("--pairs", type=int, help="pairs of runs whose median counts")
     options.add_argument("--threads", type=int, help="threads of PyTorch (default: its own choice)")
@@ -103,6 +130,54 @@ def chromium() -> Iterator[Browser]:
         )
         yield browser
         browser.close()
+
+
+def added_bytes(prepare: Callable[..., Callable[[], Any]], *arguments: Any) -> int:
+    """Return the bytes that a call adds at its peak to a fresh process, where `prepare(*arguments)` returns it."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_added_here, (prepare, arguments, torch.get_num_threads()))
+
+
+def _added_here(prepare: Callable[..., Callable[[], Any]], arguments: tuple[Any, ...], threads: int) -> int:
+    torch.set_num_threads(threads)
+    with torch.inference_mode():
+        call = prepare(*arguments)
+        forget_peak()
+        before = resident_bytes()
+        result = call()  # held until the peak is read
+        peak = peak_bytes()
+    del result
+    return peak - before
+
+
+def forget_peak() -> None:
+    """Let `peak_bytes` count from here (on Linux), and give what was freed back to the system.
+
+    Otherwise a call would fill what was freed unseen.
+    """
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def resident_bytes() -> int:
+    return _status("VmRSS") if STATUS.exists() else _largest_resident()
+
+
+def peak_bytes() -> int:
+    return _status("VmHWM") if STATUS.exists() else _largest_resident()
+
+
+def _status(field: str) -> int:
+    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(f"{field}:"))
+    return int(line.split()[1]) * 1024
+
+
+def _largest_resident() -> int:
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def report(name: str, rows: Sequence[dict[str, Any]], json_path: Path | None) -> None:

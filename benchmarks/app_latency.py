@@ -11,9 +11,7 @@ Starts the app on a free port and opens its pages in Chromium:
   time of the browser's main thread and of the server, and requests, until nothing more is asked for;
 - `novels-12l-mssa`, new prompts of 128 tokens with the start token: from a click on Run to the picture of all heads,
   beside `run_with_cache` of their patterns in this process, alternating: the ratio counts;
-- a click on another head at 45 and at 251 tokens: to that head's map drawn, and the bytes of the answers;
-- a head ablated after another, 128 tokens, 2 and 12 layers: to the last head's map without them, from a new run;
-- Circuits on 2 and on 12 layers: from its link to the first map, and a click on another head to its map.
+- a head ablated after another, 128 tokens, 2 and 12 layers: to the last head's map without them, from a new run.
 
 Expected: a first load of 0.7 MB; some four minutes on a quiet machine. Needs Chromium, like the browser tests.
 """
@@ -28,7 +26,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from socket import socket
@@ -47,11 +45,11 @@ if TYPE_CHECKING:
 
 LARGE, SMALL = "novels-12l-mssa", "novels-2l-mhsa"
 N_TOKENS = 128
-CLICK_TOKENS = (45, 251)
+CHOICE_TOKENS = 251
 #: Clicks that are not counted, before those that are.
 WARM_UP = 2
 # Ids of app/pages, seen from the browser.
-RUN, TEXT, CELLS, CIRCUIT_HEADS = "heads-run", "heads-text", "heads-grid-cells", "circuits-field-head-heads"
+RUN, TEXT, CELLS = "heads-run", "heads-text", "heads-grid-cells"
 _WAIT_MS = 240_000
 _QUIET_MS = 400  # without a request in flight, after which a choice is answered
 
@@ -60,7 +58,6 @@ MAP = "document.getElementById('heads-map-canvas')?.dataset.head"
 FIRST_MAP = "document.querySelector('[data-part=heads-map-canvas], #heads-map-canvas')?.dataset.head"
 MAP_OFF = "document.getElementById('heads-map-off-canvas')?.map?.maps?.key"
 ALL_HEADS = "document.getElementById('heads-map-canvas')?.map?.maps?.key"
-CIRCUIT_MAP = "document.getElementById('circuits-map-matrix')?.map?.matrix?.name"
 
 #: Fills the text, clicks, and resolves with the milliseconds until the grid shows another picture than before.
 _RUN = """
@@ -126,13 +123,6 @@ def prompts(model: AttentionOnlyTransformer, count: int, n_tokens: int = N_TOKEN
                     n_texts += 1
             if n_texts == count:
                 return
-
-
-@contextmanager
-def served() -> Iterator[str]:
-    """Serve the app in a process of its own; yield its address."""
-    with served_by() as (address, _):
-        yield address
 
 
 @contextmanager
@@ -214,6 +204,18 @@ class Meter:
         ticks = (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
         return 1000 * main, 1000 * ticks, self.requests
 
+    def of_each(self, choose: Callable[[int], Any], times: int) -> tuple[list[float], list[float], list[float]]:
+        """Return what each of so many choices costs until nothing is asked for any more, after those that warm up."""
+        rows = []
+        for number in range(WARM_UP + times):
+            self.settle()
+            before = self.look()
+            choose(number)
+            self.settle()
+            rows.append([after - first for first, after in zip(before, self.look(), strict=True)])
+        main, server, requests = zip(*rows[WARM_UP:], strict=True)
+        return list(main), list(server), list(requests)
+
 
 def drawn(page: Page, picture: str) -> None:
     page.wait_for_function(f"() => {picture}", timeout=_WAIT_MS)
@@ -258,20 +260,13 @@ def choices(page: Page, address: str, server: int, model: AttentionOnlyTransform
     """Measure choices on Heads at 251 tokens, with nothing that depends on them in view and with the predictions."""
     figures: dict[str, float] = {}
     for tab in ("map", "predictions"):
-        text = quote(next(prompts(model, 1, CLICK_TOKENS[-1])))
+        text = quote(next(prompts(model, 1, CHOICE_TOKENS)))
         page.goto(f"{address}/heads?checkpoint={LARGE}&tab={tab}&text={text}")
         page.wait_for_selector("#heads-ranking button", state="attached", timeout=_WAIT_MS)
         drawn(page, ALL_HEADS)
         meter = Meter(page, server)
         for name, click in CHOSEN.items():
-            rows = []
-            for number in range(WARM_UP + n):
-                meter.settle()
-                before = meter.look()
-                page.evaluate(f"n => {click}", number)
-                meter.settle()
-                rows.append([after - first for first, after in zip(before, meter.look(), strict=True)])
-            main, own, requests = (list(column) for column in zip(*rows[WARM_UP:], strict=True))
+            main, own, requests = meter.of_each(lambda number, click=click: page.evaluate(f"n => {click}", number), n)
             label = f"{name}_with_{tab}"
             figures |= spread(f"{label}_main_ms", main)
             figures |= {f"{label}_server_ms": statistics.median(own), f"{label}_requests": max(requests)}
@@ -299,21 +294,6 @@ def run_to_picture(page: Page, address: str, model: AttentionOnlyTransformer, co
     }
 
 
-def head_clicks(page: Page, address: str, model: AttentionOnlyTransformer, n_tokens: int, n: int) -> dict[str, float]:
-    """Measure clicks on one head after another on one prompt."""
-    page.goto(f"{address}/heads?checkpoint={LARGE}&text={quote(next(prompts(model, 1, n_tokens)))}")
-    drawn(page, MAP)
-    wire, milliseconds, sizes = Wire(page), [], []
-    wire.take(page)
-    for number in range(1, WARM_UP + n + 1):
-        layer, head = divmod(number % (model.cfg.n_layers * model.cfg.n_heads), model.cfg.n_heads)
-        button = f'#{CELLS} .cell[data-layer="{layer}"][data-head="{head}"]'
-        milliseconds.append(page.evaluate(_CLICK, [button, MAP, _WAIT_MS]))
-        sizes.append(wire.take(page))
-    name = f"head_click_{n_tokens}_tokens"
-    return {**spread(f"{name}_ms", milliseconds[WARM_UP:]), f"{name}_bytes": statistics.median(sizes[WARM_UP:])}
-
-
 def switches(page: Page, address: str, checkpoint: str, n: int) -> dict[str, float]:
     """Switch heads off one after another, and on again; the map is the last head's, which those of layer 0 reach."""
     model = aotlens.load(checkpoint, device="cpu")
@@ -331,34 +311,31 @@ def switches(page: Page, address: str, checkpoint: str, n: int) -> dict[str, flo
     return spread(f"switch_{checkpoint}_ms", milliseconds[WARM_UP:])
 
 
-def circuits(page: Page, address: str, checkpoint: str, n: int) -> dict[str, float]:
-    """Measure the time from a deep link to the first map, and then from head to head."""
-    started = time.perf_counter()
-    page.goto(f"{address}/circuits?checkpoint={checkpoint}&head=1.0")
-    drawn(page, CIRCUIT_MAP)
-    opened = time.perf_counter() - started
-    page.wait_for_load_state("networkidle")
-    milliseconds = []
-    for number in range(WARM_UP + n):
-        button = f'#{CIRCUIT_HEADS} [data-layer="{number // 3 % 2}"][data-head="{1 + number % 3}"]'
-        milliseconds.append(page.evaluate(_CLICK, [button, CIRCUIT_MAP, _WAIT_MS]))
-        page.wait_for_load_state("networkidle")
-    name = f"circuits_{checkpoint}"
-    return {f"{name}_open_s": opened, **spread(f"{name}_click_ms", milliseconds[WARM_UP:])}
-
-
 def spread(name: str, values: list[float]) -> dict[str, float]:
     """Return the median, and below what 95% lie."""
     return {name: statistics.median(values), f"{name}_95%": sorted(values)[int(0.95 * (len(values) - 1))]}
 
 
+def options(description: str | None, name: str, default: int, of: str) -> argparse.ArgumentParser:
+    """Return the options of a measurement in a browser: how often it is repeated, and the file of the figures."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(f"--{name}", type=int, default=default, help=of)
+    parser.add_argument("--quick", action="store_true", help="few of them")
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    return parser
+
+
+def finish(figures: Mapping[str, Any], path: Path | None) -> int:
+    """Write the figures to a file if there is one; return the exit status."""
+    if path is not None:
+        path.write_text(json.dumps(figures, indent=2) + "\n")
+    return 0
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the measurement; print and optionally write it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--prompts", type=int, default=50)
+    parser = options(__doc__, "prompts", 50, "prompts of 128 tokens")
     parser.add_argument("--clicks", type=int, default=20, help="on a head, counted in each setting")
-    parser.add_argument("--quick", action="store_true", help="5 prompts and 4 clicks")
-    parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
     n_prompts, n_clicks = (5, 4) if arguments.quick else (arguments.prompts, arguments.clicks)
     model = aotlens.load(LARGE, device="cpu")
@@ -374,16 +351,10 @@ def main(argv: list[str] | None = None) -> int:
         tell(first_load(browser, address, server))
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         tell(choices(page, address, server, model, n_clicks))
-        for n_tokens in CLICK_TOKENS:
-            tell(head_clicks(page, address, model, n_tokens, n_clicks))
         tell(run_to_picture(page, address, model, n_prompts))
         for checkpoint in (SMALL, LARGE):
             tell(switches(page, address, checkpoint, n_clicks))
-        for checkpoint in (SMALL, LARGE):
-            tell(circuits(page, address, checkpoint, n_clicks))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
-    return 0
+    return finish(figures, arguments.json)
 
 
 if __name__ == "__main__":

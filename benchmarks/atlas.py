@@ -7,7 +7,7 @@ Pass: everything that patterns show (motifs beside chance, pattern consistency, 
 forward pass with a cache of every activation over the same tokens, with the chance that is added up at the end and
 without intervals. One by one: `ablate_each` ÷ runs of only the layers from each head on, from streams made beforehand,
 and ÷ as many whole forward passes. Paired, in one process; memory is the largest resident size before and after. In
-the end the numbers of `ablate_each` are held against `ablate`.
+the end the numbers of `ablate_each` are compared with `ablate`.
 
 Expected: pass at most 3, one by one at most 1.2 of the suffixes. Some 3 minutes; `--quick` takes seconds, and its
 ratios mean little.
@@ -27,7 +27,6 @@ from aotlens.heads.atlas_stages import AtlasText, patterns_stage
 from aotlens.heads.reader import HeadReader
 from aotlens.models import AttentionOnlyTransformer, ModelConfig, hook_names
 from benchmarks import _common
-from benchmarks.cache_memory import peak_bytes
 
 BATCH = 8
 
@@ -88,8 +87,6 @@ def main(argv: list[str] | None = None) -> int:
     options = _common.parser(__doc__)
     options.add_argument("--tokens", type=int, default=16_384, help="tokens of the pass (%(default)s)")
     chosen = options.parse_args(argv)
-    if chosen.threads:
-        torch.set_num_threads(chosen.threads)
     model = load_model(chosen.quick)
     length = model.cfg.n_ctx
     n_sequences = 8 if chosen.quick else chosen.tokens // length
@@ -97,9 +94,9 @@ def main(argv: list[str] | None = None) -> int:
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(1, model.cfg.d_vocab, (n_sequences, length), generator=generator)
     pairs = chosen.pairs or (1 if chosen.quick else 5)
-    before = peak_bytes()
+    before = _common.peak_bytes()
     rows = [measure_pass(model, tokens, pairs)]
-    after = peak_bytes()
+    after = _common.peak_bytes()
     rows += measure_each(model, tokens[:BATCH], pairs)
     _common.report("atlas", rows, chosen.json)
     print(

@@ -12,16 +12,13 @@ Some two minutes. Needs Chromium, like the browser tests.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks._common import chromium
-from benchmarks.app_latency import WARM_UP, Meter, served_by, spread
+from benchmarks.app_latency import Meter, finish, options, served_by, spread
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -65,19 +62,17 @@ def measure(page: Page, address: str, server: int, choice: Choice, times: int) -
     page.wait_for_selector(choice.click or f"{choice.slider} [role=slider]")
     meter.settle()
     loaded = meter.look()
-    rows = []
-    for number in range(1, WARM_UP + times + 1):
-        before = meter.look()
+
+    def choose(number: int) -> None:
         if choice.click:
             page.evaluate(
                 "([all, at]) => { const found = document.querySelectorAll(all); found[at % found.length].click(); }",
-                [choice.click, number],
+                [choice.click, number + 1],
             )
         else:
-            page.locator(f"{choice.slider} [role=slider]").press("ArrowRight" if number < 60 else "ArrowLeft")
-        meter.settle()
-        rows.append([after - first for first, after in zip(before, meter.look(), strict=True)])
-    main, server_ms, requests = (list(column) for column in zip(*rows[WARM_UP:], strict=True))
+            page.locator(f"{choice.slider} [role=slider]").press("ArrowRight" if number < 59 else "ArrowLeft")
+
+    main, server_ms, requests = meter.of_each(choose, times)
     return {
         **spread("main_ms", main),
         "server_ms": statistics.median(server_ms),
@@ -89,11 +84,7 @@ def measure(page: Page, address: str, server: int, choice: Choice, times: int) -
 
 def main(argv: list[str] | None = None) -> int:
     """Run the measurement; print and optionally write it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--times", type=int, default=12, help="choices on each page that count")
-    parser.add_argument("--quick", action="store_true", help="3 choices")
-    parser.add_argument("--json", type=Path, help="also write the figures here")
-    arguments = parser.parse_args(argv)
+    arguments = options(__doc__, "times", 12, "choices on each page that count").parse_args(argv)
     figures = {}
     with served_by() as (address, server), chromium() as browser:
         columns = ("main_ms", "main_ms_95%", "server_ms", "requests", "load_main_ms", "load_requests")
@@ -103,9 +94,7 @@ def main(argv: list[str] | None = None) -> int:
             figures[name] = measure(page, address, server, choice, 3 if arguments.quick else arguments.times)
             print(f"{name:32}" + "".join(f"{figures[name][each]:14,.0f}" for each in columns), flush=True)
             page.context.close()
-    if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
-    return 0
+    return finish(figures, arguments.json)
 
 
 if __name__ == "__main__":

@@ -22,9 +22,7 @@ above 1; memory well below 1.2 GB. About 10 minutes; `--quick` takes seconds, an
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -36,7 +34,6 @@ from torch import Tensor
 import aotlens
 from aotlens.circuits import FactoredMatrix, qk_circuit, search_entries, top_entries, top_per_row
 from benchmarks import _common
-from benchmarks.cache_memory import forget_peak, peak_bytes, resident_bytes
 
 D_MODEL, D_HEAD, N_HEADS = 512, 64, 8
 TILES = ((256, 1024), (512, 1024), (512, 2048), (1024, 1024), (2048, 512))
@@ -169,13 +166,10 @@ def entries(what: str, circuit: FactoredMatrix, k: int, pairs: int) -> dict[str,
     return row(f"top {k} entries, {what}", timing, f"bare products, {tile[0]} × {tile[1]}", skipped=skipped)
 
 
-def memory_here(d_vocab: int, k: int, *, quick: bool) -> int:
-    """Measure the bytes by which one search raises this process's peak."""
+def prepared(d_vocab: int, k: int, quick: bool) -> Callable[[], Any]:
+    """Return the call whose memory is measured."""
     _, _, circuit = next(circuits(d_vocab, 1, quick=quick))
-    forget_peak()
-    before = resident_bytes()
-    top_per_row(circuit, k)
-    return peak_bytes() - before
+    return lambda: top_per_row(circuit, k)
 
 
 def measure(call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -189,23 +183,14 @@ def main(argv: list[str] | None = None) -> int:
     options = _common.parser(__doc__)
     options.add_argument("--d-vocab", type=int, help="size of the vocabulary (default 48,262)")
     options.add_argument("--heads", type=int, default=N_HEADS, help="heads whose circuits are searched")
-    options.add_argument("--memory", action="store_true", help="measure memory in this process, and stop")
     options.add_argument("--small", action="store_true", help="measure small vocabularies only")
     chosen = options.parse_args(argv)
-    if chosen.threads:
-        torch.set_num_threads(chosen.threads)
     quick, pairs = chosen.quick, chosen.pairs or (1 if chosen.quick else 3)
     d_vocab = chosen.d_vocab or (2000 if quick else 48_262)
-    if chosen.memory:
-        print(json.dumps({"bytes": memory_here(d_vocab, 10, quick=quick)}))
-        return 0
     if chosen.small:
         _common.report("circuits, small", list(small(10, pairs, quick=quick)), chosen.json)
         return 0
-    command = [sys.executable, "-m", "benchmarks.circuits", "--memory", "--d-vocab", str(d_vocab)]
-    command += ["--quick"] * quick + (["--threads", str(chosen.threads)] if chosen.threads else [])
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    megabytes = int(json.loads(done.stdout.splitlines()[-1])["bytes"]) / 1e6
+    megabytes = _common.added_bytes(prepared, d_vocab, 10, quick) / 1e6
     rows = list(per_row(d_vocab, min(chosen.heads, 2) if quick else chosen.heads, 10, pairs, quick=quick))
     rows[-1]["ours (MB)"] = megabytes
     rows += small(10, pairs, quick=quick)

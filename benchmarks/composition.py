@@ -2,27 +2,17 @@
 
     python -m benchmarks.composition [--quick] [--pairs 3] [--json PATH]
 
-Processor seconds, in turn, medians over pairs; random weights, since what they are does not change the work.
+In turn, medians over pairs; random weights, since what they are does not change the work.
 """
 
 from __future__ import annotations
 
-import statistics
 import sys
-import time
-from collections.abc import Callable
-from typing import Any
 
 from aotlens.circuits import all_compositions
 from aotlens.interop import to_transformer_lens
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from benchmarks import _common
-
-
-def _processor_seconds(call: Callable[[], Any]) -> float:
-    before = time.process_time()
-    call()
-    return time.process_time() - before
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -37,12 +27,11 @@ def main(argv: list[str] | None = None) -> int:
         for mode in "QKV":
             bridge.all_composition_scores(mode)
 
-    scores()  # what is made once
-    measured = [(_processor_seconds(lambda: all_compositions(model)), _processor_seconds(scores)) for _ in range(pairs)]
+    timing = _common.time_in_turn(lambda: all_compositions(model), scores, pairs)
     row = {
         "model": f"{layers} layers, d_model {width}",
-        "seconds": statistics.median(ours for ours, _ in measured),
-        "÷ scores alone": statistics.median(ours / theirs for ours, theirs in measured),
+        "seconds": timing.first,
+        "÷ scores alone (processor time)": timing.cpu_ratio,
         "pairs": pairs,
     }
     _common.report("composition", [row], chosen.json)

@@ -82,8 +82,6 @@ def measure(task: Task, kind: str, settings: TrainingSettings, n_seeds: int, pai
 
 def main(argv: list[str] | None = None) -> int:
     chosen = _common.parser(__doc__).parse_args(argv)
-    if chosen.threads:
-        torch.set_num_threads(chosen.threads)
     pairs = chosen.pairs or (1 if chosen.quick else 3)
     task = LinearSubspaces(n=6, d=3) if chosen.quick else LinearSubspaces()
     settings = TrainingSettings(n_epochs=60, n_test_prompts=80)

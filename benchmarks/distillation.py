@@ -217,8 +217,6 @@ def main(argv: list[str] | None = None) -> int:
     options.add_argument("--corpus", default="stdlib", metavar="SPEC", help="text (default: stdlib)")
     options.add_argument("--heads", type=int, default=6, help="heads that scikit-learn is fitted to (6)")
     chosen = options.parse_args(argv)
-    if chosen.threads:
-        torch.set_num_threads(chosen.threads)
     rows = measure(
         quick=chosen.quick, corpus=chosen.corpus, n_heads=2 if chosen.quick else chosen.heads, threads=chosen.threads
     )

@@ -126,8 +126,6 @@ def main(argv: list[str] | None = None) -> int:
     options = _common.parser(__doc__)
     options.add_argument("--steps", type=int, default=1200, help="updates of each run")
     arguments = options.parse_args(argv)
-    if arguments.threads:
-        torch.set_num_threads(arguments.threads)
     n_steps = 40 if arguments.quick else arguments.steps
     with tempfile.TemporaryDirectory() as folder:
         rows = [measure(each, Path(folder), n_steps, quick=arguments.quick) for each in ("mhsa", "mssa")]

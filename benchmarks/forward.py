@@ -65,16 +65,7 @@ def measure(d_vocab: int, *, batch: int, n_pos: int, quick: bool, pairs: int, br
     tokens = torch.randint(d_vocab, (batch, n_pos), generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(model(tokens), plain(tokens), rtol=1e-5, atol=1e-4)
     timing = _common.time_in_turn(lambda: model(tokens), lambda: plain(tokens), pairs)
-    row: dict[str, Any] = {
-        "d_vocab": d_vocab,
-        "batch": batch,
-        "tokens": n_pos,
-        "ours (s)": timing.first,
-        "plain (s)": timing.second,
-        "ours ÷ plain": timing.ratio,
-        "ours ÷ plain (processor time)": timing.cpu_ratio,
-        "pairs": timing.pairs,
-    }
+    row: dict[str, Any] = {"d_vocab": d_vocab, "batch": batch, "tokens": n_pos, **timing.row("ours", "plain")}
     if bridge_pairs:
         bridge = to_transformer_lens(model)
         torch.testing.assert_close(bridge(tokens), model(tokens), rtol=1e-5, atol=1e-4)
@@ -89,8 +80,6 @@ def main(argv: list[str] | None = None) -> int:
     options.add_argument("--bridge-pairs", type=int, help="pairs of runs against the bridge; 0 leaves it out")
     options.add_argument("--d-vocab", type=int, nargs="+", help="sizes of the vocabulary")
     chosen = options.parse_args(argv)
-    if chosen.threads:
-        torch.set_num_threads(chosen.threads)
     quick = chosen.quick
     rows = [
         measure(

@@ -47,8 +47,6 @@ def _look(pattern: torch.Tensor, hook: object) -> None:
 @torch.inference_mode()
 def main(argv: list[str] | None = None) -> int:
     chosen = _common.parser(__doc__).parse_args(argv)
-    if chosen.threads:
-        torch.set_num_threads(chosen.threads)
     rows = []
     for side in (3,) if chosen.quick else (7, 14):
         model = _common.build(config(side, quick=chosen.quick))

@@ -14,8 +14,6 @@ Aims: 40 ms, 300 MB, 600 MB. Some two minutes on a quiet machine. Needs Chromium
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 import statistics
 import sys
@@ -29,7 +27,7 @@ from aotlens.checkpoints import CheckpointInfo, save_checkpoint
 from aotlens.data import open_corpus
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from benchmarks._common import chromium
-from benchmarks.app_latency import CHOSEN, WARM_UP, Meter, served_by, spread
+from benchmarks.app_latency import CHOSEN, Meter, finish, options, served_by, spread
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -92,11 +90,7 @@ def open_text(page: Page, address: str, text: str, n_tokens: int) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the measurement; print and optionally write it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--clicks", type=int, default=20, help="on a head")
-    parser.add_argument("--quick", action="store_true", help="6 clicks")
-    parser.add_argument("--json", type=Path, help="also write the figures here")
-    arguments = parser.parse_args(argv)
+    arguments = options(__doc__, "clicks", 20, "on a head").parse_args(argv)
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         model = make_model(Path(folder))
@@ -108,14 +102,10 @@ def main(argv: list[str] | None = None) -> int:
             for n_tokens in N_TOKENS:
                 text = text_of(model, n_tokens)
                 open_text(page, address, text, model.to_tokens(text).shape[1])
-                meter, rows = Meter(page, server), []
-                for number in range(WARM_UP + (6 if arguments.quick else arguments.clicks)):
-                    meter.settle()
-                    before = meter.look()
-                    page.evaluate(f"n => {CHOSEN['head']}", number + 1)
-                    meter.settle()
-                    rows.append([after - first for first, after in zip(before, meter.look(), strict=True)])
-                main_ms, own, requests = (list(column) for column in zip(*rows[WARM_UP:], strict=True))
+                main_ms, own, requests = Meter(page, server).of_each(
+                    lambda number: page.evaluate(f"n => {CHOSEN['head']}", number + 1),
+                    6 if arguments.quick else arguments.clicks,
+                )
                 name = f"head_click_{n_tokens}_tokens"
                 figures |= spread(f"{name}_main_ms", main_ms)
                 figures |= {
@@ -125,9 +115,7 @@ def main(argv: list[str] | None = None) -> int:
                 }  # fmt: skip
     for name, value in figures.items():
         print(f"{name:44} {value:,.1f}", flush=True)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
-    return 0
+    return finish(figures, arguments.json)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 A model of the shape of `novels-12l-mssa` with positions in the stream (a bridge cannot have them on queries and keys),
 random weights; pairs of random tokens. Ours runs the whole sweep of the stream before every layer at every position,
 and of every head's output; theirs runs a sample of the same cells, drawn by one seed, whose values must be equal, and
-its time is scaled to all of them. Attribution patching is held against the model's own forward pass.
+its time is scaled to all of them. Attribution patching is compared with the model's own forward pass.
 
 Expected: the stream at most .4 of theirs, heads at most .3, attribution at most 4 forward passes without its check; a
 circuit of `novels-2l-mhsa` in at most 60 s, with a faithfulness of .9 on pairs that the search did not see. Some three
@@ -94,8 +94,6 @@ def main(argv: list[str] | None = None) -> int:
     options.add_argument("--prompts", type=int, default=32)
     options.add_argument("--length", type=int, default=62)
     chosen = options.parse_args(argv)
-    if chosen.threads:
-        torch.set_num_threads(chosen.threads)
     sizes = (4, 14, 6) if chosen.quick else (chosen.prompts, chosen.length, SAMPLE)
     *sweeps, estimate = measure(*sizes)
     _common.report("patching: a sweep", sweeps, chosen.json)

@@ -185,8 +185,6 @@ def main(argv: list[str] | None = None) -> int:
     options.add_argument("--checkpoint", default="novels-12l-mssa", help="for by_order and top")
     options.add_argument("--no-deep", action="store_true", help="leave out the random model of 24 layers")
     chosen = options.parse_args(argv)
-    if chosen.threads:
-        torch.set_num_threads(chosen.threads)
     quick, pairs = chosen.quick, chosen.pairs or (2 if chosen.quick else 9)
     all_paths = measure_all_paths(quick=quick, pairs=pairs)
     _common.report("paths: all of them", [all_paths], chosen.json)

@@ -13,8 +13,8 @@ folder takes .8 GB of the temporary files).
 from __future__ import annotations
 
 import resource
-import subprocess
 import sys
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
@@ -22,28 +22,9 @@ import torch
 
 from aotlens.circuits.over_distances import best_scores
 from aotlens.models import ModelConfig
-from benchmarks import _common
+from benchmarks import _common, importing
 
 N_DISTANCES = 64
-_OPENING = """
-import sys, threading, time
-import aotlens, aotlens.interop.external.opening
-
-def taken():  # anonymous: pages of the file, which is mapped, are given back when they are needed
-    lines = dict(line.split(":") for line in open("/proc/self/status"))
-    return [int(lines[name].split()[0]) * 1024 for name in ("RssAnon", "VmRSS")]
-
-before, most = taken(), taken()
-def watch():
-    while True:
-        most[:] = map(max, most, taken())
-        time.sleep(.002)
-
-threading.Thread(target=watch, daemon=True).start()
-model = aotlens.load(sys.argv[1], "cpu")
-size = sum(parameter.nbytes for parameter in model.parameters())
-print(*((last - first) / size for first, last in zip(before, map(max, most, taken()))))
-"""
 
 
 def forward(quick: bool, pairs: int) -> dict[str, object]:
@@ -78,11 +59,11 @@ def opening(quick: bool) -> dict[str, object]:
         intermediate_size=sizes[3], max_position_embeddings=2048,
     )  # fmt: skip
     with TemporaryDirectory() as folder:
-        transformers.GPTNeoXForCausalLM(config).half().save_pretrained(folder)
-        command = [sys.executable, "-W", "ignore", "-c", _OPENING, folder]
-        process = subprocess.run(command, capture_output=True, text=True, check=True)
-    own, with_file = map(float, process.stdout.split())
-    return {"what": "memory of opening ÷ the model's", "ratio": own, "with mapped pages": with_file}
+        model = transformers.GPTNeoXForCausalLM(config)
+        size = 4 * sum(parameter.numel() for parameter in model.parameters())  # opened in float32
+        model.half().save_pretrained(folder)
+        own = importing.measure("ours", Path(folder))["bytes"]
+    return {"what": "memory of opening ÷ the model's", "ratio": own / size}
 
 
 def largest(lengths_vary: bool, quick: bool, pairs: int) -> dict[str, object]:
@@ -138,8 +119,6 @@ def trained(pairs: int) -> dict[str, object]:
 
 def main(argv: list[str] | None = None) -> int:
     options = _common.parser(__doc__).parse_args(argv)
-    if options.threads:
-        torch.set_num_threads(options.threads)
     pairs = options.pairs or (1 if options.quick else 3)
     # Memory first: what was freed before would hide it.
     rows = [opening(options.quick), *(largest(vary, options.quick, pairs) for vary in (True, False))]

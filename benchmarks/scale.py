@@ -1,15 +1,13 @@
-"""What every headline analysis costs at which size: measured points, fitted exponents, what larger models would take.
+"""The cost of every headline analysis by size: measured points, exponents, and estimates for larger models.
 
     python -m benchmarks.scale [--out FILE.json] [--docs docs/scale.md] [--only circuits,atlas] [--minutes 4] [--quick]
 
-One axis at a time from a stated middle: vocabulary 1k to 128k, layers 1 to 24, heads 4 to 720 in all, width 128 to
-4,096, tokens 16 to 1,024. Models are untrained, since what weights are does not change what a product costs; where
-weights decide how much is searched, a bundled trained checkpoint is measured beside an untrained model of its shape.
-Each point has a process of its own with its own peak of memory, and `--threads` threads (1). A point whose law, from
-the last one of its series, says that it takes more than `--seconds` or `--memory-gb` is skipped and shown as skipped.
+One axis is varied at a time: vocabulary 1k to 128k, layers 1 to 24, heads 4 to 720 in all, width 128 to 4,096, tokens
+16 to 1,024. Models are untrained. Each point has a process of its own with its own peak of memory, and `--threads`
+threads (1). A point that its law predicts, from the last one of its series, to take more than `--seconds` or
+`--memory-gb` is skipped.
 
-`--out` keeps the points: one that stands there is not measured again, so that a run goes on after Ctrl-C or
-`--minutes`. `--docs PAGE` writes the page's section and the figure beside it from what stands in `--out`.
+`--out` keeps the points: a run resumes after Ctrl-C or `--minutes`. `--docs PAGE` writes the page's section from them.
 `--device cuda` measures a GPU: wall time and the GPU's own memory.
 
 Expected: 15 to 20 minutes on one quiet core, 8 GB; `--quick` takes seconds, and its exponents mean nothing.
@@ -22,15 +20,15 @@ import time
 from pathlib import Path
 
 from benchmarks import _common
-from benchmarks._scale.headline import HEADLINES
-from benchmarks._scale.series import Bounds, Points, about, run
-from benchmarks._scale.tables import exponent_rows, write_page
+from benchmarks._scale.analyses import HEADLINES
+from benchmarks._scale.page import exponent_rows, write_page
+from benchmarks._scale.points import Bounds, Points, about, run
 
 
 def main(argv: list[str] | None = None) -> int:
     options = _common.parser(__doc__)
     options.add_argument("--out", type=Path, metavar="FILE", help="keep the points in this file, and go on from it")
-    options.add_argument("--docs", type=Path, metavar="PAGE", help="write the tables and the figure of this page")
+    options.add_argument("--docs", type=Path, metavar="PAGE", help="write the tables of this page")
     options.add_argument("--only", default=",".join(HEADLINES), help="analyses, by comma: %(default)s")
     options.add_argument("--device", default="cpu", help="cpu or cuda (%(default)s)")
     options.add_argument("--seconds", type=float, default=20, help="most seconds of one call (%(default)s)")

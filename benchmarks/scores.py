@@ -84,8 +84,6 @@ def main(argv: list[str] | None = None) -> int:
     options.add_argument("--checkpoint", nargs="*", default=["novels-12l-mssa", "novels-6l-mhsa"])
     options.add_argument("--cells", type=int, default=12)
     chosen = options.parse_args(argv)
-    if chosen.threads:
-        torch.set_num_threads(chosen.threads)
     rows = []
     for name in chosen.checkpoint:
         model = aotlens.load(name, device="cpu").eval()

@@ -64,8 +64,6 @@ def main(argv: list[str] | None = None) -> int:
     options.add_argument("--passages", type=int, metavar="N", help="the first N passages; all by default")
     options.add_argument("--batch", type=int, default=16, help="rows at once")
     chosen = options.parse_args(argv)
-    if chosen.threads:
-        torch.set_num_threads(chosen.threads)
     model = load(chosen.checkpoint, device="cpu")
     contexts, continuations = passages(
         model, None if chosen.quick else chosen.lambada, 40 if chosen.quick else chosen.passages

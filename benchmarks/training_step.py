@@ -130,8 +130,6 @@ def parts(
 def main(argv: list[str] | None = None) -> int:
     options = _common.parser(__doc__)
     chosen = options.parse_args(argv)
-    if chosen.threads:
-        torch.set_num_threads(chosen.threads)
     pairs = chosen.pairs or (2 if chosen.quick else 20)
     rows = [measure(attention, chosen.quick, pairs) for attention in ("mhsa", "mssa")]
     _common.report("training_step", rows, chosen.json)

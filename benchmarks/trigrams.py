@@ -20,10 +20,9 @@ ratios mean little.
 
 from __future__ import annotations
 
-import multiprocessing
-import resource
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -62,39 +61,23 @@ def products(model: AttentionOnlyTransformer) -> None:
 def search(*, quick: bool, pairs: int) -> list[dict[str, Any]]:
     model = model_of(3000 if quick else 48_262, 128, 64)
     normaliser = log_background(head_circuits(model, "0.0").qk, background_distribution(model, None))
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, given in (("normalisers given", normaliser), ("normalisers computed", None)):
         timing = _common.time_in_turn(
             lambda given=given: skip_trigrams(model, "0.0", normaliser=given), lambda: products(model), pairs
         )
-        rows.append(
-            {
-                "what": f"top 1,000, {name}",
-                "ours (s)": timing.first,
-                "products (s)": timing.second,
-                "ours ÷ products": timing.ratio,
-                "ours ÷ products (processor time)": timing.cpu_ratio,
-                "memory (MB)": _in_fresh_process(model.cfg.d_vocab or 0, given is not None),
-                "pairs": timing.pairs,
-            }
-        )
+        memory = _common.added_bytes(prepared, model.cfg.d_vocab, given is not None) / 1e6
+        row = timing.row("ours", "products")
+        rows.append({"what": f"top 1,000, {name}", **row, "memory (MB)": memory})
     return rows
 
 
-def _in_fresh_process(d_vocab: int, given: bool) -> float:
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_peak, (d_vocab, given))
-
-
-def _peak(d_vocab: int, given: bool) -> float:
-    """Return the MB that `skip_trigrams` adds to a process that holds the model."""
+def prepared(d_vocab: int, given: bool) -> Callable[[], Any]:
+    """Return the call whose memory is measured."""
     torch.set_num_threads(1)
     model = model_of(d_vocab, 128, 64)
     skip_trigrams(model_of(300, 128, 64), "0.0", k=10)  # libraries load on first use
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    skip_trigrams(model, "0.0", normaliser=np.zeros(d_vocab) if given else None)
-    per_unit = 1e6 if sys.platform == "darwin" else 1e3  # bytes there, kilobytes elsewhere
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / per_unit
+    return lambda: skip_trigrams(model, "0.0", normaliser=np.zeros(d_vocab) if given else None)
 
 
 def in_text(*, quick: bool) -> list[dict[str, Any]]:

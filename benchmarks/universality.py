@@ -1,4 +1,4 @@
-"""What it takes to find the heads that come again in ten models.
+"""What it takes to find the heads that recur in ten models.
 
     python -m benchmarks universality [--models 10] [--threads 1] [--json PATH]
 
