@@ -11,14 +11,20 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from aotlens.plots.results import DISPLAY
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True)
 class Claim:
-    """A statement of a paper as a number: it holds where |measured − expected| ≤ tolerance."""
+    """A statement of a paper as a number: it holds where |measured − expected| ≤ tolerance.
+
+    The fields have the order of the columns of `claims_table`.
+    """
 
     claim: str
     expected: float | int
@@ -99,7 +105,7 @@ class Verdict:
 
     def __post_init__(self) -> None:
         if self.bounds is not None and not self.measured:
-            raise ValueError(f"{self.claim}: expected numbers to hold against its bounds, got none.")
+            raise ValueError(f"{self.claim}: expected numbers to compare with its bounds, got none.")
         if not self.holds and not self.because:
             raise ValueError(f"{self.claim}: {self.measured} is outside {self.bounds}; say why, in `because`.")
 
@@ -123,6 +129,11 @@ class Checked(Protocol):
     def holds(self) -> bool: ...
     @property
     def cells(self) -> tuple[str, str, str, str, str]: ...
+
+
+def zero(claim: str, largest: Any, tolerance: float, seed: int | None = 0) -> Claim:
+    """Return a difference that ought to vanish."""
+    return Claim(claim, 0, float(largest), tolerance, seed)
 
 
 Stated = Claim | Finding | Verdict
@@ -215,12 +226,24 @@ class Options(argparse.ArgumentParser):
         return chosen
 
 
-def parser(description: str | None) -> Options:
-    """Return the options that every analysis has."""
+def parser(description: str | None, *, html: bool = False, docs: bool = False) -> Options:
+    """Return the options that every analysis has, and those for its figures and its section of a page."""
     options = Options(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--quick", action="store_true", help="seconds instead of minutes: less text, fewer sizes")
     options.add_argument("--store", action="store_true", help="keep the outcome in analyses/outcomes, for the pages")
+    if html:
+        options.add_argument("--html", type=Path, metavar="DIR", help="write the figures here, as HTML")
+    if docs:
+        options.add_argument("--docs", type=Path, metavar="PAGE", help="write the tables into this page's section")
     return options
+
+
+def write_figures(folder: Path | None, figures: Mapping[str, Any]) -> None:
+    """Write figures as HTML into a folder, if there is one."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, figure in figures.items():
+            figure.write_html(folder / f"{name}.html", include_plotlyjs="directory", config=DISPLAY)
 
 
 def report(claims: Sequence[Checked]) -> int:

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aotlens.conventions import require_whole
 from aotlens.denoise.bayes import bayes_loss
 from aotlens.denoise.one_layer import attend, attend_linear, second_moment
 from aotlens.denoise.tasks import Task
 from aotlens.denoise.training import TrainedLayers
 from aotlens.results import Result
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,51 +27,21 @@ class ContextLosses(Result):
     loss: Float[Tensor, "task run context"]
     bayes: Float[Tensor, " task"]
     """The least expected loss, whatever the context."""
-    zero: Float[Tensor, " task"]
-    """The zero predictor's."""
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return a row a task and context length: the mean over runs, their range, and Bayes."""
-        import pandas as pd
-
-        rows = []
-        for index, task in enumerate(self.tasks):
-            for place, length in enumerate(self.n_contexts):
-                losses = self.loss[index, :, place]
-                rows.append(
-                    {
-                        "task": task,
-                        "n_context": length,
-                        "loss": float(losses.mean()),
-                        "least": float(losses.min()),
-                        "largest": float(losses.max()),
-                        "bayes": float(self.bayes[index]),
-                    }
-                )
-        return pd.DataFrame(rows)
 
 
 def losses_by_context(
     layers: TrainedLayers,
     n_contexts: Sequence[int],
     *,
-    tasks: Mapping[str, Task] | None = None,
+    tasks: Mapping[str, Task],
     n_prompts: int = 2000,
     seed: int = 0,
 ) -> ContextLosses:
     """Measure trained layers on fresh prompts with contexts of `n_contexts` tokens.
 
-    `tasks` are by their names in the result; None is the layers' own. The contexts of one prompt are the beginnings of
-    its longest. Linear attention takes O(prompts · L · n²), softmax O(runs · prompts · Σ L · n).
-
-    Raises `ValueError` for no lengths, tasks of another ambient dimension, and layers with a transform.
+    `tasks` are by their names in the result. The contexts of one prompt are the beginnings of its longest. Linear
+    attention takes O(prompts · L · n²), softmax O(runs · prompts · Σ L · n).
     """
-    require_whole("n_prompts", n_prompts, 1)
-    tasks = {type(layers.task).__name__: layers.task} if tasks is None else dict(tasks)
-    if not len(n_contexts) or not tasks or any(task.n != layers.task.n for task in tasks.values()):
-        raise ValueError(f"expected at least one context length, and tasks of n={layers.task.n} dimensions.")
-    if layers.transform is not None:
-        raise ValueError("these layers were trained on transformed prompts; measure `plain` ones.")
     W_QK, W_OV = layers.W_QK[:, None].double(), layers.W_OV[:, None].double()
     losses = torch.zeros(len(tasks), len(layers.seeds), len(n_contexts), dtype=torch.float64)
     for index, task in enumerate(tasks.values()):
@@ -94,5 +59,4 @@ def losses_by_context(
         seeds=layers.seeds,
         loss=losses,
         bayes=torch.tensor([bayes_loss(task).value for task in tasks.values()], dtype=torch.float64),
-        zero=torch.tensor([task.mean_square for task in tasks.values()], dtype=torch.float64),
     )

@@ -20,20 +20,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aotlens.conventions import require_seed, require_whole
+from aotlens.conventions import require_seed
 from aotlens.denoise.one_layer import landscape
 from aotlens.denoise.tasks import Prompts, Task
 from aotlens.denoise.training import TrainingSettings, sample_test_prompts
 from aotlens.results import Result
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: The tokens that may be kept from moving before the last layer.
 _Still = Literal["context", "query"]
@@ -91,26 +88,6 @@ class DeepDenoisers(Result):
         options = "".join(f", {name}" for name, on in named.items() if on)
         return f"{layers}{options}: mean test loss {float(self.test_loss.mean()):.3g}"
 
-    def to_frame(self) -> pd.DataFrame:
-        """Return one row a run and layer: ρ, mean diagonals α and β, and the loss of the query's state after the
-        layer."""
-        import pandas as pd
-
-        rows = []
-        for run, seed in enumerate(self.seeds):
-            for layer in range(self.skip.shape[1]):
-                rows.append(
-                    {
-                        "seed": seed,
-                        "layer": layer,
-                        "skip": float(self.skip[run, layer]),
-                        "alpha": float(self.W_OV[run, layer].diagonal().mean()),
-                        "beta": float(self.W_QK[run, layer].diagonal().mean()),
-                        "loss": float(self.loss_by_layer[run, layer + 1]),
-                    }
-                )
-        return pd.DataFrame(rows)
-
 
 def train_depth(
     task: Task,
@@ -123,23 +100,17 @@ def train_depth(
     settings: TrainingSettings | None = None,
     seeds: Sequence[int] = (0, 1),
     dtype: torch.dtype = torch.float32,
-    progress: Callable[[int, int], None] | None = None,
 ) -> DeepDenoisers:
     """Train `n_layers` layers for each seed by Adam, all runs together, on the same prompts and batches.
 
     `noisy_context` gives the context tokens the query's noise, drawn once a prompt; with `long_skip` the query stays as
     given until the last layer. Seeds draw the initial weights, uniform in ±1/√n, and W_OV is divided by √n_layers, so
     that the stream at first grows with depth no more than by one layer; ρ starts at 1, as in a residual stream.
-    `progress(done, total)` counts epochs. Time: O(runs · epochs · prompts · layers · L² · n).
+    Time: O(runs · epochs · prompts · layers · L² · n).
 
-    Raises `ValueError` for fewer than 1 layer, an unknown `kind`, no seeds, and a loss that ceases to be finite.
+    Raises `ValueError` for a loss that ceases to be finite.
     """
-    require_whole("n_layers", n_layers, 1)
     settings = settings or TrainingSettings()
-    if n_layers < 1 or not len(seeds):
-        raise ValueError(f"train_depth: expected at least 1 layer and 1 seed, got {n_layers} and {len(seeds)}.")
-    if kind not in _PATTERNS:
-        raise ValueError(f"kind={kind!r}: expected one of {', '.join(map(repr, _PATTERNS))}.")
     prompts = task.sample(settings.n_prompts, settings.n_context, 2 * seeds[0], dtype=dtype)
     test = sample_test_prompts(task, settings, seeds, dtype=dtype)
     if noisy_context:
@@ -171,8 +142,6 @@ def train_depth(
         if not total.isfinite().all():
             raise ValueError(f"epoch {epoch}: the loss is not finite; take less than {settings.learning_rate}.")
         curve.append(total)
-        if progress is not None:
-            progress(epoch + 1, settings.n_epochs)
     with torch.no_grad():
         queries, contexts = _states(test.context, test.query, weights, skip, n_layers, kind, still)
         by_layer = torch.stack([_loss(state, test) for state in queries], dim=1)

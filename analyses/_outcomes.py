@@ -1,9 +1,9 @@
 """An analysis's findings, stored in the repository: `outcomes/NAME.json`, from which the pages of docs/ are written.
 
 An outcome has the command that made it, its settings, seeds and versions, and its text as parts: claims with their
-numbers, paragraphs, and tables. The section of a page between `<!-- NAME -->` and `<!-- /NAME -->` is `Outcome.text`,
-and the evidence pages take their verdicts from `Outcome.claims`; a test holds both against what is stored.
-Nothing in it says when or where it was made, so that a second run writes the same file, but for rounding and times.
+numbers, paragraphs, and tables. The part of a page between `<!-- NAME -->` and `<!-- /NAME -->` is `Outcome.section`,
+and the evidence pages list `Outcome.claims` with their verdicts; a test compares both with what is stored.
+It has no date and no machine, so that a second run writes the same file except for rounding and times.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from aotlens.files import write_section
 FOLDER = Path(__file__).parent / "outcomes"
 ROOT = Path(__file__).parents[1]
 
+#: The most rows of a table that a page shows.
+LONGEST = 7
+
 #: A paragraph, the claims of one table, or a table of anything else.
 Part = str | tuple[Stated, ...] | tuple[list[str], list[list[str]]]
 
@@ -43,6 +46,8 @@ class Outcome:
     settings: Mapping[str, Any] = field(default_factory=dict)
     seeds: tuple[int, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    longest: int = LONGEST
+    """The most rows of a table that its page shows."""
 
     @property
     def claims(self) -> tuple[Stated, ...]:
@@ -51,8 +56,24 @@ class Outcome:
 
     @property
     def text(self) -> str:
-        """Write its section of the page, as Markdown."""
+        """Write all paragraphs, claims and tables as Markdown, as the analysis prints them."""
         return "\n\n".join(map(_part_text, self.parts))
+
+    @property
+    def section(self) -> str:
+        """Write its section of the page: paragraphs and short tables, and where the claims and long tables are."""
+        parts = [
+            f"A table of {len(part[1])} rows ({', '.join(list(filter(None, part[0]))[:3])}, …) is in "  # type: ignore[arg-type]
+            f"`analyses/outcomes/{self.name}.json`."
+            if isinstance(part, tuple) and len(part[1]) > self.longest  # type: ignore[arg-type]
+            else _part_text(part)
+            for part in self.parts
+            if not _is_claims(part)
+        ]
+        if self.claims:
+            held = sum(claim.holds for claim in self.claims)
+            parts.append(f"{held} of {len(self.claims)} claims hold: [Evidence](evidence/index.md).")
+        return re.sub(r"(?<=`\.)\n\n(?=A table of )", "\n", "\n\n".join(parts))
 
     def save(self, folder: Path = FOLDER) -> Path:
         """Write it as JSON, and return where."""
@@ -60,6 +81,7 @@ class Outcome:
         content |= {"settings": dict(self.settings)} if self.settings else {}
         content |= {"seeds": list(self.seeds)} if self.seeds else {}
         content |= {"versions": dict(self.versions)} if self.versions else {}
+        content |= {"longest": self.longest} if self.longest != LONGEST else {}
         content["parts"] = [_part_json(part) for part in self.parts]
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.name}.json"
@@ -70,7 +92,7 @@ class Outcome:
     def publish(self, page: Path | None, *, store: bool) -> None:
         """Write its section into `page` where one is given, and store it where that is wanted."""
         if page is not None:
-            write_section(page, self.name, self.text)
+            write_section(page, self.name, self.section)
         if store:
             print(f"stored: {self.save().relative_to(ROOT)}")
 
@@ -84,6 +106,11 @@ def of_run(name: str, command: str, page: str, content: Sequence[str | Sequence[
         elif piece:
             parts.append(tuple(piece))
     return Outcome(name=name, command=command, page=page, parts=tuple(parts), versions=_versions(), **more)
+
+
+def publish_run(options: Any, name: str, page: str, content: Sequence[str | Sequence[Stated]], **more: Any) -> None:
+    """Write the section of the run that is ending into the page of `--docs`, and store it with `--store`."""
+    of_run(name, f"python -m analyses {name}", page, content, **more).publish(options.docs, store=options.store)
 
 
 def load(name: str, folder: Path = FOLDER) -> Outcome:

@@ -52,11 +52,6 @@ class Item:
         if not (self.claims or self.tests or self.not_run):
             raise ValueError(f"{self.id}: expected claims, tests, or not_run with the reason.")
 
-    @property
-    def anchor(self) -> str:
-        """Return its heading's address on the evidence page, as Markdown readers make it."""
-        return re.sub(r"[^\w-]", "", self.id.lower().replace(" ", "-"))
-
 
 @dataclass(frozen=True, kw_only=True)
 class Paper:
@@ -97,12 +92,6 @@ class Evidence:
         reasons = [getattr(claim, "because", "") for _, claim in self.answers if not claim.holds]
         why = self.item.because or "; ".join(_folded(filter(None, reasons)))
         return "; ".join(filter(None, (why if self.failed else "", self.item.lacks)))
-
-    @property
-    def commands(self) -> tuple[str, ...]:
-        """Return the commands that make its claims again, or run its tests."""
-        tests = (f"pytest {' '.join(self.item.tests)}",) if self.item.tests else ()
-        return (*dict.fromkeys(outcome.command for outcome, _ in self.answers), *tests)
 
 
 def _folded(reasons: Iterable[str]) -> Iterator[str]:

@@ -28,7 +28,7 @@ from aotlens.trigrams.verdict import CONFIRMED
 if TYPE_CHECKING:
     from analyses.skip_trigrams import OfHead
 
-N_TOP, N_CONFIRMED, N_BUGS = 3, 4, 12
+N_TOP, N_CONFIRMED, N_BUGS = 3, 4, 4
 _MAX_AROUND = 60  # characters of an example on either side of what is left out
 
 

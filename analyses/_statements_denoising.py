@@ -6,8 +6,8 @@ import math
 
 import torch
 
-from analyses._claims import Claim
-from analyses._statements_structures import SEED, zero
+from analyses._claims import Claim, zero
+from analyses._statements_structures import SEED
 from aotlens.denoise import (
     TASKS,
     GaussianMixtures,

@@ -9,18 +9,13 @@ from torch import nn
 from torch.nn import functional
 
 import aotlens
-from analyses._claims import Claim
+from analyses._claims import Claim, zero
 from aotlens.distill import compile_ffn, distinguish_mask, masked_lm, point_fit
 from aotlens.models import AttentionOnlyTransformer, ModelConfig, generate
 from aotlens.paths import Kronecker
 
 SEED = 0
 _FLOAT64 = {"dtype": torch.float64}
-
-
-def zero(claim: str, largest: float, tolerance: float, seed: int | None = SEED) -> Claim:
-    """Return a difference that ought to vanish."""
-    return Claim(claim=claim, expected=0, measured=float(largest), tolerance=tolerance, seed=seed)
 
 
 @torch.no_grad()

@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from analyses._claims import Finding, claims_table, markdown, parser, spread
+from analyses._claims import Finding, claims_table, markdown, parser, spread, write_figures
 from analyses._deep_denoisers import DeepDenoisers, train_depth
-from analyses._outcomes import of_run
+from analyses._outcomes import publish_run
 from aotlens.denoise import (
     GaussianMixtures,
     LinearSubspaces,
@@ -40,7 +40,6 @@ from aotlens.denoise import (
 from aotlens.denoise.training import sample_test_prompts
 from aotlens.files import load_progress, save_progress
 from aotlens.plots.primitives import seed_curves
-from aotlens.plots.results import DISPLAY
 
 TASKS: dict[str, Task] = {
     "subspaces": LinearSubspaces(n=8, d=4),
@@ -209,10 +208,8 @@ def curves(results: Trainings, settings: TrainingSettings) -> dict[str, go.Figur
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = parser(__doc__)
+    options = parser(__doc__, html=True, docs=True)
     options.add_argument("--out", type=Path, metavar="DIR", help="keep trainings here, and go on with those there")
-    options.add_argument("--html", type=Path, metavar="DIR", help="write the figures here, as HTML")
-    options.add_argument("--docs", type=Path, metavar="PAGE", help="write the tables into this page's section")
     chosen = options.parse_args(argv)
     settings, depths = (QUICK, (1, 2)) if chosen.quick else (SETTINGS, (1, 2, 3, 4, 5, 6))
     results = {kind: trained(kind, settings, chosen.out) for kind in kinds(depths)}
@@ -220,13 +217,8 @@ def main(argv: list[str] | None = None) -> int:
     tables = [table, *(depth_table(results, noisy=noisy) for noisy in (False, True))]
     print(claims_table(gains), *tables, sep="\n\n")
     if chosen.html is not None:
-        chosen.html.mkdir(parents=True, exist_ok=True)
-        for name, figure in curves(results, settings).items():
-            figure.write_html(chosen.html / f"{name}.html", include_plotlyjs="directory", config=DISPLAY)
-    outcome = of_run(
-        "denoising_depth", "python -m analyses denoising_depth", "docs/denoising.md", [gains, *tables], seeds=SEEDS
-    )
-    outcome.publish(chosen.docs, store=chosen.store)
+        write_figures(chosen.html, curves(results, settings))
+    publish_run(chosen, "denoising_depth", "docs/denoising.md", [gains, *tables], seeds=SEEDS)
     return 0
 
 

@@ -1,7 +1,6 @@
 """*nonlinearity* Figure 2 and Remark 4.1: which heads does a feed-forward network of 16 hidden units imitate?
 
     python -m analyses.head_distillation --corpus dir:PATH [--out DIR] [--page docs/distillation.md] [--quick]
-    python -m analyses.head_distillation --corpus SPEC --bert          # needs a hub: bert-base-uncased too
     python -m analyses.head_distillation --bundled          # from what is bundled, in seconds: no text, no training
 
 PATH holds the novels that the checkpoints' cards name. Every head of the bundled checkpoints of novels and code is
@@ -30,7 +29,6 @@ import numpy as np
 
 import aotlens
 from analyses._nonlinearity import Clock, Finding, Results, command_of, options, publish
-from analyses._texts import load_bert
 from aotlens.data import open_corpus
 from aotlens.distill import (
     Distillation,
@@ -50,20 +48,14 @@ from aotlens.statistics import bootstrap_interval, rank_correlation
 NOVELS = ("novels-12l-mssa", "novels-6l-mhsa", "novels-2l-gpt", "novels-2l-mhsa", "novels-1l-mhsa")
 CODE = "code-2l-mhsa"
 QUICK = ("novels-2l-mhsa", "novels-2l-gpt")
-BERT = "bert-base-uncased"
 WIDTHS, WIDTH, SEEDS = (0, 4, 16, 64), 16, 3
 #: The amount of text, and what the floor is estimated with; the rest as `distill_heads` has it.
 FULL_TEXT: dict[str, Any] = {
     "train_tokens": 200_000, "validation_tokens": 2048, "held_out_tokens": 32_768, "neighbours": 8192, "wide": None,
 }  # fmt: skip
 QUICK_TEXT: dict[str, Any] = {"train_tokens": 40_000, "held_out_tokens": 16_384, "neighbours": 4096}
-BERT_TEXT: dict[str, Any] = {"sequence_length": 128, "buffer_bytes": 4 * 2**30}
-#: One checkpoint of each kind, of one size and training text.
-COMPARED = {"MSSA": "novels-12l-mssa", "MHSA": "novels-6l-mhsa", "GPT": "novels-2l-gpt"}
 REPLACED = ("novels-6l-mhsa", "novels-12l-mssa")
 FIRST, PREVIOUS, SEPARATOR = "first_token", "previous_token", "separator"
-#: Figure 2's two heads that are less like an FFN, layer and head as the paper counts them.
-PAPER_WORST = ((1, 1), (3, 10))
 
 
 def distil(name: str, corpus: Any, chosen: argparse.Namespace, clock: Clock) -> Distillation:
@@ -72,7 +64,7 @@ def distil(name: str, corpus: Any, chosen: argparse.Namespace, clock: Clock) -> 
     if chosen.resume and path.exists():
         return load_record(path).distillation
     model = _load(name)
-    more = {**FULL_TEXT, **(BERT_TEXT if name == BERT else {}), **(QUICK_TEXT if chosen.quick else {})}
+    more = {**FULL_TEXT, **(QUICK_TEXT if chosen.quick else {})}
     clock.say(f"distilling {name}")
     state = chosen.out / f"{name}.state"
     if not chosen.resume:
@@ -84,7 +76,7 @@ def distil(name: str, corpus: Any, chosen: argparse.Namespace, clock: Clock) -> 
 
 
 def _load(name: str) -> Any:
-    return load_bert(BERT) if name == BERT else aotlens.load(name)
+    return aotlens.load(name)
 
 
 class Heads:
@@ -178,17 +170,6 @@ def findings(distillations: dict[str, Distillation], costs: dict[str, Substituti
                 measured=(cost.rank_correlation,),
             ),
         ]
-    if BERT in distillations:
-        errors = distillations[BERT].error[:, distillations[BERT].width_index(WIDTH)]
-        places = [distillations[BERT].place(head) for head in PAPER_WORST]
-        listed.append(
-            Finding(
-                claim="BERT: heads 1.1 and 3.10 (counted from 0) are above the median error of its heads",
-                expected="above 0 (Figure 2)",
-                bounds=above,
-                measured=tuple(float(row[places].min() - np.median(row)) for row in errors.T),
-            )
-        )
     return [finding for finding in listed if finding.measured]
 
 
@@ -306,24 +287,9 @@ def plots(distillations: dict[str, Distillation], costs: dict[str, SubstitutionC
     return by_name
 
 
-def readme_rows(distillations: dict[str, Distillation]) -> tuple[list[str], list[list[Any]]]:
-    """Return FFN error of MSSA, MHSA and GPT heads at 16 hidden units: one checkpoint of each."""
-    rows = []
-    for kind, name in COMPARED.items():
-        if name in distillations:
-            d = distillations[name]
-            linear = d.linear_error
-            assert linear is not None
-            rows.append([f"{kind}, `{name}`", len(d.heads), _interval(d.over_heads(WIDTH)), float(linear.mean()),
-                         float(d.mean_error(WIDTHS[-1]).mean()), float(d.position_error.mean())])  # fmt: skip
-    return ["heads of", "heads", "16 units (95% over heads)", "linear", "64 units", "position's mean"], rows
-
-
 def results_of(distillations: dict[str, Distillation], costs: dict[str, SubstitutionCosts]) -> Results:
     """Return findings, tables and plots of distillations and of what replacing heads costs."""
     by_title = tables(distillations, costs)
-    header, rows = readme_rows(distillations)
-    by_title["For the README: one checkpoint of each kind, so of these checkpoints only"] = (header, rows)
     first = next(iter(distillations.values()))
     return Results(
         name="head_distillation",
@@ -355,7 +321,6 @@ def main(argv: list[str] | None = None) -> int:
     parser = options(__doc__)
     parser.add_argument("--corpus", metavar="SPEC", help="the novels, as dir:PATH")
     parser.add_argument("--code", default="stdlib", metavar="SPEC", help="text for the model of code (stdlib)")
-    parser.add_argument("--bert", action="store_true", help=f"{BERT} too; needs a hub")
     parser.add_argument("--resume", action="store_true", help="read or finish the distillations that are in --out")
     parser.add_argument("--bundled", action="store_true", help="read the bundled distillations, and no text")
     chosen = parser.parse_args(argv)
@@ -366,7 +331,6 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("give --corpus dir:PATH, or --bundled to read what is bundled.")
     novels, code = open_corpus(chosen.corpus), open_corpus(chosen.code)
     names = QUICK if chosen.quick else (*NOVELS, CODE)
-    names = (*names, BERT) if chosen.bert else names
     distillations = {name: distil(name, code if name == CODE else novels, chosen, clock) for name in names}
     costs = {}
     for name in QUICK[:1] if chosen.quick else REPLACED:
@@ -374,7 +338,7 @@ def main(argv: list[str] | None = None) -> int:
         model = _load(name)
         windows = held_out_windows(model, novels, 2048 if chosen.quick else 4096)
         costs[name] = substitution_costs(model, distillations[name], windows, width=WIDTH, n_random=SEEDS)
-    command = command_of("head_distillation", chosen, "--corpus dir:PATH", *(["--bert"] if chosen.bert else []))
+    command = command_of("head_distillation", chosen, "--corpus dir:PATH")
     return publish(results_of(distillations, costs), chosen, command, clock())
 
 

@@ -1,4 +1,4 @@
-"""Which heads come again over seeds, for MHSA, MSSA, GPT, and MHSA without weight decay (`aotlens.heads.universality`).
+"""Which heads recur over seeds, for MHSA, MSSA, GPT, and MHSA without weight decay (`aotlens.heads.universality`).
 
     aotlens sweep analyses/recipes/seeds.toml --out DIR                          (the models; two hours of two cores)
     python -m analyses.heads_across_seeds DIR/checkpoints/*/* --corpus dir:PATH [--page docs/universality.md]

@@ -5,8 +5,8 @@
 For every checkpoint, on images that it was not trained on: by layer, the IoU of heads' regions within and between
 classes beside permuted labels; the share of a logit that comes from outside the patches, by paths; insertion and
 deletion by paths, rollout, attention and random order; and whether layers raise the SNR of patches in their heads'
-subspaces. By default the bundled checkpoints of Fashion-MNIST, on `fashion-sample`; where there are none, and with
---quick, a small MSSA trained here on scikit-learn's digits. Tables go to the terminal, figures to --out, among them
+subspaces. By default the bundled checkpoints of Fashion-MNIST, on `fashion-sample`; with --quick, the smallest of
+them. Tables go to the terminal, figures to --out, among them
 NAME-maps.png: images, and beneath them the maps of the most consistent heads. Some minutes; --quick, one.
 """
 
@@ -30,7 +30,7 @@ from aotlens.conventions import head_name
 from aotlens.data.images import ImageSet, open_images
 from aotlens.denoise import DenoisingAudit, audit
 from aotlens.heads import SemanticConsistency, image_maps, semantic_consistency
-from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from aotlens.models import AttentionOnlyTransformer
 from aotlens.paths import PatchCurves, patch_contributions, patch_curves
 from aotlens.plots import audit_curves, overlay_grid
 from aotlens.plots.results import DISPLAY
@@ -41,31 +41,6 @@ _MOST_HEADS, _MOST_IMAGES = 8, 8
 _ROWS, _CELL = 5, 64
 #: The gap between them, and the colour that covers them.
 _GAP, _BLUE = 2, np.array([0, 92, 170])
-
-
-def on_digits(*, n_steps: int = 400, seed: int = 0) -> tuple[AttentionOnlyTransformer, Tensor, ImageSet]:
-    """Return an MSSA of three layers trained on digits, with test images as it reads them and as they are."""
-    data = open_images("digits")
-    cfg = ModelConfig(
-        n_layers=3, d_model=32, n_heads=4, d_head=8, n_ctx=17, attention="mssa", read_in="patches", image_size=8,
-        patch_size=2, class_token=True, read_out="classes", d_out=10, causal=False, position_init_std=0.5, seed=seed,
-    )  # fmt: skip
-    mean, deviation = (moment[:, None, None] for moment in (data.train.mean, data.train.deviation))
-
-    def prepared(pixels: Tensor) -> Tensor:
-        return (pixels.float() / 255 - mean) / deviation
-
-    model, inputs = AttentionOnlyTransformer(cfg), prepared(data.train.images)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=4e-3, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 4e-3, total_steps=n_steps)
-    generator = torch.Generator().manual_seed(seed)
-    for _ in range(n_steps):
-        rows = torch.randint(len(inputs), (128,), generator=generator)
-        model(inputs[rows], return_type="loss", targets=data.train.labels[rows]).backward()
-        optimiser.step()
-        optimiser.zero_grad()
-        schedule.step()
-    return model.eval().requires_grad_(False), prepared(data.test.images), data.test
 
 
 def by_layer(result: SemanticConsistency) -> list[list[object]]:
@@ -225,19 +200,14 @@ def _overlaid(grey: np.ndarray, attended: np.ndarray) -> Image.Image:
 
 def models(chosen: Any) -> Iterator[tuple[str, AttentionOnlyTransformer, Tensor, ImageSet]]:
     """Yield each model with test images as it reads them, and as they are."""
-    names = chosen.checkpoint or [
-        info.name for info in aotlens.list_checkpoints() if info.name.startswith("fashion-") and not chosen.quick
-    ]
+    bundled = [info.name for info in aotlens.list_checkpoints() if info.name.startswith("fashion-")]
+    names = chosen.checkpoint or (["fashion-vit"] if chosen.quick else bundled)
+    n_images = min(chosen.images, 60) if chosen.quick else chosen.images
     for name in names:
         model = aotlens.load(name, "cpu")
         data = open_images(chosen.data).test
-        pixels = data.take(torch.randperm(len(data), generator=torch.Generator().manual_seed(0))[: chosen.images])
+        pixels = data.take(torch.randperm(len(data), generator=torch.Generator().manual_seed(0))[:n_images])
         yield name, model, model.to_images(pixels.images), pixels
-    if not names:
-        model, images, pixels = on_digits(n_steps=150 if chosen.quick else 400)
-        n_images = 60 if chosen.quick else chosen.images
-        first = torch.arange(min(n_images, len(images)))
-        yield "digits-mssa", model, images[: len(first)], pixels.take(first)
 
 
 def main(argv: list[str] | None = None) -> int:

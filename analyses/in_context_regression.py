@@ -13,14 +13,13 @@ the zero predictor's error after 2d examples. Three minutes; `--quick` takes few
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import numpy as np
 import torch
 
 import aotlens
-from analyses._claims import Claim, Verdict, markdown, parser, report, verdicts_table
-from analyses._outcomes import of_run
+from analyses._claims import Claim, Verdict, markdown, parser, report, verdicts_table, write_figures
+from analyses._outcomes import publish_run
 from aotlens.checkpoints import bundled_folder
 from aotlens.data import RegressionTask
 from aotlens.denoise.regression import (
@@ -41,7 +40,6 @@ from aotlens.heads import ablate_each, motifs_of
 from aotlens.heads.scores import attention_in_prompts
 from aotlens.models import AttentionOnlyTransformer, count_parameters
 from aotlens.plots import layer_curves, regression_curves
-from aotlens.plots.results import DISPLAY
 
 
 def models() -> dict[str, AttentionOnlyTransformer]:
@@ -214,9 +212,7 @@ def verdicts(results: list[RegressionErrors]) -> tuple[list[Claim], list[Verdict
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = parser(__doc__)
-    options.add_argument("--html", type=Path, metavar="DIR", help="write the figures here, as HTML")
-    options.add_argument("--docs", type=Path, metavar="PAGE", help="write the tables into this page's section")
+    options = parser(__doc__, html=True, docs=True)
     chosen = options.parse_args(argv)
     loaded = models()
     table, results = figure_6(loaded, quick=chosen.quick)
@@ -228,17 +224,13 @@ def main(argv: list[str] | None = None) -> int:
     tables = [table, layers, heads, support]
     print("", verdicts_table(judged), *tables, sep="\n\n")
     if chosen.html is not None:
-        chosen.html.mkdir(parents=True, exist_ok=True)
         figures = {f"layers_{name}": layer_curves(reading) for name, reading in readings.items()}
         for task in {result.task for result in results}:
             own = [result for result in results if result.task == task]
             sparse = f"_{task.n_nonzero}_nonzero" if task.n_nonzero else ""
             figures[f"figure_6_{task.d}d{sparse}"] = regression_curves(own, quiet=tuple(ESTIMATORS))
-        for name, figure in figures.items():
-            figure.write_html(chosen.html / f"{name}.html", include_plotlyjs="directory", config=DISPLAY)
-    command = "python -m analyses in_context_regression"
-    outcome = of_run("in_context_regression", command, "docs/regression.md", [claims, judged, *tables])
-    outcome.publish(chosen.docs, store=chosen.store)
+        write_figures(chosen.html, figures)
+    publish_run(chosen, "in_context_regression", "docs/regression.md", [claims, judged, *tables])
     return status
 
 

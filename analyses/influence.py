@@ -182,7 +182,7 @@ def _progress(name: str) -> Callable[[int, int], None]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     options = parser(__doc__)
-    options.add_argument("runs", nargs="+", metavar="RECIPE[@SEED]", help="a recipe's file; its own seed unless told")
+    options.add_argument("runs", nargs="+", metavar="RECIPE[@SEED]", help="a recipe's file; its own seed by default")
     options.add_argument("--corpus", required=True, metavar="SPEC")
     options.add_argument("--out", type=Path, required=True, metavar="DIR", help="what was found is kept here")
     options.add_argument("--page", type=Path, help="write its section of this page, and store the outcome")

@@ -19,7 +19,7 @@ from torch import Tensor
 
 import aotlens
 from analyses._claims import Claim, markdown, parser, report
-from analyses._outcomes import of_run
+from analyses._outcomes import publish_run
 from aotlens.circuits import ov_circuit, qk_circuit
 from aotlens.models import AttentionOnlyTransformer, hook_names
 from aotlens.paths import Kronecker, Path, PathExpansion, expand, term_importance, virtual_weight
@@ -113,11 +113,11 @@ def deeper(model: AttentionOnlyTransformer, tokens: Tensor) -> tuple[PathExpansi
     sequences = len({path.heads for path in expansion.paths()})
     return expansion, [
         _zero("§6: head after head is the mixed product, A₂ A₁", chain.terms[0].pattern - frozen.read @ A[1] @ A[0]),
-        _count("§6: (H + 1)^L sequences of heads from each source", (n_heads + 1) ** 2, sequences),
+        Claim("§6: (H + 1)^L sequences of heads from each source", (n_heads + 1) ** 2, sequences, 0),
         _zero("2 layers: all paths, each by itself, add up to the logit", every.values.sum() - logit),
         _zero("2 layers: all orders add up to every logit", expansion.by_order().sum(0) - model(tokens[None])[0]),
         _zero("2 layers: the 20 largest paths, by search and by enumeration", values - largest),
-        _count("… of which the search proves", 20, top.n_proven),
+        Claim("… of which the search proves", 20, top.n_proven, 0),
     ]
 
 
@@ -130,16 +130,12 @@ def explosion(model: AttentionOnlyTransformer, tokens: Tensor) -> list[Claim]:
     return [
         _zero("12 layers: all orders add up to every logit", expansion.by_order().sum(0) - model(tokens[None])[0]),
         _zero("12 layers: so do all last heads and the direct paths", by_head - logits[:, top.target]),
-        _count(f"12 layers: of the 20 largest of {top.n_paths:,} paths the search proves", 20, top.n_proven),
+        Claim(f"12 layers: of the 20 largest of {top.n_paths:,} paths the search proves", 20, top.n_proven, 0),
     ]
 
 
 def _zero(claim: str, difference: Tensor, seed: int | None = None) -> Claim:
-    return Claim(claim=claim, expected=0, measured=float(difference.abs().max()), tolerance=1e-9, seed=seed)
-
-
-def _count(claim: str, expected: int, measured: int) -> Claim:
-    return Claim(claim=claim, expected=expected, measured=measured, tolerance=0)
+    return Claim(claim, 0, float(difference.abs().max()), 1e-9, seed=seed)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -159,10 +155,10 @@ def main(argv: list[str] | None = None) -> int:
         *more,
         *explosion(deep, deep.to_tokens(PROMPT)[0, :n_tokens]),
         Claim(
-            claim="2 layers: paths of every order give the model's loss, nats (Elhage et al.)",
-            expected=importance.loss,
-            measured=float(importance.loss_up_to[-1]),
-            tolerance=1e-9,
+            "2 layers: paths of every order give the model's loss, nats (Elhage et al.)",
+            importance.loss,
+            float(importance.loss_up_to[-1]),
+            1e-9,
         ),
     ]
     status = report(claims)
@@ -174,8 +170,7 @@ def main(argv: list[str] | None = None) -> int:
         f"all of them, by order:\n\n{markdown(['heads', 'logits', 'loss with paths up to here, nats a token'], rows)}"
     )
     print(f"\n{orders}")
-    outcome = of_run("path_expansion", "python -m analyses path_expansion", "docs/paths.md", [claims, orders])
-    outcome.publish(chosen.docs, store=chosen.store)
+    publish_run(chosen, "path_expansion", "docs/paths.md", [claims, orders])
     return status
 
 

@@ -248,7 +248,7 @@ def main(argv: list[str] | None = None, models: Sequence[PublishedModel] = MODEL
     if missing:
         print(f"\nNot in {chosen.models}: {', '.join(missing)}.")
     content = [sources(models), *([table(verdicts)] if verdicts else []), *notes]
-    outcome = of_run("published", "python -m analyses published --models DIR", "docs/published.md", content)
+    outcome = of_run("published", "python -m analyses published --models DIR", "docs/published.md", content, longest=12)
     print("", *content[1:], sep="\n")
     if chosen.store:
         if missing:

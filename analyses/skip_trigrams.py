@@ -1,4 +1,4 @@
-"""*structures* Table 1 for our own one-layer checkpoints: searched exhaustively, ranked, and held against text.
+"""*structures* Table 1 for our own one-layer checkpoints: searched exhaustively, ranked, and tested on text.
 
     python -m analyses.skip_trigrams --corpus dir:PATH [--checkpoint NAME] [--max-tokens N] [--min-count N …]
                                      [--docs docs/skip_trigrams.md] [--quick]
@@ -21,7 +21,6 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,7 +50,7 @@ MIN_COUNTS = (5_000, 20_000)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OfHead:
-    """A head's best rows, random rows matched to them, both held against the text, and what the best rows force."""
+    """A head's best rows, random rows matched to them, both tested on the text, and what the best rows force."""
 
     head: int
     min_count: int
@@ -169,7 +168,7 @@ def section(
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = parser(__doc__)
+    options = parser(__doc__, docs=True)
     options.add_argument("--corpus", required=True, metavar="SPEC", help="dir:PATH, file:PATH, stdlib or hf:NAME")
     options.add_argument("--checkpoint", metavar="NAME", help="one of them; all bundled one-layer models if not given")
     options.add_argument("--max-tokens", type=int, metavar="N", help="how much text to read; all of it if not given")
@@ -177,7 +176,6 @@ def main(argv: list[str] | None = None) -> int:
         "--min-count", type=int, nargs="*", default=MIN_COUNTS, metavar="N",
         help="also among tokens with at least so many training counts (default: 5000 20000)",
     )  # fmt: skip
-    options.add_argument("--docs", type=Path, metavar="PAGE", help="write the tables into this page's section")
     chosen = options.parse_args(argv)
     corpus = open_corpus(chosen.corpus)
     quick: dict[str, Any] = {"max_tokens": 50_000, "heads": 1} if chosen.quick else {}

@@ -11,10 +11,9 @@ corrected one that does. Seconds; `--quick` draws less.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from analyses._claims import Claim, claims_table, parser
-from analyses._outcomes import of_run
+from analyses._outcomes import publish_run
 from analyses._statements_denoising import of_aot, of_in_context_denoising
 from analyses._statements_structures import of_nonlinearity, of_structures
 
@@ -30,17 +29,12 @@ def claims(*, quick: bool) -> dict[str, list[Claim]]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = parser(__doc__)
-    options.add_argument("--docs", type=Path, metavar="PAGE", help="write the tables into this page's section")
+    options = parser(__doc__, docs=True)
     chosen = options.parse_args(argv)
     by_paper = claims(quick=chosen.quick)
-    content: list[str | list[Claim]] = []
     for paper, of_paper in by_paper.items():
-        title = f"*{paper}*:"
-        print(f"{title}\n\n{claims_table(of_paper)}\n")
-        content += [title, of_paper]
-    outcome = of_run("statements", "python -m analyses statements", "docs/statements.md", content)
-    outcome.publish(chosen.docs, store=chosen.store)
+        print(f"*{paper}*:\n\n{claims_table(of_paper)}\n")
+    publish_run(chosen, "statements", "docs/statements.md", [*by_paper.values()])
     return 0
 
 

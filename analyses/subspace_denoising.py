@@ -17,18 +17,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import aotlens
-from analyses._claims import Claim, Finding, Verdict, markdown, parser, report, spread, verdicts_table
-from analyses._outcomes import of_run
+from analyses._claims import Claim, Finding, Verdict, markdown, parser, report, spread, verdicts_table, write_figures
+from analyses._outcomes import publish_run
 from aotlens.denoise import DenoisingAudit, DenoisingRates, denoising_rates, stored_audit
 from aotlens.heads import subspaces
 from aotlens.plots import rate_map
-from aotlens.plots.results import DISPLAY
 
 NOISES = (0.01, 0.05, 0.1, 0.2, 0.5)
 #: The number of layers for which the rate is exact at these noises, least and most over seeds, as the design found.
@@ -55,23 +53,16 @@ def unrolled(phi: str, threshold: float | None, seeds: Sequence[int], noises: Se
 def of_the_theorem(rates: DenoisingRates) -> list[Claim]:
     """Check Theorem 3.1 where it is exact, and where it breaks."""
     first = (rates.ratios[0, :, :9] - rates.rate).abs().max()
-    claims = [
-        Claim(
-            claim="δ = 0.01: SNR(l + 1) ÷ SNR(l) in the first nine layers is 1 + ητ",
-            expected=0,
-            measured=float(first),
-            tolerance=1e-9,
-        )
-    ]
+    claims = [Claim("δ = 0.01: SNR(l + 1) ÷ SNR(l) in the first nine layers is 1 + ητ", 0, float(first), 1e-9)]
     for noise, exact in zip(rates.noises, rates.exact_layers, strict=True):
         least, most = EXACT[noise]
         for name, value in (("least", int(exact.min())), ("most", int(exact.max()))):
             claims.append(
                 Claim(
-                    claim=f"δ = {noise:g}: layers with the exact rate, {name} of {len(rates.seeds)} seeds",
-                    expected=(least + most) / 2,
-                    measured=value,
-                    tolerance=(most - least) / 2 + 1,
+                    f"δ = {noise:g}: layers with the exact rate, {name} of {len(rates.seeds)} seeds",
+                    (least + most) / 2,
+                    value,
+                    (most - least) / 2 + 1,
                 )
             )
     return claims
@@ -194,9 +185,7 @@ def _range(values: Any) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = parser(__doc__)
-    options.add_argument("--html", type=Path, metavar="DIR", help="write the figures here, as HTML")
-    options.add_argument("--docs", type=Path, metavar="PAGE", help="write the tables into this page's section")
+    options = parser(__doc__, html=True, docs=True)
     chosen = options.parse_args(argv)
     seeds = range(2 if chosen.quick else 10)
     rates = {name: unrolled(phi, tau, seeds, NOISES) for name, (phi, tau) in PHIS.items()}
@@ -212,13 +201,8 @@ def main(argv: list[str] | None = None) -> int:
     figures |= {name: aotlens.plot(result) for name, result in results.items()}
     figures |= {f"{name}_pca": aotlens.plot(result, principal=True) for name, result in results.items()}
     print("", *tables, verdicts_table(verdicts), audits, sep="\n\n")
-    if chosen.html is not None:
-        chosen.html.mkdir(parents=True, exist_ok=True)
-        for name, figure in figures.items():
-            figure.write_html(chosen.html / f"{name}.html", include_plotlyjs="directory", config=DISPLAY)
-    command = "python -m analyses subspace_denoising"
-    outcome = of_run("subspace_denoising", command, "docs/denoising.md", [claims, by_size, *tables, verdicts, audits])
-    outcome.publish(chosen.docs, store=chosen.store)
+    write_figures(chosen.html, figures)
+    publish_run(chosen, "subspace_denoising", "docs/denoising.md", [claims, by_size, *tables, verdicts, audits])
     return status
 
 

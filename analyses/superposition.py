@@ -15,25 +15,29 @@ import math
 import sys
 from pathlib import Path
 
+import numpy as np
+import plotly.graph_objects as go
 import torch
+from jaxtyping import Float, Int
 
 from analyses._claims import Claim, markdown, parser, report
-from analyses._outcomes import of_run
+from analyses._outcomes import publish_run
 from analyses._superposition import (
     JohnsonLindenstrauss,
     feature_network,
     interference,
     johnson_lindenstrauss,
+    measure_projection,
     pentagon,
     polygon,
     random_features,
     train_features,
 )
-from analyses._superposition.johnson_lindenstrauss import measure_projection
-from analyses._superposition.projections import angle_plot, distortion_plot
+from aotlens.plots.colours import INK, LINES, base_layout
 from aotlens.plots.results import DISPLAY
 
 SEED = 0
+_TICKS = [digit * 10.0**power for power in range(-4, 6) for digit in (1, 2, 5)]
 
 
 def example_26() -> list[Claim]:
@@ -46,7 +50,7 @@ def example_26() -> list[Claim]:
     cosine = math.cos(math.radians(72))
 
     def claim(text: str, expected: float, measured: float, tolerance: float = 1e-12) -> Claim:
-        return Claim(claim=text, expected=expected, measured=measured, tolerance=tolerance)
+        return Claim(text, expected, measured, tolerance)
 
     return [
         claim("x̂(e_k) = e_k for all k: largest error", 0, float((network(single) - single).abs().max())),
@@ -67,12 +71,12 @@ def almost_orthogonal(*, quick: bool) -> list[Claim]:
     measured = interference(random_features(n, d, SEED))
     return [
         Claim(
-            claim=f"§7: rms cosine of {n} random directions in {d} dimensions, 1/√d",
-            expected=d**-0.5,
-            measured=measured.rms,
-            tolerance=0.02 * d**-0.5,
+            f"§7: rms cosine of {n} random directions in {d} dimensions, 1/√d",
+            d**-0.5,
+            measured.rms,
+            0.02 * d**-0.5,
             seed=SEED,
-        ),
+        )
     ]
 
 
@@ -85,19 +89,13 @@ def trained(*, quick: bool) -> list[Claim]:
     back = feature_network(torch.eye(n), features, bias).diagonal()
     return [
         Claim(
-            claim=f"§7: of {n} sparse features trained into {d} dimensions, more than {d} are represented",
-            expected=1,
-            measured=float(n_features > d),
-            tolerance=0,
+            f"§7: of {n} sparse features trained into {d} dimensions, more than {d} are represented",
+            1,
+            float(n_features > d),
+            0,
             seed=SEED,
         ),
-        Claim(
-            claim="… a feature alone comes back at (mean over features)",
-            expected=1,
-            measured=float(back.mean()),
-            tolerance=0.1,
-            seed=SEED,
-        ),
+        Claim("… a feature alone comes back at (mean over features)", 1, float(back.mean()), 0.1, seed=SEED),
     ]
 
 
@@ -110,32 +108,26 @@ def theorem_27(result: JohnsonLindenstrauss, *, quick: bool) -> list[Claim]:
     dimension = result.projections[0].dimension
     fresh = johnson_lindenstrauss((n,), (m, m + 1), dimension=dimension, n_trials=6, seed=SEED + 10_000)
     return [
+        Claim("Theorem 27: slope of log ε against log m", -0.5, result.exponent, 0.08, seed=SEED),
         Claim(
-            claim="Theorem 27: slope of log ε against log m",
-            expected=-0.5,
-            measured=result.exponent,
-            tolerance=0.08,
-            seed=SEED,
-        ),
-        Claim(
-            claim=f"Theorem 27: mean ε of {n} points that were not fitted, at m = C · log N / ε² for ε = {epsilon}",
-            expected=epsilon,
-            measured=float(fresh.to_frame().distortion.mean()),
-            tolerance=0.1 * epsilon,
+            f"Theorem 27: mean ε of {n} points that were not fitted, at m = C · log N / ε² for ε = {epsilon}",
+            epsilon,
+            float(fresh.to_frame().distortion.mean()),
+            0.1 * epsilon,
             seed=SEED + 10_000,
         ),
         Claim(
-            claim="check of the code: Corollary 28, |cos θ_f − cos θ| ≤ 4ε/(1 − ε), share of projections",
-            expected=1,
-            measured=float((small.angle_error <= small.angle_bound).mean()),
-            tolerance=0,
+            "check of the code: Corollary 28, |cos θ_f − cos θ| ≤ 4ε/(1 − ε), share of projections",
+            1,
+            float((small.angle_error <= small.angle_bound).mean()),
+            0,
             seed=SEED,
         ),
         Claim(
-            claim="check of the code: Corollary 28, |⟨f(x), f(y)⟩ − ⟨x, y⟩| ≤ 3ε, share of projections",
-            expected=1,
-            measured=float((frame.inner_error <= 3 * frame.distortion).mean()),
-            tolerance=0,
+            "check of the code: Corollary 28, |⟨f(x), f(y)⟩ − ⟨x, y⟩| ≤ 3ε, share of projections",
+            1,
+            float((frame.inner_error <= 3 * frame.distortion).mean()),
+            0,
             seed=SEED,
         ),
     ]
@@ -151,18 +143,17 @@ def corollary_28(*, quick: bool) -> Claim:
         projection = measure_projection(x, 200, seed)
         broken += projection.angle_error > projection.angle_bound
     return Claim(
-        claim="Corollary 28 for x 50 times as long as y, where it does not follow: share above 4ε/(1 − ε)",
-        expected=0.02,
-        measured=broken / n_seeds,
-        tolerance=0.015,
+        "Corollary 28 for x 50 times as long as y, where it does not follow: share above 4ε/(1 − ε)",
+        0.02,
+        broken / n_seeds,
+        0.015,
         seed=SEED,
     )
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = parser(__doc__)
+    options = parser(__doc__, docs=True)
     options.add_argument("--html", type=Path, metavar="FILE", help="write the plots of projections here")
-    options.add_argument("--docs", type=Path, metavar="PAGE", help="write the tables into this page's section")
     chosen = options.parse_args(argv)
     if chosen.quick:
         lemma = johnson_lindenstrauss((30, 100), (64, 128, 256, 512), dimension=400, n_trials=6, seed=SEED)
@@ -179,8 +170,7 @@ def main(argv: list[str] | None = None) -> int:
     status = report(claims)
     table = projections_table(lemma)
     print("\n" + table)
-    outcome = of_run("superposition", "python -m analyses superposition", "docs/paths.md", [claims, table])
-    outcome.publish(chosen.docs, store=chosen.store)
+    publish_run(chosen, "superposition", "docs/paths.md", [claims, table])
     if chosen.html is not None:
         frame = lemma.to_frame()
         n, m, epsilon, angle = (frame[name].to_numpy() for name in ("n_points", "m", "distortion", "angle_error"))
@@ -201,6 +191,67 @@ def projections_table(result: JohnsonLindenstrauss) -> str:
     rows = [[f"{value:.4g}" for value in row] for row in means[columns].itertuples(index=False)]
     title = f"Random ±1/√m projections, means over trials; m ≈ {result.constant:.2f} · log N / ε² (fitted):"
     return f"{title}\n\n{markdown(columns, rows)}"
+
+
+def distortion_plot(
+    n_points: Int[np.ndarray, " projection"],
+    m: Int[np.ndarray, " projection"],
+    distortion: Float[np.ndarray, " projection"],
+    constant: float | int,
+) -> go.Figure:
+    """Draw ε against m on logarithmic axes, a colour for each size of cloud, and √(C · log N / m) with the fitted C."""
+    figure = _clouds(n_points, m, distortion, "m = %{x}, ε = %{y:.3f}")
+    line = np.unique(m)
+    for colour, size in _colours(n_points):
+        name = f"√(C · log {size} / m), C = {constant:.2f}"
+        figure.add_trace(_line(line, np.sqrt(constant * np.log(size) / line), name, colour))
+    figure.update_xaxes(title_text="m, dimensions after projection", tickvals=line, ticktext=[str(x) for x in line])
+    figure.update_yaxes(title_text="ε, largest distortion of a squared distance", tickvals=_TICKS)
+    return figure
+
+
+def angle_plot(
+    n_points: Int[np.ndarray, " projection"],
+    distortion: Float[np.ndarray, " projection"],
+    angle_error: Float[np.ndarray, " projection"],
+) -> go.Figure:
+    """Draw the largest error of a cosine against ε on logarithmic axes, and the bound 4ε/(1 − ε) where ε < 1."""
+    figure = _clouds(n_points, distortion, angle_error, "ε = %{x:.3f}, error %{y:.3f}")
+    epsilon = np.geomspace(distortion.min(), min(0.9, distortion.max()), 50)
+    figure.add_trace(_line(epsilon, 4 * epsilon / (1 - epsilon), "4ε/(1 − ε)", INK["light"]))
+    figure.update_xaxes(title_text="ε, largest distortion of a squared distance", tickvals=_TICKS)
+    figure.update_yaxes(title_text="largest error of a cosine, |cos θ_f − cos θ|", tickvals=_TICKS)
+    return figure
+
+
+def _clouds(n_points: np.ndarray, x: np.ndarray, y: np.ndarray, hover: str) -> go.Figure:
+    figure = go.Figure(layout=base_layout("light"))
+    for colour, size in _colours(n_points):
+        here = n_points == size
+        figure.add_trace(
+            go.Scatter(
+                x=x[here],
+                y=y[here],
+                mode="markers",
+                name=f"{size} points",
+                marker={"color": colour},
+                hovertemplate=hover,
+            )
+        )
+    figure.update_xaxes(type="log")
+    figure.update_yaxes(type="log")
+    return figure
+
+
+def _colours(n_points: np.ndarray) -> list[tuple[str, int]]:
+    sizes = np.unique(n_points).tolist()
+    return [(LINES["light"][index % len(LINES["light"])], size) for index, size in enumerate(sizes)]
+
+
+def _line(x: np.ndarray, y: np.ndarray, name: str, colour: str) -> go.Scatter:
+    return go.Scatter(
+        x=x, y=y, mode="lines", name=name, line={"color": colour, "dash": "dot", "width": 1.2}, hoverinfo="skip"
+    )
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -22,10 +22,6 @@ from jaxtyping import Float64, Int64
 from torch import Tensor, nn
 
 from analyses._tiny.layers import AuxiliaryAttention, SelfAttention, generators_of, linear
-from aotlens.conventions import Progress
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Kind = Literal["S", "F"]
 _DATA, _WEIGHTS, _ORDER = 1, 2, 3
@@ -51,23 +47,6 @@ class Approximation:
     def relative(self) -> Float64[np.ndarray, "run epoch"]:
         """Return test error ÷ the best constant's: 1 has learned nothing of the FFN but its mean."""
         return self.test_loss / self.constant_loss[:, None]
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return one row a run: kind, heads, layers, seed, errors after training (relative: ÷ constant_loss)."""
-        import pandas as pd
-
-        return pd.DataFrame(
-            {
-                "kind": self.kind,
-                "heads": self.heads,
-                "layers": self.layers,
-                "seed": self.seeds,
-                "test_loss": self.test_loss[:, -1],
-                "relative": self.relative[:, -1],
-                "train_loss": self.train_loss,
-                "constant_loss": self.constant_loss,
-            }
-        )
 
 
 class _Approximators(nn.Module):
@@ -111,20 +90,13 @@ def approximate_ffn(
     n_train: int = 75,
     n_test: int = 25,
     learning_rate: float = 1e-3,
-    progress: Progress | None = None,
 ) -> Approximation:
     """Train one network for each of `zip(heads, layers, seeds)`, all at once, with Adam; the paper's sizes by default.
 
     `ffn_gain` multiplies the FFN's weights; √6 makes its outputs about as large as its inputs. A seed decides the FFN,
     the sequences, their order and the initial weights. Every run is as if it were alone.
-    `progress(epochs done, epochs)` is called after each epoch. Cost: time and memory grow with runs × the largest
-    number of heads × the largest number of layers. Raises `ValueError` for lists of different
-    lengths, or sizes below 1.
+    Cost: time and memory grow with runs × the largest number of heads × the largest number of layers.
     """
-    if not len(heads) == len(layers) == len(seeds) or not heads:
-        raise ValueError(f"expected as many heads as layers and seeds, got {len(heads)}, {len(layers)}, {len(seeds)}.")
-    if kind not in ("S", "F") or min(*heads, *layers, batch_size, epochs, ffn_depth, n_train, n_test) < 1:
-        raise ValueError(f"expected kind 'S' or 'F' and sizes of at least 1, got {kind!r}, {heads}, {layers}.")
     x, y = _data(seeds, n_train + n_test, n_pos, d, ffn_width, ffn_depth, ffn_gain)
     (x_train, x_test), (y_train, y_test) = (values.split([n_train, n_test], dim=1) for values in (x, y))
     network = _Approximators(kind, d, heads, layers, seeds)
@@ -132,7 +104,7 @@ def approximate_ffn(
     orders = generators_of(seeds, _ORDER)
     runs = torch.arange(len(seeds))[:, None]
     curve = [_errors(network, x_test, y_test)]
-    for epoch in range(epochs):
+    for _ in range(epochs):
         order = torch.stack([torch.randperm(n_train, generator=generator) for generator in orders])
         for start in range(0, n_train, batch_size):
             chosen = order[:, start : start + batch_size]
@@ -141,8 +113,6 @@ def approximate_ffn(
             loss.backward()
             optimiser.step()
         curve.append(_errors(network, x_test, y_test))
-        if progress is not None:
-            progress(epoch + 1, epochs)
     constant = (y_test - y_train.mean((1, 2), keepdim=True)).pow(2).mean((1, 2, 3))
     return Approximation(
         kind=kind,

@@ -37,7 +37,6 @@ from analyses._tiny.layers import (
     generators_of,
     linear,
 )
-from aotlens.conventions import Progress
 
 MODELS = ("S", "F", "F+T", "F+R", "F+R+noF")
 Readout = Literal["classes", "number"]
@@ -124,20 +123,12 @@ def train_recall(
     d: int = 16,
     learning_rate: float = 1e-3,
     stop_below: float | None = None,
-    progress: Progress | None = None,
 ) -> Recall:
     """Train one network a seed on `n` sequences with Adam; the paper's sizes by default.
 
     A seed decides vectors, sequences, order and weights. With `stop_below`, training ends once the loss on all
-    sequences is below it for every seed. `progress(epochs done, epochs)` is called after each epoch. Raises
-    `ValueError` for an unknown kind or readout, sizes below 1, and a loss that is not finite.
+    sequences is below it for every seed. Raises `ValueError` for a loss that is not finite.
     """
-    if kind not in MODELS or readout not in ("classes", "number"):
-        raise ValueError(
-            f"expected a kind of {', '.join(MODELS)} and readout 'classes' or 'number', got {kind!r}, {readout!r}."
-        )
-    if min(n_heads, n, batch_size, epochs, len(seeds)) < 1 or not 1 <= n_pos <= d_vocab:
-        raise ValueError("expected heads, sequences, batch_size, epochs and seeds of at least 1, and n_pos ≤ d_vocab.")
     x, positions, hidden = (torch.stack(part) for part in zip(
         *(recall_data(seed, n, d_vocab=d_vocab, n_pos=n_pos, d=d) for seed in seeds), strict=True))  # fmt: skip
     network = _RecallNetworks(kind, d, n_pos, n_heads, d_vocab if readout == "classes" else 1, seeds)
@@ -158,8 +149,6 @@ def train_recall(
         curve.append((total / n).double().numpy())
         if not np.isfinite(curve[-1]).all():
             raise ValueError(f"{kind}: a loss is not finite after epoch {epoch + 1}; lower learning_rate.")
-        if progress is not None:
-            progress(epoch + 1, epochs)
         near = stop_below is not None and bool((curve[-1] < 2 * stop_below).all())
         if near and (_evaluate(network, x, positions, hidden, readout, d_vocab)[0] < stop_below).all():
             break
@@ -185,23 +174,18 @@ def heads_needed(
     below: float = 0.05,
     epochs: int = 200,
     readout: Readout = "classes",
-    progress: Progress | None = None,
 ) -> int | None:
     """Return the least number of heads in `grid` with which `kind` gets its training loss on `n` sequences below
     `below`.
 
     None where not even the largest does. Found by bisection, so it takes for granted that more heads are never worse;
-    at most ⌊log₂(len(grid))⌋ + 1 networks are trained. `progress(networks trained, at most)` is called after each.
+    at most ⌊log₂(len(grid))⌋ + 1 networks are trained.
     """
     ordered = sorted(set(grid))
-    trained = 0
     low, high = 0, len(ordered)  # the answer is at an index from low to high; high: none of them
     while low < high:
         middle = (low + high) // 2
         reached = train_recall(kind, ordered[middle], n, (seed,), epochs=epochs, readout=readout, stop_below=below)
-        trained += 1
-        if progress is not None:
-            progress(trained, len(ordered).bit_length())
         if reached.loss[0] < below:
             high = middle
         else:

@@ -1,4 +1,4 @@
-"""Convergence checks against brute force: quadrature for expectations, loops for errors."""
+"""Convergence and losses by context against brute force: quadrature for expectations, loops for errors."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import pytest
 import torch
 from scipy import integrate
 
+from analyses._context_losses import losses_by_context
 from analyses._convergence import check_proposition_6, fit_proposition_5, small_weight_error
-from aotlens.denoise import LinearSubspaces
+from aotlens.denoise import LinearSubspaces, TrainingSettings, train_layers
+from aotlens.denoise.one_layer import attend
 
 
 def test_small_weights_have_an_error_of_first_order() -> None:
@@ -44,9 +46,6 @@ def test_the_fitted_constant_holds_in_its_share_of_fresh_prompts() -> None:
                 error = np.abs(X.T @ (X @ query) / length - query).max() / np.linalg.norm(query)
                 held += error < bound
             assert held / 1500 == pytest.approx(0.9, abs=0.04)
-    assert fitted.constant == float(fitted.constants.max()) and len(fitted.to_frame()) == 4
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        fit_proposition_5([3], [5], delta=1.0)
 
 
 def test_proposition_5_is_fitted_to_the_papers_bound() -> None:
@@ -104,5 +103,21 @@ def test_the_expectations_of_proposition_6_are_integrals() -> None:
         assert float(check.slack_sum[place]) == pytest.approx(bound / (1.96 * deviation), rel=0.15)
         assert float(check.slack_vector[place]) > 1
     assert check.held_sum.tolist() == [1, 1] and check.held_vector.tolist() == [1, 1]
-    with pytest.raises(ValueError, match="positive finite κ"):
-        check_proposition_6([0.0])
+
+
+@pytest.mark.parametrize("kind", ["linear", "softmax"])
+def test_losses_are_those_of_the_beginnings_of_contexts(kind: str) -> None:
+    settings = TrainingSettings(n_prompts=20, batch_size=10, n_context=12, n_epochs=2, n_test_prompts=6)
+    layers = train_layers(LinearSubspaces(n=5, d=2), kind, settings, seeds=(0, 1))
+    tasks = {"d = 1": LinearSubspaces(n=5, d=1), "d = 4": LinearSubspaces(n=5, d=4)}
+    result = losses_by_context(layers, [3, 8], tasks=tasks, n_prompts=7, seed=4)
+    assert result.loss.shape == (2, 2, 2) and result.bayes.tolist() == pytest.approx([2 / 3, 8 / 3])
+    for index, task in enumerate(tasks.values()):
+        prompts = task.sample(7, 8, 4)
+        for run in range(2):
+            for place, length in enumerate((3, 8)):
+                errors = [
+                    (attend(c[:length], q, layers.W_QK[run].double(), layers.W_OV[run].double(), kind) - x).pow(2).sum()
+                    for c, q, x in zip(prompts.context, prompts.query, prompts.target, strict=True)
+                ]
+                assert float(result.loss[index, run, place]) == pytest.approx(float(torch.stack(errors).mean()))

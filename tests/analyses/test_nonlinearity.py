@@ -73,7 +73,8 @@ def test_findings_hold_only_where_every_seed_does(tmp_path: Path, capsys: pytest
     assert "bad | small | 0.8 (0.5 to 1.1) | 0 to 1 | **NO** | 2" in captured.out
     says(captured.err, "1 of 2 claims")
     text = page.read_text(encoding="utf-8")
-    assert text.startswith("before") and text.endswith("after\n") and "what was there" not in text and "**NO**" in text
+    assert text.startswith("before") and text.endswith("after\n") and "what was there" not in text
+    assert "1 of 2 claims hold" in text
     assert [f["holds"] for f in written(tmp_path, "both")["findings"]] == [True, False]
 
 
@@ -220,8 +221,6 @@ def test_windows_are_held_out_text(corpus: str, masked: str) -> None:
 
 def test_the_page_has_a_place_for_every_analysis() -> None:
     text = (Path(__file__).resolve().parents[2] / "docs" / "nonlinearity.md").read_text(encoding="utf-8")
-    names = ["head_patterns", "mask_similarity", "value_norms", "heads_needed"]
-    names += [f"masked_language_modeling_{readout}" for readout in masked_language_modeling.UNITS]
-    names += [f"ffn_approximation_{figure}_batch_{batch}" for figure in (4, 5, 6) for batch in (16, 1)]
+    names = ["head_patterns", "mask_similarity", "value_norms", "heads_needed_step_4"]
     for name in names:
         assert text.count(f"<!-- {name} -->") == text.count(f"<!-- /{name} -->") == 1, name

@@ -13,10 +13,7 @@ from analyses._claims import Claim, Finding, Verdict, restored, stored
 from analyses._outcomes import Outcome, load, of_run, parse
 from tests.messages import refused
 
-CLAIMS = (
-    Claim(claim="one is one", expected=1, measured=1.0000001, tolerance=1e-6, seed=3),
-    Claim(claim="a count | of two", expected=1200, measured=1200, tolerance=0),
-)
+CLAIMS = (Claim("one is one", 1, 1.0000001, 1e-6, seed=3), Claim("a count | of two", 1200, 1200, 0))
 FINDINGS = (
     Finding(claim="rises", expected="above 1", bounds=(1, math.inf), measured=(1.25, 2.0, 4.0)),
     Finding(claim="falls", expected="below 0", bounds=(-math.inf, 0), measured=(0.5,)),
@@ -55,15 +52,21 @@ def test_an_outcome_writes_its_section_and_is_read_again(tmp_path: Path) -> None
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- both -->\n<!-- /both -->\nafter\n", encoding="utf-8")
     table = "a | b\n--- | ---\n1 \\| 2 | `x`"
-    made = of_run("both", "python -m analyses both", "docs/page.md", [CLAIMS, "Text.", FINDINGS[:4], VERDICTS, table])
+    long = "\n".join(["n | m", "--- | ---", *(f"{n} | 0" for n in range(20))])
+    content = [CLAIMS, "Text.", FINDINGS[:4], VERDICTS, table, long]
+    made = of_run("both", "python -m analyses both", "docs/page.md", content)
     made.publish(page, store=False)
-    assert made.text.endswith(table) and "falls | below 0 | 0.5 | ≤ 0 | **NO** | 1" in made.text
+    assert made.section == (
+        f"Text.\n\n{table}\n\nA table of 20 rows (n, m, …) is in `analyses/outcomes/both.json`.\n\n"
+        "5 of 8 claims hold: [Evidence](evidence/index.md)."
+    )
+    assert long in made.text and "falls | below 0 | 0.5 | ≤ 0 | **NO** | 1" in made.text
     assert "is five | 5 | 5.5 (5 to 6) | exactly 5 | **NO** | 2" in made.text
     assert "is nearly one | 1 | 1 | 1 to 1.001 | yes | 1" in made.text
     made.save(tmp_path)
     again = load("both", tmp_path)
     assert again == made and again.text == made.text and again.claims == (*CLAIMS, *FINDINGS[:4], *VERDICTS)
-    assert "before" in page.read_text("utf-8") and made.text in page.read_text("utf-8")
+    assert "before" in page.read_text("utf-8") and made.section in page.read_text("utf-8")
     with refused("neither", "both"):
         load("neither", tmp_path)
 

@@ -30,15 +30,9 @@ def test_f_learns_what_acts_on_each_token_alone_and_s_does_not() -> None:
     }
     assert found["F"].relative[0, -1] < 0.5 * found["S"].relative[0, -1]
     assert found["F"].relative[0, -1] < 0.5
-    frame = found["F"].to_frame()
-    assert frame.loc[0, "relative"] == found["F"].relative[0, -1] and frame.loc[0, "heads"] == 24
     assert found["F"].test_loss.shape == (1, 61)
 
 
-def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(ValueError, match="as many heads"):
-        approximate_ffn("S", [3, 4], [1], [0], **SMALL)
-    with pytest.raises(ValueError, match="at least 1"):
-        approximate_ffn("F", [0], [1], [0], **SMALL)
+def test_a_loss_that_is_not_finite_is_refused() -> None:
     with pytest.raises(ValueError, match="lower learning_rate"):
         approximate_ffn("F", [4], [2], [0], epochs=3, **{**SMALL, "learning_rate": 1e30})
