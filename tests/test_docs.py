@@ -40,7 +40,7 @@ COMMAND = re.compile(
 )
 
 #: Pages whose examples take a minute or more: `make test-long` runs them.
-SLOW_PAGES = {"atlas", "circuits", "distillation", "heads", "sweep_seeds"}
+SLOW_PAGES = {"atlas", "circuits", "distillation", "heads"}
 #: Commands that train: their options are checked, and test-long trains the smallest recipe.
 TRAINING = ("aotlens train ", "aotlens distill ")
 #: Commands that take every head away over a corpus: their options are checked, and test-long runs them.
@@ -84,8 +84,6 @@ SLOW = [c for c in OURS if (c.startswith(TRAINING) or c in LONG) and not c.start
 def example_page(page: Path) -> Any:
     """A page as a parameter, by its name."""
     marks = [pytest.mark.long] * (page.stem in SLOW_PAGES)
-    if page.stem == "sweep_seeds":  # Dask's own
-        marks += [pytest.mark.filterwarnings("ignore")]
     return pytest.param(page, marks=marks, id=str(page.relative_to(ROOT)))
 
 
@@ -103,8 +101,6 @@ def test_the_examples_run(page: Path, files: Path) -> None:
         for example in blocks(page, "python"):
             example = example.replace("dir:PATH", f"dir:{files / 'PATH'}")
             exec(compile(example, str(page), "exec", dont_inherit=True), namespace)
-        if "main" in namespace:  # a whole script
-            namespace["main"]()
     if page == ROOT / "README.md":
         (stated,) = blocks(page, "text")
         number = re.compile(r"\d+(?:\.\d+)?")
