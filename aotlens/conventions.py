@@ -307,6 +307,18 @@ def minus(value: SupportsFloat, form: str) -> str:
     return f"{value:{form}}".replace("-", "−")
 
 
+def signed(value: float, digits: int = 3) -> str:
+    """Write a number with its sign, a minus as long as a plus: `+1.840`, `−0.400`; rounded to nothing `+0.000`."""
+    return minus(round(value, digits) + 0.0, f"+.{digits}f")
+
+
+def percent(share: float) -> str:
+    """Write a probability for people: `12.3%`, `0.12%`, `1.2e-06`."""
+    if share >= 0.01:
+        return f"{share:.1%}"
+    return f"{share:.2g}" if share < 1e-5 else f"{100 * share:.2g}%"
+
+
 def glyphs(token: str) -> str:
     """Write a token with every character visible, for people: `" the"` is `"·the"`, a newline ⏎, a tab →, the empty
     token ∅.

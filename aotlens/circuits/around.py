@@ -55,6 +55,18 @@ class HeadComposition(Result):
         n, layer, head = int(self.above_null.sum()), *self.head
         return f"{n} of {len(self.values)} pairs of head {layer}.{head} have z ≥ {EDGE_Z:g} against flipped signs"
 
+    def sentences(self, z: float = 0.0) -> str:
+        """Return how many pairs lie above their null, and at least this z, and what the null is."""
+        same = ""
+        if "qk" in self.modes:
+            same = " Queries and keys are one matrix here (MSSA), so q and k composition are one number."
+        level = f" and at least z = {z:g}" if z > EDGE_Z else ""
+        return (
+            f"{len(self.strongest(z))} of {len(self.values)} pairs lie above their null{level}: z ≥ {EDGE_Z:g} where "
+            "the directions in which the stream varies are kept, and which of them the two heads share is drawn. "
+            f"Randomly rotated, every pair has a root mean square of {self.random_rms:.3f}.{same}"
+        )
+
     def strongest(self, z: float = 0.0) -> Int64[np.ndarray, " pair"]:
         """List the places of the pairs above their null with at least this z, the highest score first."""
         return np.flatnonzero(self.above_null & (np.nan_to_num(self.z, nan=-np.inf) >= z))

@@ -16,11 +16,18 @@ from aotlens.circuits.factored import FactoredMatrix
 from aotlens.circuits.labelled import Lines, place_of
 from aotlens.circuits.rows import RowStatistics, above_row_level, row_statistics
 from aotlens.circuits.topk import top_entries, top_per_row
-from aotlens.conventions import require_whole
+from aotlens.conventions import minus, require_whole
 from aotlens.results import Result, describe
 
 if TYPE_CHECKING:
     import pandas as pd
+
+#: What can be compared along a column.
+_COLUMN = {
+    "qk": "Scores of different destinations can't be compared as they are: each destination's softmax ignores what all "
+    "its sources have in common. Scores minus the row's log-mean-exp can.",
+    "ov": "Minus row mean: what attending to the source does for this output rather than for all outputs.",
+}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -46,6 +53,20 @@ class ExtremeEntries(Result):
     def headline(self) -> str:
         row, column = self.rows.labels[0], self.columns.labels[0]
         return f"largest [{row}] × [{column}] with {self.values[0]:+.4g} {self.unit}"
+
+    def sentences(self) -> str:
+        """Return the level and spread of one row, what can be compared in one column, or the largest entry of all."""
+        statistics = self.row_statistics
+        if statistics is None:
+            is_column = len(set(self.columns.places.tolist())) == 1 < self.columns.n
+            return _COLUMN[self.kind] if is_column else super().sentences()
+        if self.columns.n < 2:
+            return ""
+        numbers = [
+            f"mean {minus(statistics.mean[0], '.2f')}", f"standard deviation {float(statistics.std[0]):.2f}",
+            *([f"log-mean-exp {minus(statistics.log_mean_exp[0], '.2f')}"] if self.kind == "qk" else []),
+        ]  # fmt: skip
+        return f"Over all {self.columns.n:,} {self.columns.plural}: {', '.join(numbers)} {self.unit}."
 
     @property
     def largest_row(self) -> int:

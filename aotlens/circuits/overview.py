@@ -51,6 +51,14 @@ class Overview(Result):
         block = self.extreme_block()
         return f"{self.n_rows:,} × {self.n_columns:,}, largest in block {block}: {self.values[block]:.3g}"
 
+    def sentences(self) -> str:
+        """Return what a number of the overview is."""
+        entries = f"{self.n_rows:,} × {self.n_columns:,} entries"
+        if self.row_size == self.column_size == 1:
+            return f"Every one of the {entries}."
+        statistic = "its entry largest in size, with its sign" if self.statistic == "extreme" else "its mean"
+        return f"A pixel is a block of {self.row_size} × {self.column_size} of the {entries}, shown by {statistic}."
+
     def rows(self, block: int) -> range:
         """Return the matrix's rows in a row block."""
         return range(block * self.row_size, min((block + 1) * self.row_size, self.n_rows))

@@ -73,6 +73,13 @@ class CircuitBlock(Result):
         (top, bottom), (left, right) = self.spans
         return f"rows {top} to {bottom}, columns {left} to {right}: {self.entries.headline}"
 
+    def sentences(self) -> str:
+        """Return which rows and columns the map has, and whether it has all entries."""
+        where = ("", ", around the largest entry" if self.around else ", the block of the largest entry")[self.first]
+        listed = "All of its entries" if self.whole else "Its rows and columns with the largest entries"
+        rows, columns = (f"{first}–{last}" if last > first else f"{first}" for first, last in self.spans)
+        return f"Rows {rows}, columns {columns}{where}. {listed}; below, by size."
+
     @property
     def whole(self) -> bool:
         """Whether the map has every entry."""

@@ -22,6 +22,7 @@ from torch import Tensor
 from aotlens.circuits.circuit import Circuit
 from aotlens.circuits.factored import FactoredMatrix
 from aotlens.circuits.labelled import Lines
+from aotlens.conventions import minus
 from aotlens.models.weights import double
 from aotlens.results import Result
 
@@ -75,6 +76,18 @@ class Spectrum(Result):
     def headline(self) -> str:
         score = "no eigenvalues" if self.copying_score is None else f"copying score {self.copying_score:.3f}"
         return f"{score}, largest singular value {self.singular_values.max(initial=0.0):.3g}"
+
+    def sentences(self) -> str:
+        """Return the number of eigenvalues, the copying score, and what it means."""
+        n, size = len(self.singular_values), self.left_vectors.shape[0]
+        sentence = f"{n} eigenvalues; the other {size - n:,} are 0. "
+        if self.copying_score is None:
+            return sentence + self.why
+        name = "Copying score" if self.kind == "ov" else "Balance of signs"
+        score = f"{name} Σ Re λ / Σ |λ| = {minus(self.copying_score, '.3f')}"
+        if self.by_construction:
+            return f"{sentence}{score}. This is 1 by construction and says nothing about what was learned: {self.why}"
+        return f"{sentence}{score} (1: all positive, 0: they cancel, −1: all negative)."
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row an entry of the `left` and `right` ends: vector, singular_value, side, end, rank, id, of a

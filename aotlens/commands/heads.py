@@ -132,7 +132,7 @@ def head_scores_command(
     for head in all_heads:
         places = [(result.scores.index(name), *head) for name in result.measured]
         rows.append((head_name(head), *(f"{result.values[at]:.3f} ({result.chance[at]:.3f})" for at in places)))
-    sentences = [f"{head_name(head)}: {sentence}" for head in all_heads for sentence in result.sentences(head)]
+    sentences = [f"{head_name(head)}: {sentence}" for head in all_heads for sentence in result.describe_head(head)]
     yield "\n".join([table(rows), *sentences, *_not_measured(result.reasons)])
 
 

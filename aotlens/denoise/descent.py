@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aotlens.conventions import require_choice, require_whole
+from aotlens.conventions import require_choice, require_whole, several
 from aotlens.denoise.bayes import predict, squared_errors
 from aotlens.denoise.energies import hopfield_energy, hopfield_step, memory_energy, memory_step, trajectory
 from aotlens.denoise.one_layer import Scale, landscape, optimal_linear_scale
@@ -187,6 +187,15 @@ class PlaneDescent(Result):
     @property
     def headline(self) -> str:
         return self.descent.headline
+
+    def sentences(self) -> str:
+        """Return the squared errors of the query: as drawn, after one step of attention, after all steps, of Bayes."""
+        descent = self.descent
+        return (
+            f"This query: {float(descent.errors[0, 0]):.3g} from the clean token (squared), attention "
+            f"{float(descent.attention_errors[0]):.3g}, after {several(len(descent.errors) - 1, 'step')} "
+            f"{float(descent.errors[-1, 0]):.3g}, Bayes {float(descent.bayes_errors[0]):.3g}."
+        )
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per point: the context's tokens, the query's way by steps, and the answers (kind,

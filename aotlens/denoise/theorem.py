@@ -47,7 +47,7 @@ class Conditions(Result):
 
     @property
     def headline(self) -> str:
-        return f"{sum(row.met for row in self.rows)} of {len(self.rows)} met"
+        return f"{sum(row.met for row in self.rows)} of {len(self.rows)} explicit conditions are met"
 
     @property
     def all_met(self) -> bool:

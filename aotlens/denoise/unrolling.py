@@ -174,7 +174,7 @@ class Memberships(Result):
 
     @property
     def headline(self) -> str:
-        return f"of {len(self.labels)} tokens in subspace {self.subspace}, layer {self.layer}"
+        return f"memberships of {len(self.labels)} tokens in subspace {self.subspace}, layer {self.layer}"
 
     def to_frame(self) -> pd.DataFrame:
         """Return the memberships of the layer: one row per query, one column per key."""

@@ -160,7 +160,7 @@ class Atlas(Result):
                 place = result.heads.index(index)
                 interval = interval_text(result.intervals()[place], "+.3f", "")
                 sentences.append(f"Without it the loss changes by {result.changes[place]:+.3f}{interval}.")
-        sentences += [] if self.scores is None else self.scores.sentences(index)
+        sentences += [] if self.scores is None else self.scores.describe_head(index)
         return " ".join(sentences)
 
     def where(self, search: str) -> tuple[Head, ...]:

@@ -218,7 +218,7 @@ class HeadScores(Result):
         """Return the scores less their chance."""
         return self.values - self.chance
 
-    def sentences(self, head: HeadLike) -> list[str]:
+    def describe_head(self, head: HeadLike) -> list[str]:
         """Describe a head by the declared scores that it has, each with its value and chance."""
         layer, number = as_head(head)
         sentences = []

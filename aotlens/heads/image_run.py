@@ -115,6 +115,19 @@ class ClassPredictions(Result):
             prediction, *self.best(ablated=True)
         )  # fmt: skip
 
+    def sentences(self, ablated: str = "heads ablated") -> str:
+        """Return the image's class and the model's prediction; with heads ablated, as `ablated` names them, both."""
+        name, probability = self.best()
+        truth = "" if self.truth is None else f"Its class is ‹{self.truth}›. "
+        sentence = f"{truth}The full model predicts ‹{name}›, with probability {probability:.3f}."
+        if self.ablated is None:
+            return sentence
+        other, lower = self.best(ablated=True)
+        return (
+            f"{sentence} With {ablated}: ‹{other}›, with probability {lower:.3f}. The prediction changes for "
+            f"{self.n_changed} of {self.n_images} images."
+        )
+
     def to_frame(self) -> pd.DataFrame:
         """Return one row a class: class, logit, probability, and probability_ablated where heads are ablated."""
         import pandas as pd

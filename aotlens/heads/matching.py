@@ -83,7 +83,8 @@ class HeadMatching(Result):
         mean = np.mean([row["similarity"] for row in self._rows()])
         clear = int((self.margins > 0).sum())
         pairs = several(len(self.pairs), "pair")
-        return f"{pairs}, mean similarity {mean:.3f}; {clear} are the left head's best by themselves"
+        verb = "is" if clear == 1 else "are"
+        return f"{pairs}, mean similarity {mean:.2f}; {clear} {verb} the left head's best choice by itself"
 
     def on(
         self,

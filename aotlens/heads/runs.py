@@ -176,6 +176,20 @@ class ComparedRuns(Result):
         sizes = self.left.patterns.n_pos, self.right.patterns.n_pos
         return f"{sizes[0]} and {sizes[1]} tokens, of which {len(self.positions)} correspond"
 
+    def sentences(self) -> str:
+        """Return the sizes of the texts, and which of their positions correspond, or why none does."""
+        sizes, n = (self.left.patterns.n_pos, self.right.patterns.n_pos), len(self.positions)
+        if self.aligned:
+            return f"{sizes[0]} tokens."
+        if not n:
+            return self.why_nothing_corresponds()
+        if sizes == (n, n):
+            return f"Two texts of {n} tokens: position by position."
+        return (
+            f"{n} tokens that both texts have in this order are compared, of {sizes[0]} and {sizes[1]}; rows and "
+            "columns of the others are empty."
+        )
+
     def why_nothing_corresponds(self) -> str:
         """Return the reason why no position of one text corresponds to one of the other; empty where some do."""
         if self.positions:

@@ -21,11 +21,11 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from aotlens.conventions import Progress, require_whole
+from aotlens.conventions import Progress, minus, require_whole
 from aotlens.data.pairs import PromptPairs
 from aotlens.models import AttentionOnlyTransformer, hook_names
 from aotlens.patching.both import Estimates, estimate_and_check, require_slope, shared_words
-from aotlens.patching.metrics import Measure, PairMetric, batches, name_of, require_one_length
+from aotlens.patching.metrics import Measure, PairMetric, batches, cell_words, name_of, require_one_length
 from aotlens.patching.sweep import HEADS, Batch, axes_of, checked
 from aotlens.paths.runs import Probes
 
@@ -73,6 +73,15 @@ class Attribution(Estimates):
     def headline(self) -> str:
         return self._quality(
             "cells", lambda number: ", ".join(f"{axis} {at}" for axis, at in self.cell(self.checked[number]).items())
+        )
+
+    def sentences(self) -> str:
+        """Return how far the estimate is from the exact change, over the cells that were patched."""
+        cell, miss = self.worst
+        return (
+            f"Of the {len(self.exact)} cells that the gradient calls largest, estimate and exact change have a rank "
+            f"correlation of {self.rank_correlation:.2f}. The estimate is farthest off at "
+            f"{cell_words(self.cell(cell), self.str_tokens)}: by {minus(miss, '+.3f')} {self.unit}."
         )
 
     def to_frame(self) -> pd.DataFrame:

@@ -27,7 +27,7 @@ import torch
 from jaxtyping import Bool, Float64
 from torch import Tensor
 
-from aotlens.conventions import Progress, require_whole
+from aotlens.conventions import Progress, require_whole, several
 from aotlens.data.pairs import PromptPairs
 from aotlens.data.windows import held_out_rows
 from aotlens.models import AttentionOnlyTransformer
@@ -36,7 +36,7 @@ from aotlens.patching.edges import checked_for_edges
 from aotlens.patching.metrics import Measure, PairMetric, name_of
 from aotlens.paths import Edge, EdgeLike, Wires
 from aotlens.results import Result
-from aotlens.statistics import Verdict, as_clusters, necessity
+from aotlens.statistics import Verdict, as_clusters, interval_text, necessity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,6 +99,21 @@ class EdgeCircuit(Result):
             f"{len(self.edges)} of {self.n_edges} edges: faithfulness {self.faithfulness:.3f}{reach}, all others "
             f"{self.completeness:.3f}, on {where}"
         )
+
+    def sentences(self) -> str:
+        """Return how faithful and complete the circuit is, on which pairs, and how many of its edges are necessary."""
+        where = "on the pair that it was searched on; pairs that it has not seen would check it"
+        if self.n_held_out:
+            where = f"on {self.n_held_out} pairs that the search did not see"
+        elif self.search == "given":
+            where = f"on all {self.n_searched} pairs, with {several(len(self.removed), 'edge')} taken out"
+        sentence = (
+            f"{len(self.edges)} of {self.n_edges} edges keep {self.faithfulness:.2f}"
+            f"{interval_text(self.interval, '.2f', over=', over pairs')} of what the corrupted prompt takes away, "
+            f"{where}; all other edges keep {self.completeness:.2f}."
+        )
+        needed = sum(verdict == "necessary" for verdict in self.necessary)
+        return sentence if np.isnan(self.interval[0]) else f"{sentence} {needed} are necessary for {self.keep:g}."
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row an edge: source, destination, without (the faithfulness without it), its interval (low, high),

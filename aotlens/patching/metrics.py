@@ -11,7 +11,7 @@ or a function `metric(logits, pairs)` of `logits [pair, out]`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -169,3 +169,12 @@ def batches(pairs: PromptPairs, batch_size: int) -> Iterator[list[int]]:
     for rows in by_length.values():
         for start in range(0, len(rows), batch_size):
             yield rows[start : start + batch_size]
+
+
+def cell_words(cell: Mapping[str, int], str_tokens: Sequence[str]) -> str:
+    """Name a patched cell: `layer 1, position 3 (‹ Darcy›)`, or `head 1.0`."""
+    words = f"head {cell['layer']}.{cell['head']}" if "head" in cell else f"layer {cell['layer']}"
+    if "position" not in cell:
+        return words
+    token = str_tokens[cell["position"]] if str_tokens else ""
+    return f"{words}, position {cell['position']}" + (f" (‹{token}›)" if token else "")

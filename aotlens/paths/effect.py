@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from jaxtyping import Float64
 
-from aotlens.conventions import HeadLike
+from aotlens.conventions import HeadLike, signed
 from aotlens.paths.expansion import PathExpansion
 from aotlens.paths.intervention import without_head, without_path
 from aotlens.paths.path import Path
@@ -65,6 +65,17 @@ class RemovalEffect(Result):
     def headline(self) -> str:
         logits = f"without {self.without}: {self.names[0]} {self.clean[0]:+.3f} → {self.forward[0]:+.3f} logits"
         return f"{logits}, {self.linear[0]:+.3f} by the linear estimate"
+
+    def sentences(self) -> str:
+        """Return the logit without it; and why the forward pass and the linear estimate have different signs."""
+        if not self.reversed:
+            return super().sentences()
+        own, change = self.clean[0] - self.linear[0], self.forward[0] - self.clean[0]
+        return (
+            f"{super().sentences()} It adds {signed(own)} itself, and without it the logit "
+            f"{'rises' if change > 0 else 'falls'} by {abs(change):.3f} all the same: later heads look elsewhere "
+            "without it, and norms rescale, which the linear estimate holds as they were."
+        )
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row a quantity: quantity, name, unit, clean, forward, linear."""

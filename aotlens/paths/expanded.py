@@ -227,8 +227,8 @@ class Expanded(Result):
             through = as_head(through, self)
             passing = (through, float(groups.through(self.frozen, through, target)[place]))
         paths = top_paths(self.frozen, self._bounds, k, place, target, by, budget, passing)
-        sentences = tuple(self.describe(path, paths.target) for path in paths.paths)
-        return replace(paths, sentences=sentences, end=words.end_words(self.model, paths.target))
+        descriptions = tuple(self.describe(path, paths.target) for path in paths.paths)
+        return replace(paths, descriptions=descriptions, end=words.end_words(self.model, paths.target))
 
     @torch.no_grad()
     def all_paths(self, position: int, target: int | tuple[int, int], *, max_paths: int = 2_000_000) -> AllPaths:

@@ -82,6 +82,11 @@ class LogitJacobian(Result):
             "its length away"
         )
 
+    def sentences(self) -> str:
+        """Return the headline, and the length of the gradient by the number of heads on the way."""
+        orders = ", ".join(f"{float(np.linalg.norm(gradient)):.3g}" for gradient in self.by_order)
+        return f"{super().sentences()} By the number of heads on the way, 0 first, the gradients have lengths {orders}."
+
     def to_frame(self) -> pd.DataFrame:
         """Return one row a position: position, token (where there are words), frozen and moving (lengths of the
         gradients, logits a unit), cosine (between them), direct (the length of that part), and the head whose part is

@@ -71,6 +71,20 @@ class LogitLens(Result):
             f"{self.says(-1, -1)!r}, which the stream says from layer {int(self.settled[-1])} of {len(self.kl) - 1} on"
         )
 
+    def sentences(self) -> str:
+        """Return the divergence and, where there is one, the loss of each layer, and from where the answer stands."""
+        kl, n_layers, settled = self.kl.mean(1), len(self.kl) - 1, int(self.settled[-1])
+        loss = ""
+        if not np.isnan(self.loss).all():
+            losses = ", ".join(f"{value:.2f}" for value in np.nanmean(self.loss, 1))
+            loss = f" Loss on the text’s next tokens: {losses} nats."
+        return (
+            f"KL divergence from the model’s prediction, mean over {self.kl.shape[1]} positions, before layers 0 to "
+            f"{n_layers - 1} and after the last: {', '.join(f'{value:.2f}' for value in kl)} nats.{loss} After the "
+            f"text the model says ‹{self.says(-1, -1)}›; the stream says so from "
+            f"{f'before layer {settled}' if settled < n_layers else 'after the last layer'} on."
+        )
+
     def to_frame(self) -> pd.DataFrame:
         """Return one row a layer and position: layer, position, token (where there are words), says, probability (of
         its first choice), kl, loss, rank."""
@@ -111,7 +125,8 @@ class HeadLens(Result):
         token = int(self.promoted[layer, head, 0])
         return (
             f"at position {self.position} {layer}.{head} adds most to one output: "
-            f"{self.added[layer, head, 0]:+.2f} logits to {self.words.get(token, str(token))!r}"
+            f"{self.added[layer, head, 0]:+.2f} logits to {self.words.get(token, str(token))!r}, above its mean over "
+            "outputs"
         )
 
     def to_frame(self) -> pd.DataFrame:

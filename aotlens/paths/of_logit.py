@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float64
 
-from aotlens.conventions import head_name
+from aotlens.conventions import describe, head_name, percent, several, signed
 from aotlens.paths.path import SourceName
 from aotlens.paths.residual import Residual
 from aotlens.paths.words import place_words
@@ -62,6 +62,13 @@ class LogitByOrder(OfLogit):
     def headline(self) -> str:
         most = int(np.abs(self.values).argmax())
         return f"paths through {most} heads add {self.values[most]:+.3f} of {self.logit:+.3f} logits"
+
+    def sentences(self) -> str:
+        """Return how many paths there are, and from where."""
+        return (
+            f"{sum(self.counts):,} paths in all: {' + '.join(self.sources)}, at {self.n_pos} positions, through "
+            f"{several(len(self.values) - 1, 'layer')} of {self.n_heads} heads."
+        )
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row a number of heads: heads, paths, logits."""
@@ -135,6 +142,21 @@ class LogitBySource(OfLogit):
     def headline(self) -> str:
         most = int(np.abs(self.of_tokens).argmax())
         return f"{place_words(self.str_tokens, most)} brings {self.of_tokens[most]:+.3f} of {self.logit:+.3f} logits"
+
+    def sentences(self) -> str:
+        """Return the logit, where it is read, how likely its token is, what biases bring, and whether paths add up."""
+        residual, error = self.residual, self.by_order.error
+        of_biases = f" Of the logit, biases bring {signed(self.of_biases)}." if "bias" in self.names else ""
+        distrust = " This is above the tolerance: don't trust the paths of this text."
+        sums = (
+            f"Sum of paths − model logit: {f'{error:+.1e}' if error else '0'} logits here; at most "
+            f"{residual.largest:.1e} over all positions and tokens (tolerance {residual.tolerance:.1e}: rounding)."
+        ).replace("-", "−")
+        return (
+            f"After {describe(self.str_tokens[self.position])} at position {self.position}: {self.end} = "
+            f"{signed(self.logit)}, probability of {self.first} {percent(self.probability)}.{of_biases} {sums}"
+            f"{'' if residual.within_tolerance else distrust}"
+        )
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row a position: source_position, its token, and what all paths from each source there add, in

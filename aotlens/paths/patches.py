@@ -31,7 +31,7 @@ import torch
 from jaxtyping import Float64, Int64, Shaped
 from torch import Tensor
 
-from aotlens.conventions import Progress, require_whole
+from aotlens.conventions import Progress, minus, require_whole
 from aotlens.heads.reader import HeadReader
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.models.rounding import relative_rounding
@@ -119,6 +119,24 @@ class ClassPatches(Result):
         return (
             f"patches add {self.patches.sum():+.3f} to class {self.number} above the mean over classes, of "
             f"{self.above_mean.total[0, 0]:+.3f}"
+        )
+
+    def sentences(self, name: str | None = None) -> str:
+        """Return the terms of the logit, in numbers that add up to it; `name` is the class's, if it is known."""
+        terms, above = (
+            {term: minus(getattr(parts, term)[0, 0].sum(), "+.3f") for term in (*_TERMS[:-1], "total")}
+            for parts in (self.logit, self.above_mean)
+        )
+        mlps = f"MLPs {terms['mlps']}, " if float(self.logit.mlps[0, 0].sum()) else ""
+        share = float(self.above_mean.share_outside[0, 0])
+        outside = "That is rounding."
+        if share == share:
+            outside = f"The share of what does not come from patches is {share:.0%}."
+        return (
+            f"Logit of ‹{self.number if name is None else name}›: {terms['total']} = patches {terms['patches']}, [CLS] "
+            f"{terms['class_token']}, positions {terms['positions']}, {mlps}biases {terms['biases']}. Above the mean "
+            f"over all classes it is {above['total']}, of which the map shows the patches’ part, {above['patches']}."
+            f" {outside}"
         )
 
     def to_frame(self) -> pd.DataFrame:

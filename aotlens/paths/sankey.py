@@ -75,6 +75,13 @@ class Sankey(Result):
     def headline(self) -> str:
         return f"{len(self.values)} of {self.n_links} links, with {self.shown:.0%} of the flow"
 
+    def sentences(self) -> str:
+        """Return how many links are drawn, and how much of the flow."""
+        return (
+            f"The {len(self.values)} largest of {self.n_links:,} links, {self.shown:.0%} of the flow in size; the rest "
+            "isn't drawn."
+        )
+
     def label(self, node: Node) -> str:
         """Return a node in words: `" Mr"@3`, MLP 0, biases, 1.0, or the logit."""
         if node.position is not None and self.str_tokens:

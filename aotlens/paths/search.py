@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from aotlens.conventions import Head, head_name
+from aotlens.conventions import Head, head_name, signed
 from aotlens.paths.best import Best, checked_search, slack_of
 from aotlens.paths.bounds import Bounds, Reading, bound_longer, bounds_via, read_heads
 from aotlens.paths.frozen import Frozen
@@ -36,14 +36,18 @@ if TYPE_CHECKING:
 _Named: TypeAlias = tuple[Tensor, Callable[[int], Path]]
 
 
+#: Rankings in words, next to a bound.
+SENSES = {"abs": "in size", "pos": "for it", "neg": "against it"}
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TopPaths(Result):
     """The largest paths found, largest first, and what is proven of them. Contributions in logits."""
 
     paths: tuple[Path, ...]
     values: tuple[float, ...]
-    sentences: tuple[str, ...] = ()
-    """The sentence of each path, `PathExpansion.describe`."""
+    descriptions: tuple[str, ...] = ()
+    """Each path in words, `PathExpansion.describe`."""
     end: str = "logits"
     """The end of each sentence: the logit in words."""
     position: int
@@ -73,6 +77,23 @@ class TopPaths(Result):
     def headline(self) -> str:
         return f"{self.n_proven} of {len(self.paths)} ranks are exact; all other paths add {self.remainder:+.3f} logits"
 
+    def sentences(self) -> str:
+        """Return which ranks are proven, what all other paths add, and how large one of them can be."""
+        n, rest = len(self.paths), self.n_paths - len(self.paths)
+        ranks = f"Exact top {n}" if self.complete else f"The top {self.n_proven} of {n} are exact"
+        if not self.complete and not self.n_proven:
+            ranks = f"None of these {n} is proven to be in the exact top {n}"
+        which = "" if self.through is None else f" through head {head_name(self.through)}"
+        among = f"{ranks} among {self.n_paths:,} paths{which} ({self.n_evaluated:,} computed)"
+        together = "" if self.through is None else f" All of them together: {signed(self.total)} {self.unit}."
+        if not rest:
+            return f"{among}: these are all paths there are.{together}"
+        return (
+            f"{among}.{together} Listed: {signed(self.total - self.remainder)}; the other {rest:,} together: "
+            f"{signed(self.remainder)} {self.unit}. No single one of them is more than {self.bound:.3f} "
+            f"{SENSES[self.by]}."
+        )
+
     @property
     def unit(self) -> str:
         """The unit of a contribution."""
@@ -91,7 +112,7 @@ class TopPaths(Result):
         return pd.DataFrame(
             {
                 "rank": range(1, len(self.paths) + 1),
-                "path": self.sentences or [str(path) for path in self.paths],
+                "path": self.descriptions or [str(path) for path in self.paths],
                 "source": [path.source for path in self.paths],
                 "source_position": pd.array([path.source_position for path in self.paths], dtype="Int64"),
                 "heads": [" ".join(map(head_name, path.heads)) for path in self.paths],

@@ -28,6 +28,7 @@ from aotlens.plots import (
     training,
 )
 from aotlens.plots.colours import Theme
+from aotlens.plots.primitives import head_map
 
 #: The settings of plotly.js, which would show its logo, and a button that sends the figure to a cloud service.
 DISPLAY: Final[dict[str, Any]] = {"displaylogo": False, "showSendToCloud": False, "responsive": True}
@@ -73,7 +74,8 @@ class NotebookFigure(go.Figure):
 
 
 def plot(result: Any, *, theme: Theme = "light", **options: Any) -> go.Figure:
-    """Draw the figure that the app shows of this result; `FIGURES` lists the types of result that have one.
+    """Draw the figure that the app shows of this result; `FIGURES` lists the types of result that have one. Any other
+    result that has `head_values`, a quantity in words and its values `[layer, head]`, is drawn as a map of all heads.
 
     Options are those of the figure's own function: `head` of attention patterns and of compositions, `z` of one
     head's compositions, `motif` of motif scores, `score` of head scores, `x`, `y` and `head` of an atlas,
@@ -88,6 +90,9 @@ def plot(result: Any, *, theme: Theme = "light", **options: Any) -> go.Figure:
         figure = FIGURES.get(f"{kind.__module__}.{kind.__qualname__}")
         if figure is not None:
             return NotebookFigure(figure(result, theme=theme, **options))
+    if hasattr(result, "head_values"):
+        quantity, values = result.head_values
+        return NotebookFigure(head_map(values, quantity, theme))
     known = ", ".join(sorted(name.rpartition(".")[2] for name in FIGURES))
     raise ValueError(f"plot: there is no figure of a {type(result).__name__}; there are figures of {known}.")
 

@@ -3,9 +3,9 @@
     aotlens.report.make_report("novels-2l-mhsa").save("report.html")
 
 report.py    a report: sections, and the file that they make (page.html, page.css, page.js)
-parts.py     what sections are made of: sentences, tables, figures, maps of all heads
+sections.py  the sections, which `SECTIONS` lists (maps.py: every head's attention on a prompt)
+parts.py     what sections are made of: sentences, tables, figures, maps of all heads; and the parts of any view
 subject.py   what is reported on: a model, its card, its atlas, an example text, the heads that are looked at closely
-sections/    a module a section; `SECTIONS` lists them, and view.py gives any view
 """
 
 from __future__ import annotations

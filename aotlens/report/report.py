@@ -24,9 +24,8 @@ from aotlens.data import Corpus
 from aotlens.files import replacing_file
 from aotlens.plots import Theme
 from aotlens.plots.results import DISPLAY
-from aotlens.report.parts import Figure, Maps, Part, Section, Text
+from aotlens.report.parts import Figure, Maps, Part, Section, Text, parse_view, parts_of_view
 from aotlens.report.sections import SECTIONS
-from aotlens.report.sections.view import asked, asked_parts
 from aotlens.report.subject import Subject
 from aotlens.widget import compressed, module, packed
 
@@ -98,7 +97,7 @@ def make_report(
     if sections is None:
         sections = () if views else tuple(SECTIONS)
     chosen = list(dict.fromkeys(sections))
-    more = [asked(view) for view in views]
+    more = [parse_view(view) for view in views]
     if unknown := [name for name in chosen if name not in SECTIONS]:
         raise ValueError(f"sections: expected some of {', '.join(SECTIONS)}, got {unknown[0]!r}.")
     if not (chosen or more):
@@ -109,7 +108,7 @@ def make_report(
     )  # fmt: skip
     all_sections = [_section(name, *SECTIONS[name], subject) for name in chosen]
     for number, (of, view, given) in enumerate(more, start=1):
-        parts = partial(asked_parts, of=of, view=view, given=given)
+        parts = partial(parts_of_view, of=of, view=view, given=given)
         all_sections.append(_section(f"view-{number}-{of.name}.{view.name}", view.title, parts, subject))
     return Report(name=subject.info.name, sections=tuple(all_sections))
 

@@ -6,6 +6,10 @@
 In a notebook the table of `to_frame()` stands below that line, where a result is a table. `aotlens.plot(result)` gives
 its figure; results know no plots. `result.save(path)` keeps it, and `aotlens.results.load(path)` reads it again.
 
+Where a sentence belongs: what follows from the result alone is `Result.sentences()`, by default its headline as a
+sentence, and every caption, command and report prints it. What also needs the parameters (the checkpoint's name, the
+text that was read) is the `caption` of the view that declares the analysis (`aotlens.views`).
+
 saved.py    the one file format of results
 exports.py  what packages export, and which types a file may hold
 """
@@ -78,10 +82,14 @@ class Result:
         """The result's main figures in some words; empty where no figure stands out."""
         return ""
 
+    def sentences(self) -> str:
+        """Return the answer in one to four sentences: the headline as a sentence, where a class does not say more."""
+        return f"{self.headline[:1].upper()}{self.headline[1:].removesuffix('.')}."
+
     @property
     def finding(self) -> str:
-        """The headline as a sentence."""
-        return f"{self.headline[:1].upper()}{self.headline[1:]}."
+        """The answer: `sentences()`."""
+        return self.sentences()
 
     def __repr__(self) -> str:
         return describe(self, self.headline)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from aotlens.conventions import glyphs, minus
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
+from aotlens.trigrams.evidence import Evidence
 from aotlens.trigrams.examples import Example
+from aotlens.trigrams.kinds import kind_of
 from aotlens.trigrams.rows import TrigramRow
+from aotlens.trigrams.verdict import FALSE_DISCOVERY_RATE, MIN_OCCURRENCES, MIN_STRATA
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,6 +40,13 @@ class ExplainedRow(Result):
     @property
     def headline(self) -> str:
         return self.row.headline
+
+    def sentences(self, text: str = "the text", rules: Mapping[str, str] = MappingProxyType({})) -> str:
+        """Return the row by the weights, and by the text (so called) if it was checked; lines of sentences."""
+        checked = self.row.rows.evidence is not None
+        return "\n".join([
+            *in_weights(self.row, rules), "", *(in_text(self.row, text) if checked else ["In text: not checked yet."]),
+        ])  # fmt: skip
 
     def to_frame(self) -> pd.DataFrame:
         """Return the row's line of `TrigramRows.listed_frame`."""
@@ -84,3 +98,107 @@ def _opening(model: AttentionOnlyTransformer, example: Example) -> tuple[str, in
         if prompt and model.to_tokens(prompt)[0].tolist()[1:] == wanted:
             return prompt, dropped
     return "", 0
+
+
+def in_weights(row: TrigramRow, rules: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+    """Explain a row by the weights, and state its kind, with the rule of the kind in words if `rules` has it."""
+    table, index = row.rows.table, row.number
+    source, destination, out = _tokens(row)
+    z, attention = float(table.qk[index]), float(table.attention[index])
+    ov, effect = float(table.ov[index]), float(table.effect[index])
+    verb, change = ("raises", "adds") if ov >= 0 else ("lowers", "takes")
+    side = "above" if z >= 0 else "below"
+    looks = (
+        f"At {destination} the head scores {source} {abs(z):.2f} nats {side} its background (the log-mean-exp over "
+        f"training tokens), so it attends to it {_times(z)} as much as to an average token. "
+    )
+    where = {
+        None: f"Against {table.n_background} such tokens",
+        "mean": f"Averaged over distances of 1 to {table.n_background} tokens, with what positions add,",
+    }.get(table.distance, f"At a distance of {table.distance} tokens, with what positions add,")  # type: ignore[arg-type]
+    kind = kind_of(table.source_token[index], table.out_token[index])
+    return [
+        f"With {source} earlier in the text, head {table.layer}.{table.head} at {destination} {verb} the logit of "
+        f"{out} by {abs(effect):.3g} logits: its odds × {math.exp(min(effect, 300.0)):.3g}.",
+        looks + f"{where} that is {attention:.2%} of its attention.",
+        f"All of its attention on {source} {change} {abs(ov):.2f} logits {'to' if ov >= 0 else 'from'} {out}, measured "
+        f"from the mean over all predicted tokens. {attention:.2%} of that is {minus(effect, '+.3g')} logits.",
+        f"Kind: {kind}{', since ' * (kind in rules)}{rules.get(kind, '')}."
+        if kind != "other"
+        else "Kind: other; none of the rules holds.",
+    ]
+
+
+def in_text(row: TrigramRow, about: str) -> list[str]:
+    """Explain a row that was checked by the text."""
+    evidence, i = row.rows.evidence, row.number
+    assert evidence is not None
+    source, destination, out = _tokens(row)
+    counts, link = evidence.counts, evidence.association
+    n, followed = int(counts.pair[i]), int(counts.pair_out[i])
+    read = f"In the first {evidence.n_tokens:,} tokens of {about},"
+    if n == 0:
+        return [f"{read} {source} never comes before {destination} within the model's context: too rare to say."]
+    at_all = float(counts.destination_out[i]) / float(counts.destination[i])
+    sentences = [
+        f"{read} {source} … {destination} occurs {_count(n, 'time')}, in {_count(int(counts.windows[i]), 'window')}. "
+        f"{out} follows {followed:,} of them, {followed / n:.2%}; after {destination} in general {at_all:.2%}."
+    ]
+    within, overall = float(link.lift_within[i]), float(link.lift[i])
+    if math.isfinite(within):
+        low, high = float(link.low[i]), float(link.high[i])
+        known = math.isfinite(low) and math.isfinite(high)
+        interval = f" (95% interval {_short(low)} to {_short(high)})" if known else ""
+        sentences[0] += (
+            f" Within stretches of one document that is a lift of {_short(within)}{interval}; overall, "
+            f"{_short(overall)}."
+        )
+    if link.lifts_disagree[i]:
+        sentences.append(
+            f"The two lifts lie on different sides of 1: {source} tells which document or passage it is, rather than "
+            "what comes next."
+        )
+    q, change = float(link.q_value[i]), float(evidence.ablation_change[i])
+    why = f" (q = {q:.2g}; {_rule(evidence, i)})" if math.isfinite(q) else f" ({_too_rare()})"
+    helps = "the head helps here" if change < 0 else "the head hurts here"
+    return [
+        *sentences,
+        f"Verdict: {evidence.verdict[i]}{why}. With whole documents as stretches: {evidence.by_document.verdicts[i]}. "
+        f"{evidence.assumption}",
+        f"In those places the head gives {source} {float(evidence.attention[i]):.2%} of its attention on average, "
+        f"which moves {out} by {minus(float(evidence.direct_effect[i]), '+.3g')} logits directly. Without the head the "
+        f"log-probability of {out} changes by {minus(change, '+.3g')} nats: {helps}, with all that it attends to.",
+    ]
+
+
+def _tokens(row: TrigramRow) -> tuple[str, str, str]:
+    table, index = row.rows.table, row.number
+    source, destination, out = (
+        f"‹{glyphs(strings[index])}›" for strings in (table.source_token, table.destination_token, table.out_token)
+    )
+    return source, destination, out
+
+
+def _rule(evidence: Evidence, row: int) -> str:
+    side = "more" if evidence.table.upwards[row] else "less"
+    return f"confirmed where q ≤ {FALSE_DISCOVERY_RATE}, tested for {side} often"
+
+
+def _too_rare() -> str:
+    return (
+        f"in stretches that hold places with and without the source, fewer than {MIN_OCCURRENCES} with it or "
+        f"{MIN_OCCURRENCES} without, or fewer than {MIN_STRATA} such stretches, to compare"
+    )
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _times(z: float) -> str:
+    factor = math.exp(min(z, 300.0))
+    return f"{factor:.3g} times" if factor < 1e4 else f"{factor:.1e} times"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -13,7 +13,7 @@ from aotlens.views.calls import Call, Load, Node, call, make
 from aotlens.views.family import Family
 from aotlens.views.kinds import Reading
 from aotlens.views.parameters import Limit, OfCheckpoint
-from aotlens.views.view import About, View
+from aotlens.views.view import View
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,8 +44,6 @@ _FRAMEWORK = "A Mathematical Framework for Transformer Circuits (Elhage et al. 2
 class AtlasParameters(OfCheckpoint):
     """An atlas, the heads that are searched for in it, two scores, a head, and which of its examples are shown."""
 
-    info: CheckpointInfo | None = None
-    """The checkpoint's card."""
     distillation: str | None = None
     """The distillation whose errors are shown next to the stored atlas, as `aotlens.distill.named_record` finds it."""
     corpus: Reading | None = declare.corpus("Text", blank="the stored atlas")
@@ -57,8 +55,8 @@ class AtlasParameters(OfCheckpoint):
     bin: str = declare.choice(BINS, label="Attention away from key 0")
 
     @classmethod
-    def of_infos(cls, *infos: CheckpointInfo, **given: Any) -> Self:
-        return super().of_infos(*infos, info=infos[0], distillation=_distillation(infos[0]), **given)
+    def of_infos(cls, *infos: CheckpointInfo, **values: Any) -> Self:
+        return super().of_infos(*infos, distillation=_distillation(infos[0]), **values)
 
     def limits(self) -> Mapping[str, Limit]:
         axes = {"x": FIRST_X, "y": FIRST_Y}
@@ -99,7 +97,7 @@ def _scores() -> dict[str, str]:
     from aotlens.heads import HEAD_SCORES, motifs_of
     from aotlens.plots.atlas import column_title
 
-    excess = [f"{each}{name}" for name in (*motifs_of("tokens"), *HEAD_SCORES) for each in ("", "x_")]
+    excess = [f"{prefix}{name}" for name in (*motifs_of("tokens"), *HEAD_SCORES) for prefix in ("", "x_")]
     others = ("margin", "offset", FIRST_X, "pattern_consistency", FIRST_Y, "mean_distance", "entropy", "copying",
               "copying_score", *(f"loss_{how}" for how in HOWS), "ffn_error")  # fmt: skip
     return {name: column_title(name) for name in (*others, *excess)}
@@ -112,7 +110,7 @@ def _distillation(info: CheckpointInfo) -> str | None:
     path = bundled_distillations_folder() / f"{info.name}.safetensors"
     if not path.exists() or not _belongs(str(path), info.name, info.weights_sha256):
         return None
-    return next(name for name, each in record_paths().items() if each == path)
+    return next(name for name, file in record_paths().items() if file == path)
 
 
 @lru_cache(maxsize=16)
@@ -138,10 +136,6 @@ def _missing(params: AtlasParameters) -> str | None:
 
 
 # ── captions ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _headline(params: AtlasParameters, result: Any) -> str:
-    return str(result.headline)
 
 
 def _of_head(params: AtlasParameters, summary: HeadSummary) -> str:
@@ -207,7 +201,7 @@ def _of_partners(params: AtlasParameters, summary: HeadSummary) -> str:
 # ── views ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _found(params: AtlasParameters) -> Call:
+def _heads(params: AtlasParameters) -> Call:
     return make("aotlens.heads.find_heads", params.atlas, *([params.where] if params.where else []))
 
 
@@ -228,39 +222,35 @@ def _steps(params: AtlasParameters) -> Call:
     return make("aotlens.heads.induction_steps", _circuit(params).named("circuit"), params.atlas, patterns)
 
 
-def _view(name: str, title: str, about: About, **rest: Any) -> View:
+def _view(name: str, title: str, **rest: Any) -> View:
     """A view of the atlas: by default a table of the head's summary. The summary's view makes the atlas of a text."""
     usual = {
-        "call": _summary, "caption": _headline, "file": lambda params: params.file(params.name, name),
+        "call": _summary, "file": lambda params: params.file(params.name, name),
         "missing": _missing, "pictured": False, "slow": "steps", "slow_part": lambda params: params.atlas,
         "cost": lambda params: float(params.corpus is None), "made_by": "summary",
     }  # fmt: skip
-    return View(name=name, title=title, about=about, **{**usual, **rest})
+    return View(name=name, title=title, **{**usual, **rest})
 
 
 HEADS = _view(
     "heads",
     "All heads",
-    About(
-        text="One row per head. Click a column’s name to sort, a head for its summary. “does” is the motif whose "
-        "attention exceeds chance by most; chance is uniform attention for motifs of position, and the head’s mean "
-        "pattern over other texts for motifs of content. In the search line, compare columns with numbers and join "
-        "with and, or: induction_random > 0.4 and layer = 1; or write a part of a label: previous token. Columns that "
-        "you name are listed too; the file has all of them.",
-        formula="excess = attention to the motif’s keys − chance;  pattern consistency = 1 − Σ(A − Ā)² ÷ Σ(A − 1/v)²",
-        source="Motifs: Olsson et al. 2022, Kovaleva et al. 2019; consistency: Non-linearity in attention, Figure 1",
-    ),
-    call=_found,
+    about="One row per head. Click a column’s name to sort, a head for its summary. “does” is the motif whose "
+    "attention exceeds chance by most; chance is uniform attention for motifs of position, and the head’s mean pattern "
+    "over other texts for motifs of content. In the search line, compare columns with numbers and join with and, or: "
+    "induction_random > 0.4 and layer = 1; or write a part of a label: previous token. Columns that you name are "
+    "listed too; the file has all of them.",
+    formula="excess = attention to the motif’s keys − chance;  pattern consistency = 1 − Σ(A − Ā)² ÷ Σ(A − 1/v)²",
+    source="Motifs: Olsson et al. 2022, Kovaleva et al. 2019; consistency: Non-linearity in attention, Figure 1",
+    call=_heads,
     file=lambda params: params.file(),
 )
 SCORES = _view(
     "scores",
     "Two scores",
-    About(
-        text="Any two scores against each other, one point per head: colour and shape say what it does. Heads that the "
-        "search does not find are faint. Click a point to select its head.",
-    ),
-    call=_found,
+    about="Any two scores against each other, one point per head: colour and shape say what it does. Heads that the "
+    "search does not find are faint. Click a point to select its head.",
+    call=_heads,
     file=lambda params: params.file(params.x or FIRST_X, params.y or FIRST_Y),
     drawn=lambda params: {"x": params.x or FIRST_X, "y": params.y or FIRST_Y, "head": params.head},
     picks="head = customdata",
@@ -269,29 +259,24 @@ SCORES = _view(
 SUMMARY = _view(
     "summary",
     "What every head does",
-    About(
-        text="Everything that is measured of every head of a checkpoint, from one pass over windows spread over a "
-        "text, the weights, and runs without each head. Of training text only the documents that were held out are "
-        "read. The atlases of the bundled checkpoints are stored with aotlens; of another text one is made in the "
-        "background, and what is done is kept on disk. Of one head: its motif, its share of the attention compared "
-        "with chance, the pattern consistency over texts, and what the loss rises by without it, with the 95% interval "
-        "over documents.",
-        source="aotlens.heads.atlas; docs/atlas.md",
-    ),
+    about="Everything that is measured of every head of a checkpoint, from one pass over windows spread over a text, "
+    "the weights, and runs without each head. Of training text only the documents that were held out are read. The "
+    "atlases of the bundled checkpoints are stored with aotlens; of another text one is made in the background, and "
+    "what is done is kept on disk. Of one head: its motif, its share of the attention compared with chance, the "
+    "pattern consistency over texts, and what the loss rises by without it, with the 95% interval over documents.",
+    source="aotlens.heads.atlas; docs/atlas.md",
     caption=_of_head,
     made_by="",
 )
 EXAMPLES = _view(
     "examples",
     "Examples in the text",
-    About(
-        text="The attention of each query away from the start token (key 0) is cut into ten equal bins. Of each bin "
-        "four queries are kept, each with the same probability. The framed token is the query; shaded ones are where "
-        "it attends, with the share of its attention; the token behind the query is the one to be predicted. … leaves "
-        "text out.",
-        formula="away = 1 − A(query, 0)",
-        source="A seeded reservoir per bin, one pass over the text (aotlens.heads.examples)",
-    ),
+    about="The attention of each query away from the start token (key 0) is cut into ten equal bins. Of each bin four "
+    "queries are kept, each with the same probability. The framed token is the query; shaded ones are where it "
+    "attends, with the share of its attention; the token behind the query is the one to be predicted. … leaves text "
+    "out.",
+    formula="away = 1 − A(query, 0)",
+    source="A seeded reservoir per bin, one pass over the text (aotlens.heads.examples)",
     call=_examples,
     caption=lambda params, result: result.examples_headline,
     table="example_frame",
@@ -299,73 +284,61 @@ EXAMPLES = _view(
 MOTIFS = _view(
     "motifs",
     "Attention-pattern scores vs baseline",
-    About(
-        text="Attention to each motif’s keys, mean over queries that have such a key, compared with chance; the "
-        "interval is that of the difference, over documents. For induction and duplicate tokens, chance is what other "
-        "tokens that occurred as often get from the same query.",
-    ),
+    about="Attention to each motif’s keys, mean over queries that have such a key, compared with chance; the interval "
+    "is that of the difference, over documents. For induction and duplicate tokens, chance is what other tokens that "
+    "occurred as often get from the same query.",
     caption=_of_motifs,
 )
 WEIGHTS = _view(
     "weights",
     "In the weights",
-    About(
-        text="Read from the weights alone. Among the 512 most frequent tokens, those rows of the head’s full circuits "
-        "whose largest entry stands out most, and these entries. Looks for: which keys a query token scores highest, "
-        "above the level of its row. Through another head: the same where keys (or queries) are what that head "
-        "writes; it is shown if the head reads one above the null of flipped signs (z ≥ 3). Writes: which next tokens "
-        "attending to a token makes likelier.",
-        formula="QK: W_E W_QK W_Eᵀ − log-mean-exp of the row, nats;  OV: W_E W_OV W_U − mean of the row, logits",
-        source=_FRAMEWORK,
-    ),
+    about="Read from the weights alone. Among the 512 most frequent tokens, those rows of the head’s full circuits "
+    "whose largest entry stands out most, and these entries. Looks for: which keys a query token scores highest, above "
+    "the level of its row. Through another head: the same where keys (or queries) are what that head writes; it is "
+    "shown if the head reads one above the null of flipped signs (z ≥ 3). Writes: which next tokens attending to a "
+    "token makes likelier.",
+    formula="QK: W_E W_QK W_Eᵀ − log-mean-exp of the row, nats;  OV: W_E W_OV W_U − mean of the row, logits",
+    source=_FRAMEWORK,
     call=lambda params: call("aotlens.heads.sharpest_circuits", Load(params.checkpoint), params.atlas, params.head),
 )
 LOSSES = _view(
     "losses",
     "Ablation",
-    About(
-        text="Change of the loss, in nats per token, with this head’s output or pattern replaced and all other heads "
-        "as they are; 95% interval over documents (CR2; over windows if they are not known). Next to it: all heads "
-        "at once. A head whose mean pattern costs nothing does the same on every text.",
-        source="aotlens.heads.ablate_each; the practical test of where contextual patterns are needed: Non-linearity "
-        "in attention, §5",
-    ),
+    about="Change of the loss, in nats per token, with this head’s output or pattern replaced and all other heads as "
+    "they are; 95% interval over documents (CR2; over windows if they are not known). Next to it: all heads at once. A "
+    "head whose mean pattern costs nothing does the same on every text.",
+    source="aotlens.heads.ablate_each; the practical test of where contextual patterns are needed: Non-linearity in "
+    "attention, §5",
     caption=_of_losses,
     table="loss_frame",
 )
 PARTNERS = _view(
     "partners",
     "Input and output composition",
-    About(
-        text="The earlier heads whose output this one reads, by its queries, keys or values, and the later ones that "
-        "read it: by how many standard deviations the composition lies above a null of flipped signs (z). "
-        "Click a head for its summary.",
-        formula="‖W_first W_second‖ ÷ (‖W_first‖ ‖W_second‖), Frobenius norms",
-        source=_FRAMEWORK,
-    ),
+    about="The earlier heads whose output this one reads, by its queries, keys or values, and the later ones that read "
+    "it: by how many standard deviations the composition lies above a null of flipped signs (z). Click a head for its "
+    "summary.",
+    formula="‖W_first W_second‖ ÷ (‖W_first‖ ‖W_second‖), Frobenius norms",
+    source=_FRAMEWORK,
     caption=_of_partners,
     table="partner_frame",
 )
 TUTORIAL = _view(
     "tutorial",
     "An induction circuit in six steps",
-    About(
-        text="Six views, in order, that find the circuit by which a small model continues what it has read before. "
-        "Every number is measured: from the atlas, from the text that the step opens, or from runs without the heads.",
-        source="In-context Learning and Induction Heads (Olsson et al. 2022)",
-    ),
+    about="Six views, in order, that find the circuit by which a small model continues what it has read before. Every "
+    "number is measured: from the atlas, from the text that the step opens, or from runs without the heads.",
+    source="In-context Learning and Induction Heads (Olsson et al. 2022)",
     call=_steps,
     file=lambda params: f"induction-{params.checkpoint}-steps",
 )
 CIRCUIT = _view(
     "circuit",
     "Verdict",
-    About(
-        text="Five claims that an induction circuit makes, and what was measured of each. Losses are on 16 sequences "
-        "of the start token and twice the same 50 random tokens, with heads replaced by their means at each position.",
-        formula="gain = loss on the first half − loss on the second;  lost = rise without the heads ÷ gain",
-        source="aotlens.heads.induction_circuit",
-    ),
+    about="Five claims that an induction circuit makes, and what was measured of each. Losses are on 16 sequences of "
+    "the start token and twice the same 50 random tokens, with heads replaced by their means at each position.",
+    formula="gain = loss on the first half − loss on the second;  lost = rise without the heads ÷ gain",
+    source="aotlens.heads.induction_circuit",
     call=_circuit,
     file=lambda params: f"induction-{params.checkpoint}",
 )

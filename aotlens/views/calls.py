@@ -90,7 +90,7 @@ class Load(Node):
 
     checkpoint: str
     called: str | None = None
-    """The variable that it is given a line for, where it is printed beside another one."""
+    """The variable that gets a line of its own if it is printed next to another model."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +112,7 @@ class Call(Node):
     kept: bool = True
     """Whether it is work that is worth remembering (`Workshop.call`)."""
     called: str | None = None
-    """The variable that it is given a line for, where it is printed."""
+    """The variable that gets a line of its own where it is printed."""
     stamp: int = 0
     """The mark that tells what is read from a file from what was read of the same name before; it is not printed."""
     runs: bool = False
@@ -156,7 +156,7 @@ class Workshop:
     """The runner of calls: here from the user's own checkpoints and those of `folders`, remembering nothing."""
 
     progress: Progress | None = None
-    """The callback told by functions that count what they do."""
+    """The callback that functions call which count their steps."""
 
     def __init__(self, folders: Sequence[Path] = ()) -> None:
         self._folders = folders
@@ -190,26 +190,26 @@ def _run(value: Any, workshop: Workshop) -> Any:
     if isinstance(value, Call):
         return workshop.call(value, lambda: _called(value, workshop)) if value.kept else _called(value, workshop)
     if isinstance(value, list | tuple):
-        return type(value)(_run(each, workshop) for each in value)
+        return type(value)(_run(item, workshop) for item in value)
     if isinstance(value, dict):
-        return {name: _run(each, workshop) for name, each in value.items()}
+        return {name: _run(item, workshop) for name, item in value.items()}
     return value
 
 
 def _called(node: Call, workshop: Workshop) -> Any:
     if node.opens is not None:
         return node.opens()
-    function = _found(node.function) if isinstance(node.function, str) else _run(node.function, workshop)
-    args = [_run(each, workshop) for each in node.args]
-    options = {name: _run(each, workshop) for name, each in node.options.items()}
+    function = _function_of(node.function) if isinstance(node.function, str) else _run(node.function, workshop)
+    args = [_run(item, workshop) for item in node.args]
+    options = {name: _run(item, workshop) for name, item in node.options.items()}
     progress = workshop.watch()
     if progress is not None and "progress" in signature(function).parameters:
         options["progress"] = progress
-    handed = node.models if node.runs else [each.checkpoint for each in _given(node) if isinstance(each, Load)]
+    handed = node.models if node.runs else [item.checkpoint for item in _arguments(node) if isinstance(item, Load)]
     return workshop.use(handed, lambda: function(*args, **options))
 
 
-def _found(name: str) -> Any:
+def _function_of(name: str) -> Any:
     module, _, function = name.rpartition(".")
     owner, _, kind = module.rpartition(".")
     if kind[:1].isupper():  # a class's own way to make it
@@ -217,7 +217,7 @@ def _found(name: str) -> Any:
     return getattr(import_module(module), function)
 
 
-def _given(node: Call) -> list[Any]:
+def _arguments(node: Call) -> list[Any]:
     return [*node.args, *node.options.values()]
 
 
@@ -227,10 +227,10 @@ def _within(value: Any) -> Iterator[Node]:
         yield from _within(value.of)
     elif isinstance(value, Call):
         yield from _within([] if isinstance(value.function, str) else value.function)
-        yield from _within(_given(value))
+        yield from _within(_arguments(value))
     elif isinstance(value, list | tuple | dict):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _within(each)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _within(item)
     if isinstance(value, Node):
         yield value
 
@@ -251,15 +251,15 @@ def _written(value: Any, names: Mapping[Node, str], *, broken: bool = False) -> 
         return f"{_written(value.of, names)}{f'[{place}]' if value.item_of else f'.{value.name}'}"
     if isinstance(value, Call):
         function = value.function if isinstance(value.function, str) else _written(value.function, names)
-        given = [_written(each, names, broken=broken and isinstance(each, list | dict)) for each in value.args]
-        given += [f"{name}={_written(each, names)}" for name, each in value.options.items()]
-        return f"{function}{_brackets('()', given, broken)}"
-    if isinstance(value, tuple) and any(isinstance(each, Node) for each in value):
-        return _brackets("()", [*(_written(each, names) for each in value), *([""] if len(value) == 1 else [])], broken)
+        arguments = [_written(item, names, broken=broken and isinstance(item, list | dict)) for item in value.args]
+        arguments += [f"{name}={_written(item, names)}" for name, item in value.options.items()]
+        return f"{function}{_brackets('()', arguments, broken)}"
+    if isinstance(value, tuple) and any(isinstance(item, Node) for item in value):
+        return _brackets("()", [*(_written(item, names) for item in value), *([""] if len(value) == 1 else [])], broken)
     if isinstance(value, list):
-        return _brackets("[]", [_written(each, names) for each in value], broken)
+        return _brackets("[]", [_written(item, names) for item in value], broken)
     if isinstance(value, dict):
-        return _brackets("{}", [f"{name!r}: {_written(each, names)}" for name, each in value.items()], broken)
+        return _brackets("{}", [f"{name!r}: {_written(item, names)}" for name, item in value.items()], broken)
     return repr(value)
 
 

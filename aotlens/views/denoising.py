@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aotlens.conventions import several
 from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, call, make
 from aotlens.views.family import Family
 from aotlens.views.parameters import Limit, OfNone
-from aotlens.views.view import About, View
+from aotlens.views.view import View
 
 if TYPE_CHECKING:
-    from aotlens.denoise import DenoiserTraining, DescentErrors, FoundScales, PlaneDescent, RunMatrices
+    from aotlens.denoise import DenoiserTraining, DescentErrors, FoundScales, RunMatrices
 
 #: Prompts over which errors are averaged, and those that the best scales are sought on.
 N_PROMPTS = 400
@@ -172,84 +173,65 @@ def _seeds(name: str, stamp: int) -> tuple[int, ...]:
         return ()
 
 
-def _plane(chosen: DenoisingParameters) -> Call:
-    put = {} if chosen.query is None else {"query": (*chosen.query, 0.0)[:2]}
+def _plane(params: DenoisingParameters) -> Call:
+    put = {} if params.query is None else {"query": (*params.query, 0.0)[:2]}
     return call(
-        "aotlens.denoise.descend_in_plane", chosen.drawn_from, chosen.tokens, chosen.seed, **chosen.way,
-        share=chosen.share, **put,
+        "aotlens.denoise.descend_in_plane", params.drawn_from, params.tokens, params.seed, **params.way,
+        share=params.share, **put,
     )  # fmt: skip
 
 
-def _errors(chosen: DenoisingParameters) -> Call:
-    mean = call("aotlens.denoise.descend_by_share", chosen.drawn_from, chosen.many, chosen.share, **chosen.way)
-    return make("aotlens.denoise.DescentErrors", mean.named("mean"), _plane(chosen).named("shown").part("descent"))
+def _errors(params: DenoisingParameters) -> Call:
+    mean = call("aotlens.denoise.descend_by_share", params.drawn_from, params.many, params.share, **params.way)
+    return make("aotlens.denoise.DescentErrors", mean.named("mean"), _plane(params).named("shown").part("descent"))
 
 
-def _of_plane(chosen: DenoisingParameters, result: PlaneDescent) -> str:
-    descent = result.descent
-    return (
-        f"This query: {float(descent.errors[0, 0]):.3g} from the clean token (squared), attention "
-        f"{float(descent.attention_errors[0]):.3g}, after {_steps(len(descent.errors) - 1)} "
-        f"{float(descent.errors[-1, 0]):.3g}, Bayes {float(descent.bayes_errors[0]):.3g}."
-    )
-
-
-def _of_errors(chosen: DenoisingParameters, result: DescentErrors) -> str:
+def _of_errors(params: DenoisingParameters, result: DescentErrors) -> str:
     mean, curve = result.mean, result.mean.errors.mean(1)
     query, layer, bayes = float(curve[0]), float(mean.attention_errors.mean()), float(mean.bayes_errors.mean())
     best, last = int(curve.argmin()), len(curve) - 1
-    scales = f"The best scales are α = {mean.alpha:.3g} and β = {mean.beta:.3g}. " if chosen.scales == "best" else ""
+    scales = f"The best scales are α = {mean.alpha:.3g} and β = {mean.beta:.3g}. " if params.scales == "best" else ""
     sentences = scales + (
         f"Mean squared error over {N_PROMPTS} prompts: {query:.3g} at the query, {layer:.3g} after one step of "
-        f"attention, {float(curve[last]):.3g} after {_steps(last)} of descent, {bayes:.3g} by Bayes."
+        f"attention, {float(curve[last]):.3g} after {several(last, 'step')} of descent, {bayes:.3g} by Bayes."
     )
-    if chosen.energy == "hopfield" and float(curve[last]) > 100 * query:
+    if params.energy == "hopfield" and float(curve[last]) > 100 * query:
         return f"{sentences} Contexts whose largest second moment is above 1/αβ drive the state to infinity."
     if layer > query:
         return f"{sentences} At these α and β attention makes it worse."
     if best < last and float(curve[last]) > 1.02 * float(curve[best]):
-        return f"{sentences} Iterating is best stopped after {_steps(best)}."
+        return f"{sentences} Iterating is best stopped after {several(best, 'step')}."
     return sentences
-
-
-def _steps(number: int) -> str:
-    return f"{number} step{'' if number == 1 else 's'}"
 
 
 PLANE = View(
     name="plane",
     title="Energy of the context",
-    about=About(
-        text="The deeper the colour, the lower the energy of this context. White: its tokens. Drag the query, click "
-        "another place, or move it with the arrow keys once the picture has the focus. Arrow: one step of attention. "
-        "Line: gradient descent in steps of the chosen size. Bayes: the best answer of somebody who knows the circle, "
-        "line or mixture. Clean: the token that the query was drawn from. With scaled identities as weights, one step "
-        "of gradient descent on an energy of the tokens, from the query, is the attention layer. Further steps are "
-        "another algorithm, a Hopfield network, and on average a worse estimate: they lead to a minimum of the energy, "
-        "wherever the query came from.",
-        formula="softmax: E(s) = ‖s‖²/2α − (1/β) log Σ exp(β xₜ·s), step γ = α;  linear: E(s) = ‖s‖²/2γ − "
-        "sᵀ(XᵀX/L)s/2, step γ = αβ",
-        source="in-context-denoising: Equations 16, 17 and A.15 (which gives no step size), Figure 5.",
-    ),
+    about="The deeper the colour, the lower the energy of this context. White: its tokens. Drag the query, click "
+    "another place, or move it with the arrow keys once the picture has the focus. Arrow: one step of attention. Line: "
+    "gradient descent in steps of γ. Bayes: the best answer of somebody who knows the circle, line or mixture. Clean: "
+    "the token that the query was drawn from. With scaled identities as weights, one step of gradient descent on an "
+    "energy of the tokens, from the query, is the attention layer. Further steps are another algorithm, a Hopfield "
+    "network, and on average a worse estimate: they lead to a minimum of the energy, wherever the query came from.",
+    formula="softmax: E(s) = ‖s‖²/2α − (1/β) log Σ exp(β xₜ·s), step γ = α;  linear: E(s) = ‖s‖²/2γ − sᵀ(XᵀX/L)s/2, "
+    "step γ = αβ",
+    source="in-context-denoising: Equations 16, 17 and A.15 (which gives no step size), Figure 5.",
     call=_plane,
-    caption=_of_plane,
-    file=lambda chosen: chosen.file("plane"),
+    file=lambda params: params.file("plane"),
 )
 ERRORS = View(
     name="errors",
     title="Errors by step",
-    about=About(
-        text=f"Squared distance to the clean token after each step: the mean over {N_PROMPTS} prompts with these "
-        "parameters, and this query. Levels are means over the same prompts: of attention’s one step (which is the "
-        "curve’s first step where the step size is attention’s), and of Bayes, which no estimate can beat on average. "
-        "A prompt draws a distribution of its own (a circle of radius 1, a line through 0 with variance 1, or "
-        "Gaussians with variance 0.02 around points of the circle), then L clean tokens and a query: a further token "
-        "with noise. The layer reads the tokens and the query, and estimates the clean token.",
-        formula="‖s(t) − x‖²",
-    ),
+    about=f"Squared distance to the clean token after each step: the mean over {N_PROMPTS} prompts with these "
+    "parameters, and this query. Levels are means over the same prompts: of attention’s one step (which is the "
+    "curve’s first step where the step size is attention’s), and of Bayes, which no estimate can beat on average. "
+    "A prompt draws a distribution of its own (a circle of radius 1, a line through 0 with variance 1, or "
+    "Gaussians with variance 0.02 around points of the circle), then L clean tokens and a query: a further token "
+    "with noise. The layer reads the tokens and the query, and estimates the clean token.",
+    formula="‖s(t) − x‖²",
     call=_errors,
     caption=_of_errors,
-    file=lambda chosen: chosen.file("errors"),
+    file=lambda params: params.file("errors"),
 )
 
 # ── trained layers ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -263,19 +245,19 @@ _PAPER = {
 _KINDS = {"LinearSubspaces": "subspaces", "Spheres": "spheres", "GaussianMixtures": "mixtures"}
 
 
-def _of_curves(chosen: DenoisingParameters, record: DenoiserTraining) -> str:
+def _of_curves(params: DenoisingParameters, record: DenoiserTraining) -> str:
     layers, frame = record.layers, record.to_frame()
     good = frame[~frame.stuck]
     n_stuck = len(frame) - len(good)
     end = frame.test_loss if not len(good) else good.test_loss
     kind = _KINDS[type(layers.task).__name__]
     sentence = (
-        f"{_count(len(frame), 'run')} of {layers.kind} attention on "
-        f"{kind if layers.transform is None else f'transformed {kind}'}, {_count(layers.settings.n_epochs, 'epoch')}: "
+        f"{several(len(frame), 'run')} of {layers.kind} attention on "
+        f"{kind if layers.transform is None else f'transformed {kind}'}, {several(layers.settings.n_epochs, 'epoch')}: "
         f"test loss {_spread(end, 4)} a prompt; Bayes {record.bayes.value:.4g}, the best scaled identities "
         f"{record.optimum.loss:.4g}, zero {record.baselines['zero']:.4g}."
     )
-    return f"{sentence} {_count(n_stuck, 'run')} stuck and left out." if n_stuck else sentence
+    return f"{sentence} {several(n_stuck, 'run')} stuck and left out." if n_stuck else sentence
 
 
 def of_scales(record: DenoiserTraining) -> str:
@@ -296,16 +278,12 @@ def of_scales(record: DenoiserTraining) -> str:
     return f"Mean diagonals found: {text}{theirs}."
 
 
-def _of_matrices(chosen: DenoisingParameters, result: RunMatrices) -> str:
-    return f"{chosen.trained}, the run of seed {result.seed}."
+def _of_matrices(params: DenoisingParameters, result: RunMatrices) -> str:
+    return f"{params.trained}, the run of seed {result.seed}."
 
 
-def _of_found(chosen: DenoisingParameters, result: FoundScales) -> str:
-    return f"{chosen.trained}: {result.headline}, on a scan of β."
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def _of_found(params: DenoisingParameters, result: FoundScales) -> str:
+    return f"{params.trained}: {result.headline}, on a scan of β."
 
 
 def _spread(values: Any, digits: int) -> str:
@@ -314,77 +292,69 @@ def _spread(values: Any, digits: int) -> str:
     return mean if len(values) == 1 else f"{mean} ({low:.{digits}g} to {high:.{digits}g})"
 
 
-def _of_training(name: str, title: str, about: About, caption: Any, **rest: Any) -> View:
+def _of_training(name: str, title: str, **rest: Any) -> View:
     """A view of a training, which the view of its losses starts if it is a new one."""
     usual = {
-        "call": lambda chosen: chosen.record,
-        "file": lambda chosen: f"{chosen.trained}-{name}",
+        "call": lambda params: params.record,
+        "file": lambda params: f"{params.trained}-{name}",
         "slow": "epochs",
-        "slow_part": lambda chosen: chosen.record,
-        "cost": lambda chosen: float(chosen.path is not None),
+        "slow_part": lambda params: params.record,
+        "cost": lambda params: float(params.path is not None),
         "made_by": "curves",
     }
-    return View(name=name, title=title, about=about, caption=caption, **{**usual, **rest})
+    return View(name=name, title=title, **{**usual, **rest})
 
 
 CURVES = _of_training(
     "curves",
     "Loss by epoch",
-    About(
-        text="Squared error a prompt after each epoch, in training and on prompts kept apart: the mean over runs, in a "
-        "band that holds all runs. Levels: the zero predictor, and Bayes on the same test prompts, which knows what "
-        "each prompt was drawn from and which nothing beats on average. One layer of linear or softmax attention, "
-        "trained from random weights to estimate the clean token: two matrices of 16 × 16, on prompts of subspaces "
-        "(d = 8), spheres (d = 8) or Gaussian mixtures (8 components). Training finds scaled identities, W_QK ≈ β I "
-        "and W_OV ≈ α I, which the Bayes predictors suggest. In a run that is stuck, the diagonals have both signs: "
-        "some directions were inverted at the start and did not come back. Losses are summed over the 16 coordinates. "
-        "A new training trains all its runs at once and is kept (in $AOTLENS_HOME/denoisers): linear attention takes "
-        "seconds, softmax attention minutes, in proportion to epochs, prompts, tokens and runs.",
-        formula="linear: x̂ = (1/L) x̃ W_QK Xᵀ X W_OV;  softmax: x̂ = softmax(x̃ W_QK Xᵀ) X W_OV",
-        source="in-context-denoising: Equations 11 and 12, Figures 3 (a), there divided by n = 16, 7 and 8; tokens as "
-        "rows.",
-    ),
-    _of_curves,
+    about="Squared error a prompt after each epoch, in training and on prompts kept apart: the mean over runs, in a "
+    "band that holds all runs. Levels: the zero predictor, and Bayes on the same test prompts, which knows what each "
+    "prompt was drawn from and which nothing beats on average. One layer of linear or softmax attention, trained from "
+    "random weights to estimate the clean token: two matrices of 16 × 16, on prompts of subspaces (d = 8), spheres (d "
+    "= 8) or Gaussian mixtures (8 components). Training finds scaled identities, W_QK ≈ β I and W_OV ≈ α I, which the "
+    "Bayes predictors suggest. In a run that is stuck, the diagonals have both signs: some directions were inverted at "
+    "the start and did not come back. Losses are summed over the 16 coordinates. A new training trains all its runs at "
+    "once and is kept (in $AOTLENS_HOME/denoisers): linear attention takes seconds, softmax attention minutes, in "
+    "proportion to epochs, prompts, tokens and runs.",
+    formula="linear: x̂ = (1/L) x̃ W_QK Xᵀ X W_OV;  softmax: x̂ = softmax(x̃ W_QK Xᵀ) X W_OV",
+    source="in-context-denoising: Equations 11 and 12, Figures 3 (a), there divided by n = 16, 7 and 8; tokens as "
+    "rows.",
+    caption=_of_curves,
     table="loss_frame",
     made_by="",
 )
 MATRICES = _of_training(
     "matrices",
     "Learned matrices",
-    About(
-        text="The run’s two matrices, each next to the scaled identity with its mean diagonal, on one colour "
-        "scale a row. Of a training on transformed prompts they are those that act before the transform, Aᵀ W_QK A "
-        "and Aᵀ W_OV, which are scaled identities where the layer undoes A.",
-        source="in-context-denoising, Figures 3 (b) and 8.",
-    ),
-    _of_matrices,
-    call=lambda chosen: make("aotlens.denoise.run_matrices", chosen.record, chosen.seed_of_run),
+    about="The run’s two matrices, each next to the scaled identity with its mean diagonal, on one colour scale a row. "
+    "Of a training on transformed prompts they are those that act before the transform, Aᵀ W_QK A and Aᵀ W_OV, which "
+    "are scaled identities where the layer undoes A.",
+    source="in-context-denoising, Figures 3 (b) and 8.",
+    caption=_of_matrices,
+    call=lambda params: make("aotlens.denoise.run_matrices", params.record, params.seed_of_run),
 )
 SCALES = _of_training(
     "scales",
     "Loss over α and β",
-    About(
-        text="The loss of scaled identities on 200 prompts of the task, on a grid of 50 × 50, the deeper the colour "
-        "the lower; the best α of each β as a dotted line, and what the runs found (this one, and their mean). "
-        "Signs that flip together are undone, since that is the same layer where attention is linear, and nearly so "
-        "on tokens that are symmetric around 0; stuck runs are left out. Linear attention depends on the product αβ "
-        "only, so that its valley is a hyperbola.",
-        source="in-context-denoising, Figure 6.",
+    about="The loss of scaled identities on 200 prompts of the task, on a grid of 50 × 50, the deeper the colour the "
+    "lower; the best α of each β as a dotted line, and what the runs found (this one, and their mean). Signs that flip "
+    "together are undone, since that is the same layer where attention is linear, and nearly so on tokens that are "
+    "symmetric around 0; stuck runs are left out. Linear attention depends on the product αβ only, so that its valley "
+    "is a hyperbola.",
+    source="in-context-denoising, Figure 6.",
+    caption=_of_found,
+    call=lambda params: make(
+        "aotlens.denoise.found_scales", params.record, call("aotlens.denoise.landscape_around", params.record)
     ),
-    _of_found,
-    call=lambda chosen: make(
-        "aotlens.denoise.found_scales", chosen.record, call("aotlens.denoise.landscape_around", chosen.record)
-    ),
-    drawn=lambda chosen: {"run": chosen.seed_of_run},
+    drawn=lambda params: {"run": params.seed_of_run},
 )
 RUNS = _of_training(
     "runs",
     "All runs",
-    About(
-        text="Mean diagonals and the share off the diagonal, ‖W − diag W‖ ÷ ‖diag W‖; losses a prompt after the last "
-        "epoch, in training and on the test prompts. Click a seed to show its matrices."
-    ),
-    lambda chosen, record: of_scales(record),
+    about="Mean diagonals and the share off the diagonal, ‖W − diag W‖ ÷ ‖diag W‖; losses a prompt after the last "
+    "epoch, in training and on the test prompts. Click a seed to show its matrices.",
+    caption=lambda params, record: of_scales(record),
     pictured=False,
 )
 

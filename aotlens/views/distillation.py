@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from aotlens.conventions import head_name, minus
 from aotlens.statistics import interval_text
-from aotlens.views.distillation_choice import NO_RESULT, DistillationParameters
+from aotlens.views.distillation_parameters import NO_RESULT, DistillationParameters
 from aotlens.views.family import Family
-from aotlens.views.view import About, View
+from aotlens.views.view import View
 
 if TYPE_CHECKING:
     from aotlens.distill import ComparedDistillations, Distillation, TextErrors
@@ -81,12 +81,12 @@ def _others(distillation: Distillation, place: int) -> str:
 
 def _of_costs(params: DistillationParameters, result: ComparedDistillations) -> str:
     costs = {name: record.costs for name, record in result.records.items()}
-    missing = [name for name, each in costs.items() if each is None]
+    missing = [name for name, cost in costs.items() if cost is None]
     sentences = [
-        f"{name}: on {each.n_tokens:,} held-out tokens; rank correlation of a head’s error with its cost alone "
-        f"{minus(each.rank_correlation, '+.2f')}."
-        for name, each in costs.items()
-        if each is not None
+        f"{name}: on {cost.n_tokens:,} held-out tokens; rank correlation of a head’s error with its cost alone "
+        f"{minus(cost.rank_correlation, '+.2f')}."
+        for name, cost in costs.items()
+        if cost is not None
     ]
     return " ".join([*sentences, f"Not measured for {', '.join(missing)}."] if missing else sentences)
 
@@ -151,21 +151,19 @@ def _no_order(params: DistillationParameters) -> str | None:
 def _view(name: str, title: str, about: str, caption: Callable[..., str], **rest: Any) -> View:
     """A view of the compared distillations and the inspected head."""
     usual: dict[str, Any] = {"call": lambda params: params.compared(), "missing": _no_result}
-    return View(name=name, title=title, about=About(text=about), caption=caption, **{**usual, **rest})
+    return View(name=name, title=title, about=about, caption=caption, **{**usual, **rest})
 
 
 HEADS = View(
     name="heads",
     title="Error by head",
-    about=About(
-        text="Can a small feed-forward network (FFN) that sees only a token’s own vector stand in for a head? Errors "
-        "are on documents that the FFN was not trained on. 0: the FFN does all that the head does. 1: it does no "
-        "better than always writing the mean; then what the head moves comes from other tokens. Row = layer, column = "
-        "head; the number is the error with the selected hidden units, mean over seeds. Point at a head for its "
-        "interval; click it to inspect it.",
-        formula="error = Σ‖y − ŷ‖² ÷ Σ‖y − ȳ‖², with y what the head writes, ŷ the FFN’s, ȳ the head’s mean",
-        source="Non-linearity in attention, Sections 4 and 5",
-    ),
+    about="Can a small feed-forward network (FFN) that sees only a token’s own vector stand in for a head? Errors are "
+    "on documents that the FFN was not trained on. 0: the FFN does all that the head does. 1: it does no better than "
+    "always writing the mean; then what the head moves comes from other tokens. Row = layer, column = head; the number "
+    "is the error with the selected hidden units, mean over seeds. Point at a head for its interval; click it to "
+    "inspect it.",
+    formula="error = Σ‖y − ŷ‖² ÷ Σ‖y − ȳ‖², with y what the head writes, ŷ the FFN’s, ȳ the head’s mean",
+    source="Non-linearity in attention, Sections 4 and 5",
     call=lambda params: params.compared(),
     caption=_answer,
     file=lambda params: params.file(f"heads-{params.units}-units"),

@@ -11,7 +11,7 @@ from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, call, make
 from aotlens.views.family import Family
 from aotlens.views.parameters import OfCheckpoint
-from aotlens.views.view import About, View
+from aotlens.views.view import View
 
 if TYPE_CHECKING:
     from aotlens.evaluate import ExhaustiveCheck
@@ -58,12 +58,10 @@ def _reads(model: Mapping[str, Any]) -> bool:
 EXHAUSTIVE = View(
     name="inputs",
     title="Every input of a task",
-    about=About(
-        text="The model is run on every input of a task with at most 10,000,000 of them. It is right on an input if "
-        "the logit of the answer is the largest at each position that is read; the margin says by how much. The table "
-        "has the inputs with the smallest margins, so that it begins with those that the model fails on.",
-        formula="margin(x) = min over reads r of (logit_r[answer_r] − max over other outputs o of logit_r[o])",
-    ),
+    about="The model is run on every input of a task with at most 10,000,000 of them. It is right on an input if the "
+    "logit of the answer is the largest at each position that is read; the margin says by how much. The table has the "
+    "inputs with the smallest margins, so that it begins with those that the model fails on.",
+    formula="margin(x) = min over reads r of (logit_r[answer_r] − max over other outputs o of logit_r[o])",
     call=_call,
     caption=_caption,
     file=lambda params: f"exhaustive-{params.checkpoint}-{params.task}",

@@ -30,6 +30,8 @@ class Family:
     schema: type[OfNone]
     """The dataclass of its parameters. An instance of it is what each view takes as `values`."""
     _: KW_ONLY
+    title: str = ""
+    """The title of a page of all its views; empty if the app has no page of it, or arranges one (`app.pages`)."""
     reads: Callable[[CheckpointInfo], bool] | None = None
     """Whether the family accepts a checkpoint; None if it takes no checkpoint."""
     optional: bool = False
@@ -70,7 +72,7 @@ class Family:
             if view.name == name:
                 return view
         raise ValueError(
-            f"{name!r}: expected a view of {self.name}, one of {', '.join(each.name for each in self.views)}"
+            f"{name!r}: expected a view of {self.name}, one of {', '.join(view.name for view in self.views)}"
         )
 
     def parse(self, *checkpoints: str | CheckpointInfo, **parameters: Any) -> Values:
@@ -79,7 +81,7 @@ class Family:
         Raises ValueError for checkpoints that the family does not accept, for an unknown parameter, and for values out
         of bounds or beyond a limit.
         """
-        infos = [self._info(each) for each in checkpoints]
+        infos = [self._info(checkpoint) for checkpoint in checkpoints]
         least, most = (0, 0) if self.reads is None else (int(not self.optional), self.most if self.several else 1)
         if not least <= len(infos) <= most:
             wanted = ("no checkpoint", "a checkpoint")[least] if least == most else f"{least} to {most} checkpoints"
@@ -111,9 +113,9 @@ class Family:
         from aotlens.checkpoints import CheckpointInfo
 
         keyword = Argument.KEYWORD_ONLY
-        given = [Argument(name, keyword, default=each.first) for name, each in self.parameters.items()]
+        arguments = [Argument(name, keyword, default=parameter.first) for name, parameter in self.parameters.items()]
         model = Argument("model", Argument.POSITIONAL_OR_KEYWORD)
-        analysis.__signature__ = Signature([model, *given])  # type: ignore[attr-defined]
+        analysis.__signature__ = Signature([model, *arguments])  # type: ignore[attr-defined]
         return analysis
 
     def of_model(self, model: Any, card: CheckpointInfo, **parameters: Any) -> tuple[Values, Workshop]:
@@ -123,7 +125,7 @@ class Family:
         require_ours(model, "Family.of_model")
         has_counts = getattr(model, "unigram_counts", None) is not None
         info = replace(card, model=model.cfg.to_dict(), has_counts=has_counts, **_of_tokenizer(model, card))
-        return self.parse(info, **parameters), _Given(model)
+        return self.parse(info, **parameters), _InMemory(model)
 
     @staticmethod
     def _info(checkpoint: str | CheckpointInfo) -> CheckpointInfo:
@@ -143,13 +145,7 @@ def is_causal(info: CheckpointInfo) -> bool:
     return reads_text(info) and bool(info.model.get("causal", True))
 
 
-def first_token(info: CheckpointInfo) -> int | None:
-    """Return the token that texts of random tokens begin with, as `aotlens.data.windows.probe_start` has it: 0 where
-    there is no tokenizer."""
-    return 0 if info.tokenizer_sha256 is None and info.start_token is None else info.start_token
-
-
-class _Given(Workshop):
+class _InMemory(Workshop):
     """The runner of calls with one model that is there."""
 
     def __init__(self, model: Any) -> None:

@@ -11,10 +11,10 @@ from aotlens.conventions import ABLATIONS, Head, describe, head_name, minus
 from aotlens.plots.attention import QUANTITIES
 from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, Part, call, make
-from aotlens.views.compare_choice import TEXT
+from aotlens.views.compare import TEXT
 from aotlens.views.family import Family, reads_text
 from aotlens.views.parameters import OfCheckpoint
-from aotlens.views.view import About, View, pass_cost
+from aotlens.views.view import View, pass_cost
 
 if TYPE_CHECKING:
     from aotlens.evaluate import NextTokenPredictions
@@ -110,7 +110,7 @@ class HeadsParameters(OfCheckpoint):
         return f"{', '.join(map(head_name, self.ablated))} ablated by {ABLATIONS[self.how]}"
 
 
-def says_predictions(chosen: HeadsParameters, result: NextTokenPredictions) -> str:
+def says_predictions(params: HeadsParameters, result: NextTokenPredictions) -> str:
     """Say where, which token is likeliest, and what did come."""
     where = f"{'At' if result.at_position else 'After'} position {result.position}"
     came = result.actual
@@ -124,108 +124,102 @@ def mean_loss(losses: np.ndarray) -> float:
     return float(known.mean()) if len(known) else float("nan")
 
 
-def says_full(chosen: HeadsParameters, losses: np.ndarray) -> str:
+def says_full(params: HeadsParameters, losses: np.ndarray) -> str:
     """Say the full model's losses."""
     known = int(np.isfinite(losses).sum())
     if not known:
         return "No token of this text has a loss: it takes two tokens, or one that is no mask."
-    how = " with the token hidden, one after the other" if chosen.sees_later_keys else ""
+    how = " with the token hidden, one after the other" if params.sees_later_keys else ""
     return f"Full model: mean {mean_loss(losses):.3f} nats over {known} tokens{how}."
 
 
-def says_change(chosen: HeadsParameters, result: ComparedLosses) -> str:
+def says_change(params: HeadsParameters, result: ComparedLosses) -> str:
     """Say what ablation does to the losses."""
     assert result.difference is not None
     change = result.difference[np.isfinite(result.difference)]
     return (
-        f"{chosen.says_ablated}: mean {mean_loss(result.right):.3f} nats, a change of "
+        f"{params.says_ablated}: mean {mean_loss(result.right):.3f} nats, a change of "
         f"{minus(mean_loss(result.difference), '+.3f')}; {int((change > 0).sum())} of {len(change)} tokens are more "
         "surprising."
     )
 
 
-def _says_losses(chosen: HeadsParameters, result: PromptRun | ComparedLosses) -> str:
-    if not chosen.ablated:
-        return says_full(chosen, result.losses)  # type: ignore[union-attr, arg-type]
-    return f"{says_full(chosen, result.left)} {says_change(chosen, result)}"  # type: ignore[union-attr, arg-type]
+def _says_losses(params: HeadsParameters, result: PromptRun | ComparedLosses) -> str:
+    if not params.ablated:
+        return says_full(params, result.losses)  # type: ignore[union-attr, arg-type]
+    return f"{says_full(params, result.left)} {says_change(params, result)}"  # type: ignore[union-attr, arg-type]
 
 
-def _missing(chosen: HeadsParameters) -> str | None:
-    return None if chosen.ablated else "No heads are ablated, so this is what the full model does."
+def _missing(params: HeadsParameters) -> str | None:
+    return None if params.ablated else "No heads are ablated, so this is what the full model does."
 
 
 MAP = View(
     name="map",
     title="One head",
-    about=About(
-        text="The entry at (query, key) is how much of the key's value vector the head moves to the query. "
-        "Value-weighted: times the length of that vector, which is how much the head really moves: heads often rest on "
-        "a token whose value is nearly zero. Scores: what the head computes before it chooses, in nats; a softmax "
-        "depends on differences within a row only, so compare along rows. Point at an entry for the exact value; click "
-        "it to lock it, and its query among the tokens: then “Why?” (or w) says why the head attends there.",
-        formula="attention A(i, j) = φ(score(i, j)); value-weighted A(i, j) · ‖xⱼ W_V‖; score(i, j) = xᵢ W_Q W_Kᵀ xⱼᵀ "
-        "/ √d_head",
-        source=f"{_FRAMEWORK}; value-weighted: Attention is Not Only a Weight (Kobayashi et al. 2020)",
-    ),
-    call=lambda chosen: chosen.map(),
-    caption=lambda chosen, result: f"{result.headline}, full model.",
-    file=lambda chosen: chosen.file(f"head-{head_name(chosen.head)}-{chosen.quantity}"),
-    cost=lambda chosen: chosen.cost(),
+    about="The entry at (query, key) is how much of the key's value vector the head moves to the query. "
+    "Value-weighted: times the length of that vector, which is how much the head really moves: heads often rest on a "
+    "token whose value is nearly zero. Scores: what the head computes before it chooses, in nats; a softmax depends on "
+    "differences within a row only, so compare along rows. Point at an entry for the exact value; click it to lock it, "
+    "and its query among the tokens: then “Why?” (or w) says why the head attends there.",
+    formula="attention A(i, j) = φ(score(i, j)); value-weighted A(i, j) · ‖xⱼ W_V‖; score(i, j) = xᵢ W_Q W_Kᵀ xⱼᵀ / "
+    "√d_head",
+    source=f"{_FRAMEWORK}; value-weighted: Attention is Not Only a Weight (Kobayashi et al. 2020)",
+    call=lambda params: params.map(),
+    caption=lambda params, result: f"{result.headline}, full model.",
+    file=lambda params: params.file(f"head-{head_name(params.head)}-{params.quantity}"),
+    cost=lambda params: params.cost(),
 )
 ABLATED_MAP = replace(
     MAP,
     name="ablated-map",
     title="One head under ablation",
-    call=lambda chosen: chosen.map(ablated=True),
-    caption=lambda chosen, result: f"{result.headline}, {chosen.says_ablated}.",
-    file=lambda chosen: chosen.file(f"head-{head_name(chosen.head)}-{chosen.quantity}", ablated=True),
+    call=lambda params: params.map(ablated=True),
+    caption=lambda params, result: f"{result.headline}, {params.says_ablated}.",
+    file=lambda params: params.file(f"head-{head_name(params.head)}-{params.quantity}", ablated=True),
     missing=_missing,
 )
 
 
-def _file_of_predictions(chosen: HeadsParameters, *, ablated: bool = False) -> str:
-    where = "at" if chosen.sees_later_keys else "next-after"
-    return chosen.file(f"{where}-{'last' if chosen.position is None else chosen.position}", ablated=ablated)
+def _file_of_predictions(params: HeadsParameters, *, ablated: bool = False) -> str:
+    where = "at" if params.sees_later_keys else "next-after"
+    return params.file(f"{where}-{'last' if params.position is None else params.position}", ablated=ablated)
 
 
 PREDICTIONS = View(
     name="predictions",
     title="Predicted token",
-    about=About(
-        text="The next token’s distribution after the locked token, or after the last one; of a masked language "
-        "model, which sees both sides, the distribution at that token. Probabilities are over the whole vocabulary.",
-        formula="p = softmax(logits)",
-    ),
-    call=lambda chosen: chosen.predictions(),
+    about="The next token’s distribution after the locked token, or after the last one; of a masked language model, "
+    "which sees both sides, the distribution at that token. Probabilities are over the whole vocabulary.",
+    formula="p = softmax(logits)",
+    call=lambda params: params.predictions(),
     caption=says_predictions,
     file=_file_of_predictions,
-    cost=lambda chosen: chosen.cost(),
+    cost=lambda params: params.cost(),
     pictured=False,
 )
 ABLATED_PREDICTIONS = replace(
     PREDICTIONS,
     name="ablated-predictions",
     title="Predicted token under ablation",
-    call=lambda chosen: chosen.predictions(ablated=True),
-    caption=lambda chosen, result: f"{chosen.says_ablated}: {says_predictions(chosen, result)}",
-    file=lambda chosen: _file_of_predictions(chosen, ablated=True),
+    call=lambda params: params.predictions(ablated=True),
+    caption=lambda params, result: f"{params.says_ablated}: {says_predictions(params, result)}",
+    file=lambda params: _file_of_predictions(params, ablated=True),
     missing=_missing,
 )
 LOSSES = View(
     name="losses",
     title="Loss of each token",
-    about=About(
-        text="The number beneath a token is how surprising the token is to the model, in nats; below, how that changes "
-        "when heads are ablated: blue for more, orange for less surprising. In tables, left is the full model and "
-        "right the one with heads ablated. A masked language model is asked for each token with <|mask|> in its place, "
-        "the others as they are.",
-        formula="loss(i) = −log p(tᵢ | t₀ … tᵢ₋₁)",
-        source="Masked models: Masked Language Model Scoring (Salazar et al. 2020)",
-    ),
-    call=lambda chosen: chosen.losses(),
+    about="The number beneath a token is how surprising the token is to the model, in nats; below, how that changes "
+    "when heads are ablated: blue for more, orange for less surprising. In tables, left is the full model and right "
+    "the one with heads ablated. A masked language model is asked for each token with <|mask|> in its place, the "
+    "others as they are.",
+    formula="loss(i) = −log p(tᵢ | t₀ … tᵢ₋₁)",
+    source="Masked models: Masked Language Model Scoring (Salazar et al. 2020)",
+    call=lambda params: params.losses(),
     caption=_says_losses,
-    file=lambda chosen: chosen.file("losses", ablated=True),
-    cost=lambda chosen: chosen.cost(float(chosen.n_tokens) if chosen.sees_later_keys else 1.0),
+    file=lambda params: params.file("losses", ablated=True),
+    cost=lambda params: params.cost(float(params.n_tokens) if params.sees_later_keys else 1.0),
     pictured=False,
 )
 

@@ -7,25 +7,20 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
-from aotlens.conventions import Head, head_name
+from aotlens.conventions import ABLATIONS, Head, head_name
 from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, Node, Part, call, make
 from aotlens.views.family import Family
-from aotlens.views.image_captions import (
-    HOWS,
-    says_consistency,
-    says_head,
-    says_images,
-    says_patches,
-    says_predictions,
-)
 from aotlens.views.kinds import LabelledImages
 from aotlens.views.parameters import Limit, OfCheckpoint
-from aotlens.views.view import About, View, pass_cost
+from aotlens.views.view import View, pass_cost
 
 if TYPE_CHECKING:
     from aotlens.checkpoints import CheckpointInfo
+    from aotlens.heads import HeadOnImage, ImageRun
 
+#: The replacements of an ablated head's output.
+HOWS = {**ABLATIONS, "resample": "output on another image"}
 #: Permutations of the labels, and draws of images, by which consistency is compared with chance.
 N_PERMUTATIONS, N_BOOTSTRAP = 200, 200
 #: Test images that are shown together, and the user's; those on which consistency is measured; those that means are
@@ -74,19 +69,15 @@ class ImagesParameters(OfCheckpoint):
     """The name of the data that it was trained on, if it is known."""
 
     @classmethod
-    def of_infos(cls, *infos: CheckpointInfo, **given: Any) -> Self:
+    def of_infos(cls, *infos: CheckpointInfo, **values: Any) -> Self:
         processor = infos[0].image_processor or {}
         names, data = tuple(processor.get("classes", ())), processor.get("data", "")
-        return super().of_infos(*infos, classes=names, trained_on=data, **given)
+        return super().of_infos(*infos, classes=names, trained_on=data, **values)
 
     def limits(self) -> Mapping[str, Limit]:
         side = int(self.model["image_size"]) // int(self.model["patch_size"])
-        limits = {
-            "patch": Limit(
-                shape=SimpleNamespace(n_layers=side, n_heads=side),
-                words=f"the row and the column of a patch, each from 0 to {side - 1}, as 1.3",
-            )
-        }
+        words = f"the row and the column of a patch, each from 0 to {side - 1}, as 1.3"
+        limits = {"patch": Limit(shape=SimpleNamespace(n_layers=side, n_heads=side), words=words)}
         if self.classes:
             limits["target"] = Limit(options=dict(enumerate(self.classes)))
         if self.n_all is not None:
@@ -153,15 +144,9 @@ class ImagesParameters(OfCheckpoint):
     def full(self) -> Call:
         """The run of the full model."""
         images = self.images
-        names = {} if self.named.has_model_classes else {"label_names": images.part("classes")}
-        run = call(
-            "aotlens.heads.image_run",
-            Load(self.checkpoint),
-            images.part("images"),
-            labels=images.part("labels"),
-            **names,
-        )
-        return run.named("run")
+        names: dict[str, Any] = {} if self.named.has_model_classes else {"label_names": images.part("classes")}
+        run = "aotlens.heads.image_run", Load(self.checkpoint), images.part("images")
+        return call(*run, labels=images.part("labels"), **names).named("run")
 
     @property
     def run(self) -> Call:
@@ -170,11 +155,9 @@ class ImagesParameters(OfCheckpoint):
             return self.full
         names = list(map(head_name, sorted(self.ablated)))
         others = self.opened.method("reference", N_REFERENCE).part("images")
-        reference = {"reference": others} if self.how in NEEDS_REFERENCE else {}
-        run = call(
-            "aotlens.heads.image_run", Load(self.checkpoint), self.images.part("images"), names, self.how, **reference
-        )
-        return run.named("ablated")
+        reference: dict[str, Any] = {"reference": others} if self.how in NEEDS_REFERENCE else {}
+        run = "aotlens.heads.image_run", Load(self.checkpoint), self.images.part("images")
+        return call(*run, names, self.how, **reference).named("ablated")
 
     def inputs(self, images: Call) -> Call:
         """Return the model's input for these images."""
@@ -198,8 +181,8 @@ class ImagesParameters(OfCheckpoint):
     @property
     def _held(self) -> int:
         """Bytes of the patterns and value norms on one image."""
-        n_pos, n_heads = int(self.model["n_ctx"]), int(self.model["n_layers"]) * int(self.model["n_heads"])
-        return 4 * n_heads * n_pos * (n_pos + 1)
+        n_pos = int(self.model["n_ctx"])
+        return 4 * self.n_heads * n_pos * (n_pos + 1)
 
     @property
     def held(self) -> float:
@@ -209,41 +192,63 @@ class ImagesParameters(OfCheckpoint):
     @property
     def consistency_cost(self) -> float:
         """The cost of a pass over all images, and of comparing every two for each head, as they are and by chance."""
-        n_heads = int(self.model["n_layers"]) * int(self.model["n_heads"])
         pairs = 2.0 * self.n_measured**2 * (N_PERMUTATIONS * int(self.model["d_out"]) + 4 * N_BOOTSTRAP)
-        return self.cost(self.n_measured) + n_heads * pairs
+        return self.cost(self.n_measured) + self.n_heads * pairs
 
     def file(self, *parts: str) -> str:
         """Name a file."""
         off = "-".join(map(head_name, self.ablated))
         return "-".join([self.checkpoint, *([f"ablated-{off}-{self.how}"] if off else []), *parts])
 
-    @property
-    def name(self) -> str:
-        """The name of the head."""
-        return head_name(self.head)
+
+def _of_images(params: ImagesParameters, run: ImageRun) -> str:
+    data, first, n_own = params.named, (params.start or 0) + 1, run.truth.count(None)
+    n = len(run.images) - n_own
+    of_all = "" if params.n_all is None else f" of {params.n_all:,}"
+    kind = "" if params.of is None else f" of class ‹{(run.label_names or run.classes)[params.of]}›"
+    which = f"Test images {first} to {first + n - 1}{of_all}{kind} in {data.name}"
+    if not run.has_model_classes:
+        return (
+            f"{which}. The model was trained on {params.trained_on or 'other images'} and knows other classes: its "
+            "maps can be looked at, its predictions mean nothing here."
+        )
+    numbers = ", ".join(str(image + 1) for image in run.wrong)
+    wrong = f" (images {numbers} are not)" if len(run.wrong) > 1 else f" (image {numbers} is not)" if numbers else ""
+    sentence = f"{which}; {n - len(run.wrong)} of these {n} are recognised{wrong}."
+    if not data.numbered:
+        return sentence
+    return f"{sentence} The data only number their classes: they are taken for the model's, in its order."
+
+
+def _ablated(params: ImagesParameters) -> str:
+    names = ", ".join(map(head_name, params.ablated))
+    return f"head{'s' if len(params.ablated) > 1 else ''} {names} ablated by {HOWS[params.how]}" if names else ""
+
+
+def _of_head(params: ImagesParameters, result: HeadOnImage) -> str:
+    ablated = _ablated(params)
+    return ". ".join(filter(None, [f"Query: {result.query}", ablated[:1].upper() + ablated[1:]])) + "."
+
+
+def class_name(params: ImagesParameters, number: int) -> str:
+    """Name a class of the model by name, or its number where the names are not known."""
+    return str(params.classes[number]) if number < len(params.classes) else str(number)
 
 
 IMAGES = View(
     name="images",
     title="Images",
-    about=About(
-        text="Images of the data’s test set, on which aotlens trains nothing, one of each class in turn; yours come "
-        "first. Below each is what the full model predicts, with its probability; ✗ marks a wrong prediction, before "
-        "the image’s own class. A PNG or JPEG that you upload, or a drawing, is kept on the machine that runs the app, "
-        "scaled down and without anything but its pixels; its middle square goes to the model.",
-    ),
+    about="Images of the data’s test set, on which aotlens trains nothing, one of each class in turn; yours come "
+    "first. Below each is what the full model predicts, with its probability; ✗ marks a wrong prediction, before the "
+    "image’s own class. A PNG or JPEG that you upload, or a drawing, is kept on the machine that runs the app, scaled "
+    "down and without anything but its pixels; its middle square goes to the model.",
     call=lambda params: params.full,
-    caption=says_images,
+    caption=_of_images,
     file=lambda params: f"{params.checkpoint}-images",
     pictured=False,
     cost=lambda params: params.run_cost,
     held=lambda params: params.held,
 )
-
-
-def _query(params: ImagesParameters) -> list[Any]:
-    return [] if params.patch is None else [params.patch]
 
 
 def _layer(params: ImagesParameters) -> Call:
@@ -254,18 +259,15 @@ def _layer(params: ImagesParameters) -> Call:
 LAYER = View(
     name="layer",
     title="Heads × images",
-    about=About(
-        text="Row = head of the layer, column = image. Blue covers the patches that the query attends to: [CLS], or "
-        "the mean over all patches in a model without one, or the patch that you click in the tab Maps. Each map has "
-        "its own scale, up to its largest value. Value-weighted: attention times the length of the patch’s value "
-        "vector, which is what the head really moves. Heads stand in the order of their consistency (the tab "
-        "Consistency says what that is) or of their numbers. The × at the left of a row, or the key x, ablates the "
-        "head: all maps are then of a run without it.",
-        formula="attention A(query, patch); value-weighted A(query, patch) · ‖x W_V‖",
-        source=_AOT,
-    ),
+    about="Row = head of the layer, column = image. Blue covers the patches that the query attends to: [CLS], or the "
+    "mean over all patches in a model without one, or the patch that you click in the tab Maps. Each map has its own "
+    "scale, up to its largest value. Value-weighted: attention times the length of the patch’s value vector, which is "
+    "what the head really moves. Heads stand in the order of their consistency (the tab Consistency says what that is) "
+    "or of their numbers. The × at the left of a row, or the key x, ablates the head: all maps are then of a run "
+    "without it.",
+    formula="attention A(query, patch); value-weighted A(query, patch) · ‖x W_V‖",
+    source=_AOT,
     call=_layer,
-    caption=lambda params, result: result.finding,
     file=lambda params: params.file(f"layer-{params.head[0]}"),
     cost=lambda params: params.run_cost,
     held=lambda params: params.held,
@@ -273,17 +275,15 @@ LAYER = View(
 HEAD = View(
     name="head",
     title="One image",
-    about=About(
-        text="Point at a patch of the image to see what it attends to, click it to keep that query; click it again, or "
-        "press Escape, to go back. Rollout follows attention through all layers, with the mean over heads and the skip "
-        "connection; it knows neither values nor what is read out. Patch by patch: what each adds to the logit of a "
-        "class above the mean over classes, along all paths (the tab Paths, where the class is selected).",
-        formula="rollout: the query's row of Â_L ⋯ Â_1, Â = (mean over heads of A + 1), rows divided by their sums",
-        source="Quantifying Attention Flow in Transformers (Abnar and Zuidema 2020)",
-    ),
-    call=lambda params: params.run.method("head", params.name, params.image, *_query(params)),
-    caption=says_head,
-    file=lambda params: params.file(f"image-{params.image + 1}-head-{params.name}"),
+    about="Point at a patch of the image to see what it attends to, click it to keep that query; click it again, or "
+    "press Escape, to go back. Rollout follows attention through all layers, with the mean over heads and the skip "
+    "connection; it knows neither values nor what is read out. Patch by patch: what each adds to the logit of a class "
+    "above the mean over classes, along all paths (the tab Paths, where the class is selected).",
+    formula="rollout: the query's row of Â_L ⋯ Â_1, Â = (mean over heads of A + 1), rows divided by their sums",
+    source="Quantifying Attention Flow in Transformers (Abnar and Zuidema 2020)",
+    call=lambda params: params.run.method("head", head_name(params.head), params.image, *filter(None, [params.patch])),
+    caption=_of_head,
+    file=lambda params: params.file(f"image-{params.image + 1}-head-{head_name(params.head)}"),
     cost=lambda params: params.run_cost,
     held=lambda params: params.held,
 )
@@ -303,20 +303,17 @@ def _missing_patches(params: ImagesParameters) -> str | None:
 PATCHES = View(
     name="patches",
     title="What patches add to a class",
-    about=About(
-        text="With its attention and its norms frozen as they are on this image, an attention-only model is linear: "
-        "its logit is a sum over patches, [CLS], positions and biases, along all paths through its heads. The map "
-        "shows the patches’ part of the class’s logit, above the mean over classes: blue promotes the class, "
-        "orange suppresses it. It is of the full model, whichever heads are ablated. What MLPs write is a term of its "
-        "own, held as it is: it has read the patches, and the map leaves it out.",
-        formula="logit(c) = Σ patches + [CLS] + positions + MLPs + biases; map: Σ paths patch → c, less its mean over "
-        "c",
-        source="A Mathematical Framework for Transformer Circuits (2021)",
-    ),
+    about="With its attention and its norms frozen as they are on this image, an attention-only model is linear: its "
+    "logit is a sum over patches, [CLS], positions and biases, along all paths through its heads. The map shows the "
+    "patches’ part of the class’s logit, above the mean over classes: blue promotes the class, orange suppresses it. "
+    "It is of the full model, whichever heads are ablated. What MLPs write is a term of its own, held as it is: it has "
+    "read the patches, and the map leaves it out.",
+    formula="logit(c) = Σ patches + [CLS] + positions + MLPs + biases; map: Σ paths patch → c, less its mean over c",
+    source="A Mathematical Framework for Transformer Circuits (2021)",
     call=lambda params: contributions(params).method(
         "on_image", *([] if params.target is None else [0, params.target])
     ),
-    caption=says_patches,
+    caption=lambda params, result: result.sentences(class_name(params, result.number)),
     file=lambda params: (
         f"{params.checkpoint}-image-{params.image + 1}-class-{'predicted' if params.target is None else params.target}"
     ),
@@ -326,14 +323,12 @@ PATCHES = View(
 PREDICTIONS = View(
     name="predictions",
     title="Predictions",
-    about=About(
-        text="Probabilities of the classes for the image, of the full model and with heads ablated. Means and "
-        f"other outputs that replace a head’s are those of the head on {N_REFERENCE} training images of the same data, "
-        "or on test images of a sample that has no others.",
-        formula="p = softmax(logits)",
-    ),
+    about="Probabilities of the classes for the image, of the full model and with heads ablated. Means and "
+    f"other outputs that replace a head’s are those of the head on {N_REFERENCE} training images of the same data, "
+    "or on test images of a sample that has no others.",
+    formula="p = softmax(logits)",
     call=lambda params: params.full.method("predictions", params.image, *([params.run] if params.ablated else [])),
-    caption=says_predictions,
+    caption=lambda params, result: result.sentences(_ablated(params)),
     file=lambda params: params.file(f"image-{params.image + 1}-predictions"),
     cost=lambda params: params.run_cost,
     held=lambda params: params.held,
@@ -351,18 +346,19 @@ def _consistency(params: ImagesParameters) -> Call:
 CONSISTENCY = View(
     name="consistency",
     title="Consistency of heads",
-    about=About(
-        text="A head’s region on an image is the smallest set of patches with half its attention. Within: the mean "
-        "overlap (IoU) of its regions on two images of one class; between: on images of two classes. Their difference "
-        "is what the class has to do with where the head looks: a head that always looks at the same place has 1 and "
-        "1, and no difference. Chance: the same with class labels permuted over images, adjusted for the number of "
-        "heads (Benjamini and Hochberg). Intervals are bootstraps over images. Of the full model, with queries [CLS] "
-        "or the mean over patches. Click a head to see its layer.",
-        formula="consistency = within − between; IoU = |a ∩ b| ÷ |a ∪ b|",
-        source="Attention-Only Transformers, Figure 7, without picking by hand",
-    ),
+    about="A head’s region on an image is the smallest set of patches with half its attention. Within: the mean "
+    "overlap (IoU) of its regions on two images of one class; between: on images of two classes. Their difference is "
+    "what the class has to do with where the head looks: a head that always looks at the same place has 1 and 1, and "
+    "no difference. Chance: the same with class labels permuted over images, adjusted for the number of heads "
+    "(Benjamini and Hochberg). Intervals are bootstraps over images. Of the full model, with queries [CLS] or the mean "
+    "over patches. Click a head to see its layer.",
+    formula="consistency = within − between; IoU = |a ∩ b| ÷ |a ∪ b|",
+    source="Attention-Only Transformers, Figure 7, without picking by hand",
     call=_consistency,
-    caption=says_consistency,
+    caption=lambda params, result: (
+        f"{result.sentences()} On {result.n_images} test images of {params.named.name} in {result.n_classes} classes. "
+        f"Query: {result.query}."
+    ),
     file=lambda params: f"{params.checkpoint}-consistency",
     cost=lambda params: params.consistency_cost,
     slow="images, then heads",

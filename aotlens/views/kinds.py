@@ -107,7 +107,7 @@ class NumberParameter(Parameter):
 
 @dataclass(frozen=True)
 class NumbersParameter(Parameter):
-    """Several real numbers with commas between, as 0.4,1; None if not chosen."""
+    """Several real numbers with commas between, as 0.4,1; None by default."""
 
     _: KW_ONLY
     most: int
@@ -155,8 +155,8 @@ class HeadParameter(Parameter):
 
     def parse(self, name: str, value: Any) -> Any:
         if self.several:
-            given = [part.strip() for part in value.split(",")] if isinstance(value, str) else value or ()
-            heads = tuple(sorted({as_head(part) for part in given if part not in ("", None)}))
+            parts = [part.strip() for part in value.split(",")] if isinstance(value, str) else value or ()
+            heads = tuple(sorted({as_head(part) for part in parts if part not in ("", None)}))
             if len(heads) > self.several:
                 raise ValueError(f"{name}: expected at most {self.several} heads, got {len(heads)}.")
             return heads
@@ -193,9 +193,9 @@ class OptionParameter(Parameter):
                 raise ValueError(f"{name}: expected a text, got {value!r:.40}.")
             return value or None
         names = value.split(",") if isinstance(value, str) else value or ()
-        if not isinstance(names, list | tuple) or not all(isinstance(each, str) for each in names):
+        if not isinstance(names, list | tuple) or not all(isinstance(part, str) for part in names):
             raise ValueError(f"{name}: expected names with commas between, got {value!r:.40}.")
-        names = tuple(dict.fromkeys(each for each in names if each))
+        names = tuple(dict.fromkeys(filter(None, names)))
         if len(names) > self.several:
             raise ValueError(f"{name}: expected at most {self.several} names, got {len(names)}.")
         return names

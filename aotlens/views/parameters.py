@@ -16,12 +16,14 @@ caller knows. Heads are limited to those of the model without being named in `li
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 from aotlens.conventions import HasHeads, as_heads
+from aotlens.views.calls import Call, make
 from aotlens.views.kinds import (
     ChoiceParameter,
     CorpusParameter,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aotlens.checkpoints import CheckpointInfo
+    from aotlens.models import ModelConfig
 
 
 # ── declarations ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -48,103 +51,80 @@ if TYPE_CHECKING:
 
 def choice(options: Mapping[str, str], *, label: str, first: str | None = None, **rest: Any) -> Any:
     """Declare one of a few options, by default the first."""
-    first = next(iter(options)) if first is None else first
-    return _field(ChoiceParameter(label, first, options=options), **rest)
+    return _field(ChoiceParameter, label, next(iter(options)) if first is None else first, options=options, **rest)
 
 
-def text(first: str = "", *, label: str, most: int = 600, lines: int = 1, blank: str = "", **rest: Any) -> Any:
+def text(first: str = "", *, label: str, **rest: Any) -> Any:
     """Declare a text; with `blank` it may be empty."""
-    return _field(TextParameter(label, first, most=most, lines=lines, blank=blank), **rest)
+    return _field(TextParameter, label, first, **rest)
 
 
-def real(
-    first: float | None,
-    least: float,
-    most: float,
-    *,
-    step: float,
-    label: str,
-    blank: str = "",
-    log: bool = False,
-    **rest: Any,
-) -> Any:
+def real(first: float | None, least: float, most: float, *, step: float, label: str, **rest: Any) -> Any:
     """Declare a number; `log` if its powers of ten are evenly spaced."""
-    return _field(NumberParameter(label, first, least=least, most=most, step=step, blank=blank, log=log), **rest)
+    return _field(NumberParameter, label, first, least=least, most=most, step=step, **rest)
 
 
-def whole(
-    first: int | None, *, least: int = 0, most: int, step: int = 1, label: str, blank: str = "", **rest: Any
-) -> Any:
+def whole(first: int | None, *, least: int = 0, most: int, step: int = 1, label: str, **rest: Any) -> Any:
     """Declare a whole number. If `first` is None, no number means what `blank` says, or the largest one. A control
     moves by `step`."""
-    return _field(NumberParameter(label, first, least=least, most=most, step=step, blank=blank), **rest)
+    return _field(NumberParameter, label, first, least=least, most=most, step=step, **rest)
 
 
-def reals(*, most: int, label: str, blank: str, **rest: Any) -> Any:
+def reals(*, most: int, label: str, **rest: Any) -> Any:
     """Declare several numbers."""
-    return _field(NumbersParameter(label, most=most, blank=blank), **rest)
+    return _field(NumbersParameter, label, None, most=most, **rest)
 
 
 def flag(label: str, *, word: str, **rest: Any) -> Any:
     """Declare yes or no, by default no."""
-    return _field(FlagParameter(label, word=word), **rest)
+    return _field(FlagParameter, label, False, word=word, **rest)
 
 
-def head(label: str, *, blank: str = "", several: int = 0, listed: bool = False, **rest: Any) -> Any:
+def head(label: str, *, blank: str = "", several: int = 0, **rest: Any) -> Any:
     """Declare a head, by default the first; with `blank` none by default; with `several` a set of heads."""
     first: Any = () if several else None if blank else (0, 0)
-    return _field(HeadParameter(label, first, several=several, blank=blank, listed=listed), **rest)
+    return _field(HeadParameter, label, first, several=several, blank=blank, **rest)
 
 
-def pair(label: str, *, blank: str, **rest: Any) -> Any:
+def pair(label: str, **rest: Any) -> Any:
     """Declare a place by row and column, as 3.1, by default none."""
-    return _field(HeadParameter(label, blank=blank, of="pair"), **rest)
+    return _field(HeadParameter, label, None, of="pair", **rest)
 
 
-def option(label: str, *, blank: str, several: int = 0, searched: bool = False, **rest: Any) -> Any:
+def option(label: str, *, several: int = 0, **rest: Any) -> Any:
     """Declare one of the options that exist next to the other values, or with `several` that many at most; `searched`
     if a user types to find one."""
-    first: Any = () if several else None
-    return _field(OptionParameter(label, first, blank=blank, several=several, searched=searched), **rest)
+    return _field(OptionParameter, label, () if several else None, several=several, **rest)
 
 
-def row(label: str, *, blank: str, several: int = 0, searched: bool = False, **rest: Any) -> Any:
+def row(label: str, *, several: int = 0, **rest: Any) -> Any:
     """Declare one or several of many rows, by default none."""
-    first: Any = () if several else None
-    return _field(RowParameter(label, first, blank=blank, several=several, searched=searched), **rest)
+    return _field(RowParameter, label, () if several else None, several=several, **rest)
 
 
-def corpus(label: str, *, blank: str, usual: bool = False, **rest: Any) -> Any:
+def corpus(label: str, **rest: Any) -> Any:
     """Declare a text to read, by default none, or if it is `usual` on a page the first one; the value is a
     `kinds.Reading`."""
-    return _field(CorpusParameter(label, blank=blank, usual=usual), **rest)
+    return _field(CorpusParameter, label, None, **rest)
 
 
-def images(label: str, *, blank: str, **rest: Any) -> Any:
+def images(label: str, **rest: Any) -> Any:
     """Declare images with their classes, by default none; the value is a `kinds.LabelledImages`."""
-    return _field(ImagesParameter(label, blank=blank), **rest)
+    return _field(ImagesParameter, label, None, **rest)
 
 
 def own_images(label: str, *, most: int, **rest: Any) -> Any:
     """Declare images that a user uploads or draws on a page, at most so many."""
-    return _field(OwnImagesParameter(label, most=most), page_only=True, **rest)
+    return _field(OwnImagesParameter, label, (), most=most, page_only=True, **rest)
 
 
 def _field(
-    parameter: Parameter,
-    *,
-    key: str = "",
-    page_only: bool = False,
-    cleared_by: Sequence[str] = (),
-    renamed: Mapping[str, str] | None = None,
+    kind: type[Parameter], label: str, first: Any, *, key: str = "", page_only: bool = False, **rest: Any
 ) -> Any:
-    """A field of a dataclass. `key` is its name in an address if that is another; words of older addresses that were
-    `renamed` (old: new) are read as the new ones; a `page_only` parameter is no option of commands and no setting of
-    sweeps; when one of those in `cleared_by` changes, a page sets it to its default."""
-    parameter = replace(parameter, cleared_by=cleared_by, renamed=renamed or {})
-    return dataclasses.field(
-        default=parameter.first, metadata={"parameter": parameter, "key": key, "page_only": page_only}
-    )
+    """A field of a dataclass. `key` is its name in an address if that is another; a `page_only` parameter is no option
+    of commands and no setting of sweeps. The rest are fields of the kind."""
+    parameter = kind(label, first, **rest)
+    return dataclasses.field(default=first, metadata={"parameter": parameter, "key": key, "page_only": page_only})
 
 
 def declared(of: type[Any], *, page_only: bool = True) -> dict[str, Parameter]:
@@ -171,7 +151,7 @@ class Limit:
     shape: HasHeads | None = None
     """The model whose heads are meant."""
     off: bool = False
-    """Whether nothing can be chosen now."""
+    """Whether only the default is possible now."""
     rest: Any = None
     """The value of a number, or of several options, that is left out."""
     hidden: bool = False
@@ -207,8 +187,8 @@ class Limit:
         """The option that is the nearest number to a number in text."""
         if not isinstance(value, str) or not value.isdecimal():
             return otherwise
-        numbers = [each for each in self.options or () if isinstance(each, str) and each.isdecimal()]
-        return min(numbers, key=lambda each: abs(int(each) - int(value)), default=otherwise)
+        numbers = [option for option in self.options or () if isinstance(option, str) and option.isdecimal()]
+        return min(numbers, key=lambda number: abs(int(number) - int(value)), default=otherwise)
 
     @property
     def expected(self) -> str:
@@ -229,9 +209,9 @@ class OfNone:
     """Parameters of a family that takes no checkpoint."""
 
     @classmethod
-    def of_infos(cls, *infos: CheckpointInfo, **given: Any) -> Self:
+    def of_infos(cls, *infos: CheckpointInfo, **values: Any) -> Self:
         """Return the parameters for these checkpoints. Raises ValueError for checkpoints that do not fit together."""
-        return cls(**given)
+        return cls(**values)
 
     def limits(self) -> Mapping[str, Limit]:
         """The limits of parameters that depend on other values."""
@@ -243,7 +223,7 @@ class OfNone:
 
     def all_limits(self) -> dict[str, Limit]:
         """Return `limits`, and of every head that it exists."""
-        heads = {name: self.heads_of(name) for name, each in declared(type(self)).items() if _is_head(each)}
+        heads = {name: self.heads_of(name) for name, parameter in declared(type(self)).items() if _is_head(parameter)}
         return {name: Limit(shape=model) for name, model in heads.items() if model is not None} | dict(self.limits())
 
     def fitted(self) -> tuple[Self, dict[str, str]]:
@@ -288,8 +268,8 @@ class OfResult(OfNone):
     browser."""
 
     @classmethod
-    def of_infos(cls, *infos: CheckpointInfo, **given: Any) -> Self:
-        return cls(info=infos[0] if infos else None, **given)
+    def of_infos(cls, *infos: CheckpointInfo, **values: Any) -> Self:
+        return cls(info=infos[0] if infos else None, **values)
 
     @property
     def checkpoint(self) -> str:
@@ -307,13 +287,39 @@ class OfCheckpoint(OfNone):
     checkpoint: str
     model: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """The model's configuration."""
+    info: CheckpointInfo | None = None
+    """The checkpoint's card, if it is known."""
 
     @classmethod
-    def of_infos(cls, *infos: CheckpointInfo, **given: Any) -> Self:
-        return cls(checkpoint=infos[0].name, model=infos[0].model, **given)
+    def of_infos(cls, *infos: CheckpointInfo, **values: Any) -> Self:
+        return cls(checkpoint=infos[0].name, model=infos[0].model, info=infos[0], **values)
+
+    @cached_property
+    def config(self) -> ModelConfig:
+        """The model's configuration, checked."""
+        from aotlens.models import ModelConfig
+
+        return ModelConfig.from_dict(dict(self.model))
+
+    @property
+    def n_heads(self) -> int:
+        """The number of heads of all layers."""
+        return int(self.model["n_layers"]) * int(self.model["n_heads"])
+
+    @property
+    def d_head(self) -> int:
+        """The width of a head."""
+        return int(self.model.get("d_head") or int(self.model["d_model"]) // int(self.model["n_heads"]))
 
     def heads_of(self, name: str) -> HasHeads | None:
         return sizes_of(self.model)
+
+    def repeats(self, n_sequences: int, half_length: int, seed: int) -> tuple[Call, int]:
+        """Return the call of sequences in which random tokens come twice, and how many before they repeat: so many, or
+        as many as the context holds."""
+        half = min(half_length, (int(self.model["n_ctx"]) - 1) // 2)
+        sizes, start = (int(self.model["d_vocab"]), n_sequences, half), self.info and first_token(self.info)
+        return make("aotlens.data.repeated_random_tokens", *sizes, seed, eot_id=start).named("tokens"), half
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -332,8 +338,8 @@ class OfCheckpoints(OfNone):
     inspected: CheckpointInfo
 
     @classmethod
-    def of_infos(cls, *infos: CheckpointInfo, inspected: CheckpointInfo | None = None, **given: Any) -> Self:
-        return cls(infos=infos, inspected=inspected or infos[0], **given)
+    def of_infos(cls, *infos: CheckpointInfo, inspected: CheckpointInfo | None = None, **values: Any) -> Self:
+        return cls(infos=infos, inspected=inspected or infos[0], **values)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -347,6 +353,12 @@ class OfCheckpoints(OfNone):
 
     def heads_of(self, name: str) -> HasHeads | None:
         return sizes_of(self.inspected.model)
+
+
+def first_token(info: CheckpointInfo) -> int | None:
+    """Return the token that texts of random tokens begin with, as `aotlens.data.windows.probe_start` has it: 0 where
+    there is no tokenizer."""
+    return 0 if info.tokenizer_sha256 is None and info.start_token is None else info.start_token
 
 
 def sizes_of(model: Mapping[str, Any]) -> HasHeads | None:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from aotlens.conventions import Head, head_name
+from aotlens.statistics import interval_text
 from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, call, make
 from aotlens.views.family import Family, is_causal
 from aotlens.views.parameters import OfCheckpoint
-from aotlens.views.patching_captions import METRICS, says_circuit, says_estimate, says_patched
-from aotlens.views.view import About, View, pass_cost
+from aotlens.views.view import View, pass_cost
+
+if TYPE_CHECKING:
+    from aotlens.patching import Patched
 
 #: Pairs of random tokens, and tokens before the last one.
 N_PAIRS, LENGTH = 32, 24
@@ -33,6 +39,12 @@ _SETS = {
     "names": "aotlens.data.repeated_names",
     "brackets": "aotlens.data.matching_brackets",
     "indentation": "aotlens.data.deeper_indentation",
+}
+METRICS = {
+    "logit_difference": "logit difference",
+    "probability": "probability of the answer",
+    "loss": "loss of the answer",
+    "kl": "KL divergence from the clean prompt",
 }
 DIRECTIONS = {"denoising": "clean into corrupted (denoising)", "noising": "corrupted into clean (noising)"}
 STREAMS = {
@@ -109,8 +121,7 @@ class PatchingParameters(OfCheckpoint):
     @property
     def held(self) -> float:
         """Bytes of the activations of both runs: patterns and scores; queries, keys, values and outputs."""
-        width = int(self.model.get("d_head") or int(self.model["d_model"]) // int(self.model["n_heads"]))
-        return self.n_pairs * self.n_heads * self.n_pos * (16.0 * self.n_pos + 32.0 * width)
+        return self.n_pairs * self.n_heads * self.n_pos * (16.0 * self.n_pos + 32.0 * self.d_head)
 
     @property
     def held_by_edges(self) -> float:
@@ -125,137 +136,145 @@ class PatchingParameters(OfCheckpoint):
         return 1 if self.pairs == "prompts" else N_PAIRS
 
     @property
-    def n_heads(self) -> int:
-        """The number of heads of all layers."""
-        return int(self.model["n_layers"]) * int(self.model["n_heads"])
-
-    @property
     def options(self) -> dict[str, str]:
         """The options that all views take."""
         return {"metric": self.metric, "direction": self.direction}
 
 
-def _missing_stream(chosen: PatchingParameters) -> str | None:
-    if chosen.stream == "mlp_out" and chosen.model.get("d_mlp") is None:
-        return f"{chosen.checkpoint} has no MLPs. Choose the residual stream, or attention outputs."
+def _missing_stream(params: PatchingParameters) -> str | None:
+    if params.stream == "mlp_out" and params.model.get("d_mlp") is None:
+        return f"{params.checkpoint} has no MLPs. Choose the residual stream, or attention outputs."
     return None
 
 
-def _missing_position(chosen: PatchingParameters) -> str | None:
-    if chosen.position and not chosen.position.strip().isdecimal():
-        return f"‹{chosen.position}› is no position. Write 0 for the first token, 1 for the second, or nothing."
-    return _missing_heads(chosen)
+def _missing_position(params: PatchingParameters) -> str | None:
+    if params.position and not params.position.strip().isdecimal():
+        return f"‹{params.position}› is no position. Write 0 for the first token, 1 for the second, or nothing."
+    return _missing_heads(params)
 
 
-def _missing_heads(chosen: PatchingParameters) -> str | None:
-    if chosen.heads in ("q", "k") and chosen.model.get("phi") == "fixed":
+def _missing_heads(params: PatchingParameters) -> str | None:
+    if params.heads in ("q", "k") and params.model.get("phi") == "fixed":
         return (
-            f"The patterns of {chosen.checkpoint} are fixed, so it has no queries or keys. Choose another activation."
+            f"The patterns of {params.checkpoint} are fixed, so it has no queries or keys. Choose another activation."
         )
     return None
 
 
-def _search(chosen: PatchingParameters) -> Call:
-    held_out = {"held_out": 0} if chosen.pairs == "prompts" else {}
+def _search(params: PatchingParameters) -> Call:
+    held_out = {"held_out": 0} if params.pairs == "prompts" else {}
     return call(
-        "aotlens.patching.find_circuit", *chosen.made, chosen.metric, keep=chosen.keep, seed=chosen.seed, **held_out
+        "aotlens.patching.find_circuit", *params.made, params.metric, keep=params.keep, seed=params.seed, **held_out
     )
 
 
-def _circuit(chosen: PatchingParameters) -> Call:
-    circuit = _search(chosen)
-    if not chosen.removed:
+def _circuit(params: PatchingParameters) -> Call:
+    circuit = _search(params)
+    if not params.removed:
         return circuit
-    edges = [edge.strip() for edge in chosen.removed.split(",") if edge.strip()]
+    edges = [edge.strip() for edge in params.removed.split(",") if edge.strip()]
     less = "aotlens.patching.circuit_faithfulness"
-    return call(less, *chosen.made, circuit.named("found"), chosen.metric, without=edges, keep=chosen.keep)
+    return call(less, *params.made, circuit.named("found"), params.metric, without=edges, keep=params.keep)
 
 
-def _file(chosen: PatchingParameters, what: str) -> str:
-    of = "prompts" if chosen.pairs == "prompts" else f"{chosen.pairs}-seed{chosen.seed}"
-    return f"patching-{chosen.checkpoint}-{of}-{chosen.direction}-{what}"
+def _file(params: PatchingParameters, what: str) -> str:
+    of = "prompts" if params.pairs == "prompts" else f"{params.pairs}-seed{params.seed}"
+    return f"patching-{params.checkpoint}-{of}-{params.direction}-{what}"
+
+
+def _of_patched(params: PatchingParameters, result: Patched) -> str:
+    """Say what the clean and the corrupted prompt say, and which cell matters most."""
+    from aotlens.patching.metrics import cell_words
+
+    clean, corrupted = float(result.clean.mean()), float(result.corrupted.mean())
+    base, verb = (1.0, "takes most away") if params.direction == "noising" else (0.0, "restores most")
+    place = np.unravel_index(int(np.abs(result.restored - base).argmax()), result.restored.shape)
+    asked = f"Answer ‹{result.outputs[0]}›, wrong answer ‹{result.outputs[1]}›. " if result.outputs else ""
+    sentences = (
+        f"{asked}{METRICS[params.metric].capitalize()}: {clean:.3f} {result.unit} clean, {corrupted:.3f} corrupted"
+        f"{'' if len(result.clean) == 1 else f', means over {len(result.clean)} pairs'}. Of all cells "
+        f"{cell_words(result.cell(place), result.str_tokens)} {verb}: with it patched {result.values[place]:.3f}, a "
+        f"share of {result.restored[place]:.2f} of the way from corrupted to clean"
+    )
+    sentences += f"{interval_text(result.intervals()[place], '.2f', over=', over pairs')}."
+    low, high = result.difference_interval
+    if low <= 0 <= high:
+        sentences += (
+            f" Over pairs clean and corrupted prompts cannot be told apart (95% of their difference {low:.3f} to "
+            f"{high:.3f}), so these are shares of next to nothing."
+        )
+    return sentences
 
 
 TOKENS = View(
     name="tokens",
     title="The prompts",
-    about=About(
-        text="The tokens of both prompts (of the first pair, where there are several), each above what corresponds to "
-        "it: the same position where both have equally many tokens, else the tokens of a longest common subsequence. "
-        "Shaded where they differ. What has no partner stays as it is when the other prompt's activations are put in.",
-    ),
-    call=lambda chosen: chosen.made[1],
-    caption=lambda chosen, result: f"{result.headline}.",
-    file=lambda chosen: _file(chosen, "prompts"),
-    cost=lambda chosen: chosen.cost(2),
+    about="The tokens of both prompts (of the first pair, where there are several), each above what corresponds to it: "
+    "the same position where both have equally many tokens, else the tokens of a longest common subsequence. Shaded "
+    "where they differ. What has no partner stays as it is when the other prompt's activations are put in.",
+    call=lambda params: params.made[1],
+    file=lambda params: _file(params, "prompts"),
+    cost=lambda params: params.cost(2),
     low=True,
 )
 STREAM = View(
     name="positions",
     title="Layer by position",
-    about=About(
-        text="The model runs on one prompt with one activation of the other in its place, at one layer and one "
-        "position; what it says then is measured. Clean into corrupted shows what is enough to bring the answer back, "
-        "corrupted into clean what the answer cannot do without. A cell is the share of the way from the corrupted to "
-        "the clean prompt's number, a ratio of means over pairs: 1 as clean, 0 as corrupted. Positions correspond "
-        "where both prompts have equally many tokens; otherwise tokens of a longest common subsequence do, and others "
-        "stay as they are.",
-        formula="(m(patched) − m(corrupted)) ÷ (m(clean) − m(corrupted))",
-        source=_SOURCE,
+    about="The model runs on one prompt with one activation of the other in its place, at one layer and one position; "
+    "what it says then is measured. Clean into corrupted shows what is enough to bring the answer back, corrupted into "
+    "clean what the answer cannot do without. A cell is the share of the way from the corrupted to the clean prompt's "
+    "number, a ratio of means over pairs: 1 as clean, 0 as corrupted. Positions correspond where both prompts have "
+    "equally many tokens; otherwise tokens of a longest common subsequence do, and others stay as they are.",
+    formula="(m(patched) − m(corrupted)) ÷ (m(clean) − m(corrupted))",
+    source=_SOURCE,
+    call=lambda params: (
+        call("aotlens.patching.patch", *params.made, params.stream, **params.options)
+        if params.by == "exact"
+        else call("aotlens.patching.attribution", *params.made, params.stream, check=CHECKED, **params.options)
     ),
-    call=lambda chosen: (
-        call("aotlens.patching.patch", *chosen.made, chosen.stream, **chosen.options)
-        if chosen.by == "exact"
-        else call("aotlens.patching.attribution", *chosen.made, chosen.stream, check=CHECKED, **chosen.options)
-    ),
-    caption=lambda chosen, result: (says_patched if chosen.by == "exact" else says_estimate)(chosen, result),
-    drawn=lambda chosen: {} if chosen.by == "exact" else {"shown": "cells"},
-    file=lambda chosen: _file(chosen, chosen.stream if chosen.by == "exact" else f"{chosen.stream}-estimate"),
+    caption=lambda params, result: _of_patched(params, result) if params.by == "exact" else result.sentences(),
+    drawn=lambda params: {} if params.by == "exact" else {"shown": "cells"},
+    file=lambda params: _file(params, params.stream if params.by == "exact" else f"{params.stream}-estimate"),
     missing=_missing_stream,
     picks="position = x",
-    cost=lambda chosen: chosen.cost(_STREAMS_COST * int(chosen.model["n_layers"]) * chosen.n_pos),
-    held=lambda chosen: chosen.held,
+    cost=lambda params: params.cost(_STREAMS_COST * int(params.model["n_layers"]) * params.n_pos),
+    held=lambda params: params.held,
 )
 OF_HEADS = View(
     name="by-head",
     title="Head by head",
-    about=About(
-        text="The same of each head's own activation, at all positions together: its output z (before W_O), its "
-        "values, queries or keys, or the rows of its attention pattern. Patched keys or queries change where the "
-        "head looks, patched values what it moves. Click a cell of the map above for one position alone.",
-        formula="(m(patched) − m(corrupted)) ÷ (m(clean) − m(corrupted))",
-        source=_SOURCE,
-    ),
-    call=lambda chosen: call(
+    about="The same of each head's own activation, at all positions together: its output z (before W_O), its values, "
+    "queries or keys, or the rows of its attention pattern. Patched keys or queries change where the head looks, "
+    "patched values what it moves. Click a cell of the map above for one position alone.",
+    formula="(m(patched) − m(corrupted)) ÷ (m(clean) − m(corrupted))",
+    source=_SOURCE,
+    call=lambda params: call(
         "aotlens.patching.patch",
-        *chosen.made,
-        chosen.heads,
-        **chosen.options,
-        **({"positions": [int(chosen.position)]} if chosen.position else {}),
+        *params.made,
+        params.heads,
+        **params.options,
+        **({"positions": [int(params.position)]} if params.position else {}),
     ),
-    caption=says_patched,
-    file=lambda chosen: _file(chosen, chosen.heads),
+    caption=_of_patched,
+    file=lambda params: _file(params, params.heads),
     missing=_missing_position,
     picks="head = y.x",
-    cost=lambda chosen: chosen.cost(_HEADS_COST * chosen.n_heads),
-    held=lambda chosen: chosen.held,
+    cost=lambda params: params.cost(_HEADS_COST * params.n_heads),
+    held=lambda params: params.held,
 )
 ESTIMATE = View(
     name="estimate",
     title="Attribution patching",
-    about=About(
-        text="Attribution patching estimates all cells of “Head by head” at once, from one gradient of the metric. "
-        "It is the slope where the run is; its largest cells are patched too (exact), which shows where it is wrong.",
-        formula="m(a′) − m(a) ≈ ⟨a′ − a, ∂m/∂a⟩",
-        source="Nanda (2023), attribution patching",
+    about="Attribution patching estimates all cells of “Head by head” at once, from one gradient of the metric. It is "
+    "the slope where the run is; its largest cells are patched too (exact), which shows where it is wrong.",
+    formula="m(a′) − m(a) ≈ ⟨a′ − a, ∂m/∂a⟩",
+    source="Nanda (2023), attribution patching",
+    call=lambda params: call(
+        "aotlens.patching.attribution", *params.made, params.heads, check=CHECKED, **params.options
     ),
-    call=lambda chosen: call(
-        "aotlens.patching.attribution", *chosen.made, chosen.heads, check=CHECKED, **chosen.options
-    ),
-    caption=says_estimate,
-    cost=lambda chosen: chosen.cost(4 + _HEADS_COST * CHECKED),
-    held=lambda chosen: chosen.held,
-    file=lambda chosen: _file(chosen, f"{chosen.heads}-estimate"),
+    cost=lambda params: params.cost(4 + _HEADS_COST * CHECKED),
+    held=lambda params: params.held,
+    file=lambda params: _file(params, f"{params.heads}-estimate"),
     missing=_missing_heads,
     pictured=False,
     listed=True,
@@ -264,44 +283,37 @@ ESTIMATE = View(
 EDGES = View(
     name="edges",
     title="Edge by edge",
-    about=About(
-        text="A model as a graph: the embedding, every head and every MLP write into the residual stream; every head "
-        "reads it for its queries, keys and values, MLPs and the logits read it too. Path patching puts what one edge "
-        "carries on one prompt into the run on the other. The gradient estimates all edges at once, here integrated "
-        f"over 5 inputs between the prompts; the {CHECKED} largest are patched too (exact). "
-        "Click a head in “Head by head”, and all edges from and to it are patched.",
-        formula="m(edge patched) − m ≈ ⟨a′ − a, ∂m/∂(what the receiver reads)⟩",
-        source="Wang et al. (2022), path patching; Syed et al. (2023), edge attribution patching; Hanna et al. (2024)",
+    about="A model as a graph: the embedding, every head and every MLP write into the residual stream; every head "
+    "reads it for its queries, keys and values, MLPs and the logits read it too. Path patching puts what one edge "
+    "carries on one prompt into the run on the other. The gradient estimates all edges at once, here integrated "
+    f"over 5 inputs between the prompts; the {CHECKED} largest are patched too (exact). "
+    "Click a head in “Head by head”, and all edges from and to it are patched.",
+    formula="m(edge patched) − m ≈ ⟨a′ − a, ∂m/∂(what the receiver reads)⟩",
+    source="Wang et al. (2022), path patching; Syed et al. (2023), edge attribution patching; Hanna et al. (2024)",
+    call=lambda params: (
+        call("aotlens.patching.path_patch", *params.made, head=head_name(params.head), **params.options)
+        if params.head
+        else call("aotlens.patching.attribute_edges", *params.made, check=CHECKED, **params.options)
     ),
-    call=lambda chosen: (
-        call("aotlens.patching.path_patch", *chosen.made, head=head_name(chosen.head), **chosen.options)
-        if chosen.head
-        else call("aotlens.patching.attribute_edges", *chosen.made, check=CHECKED, **chosen.options)
-    ),
-    caption=lambda chosen, result: result.finding,
-    cost=lambda chosen: chosen.cost(_EDGES_COST * (3 * chosen.n_heads if chosen.head else CHECKED + 15)),
-    held=lambda chosen: chosen.held_by_edges,
-    file=lambda chosen: _file(chosen, "edges"),
+    cost=lambda params: params.cost(_EDGES_COST * (3 * params.n_heads if params.head else CHECKED + 15)),
+    held=lambda params: params.held_by_edges,
+    file=lambda params: _file(params, "edges"),
     pictured=False,
     listed=True,
 )
 CIRCUIT = View(
     name="circuit",
     title="Circuit",
-    about=About(
-        text="A small set of edges that keeps the given share of the answer while all others carry the corrupted "
-        "prompt, found by exact patching in the order of the gradient, from few edges and from all. Without any single "
-        "edge it falls below that share on the pairs of the search; half of the pairs are kept out of it and check it. "
-        "The wider an edge, the more is lost without it. Blue: into keys; orange: queries; green: values; grey: MLPs "
-        "and logits. Click an edge to take it out, and see what the rest does on all pairs; click it again (dotted) to "
-        "put it back.",
-        formula="F(C) = (m(C) − m(∅)) ÷ (m(all) − m(∅)); the others keep F(all ∖ C)",
-        source="Conmy et al. (2023), ACDC; Hanna et al. (2024), faithfulness",
-    ),
+    about="A small set of edges that keeps the given share of the answer while all others carry the corrupted prompt, "
+    "found by exact patching in the order of the gradient, from few edges and from all. Without any single edge it "
+    "falls below that share on the pairs of the search; half of the pairs are kept out of it and check it. The wider "
+    "an edge, the more is lost without it. Blue: into keys; orange: queries; green: values; grey: MLPs and logits. "
+    "Click an edge to take it out, and see what the rest does on all pairs; click it again (dotted) to put it back.",
+    formula="F(C) = (m(C) − m(∅)) ÷ (m(all) − m(∅)); the others keep F(all ∖ C)",
+    source="Conmy et al. (2023), ACDC; Hanna et al. (2024), faithfulness",
     call=_circuit,
-    caption=says_circuit,
-    file=lambda chosen: _file(chosen, "circuit"),
-    held=lambda chosen: chosen.held_by_edges,
+    file=lambda params: _file(params, "circuit"),
+    held=lambda params: params.held_by_edges,
     picks="removed += customdata",
     slow="sets of edges",
     slow_part=_search,

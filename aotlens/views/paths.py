@@ -2,100 +2,151 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from aotlens.conventions import describe, head_name
+from aotlens.conventions import Head, head_name
+from aotlens.views import parameters as declare
 from aotlens.views import scores
-from aotlens.views.calls import Call, call, make
+from aotlens.views.calls import Call, Load, Part, call, make
 from aotlens.views.family import Family, reads_text
-from aotlens.views.path_choice import BUDGET, LINKS, PathsParameters, percent, signed
-from aotlens.views.view import About, View
+from aotlens.views.parameters import Limit, OfPrompt
+from aotlens.views.view import View
 
-if TYPE_CHECKING:
-    from aotlens.paths import (
-        LogitByHead,
-        LogitByOrder,
-        LogitBySource,
-        RemovalEffect,
-        Sankey,
-        TopPaths,
+#: A text that ends where a name that came before goes on, so that the model's first choice is worth explaining.
+TEXT = "Miss Harriet Smith danced with Mr. Elton. Then Harriet"
+RANKINGS = {"abs": "largest in size", "pos": "most for it", "neg": "most against it"}
+#: Paths that are listed at most, and links that are drawn.
+MAX_K, LINKS = 200, 40
+_LAST = "the last"
+#: Parameters that change what a target means.
+_PLACE = ("checkpoint", "text", "position")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PathsParameters(OfPrompt):
+    """A logit of a prompt, which of its paths are listed, and what is removed; and an attention score of it."""
+
+    text: str = declare.text(TEXT, label="Text", most=50_000, lines=2)
+    position: int | None = declare.whole(
+        None, most=10**6, label="After the token at position", blank=_LAST, cleared_by=("text",)
+    )
+    target: int | str | None = declare.row("Answer", blank="the model's first choice", searched=True, cleared_by=_PLACE)
+    versus: int | str | None = declare.row(
+        "Wrong answer", blank="none: the logit itself", searched=True, cleared_by=_PLACE
+    )
+    by: str = declare.choice(RANKINGS, label="Paths")
+    k: int = declare.whole(20, least=1, most=MAX_K, label="Paths listed")
+    through: Head | None = declare.head("Through head", blank="any", listed=True, cleared_by=("checkpoint",))
+    without: str = declare.text(label="Head or path removed, as 1.0 or token@4-0.2-1.3", blank="nothing removed")
+    head: Head | None = declare.head("Head", blank="by attention", listed=True, cleared_by=("checkpoint",))
+    query: int | None = declare.whole(None, most=10**6, label="Query", blank=_LAST, cleared_by=("text",))
+    key: int | None = declare.whole(None, most=10**6, label="Key", blank="by attention", cleared_by=("text",))
+    against: int | str | None = declare.text(
+        label="Compared with key",
+        most=7,
+        blank="mean, plain or a key's position",
+        cleared_by=("text", "head", "query", "key"),
     )
 
-#: The names of rankings next to a bound.
-SENSES = {"abs": "in size", "pos": "for it", "neg": "against it"}
+    def limits(self) -> Mapping[str, Limit]:
+        limits = {}
+        if self.n_tokens is not None:
+            words = f"the position of one of the text's {self.n_tokens:,} tokens, from 0 to {self.n_tokens - 1:,}"
+            limits = dict.fromkeys(("position", "query", "key"), Limit(most=self.n_tokens - 1, words=words))
+        n = int(self.model.get("d_vocab") or 0)
+        if n:
+            token = Limit(most=n - 1, words=f"the id of a token, from 0 to {n - 1:,}")
+            limits |= dict.fromkeys(("target", "versus"), token)
+        return limits
+
+    @property
+    def expansion(self) -> Call:
+        """All paths of the prompt."""
+        expansion = call("aotlens.paths.expand", Load(self.checkpoint), self.text, split_sources=True)
+        return expansion.named("expansion")
+
+    def method(self, name: str, *args: Any, **options: Any) -> Call:
+        """Return a method of the expansion: work that is worth remembering."""
+        return Call(self.expansion.part(name), args, options)
+
+    # ── a logit
+
+    @property
+    def at(self) -> int:
+        """The position, −1 for the last."""
+        return -1 if self.position is None else self.position
+
+    @property
+    def logit(self) -> Any:
+        """The target as the library takes it: a token, two for a difference, None for the model's first choice."""
+        target, versus = self._token(self.target), self._token(self.versus)
+        if versus is None:
+            return target
+        return (self.expansion.method("first_choice", self.at) if target is None else target, versus)
+
+    def _token(self, token: int | str | None) -> Any:
+        """A token by its id or its text."""
+        if not isinstance(token, str):
+            return token
+        return Call(Part(Load(self.checkpoint), "to_single_token"), [token], kept=False)
+
+    # ── a score
+
+    @property
+    def score(self) -> Call:
+        """The score as a sum over pairs of paths."""
+        return self._of_cell("score").named("score")
+
+    @property
+    def trace(self) -> Call:
+        """The cells behind its cell."""
+        return self._of_cell("trace")
+
+    def _of_cell(self, method: str) -> Call:
+        cell = {"head": self.head, "query": self.query, "key": self.key}
+        named = {name: value for name, value in cell.items() if value is not None}
+        return self.method(method, **named, against=self.compared).running()
+
+    @property
+    def compared(self) -> int | str | None:
+        """The contrast as the library takes it: "auto" by default, None for the score itself."""
+        if self.against in (None, "", "auto"):
+            return "auto"
+        if self.against == "plain":
+            return None
+        return int(self.against) if str(self.against).isdecimal() else self.against
+
+    @property
+    def not_compared(self) -> str | None:
+        """The reason why a score can't be compared with what is named; None if it can be."""
+        other = self.compared
+        if other in (None, "auto"):
+            return None
+        if self.model and (self.config.position_kind.rotates or self.config.qk_norm is not None):
+            return (
+                f"Compared with key: {other} can't be, since this model's keys are rotated by their positions or have "
+                "a norm of their own. Write plain, for the score itself, or leave it empty."
+            )
+        if isinstance(other, str) and other != "mean":
+            return f"Compared with key: expected mean, plain or a key's position, got {other!r}."
+        return None
+
+    # ── files
+
+    def file_of_logit(self, what: str) -> str:
+        """Name a file of the logit."""
+        return f"{self.checkpoint}-paths-{what}-after-{'last' if self.position is None else self.position}"
+
+    def file_of_score(self, what: str) -> str:
+        """Name a file of the score."""
+        cell = [None if self.head is None else head_name(self.head), self.query, self.key]
+        return "-".join([self.checkpoint, "score", *(str(part) for part in cell if part is not None), what])
+
 
 _NOTHING = "Nothing is removed. Click “without” next to a path, or a head in the table of heads; or write it here."
 _EXPANSION = "A Mathematical Framework for Transformer Circuits (Elhage et al. 2021), path expansion"
-
-
-def summary(result: LogitBySource) -> str:
-    """Say the logit, where it stands, how likely its token is, and what biases bring."""
-    here = describe(result.str_tokens[result.position])
-    sentence = (
-        f"After {here} at position {result.position}: {result.end} = {signed(result.logit)}, "
-        f"probability of {result.first} {percent(result.probability)}."
-    )
-    return f"{sentence} Of the logit, biases bring {signed(result.of_biases)}." if "bias" in result.names else sentence
-
-
-def total(result: LogitBySource) -> str:
-    """Say whether the paths add up."""
-    all_of_them, here = result.residual, result.by_order.error
-    verdict = (
-        "" if all_of_them.within_tolerance else " This is above the tolerance: don't trust the paths of this text."
-    )
-    return (
-        f"Sum of paths − model logit: {f'{here:+.1e}' if here else '0'} logits here; at most {all_of_them.largest:.1e} "
-        f"over all positions and tokens (tolerance {all_of_them.tolerance:.1e}: rounding).{verdict}"
-    ).replace("-", "−")
-
-
-def _says_orders(params: PathsParameters, result: LogitByOrder) -> str:
-    n = len(result.values) - 1
-    return (
-        f"{sum(result.counts):,} paths in all: {' + '.join(result.sources)}, at {result.n_pos} positions, through {n} "
-        f"layer{'s' if n > 1 else ''} of {result.n_heads} heads."
-    )
-
-
-def _says_top(params: PathsParameters, result: TopPaths) -> str:
-    """Say which ranks are proven, what is left, and how large a path that isn't listed can be."""
-    n = len(result.paths)
-    ranks = f"Exact top {n}" if result.complete else f"The top {result.n_proven} of {n} are exact"
-    if not result.complete and not result.n_proven:
-        ranks = f"None of these {n} is proven to be in the exact top {n}"
-    which = "" if result.through is None else f" through head {head_name(result.through)}"
-    several = f" among {result.n_paths:,} paths{which} ({result.n_evaluated:,} computed)"
-    together = "" if result.through is None else f" All of them together: {signed(result.total)} {result.unit}."
-    rest = result.n_paths - n
-    if not rest:
-        return f"{ranks}{several}: these are all paths there are.{together}"
-    return (
-        f"{ranks}{several}.{together} Listed: {signed(result.total - result.remainder)}; the other {rest:,} together: "
-        f"{signed(result.remainder)} {result.unit}. No single one of them is more than {result.bound:.3f} "
-        f"{SENSES[result.by]}."
-    )
-
-
-def _says_flow(params: PathsParameters, result: Sankey) -> str:
-    n = len(result.values)
-    return f"The {n} largest of {result.n_links:,} links, {result.shown:.0%} of the flow in size; the rest isn't drawn."
-
-
-def _says_heads(params: PathsParameters, result: LogitByHead) -> str:
-    return result.finding
-
-
-def _says_effect(params: PathsParameters, effect: RemovalEffect) -> str:
-    sentence = effect.finding
-    if not effect.reversed:
-        return sentence
-    own, change = effect.clean[0] - effect.linear[0], effect.forward[0] - effect.clean[0]
-    return (
-        f"{sentence} It adds {signed(own)} itself, and without it the logit {'rises' if change > 0 else 'falls'} by "
-        f"{abs(change):.3f} all the same: later heads look elsewhere without it, and norms rescale, which the linear "
-        "estimate holds as they were."
-    )
 
 
 def _without(params: PathsParameters) -> Call:
@@ -105,53 +156,46 @@ def _without(params: PathsParameters) -> Call:
     return effect.running()
 
 
-def _view(name: str, title: str, about: About, method: str, caption: Any, **rest: Any) -> View:
+def _view(name: str, title: str, method: str = "", **rest: Any) -> View:
     """A view of one logit: what a method of the expansion gives at the position for the target."""
     usual = {
         "call": lambda params: params.method(method, params.at, params.logit),
         "file": lambda params: params.file_of_logit(name),
     }
-    return View(name=name, title=title, about=about, caption=caption, **{**usual, **rest})
+    return View(name=name, title=title, **{**usual, **rest})
 
 
 SOURCES = _view(
     "sources",
     "Text and target",
-    About(
-        text="A logit is a sum over paths: a token (or position, or bias) and the heads that carry it to the output, "
-        "one after another. Attention patterns and norm scales are frozen as they are on this text. Click a token to "
-        "explain what is predicted there. Shading: what all paths that start at a token add to the chosen logit "
-        "(blue) or take from it (orange). The address in your browser holds everything you choose here.",
-        formula="logits = Π (Id + Σₕ Aʰ ⊗ W_OVʰ) applied to the tokens, then W_U",
-        source=_EXPANSION,
-    ),
-    "logit_by_source",
-    lambda params, result: f"{summary(result)} {total(result)}",
+    about="A logit is a sum over paths: a token (or position, or bias) and the heads that carry it to the output, one "
+    "after another. Attention patterns and norm scales are frozen as they are on this text. Click a token to explain "
+    "what is predicted there. Shading: what all paths that start at a token add to the logit (blue) or take from it "
+    "(orange). The address in your browser holds everything you choose here.",
+    formula="logits = Π (Id + Σₕ Aʰ ⊗ W_OVʰ) applied to the tokens, then W_U",
+    source=_EXPANSION,
+    method="logit_by_source",
     pictured=False,
 )
 ORDERS = _view(
     "orders",
     "By number of heads",
-    About(text="All paths by the number of heads that they pass. The bars add up to the logit."),
-    "logit_by_order",
-    _says_orders,
+    about="All paths by the number of heads that they pass. The bars add up to the logit.",
+    method="logit_by_order",
 )
 TOP = _view(
     "top",
     "Largest paths",
-    About(
-        text="Single paths. Click a head to see its attention on this text, or “without” to run the model without the "
-        "path. A path carries what is moved; where a head looks is frozen. So a head that only steers where a later "
-        "one looks, as a previous-token head does for an induction head, is on no large path: take the head itself "
-        "away to see it.",
-        formula="A²(n, j) A¹(j, i) · x(i) W_OV¹ W_OV² W_U[target], for a path from token i through two heads",
-        source=_EXPANSION,
-    ),
-    "top",
-    _says_top,
+    about="Single paths. Click a head to see its attention on this text, or “without” to run the model without the "
+    "path. A path carries what is moved; where a head looks is frozen. So a head that only steers where a later one "
+    "looks, as a previous-token head does for an induction head, is on no large path: take the head itself away to see "
+    "it.",
+formula="A²(n, j) A¹(j, i) · x(i) W_OV¹ W_OV² W_U[target], for a path from token i through two heads",
+source=_EXPANSION,
+    method="top",
     call=lambda params: params.method(
         "top", params.k, params.at, params.logit, params.by,
-        **({} if params.through is None else {"through": head_name(params.through)}), budget=BUDGET,
+        **({} if params.through is None else {"through": head_name(params.through)}), budget=scores.BUDGET,
     ),
     file=lambda params: params.file_of_logit(
         "top" if params.through is None else f"top-through-{head_name(params.through)}"
@@ -161,37 +205,25 @@ TOP = _view(
 HEADS = _view(
     "heads",
     "Heads",
-    About(
-        text="Sums of paths by head. Click a head to run the model without it (again: with it), or its sum to list "
-        "the paths through it; on the keyboard, arrow keys and Enter.",
-    ),
-    "logit_by_head",
-    _says_heads,
+    about="Sums of paths by head. Click a head to run the model without it (again: with it), or its sum to list the "
+    "paths through it; on the keyboard, arrow keys and Enter.",
+    method="logit_by_head",
     pictured=False,
 )
 FLOW = _view(
     "flow",
     "Flow",
-    About(
-        text="The same paths, joined: tokens on the left, heads by layer, the logit on the right. The width of a link "
-        "is the size of all paths that use it; blue adds to the logit, orange takes away. Flows of both signs can "
-        "cancel.",
-    ),
-    "sankey",
-    _says_flow,
+    about="The same paths, joined: tokens on the left, heads by layer, the logit on the right. The width of a link is "
+    "the size of all paths that use it; blue adds to the logit, orange takes away. Flows of both signs can cancel.",
+    method="sankey",
     call=lambda params: params.method("sankey", params.at, params.logit, max_links=LINKS),
 )
 WITHOUT = _view(
     "without",
     "Without a head or a path",
-    About(
-        text="The model is run again without the head (its output is zero at every position) or the path (each head "
-        "on it reads the stream without it). This forward pass computes patterns and norm scales anew; the linear "
-        "estimate keeps them frozen. Where the two differ, the effect goes through patterns (where heads look) and "
-        "scales.",
-    ),
-    "",
-    _says_effect,
+    about="The model is run again without the head (its output is zero at every position) or the path (each head on it "
+    "reads the stream without it). This forward pass computes patterns and norm scales anew; the linear estimate keeps "
+    "them frozen. Where the two differ, the effect goes through patterns (where heads look) and scales.",
     call=_without,
     file=lambda params: params.file_of_logit(f"without-{params.without.strip()}"),
     missing=lambda params: None if params.without.strip() else _NOTHING,

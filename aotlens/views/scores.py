@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aotlens.conventions import signed
 from aotlens.views.calls import Call
-from aotlens.views.path_choice import BUDGET, PathsParameters, signed
-from aotlens.views.view import About, View
+from aotlens.views.view import Values, View
 
 if TYPE_CHECKING:
     from aotlens.paths import PairSums, ScoreExpansion, TopPairs, Trace
 
-#: Pairs of paths that are listed.
-N_PAIRS = 20
+#: Pairs of paths that are listed, and nodes that a search may expand.
+N_PAIRS, BUDGET = 20, 1000
 #: The multiple of their sum from which on terms are said to cancel.
 _CANCELS = 3.0
 #: Numbers from here on are said as powers of ten.
@@ -70,7 +70,7 @@ def cancellation(size: float, total: float) -> str:
     return f"Much cancels: by last heads, pairs are {size:.1f} nats in size, {times}."
 
 
-def _says_score(params: PathsParameters, score: ScoreExpansion) -> str:
+def _says_score(params: Values, score: ScoreExpansion) -> str:
     sums, residual = score.by_head_pair().values, score.residual()
     trust = "" if residual.within_tolerance else " This is above the tolerance: don't trust the pairs of this score."
     sentences = [
@@ -82,31 +82,29 @@ def _says_score(params: PathsParameters, score: ScoreExpansion) -> str:
     return " ".join(filter(None, sentences))
 
 
-def _says_trace(params: PathsParameters, trace: Trace) -> str:
+def _says_trace(params: Values, trace: Trace) -> str:
     left = f"; {trace.n_not_followed} more are not followed" if trace.n_not_followed else ""
     return f"{trace.headline}{left}."
 
 
-def _says_sums(params: PathsParameters, sums: PairSums) -> str:
+def _says_sums(params: Values, sums: PairSums) -> str:
     return f"All pairs together: {signed(sums.total, 2)} {sums.unit}."
 
 
-def _refused(params: PathsParameters) -> str | None:
+def _refused(params: Values) -> str | None:
     return params.not_compared
 
 
 SCORE = View(
     name="score",
     title="Attention score",
-    about=About(
-        text="A score is bilinear in the query's and the key's stream, and each is a sum of paths, with patterns and "
-        "norms of earlier layers as they are on this text: so the score is a sum over pairs of paths, exactly. A "
-        "softmax ignores what all keys share, so what a key is compared with is taken off on the key side. Click a "
-        "token of the first row to choose the query, one of the second to choose the key. Shading: what the paths of "
-        "that side that start at a token bring, times the whole other side; either row adds up to what is explained.",
-        formula="score(i, j) = Σ ⟨q_a, k_b⟩ / √d_head over pairs of a path a to the query and a path b to the key",
-        source=_COMPOSITION,
-    ),
+    about="A score is bilinear in the query's and the key's stream, and each is a sum of paths, with patterns and "
+    "norms of earlier layers as they are on this text: so the score is a sum over pairs of paths, exactly. A softmax "
+    "ignores what all keys share, so what a key is compared with is taken off on the key side. Click a token of the "
+    "first row to choose the query, one of the second to choose the key. Shading: what the paths of that side that "
+    "start at a token bring, times the whole other side; either row adds up to what is explained.",
+    formula="score(i, j) = Σ ⟨q_a, k_b⟩ / √d_head over pairs of a path a to the query and a path b to the key",
+    source=_COMPOSITION,
     call=lambda params: params.score,
     caption=_says_score,
     file=lambda params: params.file_of_score("sides"),
@@ -116,12 +114,10 @@ SCORE = View(
 PAIRS = View(
     name="pairs",
     title="Largest pairs",
-    about=About(
-        text="Single pairs of paths: one to the key, one to the query. A head's name leads to its own entry on Heads. "
-        "Ranks are exact unless a question mark says that they are not.",
-        formula="term(a, b) = ⟨q_a, Σₖ cₖ k_b(k)⟩ / √d_head;  c = 1 at the key, less what it is compared with",
-        source=_COMPOSITION,
-    ),
+    about="Single pairs of paths: one to the key, one to the query. A head's name leads to its own entry on Heads. "
+    "Ranks are exact unless a question mark says that they are not.",
+    formula="term(a, b) = ⟨q_a, Σₖ cₖ k_b(k)⟩ / √d_head;  c = 1 at the key, less what it is compared with",
+    source=_COMPOSITION,
     call=lambda params: Call(params.score.part("top"), (N_PAIRS,), {"budget": BUDGET}),
     caption=lambda params, top: pairs_say(top),
     file=lambda params: params.file_of_score("pairs"),
@@ -131,15 +127,13 @@ PAIRS = View(
 TRACE = View(
     name="trace",
     title="Trace",
-    about=About(
-        text="The cells behind the cell: each is split twice, by what made its query and by what made its keys, into "
-        "sources and cells of earlier layers. The width of a link is its share of its side in size, orange is the "
-        "query side, blue the key side, dashed is negative. Terms of different cells are not to be added or "
-        "multiplied: behind the first they are of first order. Point at a box for what is known of it; click one to "
-        "explain that cell instead.",
-        formula="share = |term| ÷ Σ|term| of one side of one cell",
-        source="The query side's cells are (h′, query, m); the key side's (h′, k, m), for every key k, times δₖⱼ − wₖ",
-    ),
+    about="The cells behind the cell: each is split twice, by what made its query and by what made its keys, into "
+    "sources and cells of earlier layers. The width of a link is its share of its side in size, orange is the query "
+    "side, blue the key side, dashed is negative. Terms of different cells are not to be added or multiplied: behind "
+    "the first they are of first order. Point at a box for what is known of it; click one to explain that cell "
+    "instead.",
+    formula="share = |term| ÷ Σ|term| of one side of one cell",
+    source="The query side's cells are (h′, query, m); the key side's (h′, k, m), for every key k, times δₖⱼ − wₖ",
     call=lambda params: params.trace,
     caption=_says_trace,
     file=lambda params: params.file_of_score("trace"),
@@ -156,7 +150,7 @@ def _sums(by: str, title: str, groups: str, method: str) -> View:
     return View(
         name=f"by-{by}",
         title=title,
-        about=About(text=text),
+        about=text,
         call=lambda params: params.score.method(method),
         caption=_says_sums,
         file=lambda params: params.file_of_score(f"by-{by}"),

@@ -12,11 +12,11 @@ from aotlens.views.calls import Call, Load, Node, call, make
 from aotlens.views.family import Family
 from aotlens.views.kinds import Reading
 from aotlens.views.parameters import Limit, OfNone
-from aotlens.views.view import About, View
+from aotlens.views.view import View
 
 if TYPE_CHECKING:
     from aotlens.checkpoints import CheckpointInfo
-    from aotlens.denoise import AuditRecord, Conditions, DenoisingAudit, Memberships, TokenPoints, Unrolling
+    from aotlens.denoise import AuditRecord, DenoisingAudit, Unrolling
 
 PHIS = {"thresholded_softmax": "thresholded softmax", "softmax": "softmax"}
 BASES = {"orthogonal": "orthogonal", "random": "random"}
@@ -55,8 +55,8 @@ class SubspacesParameters(OfNone):
     draws: int = declare.whole(20, least=5, most=100, label="Random rotations")
 
     @classmethod
-    def of_infos(cls, *infos: CheckpointInfo, **given: Any) -> Self:
-        return cls(checkpoint=infos[0].name, info=infos[0], **given) if infos else cls(**given)
+    def of_infos(cls, *infos: CheckpointInfo, **values: Any) -> Self:
+        return cls(checkpoint=infos[0].name, info=infos[0], **values) if infos else cls(**values)
 
     def limits(self) -> Mapping[str, Limit]:
         return {
@@ -103,19 +103,19 @@ class SubspacesParameters(OfNone):
         )
 
 
-def no_mixture(chosen: SubspacesParameters) -> str | None:
+def no_mixture(params: SubspacesParameters) -> str | None:
     """Return the reason why there is none of these sizes."""
-    needed = chosen.clusters * chosen.rank
-    if chosen.bases != "orthogonal" or needed <= chosen.d_model:
+    needed = params.clusters * params.rank
+    if params.bases != "orthogonal" or needed <= params.d_model:
         return None
     return (
-        f"{chosen.clusters} orthogonal subspaces of rank {chosen.rank} need d_model of at least {needed}, and it is "
-        f"{chosen.d_model}. Take a larger d_model, a smaller rank, fewer clusters, or random subspaces, which need not "
+        f"{params.clusters} orthogonal subspaces of rank {params.rank} need d_model of at least {needed}, and it is "
+        f"{params.d_model}. Take a larger d_model, a smaller rank, fewer clusters, or random subspaces, which need not "
         "be orthogonal."
     )
 
 
-def _of_snr(chosen: SubspacesParameters, unrolling: Unrolling) -> str:
+def _of_snr(params: SubspacesParameters, unrolling: Unrolling) -> str:
     mean = unrolling.snr.mean(1)
     last, best = len(mean) - 1, int(mean.argmax())
     course = f"SNR (mean over clusters): {number(float(mean[0]))} as drawn"
@@ -133,7 +133,7 @@ def _of_snr(chosen: SubspacesParameters, unrolling: Unrolling) -> str:
             sentences.append(f"{rate} holds exactly for the first {exact} of {last} layers, then breaks.")
         else:
             sentences.append(f"{rate} does not hold exactly, from the first layer on.")
-        rows = CONDITIONS.call(chosen).run().rows
+        rows = CONDITIONS.call(params).run().rows
         sentences.append(f"{sum(row.met for row in rows)} of its {len(rows)} explicit conditions are met.")
     if unrolling.overflowed:
         sentences.append(f"After layer {last} numbers leave float64’s range, so the layers end there.")
@@ -167,118 +167,93 @@ def number(value: float) -> str:
     return f"{value:.3g}" if math.isfinite(value) else "∞" if value > 0 else "undefined"
 
 
-def _of_points(chosen: SubspacesParameters, points: TokenPoints) -> str:
-    return points.finding
-
-
-def _of_memberships(chosen: SubspacesParameters, result: Memberships) -> str:
-    return f"Memberships {result.headline}."
-
-
-def _of_conditions(chosen: SubspacesParameters, result: Conditions) -> str:
-    return f"{sum(row.met for row in result.rows)} of {len(result.rows)} explicit conditions are met."
-
-
-def _memberships(chosen: SubspacesParameters) -> Call:
-    return make("aotlens.denoise.memberships_at", chosen.unrolling, chosen.head, chosen.layer)
+def _memberships(params: SubspacesParameters) -> Call:
+    return make("aotlens.denoise.memberships_at", params.unrolling, params.head, params.layer)
 
 
 SNR = View(
     name="snr",
     title="SNR by layer",
-    about=About(
-        text="A line a cluster. Dashed: the theorem’s rate from the mean SNR of the tokens as drawn. Shaded: the "
-        "layers in which the ratio of every cluster is 1 + ητ to a relative 1e-9. The theorem’s induction over "
-        "layers does not bound the scores between clusters, which grow as (1 + ητ)ˡ: once they pass the "
-        "threshold, tokens take in tokens of other clusters, and the SNR falls.",
-        formula="SNR(l + 1) = (1 + ητ) SNR(l)",
-        source="aot, Theorem 3.1 and Figure 4 (whose sizes and φ the paper does not give).",
-    ),
-    call=lambda chosen: chosen.unrolling,
+    about="A line a cluster. Dashed: the theorem’s rate from the mean SNR of the tokens as drawn. Shaded: the layers "
+    "in which the ratio of every cluster is 1 + ητ to a relative 1e-9. The theorem’s induction over layers does not "
+    "bound the scores between clusters, which grow as (1 + ητ)ˡ: once they pass the threshold, tokens take in tokens "
+    "of other clusters, and the SNR falls.",
+    formula="SNR(l + 1) = (1 + ητ) SNR(l)",
+    source="aot, Theorem 3.1 and Figure 4 (whose sizes and φ the paper does not give).",
+    call=lambda params: params.unrolling,
     caption=_of_snr,
-    file=lambda chosen: chosen.file("snr"),
+    file=lambda params: params.file("snr"),
     missing=no_mixture,
-    drawn=lambda chosen: {"layer": chosen.layer},
+    drawn=lambda params: {"layer": params.layer},
 )
 MIXTURE = View(
     name="mixture",
     title="Synthetic tokens",
-    about=About(
-        text="Tokens are drawn from K noisy subspaces: each has standard normal coefficients in its own subspace, and "
-        "noise of standard deviation δ in the others. Every layer adds η times multi-head subspace self-attention "
-        "(MSSA), whose heads are the subspaces themselves: nothing is trained. A cluster’s signal-to-noise ratio (SNR) "
-        "is the length of its tokens within its subspace ÷ their length outside. Theorem 3.1 says that every layer "
-        "multiplies it by 1 + ητ, for φ = τ·1{softmax > τ}.",
-        formula="Z ← Z + η Σₖ φ(Z Uₖ Uₖᵀ Zᵀ) Z Uₖ Uₖᵀ;  SNR(Zₖ) = ‖Zₖ Uₖ Uₖᵀ‖ ÷ ‖Zₖ (I − Uₖ Uₖᵀ)‖",
-        source="aot: Definition 2.1, Equations 3, 4 and 6, Theorem 3.1; tokens as rows.",
-    ),
-    call=lambda chosen: chosen.unrolling,
+    about="Tokens are drawn from K noisy subspaces: each has standard normal coefficients in its own subspace, and "
+    "noise of standard deviation δ in the others. Every layer adds η times multi-head subspace self-attention (MSSA), "
+    "whose heads are the subspaces themselves: nothing is trained. A cluster’s signal-to-noise ratio (SNR) is the "
+    "length of its tokens within its subspace ÷ their length outside. Theorem 3.1 says that every layer multiplies it "
+    "by 1 + ητ, for φ = τ·1{softmax > τ}.",
+    formula="Z ← Z + η Σₖ φ(Z Uₖ Uₖᵀ Zᵀ) Z Uₖ Uₖᵀ;  SNR(Zₖ) = ‖Zₖ Uₖ Uₖᵀ‖ ÷ ‖Zₖ (I − Uₖ Uₖᵀ)‖",
+    source="aot: Definition 2.1, Equations 3, 4 and 6, Theorem 3.1; tokens as rows.",
+    call=lambda params: params.unrolling,
     caption=_of_snr,
-    file=lambda chosen: chosen.file("snr"),
+    file=lambda params: params.file("snr"),
     missing=no_mixture,
     pictured=False,
 )
 CLOUD = View(
     name="tokens",
     title="Tokens",
-    about=About(
-        text="Each point is a token at the chosen layer, its colour its cluster. Lengths: how long the token is within"
-        " the first subspaces; a denoised one is long in its own only. Directions: its coordinate along the first"
-        " basis vector of each of these subspaces. Angles: between the token’s line and its own subspace, and the"
-        " nearest other one; 0° and 90° without noise. Lengths and directions are divided by the layer’s root "
-        "mean square token length, since tokens grow from layer to layer. Drag to turn the picture.",
-        formula="length ‖Uₖᵀ z‖;  angle arccos(‖Uₖᵀ z‖ ÷ ‖z‖)",
-    ),
-    call=lambda chosen: make("aotlens.denoise.token_points", chosen.unrolling, chosen.picture),
-    caption=_of_points,
-    file=lambda chosen: chosen.file(chosen.picture),
+    about="Each point is a token at the layer, its colour its cluster. Lengths: how long the token is within the first "
+    "subspaces; a denoised one is long in its own only. Directions: its coordinate along the first basis vector of "
+    "each of these subspaces. Angles: between the token’s line and its own subspace, and the nearest other one; 0° and "
+    "90° without noise. Lengths and directions are divided by the layer’s root mean square token length, since tokens "
+    "grow from layer to layer. Drag to turn the picture.",
+    formula="length ‖Uₖᵀ z‖;  angle arccos(‖Uₖᵀ z‖ ÷ ‖z‖)",
+    call=lambda params: make("aotlens.denoise.token_points", params.unrolling, params.picture),
+    file=lambda params: params.file(params.picture),
     missing=no_mixture,
-    drawn=lambda chosen: {"layer": chosen.layer},
+    drawn=lambda params: {"layer": params.layer},
 )
 MEMBERSHIP = View(
     name="memberships",
     title="Memberships φ",
-    about=About(
-        text="How much of each token (key, across) a token (query, down) takes in within one subspace, in the order of"
-        " their clusters; of more than 96 tokens, as many of each cluster. Where the theorem holds, the tokens of"
-        " that subspace’s cluster attend to themselves with τ, and all else is 0.",
-        formula="φ(Z Uₖ Uₖᵀ Zᵀ), row by row",
-        source="aot, Equation 4: “a distribution of membership”.",
-    ),
+    about="How much of each token (key, across) a token (query, down) takes in within one subspace, in the order of "
+    "their clusters; of more than 96 tokens, as many of each cluster. Where the theorem holds, the tokens of that "
+    "subspace’s cluster attend to themselves with τ, and all else is 0.",
+    formula="φ(Z Uₖ Uₖᵀ Zᵀ), row by row",
+    source="aot, Equation 4: “a distribution of membership”.",
     call=_memberships,
-    caption=_of_memberships,
-    file=lambda chosen: chosen.file(f"memberships-{chosen.head}-layer-{chosen.layer}"),
+    file=lambda params: params.file(f"memberships-{params.head}-layer-{params.layer}"),
     missing=no_mixture,
 )
 CONDITIONS = View(
     name="conditions",
     title="Conditions of the theorem",
-    about=About(
-        text="The explicit constants of the theorem’s proof; N is the number of all tokens, logarithms are natural. No"
-        " sizes that can be drawn here meet them all (p ≥ 698 is the least for N = 200). The rate can be exact "
-        "far outside of them.",
-        source="aot, Equations 7, 11 and 29, Lemmas B.2 and B.3.",
+    about="The explicit constants of the theorem’s proof; N is the number of all tokens, logarithms are natural. No "
+    "sizes that can be drawn here meet them all (p ≥ 698 is the least for N = 200). The rate can be exact far outside "
+    "of them.",
+    source="aot, Equations 7, 11 and 29, Lemmas B.2 and B.3.",
+    call=lambda params: make(
+        "aotlens.denoise.conditions", *params.sizes, noise=params.noise, threshold=params.threshold
     ),
-    call=lambda chosen: make(
-        "aotlens.denoise.conditions", *chosen.sizes, noise=chosen.noise, threshold=chosen.threshold
-    ),
-    caption=_of_conditions,
-    file=lambda chosen: chosen.file("conditions"),
+    file=lambda params: params.file("conditions"),
     pictured=False,
 )
 
 # ── trained models ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _no_audit(chosen: SubspacesParameters) -> str | None:
-    if not chosen.checkpoint:
+def _no_audit(params: SubspacesParameters) -> str | None:
+    if not params.checkpoint:
         return NO_MODEL
-    if chosen.corpus is None and chosen.record is None:
-        return f"No audit of {chosen.checkpoint} is stored. Choose a text, and press Run."
+    if params.corpus is None and params.record is None:
+        return f"No audit of {params.checkpoint} is stored. Choose a text, and press Run."
     return None
 
 
-def _of_audit(chosen: SubspacesParameters, audit: DenoisingAudit) -> str:
+def _of_audit(params: SubspacesParameters, audit: DenoisingAudit) -> str:
     known = audit.ratios[~audit.ratios.isnan()]
     rises, falls = int(audit.rises.sum()), int(audit.falls.sum())
     theory = (
@@ -287,7 +262,7 @@ def _of_audit(chosen: SubspacesParameters, audit: DenoisingAudit) -> str:
         else f"The theorem predicts {audit.predicted_rate:.3g} a layer."
     )
     return (
-        f"{chosen.checkpoint} on {_text_of(chosen)}: {audit.n_tokens:,} tokens{'' if chosen.corpus else ' (stored)'}, "
+        f"{params.checkpoint} on {_text_of(params)}: {audit.n_tokens:,} tokens{'' if params.corpus else ' (stored)'}, "
         f"in the subspaces of {audit.matrix}: SNR after ÷ before a layer is {float(known.min()):.2f} to "
         f"{float(known.max()):.2f}. It rises in {int((known > 1).sum())} of {len(known)} (grouping, layer) pairs. By "
         f"more than with the layer’s writes rotated in any of {len(audit.null_snr)} random rotations it rises in "
@@ -296,16 +271,16 @@ def _of_audit(chosen: SubspacesParameters, audit: DenoisingAudit) -> str:
     )
 
 
-def _text_of(chosen: SubspacesParameters) -> str:
-    if chosen.corpus is not None:
-        return chosen.corpus.about
-    record = chosen.record
+def _text_of(params: SubspacesParameters) -> str:
+    if params.corpus is not None:
+        return params.corpus.about
+    record = params.record
     assert record is not None
     documents = f"{len(record.documents)} held-out documents of " if record.documents else ""
     return f"{documents}{record.corpus}"
 
 
-def _of_principal(chosen: SubspacesParameters, audit: DenoisingAudit) -> str:
+def _of_principal(params: SubspacesParameters, audit: DenoisingAudit) -> str:
     known = audit.pca_ratios[~audit.pca_ratios.isnan()]
     return (
         f"SNR after ÷ before a layer is {float(known.min()):.2f} to {float(known.max()):.2f}; it rises in "
@@ -313,7 +288,7 @@ def _of_principal(chosen: SubspacesParameters, audit: DenoisingAudit) -> str:
     )
 
 
-def _of_layers(chosen: SubspacesParameters, audit: DenoisingAudit) -> str:
+def _of_layers(params: SubspacesParameters, audit: DenoisingAudit) -> str:
     frame = audit.to_frame()
     low = int((frame.p_snr <= 0.05).sum())
     return (
@@ -321,62 +296,56 @@ def _of_layers(chosen: SubspacesParameters, audit: DenoisingAudit) -> str:
     )
 
 
-def _audited(name: str, title: str, about: About, caption: Any, **rest: Any) -> View:
+def _audited(name: str, title: str, **rest: Any) -> View:
     """A view of the audit, which the view of its ratios starts if it is not stored."""
     usual: dict[str, Any] = {
-        "call": lambda chosen: chosen.audit,
-        "file": lambda chosen: f"{chosen.checkpoint}-audit-subspaces",
+        "call": lambda params: params.audit,
+        "file": lambda params: f"{params.checkpoint}-audit-subspaces",
         "missing": _no_audit,
         "slow": "layers",
-        "cost": lambda chosen: float(chosen.corpus is None),
+        "cost": lambda params: float(params.corpus is None),
         "made_by": "audit",
     }
-    return View(name=name, title=title, about=about, caption=caption, **{**usual, **rest})
+    return View(name=name, title=title, **{**usual, **rest})
 
 
 AUDIT = _audited(
     "audit",
     "Do trained layers denoise?",
-    About(
-        text="Does a trained layer move its tokens into its heads’ subspaces? For every layer, with Uₖ the orthonormal "
-        "basis of that layer’s own folded map (U of MSSA, W_V of MHSA and GPT): the SNR of the stream after attention "
-        "÷ before it. Tokens have no labels, so they are given to heads in three ways: all to every head; each to the "
-        "head whose subspace holds most of it; each to the head whose pattern puts most on one key. Token 0 is left "
-        "out. Above 1, the layer makes its heads’ subspaces stand out more; below 1, less. The band is the same had "
-        "the layer written otherwise: what it adds to every token is rotated by one random rotation, while the "
-        "subspaces stay. Any write pulls the SNR towards its own, so that only a line outside of its band says that "
-        "the layer’s writes have to do with its heads’ subspaces or with the stream. Only where the output is tied and "
-        "φ has a threshold does the theorem predict a rate.",
-        formula="ratio = SNR(z + attention(z)) ÷ SNR(z), the geometric mean over heads;  band: SNR(z + attention(z) R) "
-        "÷ SNR(z), R a random rotation",
-        source="aot reads a layer as a step of denoising; the audit and its null are ours (aotlens.denoise.audit).",
-    ),
-    _of_audit,
+    about="Does a trained layer move its tokens into its heads’ subspaces? For every layer, with Uₖ the orthonormal "
+    "basis of that layer’s own folded map (U of MSSA, W_V of MHSA and GPT): the SNR of the stream after attention ÷ "
+    "before it. Tokens have no labels, so they are given to heads in three ways: all to every head; each to the head "
+    "whose subspace holds most of it; each to the head whose pattern puts most on one key. Token 0 is left out. Above "
+    "1, the layer makes its heads’ subspaces stand out more; below 1, less. The band is the same had the layer written "
+    "otherwise: what it adds to every token is rotated by one random rotation, while the subspaces stay. Any write "
+    "pulls the SNR towards its own, so that only a line outside of its band says that the layer’s writes have to do "
+    "with its heads’ subspaces or with the stream. Only where the output is tied and φ has a threshold does the "
+    "theorem predict a rate.",
+    formula="ratio = SNR(z + attention(z)) ÷ SNR(z), the geometric mean over heads;  band: SNR(z + attention(z) R) ÷ "
+    "SNR(z), R a random rotation",
+    source="aot reads a layer as a step of denoising; the audit and its null are ours (aotlens.denoise.audit).",
+    caption=_of_audit,
     made_by="",
 )
 PRINCIPAL = _audited(
     "principal",
     "In principal directions",
-    About(
-        text="The same without the weights: the leading directions of a head’s tokens in one half of the windows, "
-        "measured on its tokens in the other half. The band turns the layer’s writes here, too."
-    ),
-    _of_principal,
-    file=lambda chosen: f"{chosen.checkpoint}-audit-principal",
-    drawn=lambda chosen: {"principal": True},
+    about="The same without the weights: the leading directions of a head’s tokens in one half of the windows, "
+    "measured on its tokens in the other half. The band turns the layer’s writes here, too.",
+    caption=_of_principal,
+    file=lambda params: f"{params.checkpoint}-audit-principal",
+    drawn=lambda params: {"principal": True},
     table="pca_frame",
 )
 LAYERS = _audited(
     "layers",
     "Layer by layer",
-    About(
-        text="SNR before the layer (mean over heads), and its mean in the heads’ randomly rotated subspaces (angles "
-        "between heads stay, tokens are assigned anew): a small p says that heads read where the stream is. Then SNR "
-        "after ÷ before, and that of rotated writes. Every p is one-sided, (1 + rotations as extreme) ÷ (1 + "
-        "rotations): its unit is the rotation, and it says nothing of other texts. The three ways of giving tokens to "
-        "heads are not independent."
-    ),
-    _of_layers,
+    about="SNR before the layer (mean over heads), and its mean in the heads’ randomly rotated subspaces (angles "
+    "between heads stay, tokens are assigned anew): a small p says that heads read where the stream is. Then SNR after "
+    "÷ before, and that of rotated writes. Every p is one-sided, (1 + rotations as extreme) ÷ (1 + rotations): its "
+    "unit is the rotation, and it says nothing of other texts. The three ways of giving tokens to heads are not "
+    "independent.",
+    caption=_of_layers,
     pictured=False,
 )
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aotlens.conventions import ABLATIONS, head_name
 from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, call, make
-from aotlens.views.family import Family, first_token
+from aotlens.views.family import Family
 from aotlens.views.parameters import OfCheckpoint
-from aotlens.views.view import About, View
+from aotlens.views.view import View
 
 if TYPE_CHECKING:
-    from aotlens.checkpoints import CheckpointInfo
     from aotlens.heads import ShapleyValues, SufficientHeads
 
 #: Sequences, half of which are searched and half kept to check; and random tokens before they repeat, at most.
@@ -30,21 +29,10 @@ HOWS = {how: ABLATIONS[how] for how in ("position_mean", "mean", "zero", "unifor
 class SufficientParameters(OfCheckpoint):
     """A model, a task that it can do, and the share of the heads' effect on it that the set must keep."""
 
-    start: int | None = None
-    """The token that its texts begin with."""
     task: str = declare.choice(TASKS, label="Task")
     keep: float = declare.real(0.9, 0.5, 0.99, step=0.01, label="Faithfulness to keep")
     how: str = declare.choice(HOWS, label="Replace other heads' output with")
     seed: int = declare.whole(0, most=99, label="Sequences (seed)")
-
-    @classmethod
-    def of_infos(cls, *infos: CheckpointInfo, **given: Any) -> Self:
-        return super().of_infos(*infos, start=first_token(infos[0]), **given)
-
-    @property
-    def half_length(self) -> int:
-        """Random tokens before they repeat."""
-        return min(HALF_LENGTH, (int(self.model["n_ctx"]) - 1) // 2)
 
 
 def _ends(model: Mapping[str, Any]) -> str | None:
@@ -56,51 +44,44 @@ def _ends(model: Mapping[str, Any]) -> str | None:
     return "prompts" if (model.get("read_in"), model.get("d_out")) == ("vectors", 1) else None
 
 
-def _task(chosen: SufficientParameters) -> tuple[Any, Any]:
+def _task(params: SufficientParameters) -> tuple[Any, Any]:
     """Return tokens and targets."""
-    if chosen.task == "repeats":
-        sizes = int(chosen.model["d_vocab"]), N_SEQUENCES, chosen.half_length
-        tokens_and_targets = make("aotlens.data.repeated_random_tokens", *sizes, chosen.seed, eot_id=chosen.start)
-        tokens: Any = tokens_and_targets.named("tokens")
-        targets: Any = make("aotlens.data.repeated_targets", tokens, chosen.half_length).named("targets")
-    else:
-        task = make("aotlens.data.RegressionTask", d=int(chosen.model["d_in"])).named("task")
-        prompts = task.method("sample", N_SEQUENCES, (int(chosen.model["n_ctx"]) + 1) // 2, chosen.seed).named(
-            "prompts"
-        )
-        tokens, targets = prompts.part("tokens"), prompts.part("targets")
-    return tokens, targets
+    if params.task == "repeats":
+        tokens, half = params.repeats(N_SEQUENCES, HALF_LENGTH, params.seed)
+        return tokens, make("aotlens.data.repeated_targets", tokens, half).named("targets")
+    task = make("aotlens.data.RegressionTask", d=int(params.model["d_in"])).named("task")
+    prompts = task.method("sample", N_SEQUENCES, (int(params.model["n_ctx"]) + 1) // 2, params.seed).named("prompts")
+    return prompts.part("tokens"), prompts.part("targets")
 
 
-def _call(chosen: SufficientParameters) -> Call:
+def _call(params: SufficientParameters) -> Call:
     return call(
-        "aotlens.heads.sufficient_heads", Load(chosen.checkpoint), *_task(chosen), keep=chosen.keep, how=chosen.how,
-        seed=chosen.seed,
+        "aotlens.heads.sufficient_heads", Load(params.checkpoint), *_task(params), keep=params.keep, how=params.how,
+        seed=params.seed,
     )  # fmt: skip
 
 
-def _shapley(chosen: SufficientParameters) -> Call:
+def _shapley(params: SufficientParameters) -> Call:
     return call(
-        "aotlens.heads.shapley_heads", Load(chosen.checkpoint), *_task(chosen), how=chosen.how, seed=chosen.seed
+        "aotlens.heads.shapley_heads", Load(params.checkpoint), *_task(params), how=params.how, seed=params.seed
     )
 
 
-def _missing(chosen: SufficientParameters) -> str | None:
-    can = _ends(chosen.model)
-    if can == chosen.task:
+def _missing(params: SufficientParameters) -> str | None:
+    can = _ends(params.model)
+    if can == params.task:
         return None
     if can is None:
-        return f"{chosen.checkpoint} does neither task: it reads images, or later tokens too. Choose another."
-    return f"{chosen.checkpoint} does not read {TASKS[chosen.task]}. Choose {TASKS[can]} for it."
+        return f"{params.checkpoint} does neither task: it reads images, or later tokens too. Choose another."
+    return f"{params.checkpoint} does not read {TASKS[params.task]}. Choose {TASKS[can]} for it."
 
 
-def _says(chosen: SufficientParameters, result: SufficientHeads) -> str:
-    n_heads = int(chosen.model["n_layers"]) * int(chosen.model["n_heads"])
+def _says(params: SufficientParameters, result: SufficientHeads) -> str:
     within, model = (_verdicts(result, each) for each in (result.necessary_within, result.necessary_in_model))
     return (
-        f"{len(result.heads)} of {n_heads} heads: {result.headline} ({result.n_held_out} of them, which the search did "
-        f"not see; {result.searched:.3f} on the {result.n_searched} searched). In the set: {within}. In the full "
-        f"model: {model}. {result.unit.capitalize()} on {TASKS[chosen.task]}: {result.whole:.3f} with all heads, "
+        f"{len(result.heads)} of {params.n_heads} heads: {result.headline} ({result.n_held_out} of them, which the "
+        f"search did not see; {result.searched:.3f} on the {result.n_searched} searched). In the set: {within}. In the "
+        f"full model: {model}. {result.unit.capitalize()} on {TASKS[params.task]}: {result.whole:.3f} with all heads, "
         f"{result.empty:.3f} with none. {result.n_runs:,} sets were tried."
     )
 
@@ -119,22 +100,19 @@ def _verdicts(result: SufficientHeads, verdicts: Sequence[str]) -> str:
 SUFFICIENT = View(
     name="heads",
     title="Heads that suffice",
-    about=About(
-        text="The smallest set of heads that was found that keeps as much of what all heads do for a task as is asked "
-        "for, every other head ablated by the selected method. A task is the loss of tokens that occurred earlier in "
-        "the same sequence of random tokens, or the squared error of prompts. Two searches, one that takes heads away "
-        "and one that adds them, alone and in pairs; the smaller set wins. Half of the sequences are kept out of the "
-        "search, and all numbers are of them. For each head of the set: what the set keeps without it, and what the "
-        "full model keeps without it. A head is called necessary, or not, only where the interval (95% for all heads "
-        "of the set at once, over sequences) is wholly on one side of what was to be kept. In the picture, filled is "
-        "necessary, a ring is not, a ring with a dot is undecided.",
-        formula="faithfulness(S) = (m(S) − m(∅)) ÷ (m(all) − m(∅)), m(S) being the measure with all heads but S "
-        "replaced",
-        source="Wang et al., Interpretability in the Wild (2022), §4: faithfulness and minimality of a circuit",
-    ),
+    about="The smallest set of heads that was found that keeps as much of what all heads do for a task as is asked "
+    "for, every other head ablated by the selected method. A task is the loss of tokens that occurred earlier in the "
+    "same sequence of random tokens, or the squared error of prompts. Two searches, one that takes heads away and one "
+    "that adds them, alone and in pairs; the smaller set wins. Half of the sequences are kept out of the search, and "
+    "all numbers are of them. For each head of the set: what the set keeps without it, and what the full model keeps "
+    "without it. A head is called necessary, or not, only where the interval (95% for all heads of the set at once, "
+    "over sequences) is wholly on one side of what was to be kept. In the picture, filled is necessary, a ring is not, "
+    "a ring with a dot is undecided.",
+    formula="faithfulness(S) = (m(S) − m(∅)) ÷ (m(all) − m(∅)), m(S) being the measure with all heads but S replaced",
+    source="Wang et al., Interpretability in the Wild (2022), §4: faithfulness and minimality of a circuit",
     call=_call,
     caption=_says,
-    file=lambda chosen: f"sufficient-heads-{chosen.checkpoint}-{chosen.task}-keep{chosen.keep:g}-seed{chosen.seed}",
+    file=lambda params: f"sufficient-heads-{params.checkpoint}-{params.task}-keep{params.keep:g}-seed{params.seed}",
     missing=_missing,
     slow="sets of heads",
 )
@@ -148,26 +126,24 @@ def says_hidden(result: ShapleyValues) -> str:
     return f" Less than half of that is seen when it alone is ablated: {names}." if names else ""
 
 
-def _says_shapley(chosen: SufficientParameters, result: ShapleyValues) -> str:
-    return f"{result.headline} on {TASKS[chosen.task]}; {result.n_runs:,} sets of heads.{says_hidden(result)}"
+def _says_shapley(params: SufficientParameters, result: ShapleyValues) -> str:
+    return f"{result.headline} on {TASKS[params.task]}; {result.n_runs:,} sets of heads.{says_hidden(result)}"
 
 
 SHAPLEY = View(
     name="shapley",
     title="Shapley value of each head",
-    about=About(
-        text="A head whose work others do as well is worth nothing when it alone is ablated. Its Shapley value is what "
-        "it adds to the measure on average over all orders in which heads could be added, the others ablated by "
-        "the selected method; the values of all heads add up to what all heads do. Next to it: what it adds alone, "
-        "before all others, and after all others, which is an ablation's effect. A negative value of a loss says that "
-        "the head lowers it. With up to 12 heads all sets are tried; with more, 128 orders are drawn. Intervals (95% "
-        "for all heads at once) are over sequences, and wider by the error of drawing.",
-        formula="φ_h = Σ_{S ∌ h} |S|! (n − |S| − 1)! ÷ n! · (m(S ∪ h) − m(S))",
-        source="Shapley, A Value for n-Person Games (1953)",
-    ),
+    about="A head whose work others do as well is worth nothing when it alone is ablated. Its Shapley value is what it "
+    "adds to the measure on average over all orders in which heads could be added, the others ablated by the selected "
+    "method; the values of all heads add up to what all heads do. Next to it: what it adds alone, before all others, "
+    "and after all others, which is an ablation's effect. A negative value of a loss says that the head lowers it. "
+    "With up to 12 heads all sets are tried; with more, 128 orders are drawn. Intervals (95% for all heads at once) "
+    "are over sequences, and wider by the error of drawing.",
+    formula="φ_h = Σ_{S ∌ h} |S|! (n − |S| − 1)! ÷ n! · (m(S ∪ h) − m(S))",
+    source="Shapley, A Value for n-Person Games (1953)",
     call=_shapley,
     caption=_says_shapley,
-    file=lambda chosen: f"shapley-{chosen.checkpoint}-{chosen.task}-seed{chosen.seed}",
+    file=lambda params: f"shapley-{params.checkpoint}-{params.task}-seed{params.seed}",
     missing=_missing,
     slow="sets of heads",
 )

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Self
 from aotlens.conventions import head_name
 from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, Node, call, make
-from aotlens.views.family import Family, first_token, is_causal
-from aotlens.views.parameters import OfCheckpoints
-from aotlens.views.view import About, View
+from aotlens.views.family import Family, is_causal
+from aotlens.views.parameters import OfCheckpoints, first_token
+from aotlens.views.view import View
 
 if TYPE_CHECKING:
     from aotlens.checkpoints import CheckpointInfo
@@ -45,11 +45,11 @@ class UniversalityParameters(OfCheckpoints):
     seed: int = declare.whole(0, most=99, label="Permutations (seed)")
 
     @classmethod
-    def of_infos(cls, *infos: CheckpointInfo, **given: Any) -> Self:
+    def of_infos(cls, *infos: CheckpointInfo, **values: Any) -> Self:
         twice = [name for name, count in Counter(info.name for info in infos).items() if count > 1]
         if twice:
             raise ValueError(f"universality: expected different checkpoints, got {twice[0]} twice; take another one.")
-        return super().of_infos(*infos, **given)
+        return super().of_infos(*infos, **values)
 
     @property
     def loaded(self) -> Mapping[str, Load]:
@@ -62,8 +62,8 @@ class UniversalityParameters(OfCheckpoints):
         return f"universality-{names}-{self.text}-{self.evidence.replace(', ', '-')}-{what}"
 
 
-def _missing(chosen: UniversalityParameters) -> str | None:
-    first, *others = chosen.infos
+def _missing(params: UniversalityParameters) -> str | None:
+    first, *others = params.infos
     if not others:
         return f"Only {first.name} is selected, and heads are matched across models. Select two to eight."
     for other in others:
@@ -75,27 +75,27 @@ def _missing(chosen: UniversalityParameters) -> str | None:
     return None
 
 
-def _call(chosen: UniversalityParameters) -> Call:
-    models = chosen.loaded
+def _call(params: UniversalityParameters) -> Call:
+    models = params.loaded
     tokens: Node
     clusters: dict[str, Node] = {}
-    if chosen.text == "repeats":
-        half = min(LENGTH // 2, *((int(info.model["n_ctx"]) - 1) // 2 for info in chosen.infos))
-        first = chosen.infos[0]
+    if params.text == "repeats":
+        half = min(LENGTH // 2, *((int(info.model["n_ctx"]) - 1) // 2 for info in params.infos))
+        first = params.infos[0]
         sizes = int(first.model["d_vocab"]), N_WINDOWS, half
-        drawn = make("aotlens.data.repeated_random_tokens", *sizes, chosen.seed, eot_id=first_token(first))
+        drawn = make("aotlens.data.repeated_random_tokens", *sizes, params.seed, eot_id=first_token(first))
         tokens = drawn.named("tokens")
     else:
-        given = [*models.values()], chosen.text, N_WINDOWS, LENGTH
-        windows = make("aotlens.checkpoints.shared_held_out_windows", *given).named("windows")
+        args = [*models.values()], params.text, N_WINDOWS, LENGTH
+        windows = make("aotlens.checkpoints.shared_held_out_windows", *args).named("windows")
         tokens, clusters = windows.part("ids"), {"clusters": windows.part("documents")}
-    matched, tested = chosen.evidence.split(", ")
+    matched, tested = params.evidence.split(", ")
     return call(
-        "aotlens.heads.universality", models, tokens, grouped_by=(matched, tested), **clusters, seed=chosen.seed
+        "aotlens.heads.universality", models, tokens, grouped_by=(matched, tested), **clusters, seed=params.seed
     ).running()
 
 
-def _says_groups(chosen: UniversalityParameters, result: Universality) -> str:
+def _says_groups(params: UniversalityParameters, result: Universality) -> str:
     n, tested = len(result.models), result.grouped_by[1]
     sizes = Counter(len(group.heads) for group in result.groups)
     counted = ", ".join(f"{sizes[size]} in {size} of {n} models" for size in sorted(sizes, reverse=True))
@@ -105,7 +105,7 @@ def _says_groups(chosen: UniversalityParameters, result: Universality) -> str:
         for group in result.groups[:_N_NAMED]
     )
     by_kind = f"{result.by_kind}. " if result.by_kind else ""
-    sizes_of = "; ".join(map(_size_and_loss, chosen.infos))
+    sizes_of = "; ".join(map(_size_and_loss, params.infos))
     closed = f" Of chains through three models {result.closed:.0%} close." if n > 2 else ""
     beyond = f"{result.beyond_distance}. " if result.beyond_distance else ""
     return (
@@ -122,39 +122,37 @@ def _size_and_loss(info: CheckpointInfo) -> str:
     return f"{info.name}, {info.model['n_layers']} layers, d_model {info.model['d_model']}{measured}"
 
 
-def _says_pairs(chosen: UniversalityParameters, result: Universality) -> str:
+def _says_pairs(params: UniversalityParameters, result: Universality) -> str:
     frame = result.pairs_frame()
     (matched, tested), n = result.grouped_by, len(frame)
     pairs = frame.drop_duplicates(["left_model", "right_model"]).sort_values("p_models")
-    told = "; ".join(
+    by_models = "; ".join(
         f"{row.left_model} and {row.right_model}: {row.mean:.3f} (p = {row.p_models:.2g})"
         for row in pairs.head(_N_NAMED).itertuples()
     )
     return (
         f"{n} pairs of heads are assigned to each other by {matched}. Mean {tested} of the pairs of two models, beside "
-        f"permuted heads of the same layers{', smallest p first' if len(pairs) > _N_NAMED else ''}: {told}."
+        f"permuted heads of the same layers{', smallest p first' if len(pairs) > _N_NAMED else ''}: {by_models}."
     )
 
 
 GROUPS = View(
     name="groups",
     title="Matched heads",
-    about=About(
-        text="The heads of every two models are matched by one kind of evidence, such as the similarity of their "
-        "patterns, so that the sum over pairs is largest. The best match of unrelated heads is above the mean too, so "
-        "matched heads are tested by other evidence, made from other weights, against heads permuted within the layers "
-        "of each model (999 times). The difference from permuted heads is also given in their standard deviations: "
-        "compare kinds of models by that, and with their losses and sizes in view. A group is a clique: heads of "
-        "different models, each two of which are matched. q is a false discovery rate over groups, se the jackknife "
-        "over models, text_se over documents of text. Surrogates whose models read different texts keep the distances "
-        "and entropies of every head, and say whether heads are alike beyond them. The picture has the similarity by "
-        "the first evidence, groups side by side.",
-        formula="q: Benjamini and Hochberg over groups;  p = (1 + permutations with a mean as large) ÷ 1,000",
-        source="docs/universality.md; Olah et al., Zoom In (2020): universality",
-    ),
+    about="The heads of every two models are matched by one kind of evidence, such as the similarity of their "
+    "patterns, so that the sum over pairs is largest. The best match of unrelated heads is above the mean too, so "
+    "matched heads are tested by other evidence, made from other weights, against heads permuted within the layers of "
+    "each model (999 times). The difference from permuted heads is also given in their standard deviations: compare "
+    "kinds of models by that, and with their losses and sizes in view. A group is a clique: heads of different models, "
+    "each two of which are matched. q is a false discovery rate over groups, se the jackknife over models, text_se "
+    "over documents of text. Surrogates whose models read different texts keep the distances and entropies of every "
+    "head, and say whether heads are alike beyond them. The picture has the similarity by the first evidence, groups "
+    "side by side.",
+    formula="q: Benjamini and Hochberg over groups;  p = (1 + permutations with a mean as large) ÷ 1,000",
+    source="docs/universality.md; Olah et al., Zoom In (2020): universality",
     call=_call,
     caption=_says_groups,
-    file=lambda chosen: chosen.file("groups"),
+    file=lambda params: params.file("groups"),
     missing=_missing,
     slow="models and pairs of models",
     tall=True,
@@ -163,19 +161,17 @@ GROUPS = View(
 PAIRS = View(
     name="pairs",
     title="Heads of every two models",
-    about=About(
-        text="All heads by all heads, model by model: the similarity by the evidence that heads are assigned by, and a "
-        "square where two heads are assigned to each other. The table has every such pair with the similarity by the "
-        "other evidence. Its p is the share of all pairs of heads of the same two layers that are as alike, so that "
-        "with four heads a layer it cannot go below 1/16; p_models is of the mean over all heads of the two models, "
-        "beside permuted heads.",
-        source="docs/universality.md",
-    ),
+    about="All heads by all heads, model by model: the similarity by the evidence that heads are assigned by, and a "
+    "square where two heads are assigned to each other. The table has every such pair with the similarity by the other "
+    "evidence. Its p is the share of all pairs of heads of the same two layers that are as alike, so that with four "
+    "heads a layer it cannot go below 1/16; p_models is of the mean over all heads of the two models, beside permuted "
+    "heads.",
+    source="docs/universality.md",
     call=_call,
     caption=_says_pairs,
-    file=lambda chosen: chosen.file("pairs"),
+    file=lambda params: params.file("pairs"),
     missing=_missing,
-    drawn=lambda chosen: {"blocks": True},
+    drawn=lambda params: {"blocks": True},
     table="pairs_frame",
     slow="models and pairs of models",
     made_by="groups",
@@ -186,19 +182,17 @@ PAIRS = View(
 LAYERS = View(
     name="layers",
     title="Layer by layer",
-    about=About(
-        text="How alike assigned heads are by the evidence that they are tested on, less what permuted heads of the "
-        "same layers give, averaged over the heads of each layer. Intervals are over models, by leaving out one at a "
-        "time; with fewer than three models there are none. Heads of different layers may be assigned to each other: "
-        "each counts in its own.",
-        formula="excess = mean over a layer’s heads of (similarity − mean over all heads of the two layers)",
-        source="docs/universality.md; Bali et al. 2602.16740: middle layers are the least stable",
-    ),
+    about="How alike assigned heads are by the evidence that they are tested on, less what permuted heads of the same "
+    "layers give, averaged over the heads of each layer. Intervals are over models, by leaving out one at a time; with "
+    "fewer than three models there are none. Heads of different layers may be assigned to each other: each counts in "
+    "its own.",
+    formula="excess = mean over a layer’s heads of (similarity − mean over all heads of the two layers)",
+    source="docs/universality.md; Bali et al. 2602.16740: middle layers are the least stable",
     call=_call,
-    caption=lambda chosen, result: result.layer_trend or "These models have one layer, and there is no trend.",
-    file=lambda chosen: chosen.file("layers"),
+    caption=lambda params, result: result.layer_trend or "These models have one layer, and there is no trend.",
+    file=lambda params: params.file("layers"),
     missing=_missing,
-    drawn=lambda chosen: {"layers": True},
+    drawn=lambda params: {"layers": True},
     table="layers_frame",
     slow="models and pairs of models",
     made_by="groups",

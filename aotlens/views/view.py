@@ -14,23 +14,8 @@ if TYPE_CHECKING:
 
     from aotlens.plots import Theme
 
-#: The values that were chosen: those of a family's parameters, by attributes.
+#: The parameters of a family, an instance of its dataclass.
 Values: TypeAlias = Any
-
-
-@dataclass(frozen=True, kw_only=True)
-class About:
-    """The contents of a view, in sentences; the formula of its numbers; and the paper and place that it is from."""
-
-    text: str
-    formula: str = ""
-    source: str = ""
-
-    @property
-    def read(self) -> str:
-        """The text without what a pointer or a click does, for where there is neither."""
-        sentences = self.text.replace(". ", ".\n").splitlines()
-        return " ".join(each for each in sentences if not each.startswith(("Click", "Point at")))
 
 
 def cells(frame: pd.DataFrame, most: int) -> list[tuple[str, ...]]:
@@ -54,8 +39,8 @@ def pass_cost(model: Mapping[str, Any], n_pos: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """One analysis: the call that gives its result, and what is said of it. `values` are what was chosen; where these
-    have `texts`, `cost` and `held` are of prompts of `n_tokens` each, which the app counts.
+    """One analysis: the call that gives its result, and how it is presented. `values` are the parameters; if these have
+    `texts`, `cost` and `held` are of prompts of `n_tokens` each, which the app counts.
 
     The figure is `aotlens.plot(result)`, the table `result.to_frame()`, the Python the call itself: none is written
     again for a page, a command or a report.
@@ -63,15 +48,20 @@ class View:
 
     name: str
     title: str
-    about: About
+    about: str
+    """What it shows, in sentences."""
+    formula: str = ""
+    """The formula of its numbers."""
+    source: str = ""
+    """The paper and place that it is from."""
     call: Callable[[Values], Node]
-    """The call for what was chosen: all that its result depends on stands in it."""
-    caption: Callable[[Values, Any], str]
-    """`caption(values, result)`: the answer, in sentences."""
-    file: Callable[[Values], str]
-    """The name of its files, without an ending."""
+    """The call for these parameters: its result depends on nothing else."""
+    caption: Callable[[Values, Any], str] = lambda values, result: result.sentences()
+    """`caption(values, result)`: the answer, in sentences; by default those of the result."""
+    file: Callable[[Values], str] = None  # type: ignore[assignment]
+    """The name of its files, without an ending; by default that of the checkpoint and of the view."""
     missing: Callable[[Values], str | None] = lambda values: None
-    """The reason why there is no result for what was chosen, and what to do; None where there is one."""
+    """The reason why there is no result for these parameters, and what to do; None if there is one."""
     drawn: Callable[[Values], Mapping[str, Any]] = lambda values: {}
     """Options of `aotlens.plot`."""
     table: str = "to_frame"
@@ -106,6 +96,16 @@ class View:
     """What a page states of a slow view before it is started; by default that Run computes it."""
     slow_part: Callable[[Values], Node] | None = None
     """The part of a slow view's call that takes long, where the rest is quick; None: the whole."""
+
+    def __post_init__(self) -> None:
+        if self.file is None:
+            object.__setattr__(self, "file", lambda params: f"{params.checkpoint}-{self.name}")
+
+    @property
+    def read(self) -> str:
+        """`about` without what a pointer or a click does, for where there is neither."""
+        sentences = self.about.replace(". ", ".\n").splitlines()
+        return " ".join(sentence for sentence in sentences if not sentence.startswith(("Click", "Point at")))
 
     @property
     def starts(self) -> bool:

@@ -90,9 +90,9 @@ def cell(first: str) -> Check:
 
 def corpus(core: Core, state: Any, name: str) -> None:
     """Check that there is such a text."""
-    chosen = core.corpora.chosen(name)
-    if chosen != name:
-        raise Unfit("a text that is kept here: this one is not, or has been deleted", chosen)
+    available = core.corpora.available(name)
+    if available != name:
+        raise Unfit("a text that is kept here: this one is not, or has been deleted", available)
 
 
 def motif(core: Core, state: Any, name: str) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from aotlens.checkpoints import CheckpointError, CheckpointInfo, list_checkpoints
 from aotlens.checkpoints.reading import snapshot_info
-from aotlens.views.regression_choice import regresses
+from aotlens.views.regression import regresses
 from app.core.cache import Cache, Memory
 from app.core.errors import RequestError
 from app.core.reading import Reading

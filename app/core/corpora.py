@@ -86,7 +86,7 @@ class Corpora:
 
     @property
     def names(self) -> list[str]:
-        """Return the names of the corpora that may be chosen, besides pasting."""
+        """The names of the corpora, besides pasting."""
         return list(self._corpora)
 
     def choices(self) -> list[dict[str, str]]:
@@ -94,9 +94,9 @@ class Corpora:
         named = [{"value": name, "label": name} for name in self.names]
         return [*named, *({"value": each.key, "label": f"{each.name} (yours)"} for each in self.own.list())]
 
-    def chosen(self, name: str | None, info: CheckpointInfo | None = None) -> str | None:
-        """Return the name (or key) if there is such a text, else the first corpus with documents held out from a
-        model's training, else the first; None where there is none."""
+    def available(self, name: str | None, info: CheckpointInfo | None = None) -> str | None:
+        """Return the name (or key) if the text exists, else the first corpus with documents held out from the model's
+        training, else the first; None without corpora."""
         if name in self._corpora or self.own.get(name) is not None:
             return name
         fitting = (each for each in self._corpora if info is not None and self._held_out(each, info))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from aotlens.conventions import as_head
 from aotlens.views import Call, Load
-from aotlens.views.compare_choice import reference_windows
+from aotlens.views.compare import reference_windows
 from app.core.errors import RequestError
 from app.core.workshop import AppWorkshop
 

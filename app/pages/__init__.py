@@ -1,7 +1,8 @@
 """The pages, in the order of the navigation: a module or a folder each, which contains all that the page is.
 
-A new page is a module with a `PAGE` (app/shell/page.py says what that is), and its name in a group below. One that is
-made of views is a declaration (app/shell/view_page.py; `regression` is one). Pages that are older have a folder with:
+A family of views that has a `title` has a page of them (app/shell/view_page.py). A page with an arrangement of its own
+(`regression` is one), or of other things, is a module with a `PAGE` (app/shell/page.py says what that is), and its name
+in a group below. Pages that are older have a folder with:
 
 address.py     what its address says, declared once
 ids.py         its components' ids
@@ -19,7 +20,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 
+from aotlens.views import FAMILIES
+from aotlens.views import family as family_of
 from app.shell.page import Page
+from app.shell.view_page import view_page
 
 #: The pages of the menu by what they are about, in the order of a day's work: the first is what `/?…` shows.
 GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -33,7 +37,11 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 
 _NAMES = [name for names in GROUPS.values() for name in names]
 #: All pages; the last is what `/` shows.
-PAGES: tuple[Page, ...] = tuple(import_module(f"app.pages.{name}").PAGE for name in (*_NAMES, "start"))
+PAGES: tuple[Page, ...] = (
+    *(import_module(f"app.pages.{name}").PAGE for name in _NAMES),
+    *(view_page(family, family.title) for family in map(family_of, FAMILIES) if family.title),
+    import_module("app.pages.start").PAGE,
+)
 
 
 def grouped(pages: Sequence[Page]) -> dict[str, list[Page]]:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aotlens.views import compare as views
-from aotlens.views.compare_captions import each_pair
-from aotlens.views.compare_choice import CompareParameters
+from aotlens.views.compare import CompareParameters, each_pair
 from app.core import Core
 from app.core.examples import EXAMPLES, FIRST
 from app.shell.arrange import Columns, Form, Matrix, Preset, Rows, Tabs

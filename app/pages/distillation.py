@@ -9,7 +9,7 @@ from dash import html
 from aotlens.conventions import describe, glyphs, head_name
 from aotlens.plots import is_whitespace
 from aotlens.views import distillation as views
-from aotlens.views.distillation_choice import DistillationParameters
+from aotlens.views.distillation_parameters import DistillationParameters
 from app.shell.arrange import Columns, Form, Linked, Rows, Tabs, link
 from app.shell.tables import number_text, pick, value_table
 from app.shell.view_page import view_page

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dash import dcc, html
 
 from aotlens.views import View
-from aotlens.views.image_captions import class_name
+from aotlens.views.images import class_name
 from app.shell import ids
 from app.shell.app import App
 from app.shell.arrange import Panel

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from aotlens.views.path_choice import PathsParameters, signed
+from aotlens.conventions import signed
+from aotlens.views.paths import PathsParameters
 from app.shell.tables import Height, bar, link, value_table
 
 if TYPE_CHECKING:

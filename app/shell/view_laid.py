@@ -137,9 +137,9 @@ class Laid:
                 return models
             label, words = family.alike_words
             data = [{"value": key, "label": words.format(key)} for key in self.groups]
-            chosen = next((key for key, names in self.groups.items() if names == group), None)
+            group_key = next((key for key, names in self.groups.items() if names == group), None)
             groups = dmc.Select(
-                id=f"{self.page.name}-group", label=label, data=data, value=chosen, allowDeselect=False, size="xs"
+                id=f"{self.page.name}-group", label=label, data=data, value=group_key, allowDeselect=False, size="xs"
             )
             return html.Div([groups, models], className="arranged-controls")
         if family.alike is not None:

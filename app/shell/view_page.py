@@ -34,7 +34,7 @@ from app.shell import fields as kinds
 from app.shell import ids as shell_ids
 from app.shell import own_images, own_texts
 from app.shell.app import App
-from app.shell.arrange import Linked, Matrix
+from app.shell.arrange import Form, Linked, Matrix, Panel, Rows
 from app.shell.browser import Browser, Link
 from app.shell.callbacks import spoken
 from app.shell.choices import options
@@ -55,7 +55,7 @@ def view_page(
     family: Family,
     title: str,
     *,
-    arranged: Any,
+    arranged: Any = None,
     file: str | None = None,
     browser: Sequence[Browser] = (),
     around: str = "",
@@ -66,13 +66,13 @@ def view_page(
 ) -> Page:
     """Return the page of a family.
 
-    `arranged` has to contain a `Form`. `browser` is what the script next to `file` does. Results of the heads next to
-    that of the parameter `around` are computed while nobody asks for anything. `labels` are, by parameter, the names
-    among which a searched row is found. `carries` are further fields of the address (`app.core.address`), which links
-    to other pages hand on. An empty address shows the fields that it `opens` on. `older` reads the page's older
-    addresses.
+    `arranged` has to contain a `Form`; by default the form is above a panel of each view. `browser` is what the script
+    next to `file` does. Results of the heads next to that of the parameter `around` are computed while nobody asks for
+    anything. `labels` are, by parameter, the names among which a searched row is found. `carries` are further fields of
+    the address (`app.core.address`), which links to other pages hand on. An empty address shows the fields that it
+    `opens` on. `older` reads the page's older addresses.
     """
-    page = Declared(family, arranged, labels or {}, carries or {})
+    page = Declared(family, arranged or Rows(Form(), *map(Panel, family.views)), labels or {}, carries or {})
     name, shown = family.name, page.shown
     views = {id: panel.view for id, panel in page.panels.items()}
     page_address = address.Address(name, state_of(page), older)

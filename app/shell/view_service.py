@@ -114,7 +114,7 @@ class Views:
     def _reading(self, text: str | None, infos: Sequence[CheckpointInfo]) -> Reading | None:
         """A text, by default the usual one, as the first of these checkpoints reads it."""
         corpora = self.core.corpora
-        name = corpora.chosen(None, infos[0]) if infos and text is None else text
+        name = corpora.available(None, infos[0]) if infos and text is None else text
         return corpora.reading(name, infos[0]) if infos and name is not None else None
 
 

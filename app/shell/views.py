@@ -96,7 +96,7 @@ def start_bar(id: str) -> html.Div:
 
 def about_view(view: View) -> Any:
     """Return the explanation behind the "?" of a view's panel."""
-    return frames.about(view.about.text, formula=view.about.formula, source=view.about.source)
+    return frames.about(view.about, formula=view.formula, source=view.source)
 
 
 def picture(workshop: AppWorkshop, view: View, values: Any, theme: Theme) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def table(workshop: AppWorkshop, view: View, values: Any) -> File:
 
 
 def record(workshop: AppWorkshop, view: View, values: Any) -> File:
-    """Return a view's result as JSON: what was chosen, the result's numbers and texts, the rows of its table, and of a
+    """Return a view's result as JSON: the parameters, the result's numbers and texts, the rows of its table, and of a
     circuit its graph."""
     result = workshop.result(view, values)
     frame = _refusing(lambda: view.frame(result))
@@ -122,8 +122,8 @@ def record(workshop: AppWorkshop, view: View, values: Any) -> File:
         {name: _exact(value) for name, value in row.items()}
         for row in frame.astype(object).where(frame.notna(), None).to_dict("records")
     ]
-    chosen = dict(values) if isinstance(values, Mapping) else _fields(values)
-    plain = {name: _exact(value) for name, value in {**chosen, **_fields(result)}.items() if _is_plain(value)}
+    params = dict(values) if isinstance(values, Mapping) else _fields(values)
+    plain = {name: _exact(value) for name, value in {**params, **_fields(result)}.items() if _is_plain(value)}
     graph = {"graph": result.to_graph()} if hasattr(result, "to_graph") else {}
     return json_file(f"{view.file(values)}.json", {**plain, "rows": rows, **graph})
 
@@ -170,7 +170,7 @@ def show_views(
     """Show panels by their ids that follow the store `shown`: one callback for all, which computes what is in view and
     no longer what was drawn, and says of each what went wrong with it alone.
 
-    `values(shown, **inputs)` are what was chosen. The store `keys` holds what each picture was of. `likely` gives the
+    `values(shown, **inputs)` are the parameters. The store `keys` holds what each picture was of. `likely` gives the
     fields that may be set next: results of panels in view are made for them while nobody asks for anything. The limits
     of the page's `form` are answered, too.
     """
@@ -214,7 +214,7 @@ def show_views(
                 place = outputs[name][output].component_id, outputs[name][output].component_property
                 told = answers[name][output]
                 if place in asked and told == given[asked[place]]:
-                    answers[name][output] = no_update  # somebody may have chosen another one meanwhile
+                    answers[name][output] = no_update  # another one may be selected meanwhile
                 elif place[1] == "data" and told is not no_update:  # choices that are offered
                     app.asked.sent(place[0], told)
         offered: dict[str, Any] = dict.fromkeys(limits, no_update)
@@ -255,9 +255,9 @@ def _offered(form: FormLimits, shown: Mapping[str, Any], before: str | None) -> 
 def _prepare(
     workshop: AppWorkshop, view: View, values: Callable[..., Any], shown: Mapping[str, Any], given: dict[str, Any]
 ) -> None:
-    chosen = values(shown, **given)
-    if view.missing(chosen) is None and not workshop.waits(view, chosen) and view.cost(chosen) <= _AHEAD:
-        workshop.result(view, chosen)
+    params = values(shown, **given)
+    if view.missing(params) is None and not workshop.waits(view, params) and view.cost(params) <= _AHEAD:
+        workshop.result(view, params)
 
 
 def _drawn(
@@ -270,26 +270,26 @@ def _drawn(
     view = panel.view
 
     def compute() -> tuple[str, dict[str, Any] | None]:
-        chosen = values(shown, **given)
-        known = not workshop.waits(view, chosen)
-        of = f"{theme}{known}{view.key(chosen)}{panel.reads(chosen)}"
+        params = values(shown, **given)
+        known = not workshop.waits(view, params)
+        of = f"{theme}{known}{view.key(params)}{panel.reads(params)}"
         key = hashlib.sha256(of.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         if key == before:
             return key, None
-        missing = view.missing(chosen)
+        missing = view.missing(params)
         if missing is not None and panel.quiet:
             return key, {**nothing, "notice": None, **({"caption": missing} if "caption" in nothing else {})}
         if not known and missing is None:
             run = {"run": ""} if view.starts else {}
-            return key, {**nothing, "notice": None, **run, "caption": _before(view, chosen, titles)}
+            return key, {**nothing, "notice": None, **run, "caption": _before(view, params, titles)}
         answer = {"notice": None, **({"run": "hidden"} if view.starts else {})}
         if panel.draw is None or {"figure", "matrix"} & {*panel.parts}:
-            answer |= picture(workshop, view, chosen, theme)
+            answer |= picture(workshop, view, params, theme)
             answer["figure"].layout.meta = {**answer["figure"].layout.meta, "key": key}
         if "matrix" in panel.parts:
             answer["matrix"] = entries_of(answer.pop("figure"))
         if panel.draw is not None:
-            answer |= panel.draw(chosen, workshop.result(view, chosen))
+            answer |= panel.draw(params, workshop.result(view, params))
         if isinstance(answer.get("caption"), str):
             answer["caption"] = finding_first(answer["caption"])
         return key, answer
@@ -319,17 +319,17 @@ def _follow(
 ) -> None:
     def start(session: str, shown: Any) -> Job:
         if not shown:
-            raise RequestError("There is nothing chosen to start.")
-        chosen = values(shown)
-        missing = view.missing(chosen)
+            raise RequestError("Nothing is selected to start.")
+        params = values(shown)
+        missing = view.missing(params)
         if missing is not None:
             raise RequestError(missing)
 
         def work(report: Report) -> None:  # the workshop keeps what it gives
-            workshop.told(lambda done, total: report(done, total, view.slow)).result(view, chosen)
+            workshop.told(lambda done, total: report(done, total, view.slow)).result(view, params)
 
-        key = f"{panel}:{(view.slow_part or view.call)(chosen).source}"
-        if not workshop.known(view, chosen):
+        key = f"{panel}:{(view.slow_part or view.call)(params).source}"
+        if not workshop.known(view, params):
             jobs.forget(key)  # its result was, and no longer fits
         return jobs.start(key, view.title, work, session=session)
 

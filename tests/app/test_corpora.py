@@ -42,7 +42,7 @@ def test_a_browser_chooses_among_names_only(core: Core, books: Path):
     for name in (f"dir:{books}", str(books), "file:/etc/passwd", "stdlib", "", None):
         with pytest.raises(RequestError, match="No text is called"):
             corpora.text(name, info)
-    assert corpora.chosen("file:/etc/passwd") == "books"
+    assert corpora.available("file:/etc/passwd") == "books"
     assert str(books.parent) not in corpora.text("books", info).about
 
 
@@ -62,7 +62,7 @@ def test_only_held_out_documents_of_the_training_corpus_are_read(core: Core):
     assert core.corpora.text("books", info).documents is None
     held_out = replace(info, corpus={"validation": ["two", "elsewhere"]})
     text = core.corpora.text("books", held_out)
-    assert core.corpora.chosen(None, replace(info, corpus={"validation": ["one.txt", "one"]})) == "books"
+    assert core.corpora.available(None, replace(info, corpus={"validation": ["one.txt", "one"]})) == "books"
     assert text.documents == ("two",) and "held out" in text.about and "1 document of 2" in text.about
 
 
@@ -85,8 +85,8 @@ def test_pasted_text_is_kept_a_while_and_for_good_once_it_is_used(
         corpora.text(key, info)
     kept = Corpora(Settings()).text(used, info)  # after a new start
     assert kept.corpus is not None and [one.text for one in kept.corpus.documents()] == ["a text/that is used"]
-    assert kept.label == "Pasted: a text that is used" and corpora.chosen(used) == used
-    assert corpora.chosen(None) is None and corpora.chosen(key) is None
+    assert kept.label == "Pasted: a text that is used" and corpora.available(used) == used
+    assert corpora.available(None) is None and corpora.available(key) is None
 
 
 def test_labels_are_distinct(books: Path):
@@ -109,4 +109,4 @@ def test_texts_that_are_on_every_machine_are_always_there(monkeypatch: pytest.Mo
     corpora = Corpora(_parse([]))
     assert corpora.names == ["English novels", "Python's standard library"] and opened == []
     assert corpora.spec("English novels") == "novels" and corpora.opening("English novels").args == ("novels",)
-    assert corpora.chosen(None) == "English novels" and opened == []
+    assert corpora.available(None) == "English novels" and opened == []

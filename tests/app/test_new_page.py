@@ -20,15 +20,14 @@ FILE = '''
 
 from dataclasses import dataclass
 
-from aotlens.views import About, Family, Load, OfCheckpoint, View, call
+from aotlens.views import Family, Load, OfCheckpoint, View, call
 from aotlens.views import parameters as declare
-from app.shell.arrange import Form, Panel, Rows
 from app.shell.view_page import view_page
 
 MOTIFS = View(
     name="scores",
     title="Scores",
-    about=About(text="Scores of heads on repeated random tokens."),
+    about="Scores of heads on repeated random tokens.",
     call=lambda params: call(
         "aotlens.heads.motif_scores", Load(params.checkpoint), n_sequences=params.n, half_length=8
     ),
@@ -51,7 +50,7 @@ FAMILY = Family(
     ScoresParameters,
     reads=lambda info: info.model.get("read_in", "tokens") == "tokens",
 )
-PAGE = view_page(FAMILY, "Scores", arranged=Rows(Form(), Panel(MOTIFS)))
+PAGE = view_page(FAMILY, "Scores")
 '''
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
@@ -20,6 +19,7 @@ from aotlens.views.exhaustive import EXHAUSTIVE, FAMILY
 from tests.heads.hand_built import induction
 from tests.messages import refused, says
 from tests.small_models import randomise
+from tests.views.executed import same_by_python
 
 SIZES: dict[str, Any] = {"n_layers": 1, "d_model": 8, "n_heads": 2, "d_head": 4, "n_ctx": 6, "d_vocab": 7}
 
@@ -94,10 +94,7 @@ def test_what_does_not_fit_is_refused() -> None:
 def test_the_view_prints_the_same_and_its_python_runs(tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "built", induction(4, 3.5), CheckpointInfo(name="built"))
     params = FAMILY.parse(str(tmp_path / "built"), task="induction", values="1-4", layout="0 x x x x")
-    result = EXHAUSTIVE.result(params)
+    result = same_by_python(EXHAUSTIVE, params)
     says(EXHAUSTIVE.caption(params, result), "all 72 inputs", "3.5 logits")
-    space: dict[str, object] = {}
-    exec(EXHAUSTIVE.python(params), space)
-    pd.testing.assert_frame_equal(space["table"], result.to_frame())  # type: ignore[arg-type]
     result.save(tmp_path / "check.safetensors")
     assert aotlens.results.load(tmp_path / "check.safetensors").headline == result.headline

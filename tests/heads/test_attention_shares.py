@@ -35,7 +35,7 @@ def test_a_head_that_matches_similar_tokens_does_fuzzy_induction() -> None:
     result = head_scores(in_pairs(read=True), scores="fuzzy_induction")
     assert result["fuzzy_induction"][1, 0] > 0.95 and result["fuzzy_induction"][0, 0] < 0.1
     assert result.chance[0, 1, 0] < 0.1 and result.counts[0] > 100
-    assert "similar to the query's" in result.sentences("1.0")[0] and not result.sentences("0.0")
+    assert "similar to the query's" in result.describe_head("1.0")[0] and not result.describe_head("0.0")
     assert score(in_pairs(read=False), "fuzzy_induction")[1, 0] < 0.1
 
 
@@ -81,7 +81,7 @@ def test_a_head_on_punctuation_and_line_breaks_attends_to_delimiters() -> None:
     expected = float(share)
     np.testing.assert_allclose(result["delimiter"][0], [float(whole), expected, 0], atol=1e-6)
     np.testing.assert_allclose(result.chance[0, 0], expected, atol=1e-6)
-    assert result.sentences("0.0") and not result.sentences("0.1") and not result.sentences("0.2")
+    assert result.describe_head("0.0") and not result.describe_head("0.1") and not result.describe_head("0.2")
     assert "the strings of tokens" in head_scores(make(), torch.arange(20)[None], "delimiter").reasons["delimiter"]
     assert "needs a text" in head_scores(model, scores="delimiter").reasons["delimiter"]
 
@@ -106,8 +106,8 @@ def test_a_head_that_carries_the_task_has_a_function_vector() -> None:
     total = 2 * np.exp(GAMMA) + V - 2
     np.testing.assert_allclose(result["function_vector"][0], [(np.exp(GAMMA) - 1) / total, 0], atol=1e-9)
     np.testing.assert_allclose(result.chance[0, 0], 0, atol=1e-9)
-    assert "raises the answer" in result.sentences("0.0")[0] and not result.sentences("0.1")
-    assert not dataclasses.replace(result, chance=result.values - 0.04).sentences("0.0")  # hardly above chance
+    assert "raises the answer" in result.describe_head("0.0")[0] and not result.describe_head("0.1")
+    assert not dataclasses.replace(result, chance=result.values - 0.04).describe_head("0.0")  # hardly above chance
     assert "none were given" in head_scores(model, scores="function_vector").reasons["function_vector"]
 
 

@@ -53,8 +53,12 @@ def test_an_induction_head_that_lowers_what_it_finds_does_anti_induction(gamma: 
     result = head_scores(model, scores="anti_induction")
     assert result["anti_induction"][1, 0] == pytest.approx(-gamma * (1 - 1 / 25), abs=1e-6)
     assert result["anti_induction"][0, 0] == pytest.approx(0, abs=1e-6)
-    assert abs(result.chance[0, 1, 0]) < 0.6 and bool(result.sentences("1.0")) == has and not result.sentences("0.0")
-    assert ("and lowers its logit (2.88 logits" in " ".join(result.sentences("1.0"))) == has
+    assert (
+        abs(result.chance[0, 1, 0]) < 0.6
+        and bool(result.describe_head("1.0")) == has
+        and not result.describe_head("0.0")
+    )
+    assert ("and lowers its logit (2.88 logits" in " ".join(result.describe_head("1.0"))) == has
 
 
 def test_anti_induction_is_what_cutting_the_attention_takes_away() -> None:

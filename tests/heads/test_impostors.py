@@ -284,7 +284,7 @@ def text() -> Tensor:
 
 
 def said(result, head: int, layer: int = 1) -> str:
-    return " ".join(result.sentences((layer, head)))
+    return " ".join(result.describe_head((layer, head)))
 
 
 def test_a_strong_output_attends_to_nothing() -> None:

@@ -52,7 +52,7 @@ def test_a_head_that_lowers_what_is_predicted_does_copy_suppression() -> None:
     np.testing.assert_allclose(result["copy_suppression"][0], [expected, -expected, 0], atol=1e-6)
     assert result["copy_suppression_ov"][0, :2].tolist() == [1, 0]
     assert result.chance[1, 0, 0] == pytest.approx(10 / V) and result.counts.tolist() == [4 * 10, V]
-    assert len(result.sentences("0.0")) == 2 and not result.sentences("0.1") and not result.sentences("0.2")
+    assert len(result.describe_head("0.0")) == 2 and not result.describe_head("0.1") and not result.describe_head("0.2")
 
 
 def test_copy_suppression_is_what_cutting_the_attention_takes_away() -> None:
@@ -129,7 +129,7 @@ def test_a_name_mover_attends_to_the_answer_and_raises_it() -> None:
     result = head_scores(model, scores="name_mover", pairs=_pairs(model))
     np.testing.assert_allclose(result["name_mover"][0], [GAMMA, -GAMMA, 0], atol=1e-9)
     np.testing.assert_allclose(result.chance[0, 0], 0, atol=1e-9)
-    said = [" ".join(result.sentences((0, head))) for head in range(3)]
+    said = [" ".join(result.describe_head((0, head))) for head in range(3)]
     assert "raises it" in said[0] and "negative name mover" in said[1] and not said[2]
 
 
@@ -182,7 +182,7 @@ def test_a_successor_head_raises_what_comes_next_in_order() -> None:
         model.blocks[0].attn.W_O[0, token, following] = 1.0
     result = head_scores(model, scores="successor")
     assert result["successor"].tolist() == [[1, 0]] and result.chance[0, 0, 0] == pytest.approx(1 / 270)
-    assert result.sentences("0.0") and not result.sentences("0.1") and result.counts[0] == len(pairs)
+    assert result.describe_head("0.0") and not result.describe_head("0.1") and result.counts[0] == len(pairs)
     assert "the tokenizer has 0" in head_scores(make(), scores="successor").reasons["successor"]
 
 

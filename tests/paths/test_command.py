@@ -68,7 +68,7 @@ def test_csv_has_the_paths_unrounded(checkpoint: Path, capsys: Any, tmp_path: Pa
     expansion = expand(load(str(checkpoint), "cpu"), TEXT, split_sources=True)
     top = expansion.top(20, -1, (5, 7))
     assert frame.logits.tolist() == pytest.approx(list(top.values))
-    assert frame.path.tolist() == list(top.sentences)
+    assert frame.path.tolist() == list(top.descriptions)
     assert frame.source_position.notna().all()
     code, _, err = run(capsys, *arguments)
     assert code == 2 and "exists already" in err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,12 @@ def test_what_has_no_figure_is_refused(results: dict[str, Any]) -> None:
         aotlens.plot(results["AttentionPatterns"], head="2.0")
     with refused("part"):
         aotlens.plot(results["Circuit"])
+
+
+def test_a_number_for_each_head_is_a_map_of_heads() -> None:
+    values = np.arange(6.0).reshape(2, 3)
+    figure = aotlens.plot(SimpleNamespace(head_values=("entropy, nats", values)))
+    np.testing.assert_array_equal(figure.data[0].z, values)
 
 
 def test_a_point_a_head_by_label() -> None:

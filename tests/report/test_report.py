@@ -151,7 +151,7 @@ def test_a_view_stands_in_a_report_as_pages_and_commands_show_it() -> None:
     asked = ["circuits.map kind=ov", 'lens.stream text="a cat"', "circuits.top biases=maybe"]
     model = trained()
     ours, stream, refused_one = make_report(model, heads=["1.2"], text="the cat", views=asked).sections
-    about = family("circuits").view("map").about.text
+    about = family("circuits").view("map").about
     explanation, figure, table, python = ours.parts
     assert about.startswith(explanation.text) and "Point at" in about and "Point at" not in explanation.text
     assert figure.caption.startswith("16 of 270 rows") and table.columns[-1] == "logits"
@@ -257,7 +257,7 @@ def test_more_maps_of_images_than_a_file_carries_are_said(tmp_path: Path, monkey
     from PIL import Image
 
     Image.new("L", (28, 28)).save(tmp_path / "a.png")
-    monkeypatch.setattr("aotlens.report.sections.image_prompts.MAX_MAP_BYTES", 24 * 17**2)
+    monkeypatch.setattr("aotlens.report.maps.MAX_MAP_BYTES", 24 * 17**2)
     one, two = (
         make_report("fashion-mhsa", images=[tmp_path / "a.png"] * n, sections=["maps"]).sections[0] for n in (1, 2)
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pandas as pd
 import pytest
 
 from aotlens.checkpoints import find_checkpoint
@@ -12,6 +11,7 @@ from aotlens.heads import find_atlas
 from aotlens.views import family
 from aotlens.views.atlas import CIRCUIT, FAMILY, HEADS, SCORES, SUMMARY
 from tests.messages import refused, says
+from tests.views.executed import same_by_python
 
 pytestmark = pytest.mark.usefixtures("real_bundled_folder")
 
@@ -23,12 +23,7 @@ def params(real_bundled_folder):
 
 @pytest.mark.parametrize("view", FAMILY.views, ids=lambda view: view.name)
 def test_its_python_gives_its_result_table_and_figure(view, params) -> None:
-    result = view.result(params)
-    space: dict[str, object] = {}
-    exec(view.python(params), space)
-    pd.testing.assert_frame_equal(space["table"], view.frame(result))
-    if view.pictured:
-        assert space["figure"].to_json() == view.figure(params, result).to_json()
+    result = same_by_python(view, params)
     assert "novels-2l-mhsa" in view.file(params) and view.caption(params, result)
 
 

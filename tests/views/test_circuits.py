@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import pandas as pd
 import pytest
 
 from aotlens.views import View
 from aotlens.views.circuits import EIGENVALUES, FAMILY, MAP
+from tests.views.executed import same_by_python
 
 pytestmark = pytest.mark.usefixtures("real_bundled_folder")
 
 
 @pytest.mark.parametrize("view", FAMILY.views, ids=lambda view: view.name)
 def test_its_python_gives_its_result_table_and_figure(view: View) -> None:
-    chosen = FAMILY.parse("novels-1l-mhsa", head="0.3", kind="ov", row=" the", block="3.4")
+    params = FAMILY.parse("novels-1l-mhsa", head="0.3", kind="ov", row=" the", block="3.4")
     if view.name == "composition":
-        assert "one layer" in (view.missing(chosen) or "")
+        assert "one layer" in (view.missing(params) or "")
         return
-    result = view.result(chosen)
-    space: dict[str, object] = {}
-    exec(view.python(chosen), space)
-    pd.testing.assert_frame_equal(space["table"], view.frame(result))
-    assert view.caption(chosen, result) and view.cost(chosen) > 0
-    if view.pictured:
-        assert space["figure"].to_json() == view.figure(chosen, result).to_json()
+    result = same_by_python(view, params)
+    assert view.caption(params, result) and view.cost(params) > 0
 
 
 def test_what_is_written_is_held_against_the_model() -> None:
-    chosen = FAMILY.parse("novels-2l-mhsa", head="1.0", right="0.2", row="17", column=" the")
-    assert (chosen.head, chosen.left, chosen.right, chosen.row, chosen.column) == ((1, 0), "tokens", "0.2", 17, " the")
+    params = FAMILY.parse("novels-2l-mhsa", head="1.0", right="0.2", row="17", column=" the")
+    assert (params.head, params.left, params.right, params.row, params.column) == ((1, 0), "tokens", "0.2", 17, " the")
     with pytest.raises(ValueError, match=r"head 2\.0: this model has layers 0 to 1"):
         FAMILY.parse("novels-2l-mhsa", head="2.0")
     with pytest.raises(ValueError, match=r"left: expected one of tokens, positions, bias, residual, got '1\.0'"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from click.testing import CliRunner
 
@@ -15,9 +14,9 @@ from aotlens.data import Tokenizer
 from aotlens.heads import match_heads
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from aotlens.views import Workshop
-from aotlens.views.compare import DIFFERENCE, FAMILY, LOSSES, PAIRS, RIGHT, SIMILARITY
-from aotlens.views.compare_captions import each_pair
+from aotlens.views.compare import DIFFERENCE, FAMILY, LOSSES, PAIRS, RIGHT, SIMILARITY, each_pair
 from tests.messages import refused, says
+from tests.views.executed import same_by_python
 
 TEXT = "The captain bowed to the captain, and danced."
 MODELS = {
@@ -43,22 +42,20 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.mark.parametrize("view", FAMILY.views, ids=lambda view: view.name)
 def test_their_python_gives_the_table(paths: dict[str, str], view: Any):
-    chosen = FAMILY.parse(
+    params = FAMILY.parse(
         paths["one"], paths["other"], text=TEXT, right="0.1", head="1.2", quantity="weighted", first="hide"
     )
-    space: dict[str, Any] = {}
-    exec(view.python(chosen), space)
-    pd.testing.assert_frame_equal(space["table"], view.frame(view.result(chosen)))
+    same_by_python(view, params)
 
 
 def test_the_right_head_is_the_one_that_the_left_is_matched_with(paths: dict[str, str]):
-    chosen = FAMILY.parse(paths["one"], paths["other"], text=TEXT, head="1.2")
+    params = FAMILY.parse(paths["one"], paths["other"], text=TEXT, head="1.2")
     workshop = Workshop()
-    matched = PAIRS.result(chosen)
+    matched = PAIRS.result(params)
     models = [workshop.load(paths[name]) for name in ("one", "other")]
     expected = match_heads(*models, TEXT)
     assert matched.pairs == expected.pairs and "pattern" in SIMILARITY.frame(matched)
-    assert DIFFERENCE.result(chosen).right.head == dict(expected.pairs)[1, 2] == RIGHT.result(chosen).head
+    assert DIFFERENCE.result(params).right.head == dict(expected.pairs)[1, 2] == RIGHT.result(params).head
     alike = {tuple(pair["left"]): pair for pair in each_pair(matched)}
     says(alike[1, 2]["says"], "Head 1.2 is matched with head", f"{alike[1, 2]['similarity']:.2f}")
     # On another text at the right, patterns have nothing to say.
@@ -75,20 +72,20 @@ def test_a_head_left_over_stands_beside_the_one_most_like_it(paths: dict[str, st
 
 
 def test_models_of_other_tokens_are_shown_and_not_matched(paths: dict[str, str]):
-    chosen = FAMILY.parse(paths["one"], paths["few"], text=TEXT, head="1.1")
-    assert not chosen.one_tokenizer and chosen.beside == "0.0"
+    params = FAMILY.parse(paths["one"], paths["few"], text=TEXT, head="1.1")
+    assert not params.one_tokenizer and params.beside == "0.0"
     with refused("vocabularies", "275", "270"):
-        PAIRS.result(chosen)
-    said = LOSSES.caption(chosen, LOSSES.result(chosen))
+        PAIRS.result(params)
+    said = LOSSES.caption(params, LOSSES.result(params))
     says(said, "different tokens", "Over all its tokens")
 
 
 def test_heads_of_vocabularies_of_one_size_with_other_words_are_shown_and_not_matched(paths: dict[str, str]):
     """The file of the right map is that of the head that a page draws there."""
-    chosen = FAMILY.parse(paths["one"], paths["elsewhere"], text=TEXT, head="0.2")
-    assert RIGHT.result(chosen).head == (0, 2)
+    params = FAMILY.parse(paths["one"], paths["elsewhere"], text=TEXT, head="0.2")
+    assert RIGHT.result(params).head == (0, 2)
     with refused("tokenizers are not the same"):
-        PAIRS.result(chosen)
+        PAIRS.result(params)
 
 
 def test_a_command_prints_the_table(paths: dict[str, str]):
@@ -100,11 +97,11 @@ def test_a_command_prints_the_table(paths: dict[str, str]):
 
 
 def test_one_model_stands_beside_itself(paths: dict[str, str]):
-    chosen = FAMILY.parse(paths["one"], text=TEXT, right="0.1", how="uniform")
+    params = FAMILY.parse(paths["one"], text=TEXT, right="0.1", how="uniform")
     with refused("each of its 6 heads"):
-        PAIRS.result(chosen)
-    says(LOSSES.caption(chosen, LOSSES.result(chosen)), "without 0.1 (replaced with uniform attention)")
-    assert not np.nan_to_num(DIFFERENCE.result(chosen).difference).any()
-    says(DIFFERENCE.caption(chosen, DIFFERENCE.result(chosen)), "no entry differs")
+        PAIRS.result(params)
+    says(LOSSES.caption(params, LOSSES.result(params)), "without 0.1 (replaced with uniform attention)")
+    assert not np.nan_to_num(DIFFERENCE.result(params).difference).any()
+    says(DIFFERENCE.caption(params, DIFFERENCE.result(params)), "no entry differs")
     with refused("1 to 2 checkpoints, got 3"):
         FAMILY.parse(*[paths["one"]] * 3)

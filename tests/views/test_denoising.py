@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
@@ -11,6 +10,7 @@ from aotlens.denoise import GaussianMixtures, LinearSubspaces, Spheres, attend, 
 from aotlens.denoise.stored import scales
 from aotlens.views.denoising import CURVES, ERRORS, FAMILY, MATRICES, PLANE, RUNS, DenoisingParameters
 from tests.messages import refused, says
+from tests.views.executed import same_by_python
 
 TASKS = {
     "spheres": Spheres(n=2, d=1, radius=1.0, noise_variance=0.3),
@@ -28,12 +28,7 @@ CHOICES = [
 @pytest.mark.parametrize("view", FAMILY.views, ids=lambda view: view.name)
 @pytest.mark.parametrize("params", CHOICES, ids=lambda params: params.task)
 def test_its_python_gives_its_result_table_and_figure(view, params):
-    result = view.result(params)
-    space: dict[str, object] = {}
-    exec(view.python(params), space)
-    pd.testing.assert_frame_equal(space["table"], view.frame(result))
-    if view.pictured:
-        assert space["figure"].to_json() == view.figure(params, result).to_json()
+    same_by_python(view, params)
 
 
 @pytest.mark.parametrize("task", TASKS)

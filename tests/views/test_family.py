@@ -17,6 +17,7 @@ from aotlens.views.kinds import NumberParameter
 from aotlens.views.sufficient import FAMILY, SUFFICIENT, TASKS
 from tests.heads.hand_built import induction
 from tests.messages import refused, says
+from tests.views.executed import same_by_python
 
 
 @pytest.fixture(scope="module")
@@ -34,15 +35,14 @@ def built(folder):
 
 @pytest.fixture(scope="module")
 def found(built):
-    chosen = FAMILY.parse(built, how="zero", keep=0.8, seed=3)
-    return chosen, SUFFICIENT.result(chosen)
+    params = FAMILY.parse(built, how="zero", keep=0.8, seed=3)
+    return params, SUFFICIENT.result(params)
 
 
 def test_its_set_is_the_librarys(built, found):
-    chosen, result = found
-    model = aotlens.load(built)
+    result, model = found[1], aotlens.load(built)
     half = (model.cfg.n_ctx - 1) // 2
-    tokens = repeated_random_tokens(model.cfg.d_vocab, 64, min(half, 32), 3, eot_id=chosen.start)
+    tokens = repeated_random_tokens(model.cfg.d_vocab, 64, min(half, 32), 3, eot_id=0)
     targets = repeated_targets(tokens, min(half, 32))
     expected = sufficient_heads(model, tokens, targets, keep=0.8, how="zero", seed=3)
     pd.testing.assert_frame_equal(SUFFICIENT.frame(result), expected.to_frame())
@@ -57,8 +57,8 @@ def test_its_set_is_the_librarys(built, found):
 
 
 def test_its_caption_says_every_heads_verdict(found):
-    chosen, result = found
-    said = SUFFICIENT.caption(chosen, result)
+    params, result = found
+    said = SUFFICIENT.caption(params, result)
     says(said, f"{result.faithfulness:.3f}", f"{len(result.heads)} of", TASKS["repeats"])
     for (layer, head), verdict in zip(result.heads, result.necessary_within, strict=True):
         part = said.partition("In the set: ")[2].partition(". In the whole")[0]
@@ -67,16 +67,12 @@ def test_its_caption_says_every_heads_verdict(found):
 
 
 def test_its_python_gives_its_table_and_figure(found):
-    chosen, result = found
-    space: dict[str, object] = {}
-    exec(SUFFICIENT.python(chosen), space)
-    pd.testing.assert_frame_equal(space["table"], SUFFICIENT.frame(result))
-    assert space["figure"].to_json() == SUFFICIENT.figure(chosen, result).to_json()
+    same_by_python(SUFFICIENT, found[0])
 
 
 def test_its_figure_shows_each_head_twice_and_the_set(found):
-    chosen, result = found
-    whole, within, without = SUFFICIENT.figure(chosen, result).data
+    params, result = found
+    whole, within, without = SUFFICIENT.figure(params, result).data
     assert list(whole.y) == [result.faithfulness]
     np.testing.assert_array_equal(within.y, result.within)
     np.testing.assert_array_equal(without.y, result.without)
@@ -92,15 +88,15 @@ def test_a_task_that_the_model_does_not_do_is_missing(built):
 
 
 @pytest.mark.parametrize(
-    ("chosen", "said"),
+    ("params", "said"),
     [({"keep": 0.2}, "keep: expected a number from 0.5 to 0.99, got 0.2"), ({"seed": 1.5}, "a whole number"),
      ({"seed": True}, "seed"), ({"task": ["repeats"]}, "task: expected one of"),
      ({"task": "text"}, "task: expected one of repeats, prompts, got 'text'"),
      ({"kepe": 0.8}, "no parameter kepe; there are task, keep")],
 )  # fmt: skip
-def test_what_cannot_be_chosen_is_refused(built, chosen, said):
+def test_what_cannot_be_chosen_is_refused(built, params, said):
     with refused(said):
-        FAMILY.parse(built, **chosen)
+        FAMILY.parse(built, **params)
 
 
 def test_as_many_checkpoints_as_it_is_of(built):

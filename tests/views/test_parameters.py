@@ -14,7 +14,7 @@ from aotlens.views import Family, Limit, OfCheckpoint, call
 from aotlens.views import parameters as declare
 from aotlens.views.kinds import NumberParameter, OptionParameter
 from aotlens.views.parameters import key_of
-from aotlens.views.view import About, View
+from aotlens.views.view import View
 from tests.messages import refused
 
 
@@ -41,7 +41,7 @@ class EveryKind(OfCheckpoint):
 
 
 VIEW = View(
-    name="keep", title="", about=About(text=""), call=lambda params: call("f"), caption=lambda params, result: "",
+    name="keep", title="", about="", call=lambda params: call("f"), caption=lambda params, result: "",
     file=lambda params: "",
 )  # fmt: skip
 FAMILY = Family("kinds", "Which?", (VIEW,), EveryKind, reads=lambda info: True)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from types import SimpleNamespace
 
-import pandas as pd
 import pytest
 
 from aotlens.checkpoints import load
+from aotlens.conventions import percent, signed
 from aotlens.paths import effect_without, expand
 from aotlens.paths.score.traced import Traced
 from aotlens.views import View
-from aotlens.views.path_choice import PathsParameters, percent, signed
-from aotlens.views.paths import FAMILY, ORDERS, SOURCES, TOP, WITHOUT, summary, total
+from aotlens.views.paths import FAMILY, ORDERS, SOURCES, TOP, WITHOUT, PathsParameters
 from aotlens.views.scores import PAIRS, SCORE, TRACE
 from tests.messages import says
+from tests.views.executed import same_by_python
 
 pytestmark = pytest.mark.usefixtures("real_bundled_folder")
 
@@ -28,16 +28,11 @@ CHOSEN = PathsParameters(
 LITTLE = PathsParameters(checkpoint="novels-2l-mhsa", text=TEXT, versus=" a", without="1.0")
 
 
-@pytest.mark.parametrize("chosen", [CHOSEN, LITTLE])
+@pytest.mark.parametrize("params", [CHOSEN, LITTLE])
 @pytest.mark.parametrize("view", FAMILY.views, ids=lambda view: view.name)
-def test_its_python_gives_its_result_table_and_figure(view: View, chosen: PathsParameters) -> None:
-    result = view.result(chosen)
-    space: dict[str, object] = {}
-    exec(view.python(chosen), space)
-    pd.testing.assert_frame_equal(space["table"], view.frame(result))
-    if view.pictured:
-        assert space["figure"].to_json() == view.figure(chosen, result).to_json()
-    assert view.file(chosen).startswith("novels-2l-mhsa-") and view.caption(chosen, result)
+def test_its_python_gives_its_result_table_and_figure(view: View, params: PathsParameters) -> None:
+    result = same_by_python(view, params)
+    assert view.file(params).startswith("novels-2l-mhsa-") and view.caption(params, result)
 
 
 def test_captions_say_what_is_proven_and_what_is_left() -> None:
@@ -47,7 +42,7 @@ def test_captions_say_what_is_proven_and_what_is_left() -> None:
     assert "these are all paths there are" in TOP.caption(few, TOP.result(few))
     model = load("novels-2l-mhsa")
     logits = model(TEXT)[0, 2]
-    says(summary(SOURCES.result(CHOSEN)), '" captain" at position 2', f"{abs(float(logits[11] - logits[7])):.3f}")
+    says(SOURCES.result(CHOSEN).sentences(), '" captain" at position 2', f"{abs(float(logits[11] - logits[7])):.3f}")
     says(PAIRS.caption(CHOSEN, PAIRS.result(CHOSEN)), "Exact top", "all together")
     assert ORDERS.caption(CHOSEN, ORDERS.result(CHOSEN)).startswith("300 paths in all: token + position + bias")
 
@@ -66,8 +61,8 @@ def test_what_runs_a_model_behind_its_arguments_has_it_to_itself() -> None:
 
 def test_where_the_model_moves_the_other_way_it_is_said():
     model = load("novels-2l-mhsa", device="cpu")
-    chosen = PathsParameters(checkpoint="novels-2l-mhsa", text="Mr. Darnay bowed to Mr. Dar", position=13, target=0)
-    expansion = expand(model, chosen.text)
+    params = PathsParameters(checkpoint="novels-2l-mhsa", text="Mr. Darnay bowed to Mr. Dar", position=13, target=0)
+    expansion = expand(model, params.text)
     at = len(expansion.tokens) - 1
     target = int(expansion.frozen.logits[at].argmax())
     seen = set()
@@ -75,7 +70,7 @@ def test_where_the_model_moves_the_other_way_it_is_said():
         effect = effect_without(expansion, path, at, target)
         forward, linear = effect.forward[0] - effect.clean[0], effect.linear[0] - effect.clean[0]
         assert effect.reversed == (forward * linear < 0 and min(abs(forward), abs(linear)) >= 0.005)
-        assert ("all the same" in WITHOUT.caption(chosen, effect)) == effect.reversed
+        assert ("all the same" in WITHOUT.caption(params, effect)) == effect.reversed
         seen.add(effect.reversed)
     assert seen == {True, False}
 
@@ -117,7 +112,7 @@ def test_nothing_has_no_minus() -> None:
 
 
 def test_a_rounding_below_0_has_a_minus_and_one_cell_is_no_cells() -> None:
-    residual = SimpleNamespace(largest=1e-7, tolerance=1e-4, within_tolerance=True)
-    assert "-" not in total(SimpleNamespace(residual=residual, by_order=SimpleNamespace(error=-7.2e-7)))
+    result = SOURCES.result(CHOSEN)
+    assert "−7.2e−07 logits" in replace(result, by_order=replace(result.by_order, error=-7.2e-7)).sentences()
     one = SimpleNamespace(nodes=[SimpleNamespace(cell=((0, 1), 4, 0))])
     assert Traced.headline.fget(one) == "1 cell behind head 0.1, 4 → 0"

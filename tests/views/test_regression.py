@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import aotlens
@@ -17,6 +16,7 @@ from aotlens.denoise.regression.baselines import RegressionComparison
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from aotlens.views.regression import FAMILY, LAYERS, SUPPORT, WITHOUT
 from tests.messages import refused
+from tests.views.executed import same_by_python
 
 
 @pytest.fixture(scope="module")
@@ -36,31 +36,27 @@ def five(folder):
 
 
 def test_what_is_chosen_is_a_task_and_its_prompts(five):
-    chosen = FAMILY.parse(five, nonzero=2, noise=0.25, seed=3)
-    assert chosen.task.run() == RegressionTask(d=5, n_nonzero=2, noise_std=0.25)
+    params = FAMILY.parse(five, nonzero=2, noise=0.25, seed=3)
+    assert params.task.run() == RegressionTask(d=5, n_nonzero=2, noise_std=0.25)
     prompts = RegressionTask(d=5, n_nonzero=2, noise_std=0.25).sample(7, 11, 3)
-    np.testing.assert_array_equal(chosen.prompts(7).run().tokens, prompts.tokens)
+    np.testing.assert_array_equal(params.prompts(7).run().tokens, prompts.tokens)
 
 
 @pytest.mark.parametrize(
-    ("models", "chosen", "said"),
+    ("models", "params", "said"),
     [((), {}, "got 0"), (("five", "three"), {}, "equally many"),
      (("five",), {"noise": 9.0}, "noise: expected a number from 0 to 2, got 9.0"), (("five",), {"seed": -1}, "seed")],
 )  # fmt: skip
-def test_what_cannot_be_chosen_is_refused(folder, models, chosen, said):
+def test_what_cannot_be_chosen_is_refused(folder, models, params, said):
     with refused(said):
-        FAMILY.parse(*(str(folder / name) for name in models), **chosen)
+        FAMILY.parse(*(str(folder / name) for name in models), **params)
 
 
 @pytest.mark.parametrize("view", FAMILY.views, ids=lambda view: view.name)
 def test_its_python_gives_its_result_table_and_figure(view, five):
-    chosen = FAMILY.parse(five, nonzero=2)
-    result = view.result(chosen)
-    space: dict[str, object] = {}
-    exec(view.python(chosen), space)
-    pd.testing.assert_frame_equal(space["table"], view.frame(result))
-    assert space["figure"].to_json() == view.figure(chosen, result).to_json()
-    said = view.caption(chosen, result)
+    params = FAMILY.parse(five, nonzero=2)
+    result = same_by_python(view, params)
+    said = view.caption(params, result)
     if view.name in ("maps", "map"):
         assert f"says {minus(result.answers[-1], '+.3f')}, the label is {minus(result.labels[-1], '+.3f')}" in said
     else:
@@ -68,9 +64,9 @@ def test_its_python_gives_its_result_table_and_figure(view, five):
 
 
 def test_the_call_is_the_librarys(five):
-    chosen, model = FAMILY.parse(five, scale=0.5), aotlens.load(five)
+    params, model = FAMILY.parse(five, scale=0.5), aotlens.load(five)
     expected = read_layers(model, RegressionTask(d=5, input_scale=0.5), n_prompts=200, seed=0)
-    np.testing.assert_array_equal(LAYERS.result(chosen).probe_errors, expected.probe_errors)
+    np.testing.assert_array_equal(LAYERS.result(params).probe_errors, expected.probe_errors)
 
 
 def test_what_is_missing_is_said_and_part_of_the_key(five):

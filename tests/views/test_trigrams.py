@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from aotlens.checkpoints import find_checkpoint
 from aotlens.conventions import minus
 from aotlens.data.windows import WINDOWS_A_STRATUM
+from aotlens.trigrams.explained import in_text, in_weights
 from aotlens.trigrams.kinds import KINDS
 from aotlens.trigrams.verdict import FALSE_DISCOVERY_RATE, MIN_OCCURRENCES, MIN_STRATA, VERDICTS
-from aotlens.views import View, make, trigram_choice
+from aotlens.views import View, make, trigram_parameters
 from aotlens.views.kinds import Reading
-from aotlens.views.trigram_captions import RULES, in_text, in_weights, says_choice
-from aotlens.views.trigram_choice import TrigramsParameters
+from aotlens.views.trigram_parameters import TrigramsParameters
 from aotlens.views.trigrams import (
     BUGS,
     BY_HEAD,
@@ -27,9 +26,12 @@ from aotlens.views.trigrams import (
     ONE,
     PATH,
     ROWS,
+    RULES,
     ZERO_LAYER,
+    says_choice,
 )
 from tests.messages import refused, says
+from tests.views.executed import same_by_python
 
 pytestmark = pytest.mark.usefixtures("real_bundled_folder")
 
@@ -45,7 +47,7 @@ def parsed(**changes: Any) -> TrigramsParameters:
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups are made of few triples."""
-    monkeypatch.setattr(trigram_choice, "DEPTH", 300)
+    monkeypatch.setattr(trigram_parameters, "DEPTH", 300)
 
 
 @pytest.mark.parametrize(
@@ -61,12 +63,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_its_python_gives_its_result_table_and_figure(view: View, changes: dict[str, Any]) -> None:
     params = parsed(**changes)
-    result = view.result(params)
-    space: dict[str, object] = {}
-    exec(view.python(params), space)
-    pd.testing.assert_frame_equal(space["table"], view.frame(result))
-    if view.pictured:
-        assert space["figure"].to_json() == view.figure(params, result).to_json()
+    result = same_by_python(view, params)
     assert view.file(params).startswith(NAME) and view.caption(params, result)
     assert view.cost(params) >= 0
 
@@ -86,9 +83,9 @@ def test_rows_are_counted_with_their_verdicts() -> None:
 
 
 def test_the_words_of_the_page_are_the_librarys_rules() -> None:
-    says(CHECK.about.text, f"stretches of {WINDOWS_A_STRATUM} windows", f"rate of {FALSE_DISCOVERY_RATE:.0%}")
-    says(CHECK.about.text, f"fewer than {MIN_OCCURRENCES} places", f"fewer than {MIN_STRATA} such stretches")
-    assert trigram_choice.VERDICTS == VERDICTS and trigram_choice.KINDS == KINDS == tuple(RULES)
+    says(CHECK.about, f"stretches of {WINDOWS_A_STRATUM} windows", f"rate of {FALSE_DISCOVERY_RATE:.0%}")
+    says(CHECK.about, f"fewer than {MIN_OCCURRENCES} places", f"fewer than {MIN_STRATA} such stretches")
+    assert trigram_parameters.VERDICTS == VERDICTS and trigram_parameters.KINDS == KINDS == tuple(RULES)
 
 
 def test_a_row_is_explained_with_its_numbers() -> None:

@@ -16,6 +16,7 @@ from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from aotlens.views.universality import FAMILY, GROUPS, LENGTH, N_WINDOWS, PAIRS, UniversalityParameters
 from tests.app.conftest import save_tiny
 from tests.messages import refused, says
+from tests.views.executed import same_by_python
 
 
 @pytest.fixture(scope="module")
@@ -28,37 +29,34 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture(scope="module")
 def found(names: list[str]) -> tuple[UniversalityParameters, Universality]:
-    chosen = FAMILY.parse(*names, text="repeats", evidence="qk, ov", seed=3)
-    return chosen, GROUPS.result(chosen)
+    params = FAMILY.parse(*names, text="repeats", evidence="qk, ov", seed=3)
+    return params, GROUPS.result(params)
 
 
 def test_its_groups_and_pairs_are_the_librarys(
     names: list[str], found: tuple[UniversalityParameters, Universality]
 ) -> None:
-    chosen, result = found
+    params, result = found
     models = {name: aotlens.load(name) for name in names}
     half = min(LENGTH // 2, (models[names[0]].cfg.n_ctx - 1) // 2)
     tokens = repeated_random_tokens(300, N_WINDOWS, half, 3, eot_id=models[names[0]].card.start_token)
     expected = universality(models, tokens, grouped_by=("qk", "ov"), seed=3)
     pd.testing.assert_frame_equal(GROUPS.frame(result), expected.to_frame())
-    pd.testing.assert_frame_equal(PAIRS.frame(PAIRS.result(chosen)), expected.pairs_frame())
+    pd.testing.assert_frame_equal(PAIRS.frame(PAIRS.result(params)), expected.pairs_frame())
     says(
-        GROUPS.caption(chosen, result), result.headline[1:], "3 models", f"{result.closed:.0%}", result.beyond_distance
+        GROUPS.caption(params, result), result.headline[1:], "3 models", f"{result.closed:.0%}", result.beyond_distance
     )
     test = result.tests.index(("qk", "ov"))
     means = [f"{result.pair_means[test, left, right]:.3f}" for left, right in ((0, 1), (0, 2), (1, 2))]
-    says(PAIRS.caption(chosen, result), "9 pairs", *means)
+    says(PAIRS.caption(params, result), "9 pairs", *means)
 
 
 def test_its_python_gives_its_table_and_its_matrix_block_by_block(
     found: tuple[UniversalityParameters, Universality],
 ) -> None:
-    chosen, result = found
-    space: dict[str, object] = {}
-    exec(PAIRS.python(chosen), space)
-    table, figure = space["table"], PAIRS.figure(chosen, result)
-    assert isinstance(table, pd.DataFrame)
-    pd.testing.assert_frame_equal(table, PAIRS.frame(result))
+    params, result = found
+    same_by_python(PAIRS, params)
+    table, figure = PAIRS.frame(result), PAIRS.figure(params, result)
     heat, squares = figure.data
     np.testing.assert_allclose(heat.z, result.of("qk"), atol=1e-6)
     assert list(heat.x) == [f"{result.models[place]} 0.{head}" for place in range(3) for head in range(3)]

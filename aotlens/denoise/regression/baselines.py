@@ -44,6 +44,7 @@ from aotlens.conventions import require_choice
 from aotlens.data import RegressionPrompts, RegressionTask
 from aotlens.evaluate import RegressionErrors, errors_of
 from aotlens.results import Result
+from aotlens.statistics import interval_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -259,6 +260,17 @@ class RegressionComparison(Result):
         n_examples = self.examples
         return f"after {n_examples} examples " + ", ".join(
             f"{result.name} {result.mean[n_examples]:.3g}" for result in self.errors
+        )
+
+    def sentences(self) -> str:
+        """Return the error of each estimator, with the band of each model."""
+        after, estimators = self.examples, []
+        for each in self.errors:
+            band = "" if each.name in self.baselines else interval_text(each.bands[after], ".3f", "")
+            estimators.append(f"{each.name} {each.mean[after]:.3f}{band}")
+        return (
+            f"After {after} examples the squared error ÷ the zero predictor's is: {'; '.join(estimators)}. Bands are "
+            f"95% intervals of the mean over the same {len(self.errors[0].errors)} prompts."
         )
 
     def to_frame(self) -> pd.DataFrame:

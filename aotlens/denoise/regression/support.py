@@ -25,7 +25,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from aotlens.conventions import Head, HeadLike, as_head, head_name, require_whole
+from aotlens.conventions import Head, HeadLike, as_head, head_name, minus, require_whole
 from aotlens.data import RegressionPrompts, RegressionTask
 from aotlens.evaluate import points_of, require_regression
 from aotlens.heads.patterns import AttentionPatterns, patterns_and_logits
@@ -149,6 +149,22 @@ class PromptMaps(Result):
     @property
     def headline(self) -> str:
         return f"head {head_name(self.head)} of {self.patterns.headline} of prompt {self.number}"
+
+    def sentences(self, query: int | None = None) -> str:
+        """Return the model's answer at a query (by default the last x), and the keys that the head attends to most."""
+        point = len(self.labels) - 1 if query is None else query // 2
+        answer, label = minus(self.answers[point], "+.3f"), minus(self.labels[point], "+.3f")
+        asked = (
+            f"Prompt {self.number}: at x{point + 1}, after {point} examples, the model says {answer}, the label is "
+            f"{label}."
+        )
+        if query is None:
+            return f"{asked} Click an entry of the map, or choose a query, to lock its row."
+        if query % 2:
+            asked = f"Prompt {self.number}: y{point + 1} is a label, {label}; nothing is asked there."
+        names, row = self.patterns.str_tokens, self.patterns.pattern[self.head][query, : query + 1]
+        keys = ", ".join(f"{names[key]} {row[key]:.3f}" for key in np.argsort(-np.abs(row))[:3])
+        return f"{asked} From {names[query]} head {head_name(self.head)} attends to {keys}, most first."
 
     def at(self, head: HeadLike) -> PromptMaps:
         """Return the same maps with the table and the figure of another head. Raises `ValueError` if it does not

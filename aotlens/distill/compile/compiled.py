@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from aotlens.conventions import require_between, require_choice, require_shape, require_whole
+from aotlens.conventions import minus, require_between, require_choice, require_shape, require_whole
 from aotlens.distill.compile.bounds import RELU_GAP, adversarial_points, bound_error, choose_etas, climb
 from aotlens.distill.compile.ffn import Activation, FeedForward, Layers, read_ffn, require_tensors
 from aotlens.distill.compile.layers import (
@@ -70,6 +70,26 @@ class CompiledFFN(Result):
     @property
     def headline(self) -> str:
         return f"{self.n_heads} heads in {len(self.heads_per_layer)} layers, error at most {self.proven_error:.3g}"
+
+    def sentences(self) -> str:
+        """Return the numbers of heads and layers, the proven bound, and η."""
+        return f"{super().sentences()} η: {', '.join(f'{eta:.3g}' for eta in dict.fromkeys(self.etas))}."
+
+    def facts(self) -> list[tuple[str, str, str]]:
+        """List the numbers of the model: the name of each, its value, and its source."""
+        cfg, ffn = self.model.cfg, self.ffn
+        stated = max(*ffn.widths, ffn.d_in) + 1
+        by_layer = f"{' + '.join(map(str, self.heads_per_layer))} by layer; " if ffn.depth > 1 else ""
+        wide = "size of its widest head, which cancels the skip connection"
+        return [
+            ("heads", f"{self.n_heads}", f"{by_layer}Theorem 4.1 states {stated}{' in each' if ffn.depth > 1 else ''}"),
+            ("attention layers", str(cfg.n_layers), "one for each hidden layer; no MLP, no norm, no biases"),
+            ("d_model", str(cfg.d_model),
+             f"hidden units, the constant 1, the auxiliary token's mark; stated: max{{W, D}} + 2 = {stated + 1}"),
+            ("d_head", str(cfg.d_head), wide if self.construction == "lean" else "every head has size 1"),
+            ("proven |model − FFN|", f"≤ {self.proven_error:.3g}",
+             f"over the whole range, with rounding (tolerance {minus(self.tolerance, '.6g')})"),
+        ]  # fmt: skip
 
     @property
     def n_heads(self) -> int:

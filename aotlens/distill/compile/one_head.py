@@ -14,7 +14,7 @@ from torch import Tensor
 from aotlens.conventions import HeadLike
 from aotlens.distill.compile.bounds import RELU_GAP
 from aotlens.distill.compile.curves import gate_curve
-from aotlens.distill.compile.described import HeadRole, job_of, reads_of, role_at, writes_of
+from aotlens.distill.compile.described import HeadRole, job_of, reads_of, role_at, short, writes_of
 from aotlens.results import Result, data_frame
 
 if TYPE_CHECKING:
@@ -44,10 +44,40 @@ class HeadAtInput(Result):
     """The part of the x token's stream that it reads; one number, t, but for the wide head."""
     wrote: Float[np.ndarray, " coordinate"]
     """The vector that it adds to the x token's stream, without the coordinate that marks the auxiliary token."""
+    gap: float | None = None
+    """The most by which the result may lie below ReLU(t), 0.2785·η; None if the head is not a ReLU unit."""
 
     @property
     def headline(self) -> str:
         return f"head {self.role.layer}.{self.role.head}, weight on itself {self.pattern[1, 1]:.5g}"
+
+    def sentences(self) -> str:
+        """Return the head's numbers, a line each: what it reads, its weight, what it writes."""
+        role, x = self.role, self.str_tokens[1]
+        if role.eta is None:
+            linear = "cancels the skip connection" if role.job == "cancel" else "adds the last bias"
+            return (
+                f"This head {linear}: it sees its own token only, so its weight is 1 and the head is linear.\n"
+                f"It reads {self.reads} and {self.writes or 'writes nothing'} (W_V W_O, no gate)."
+            )
+        t, weight = float(self.read[0]), float(self.pattern[1, 1])
+        silu, relu = t * weight, max(t, 0.0)
+        what = {
+            "unit": f"Hidden {self.job}: t = {self.reads} = {short(t)} at {x}.",
+            "cancel": "One of two heads that cancel the skip connection, SiLU(−z) − SiLU(z) = −z (Lemma E.3): t = "
+            f"{self.reads} = {short(t)} at {x}.",
+        }.get(role.job, f"This head carries the constant 1 to the next layer: t = {short(t)}, at which SiLU(t) = 1.")
+        gap = "."
+        if self.gap is not None:
+            gap = f": {short(relu - silu)} below ReLU(t) = {short(relu)}, at most 0.2785·η = {0.2785 * role.eta:.3g}."
+        return "\n".join([
+            what,
+            f"Scores: 0 to itself, −t/η = {short(-t / role.eta)} to the auxiliary token (η = {role.eta:.3g}), whose "
+            "value is 0.",
+            f"The softmax weight on itself is σ(t/η) = {short(weight)} (from the model), and its result t·σ(t/η) = "
+            f"η·SiLU(t/η) = {short(silu)}{gap}",
+            f"It writes {self.writes}.",
+        ])  # fmt: skip
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row for each query and key that it sees: query, query_x, key, key_x, attention."""
@@ -85,6 +115,15 @@ class HeadGate(Result):
     def headline(self) -> str:
         return f"head {self.layer}.{self.head}, η {self.eta:.3g}"
 
+    def sentences(self) -> str:
+        """Return how far the gate lies below ReLU, and where."""
+        if self.gap is None:
+            return "Exactly SiLU(t) = t·σ(t): η = 1."
+        return (
+            f"η·SiLU(t/η) at η = {self.eta:.3g}: below ReLU(t) by at most 0.2785·η = {0.2785 * self.eta:.3g}, at t = "
+            f"±{1.2785 * self.eta:.3g}; shaded."
+        )
+
     def to_frame(self) -> pd.DataFrame:
         """Return one row per input, of the model itself: x (x1, x2, …), t, result."""
         names = ["x"] if self.x.shape[1] == 1 else [f"x{place + 1}" for place in range(self.x.shape[1])]
@@ -116,6 +155,7 @@ def head_at_input(
         visible=mask[0 if len(mask) == 1 else role.head],
         read=stream[0, 1] @ role.reads.numpy(),
         wrote=(z[0, 1] @ compiled.model.W_O[role.layer, role.head].detach().cpu().numpy())[:-1],
+        gap=_gap(compiled, role),
     )
 
 
@@ -137,12 +177,11 @@ def head_gate(compiled: CompiledFFN, head: HeadLike | None = None, x: Sequence[f
     reach = 1.05 * float(max(np.abs(read).max(), abs(here), 1e-3))
     t, curve = gate_curve(role.eta, reach=reach)
     drawn = (t >= min(read.min(), here, -8 * role.eta)) & (t <= max(read.max(), here, 8 * role.eta))
-    is_relu = role.job == "unit" and compiled.ffn.activations[role.layer] == "relu"
     return HeadGate(
         layer=role.layer,
         head=role.head,
         eta=role.eta,
-        gap=RELU_GAP * role.eta if is_relu else None,
+        gap=_gap(compiled, role),
         t=t[drawn],
         weight=curve[drawn],
         x=inputs,
@@ -150,6 +189,12 @@ def head_gate(compiled: CompiledFFN, head: HeadLike | None = None, x: Sequence[f
         result=read * weight,
         at=here,
     )
+
+
+def _gap(compiled: CompiledFFN, role: HeadRole) -> float | None:
+    """0.2785·η of a ReLU unit; None for any other head."""
+    is_relu = role.job == "unit" and compiled.ffn.activations[role.layer] == "relu"
+    return RELU_GAP * role.eta if is_relu and role.eta is not None else None
 
 
 def _checked(compiled: CompiledFFN, x: Sequence[float | int] | None) -> tuple[float, ...]:

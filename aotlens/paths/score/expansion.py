@@ -224,10 +224,10 @@ class ScoreExpansion(Result):
         """
         best = top_pairs(self.sides, k, by, budget, self.value, self.n_pairs)
         words = self.words
-        sentences, formulas = (tuple(map(say, best.pairs)) for say in (words.line, self.describe))
+        descriptions, formulas = (tuple(map(say, best.pairs)) for say in (words.line, self.describe))
         pieces = tuple(tuple(words.sentence(pair)) for pair in best.pairs)
         return replace(
-            best, sentences=sentences, formulas=formulas, pieces=pieces, unit=words.unit, score=self.score,
+            best, descriptions=descriptions, formulas=formulas, pieces=pieces, unit=words.unit, score=self.score,
             log_probability=self.log_probability,
         )  # fmt: skip
 

@@ -25,8 +25,8 @@ class TopPairs(Result):
     pairs: tuple[PathPair, ...]
     """The path to the query and the path to the keys, of each pair."""
     values: tuple[float, ...]
-    sentences: tuple[str, ...] = ()
-    """The sentence of each pair: what came to the key and what the query is."""
+    descriptions: tuple[str, ...] = ()
+    """Each pair in words: what came to the key and what the query is."""
     formulas: tuple[str, ...] = ()
     """The formula of each pair, `ScoreExpansion.describe`."""
     pieces: tuple[tuple[Piece, ...], ...] = ()
@@ -68,7 +68,7 @@ class TopPairs(Result):
         import pandas as pd
 
         columns: dict[str, object] = {"rank": range(1, len(self.pairs) + 1)}
-        columns |= {"pair": self.sentences, "formula": self.formulas} if self.sentences else {}
+        columns |= {"pair": self.descriptions, "formula": self.formulas} if self.descriptions else {}
         for side, name in enumerate(("query", "key")):
             paths = [pair[side] for pair in self.pairs]
             columns[f"{name}_source"] = [path.source for path in paths]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from aotlens.views import circuits as views
-from aotlens.views.circuit_captions import LINE_ENDS, LINE_TITLES, exact_because
-from aotlens.views.circuit_choice import CircuitsParameters
+from aotlens.views.circuit_parameters import CircuitsParameters
+from aotlens.views.circuits import LINE_ENDS, LINE_TITLES, exact_because
 from app.core import address
 from app.core.labels import Labels, labels_of
 from app.pages.circuits import tables

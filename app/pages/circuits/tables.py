@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aotlens.conventions import describe
 from aotlens.plots.circuits import full_labels, short_labels
-from aotlens.views.circuit_captions import ABOVE_ROW, ABOVE_ROW_NAMES
+from aotlens.views.circuits import ABOVE_ROW, ABOVE_ROW_NAMES
 from app.shell.tables import Height, number_text, pick, value_table
 
 if TYPE_CHECKING:

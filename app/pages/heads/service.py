@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from aotlens.views.heads import HeadsParameters
-from aotlens.views.path_choice import PathsParameters
+from aotlens.views.paths import PathsParameters
 from aotlens.views.scores import SCORE
 from app.core import Core, head_maps
 from app.core.address_values import dotted

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dash import html
 
 from aotlens.views import nonlinearity as views
-from aotlens.views import nonlinearity_captions as captions
-from aotlens.views.nonlinearity_choice import ACTIVATIONS, NonlinearityParameters
+from aotlens.views.nonlinearity import ACTIVATIONS, NonlinearityParameters, eta, network
 from app.pages.nonlinearity import files
 from app.shell import ids as shell
 from app.shell.arrange import Columns, Form, Linked, Panel, Preset, Tabs
@@ -52,7 +51,7 @@ def _layers(params: NonlinearityParameters, compiled: CompiledFFN) -> list[dict[
         )
         for row in compiled.to_frame().itertuples()
     ]  # fmt: skip
-    numbers = captions.facts(params, compiled)
+    numbers = compiled.facts()
     return [
         value_table([("", "", "tokens"), ("", "", "here"), ("", "", "tokens")], numbers),
         value_table(_LAYERS, rows),
@@ -90,7 +89,7 @@ PAGE = view_page(
         Tabs("view", label="Function and heads", sections={
             "error": (views.ERROR.title, Panel(
                 views.ERROR, controls=("scale",), over=("eta",), reads=("x",), above=_editor,
-                presets=[Preset("η of the proof", {"eta": None})], notes=(captions.network, captions.eta),
+                presets=[Preset("η of the proof", {"eta": None})], notes=(network, eta),
             )),
             "one": (views.HEAD.title, Linked(
                 views.HEAD, reads=("eta", "x", "head"), above=_inputs,

@@ -9,7 +9,7 @@ from dash import html
 
 from aotlens.conventions import head_name
 from aotlens.views import View, paths, scores
-from aotlens.views.path_choice import TEXT, PathsParameters
+from aotlens.views.paths import TEXT, PathsParameters
 from app.core.examples import EXAMPLES
 from app.core.files import File, text_file
 from app.core.labels import Labels, token_labels

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from aotlens.conventions import head_name
+from aotlens.conventions import head_name, percent, signed
 from aotlens.plots import glyphs
-from aotlens.views.path_choice import PathsParameters, percent, signed
+from aotlens.views.paths import PathsParameters
 from app.shell.score_lines import pair_table
 from app.shell.tables import bar, chips, height_of, link, pick, value_table
 
@@ -70,7 +70,7 @@ def paths(params: PathsParameters, top: TopPaths) -> list[dict[str, Any]]:
             bar(value / largest),
             pick("without", f"The model without {sentence}", {"without": path.key, "beside": "without"}),
         )
-        for rank, (path, sentence, value) in enumerate(zip(top.paths, top.sentences, top.values, strict=True))
+        for rank, (path, sentence, value) in enumerate(zip(top.paths, top.descriptions, top.values, strict=True))
     ]
     return [value_table(columns, rows, height=height_of(rows), along=_prompt(params))]
 

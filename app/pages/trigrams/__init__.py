@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from aotlens.conventions import glyphs
 from aotlens.views import trigrams as views
-from aotlens.views.trigram_choice import TrigramsParameters
+from aotlens.views.trigram_parameters import TrigramsParameters
 from app.core import Core
 from app.pages.trigrams import tables
 from app.shell.arrange import Columns, Form, Linked, Panel, Rows, Tabs

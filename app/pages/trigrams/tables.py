@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from aotlens.conventions import glyphs
-from aotlens.views.trigram_choice import KINDS, VERDICTS, TrigramsParameters
+from aotlens.views.trigram_parameters import KINDS, VERDICTS, TrigramsParameters
 from app.shell.tables import height_of, link, mark, number_text, pick, value_table
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aotlens.views.circuit_captions import meaning
-from aotlens.views.circuit_choice import CircuitsParameters, left_sides, right_sides
+from aotlens.views.circuit_parameters import CircuitsParameters, left_sides, right_sides
 from aotlens.views.circuits import (
     BLOCK,
     CIRCUIT,
@@ -22,6 +21,7 @@ from aotlens.views.circuits import (
     MAP,
     OVERVIEW,
     TOP,
+    meaning,
 )
 from app.core import Core
 from app.core.errors import RequestError
@@ -206,7 +206,7 @@ def test_copying_marks_the_chosen_head_and_of_a_large_model_is_of_it_alone(
     chosen = ask(more, "tiny-mhsa", head=(1, 1))
     rows = lines(more, COPYING, chosen)[0]["rows"]
     assert [row[0]["text"] for row in rows if row[0]["class"] == "here"] == ["1.1"] and len(rows) == 6
-    monkeypatch.setattr("aotlens.views.circuit_choice.MOST_COPYING", 0.0)
+    monkeypatch.setattr("aotlens.views.circuit_parameters.MOST_COPYING", 0.0)
     result = more.workshop.result(COPYING, chosen)
     assert result.heads == ((1, 1),)
     says(COPYING.caption(chosen, result), "Only the chosen head's")

@@ -87,7 +87,7 @@ def test_cells_remove_a_path_and_lead_to_heads(open_page, service: Views) -> Non
     top = service.workshop.result(TOP, params)
     rows = page.locator("#paths-top-lines tbody tr")
     listed = rows.locator("td:nth-child(2)").all_inner_texts()
-    assert listed == list(top.sentences)[: len(listed)] and len(listed) > 5
+    assert listed == list(top.descriptions)[: len(listed)] and len(listed) > 5
     middle, sides = rows.first.locator(".track").bounding_box(), rows.first.locator(".bar").bounding_box()
     assert middle and sides and sides["width"] == pytest.approx(middle["width"] / 2, abs=1), "the largest is the first"
     choose(page, rows.nth(1).get_by_role("button", name="without").click)

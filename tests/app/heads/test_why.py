@@ -212,7 +212,7 @@ def test_the_list_as_files(services: Core):
     score, top = chosen(services, cell=[5, 2], against=1), ask(services, against=1)[1].top(N_PAIRS)
     rows = list(csv.DictReader(io.StringIO(table(service.workshop, view, score).content.decode())))
     assert [float(row["nats"]) for row in rows] == pytest.approx(top.values)
-    assert rows[0]["pair"] == top.sentences[0]
+    assert rows[0]["pair"] == top.descriptions[0]
     content = json.loads(record(service.workshop, view, score).content)
     assert content["against"] == 1 and content["total"] == pytest.approx(top.total)
     assert [row["nats"] for row in content["rows"]] == pytest.approx(top.values)
@@ -255,7 +255,7 @@ def test_lock_an_entry_ask_why_and_follow_a_head(open_page, services: Core):
     explained(page, "Why 1.2 attends from")
     top = ask(services)[1].top(N_PAIRS)
     shown = page.locator(f"{PAIRS} tbody tr td:nth-child(2)").all_inner_texts()
-    assert shown == list(top.sentences)
+    assert shown == list(top.descriptions)
     numbers = page.locator(f"{PAIRS} tbody tr td:first-child").all_inner_texts()
     assert [float(text.replace("−", "-")) for text in numbers] == pytest.approx(top.values, abs=0.005)
     written(page, "tab", "why")

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
-from aotlens.views.nonlinearity import ERROR, GATE, HEAD, LAYERS
-from aotlens.views.nonlinearity_captions import eta
+from aotlens.views.nonlinearity import ERROR, GATE, HEAD, LAYERS, eta
 from app.pages.nonlinearity import PAGE
 from app.shell.app import App
 from app.shell.view_service import Views

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 #: Entries at either end that are listed, rows and columns of a map, blocks a side of an overview.
 N_ENTRIES, N_LINES, N_BLOCKS = 100, 16, 256
-#: Operations that copying rates of all heads may take; of a model with more, the chosen head's alone are measured.
+#: Operations that copying rates of all heads may take; of a model with more, those of the one head alone are measured.
 MOST_COPYING = 2e11
 #: The cost of a multiplication or addition of a streamed matrix product: they are some ten times as fast as those of a
 #: model's pass.
@@ -86,13 +85,6 @@ class CircuitsParameters(OfCheckpoint):
         """Return the possible rows and columns of the circuit, with labels."""
         return tuple(sides(self.config, self.head[0], self.kind) for sides in (left_sides, right_sides))  # type: ignore[return-value]
 
-    @cached_property
-    def config(self) -> ModelConfig:
-        """The model's configuration, checked."""
-        from aotlens.models import ModelConfig
-
-        return ModelConfig.from_dict(dict(self.model))
-
     @property
     def name(self) -> str:
         """The head's name."""
@@ -129,7 +121,7 @@ class CircuitsParameters(OfCheckpoint):
 
     @property
     def copied(self) -> tuple[Head, ...] | None:
-        """The heads whose copying is measured, None for all: of a large model, the chosen one."""
+        """The heads whose copying is measured, None for all: of a large model, the one head."""
         return None if self.copying_cost(self.config.n_layers * self.config.n_heads) <= MOST_COPYING else (self.head,)
 
     def copying_cost(self, n_heads: int) -> float:
@@ -167,7 +159,7 @@ def has_biases(model: ModelConfig, kind: str) -> bool:
 
 
 def most_distance(model: ModelConfig, kind: str) -> int:
-    """Return the largest distance that may be chosen; 0 where the circuit does not depend on it."""
+    """Return the largest distance; 0 if the circuit does not depend on it."""
     depends = kind == "qk" and (model.position_kind.rotates or model.position_kind.biases)
     return model.n_ctx - 1 if depends else 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from aotlens.conventions import Head
 from aotlens.views import parameters as declare
@@ -14,7 +14,7 @@ from aotlens.views.kinds import Reading
 from aotlens.views.parameters import Limit, OfCheckpoint
 
 if TYPE_CHECKING:
-    from aotlens.checkpoints import CheckpointInfo
+    pass
 
 #: Rows that are searched for if similar ones are grouped, and examples that are kept of a row.
 DEPTH, N_EXAMPLES = 20_000, 4
@@ -40,8 +40,6 @@ TABLE = ("checkpoint", "head", "score", "end", "distance", "k", "fold", "least",
 class TrigramsParameters(OfCheckpoint):
     """Rows of a head, the text against which they are checked, the row that is explained, and the direct path."""
 
-    info: CheckpointInfo | None = None
-    """The checkpoint's card."""
     head: Head = declare.head("Head")
     score: str = declare.choice(SCORES, label="Ranked by")
     end: str = declare.choice(SIGNS, label="Sign")
@@ -71,10 +69,6 @@ class TrigramsParameters(OfCheckpoint):
     """Part of the first token of the direct path's bigrams, or with `=` all of it."""
     checked: bool = True
     """Whether rows are shown with what the text says of them; on a page, once that was computed."""
-
-    @classmethod
-    def of_infos(cls, *infos: CheckpointInfo, **given: Any) -> Self:
-        return super().of_infos(*infos, info=infos[0], **given)
 
     def limits(self) -> Mapping[str, Limit]:
         most, mean = self.distances

@@ -13,7 +13,7 @@ from aotlens.conventions import Head, as_heads, head_name, several
 from aotlens.files import contents_hash, without_folder
 from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, call, make, stamp_of
-from aotlens.views.compare_choice import TEXT
+from aotlens.views.compare import TEXT
 from aotlens.views.kinds import Reading
 from aotlens.views.parameters import Limit, OfResult
 
@@ -111,7 +111,7 @@ class DistillationParameters(OfResult):
 
     @cached_property
     def _readable(self) -> dict[str, Record]:
-        return {name: each for name, each in self.opened.items() if not isinstance(each, str)}
+        return {name: record for name, record in self.opened.items() if not isinstance(record, str)}
 
     @property
     def widths(self) -> list[int]:
@@ -124,18 +124,18 @@ class DistillationParameters(OfResult):
         if self.width in self.widths:
             return self.width
         hidden = [record.distillation.hidden for record in self._readable.values()]
-        widths = [width for width in self.widths if all(width in each for each in hidden)] or self.widths
+        widths = [width for width in self.widths if all(width in widths for widths in hidden)] or self.widths
         return WIDTH if WIDTH in widths or not widths else widths[len(widths) // 2]
 
     @cached_property
     def records(self) -> dict[str, Record]:
         """The results that are shown: those with this width."""
-        return {name: each for name, each in self._readable.items() if self.units in each.distillation.hidden}
+        return {name: record for name, record in self._readable.items() if self.units in record.distillation.hidden}
 
     @property
     def left_out(self) -> list[str]:
         """Why further results are not shown, in sentences."""
-        unread = [each for each in self.opened.values() if isinstance(each, str)]
+        unread = [reason for reason in self.opened.values() if isinstance(reason, str)]
         return unread + [
             f"{name} has no FFNs of {several(self.units, 'hidden unit')}, only of "
             f"{', '.join(map(str, record.distillation.hidden))}: choose one of these to see it."
@@ -169,10 +169,10 @@ class DistillationParameters(OfResult):
 
         path = self.paths[name]
         if path in self.files:
-            alone = [each.name for each in self.files].count(path.name) == 1
+            alone = [file.name for file in self.files].count(path.name) == 1
             opening = call("aotlens.distill.load_record", path.name if alone else f"{name}.safetensors")
         else:
-            known = next((each for each, file in record_paths().items() if file == path), name)
+            known = next((known for known, file in record_paths().items() if file == path), name)
             opening = call("aotlens.distill.named_record", known)
         stamp = path.stat().st_mtime_ns
         return opening.opened_by(lambda: _open(path, stamp), stamp_of(str(path), str(stamp)))
