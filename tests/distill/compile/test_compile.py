@@ -15,7 +15,7 @@ from torch.testing import assert_close
 from aotlens.distill import compile_ffn, read_ffn
 from aotlens.distill.compile.layers import heads_needed, stream_width
 from tests.distill.compile.networks import mlp, networks, uniform
-from tests.messages import refused, says
+from tests.messages import says
 
 CONSTRUCTIONS = ("lean", "narrow", "paper")
 GAP = 0.27846454276107380  # W(1/e): scipy.special.lambertw(1 / math.e)
@@ -263,18 +263,6 @@ def test_the_table():
     assert frame["heads"].tolist() == [14, 18] and frame["paper_heads"].tolist() == [6, 6]
     assert frame["units"].tolist() == [5, 5] and frame["eta"].tolist() == list(compiled.etas)
     assert frame["unit_error"].tolist() == pytest.approx([GAP * eta for eta in compiled.etas], rel=1e-9)
-
-
-def test_other_etas_have_a_bound_of_their_own():
-    compiled = compile_ffn(mlp(3, 4, 4, 2), bound=1, tolerance=1e-3)
-    larger = compiled.with_etas([10 * eta for eta in compiled.etas])
-    assert math.isclose(larger.approximation_error, 10 * compiled.approximation_error, rel_tol=1e-6)
-    assert compiled.measured_error(n=300) < larger.measured_error(n=300) <= larger.proven_error
-    for etas, message in (([1.0], "expected 2"), ([1.0, 0.0], "η of layer 1=0.0: expected")):
-        with pytest.raises(ValueError, match=message):
-            compiled.with_etas(etas)
-    with refused("η = 1"):
-        compile_ffn(mlp(3, 4, 2, activation=nn.SiLU), bound=1, tolerance=1e-3).with_etas([0.5])
 
 
 def test_units_that_read_nothing_have_an_eta_within_the_tolerance():
