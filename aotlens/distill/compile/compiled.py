@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from aotlens.conventions import minus, require_between, require_choice, require_shape, require_whole
+from aotlens.conventions import minus, require_between, require_choice, require_whole
 from aotlens.distill.compile.bounds import RELU_GAP, adversarial_points, bound_error, choose_etas, climb
 from aotlens.distill.compile.ffn import Activation, FeedForward, Layers, read_ffn, require_tensors
 from aotlens.distill.compile.layers import (
@@ -319,7 +319,8 @@ def _auxiliary(auxiliary: str | Sequence[float] | Tensor, d_model: int) -> Tenso
         auxiliary = torch.randn(d_model, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     if not isinstance(auxiliary, Tensor):
         auxiliary = torch.tensor(auxiliary, dtype=torch.float64)
-    require_shape("auxiliary", auxiliary, [d_model])
+    if auxiliary.shape != (d_model,):
+        raise ValueError(f"auxiliary: expected a vector of d_model = {d_model} numbers, got {list(auxiliary.shape)}.")
     v = auxiliary.detach().to("cpu", torch.float64, copy=True)
     if not v.isfinite().all() or not 1e-100 <= v[-1].abs() <= 1e100 or v.abs().max() > 1e100:
         raise ValueError(

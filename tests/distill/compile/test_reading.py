@@ -166,7 +166,7 @@ def test_weights_that_are_not_finite_are_refused():
         ({"n_tokens": 0}, "n_tokens=0"),
         ({"n_tokens": 5000}, "n_tokens=5000: a mask of 5 heads would have 125,050,005 entries"),
         ({"bound": 1e300}, "numbers above 1e.300 would occur"),
-        ({"auxiliary": torch.ones(6)}, r"auxiliary: expected \[5\], got \[6\]"),
+        ({"auxiliary": torch.ones(6)}, r"expected a vector of d_model = 5 numbers, got \[6\]"),
         ({"auxiliary": torch.tensor([1.0, 1, 1, 1, 0])}, "the last of them not 0"),
         ({"auxiliary": torch.full((5,), float("nan"))}, "auxiliary: expected numbers"),
         ({"activation": "relu"}, "activation is for pairs"),
