@@ -13,17 +13,18 @@ import argparse
 import sys
 from pathlib import Path
 
-from aotlens.denoise.stored import BUNDLED, bundled_path, train_bundled
+from aotlens.denoise.stored import BUNDLED, bundled_name, train_bundled
+from aotlens.results.stored_files import stored_folder
 
 MAX_BYTES = 300_000
 
 
 def main(argv: list[str] | None = None) -> int:
     """Train and write. Returns the exit code."""
-    paths = {bundled_path(*key).stem: key for key in BUNDLED}
+    paths = {bundled_name(*key): key for key in BUNDLED}
     parser = argparse.ArgumentParser(prog="python -m analyses.bundle_denoisers", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", choices=[[], *paths], help="which (all)")
-    parser.add_argument("--out", type=Path, default=bundled_path("", "").parent, help="folder (the package's own)")
+    parser.add_argument("--out", type=Path, default=stored_folder("denoiser"), help="folder (the package's own)")
     chosen = parser.parse_args(argv)
     for name in chosen.names or paths:
         task, attention, transformed = paths[name]

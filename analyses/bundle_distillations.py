@@ -18,7 +18,7 @@ import aotlens
 from aotlens.checkpoints import find_checkpoint
 from aotlens.data import open_corpus
 from aotlens.distill import Record, compress, held_out_windows, load_record, substitution_costs
-from aotlens.distill.records import bundled_distillations_folder
+from aotlens.results.stored_files import stored_folder
 
 NAMES = ("novels-12l-mssa", "novels-6l-mhsa", "novels-2l-gpt", "novels-2l-mhsa", "novels-1l-mhsa", "code-2l-mhsa")
 WIDTH, N_RANDOM, MAX_BYTES = 16, 3, 1_500_000
@@ -32,7 +32,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--corpus", required=True, metavar="SPEC", help="the novels, as dir:PATH")
     parser.add_argument("--code", default="stdlib", metavar="SPEC", help="text for the model of code (stdlib)")
     parser.add_argument("--tokens", type=int, default=4096, help="held-out tokens to replace heads on (%(default)s)")
-    parser.add_argument("--out", type=Path, default=bundled_distillations_folder(), help="folder (the package's own)")
+    parser.add_argument("--out", type=Path, default=stored_folder("distillation"), help="folder (the package's own)")
     chosen = parser.parse_args(argv)
     for name in chosen.names:
         path = chosen.source / f"{name}.safetensors"

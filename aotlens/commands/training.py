@@ -275,8 +275,9 @@ def influence_command(
     from aotlens.conventions import require_whole
     from aotlens.dynamics import check_influence, influence_properties, recipe_run, remove_windows
     from aotlens.dynamics.influence_check import LEAST_RETRAININGS
-    from aotlens.dynamics.influence_files import check_path, influential_windows
+    from aotlens.dynamics.influence_files import influential_windows
     from aotlens.dynamics.recipe_run import require_eps_root
+    from aotlens.results import save_stored
 
     if not 0 <= remove <= 0.5:
         raise ValueError(f"remove={remove}: expected a share from 0 to 0.5.")
@@ -298,7 +299,7 @@ def influence_command(
     if check is not None:
         with TokenBar("retrainings", lines=True) as bar:
             checked = check_influence(followed, influences, n=check, progress=bar)
-        checked.save(check_path(info.path))
+        save_stored("influence-check", info.path, checked)
         print_text(f"\n{_checked(checked)}")
     for name in influences.measures if remove else ():
         with TokenBar("retrainings", lines=True) as bar:
@@ -312,10 +313,10 @@ def _influences(
     """Return the stored influences of these measures, steps and ε, or else compute and store them."""
     from aotlens.dynamics import influence, stored_influence
     from aotlens.dynamics.influence_check import require_same_run
-    from aotlens.dynamics.influence_files import check_path, influence_path
     from aotlens.dynamics.influence_measures import as_measures
+    from aotlens.results import save_stored, stored_path
 
-    path = influence_path(checkpoint)
+    path = stored_path("influence", checkpoint)
     if path.is_file() and not again:
         influences = stored_influence(checkpoint)
         require_same_run(run, influences)
@@ -328,8 +329,8 @@ def _influences(
         return influences
     with TokenBar("steps", lines=True) as bar:
         influences = influence(run, measures, steps=steps, eps_root=eps_root, progress=bar)
-    influences.save(path)
-    check_path(checkpoint).unlink(missing_ok=True)  # of other influences
+    save_stored("influence", checkpoint, influences)
+    stored_path("influence-check", checkpoint).unlink(missing_ok=True)  # of other influences
     return influences
 
 

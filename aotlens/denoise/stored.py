@@ -18,7 +18,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -34,7 +33,8 @@ from aotlens.denoise.one_layer import Landscape, Scale, landscape, optimal_linea
 from aotlens.denoise.tasks import TASKS
 from aotlens.denoise.training import TrainedLayers, TrainingSettings, sample_test_prompts, train_layers
 from aotlens.files import without_folder
-from aotlens.results import OfCheckpoint, Result, data_frame, load
+from aotlens.results import OfCheckpoint, Result, data_frame, find_stored, load, stored_path
+from aotlens.results import stored as stored_result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -137,13 +137,13 @@ def stored(task: str, attention: str, *, transformed: bool = False) -> DenoiserT
 
     `transformed` is Figure 8's, on subspaces only. Raises `ValueError` for what is not bundled.
     """
-    training: DenoiserTraining = load(bundled_path(*_bundled_key(task, attention, transformed)), DenoiserTraining)
+    training: DenoiserTraining = stored_result("denoiser", bundled_name(*_bundled_key(task, attention, transformed)))
     return training
 
 
-def bundled_path(task: str, attention: str, transformed: bool = False) -> Path:
-    """Return the path of a bundled training in the package."""
-    return Path(__file__).parent / "bundled" / f"{task}-{attention}{'-transformed' * transformed}.safetensors"
+def bundled_name(task: str, attention: str, transformed: bool = False) -> str:
+    """Return the name of a bundled training."""
+    return f"{task}-{attention}{'-transformed' * transformed}"
 
 
 def _bundled_key(task: str, attention: str, transformed: bool) -> tuple[str, str, bool]:
@@ -163,7 +163,7 @@ N_PROMPTS, _SIDE = 200, 50
 
 def trainings() -> dict[str, Path]:
     """Return the files of trainings by their names: the bundled ones first, then those in `$AOTLENS_HOME/denoisers`."""
-    bundled = [bundled_path(*key) for key in BUNDLED]
+    bundled = [stored_path("denoiser", bundled_name(*key)) for key in BUNDLED]
     made_here = sorted(user_folder("denoisers").glob(f"*{_SUFFIX}"))
     return {path.name.removesuffix(_SUFFIX): path for path in (*bundled, *made_here) if path.exists()}
 
@@ -326,37 +326,14 @@ class AuditRecord(OfCheckpoint):
         return f"{self.checkpoint}: {self.audit.headline}"
 
 
-def bundled_audits_folder() -> Path:
-    """Return the folder of the audits that come with aotlens."""
-    return Path(__file__).parent / "bundled" / "audits"
-
-
-def bundled_audit_path(checkpoint: str) -> Path:
-    """Return the path that the audit of a bundled checkpoint has, if there is one."""
-    return bundled_audits_folder() / f"{checkpoint}.safetensors"
-
-
 def stored_audit(checkpoint: str) -> AuditRecord:
     """Return the bundled audit of a bundled checkpoint. Raises `ValueError` for a checkpoint that has none, and for a
     file that cannot be read."""
-    path = bundled_audit_path(checkpoint)
-    if not path.exists():
-        known = ", ".join(sorted(file.stem for file in path.parent.glob("*.safetensors"))) or "none"
-        raise ValueError(f"no audit of {checkpoint!r} is bundled; there are: {known}. Measure it: denoise.audit(…).")
-    return _load(path, path.stat().st_mtime_ns)
+    record: AuditRecord = stored_result("audit", checkpoint)
+    return record
 
 
 def find_audit(info: CheckpointInfo) -> AuditRecord | None:
-    """Return the bundled audit of a checkpoint; None if there is none, or if it belongs to other weights of that name.
-    Raises `ValueError` for a file that cannot be read."""
-    record = stored_audit(info.name) if bundled_audit_path(info.name).exists() else None
-    return record if record is not None and record.belongs_to(info) else None
-
-
-@lru_cache(maxsize=16)
-def _load(path: Path, stamp: int) -> AuditRecord:
-    try:
-        record: AuditRecord = load(path, AuditRecord)
-    except ValueError as error:
-        raise ValueError(f"The audit can't be read. {without_folder(error, path)}") from error
+    """Return `aotlens.results.find_stored("audit", info)`. The name goes with the next release."""
+    record: AuditRecord | None = find_stored("audit", info)
     return record

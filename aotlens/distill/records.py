@@ -26,7 +26,8 @@ from aotlens.distill.heads import (
     held_out_windows,
     substitution_costs,
 )
-from aotlens.results import OfCheckpoint, load
+from aotlens.results import OfCheckpoint, load, stored
+from aotlens.results.stored_files import stored_folder, stored_names
 
 if TYPE_CHECKING:
     from aotlens.data import Corpus
@@ -149,22 +150,17 @@ def distillations_folder() -> Path:
     return user_folder("distillations")
 
 
-def bundled_distillations_folder() -> Path:
-    """Return the folder of the distillations that come with aotlens."""
-    return Path(__file__).parent / "bundled"
-
-
 def bundled_distillations() -> dict[str, Record]:
     """Load the distillations of bundled checkpoints, by their names: all errors and curves, and the FFNs of 16 hidden
     units of one seed."""
-    return {path.stem: load_record(path) for path in sorted(bundled_distillations_folder().glob(f"*{_SUFFIX}"))}
+    return {name: stored("distillation", name) for name in stored_names("distillation")}
 
 
 def record_paths(given: Iterable[Path] = ()) -> dict[str, Path]:
     """Return the files of distillations by their names: those that are given, then the user's own, then the bundled
     ones. Of two of one name the second is called NAME-2; what is no letter, digit, dot or dash is an underscore."""
     paths: dict[str, Path] = {}
-    folders = (distillations_folder(), bundled_distillations_folder())
+    folders = (distillations_folder(), stored_folder("distillation"))
     for path in (*given, *(path for folder in folders for path in sorted(folder.glob(f"*{_SUFFIX}")))):
         stem, number = re.sub(_OTHER, "_", path.name.removesuffix(_SUFFIX)), 2
         name = stem

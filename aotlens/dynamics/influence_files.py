@@ -13,7 +13,7 @@ from aotlens.checkpoints.info import read_info
 from aotlens.conventions import require_whole
 from aotlens.dynamics.influence_check import InfluenceCheck
 from aotlens.dynamics.influence_result import Influence
-from aotlens.results import Result, load
+from aotlens.results import Result, stored
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,37 +21,19 @@ if TYPE_CHECKING:
     from aotlens.data import Tokenizer
 
 
-def influence_path(checkpoint: str | Path) -> Path:
-    """Return the path of the influences of the run that trained the checkpoint in this folder."""
-    return Path(checkpoint).with_name(f"{Path(checkpoint).name}.influence.safetensors")
-
-
-def check_path(checkpoint: str | Path) -> Path:
-    """Return the path of their check by retraining."""
-    return Path(checkpoint).with_name(f"{Path(checkpoint).name}.influence-check.safetensors")
-
-
 def stored_influence(checkpoint: str | Path) -> Influence:
-    """Return the influences that `aotlens influence` kept beside a checkpoint's folder.
+    """Return the influences that `aotlens influence` stored next to a checkpoint's folder.
 
-    Raises `ValueError` for none, and for those of weights that the checkpoint had before.
+    Raises `ValueError` if none are stored, or if they belong to weights that the checkpoint had before.
     """
-    influence: Influence = load(influence_path(checkpoint), Influence, what="the influences of a run")
-    _require_weights(influence, checkpoint)
+    influence: Influence = stored("influence", checkpoint, read_info(Path(checkpoint)))
     return influence
 
 
 def stored_check(checkpoint: str | Path) -> InfluenceCheck:
-    """Return the check that `aotlens influence --check` kept beside it. Raises `ValueError` as `stored_influence`."""
-    check: InfluenceCheck = load(check_path(checkpoint), InfluenceCheck, what="the check of influences")
-    _require_weights(check, checkpoint)
+    """Return the check that `aotlens influence --check` stored there. Raises `ValueError` as `stored_influence`."""
+    check: InfluenceCheck = stored("influence-check", checkpoint, read_info(Path(checkpoint)))
     return check
-
-
-def _require_weights(stored: Influence | InfluenceCheck, checkpoint: str | Path) -> None:
-    if stored.weights_sha256 not in (None, read_info(Path(checkpoint)).weights_sha256):
-        raise ValueError(f"{checkpoint}: what is kept of its influences is of weights that it had before; find "
-                         "it again (aotlens influence --again).")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -17,7 +17,7 @@ from aotlens.checkpoints.card import render_card
 from aotlens.circuits import above_row_level, ov_circuit, qk_circuit
 from aotlens.conventions import describe, head_name
 from aotlens.distill import compare_distillations
-from aotlens.distill.records import Record, bundled_distillations_folder, distillations_folder, load_record
+from aotlens.distill.records import Record, distillations_folder, load_record
 from aotlens.heads import Atlas, find_heads, label_words
 from aotlens.models import require_ours
 from aotlens.plots import training_curve
@@ -25,6 +25,7 @@ from aotlens.plots.atlas import column_title
 from aotlens.report.maps import map_parts
 from aotlens.report.parts import Figure, Markdown, Part, Table, Text, view_parts
 from aotlens.report.subject import Subject
+from aotlens.results import stored_path
 from aotlens.trigrams import evidence, skip_trigrams
 from aotlens.views.atlas import SCORES, AtlasParameters
 from aotlens.views.distillation import COSTS, HEADS, DistillationParameters
@@ -251,7 +252,7 @@ def distillation_parts(subject: Subject) -> list[Part]:
 def _record(subject: Subject) -> Record | None:
     """Return the distillation of these weights, first of those made here; skip files that are damaged."""
     own = sorted(distillations_folder().glob("*.safetensors")) if distillations_folder().is_dir() else []
-    for path in (*own, bundled_distillations_folder() / f"{subject.info.name}.safetensors"):
+    for path in (*own, stored_path("distillation", subject.info.name)):
         try:
             record = load_record(path)
         except ValueError:

@@ -16,7 +16,8 @@ from aotlens.checkpoints import CheckpointInfo, find_checkpoint, is_external, lo
 from aotlens.conventions import Head, HeadLike, Progress, all_heads, as_heads, head_name
 from aotlens.data import Corpus, open_corpus
 from aotlens.data.images import decode_image
-from aotlens.heads import Atlas, AtlasRecord, atlas, find_atlas
+from aotlens.heads import Atlas, AtlasRecord, atlas
+from aotlens.results import find_stored
 
 #: Heads whose circuits and skip-trigrams are listed, unless some are named.
 N_HEADS = 8
@@ -103,7 +104,8 @@ class Subject:
     def stored(self) -> AtlasRecord | None:
         """The bundled atlas of these very weights; None where there is none."""
         try:
-            return find_atlas(self.info)
+            record: AtlasRecord | None = find_stored("atlas", self.info)
+            return record
         except ValueError:
             return None
 

@@ -10,8 +10,9 @@ Where a sentence belongs: what follows from the result alone is `Result.sentence
 sentence, and every caption, command and report prints it. What also needs the parameters (the checkpoint's name, the
 text that was read) is the `caption` of the view that declares the analysis (`aotlens.views`).
 
-saved.py    the one file format of results
-exports.py  what packages export, and which types a file may hold
+saved.py         the one file format of results
+stored_files.py  results that are stored for a checkpoint: where, and of which weights
+exports.py       what packages export, and which types a file may hold
 """
 
 from __future__ import annotations
@@ -21,29 +22,20 @@ import html
 import inspect
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
+
+from aotlens.results.saved import load, save
+from aotlens.results.stored_files import belongs_to, find_stored, save_stored, stored, stored_path
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
-
-Kind = TypeVar("Kind")
 
 #: The most characters that a result prints.
 MAX_CHARACTERS = 400
 
 _MAX_FIELD = 48
 _MAX_ROWS = 12
-
-
-def load(path: str | Path, kind: type[Kind] | None = None, *, what: str = "") -> Any:
-    """Return the result that `Result.save` wrote; with `kind`, one of that type. Errors call `what` was expected.
-
-    Raises `ValueError` for a file that is missing, damaged, made by another version, or something else.
-    """
-    from aotlens.results.saved import load
-
-    return load(path, kind, what=what)
 
 
 def data_frame(data: Any = None, **options: Any) -> pd.DataFrame:
@@ -73,8 +65,6 @@ class Result:
         `compact` rounds float64 to float32. Raises `ValueError` for a path that holds something else, and for a result
         that holds a model (`aotlens.results.saved.save` says what else), `OSError` for a full disk.
         """
-        from aotlens.results.saved import save
-
         save(self, path, compact=compact)
 
     @property
@@ -128,11 +118,9 @@ class OfCheckpoint(Result):
     """The version of the aotlens that made it."""
 
     def belongs_to(self, info: Any) -> bool:
-        """Return whether this is of the checkpoint of a `CheckpointInfo`: by its weights, or where they are not known
-        by its name."""
-        if self.weights_sha256:
-            return self.weights_sha256 == info.weights_sha256
-        return self.checkpoint == info.name
+        """Return whether this comes from the weights of a `CheckpointInfo`, or, if it does not have their hash, from a
+        checkpoint of its name."""
+        return belongs_to(self, info)
 
 
 def describe(result: Any, headline: str = "") -> str:

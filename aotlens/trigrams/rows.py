@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +17,7 @@ from jaxtyping import Int64
 from aotlens.conventions import Head, HeadLike, Progress, all_heads, as_head, head_name, several
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.models.traits import NOT_LINEAR
-from aotlens.results import OfCheckpoint, Result, load
+from aotlens.results import OfCheckpoint, Result, find_stored, stored, stored_path
 from aotlens.trigrams.counting import Counts
 from aotlens.trigrams.evidence import Evidence, evidence
 from aotlens.trigrams.find import skip_trigrams
@@ -337,35 +335,22 @@ def _without_strata(counts: Counts) -> Counts:
     return replace(counts, strata=empty, documents=empty)
 
 
-def stored_rows_path(checkpoint: str) -> Path:
-    """Return the path that the checked rows of a bundled checkpoint have, if there are some."""
-    return Path(__file__).parent / "bundled" / f"{checkpoint}.safetensors"
-
-
 def stored_check(rows: TrigramRows, checkpoint: str) -> TrigramRows:
-    """Return the rows with what comes with aotlens of a check of them, without running the model: that of the first
-    rows of the Skip-trigrams page, on the bundled novels.
+    """Return the rows with the bundled check of them, without running the model: that of the first rows of the
+    Skip-trigrams page, on the bundled novels.
 
     Raises `ValueError` if none is stored for these rows and this checkpoint: `check_rows` checks them.
     """
-    path = stored_rows_path(checkpoint)
-    checked = _load(path).of(rows) if path.exists() else None
+    checked = stored("trigrams", checkpoint).of(rows) if stored_path("trigrams", checkpoint).exists() else None
     if checked is None:
         raise ValueError(f"no check of these rows of {checkpoint!r} is stored. Make it: trigrams.check_rows(…).")
-    return checked
+    kept: TrigramRows = checked
+    return kept
 
 
 def find_rows(info: CheckpointInfo) -> StoredRows | None:
-    """Return the bundled checked rows of a checkpoint; None if there are none, or if they belong to other weights of
-    that name."""
-    path = stored_rows_path(info.name)
-    record = _load(path) if path.exists() else None
-    return record if record is not None and record.belongs_to(info) else None
-
-
-@lru_cache(maxsize=4)
-def _load(path: Path) -> StoredRows:
-    record: StoredRows = load(path, StoredRows)
+    """Return `aotlens.results.find_stored("trigrams", info)`. The name goes with the next release."""
+    record: StoredRows | None = find_stored("trigrams", info)
     return record
 
 

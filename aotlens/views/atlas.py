@@ -105,29 +105,21 @@ def _scores() -> dict[str, str]:
 
 def _distillation(info: CheckpointInfo) -> str | None:
     """Return the name of a checkpoint's bundled distillation; None if there is none of its weights."""
-    from aotlens.distill.records import bundled_distillations_folder, record_paths
+    from aotlens.distill import record_paths
+    from aotlens.results import find_stored, stored_path
 
-    path = bundled_distillations_folder() / f"{info.name}.safetensors"
-    if not path.exists() or not _belongs(str(path), info.name, info.weights_sha256):
+    if find_stored("distillation", info) is None:
         return None
-    return next(name for name, file in record_paths().items() if file == path)
-
-
-@lru_cache(maxsize=16)
-def _belongs(path: str, checkpoint: str, weights: str) -> bool:
-    from aotlens.checkpoints import CheckpointInfo
-    from aotlens.distill.records import load_record
-
-    return load_record(path).belongs_to(CheckpointInfo(name=checkpoint, weights_sha256=weights))
+    return next(name for name, path in record_paths().items() if path == stored_path("distillation", info.name))
 
 
 def _missing(params: AtlasParameters) -> str | None:
-    from aotlens.heads import find_atlas
+    from aotlens.results import find_stored
 
     if params.corpus is not None:
         return None
     try:
-        stored = None if params.info is None else find_atlas(params.info)
+        stored = None if params.info is None else find_stored("atlas", params.info)
     except ValueError as error:
         return str(error)
     if stored is not None:

@@ -83,9 +83,9 @@ class SubspacesParameters(OfNone):
     @property
     def record(self) -> AuditRecord | None:
         """The stored audit of the model; None if there is none."""
-        from aotlens.denoise import find_audit
+        from aotlens.results import find_stored
 
-        return None if self.info is None else find_audit(self.info)
+        return None if self.info is None else find_stored("audit", self.info)
 
     @property
     def audit(self) -> Node:

@@ -70,10 +70,11 @@ def _ledger(params: TrainingParameters) -> Call:
 
 def _kept_at(params: TrainingParameters, kind: str) -> Path | None:
     """Return the path of the influences of the run, or of their check; None where they are not kept."""
-    from aotlens.dynamics.influence_files import check_path, influence_path
+    from aotlens.results import stored_path
 
     folder = None if params.info is None else params.info.path
-    path = None if folder is None else {"influence": influence_path, "check": check_path}[kind](folder)
+    name = {"influence": "influence", "check": "influence-check"}[kind]
+    path = None if folder is None else stored_path(name, folder)
     return path if path is not None and path.is_file() else None
 
 

@@ -153,9 +153,9 @@ class TrigramsParameters(OfCheckpoint):
         """Whether a check of these rows is bundled: those of a page without another choice, on the bundled novels."""
         if self.info is None or self.corpus is None or tuple(self.corpus.text.args) != ("novels",):
             return False
-        from aotlens.trigrams import find_rows
+        from aotlens.results import find_stored
 
-        record = find_rows(self.info)
+        record = find_stored("trigrams", self.info)
         if record is None or self.tokens != record.max_tokens:
             return False
         first = type(self)(checkpoint=self.checkpoint, model=self.model, info=self.info, head=self.head)

@@ -207,10 +207,11 @@ class Inference:
     def labels(self, checkpoint: str | None) -> HeadLabels:
         """Return labels of what each head does, in a word: from the stored atlas, where there is one of these weights,
         as the Atlas page says it; else from `motifs`."""
-        from aotlens.heads import find_atlas, head_labels
+        from aotlens.heads import head_labels
+        from aotlens.results import find_stored
 
         try:
-            record = find_atlas(self._catalog.info(checkpoint))
+            record = find_stored("atlas", self._catalog.info(checkpoint))
         except ValueError:  # it cannot be read: the Atlas page says why
             record = None
         return head_labels(self.motifs(checkpoint)) if record is None else record.atlas.labels

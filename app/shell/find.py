@@ -62,13 +62,14 @@ def _checkpoints(core: Core) -> Iterator[dict[str, str]]:
 
 def _heads(core: Core) -> Iterator[dict[str, str]]:
     """The heads of checkpoints whose atlas is stored: what is known without running anything."""
-    from aotlens.heads import MOTIFS, find_atlas
+    from aotlens.heads import MOTIFS
+    from aotlens.results import find_stored
 
     for info in core.catalog.list():
         if not core.catalog.reads_text(info):
             continue
         try:
-            record = find_atlas(info)
+            record = find_stored("atlas", info)
         except ValueError:
             continue
         if record is None:

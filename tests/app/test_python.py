@@ -50,6 +50,7 @@ from tests.app.same_numbers import same
 from tests.app.sufficient import numbers as sufficient
 from tests.app.training import numbers as training
 from tests.app.universality import numbers as universality
+from tests.stored_results import store_in
 
 TEXT = "The captain bowed to the captain."
 #: What skip-trigrams are checked against.
@@ -156,8 +157,8 @@ def at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
     distil(home / "distillations", "tiny-mhsa", home / "checkpoints", [0, 4], costs=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AOTLENS_HOME", str(home))
-        for place in ("checkpoints.catalog.bundled_folder", "distill.records.bundled_distillations_folder"):
-            patch.setattr(f"aotlens.{place}", lambda: Path("/nonexistent"))
+        patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
+        store_in("distillation", "/nonexistent", patch)
         atlas.stored_atlases(home / "atlases-of-tests", patch)
         app = create_app(Settings(device="cpu", first_checkpoint="tiny-mhsa"))
         app.core.corpora.own.keep_text("a book", BOOK)

@@ -14,7 +14,8 @@ import pytest
 from aotlens.checkpoints import find_checkpoint
 from aotlens.cli import main
 from aotlens.dynamics import influence, recipe_run, stored_influence
-from aotlens.dynamics.influence_files import check_path, influence_path, stored_check
+from aotlens.dynamics.influence_files import stored_check
+from aotlens.results import save_stored
 from aotlens.train import OBJECTIVES, train
 from aotlens.views.training import CHECK, FAMILY, INFLUENCE, WINDOWS
 from tests.dynamics.small_runs import made_check, made_influence, recipe, text
@@ -118,8 +119,8 @@ def test_a_checkpoint_that_was_trained_otherwise_is_refused(trained, tmp_path):
             recipe_run(other, spec)
     other = shutil.copytree(folder, tmp_path / "retrained")
     kept = dataclasses.replace(made_influence(), weights_sha256="0" * 64)
-    kept.save(influence_path(other))
-    dataclasses.replace(made_check(), weights_sha256="0" * 64).save(check_path(other))
+    save_stored("influence", other, kept)
+    save_stored("influence-check", other, dataclasses.replace(made_check(), weights_sha256="0" * 64))
     for stored in (stored_influence, stored_check):
         with refused("had before", "--again"):
             stored(other)

@@ -31,15 +31,15 @@ from aotlens.denoise.stored import (
     BEST,
     BUNDLED,
     DenoiserTraining,
-    bundled_audits_folder,
-    bundled_path,
+    bundled_name,
     compare_with_bayes,
     kept_name,
     random_transform,
 )
 from aotlens.denoise.tasks import GaussianMixtures
 from aotlens.denoise.training import sample_test_prompts
-from aotlens.results import load
+from aotlens.results import load, stored_path
+from aotlens.results.stored_files import stored_folder
 from tests.messages import refused
 from tests.small_models import SMALL, maker
 
@@ -53,7 +53,7 @@ def training() -> DenoiserTraining:
     return compare_with_bayes(layers, command="by hand")
 
 
-@pytest.mark.parametrize("key", BUNDLED, ids=lambda key: bundled_path(*key).stem)
+@pytest.mark.parametrize("key", BUNDLED, ids=lambda key: bundled_name(*key))
 def test_a_bundled_training_has_the_loss_of_its_matrices(key) -> None:
     task, attention, transformed = key
     training = stored(task, attention, transformed=transformed)
@@ -74,7 +74,7 @@ def test_a_bundled_training_has_the_loss_of_its_matrices(key) -> None:
 
 
 def test_the_bundled_trainings_are_small() -> None:
-    paths = [bundled_path(*key) for key in BUNDLED]
+    paths = [stored_path("denoiser", bundled_name(*key)) for key in BUNDLED]
     assert sum(path.stat().st_size for path in paths) <= 300_000
     assert sorted(paths) == sorted(paths[0].parent.glob("*.safetensors"))
 
@@ -276,7 +276,7 @@ def test_a_bundled_audit_is_what_the_audit_measures_on_its_windows(name: str) ->
 
 @real_folder
 def test_the_bundled_audits_are_small_and_listed() -> None:
-    paths = sorted(bundled_audits_folder().iterdir())
+    paths = sorted(stored_folder("audit").iterdir())
     assert sum(path.stat().st_size for path in paths) <= 300_000
     assert tuple(path.name.removesuffix(".safetensors") for path in paths) == AUDITED
     with refused("'mine'", "code-2l-mhsa, novels-12l"):

@@ -12,8 +12,8 @@ import torch
 import aotlens
 from aotlens.checkpoints import bundled_folder, find_checkpoint
 from aotlens.heads import AtlasRecord, ablate, atlas, attention_to, motif_scores, stored_atlas
-from aotlens.heads.atlas_records import bundled_atlases_folder
 from aotlens.results import load
+from aotlens.results.stored_files import stored_folder
 from tests.messages import refused
 from tests.small_models import SMALL, maker, small_tokenizer
 
@@ -57,7 +57,7 @@ def test_what_is_not_bundled_is_refused() -> None:
 def test_every_bundled_checkpoint_of_text_has_an_atlas_of_its_weights_and_they_are_small() -> None:
     names = {path.parent.name for path in bundled_folder().glob("*/config.json")}
     names = {name for name in names if find_checkpoint(name).words.counted == "tokens" and not name.endswith("-run")}
-    files = list(bundled_atlases_folder().glob("*.safetensors"))
+    files = list(stored_folder("atlas").glob("*.safetensors"))
     assert {file.stem for file in files} == names
     assert sum(file.stat().st_size for file in files) < 1_850_000
     for name in names:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -168,7 +167,7 @@ def test_without_a_text_the_audit_is_the_stored_one(home: Path, monkeypatch: pyt
         AUDIT.result(FAMILY.parse("tiny-mssa"))
     with refused("No model of text"):
         AUDIT.result(FAMILY.parse())
-    monkeypatch.setattr(sys.modules["aotlens.denoise.stored"], "bundled_audits_folder", lambda: home)
+    store_in("audit", home, monkeypatch)
     file = home / "tiny-mssa.safetensors"
     record.save(file, compact=True)
     params = FAMILY.parse("tiny-mssa")

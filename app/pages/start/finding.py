@@ -66,10 +66,11 @@ class Findings:
         import torch
 
         from aotlens.circuits import above_row_level, ov_circuit
-        from aotlens.heads import find_atlas, induction_pairs
+        from aotlens.heads import induction_pairs
         from aotlens.heads.induction import strongest_repeat
+        from aotlens.results import find_stored
 
-        record = find_atlas(self.core.catalog.info(checkpoint))
+        record = find_stored("atlas", self.core.catalog.info(checkpoint))
         if record is None:
             raise ValueError("no atlas of these weights is stored")
         head, earlier = _clearest(record.atlas, induction_pairs(record.atlas))

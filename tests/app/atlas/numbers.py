@@ -10,9 +10,10 @@ import torch
 import aotlens
 from aotlens.checkpoints import CheckpointInfo, find_checkpoint, save_checkpoint
 from aotlens.heads import AtlasRecord, atlas
-from aotlens.heads.atlas_records import bundled_atlas_path
+from aotlens.results import save_stored
 from app.pages.atlas import PAGE
 from tests.heads.hand_built import induction, repeated
+from tests.stored_results import store_in
 
 #: A circuit that was built by hand, under the name of a bundled checkpoint.
 CHECKPOINT = "novels-2l-mhsa"
@@ -31,7 +32,7 @@ def save_path_checkpoint(checkpoints: Path) -> None:
 def stored_atlases(folder: Path, patch: pytest.MonkeyPatch) -> None:
     """As if atlases of the tiny checkpoint and of the circuit's were bundled."""
     folder.mkdir()
-    patch.setattr("aotlens.heads.atlas_records.bundled_atlases_folder", lambda: folder)
+    store_in("atlas", folder, patch)
     texts = {
         "tiny-mhsa": torch.randint(0, 300, (6, 24), generator=torch.Generator().manual_seed(0)),
         CHECKPOINT: repeated(12, 8)[0],
@@ -42,4 +43,4 @@ def stored_atlases(folder: Path, patch: pytest.MonkeyPatch) -> None:
         record = AtlasRecord(
             atlas=made, checkpoint=name, weights_sha256=info.weights_sha256, corpus="", documents=(), command=""
         )
-        record.save(bundled_atlas_path(name), compact=True)
+        save_stored("atlas", name, record)

@@ -12,6 +12,7 @@ from app.factory import create_app
 from app.shell.app import App
 from app.shell.view_service import Views
 from tests.app.conftest import TEXT, save_tiny, serve
+from tests.stored_results import store_in
 
 FAST = {"train_tokens": 2000, "held_out_tokens": 600, "batch_size": 128, "wide": 8, "neighbours": 200}
 
@@ -59,7 +60,7 @@ def distilled_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
         patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
-        patch.setattr("aotlens.distill.records.bundled_distillations_folder", lambda: Path("/nonexistent"))
+        store_in("distillation", "/nonexistent", patch)
         app = create_app(settings)
         yield app
         app.services["distillation"].jobs.stop()

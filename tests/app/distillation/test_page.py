@@ -22,6 +22,7 @@ from app.shell.app import App
 from app.shell.view_service import Views
 from tests.app.conftest import TEXT, choose, save_tiny, settled, written
 from tests.messages import refused, says
+from tests.stored_results import store_in
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -144,8 +145,8 @@ def test_a_distillation_is_kept_and_not_made_again(distilled: Views, monkeypatch
 def test_an_app_without_results_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     save_tiny(tmp_path, "tiny-mhsa")
     monkeypatch.setenv("AOTLENS_HOME", str(tmp_path / "home"))
-    for place in ("checkpoints.catalog.bundled_folder", "distill.records.bundled_distillations_folder"):
-        monkeypatch.setattr(f"aotlens.{place}", lambda: Path("/nonexistent"))
+    monkeypatch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
+    store_in("distillation", "/nonexistent", monkeypatch)
     service = create_app(Settings(checkpoints=(tmp_path,), device="cpu")).services["distillation"]
     for view in FAMILY.views[:-1]:
         with refused("No distillation is here", "--distillation FILE", error=RequestError):

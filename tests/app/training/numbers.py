@@ -6,7 +6,7 @@ from pathlib import Path
 
 from aotlens.checkpoints import load
 from aotlens.checkpoints.snapshots import SnapshotWriter
-from aotlens.dynamics.influence_files import check_path, influence_path
+from aotlens.results import save_stored
 from app.pages.training import PAGE
 from tests.app.conftest import save_tiny
 from tests.dynamics.small_runs import made_check, made_influence
@@ -23,5 +23,5 @@ def save_run(folder: Path) -> None:
     writer = SnapshotWriter(folder / "tiny-run", 0)
     for number, step in enumerate(STEPS, start=1):
         writer.add(step, 100 * step, {name: weight * (number / len(STEPS)) for name, weight in end.items()})
-    made_influence().save(influence_path(folder / "tiny-run"))
-    made_check().save(check_path(folder / "tiny-run"))
+    save_stored("influence", folder / "tiny-run", made_influence())
+    save_stored("influence-check", folder / "tiny-run", made_check())
