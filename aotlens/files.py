@@ -5,16 +5,27 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import math
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aotlens.untrusted import MOST_BYTES, boundary, open_regular, require_few_values, strict_json
+from aotlens.untrusted import (
+    MOST_BYTES,
+    ShortReads,
+    boundary,
+    open_regular,
+    require_few_values,
+    strict_json,
+    without_control,
+)
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
     from torch import Tensor
 
@@ -240,3 +251,60 @@ def load_progress(path: Path, identity: Mapping[str, Any], run: str, remedy: str
     if different:
         raise ValueError(f"{path}: {run} was started with another {', '.join(different)}; {remedy}")
     return tensors, metadata["progress"]
+
+
+def read_npz(path: Path, names: Sequence[str], most: int, optional: Sequence[str] = ()) -> dict[str, np.ndarray]:
+    """Return the arrays `names` of an untrusted NumPy archive (.npz), and those of `optional` that it has; `most` bytes
+    in all, unpacked. A pickle is never read.
+
+    NumPy makes room for what the header of an array says, which may be 10¹² numbers in a file of 600 bytes. Raises
+    `ValueError` for a file that is not regular or not a whole archive, for a missing array, and for arrays of Python
+    objects, of more than `most` bytes, or of more than the archive holds; `OSError` as `open` does.
+    """
+    import numpy as np
+
+    try:
+        with open_regular(path) as (file, _), zipfile.ZipFile(ShortReads(file)) as archive:  # type: ignore[arg-type]
+            entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
+            if missing := [name for name in names if name not in entries]:
+                there = ", ".join(without_control(name)[:80] for name in sorted(entries)[:20])
+                raise ValueError(
+                    f"expected the arrays {', '.join(names)}, but {', '.join(missing)} "
+                    f"{'is' if len(missing) == 1 else 'are'} missing; there are {there or 'none'}."
+                )
+            arrays = {}
+            for name in (*names, *(name for name in optional if name in entries)):
+                with archive.open(entries[name]) as opened:
+                    _require_room(opened, name, entries[name].file_size, most)
+                with archive.open(entries[name]) as opened:
+                    arrays[name] = np.lib.format.read_array(opened, allow_pickle=False)  # type: ignore[no-untyped-call]
+                most -= arrays[name].nbytes
+            return arrays
+    except (ValueError, OSError, MemoryError):
+        raise
+    except Exception as error:  # whatever a damaged archive leads its readers to: KeyError, struct.error, zlib.error
+        raise ValueError(f"expected a whole NumPy file (.npz), but: {error or type(error).__name__}.") from error
+
+
+def _require_room(file: Any, name: str, held: int, most: int) -> None:
+    """Raise `ValueError` unless the array that begins here is plain numbers or text, of at most `most` bytes, all of
+    which are among the `held` bytes of its entry."""
+    import numpy as np
+
+    readers: dict[tuple[int, int], Callable[..., Any]] = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    try:
+        version = np.lib.format.read_magic(file)  # type: ignore[no-untyped-call]
+        if version not in readers:
+            raise ValueError(f"version {version} of the format is not known")
+        shape, _, dtype = readers[version](file)
+    except ValueError as error:
+        raise ValueError(f"{name} can't be read: {error}.") from error
+    n_bytes = math.prod(shape) * dtype.itemsize
+    if dtype.hasobject or not dtype.itemsize or n_bytes > most:
+        what = "Python objects" if dtype.hasobject else f"{n_bytes:,} bytes"
+        raise ValueError(f"expected {name} as plain numbers of at most {most:,} bytes, got {what}.")
+    if any(length < 0 for length in shape) or file.tell() + n_bytes > held:
+        raise ValueError(f"{name} can't be read: its header says {n_bytes:,} bytes, of which it holds {held:,}.")

@@ -22,7 +22,7 @@ READERS: dict[str, str] = {
     "a token file": "from aotlens.data import TokenFile; TokenFile.open(PATH)",
     "a text": "from aotlens.data import open_corpus; list(open_corpus(f'file:{PATH}').documents())",
     "a tokenizer": "from aotlens.data import Tokenizer; Tokenizer.from_file(PATH)",
-    "a tokenizer of Hugging Face": "from aotlens.interop.tokenizers import read_hugging_face; read_hugging_face(PATH)",
+    "a tokenizer of Hugging Face": "from aotlens.interop.bridge_out import read_hugging_face; read_hugging_face(PATH)",
     "GPT-2's vocabulary": "from aotlens.data import Tokenizer; Tokenizer.from_gpt2_files(PATH, PATH)",
     "GPT-2's merges": "from aotlens.data import Tokenizer; good = PATH.with_name('good'); "
     "good.write_text('{\"<|endoftext|>\": 0}'); Tokenizer.from_gpt2_files(good, PATH)",

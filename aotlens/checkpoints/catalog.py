@@ -11,17 +11,24 @@ import dataclasses
 import difflib
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal
 
-from aotlens.checkpoints.errors import CheckpointError
 from aotlens.checkpoints.external import EXTERNAL_SUFFIXES, load_external
 from aotlens.checkpoints.info import CheckpointInfo, read_info
-from aotlens.checkpoints.layout import CONFIG, WEIGHTS, home_folder, is_checkpoint, is_of_another_program, locate
+from aotlens.checkpoints.layout import (
+    CONFIG,
+    WEIGHTS,
+    CheckpointError,
+    home_folder,
+    is_checkpoint,
+    is_of_another_program,
+    locate,
+)
 from aotlens.checkpoints.reading import load_folder, snapshot_info
 from aotlens.checkpoints.snapshots import split_step
 from aotlens.untrusted import without_control
@@ -30,8 +37,10 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from aotlens.data import Windows
     from aotlens.interop.external.checking import Check
     from aotlens.models import AttentionOnlyTransformer, ModelConfig
+
 
 #: The seconds that a place may stay silent before it counts as gone.
 SECONDS_TO_ANSWER = 5.0
@@ -277,3 +286,29 @@ def _same(path: Path, other: Path) -> bool:
 def _advice(known: dict[str, CheckpointInfo]) -> str:
     names = ", ".join(known) if known else "none"
     return f"Checkpoints here: {names}. Give one of these names, or the path of a checkpoint's folder."
+
+
+def shared_held_out_windows(
+    models: Sequence[AttentionOnlyTransformer], corpus: str, n_windows: int, length: int | None = None
+) -> Windows:
+    """Cut `n_windows` windows, spread over a corpus, of documents that none of the models was trained on.
+
+    `corpus` is a name as `aotlens.data.open_corpus` takes it. Windows have `length` tokens, at most as many as every
+    model reads (None: as many), by the first model's tokenizer. Raises `ValueError` as `open_corpus` and
+    `aotlens.data.windows_with_documents`, for a model of another library, and where each document was training text of
+    some model.
+    """
+    from aotlens.data import Encoding, open_corpus, windows_with_documents
+    from aotlens.models import require_ours
+
+    for model in models:
+        require_ours(model, "shared_held_out_windows")
+    source = open_corpus(corpus)
+    names = source.names()
+    held_out = [set(model.card.held_out(names)) for model in models if model.card is not None]
+    left = tuple(name for name in names if all(not documents or name in documents for documents in held_out))
+    if not left:
+        raise ValueError(f"{corpus}: expected a document that none of the models was trained on, found none.")
+    longest = min(model.cfg.n_ctx for model in models)
+    size = longest if length is None else min(length, longest)
+    return windows_with_documents(source, left, Encoding.of(models[0].tokenizer), n_windows, size)

@@ -7,10 +7,9 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aotlens.checkpoints.errors import CheckpointError
 from aotlens.checkpoints.header import Header
 from aotlens.checkpoints.info import CheckpointInfo
-from aotlens.checkpoints.layout import CONFIG
+from aotlens.checkpoints.layout import CONFIG, CheckpointError
 from aotlens.untrusted import check_plain, strict_json
 
 if TYPE_CHECKING:

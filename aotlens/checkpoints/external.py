@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aotlens.checkpoints.errors import CheckpointError
 from aotlens.checkpoints.info import CheckpointInfo
-from aotlens.checkpoints.layout import place
+from aotlens.checkpoints.layout import CheckpointError, place
 from aotlens.checkpoints.writing import save_checkpoint
 from aotlens.untrusted import read_regular, strict_json
 
@@ -70,7 +69,7 @@ _CHECK_BYTES = 1_000_000_000
 
 def read_check(path: Path) -> Check:
     """Return tokens (or images) and the source's logits of them, from an .npz file. Raises CheckpointError."""
-    from aotlens.data.npz import read_npz
+    from aotlens.files import read_npz
 
     try:
         arrays = read_npz(path, ["logits"], _CHECK_BYTES, optional=["tokens", "images"])

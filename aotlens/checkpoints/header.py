@@ -1,4 +1,5 @@
-"""The contents of a safetensors file, read from its header alone.
+"""The contents of a safetensors file, read from its header alone; and opening a checkpoint's files: regular ones only,
+each within its limit, and every failure a CheckpointError.
 
 The header is 8 bytes (its length, little-endian) and JSON: ``{name: {dtype, shape, data_offsets}}``. Reading
 it here costs neither torch nor the weights, so a listing can tell a truncated file, and `load` can compare
@@ -8,13 +9,14 @@ names and shapes with the model before it reads a single weight.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from aotlens.checkpoints.bounds import opened
-from aotlens.checkpoints.errors import CheckpointError
-from aotlens.untrusted import MOST_BYTES, check_name, check_plain, shown, strict_json
+from aotlens.checkpoints.layout import CheckpointError, locate
+from aotlens.untrusted import MOST_BYTES, check_name, check_plain, open_regular, read_regular, shown, strict_json
 
 #: Bytes per element, of the dtypes that a checkpoint may hold.
 _ITEM_BYTES = {"F32": 4, "BF16": 2, "F16": 2, "F64": 8, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1}
@@ -107,3 +109,44 @@ _REMEDY = "Copy the checkpoint again from where it came from, or train it again.
 
 def _damaged(path: Path, problem: str) -> CheckpointError:
     return CheckpointError(f"{path}: expected a whole safetensors file, found {problem}. {_REMEDY}")
+
+
+@contextmanager
+def opened(path: Path, folder: Path) -> Iterator[tuple[BinaryIO, int]]:
+    """Open the regular file at `path` of a checkpoint's `folder`, and yield it with its size. Raises
+    CheckpointError."""
+    with _refusals(path), open_regular(path, inside=folder) as (file, size):
+        yield file, size
+
+
+def read_part(folder: Path, name: str) -> bytes:
+    """Return the bytes of the file `name` of the checkpoint in `folder`. Raises CheckpointError."""
+    path = locate(folder, name)
+    with _refusals(path):
+        return read_regular(path, inside=folder)
+
+
+def read_text(folder: Path, name: str) -> str:
+    """Return the text, UTF-8, of the file `name` of the checkpoint in `folder`."""
+    try:
+        return read_part(folder, name).decode("utf-8")
+    except UnicodeDecodeError as error:
+        byte = f"{error.object[error.start]:#04x} at byte {error.start}"
+        raise CheckpointError(f"{locate(folder, name)}: expected UTF-8 text, found {byte}.") from None
+
+
+@contextmanager
+def _refusals(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"{path}: expected a checkpoint's {path.name}, found no such file. Copy the checkpoint again from where it "
+            "came from."
+        ) from None
+    except OSError as error:
+        raise CheckpointError(f"{path}: can't be read: {error.strerror or error}.") from error
+    except ValueError as error:
+        raise CheckpointError(str(error)) from error

@@ -13,10 +13,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
-from aotlens.checkpoints.bounds import read_text
-from aotlens.checkpoints.errors import CheckpointError
-from aotlens.checkpoints.header import Header, read_header
-from aotlens.checkpoints.layout import CARD, CONFIG, METRICS, OUR_KEYS, TOKENIZER, WEIGHTS, locate
+from aotlens.checkpoints.header import Header, read_header, read_text
+from aotlens.checkpoints.layout import CARD, CONFIG, METRICS, OUR_KEYS, TOKENIZER, WEIGHTS, CheckpointError, locate
 from aotlens.checkpoints.units import OBJECTIVE_WORDS, ObjectiveWords, objective_of
 from aotlens.untrusted import check_name, check_plain, shown, strict_json
 

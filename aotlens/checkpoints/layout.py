@@ -26,9 +26,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from aotlens.checkpoints.errors import CheckpointError
 from aotlens.files import alone_in, force_to_disk
 from aotlens.untrusted import read_regular, strict_json
+
+
+class CheckpointError(ValueError):
+    """A checkpoint can't be read, written or found.
+
+    The message names the file, what was expected, what was found, and what to do.
+    """
+
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"

@@ -6,7 +6,6 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aotlens.checkpoints.bounds import opened, read_part
 from aotlens.checkpoints.checks import (
     COPY_AGAIN,
     COUNTS,
@@ -18,10 +17,9 @@ from aotlens.checkpoints.checks import (
     check_size,
     model_config,
 )
-from aotlens.checkpoints.errors import CheckpointError
-from aotlens.checkpoints.header import parse_header
+from aotlens.checkpoints.header import opened, parse_header, read_part
 from aotlens.checkpoints.info import CheckpointInfo, described, read_config
-from aotlens.checkpoints.layout import CARD, CONFIG, TOKENIZER, WEIGHTS, fingerprint, locate
+from aotlens.checkpoints.layout import CARD, CONFIG, TOKENIZER, WEIGHTS, CheckpointError, fingerprint, locate
 from aotlens.checkpoints.snapshots import about_snapshot, read_snapshot, require_step, split_step
 
 if TYPE_CHECKING:

@@ -23,9 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aotlens.checkpoints.checks import COUNTS
-from aotlens.checkpoints.errors import CheckpointError
 from aotlens.checkpoints.header import read_header
-from aotlens.checkpoints.layout import WEIGHTS, locate
+from aotlens.checkpoints.layout import WEIGHTS, CheckpointError, locate
 from aotlens.checkpoints.rounding import ROUNDED, unpacked
 from aotlens.files import contents_hash, read_metadata, read_record, write_record
 from aotlens.untrusted import shown

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 
 from aotlens.checkpoints.card import render_card
 from aotlens.checkpoints.checks import COUNTS, STORED_DTYPES
-from aotlens.checkpoints.errors import CheckpointError
 from aotlens.checkpoints.info import SCHEMA_VERSION, CheckpointInfo, to_json
 from aotlens.checkpoints.layout import (
     CARD,
@@ -33,6 +32,7 @@ from aotlens.checkpoints.layout import (
     OUR_KEYS,
     TOKENIZER,
     WEIGHTS,
+    CheckpointError,
     is_checkpoint,
     replacing,
     write_file,

@@ -5,24 +5,29 @@ sources.py       open_corpus: the standard library, files, folders, Hugging Face
 tokenizer.py     byte-level BPE
 symbols.py       names, digits or letters in its place, and ids as a prompt
 token_file.py    a corpus as a memory-mapped array of token ids
-sampler.py       training batches, repeated random tokens
+sampler.py       training batches, repeated random tokens; rows with hidden tokens, for masked language models
 windows.py       text as windows: every token once, spread over documents, or of a token file
 pairs.py         clean and corrupted prompts, two by two, with their answers; pair_sets.py: those of known tasks;
-                 alignment.py: which of their positions correspond; pair_templates.py: words for braces
-masking.py       rows with hidden tokens, for masked language models
+                 pair_parts.py: words for a template's braces, and which positions correspond
 tasks.py         tasks with few enough inputs to try them all
 regression.py    prompts of in-context regression
 """
 
 from __future__ import annotations
 
-from aotlens.data.alignment import common_positions
 from aotlens.data.corpus import Corpus, Document, Split, TailHeldOut, documents_sha256, hold_out
-from aotlens.data.masking import IGNORED, MASK_FRACTION, mask_tokens
+from aotlens.data.pair_parts import common_positions
 from aotlens.data.pair_sets import deeper_indentation, image_pairs, matching_brackets, negated_labels, repeated_names
 from aotlens.data.pairs import Pair, PromptPairs
 from aotlens.data.regression import Curriculum, RegressionPrompts, RegressionTask, interleave
-from aotlens.data.sampler import BatchSampler, repeated_random_tokens, repeated_targets
+from aotlens.data.sampler import (
+    IGNORED,
+    MASK_FRACTION,
+    BatchSampler,
+    mask_tokens,
+    repeated_random_tokens,
+    repeated_targets,
+)
 from aotlens.data.sources import open_corpus
 from aotlens.data.symbols import SymbolTokenizer, tokenizer_from_json
 from aotlens.data.tasks import TASKS, Case, FiniteTask, KnownTask, make_task

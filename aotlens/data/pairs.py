@@ -23,8 +23,7 @@ import torch
 from torch import Tensor
 
 from aotlens.conventions import require_seed, require_whole
-from aotlens.data.alignment import Alignment, aligned, given_positions
-from aotlens.data.pair_templates import MAX_WORDS, grouped_pairs, template_names
+from aotlens.data.pair_parts import MAX_WORDS, Alignment, aligned, given_positions, grouped_pairs, template_names
 from aotlens.data.windows import probe_start
 from aotlens.models import require_ours
 from aotlens.results import Result

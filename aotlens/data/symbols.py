@@ -12,8 +12,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from aotlens.data.byte_level import require_utf8
 from aotlens.data.tokenizer import TokenIds, Tokenizer
+from aotlens.data.tokenizer_kinds import require_utf8
 from aotlens.models.text import ids_in_brackets
 from aotlens.untrusted import shown, strict_json
 

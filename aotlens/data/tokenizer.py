@@ -28,8 +28,15 @@ from jaxtyping import Integer
 from tokenizers import decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 
-from aotlens.data.byte_level import byte_of_character, escape_invalid_utf8, require_utf8
-from aotlens.data.tokenizer_kinds import MOST_GROWTH, check_tokenizer, special_start, without_habits
+from aotlens.data.tokenizer_kinds import (
+    MOST_GROWTH,
+    byte_of_character,
+    check_tokenizer,
+    escape_invalid_utf8,
+    require_utf8,
+    special_start,
+    without_habits,
+)
 from aotlens.models.text import TextInterface
 from aotlens.untrusted import read_lines, read_regular, shown, strict_json
 

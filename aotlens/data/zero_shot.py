@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from aotlens.data.hugging_face import dataset_rows, parse_spec
+from aotlens.data.sources import dataset_rows, parse_spec
 from aotlens.untrusted import read_lines, shown, strict_json
 
 Quotes = Literal["as_is", "straight"]

@@ -36,7 +36,7 @@ from aotlens.heads.motifs import MOTIFS
 from aotlens.heads.patterns import AttentionPatterns
 from aotlens.heads.reader import HeadReader, TokenSequences
 from aotlens.models import AttentionOnlyTransformer, require_ours
-from aotlens.models.rounding import are_alike, rounding_of
+from aotlens.models.loss import are_alike, rounding_of
 from aotlens.results import Result
 from aotlens.statistics import interval_text
 

@@ -35,7 +35,7 @@ from aotlens.data.windows import held_out_rows
 from aotlens.heads.ablation import Measure, Metric, measured, unit_of
 from aotlens.heads.replacement import Batch, Replacement
 from aotlens.models import AttentionOnlyTransformer, require_ours
-from aotlens.models.rounding import are_alike, rounding_of
+from aotlens.models.loss import are_alike, rounding_of
 from aotlens.results import Result
 from aotlens.statistics import Verdict, as_clusters, interval_text, mean_interval, necessity, ratio_intervals
 

@@ -1,4 +1,4 @@
-"""A model as a TransformerLens bridge.
+"""A model as a TransformerLens bridge, and our tokenizer as the Hugging Face one that a bridge expects.
 
 TransformerLens 4 has no `HookedTransformer`; an attention-only model there is
 `TransformerBridge.boot_native(TransformerBridgeConfig(attn_only=True, …))`. It differs from ours in three
@@ -13,18 +13,18 @@ ways:
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import tokenizers
 import torch
 
 from aotlens.data import Tokenizer
-from aotlens.interop.tokenizers import to_hugging_face
 from aotlens.models import PHIS, AttentionOnlyTransformer, ModelConfig, require_ours
+from aotlens.untrusted import read_regular, strict_json
 
 if TYPE_CHECKING:
     from transformer_lens.model_bridge import TransformerBridge as TransformerBridge
-else:  # who makes or reads a bridge imports it: that takes as long as PyTorch
-    TransformerBridge = Any
 
 
 @torch.no_grad()
@@ -131,3 +131,38 @@ def _old_style_weights(model: AttentionOnlyTransformer) -> dict[str, torch.Tenso
             weights |= {f"blocks.{layer}.{part}.{name}": tensor[layer] for name, tensor in tensors.items()}
     norms = {name: t for name, t in model.state_dict().items() if name.startswith("ln_final.") or ".ln" in name}
     return weights | norms
+
+
+def to_hugging_face(tokenizer: Tokenizer, n_ctx: int) -> Any:
+    """Return a `transformers` tokenizer with the same ids for every text.
+
+    It puts the start token first by itself, and a special token typed in a text stays text, as in ours.
+    """
+    from transformers import PreTrainedTokenizerFast
+
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizers.Tokenizer.from_str(tokenizer.to_json()),
+        bos_token=tokenizer.start,
+        eos_token=tokenizer.start,
+        pad_token=tokenizer.start,
+        # TransformerLens looks a tokenizer without these two up on the Hugging Face hub.
+        name_or_path="aotlens",
+        add_bos_token=tokenizer.start is not None,
+        split_special_tokens=True,
+        clean_up_tokenization_spaces=False,
+        padding_side="right",
+        model_max_length=n_ctx,
+    )
+
+
+def read_hugging_face(path: Path, d_vocab: int | None = None) -> Tokenizer:
+    """Return the `Tokenizer` of a `tokenizer.json` next to a model of `d_vocab` tokens that somebody else saved, with
+    the start token that a `tokenizer_config.json` there names. Raises `ValueError`."""
+    beside = path.with_name("tokenizer_config.json")
+    try:
+        said = strict_json(read_regular(beside, kind="config.json")) if beside.is_file() else {}
+        named = [said.get(f"{kind}_token") for kind in ("bos", "cls")] if isinstance(said, dict) else []
+        names = [name.get("content") if isinstance(name, dict) else name for name in named]
+        return Tokenizer.of(read_regular(path, kind="tokenizer.json").decode(), *names, d_vocab=d_vocab)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from error

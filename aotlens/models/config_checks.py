@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from aotlens.models.masks import checked_mask
 from aotlens.models.norms import NORM_PLACES, NORMS
-from aotlens.models.phi import PHIS
+from aotlens.models.phi import PHIS, checked_mask
 from aotlens.models.positions import POSITIONS
 
 ACTIVATIONS = ("gelu", "gelu_new", "relu", "silu")

@@ -17,18 +17,19 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from aotlens.conventions import IGNORED
-from aotlens.models import hook_names, loss, masks
+from aotlens.models import hook_names, loss
 from aotlens.models.cache import ActivationCache
 from aotlens.models.config import ModelConfig
 from aotlens.models.ends import PositionEmbedding, Unembed, make_embedding
 from aotlens.models.generation import generate
 from aotlens.models.hook_points import HookPoint, bound_to_call
-from aotlens.models.initialise import initialise
 from aotlens.models.layers import Block
 from aotlens.models.norms import Norm
 from aotlens.models.ours import OwnModel
+from aotlens.models.phi import require_right_padding, visible_keys
 from aotlens.models.positions import PositionTerms
 from aotlens.models.text import TextTokenizer
+from aotlens.models.weights import initialise
 
 ReturnType = Literal["logits", "loss", "both"]
 _ALL_BUT_THE_LAST = (slice(None), slice(None, -1))
@@ -266,7 +267,7 @@ class AttentionOnlyTransformer(OwnModel):
         if attention_mask is not None and attention_mask.shape != (batch, n_pos):
             raise ValueError(f"attention_mask: expected [{batch}, {n_pos}], got {list(attention_mask.shape)}.")
         if attention_mask is not None and self._counts_absolutely():
-            masks.require_right_padding(attention_mask)
+            require_right_padding(attention_mask)
         positioned, orders = self._add_positions(stream, attention_mask)
         stream = positioned if start is None else stream
         unmasked = self.cfg.causal and self.cfg.attn_mask is None and attention_mask is None
@@ -333,7 +334,7 @@ class AttentionOnlyTransformer(OwnModel):
             )
         mask = None if self.attn_mask is None else self.attn_mask.to(device)
         window = None if layer is None else self.cfg.window(layer)
-        return masks.visible_keys(self.cfg, mask, n_pos, attention_mask, device, window)
+        return visible_keys(self.cfg, mask, n_pos, attention_mask, device, window)
 
     def _loss(
         self,

@@ -14,7 +14,7 @@ from torch import Tensor
 from aotlens.conventions import Progress
 from aotlens.data.pairs import PromptPairs
 from aotlens.models import AttentionOnlyTransformer
-from aotlens.models.rounding import are_alike, relative_rounding, rounding_of
+from aotlens.models.loss import are_alike, relative_rounding, rounding_of
 from aotlens.patching.metrics import Measure, PairMetric, name_of
 from aotlens.paths.runs import Probes, Run
 from aotlens.results import Result

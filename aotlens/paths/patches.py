@@ -34,7 +34,7 @@ from torch import Tensor
 from aotlens.conventions import Progress, minus, require_whole
 from aotlens.heads.reader import HeadReader
 from aotlens.models import AttentionOnlyTransformer, require_ours
-from aotlens.models.rounding import relative_rounding
+from aotlens.models.loss import relative_rounding
 from aotlens.models.traits import NOT_LINEAR
 from aotlens.paths.frozen import Frozen, freeze
 from aotlens.paths.streams import root_gradient, total_gradients

@@ -15,7 +15,7 @@ from aotlens.plots.primitives import matrix_map, names_of_heads, plotly_text
 
 if TYPE_CHECKING:
     from aotlens.data import PromptPairs
-    from aotlens.data.alignment import Alignment
+    from aotlens.data.pair_parts import Alignment
     from aotlens.patching import Attribution, EdgeAttribution, EdgeCircuit, Patched, PatchedEdges
 
 #: The largest numbers of bars, links and tokens; those that change the metric most stay.

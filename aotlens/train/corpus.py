@@ -22,8 +22,7 @@ from typing import Any, TextIO
 from aotlens.checkpoints import user_folder
 from aotlens.data import Corpus, Document, TokenFile, Tokenizer, hold_out, open_corpus
 from aotlens.data.corpus import is_held_out
-from aotlens.data.hugging_face import HuggingFaceCorpus
-from aotlens.data.sources import portable_spec
+from aotlens.data.sources import HuggingFaceCorpus, portable_spec
 from aotlens.files import replacing_file
 from aotlens.train.sections import Announce, CorpusRecipe, silent
 

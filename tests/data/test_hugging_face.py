@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aotlens.data import Document, TokenFile, Tokenizer, open_corpus
-from aotlens.data.hugging_face import HuggingFaceCorpus
+from aotlens.data.sources import HuggingFaceCorpus
 from tests.messages import refused
 
 pytest.importorskip("datasets", reason="needs datasets: pip install 'aotlens[hf]'")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aotlens.data.npz import read_npz
+from aotlens.files import read_npz
 from tests.messages import refused
 
 

@@ -13,7 +13,7 @@ import torch
 
 import aotlens
 from aotlens.data import PromptPairs, Tokenizer
-from aotlens.data.alignment import aligned
+from aotlens.data.pair_parts import aligned
 from aotlens.patching import patch
 from aotlens.plots import plot
 from tests.messages import refused

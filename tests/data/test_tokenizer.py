@@ -17,7 +17,7 @@ from tokenizers import models, pre_tokenizers
 
 from aotlens.data import END_OF_TEXT, Tokenizer
 from aotlens.data import tokenizer as tokenizer_module
-from aotlens.data.byte_level import byte_of_character, escape_invalid_utf8
+from aotlens.data.tokenizer_kinds import byte_of_character, escape_invalid_utf8
 from tests.messages import refused
 
 SENTENCES = [

@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from aotlens.data import Tokenizer
-from aotlens.interop.tokenizers import read_hugging_face
+from aotlens.interop.bridge_out import read_hugging_face
 from tests.data.layouts import LAYOUTS, LOSSY, STARTS, TEXT, bert, gemma, phi, sentencepiece
 from tests.messages import refused
 from tests.small_models import SMALL, maker

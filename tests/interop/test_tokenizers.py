@@ -7,7 +7,7 @@ import torch
 
 from aotlens.data import Tokenizer
 from aotlens.interop import from_transformer_lens, to_transformer_lens
-from aotlens.interop.tokenizers import to_hugging_face
+from aotlens.interop.bridge_out import to_hugging_face
 
 TEXTS = ["the cat", "", "<|endoftext|> typed", "naïve 🧵\x00", "  \n\t x"]
 

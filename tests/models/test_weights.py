@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
-from aotlens.models.initialise import initialise
+from aotlens.models.weights import initialise
 from tests.messages import refused
 
 SHAPES = {

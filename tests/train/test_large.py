@@ -131,13 +131,13 @@ def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_a_stream_is_read_once(stream: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     passes: list[None] = []
-    rows = aotlens.data.hugging_face.dataset_rows
+    rows = aotlens.data.sources.dataset_rows
 
     def counted(*args: object):
         passes.append(None)
         return rows(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("aotlens.data.hugging_face.dataset_rows", counted)
+    monkeypatch.setattr("aotlens.data.sources.dataset_rows", counted)
     files = _gpt2_files(tmp_path / "bpe")
     recipe = CorpusRecipe(tokenizer=f"gpt2_bpe:{files}", d_vocab=265, validation=0.2, n_documents=30)
     data = prepare(recipe, stream, home=tmp_path)

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aotlens.data.hugging_face import dataset_classes, dataset_rows, parse_spec
 from aotlens.data.images.decoding import FORMATS, decode_image, pixels_of
 from aotlens.data.images.image_data import ImageData, ImageSet, held_out_images
-from aotlens.data.npz import read_npz
+from aotlens.data.sources import dataset_classes, dataset_rows, parse_spec
+from aotlens.files import read_npz
 from aotlens.untrusted import require_regular
 
 #: Share of the images that are the test set where a source has none of its own.

@@ -20,8 +20,7 @@ from aotlens.interop.external.archive import check_zip
 from aotlens.interop.external.checking import N_TOKENS, Opened, compared
 from aotlens.interop.external.material import read_material, require_small
 from aotlens.interop.external.outside import require_attention, require_weights
-from aotlens.interop.external.plans import require_sizes
-from aotlens.interop.external.settings import config_class
+from aotlens.interop.external.plans import config_class, require_sizes
 
 #: Families whose masked language model is read, with their names.
 _MASKED = {"bert": "BERT", "roberta": "RoBERTa"}

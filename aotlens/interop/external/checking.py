@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from aotlens.interop.bridge_out import TransformerBridge, bridge_config
 from aotlens.interop.external.material import read_material
-from aotlens.interop.external.settings import completed
+from aotlens.interop.external.plans import completed
 from aotlens.models import AttentionOnlyTransformer
 
 #: (tokens `[batch, pos]`, or images, or vectors; the source's logits of them, in the shape of ours).

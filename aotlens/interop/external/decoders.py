@@ -12,7 +12,7 @@ from aotlens.interop.external import decoder_families as families
 from aotlens.interop.external import plans
 from aotlens.interop.external.decoder_families import FAMILIES, Settings
 from aotlens.interop.external.material import Material
-from aotlens.interop.external.settings import NO_CODE, Stated, completed
+from aotlens.interop.external.plans import NO_CODE, Stated, completed
 
 #: Families that read images as well, by the family of their text part.
 _WITH_IMAGES = {"gemma3": "gemma3_text"}

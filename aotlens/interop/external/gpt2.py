@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from aotlens.interop.external import plans
 from aotlens.interop.external.material import Material
-from aotlens.interop.external.settings import NO_CODE, Stated, completed, field_names
+from aotlens.interop.external.plans import NO_CODE, Stated, completed, field_names
 from aotlens.untrusted import boundary
 
 #: A layer's tensors; None for masks, which hold no weights.

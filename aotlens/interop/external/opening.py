@@ -15,15 +15,24 @@ import torch
 from torch import nn
 
 from aotlens.data import SymbolTokenizer, Tokenizer
+from aotlens.interop.bridge_out import read_hugging_face
 from aotlens.interop.external import bert, decoders, gpt2, hub, torch_encoder, transformer_lens, vit, x_transformers
 from aotlens.interop.external.archive import read_plain
 from aotlens.interop.external.checking import UNCHECKED, Check, Opened, compare_with_source, compared_with, unchecked
 from aotlens.interop.external.key_map import KeyMap, renamed
 from aotlens.interop.external.material import Material, of_module, read_json, read_material, unwrapped
 from aotlens.interop.external.outside import other_family, require_family, require_read_out, require_weights
-from aotlens.interop.external.plans import Plan, build_config, require_layers, require_sizes
-from aotlens.interop.external.settings import SIZES, Stated, own_code, require_known, with_nearest
-from aotlens.interop.tokenizers import read_hugging_face
+from aotlens.interop.external.plans import (
+    SIZES,
+    Plan,
+    Stated,
+    build_config,
+    own_code,
+    require_known,
+    require_layers,
+    require_sizes,
+    with_nearest,
+)
 from aotlens.models import ModelConfig, resolve_device
 from aotlens.models.config_checks import REQUIRED_SIZES
 from aotlens.models.count import build_on_meta

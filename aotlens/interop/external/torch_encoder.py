@@ -12,7 +12,7 @@ from torch import nn
 
 from aotlens.interop.external import plans
 from aotlens.interop.external.material import Material
-from aotlens.interop.external.settings import Stated
+from aotlens.interop.external.plans import Stated
 
 _NAMES = ("layers.0.self_attn.in_proj_weight", "layers.0.norm1.weight", "layers.0.linear1.weight")
 _LAYER: plans.Names = {

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from aotlens.interop.external import plans
 from aotlens.interop.external.material import Material
-from aotlens.interop.external.settings import Stated
+from aotlens.interop.external.plans import Stated
 from aotlens.models.config_checks import ACTIVATIONS
 
 #: Tensors by which the format is recognised.

@@ -13,7 +13,7 @@ import warnings
 from aotlens.data.images import ImageProcessor
 from aotlens.interop.external import plans
 from aotlens.interop.external.material import Material, read_json
-from aotlens.interop.external.settings import Stated
+from aotlens.interop.external.plans import Stated
 
 FORMAT = "Hugging Face's ViT"
 #: The number that `ViTImageProcessor` subtracts, and divides by, where nothing else is said: pixels from −1 to 1.

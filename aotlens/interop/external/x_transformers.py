@@ -14,7 +14,7 @@ from torch import Tensor
 
 from aotlens.interop.external import plans
 from aotlens.interop.external.material import Material
-from aotlens.interop.external.settings import Stated
+from aotlens.interop.external.plans import Stated
 
 _LAYERS = "attn_layers.layers."
 #: Tensors by which the format is recognised.

@@ -175,7 +175,7 @@ class NextToken(Objective[TrainingData], name="next_token"):
 
 
 class Masked(NextToken, name="masked"):
-    """Hidden tokens, from both sides (`aotlens.data.masking`)."""
+    """Hidden tokens, from both sides (`aotlens.data.sampler`)."""
 
     @classmethod
     def _check_sight(cls, recipe: Recipe, cfg: ModelConfig) -> None:

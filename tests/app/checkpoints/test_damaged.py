@@ -75,7 +75,7 @@ def test_a_drive_that_hangs_after_the_listing(tmp_path: Path, monkeypatch: pytes
         with open_regular(path, inside) as opened:
             yield opened
 
-    monkeypatch.setattr("aotlens.checkpoints.bounds.open_regular", gone)
+    monkeypatch.setattr("aotlens.checkpoints.header.open_regular", gone)
     core.catalog.load("good")
     monkeypatch.setattr(core.catalog._reading, "_seconds", 0.5)
     with ThreadPoolExecutor(20) as users:

@@ -158,7 +158,7 @@ def test_settings_mean_what_the_installed_transformers_takes_them_for(
 
 def test_without_transformers_a_decoder_comes_with_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     MAKE["llama"]().save_pretrained(tmp_path)
-    monkeypatch.setattr("aotlens.interop.external.settings.config_class", lambda kind: None)
+    monkeypatch.setattr("aotlens.interop.external.plans.config_class", lambda kind: None)
     with pytest.warns(UserWarning, match="UNCHECKED: no installed transformers knows llama"):
         ours = aotlens.load(tmp_path, "cpu")
     assert "UNCHECKED: the code of Hugging Face's llama is not installed" in ours.card.description
