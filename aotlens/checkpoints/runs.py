@@ -23,7 +23,7 @@ from aotlens.checkpoints.snapshots import (
     snapshots_folder,
     write_snapshot,
 )
-from aotlens.conventions import Progress
+from aotlens.conventions import Progress, require_between
 from aotlens.files import contents_hash
 
 if TYPE_CHECKING:
@@ -176,8 +176,7 @@ def compress_run(
     """
     checkpoint, out, own = Path(checkpoint), Path(out), dict(errors or {})
     for each in (error, *own.values()):
-        if not 0 < each <= 0.5:
-            raise ValueError(f"error={each}: expected a share of the weights above 0 and at most 0.5.")
+        require_between("error", each, above=0, most=0.5)
     there = snapshot_steps(checkpoint)
     if not there or not is_checkpoint(checkpoint):
         raise CheckpointError(f"{checkpoint}: expected a checkpoint with snapshots of its run, found none.")

@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from aotlens.conventions import require_between
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
@@ -88,8 +90,7 @@ def is_held_out(name: str, validation: Collection[str] | float) -> bool:
     Raises ValueError for a fraction outside (0, 1).
     """
     if isinstance(validation, float | int):
-        if not 0 < validation < 1:
-            raise ValueError(f"expected a fraction between 0 and 1, got {validation}")
+        require_between("validation", validation, above=0, below=1)
         return _hash_fraction(name) < validation
     return name in validation
 
@@ -101,8 +102,7 @@ class TailHeldOut(Corpus):
     """
 
     def __init__(self, whole: Corpus, fraction: float) -> None:
-        if not 0 < fraction < 1:
-            raise ValueError(f"expected a fraction between 0 and 1, got {fraction}")
+        require_between("fraction", fraction, above=0, below=1)
         self.spec = whole.spec
         self._whole = whole
         self._fraction = fraction

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aotlens.conventions import require_seed, require_whole
+from aotlens.conventions import require_choice, require_seed, require_whole
 from aotlens.data.pair_parts import MAX_WORDS, Alignment, aligned, given_positions, grouped_pairs, template_names
 from aotlens.data.windows import probe_start
 from aotlens.models import require_ours
@@ -259,13 +259,11 @@ class PromptPairs(Result):
         """
         require_ours(model, "PromptPairs.induction")
         require_whole("n", n, 1)
-        if differs not in ("value", "key"):
-            raise ValueError(f"differs={differs!r}: expected 'value' or 'key'.")
+        require_choice("differs", differs, ("value", "key"))
         start = probe_start(model.tokenizer)
         begin = [] if start is None else [start]
         most = min(model.cfg.n_ctx, model.cfg.d_vocab) - 1 - len(begin)
-        if not 4 <= length <= most:
-            raise ValueError(f"length={length}: expected 4 to {most} tokens before the last one.")
+        require_whole("length", length, 4, most)
         rng = np.random.default_rng(require_seed(seed))
         pairs = []
         for _ in range(n):

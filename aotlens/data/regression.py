@@ -22,6 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aotlens.conventions import require_between, require_whole
 from aotlens.data.sampler import uniform_words
 
 _WEIGHT_STREAM, _INPUT_STREAM, _NOISE_STREAM, _SUPPORT_STREAM, _BASIS_STREAM = 6, 7, 8, 9, 10
@@ -81,11 +82,9 @@ class RegressionTask:
             value = getattr(self, name)
             if self.d < 1 or not (value is None or 1 <= value <= self.d):
                 raise ValueError(f"expected d ≥ 1 and 1 ≤ {name} ≤ d (or None), got d={self.d}, {name}={value}.")
-        if self.noise_std < 0 or self.input_scale <= 0 or self.input_skew < 0:
-            raise ValueError(
-                f"expected noise_std ≥ 0, input_scale > 0 and input_skew ≥ 0, got {self.noise_std}, {self.input_scale} "
-                f"and {self.input_skew}."
-            )
+        require_between("noise_std", self.noise_std, 0)
+        require_between("input_scale", self.input_scale, above=0)
+        require_between("input_skew", self.input_skew, 0)
 
     @property
     def n_relevant(self) -> int:
@@ -112,8 +111,8 @@ class RegressionTask:
 
         Raises `ValueError` for no prompts or points.
         """
-        if n_prompts < 1 or n_points < 1:
-            raise ValueError(f"expected at least 1 prompt and 1 point, got {n_prompts} and {n_points}.")
+        require_whole("n_prompts", n_prompts, 1)
+        require_whole("n_points", n_points, 1)
         n_dims = self.d if self.n_dims is None else self.n_dims
         weights = standard_normal(seed, _WEIGHT_STREAM, step, (n_prompts, self.d))
         if self.n_nonzero is not None:

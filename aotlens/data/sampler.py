@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
-from aotlens.conventions import IGNORED, require_seed
+from aotlens.conventions import IGNORED, require_between, require_choice, require_seed, require_whole
 from aotlens.data.token_file import TokenFile
 
 SHORTEST_SEGMENT = 8  # tokens in a repeated segment
@@ -49,17 +49,11 @@ class BatchSampler:
     repeat_source: Literal["random", "text"] = "random"  # segments are uniformly random tokens, or text
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1 or self.sequence_length < 2:
-            raise ValueError(
-                "expected batch_size ≥ 1 and sequence_length ≥ 2, got "
-                f"batch_size={self.batch_size}, sequence_length={self.sequence_length}"
-            )
-        if not 0 <= self.seed < 2**64:
-            raise ValueError(f"expected a seed from 0 to 2**64 - 1, got {self.seed}")
-        if not 0.0 <= self.repeat_fraction <= 1.0:
-            raise ValueError(f"expected repeat_fraction from 0 to 1, got {self.repeat_fraction}")
-        if self.repeat_source not in ("random", "text"):
-            raise ValueError(f"expected repeat_source 'random' or 'text', got {self.repeat_source!r}")
+        require_whole("batch_size", self.batch_size, 1)
+        require_whole("sequence_length", self.sequence_length, 2)
+        require_seed(self.seed)
+        require_between("repeat_fraction", self.repeat_fraction, 0, 1)
+        require_choice("repeat_source", self.repeat_source, ("random", "text"))
         if self.repeat_fraction > 0 and self.sequence_length < 2 * SHORTEST_SEGMENT + 1:
             raise ValueError(
                 f"expected sequence_length ≥ {2 * SHORTEST_SEGMENT + 1} for repeated segments of at least "
@@ -72,8 +66,7 @@ class BatchSampler:
                     f"tokens=None, repeat_fraction={self.repeat_fraction}, "
                     f"repeat_source={self.repeat_source!r}"
                 )
-            if self.d_vocab < 2:
-                raise ValueError(f"expected d_vocab ≥ 2, got {self.d_vocab}")
+            require_whole("d_vocab", self.d_vocab, 2, 2**31)
         else:
             if self.tokens.d_vocab > self.d_vocab:
                 raise ValueError(
@@ -116,8 +109,7 @@ class BatchSampler:
         self, step: int
     ) -> tuple[Int64[np.ndarray, " batch"], Bool[np.ndarray, " batch"], Int64[np.ndarray, " batch"]]:
         """Draw for each row of a step the length of its segment, whether it is repeated, and the segment's offset."""
-        if not 0 <= step < 2**64:
-            raise ValueError(f"expected a step from 0 to 2**64 - 1, got {step}")
+        require_whole("step", step, 0, 2**64 - 1)
         n_fill = self.sequence_length - 1
         draws = uniform_words(self.seed, _BATCH_STREAM, step, (self.batch_size, 4))
         repeated = (draws[:, 0] >> np.uint64(11)).astype(np.float64) * 2.0**-53 < self.repeat_fraction
@@ -142,13 +134,11 @@ def repeated_random_tokens(
     head finds what followed by looking a fixed number of tokens back. Of a row at distance d the first min(d, n − d) of
     its n tokens come again at d, and all others come once.
     """
-    if d_vocab < 2 or batch_size < 1 or half_length < 1:
-        raise ValueError(
-            "expected d_vocab ≥ 2, batch_size ≥ 1 and half_length ≥ 1, got "
-            f"d_vocab={d_vocab}, batch_size={batch_size}, half_length={half_length}"
-        )
-    if eot_id is not None and not 0 <= eot_id < d_vocab:
-        raise ValueError(f"expected a separator from 0 to {d_vocab - 1}, got eot_id={eot_id}")
+    require_whole("d_vocab", d_vocab, 2, 2**31)
+    require_whole("batch_size", batch_size, 1)
+    require_whole("half_length", half_length, 1)
+    if eot_id is not None:
+        require_whole("eot_id", eot_id, 0, d_vocab - 1)
     if distances:
         length, nearest = 2 * half_length, max(half_length // 2, 1)
         rows = _random_tokens(uniform_words(seed, _REPEATED_STREAM, 0, (batch_size, length)), d_vocab, eot_id)

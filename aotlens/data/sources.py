@@ -8,7 +8,7 @@ import sys
 import sysconfig
 import zipfile
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -230,12 +230,7 @@ class HuggingFaceCorpus(Corpus):
         remaining = None if names is None else set(names)
         count = 0
         for number, row in enumerate(dataset_rows(self.spec, self.name, self.config, "train")):
-            text = row.get(self.field)
-            if self.field not in row:
-                raise ValueError(
-                    f"{self.spec}: expected a field {self.field!r}, got {', '.join(map(repr, row))}; name "
-                    "one of these as hf:NAME:config:field"
-                )
+            text = row_field(self.spec, row, self.field)
             if not isinstance(text, str):
                 raise ValueError(
                     f"{self.spec}: expected text in field {self.field!r}, got {type(text).__name__} in row {number}"
@@ -251,6 +246,16 @@ class HuggingFaceCorpus(Corpus):
             raise ValueError(f"{self.spec}: expected rows with text, got none")
         if remaining:
             raise ValueError(f"{self.spec} has no rows {', '.join(sorted(remaining)[:5])}; it has {count} with text")
+
+
+def row_field(spec: str, row: Mapping[str, Any], field: str) -> Any:
+    """Return a field of a row of a dataset. Raises `ValueError` with the row's fields if it does not have it."""
+    if field not in row:
+        raise ValueError(
+            f"{spec}: expected a field {field!r}, got {', '.join(map(repr, row))}; name one of these as "
+            "hf:NAME:config:field."
+        )
+    return row[field]
 
 
 def parse_spec(spec: str) -> tuple[str, str | None, str | None]:

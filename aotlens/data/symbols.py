@@ -12,6 +12,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from aotlens.conventions import require_whole
 from aotlens.data.tokenizer import TokenIds, Tokenizer
 from aotlens.data.tokenizer_kinds import require_utf8
 from aotlens.models.text import ids_in_brackets
@@ -103,8 +104,7 @@ class SymbolTokenizer:
 
     def _checked(self, ids: list[int]) -> list[int]:
         for index in ids:
-            if not 0 <= index < self.d_vocab:
-                raise ValueError(f"expected ids from 0 to {self.d_vocab - 1}, got {index}")
+            require_whole("id", index, 0, self.d_vocab - 1)
         return ids
 
     def _some(self, most: int = 12) -> str:

@@ -28,6 +28,7 @@ from jaxtyping import Integer
 from tokenizers import decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 
+from aotlens.conventions import require_whole
 from aotlens.data.tokenizer_kinds import (
     MOST_GROWTH,
     byte_of_character,
@@ -85,10 +86,7 @@ class Tokenizer:
         short that there are not that many merges to learn (the message says how many tokens there are); unless
         ``exact``, there are then fewer tokens.
         """
-        if d_vocab < SMALLEST_VOCABULARY:
-            raise ValueError(
-                f"d_vocab must be at least {SMALLEST_VOCABULARY} (256 bytes and {END_OF_TEXT}), got {d_vocab}"
-            )
+        require_whole("d_vocab", d_vocab, SMALLEST_VOCABULARY, 2**31)
         backend = _untrained(models.BPE())
         trainer = trainers.BpeTrainer(
             vocab_size=d_vocab,

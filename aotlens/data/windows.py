@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
-from aotlens.conventions import require_seed
+from aotlens.conventions import require_seed, require_whole
 from aotlens.data.corpus import Corpus
 from aotlens.data.sampler import require_length, with_start
 from aotlens.data.symbols import SymbolTokenizer
@@ -68,19 +68,17 @@ class Encoding:
         """
         if tokenizer is None:
             raise ValueError("text needs a model with a tokenizer; give token ids instead.")
-        if isinstance(tokenizer, Tokenizer | SymbolTokenizer) and tokenizer.eot_id is not None:
-            return cls(encode=tokenizer.encode, start=tokenizer.eot_id, separator=tokenizer.eot_id, end=None)
-
-        if isinstance(tokenizer, Tokenizer | SymbolTokenizer):
-            raise ValueError("this tokenizer has no start or no separator token; give token ids instead.")
+        is_ours = isinstance(tokenizer, Tokenizer | SymbolTokenizer)
 
         def encode(text: str) -> list[int]:
             return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
-        start, separator = start_id(tokenizer), _first_id(tokenizer, "sep_token_id", "eos_token_id")
+        start = start_id(tokenizer)
+        separator = start if is_ours else _first_id(tokenizer, "sep_token_id", "eos_token_id")
         if start is None or separator is None:
             raise ValueError("this tokenizer has no start or no separator token; give token ids instead.")
-        return cls(encode=encode, start=start, separator=separator, end=None if causal else separator)
+        end = None if causal or is_ours else separator
+        return cls(encode=tokenizer.encode if is_ours else encode, start=start, separator=separator, end=end)
 
 
 def spread(n: int, wanted: int) -> Int64[Tensor, " places"]:
@@ -224,10 +222,9 @@ def validation_windows(
     `max_windows`, that many (n) are taken, spread evenly over all there are (`spread`).
     Raises ValueError for a file shorter than one window.
     """
-    if sequence_length < 2:
-        raise ValueError(f"expected sequence_length ≥ 2, got {sequence_length}")
-    if max_windows is not None and max_windows < 1:
-        raise ValueError(f"expected max_windows ≥ 1 or None, got {max_windows}")
+    require_whole("sequence_length", sequence_length, 2)
+    if max_windows is not None:
+        require_whole("max_windows", max_windows, 1)
     require_length(tokens, sequence_length)
     width = sequence_length - 1
     available = (len(tokens) - 1) // width

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from aotlens.conventions import require_choice
 from aotlens.data.sources import dataset_rows, parse_spec
 from aotlens.untrusted import read_lines, shown, strict_json
 
@@ -221,8 +222,7 @@ def _running_text(name: str, documents: list[list[str]], source: str) -> Running
 
 
 def _with_quotes(text: str, quotes: Quotes) -> str:
-    if quotes not in ("as_is", "straight"):
-        raise ValueError(f"quotes={quotes!r}: expected 'as_is' or 'straight'.")
+    require_choice("quotes", quotes, ("as_is", "straight"))
     return text.translate(_STRAIGHT) if quotes == "straight" else text
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
+from aotlens.conventions import require_between, require_choice
 from aotlens.models.norms import NORM_PLACES, NORMS
 from aotlens.models.phi import PHIS, checked_mask
 from aotlens.models.positions import POSITIONS
@@ -38,7 +38,8 @@ _SWITCHES = (
 _OPTIONAL_SWITCHES = ("read_out_bias", "qkv_bias", "final_norm")
 _OPTIONAL_NUMBERS = ("attn_scale", "threshold", "init_std", "position_init_std", "score_cap", "logit_cap", "clip_qkv")
 _NUMBERS = ("step_size", "norm_eps", "norm_gain_offset", *_OPTIONAL_NUMBERS)
-_POSITIVE = ("attn_scale", "score_cap", "logit_cap", "clip_qkv")
+_POSITIVE = ("attn_scale", "norm_eps", "score_cap", "logit_cap", "clip_qkv")
+_DEVIATIONS = ("init_std", "position_init_std")
 
 
 def check(cfg: Any) -> None:
@@ -51,9 +52,7 @@ def check(cfg: Any) -> None:
 
 def _check_fields(cfg: Any) -> None:
     for name, choices in {**_CHOICES, "phi": tuple(PHIS)}.items():
-        value = getattr(cfg, name)
-        if value not in choices:
-            raise ValueError(f"{name}={value!r}: expected one of {', '.join(map(repr, choices))}.")
+        require_choice(name, getattr(cfg, name), choices)
     for name in _SIZES:
         value = getattr(cfg, name)
         if value is None and name not in REQUIRED_SIZES:
@@ -70,8 +69,9 @@ def _check_fields(cfg: Any) -> None:
         value = getattr(cfg, name)
         if value is None and name in _OPTIONAL_NUMBERS:
             continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if not isinstance(value, int | float):
             raise ValueError(f"{name}={value!r}: expected a finite number.")
+        require_between(name, value, above=0 if name in _POSITIVE else None, least=0 if name in _DEVIATIONS else None)
     if isinstance(cfg.seed, bool) or not isinstance(cfg.seed, int) or cfg.seed < 0:
         raise ValueError(f"seed={cfg.seed!r}: expected a whole number of at least 0.")
 
@@ -81,9 +81,6 @@ def _check_attention(cfg: Any) -> None:
         raise ValueError("tied_output=True needs attention='mssa': only MSSA has a U_k to tie W_O to.")
     if cfg.step_size != 1.0 and not cfg.tied_output:
         raise ValueError(f"step_size={cfg.step_size} acts only on a tied output; set tied_output=True or leave it 1.")
-    for name in _POSITIVE:
-        if (value := getattr(cfg, name)) is not None and value <= 0:
-            raise ValueError(f"{name}={value}: expected a positive number, or None.")
     _check_parameters(cfg, "phi", PHIS)
     PHIS[cfg.phi].check(cfg)
     if cfg.n_kv_heads is not None and cfg.n_heads % cfg.n_kv_heads:
@@ -93,12 +90,6 @@ def _check_attention(cfg: Any) -> None:
             f"n_kv_heads={cfg.n_kv_heads} needs attention='mhsa': an MSSA head has one matrix for queries, keys "
             "and values, so heads that share it are one head."
         )
-    if cfg.norm_eps <= 0:
-        raise ValueError(f"norm_eps={cfg.norm_eps}: expected a positive number.")
-    for name in ("init_std", "position_init_std"):
-        value = getattr(cfg, name)
-        if value is not None and value < 0:
-            raise ValueError(f"{name}={value}: expected a standard deviation of at least 0.")
     if cfg.attn_mask is not None:
         mask = checked_mask(cfg.attn_mask, cfg.n_heads, cfg.n_ctx, PHIS[cfg.phi].normalises)
         object.__setattr__(cfg, "attn_mask", mask)

@@ -11,6 +11,7 @@ from typing import Literal, get_args
 
 import torch
 
+from aotlens.conventions import require_choice
 from aotlens.models.config import ModelConfig
 from aotlens.models.ours import require_ours
 from aotlens.models.transformer import AttentionOnlyTransformer
@@ -30,9 +31,7 @@ def count_parameters(model: AttentionOnlyTransformer | ModelConfig, convention: 
 
     A configuration is built on the meta device: no memory, some milliseconds a layer.
     """
-    if convention not in get_args(Convention):
-        expected = ", ".join(map(repr, get_args(Convention)))
-        raise ValueError(f"convention={convention!r}: expected one of {expected}.")
+    require_choice("convention", convention, get_args(Convention))
     if isinstance(model, ModelConfig):
         model = build_on_meta(model)
     require_ours(model, "count_parameters", weights=False)

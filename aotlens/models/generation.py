@@ -5,14 +5,13 @@ Both go token by token: `continued` and `filled` give the sequence after each, `
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aotlens.conventions import require_seed
+from aotlens.conventions import require_between, require_seed, require_shape, require_whole
 from aotlens.models.ours import OwnModel, require_ours
 
 
@@ -78,11 +77,8 @@ def continued(
     if model.cfg.read_in != "tokens" or model.cfg.read_out != "tokens" or model.sees_later_keys:
         instead = " This one sees later tokens too: fill asks it for those that are masked." * model.sees_later_keys
         raise ValueError(f"generate needs a causal model that reads and writes tokens.{instead}")
-    if max_new_tokens < 0 or not 0 <= temperature < math.inf or (top_k is not None and top_k < 1):
-        raise ValueError(
-            "expected max_new_tokens ≥ 0, a finite temperature ≥ 0 and top_k ≥ 1, "
-            f"got {max_new_tokens}, {temperature} and {top_k}."
-        )
+    require_whole("max_new_tokens", max_new_tokens)
+    _require_sampling(temperature, top_k)
     if tokens.shape[1] == 0:
         raise ValueError("the prompt is empty: give at least one token.")
     packed, lengths = _without_padding(tokens, attention_mask)
@@ -118,8 +114,7 @@ def _without_padding(
     then those of the row alone."""
     if attention_mask is None:
         return tokens, torch.full((len(tokens),), tokens.shape[1], device=tokens.device)
-    if attention_mask.shape != tokens.shape:
-        raise ValueError(f"attention_mask: expected {list(tokens.shape)}, got {list(attention_mask.shape)}.")
+    require_shape("attention_mask", attention_mask, tokens.shape)
     real = attention_mask.to(device=tokens.device, dtype=torch.bool)
     lengths = real.sum(1)
     if not bool(lengths.all()):
@@ -161,8 +156,7 @@ def filled(
     mask_id = getattr(model.tokenizer, "mask_id", None)
     if not model.sees_later_keys or mask_id is None:
         raise ValueError("fill needs a model that sees both sides and has a mask token; generate continues a text.")
-    if not 0 <= temperature < math.inf or (top_k is not None and top_k < 1):
-        raise ValueError(f"expected a finite temperature ≥ 0 and top_k ≥ 1, got {temperature} and {top_k}.")
+    _require_sampling(temperature, top_k)
     places = (tokens[0] == mask_id).nonzero()[:, 0].tolist()
     if not places:
         raise ValueError("the prompt has no mask to fill: write <|mask|> in the place of a token.")
@@ -173,6 +167,12 @@ def filled(
         tokens = tokens.clone()
         tokens[:, place] = sample(logits, temperature, top_k, generator)
         yield tokens
+
+
+def _require_sampling(temperature: float | int, top_k: int | None) -> None:
+    require_between("temperature", temperature, 0)
+    if top_k is not None:
+        require_whole("top_k", top_k, 1, 2**31)
 
 
 def _stop_id(model: OwnModel, text: str) -> int:

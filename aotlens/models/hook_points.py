@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import BackwardHook
 
+from aotlens.conventions import require_choice
 from aotlens.models.cache import HookFunction
 
 Direction: TypeAlias = Literal["fwd", "bwd"]
@@ -181,8 +182,7 @@ class HookPoint(nn.Module):
     ) -> LensHandle:
         if not callable(hook):
             raise ValueError(f"hook at {self.name}: expected a function of (tensor, hook), got {hook!r}.")
-        if dir not in ("fwd", "bwd"):
-            raise ValueError(f"dir={dir!r}: expected 'fwd' or 'bwd'.")
+        require_choice("dir", dir, ("fwd", "bwd"))
         order = next(_ARRIVALS)
         return LensHandle(
             user_hook=hook, dir=dir, is_permanent=is_permanent, context_level=level, order=-order if prepend else order

@@ -22,6 +22,8 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from aotlens.conventions import require_choice
+
 SCALINGS = ("linear", "dynamic", "llama3")
 
 
@@ -54,11 +56,8 @@ class Rotary:
             raise ValueError(f"rotary base={self.base!r}: expected a finite number above 1.")
         if self.dim is not None and (not _is_whole(self.dim) or self.dim < 2 or self.dim % 2):
             raise ValueError(f"rotary dim={self.dim!r}: expected an even whole number of at least 2, or None.")
-        if self.pairs not in ("half", "interleaved"):
-            raise ValueError(f"rotary pairs={self.pairs!r}: expected 'half' or 'interleaved'.")
-        if self.scaling not in (*SCALINGS, None):
-            expected = ", ".join(map(repr, SCALINGS))
-            raise ValueError(f"rotary scaling={self.scaling!r}: expected one of {expected}, or None.")
+        require_choice("rotary pairs", self.pairs, ("half", "interleaved"))
+        require_choice("rotary scaling", self.scaling, (*SCALINGS, None))
         needed = {
             None: (),
             "linear": ("factor",),

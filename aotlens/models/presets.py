@@ -29,6 +29,7 @@ from typing import Any
 
 import torch
 
+from aotlens.conventions import require_choice
 from aotlens.models import count
 from aotlens.models.config import ModelConfig
 from aotlens.models.device import resolve_device
@@ -128,6 +129,5 @@ def build(name: str, device: str | torch.device = "meta") -> AttentionOnlyTransf
 
 
 def _preset(name: str) -> tuple[_Family, dict[str, Any]]:
-    if name not in _PRESETS:
-        raise ValueError(f"no preset {name!r}; there are {', '.join(NAMES)}.")
+    require_choice("preset", name, _PRESETS)
     return _PRESETS[name]

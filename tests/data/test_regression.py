@@ -128,7 +128,7 @@ def test_a_task_that_does_not_fit_is_refused(wrong: dict[str, float]) -> None:
 
 
 def test_prompts_and_curricula_that_do_not_fit_are_refused() -> None:
-    with refused("1 prompt", "1 point"):
+    with refused("n_prompts=0", "from 1"):
         RegressionTask().sample(0, 3)
     with pytest.raises(ValueError, match="dims 5 to 3"):
         Curriculum(dims_start=5, dims_end=3, points_start=1, points_end=2)

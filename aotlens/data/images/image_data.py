@@ -19,9 +19,18 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 from torch.nn.functional import grid_sample, pad
 
-from aotlens.conventions import require_seed
+from aotlens.conventions import require_between, require_seed, require_shape, require_whole
 from aotlens.data.sampler import uniform_words
 from aotlens.untrusted import check_name
+
+
+def require_pixels(images: Tensor) -> None:
+    """Raise `ValueError` unless these are images [image, 1 or 3 channels, height, width] of uint8."""
+    if images.dim() != 4 or images.shape[1] not in (1, 3) or images.dtype != torch.uint8:
+        raise ValueError(
+            f"expected images [image, 1 or 3 channels, height, width] of uint8, got {list(images.shape)} of "
+            f"{images.dtype}."
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,13 +47,8 @@ class ImageSet:
     def __post_init__(self) -> None:
         for name in self.classes:
             check_name(name, "a class")
-        if self.images.dim() != 4 or self.images.shape[1] not in (1, 3) or self.images.dtype != torch.uint8:
-            raise ValueError(
-                "expected images [image, 1 or 3 channels, height, width] of uint8, got "
-                f"{list(self.images.shape)} of {self.images.dtype}."
-            )
-        if self.labels.shape != self.images.shape[:1]:
-            raise ValueError(f"expected a label for each of {len(self.images)} images, got {list(self.labels.shape)}.")
+        require_pixels(self.images)
+        require_shape("labels", self.labels, self.images.shape[:1])
         if len(self.labels) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.classes):
             raise ValueError(
                 f"expected labels from 0 to {len(self.classes) - 1}, the numbers of {len(self.classes)} classes, got "
@@ -136,8 +140,7 @@ class ImageData:
         Of a class with n images round(validation · n) are held out. The test set is not touched. Raises `ValueError`
         for a share that is not between 0 and 1, and where nothing would be left on a side.
         """
-        if not 0 < validation < 1:
-            raise ValueError(f"validation={validation}: expected a share between 0 and 1, as 0.1.")
+        require_between("validation", validation, above=0, below=1)
         held_out = held_out_images(self.train.labels, len(self.classes), validation, seed)
         if not 0 < int(held_out.sum()) < len(held_out):
             raise ValueError(
@@ -200,10 +203,9 @@ class ImageSampler:
                 f"expected batch_size ≥ 1 and at least one image, got {self.batch_size} and {len(self.images)}."
             )
         side = min(self.images.images.shape[2:])
-        if not 0 <= self.shift < side:
-            raise ValueError(f"shift={self.shift}: expected from 0 to {side - 1} pixels, as the images have {side}.")
-        if self.crop is not None and not 0 < self.crop <= 1:
-            raise ValueError(f"crop={self.crop}: expected the smallest share of the area, from 0 to 1, or none.")
+        require_whole("shift", self.shift, 0, side - 1)
+        if self.crop is not None:
+            require_between("crop", self.crop, above=0, most=1)
 
     def indices(self, step: int) -> Int64[Tensor, " batch"]:
         """Return the indices of the images that the step sees."""

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from aotlens.data.images.image_data import ImageSet
+from aotlens.data.images.image_data import ImageSet, require_pixels
 
 _GREY = (0.299, 0.587, 0.114)  # of red, green and blue: ITU-R BT.601, as Pillow makes colours grey
 
@@ -86,11 +85,7 @@ class ImageProcessor:
         channels, coloured ones grey by their luminance (ITU-R BT.601); of another size the middle square is cut out and
         scaled, with antialiasing. Raises `ValueError` for other images.
         """
-        if images.dim() != 4 or images.shape[1] not in (1, 3) or images.dtype != torch.uint8:
-            raise ValueError(
-                "expected images [image, 1 or 3 channels, height, width] of uint8, got "
-                f"{list(images.shape)} of {images.dtype}."
-            )
+        require_pixels(images)
         pixels = images.float()
         channels = len(self.mean)
         if pixels.shape[1] > channels:

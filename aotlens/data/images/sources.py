@@ -14,7 +14,7 @@ from torch import Tensor
 
 from aotlens.data.images.decoding import FORMATS, decode_image, pixels_of
 from aotlens.data.images.image_data import ImageData, ImageSet, held_out_images
-from aotlens.data.sources import dataset_classes, dataset_rows, parse_spec
+from aotlens.data.sources import dataset_classes, dataset_rows, parse_spec, row_field
 from aotlens.files import read_npz
 from aotlens.untrusted import require_regular
 
@@ -259,12 +259,7 @@ def _hugging_face(spec: str, size: int | None) -> ImageData:
 
 
 def _of_row(spec: str, row: dict[str, Any], field: str, number: int, size: int | None) -> Tensor:
-    if field not in row:
-        raise ValueError(
-            f"{spec}: expected a field {field!r}, got {', '.join(map(repr, row))}; name one of these as "
-            "hf:NAME:config:field."
-        )
-    image = row[field]
+    image = row_field(spec, row, field)
     if isinstance(image, dict) and isinstance(image.get("bytes"), bytes):
         return decode_image(image["bytes"], name=f"{spec}, row {number}", size=size)
     from PIL import Image
