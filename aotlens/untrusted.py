@@ -31,7 +31,7 @@ MOST_BYTES = {
     "key map": 4_000_000,
     "settings": 1_000_000,
     "vocabulary": 16_000_000,
-    "record": 64_000_000,  # of a run, or what stands beside a result
+    "record": 64_000_000,  # of a run, or the header of a result
     "result": 4_000_000_000,
     "text": 4_000_000_000,
     "held-out text": 32_000_000,  # a benchmark's test set has some megabytes
@@ -250,7 +250,7 @@ def check_plain(value: Any, where: str) -> None:
         elif isinstance(item, int | float) and (problem := _problem(item)):
             raise ValueError(f"{place}: {problem}.")
         elif isinstance(item, str) and re.search(r"[\ud800-\udfff]", item):
-            raise ValueError(f"{place}: expected text, found half a character in {shown(item)}.")
+            raise ValueError(f"{place}: expected text, found half a character in {excerpt(item)}.")
 
 
 def _places(value: Any, where: str) -> Iterator[tuple[str, Any]]:
@@ -281,7 +281,7 @@ def require_types(cls: type, values: Mapping[str, Any], where: str) -> None:
     for name, value in values.items():
         if not _is_of(value, hints[name]):
             expected = hints[name] if get_args(hints[name]) else hints[name].__name__
-            raise ValueError(f"{where}: {name}: expected {expected}, got {shown(value)}.")
+            raise ValueError(f"{where}: {name}: expected {expected}, got {excerpt(value)}.")
 
 
 def _is_of(value: Any, hint: Any) -> bool:
@@ -308,7 +308,7 @@ def check_name(name: str, where: str) -> None:
     """Raise `ValueError` for control characters, which would write into a terminal or turn a line around."""
     if (control := _CONTROL.search(name)) is not None:
         raise ValueError(
-            f"{where}: expected text without control characters, found {shown(name)} with U+{ord(control[0]):04X}."
+            f"{where}: expected text without control characters, found {excerpt(name)} with U+{ord(control[0]):04X}."
         )
 
 
@@ -317,7 +317,7 @@ def without_control(name: str) -> str:
     return _CONTROL.sub(lambda control: ascii(control[0])[1:-1], name)
 
 
-def shown(value: Any, most: int = 80) -> str:
+def excerpt(value: Any, most: int = 80) -> str:
     """Return `repr` in ASCII, cut short: what a message may say of an untrusted value."""
     text = ascii(value)
     return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -41,7 +41,7 @@ from aotlens.checkpoints.reading import load_folder, verify
 from aotlens.checkpoints.snapshots import split_step
 from aotlens.checkpoints.writing import save_checkpoint
 from aotlens.files import force_to_disk, replacing_file
-from aotlens.untrusted import MAX_READ, MOST_BYTES, ShortReads, open_regular, shown, without_control
+from aotlens.untrusted import MAX_READ, MOST_BYTES, ShortReads, excerpt, open_regular, without_control
 
 
 def export_checkpoint(folder: str | Path, destination: str | Path) -> Path:
@@ -148,13 +148,13 @@ def _members(source: Path) -> _Members:
         path = PurePosixPath(entry.path)
         if path.is_absolute() or ".." in path.parts or "\\" in entry.path or entry.kind == "other":
             raise CheckpointError(
-                f"{source}: expected plain files inside the archive, found {shown(entry.path)}, a link, a device or a "
-                "path that leads out of it. Don't trust it; nothing was written."
+                f"{source}: expected plain files inside the archive, found {excerpt(entry.path)}, a link, a device or "
+                "a path that leads out of it. Don't trust it; nothing was written."
             )
         if entry.kind == "folder" or path.name not in FILES:
             continue
         if path in sizes_by_path:
-            raise CheckpointError(f"{source}: expected each file once, found {shown(entry.path)} twice.")
+            raise CheckpointError(f"{source}: expected each file once, found {excerpt(entry.path)} twice.")
         sizes_by_path[path] = entry.size
     homes = [path.parent for path in sizes_by_path if path.name == CONFIG]
     if len(homes) != 1:
@@ -279,7 +279,7 @@ def _of_zip(file: BinaryIO, most: int) -> Iterator[Entry]:
                 yield Entry(path=item.filename, size=item.file_size, kind=kind, stream=None)
                 continue
             if item.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise ValueError(f"{shown(item.filename)} is packed in an unusual way")
+                raise ValueError(f"{excerpt(item.filename)} is packed in an unusual way")
             with archive.open(item) as stream:
                 yield Entry(path=item.filename, size=item.file_size, kind=kind, stream=stream)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from aotlens.checkpoints.layout import CheckpointError, locate
-from aotlens.untrusted import MOST_BYTES, check_name, check_plain, open_regular, read_regular, shown, strict_json
+from aotlens.untrusted import MOST_BYTES, check_name, check_plain, excerpt, open_regular, read_regular, strict_json
 
 #: Bytes per element, of the dtypes that a checkpoint may hold.
 _ITEM_BYTES = {"F32": 4, "BF16": 2, "F16": 2, "F64": 8, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1}
@@ -94,10 +94,10 @@ def _entry(path: Path, name: str, entry: Any) -> tuple[TensorEntry, tuple[int, i
             if dtype not in _ITEM_BYTES:
                 raise CheckpointError(
                     f"{path}: tensor {name!r}: expected one of the dtypes {', '.join(_ITEM_BYTES)}, found "
-                    f"{shown(dtype)}."
+                    f"{excerpt(dtype)}."
                 )
             if len(shape) > _MOST_DIMENSIONS or not all(type(length) is int and length >= 0 for length in shape):
-                raise _damaged(path, f"tensor {name!r} with the shape {shown(shape)}")
+                raise _damaged(path, f"tensor {name!r} with the shape {excerpt(shape)}")
             if start < 0 or end - start != math.prod(shape) * _ITEM_BYTES[dtype]:
                 raise _damaged(path, f"tensor {name!r} of shape {shape}, {dtype}, in {end - start} bytes")
             return TensorEntry(dtype=dtype, shape=tuple(shape)), (start, end)

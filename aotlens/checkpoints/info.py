@@ -16,7 +16,7 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 from aotlens.checkpoints.header import Header, read_header, read_text
 from aotlens.checkpoints.layout import CARD, CONFIG, METRICS, OUR_KEYS, TOKENIZER, WEIGHTS, CheckpointError, locate
 from aotlens.checkpoints.units import OBJECTIVE_WORDS, ObjectiveWords, objective_of
-from aotlens.untrusted import check_name, check_plain, shown, strict_json
+from aotlens.untrusted import check_name, check_plain, excerpt, strict_json
 
 #: Raised when a reader of the old schema would misread the new one.
 SCHEMA_VERSION = 1
@@ -144,7 +144,7 @@ class CheckpointInfo:
         unknown, missing = sorted(set(config) - set(_TYPES)), sorted(set(_TYPES) - set(config) - set(ADDED_LATER))
         if unknown:
             raise CheckpointError(
-                f"unknown keys {shown(unknown, 200).strip('[]')}; expected {', '.join(_TYPES)}. Remove them, "
+                f"unknown keys {excerpt(unknown, 200).strip('[]')}; expected {', '.join(_TYPES)}. Remove them, "
                 "or upgrade aotlens if a newer one wrote them."
             )
         if missing:
@@ -175,7 +175,7 @@ def _figures(line: str, where: str) -> dict[str, Any]:
         raise CheckpointError(f"{where}: {error}") from None
     for name, value in figures.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise CheckpointError(f"{where}: {name}: expected a number or null, found {shown(value)}.")
+            raise CheckpointError(f"{where}: {name}: expected a number or null, found {excerpt(value)}.")
     return figures
 
 
@@ -198,19 +198,19 @@ def _check_types(values: dict[str, Any]) -> None:
         value = values[name]
         if not isinstance(value, types) or isinstance(value, bool):
             expected = " or ".join("null" if kind is type(None) else kind.__name__ for kind in types)
-            raise CheckpointError(f"{name}: expected {expected}, found {shown(value)}.")
+            raise CheckpointError(f"{name}: expected {expected}, found {excerpt(value)}.")
     versions = values["versions"]
     if not all(isinstance(version, str) for version in versions.values()):
-        raise CheckpointError(f"versions: expected text by package, found {shown(versions)}.")
+        raise CheckpointError(f"versions: expected text by package, found {excerpt(versions)}.")
     for name, value in values["metrics"].items():
         measured = value is None or (isinstance(value, int | float) and not isinstance(value, bool))
         if str(name).endswith(("_loss", "_accuracy")) and not (measured or hasattr(value, "item")):
-            raise CheckpointError(f"metrics: {name}: expected a number or null, found {shown(value)}.")
+            raise CheckpointError(f"metrics: {name}: expected a number or null, found {excerpt(value)}.")
     if not isinstance(objective := values["recipe"].get("objective", ""), str):
-        raise CheckpointError(f"recipe: objective: expected a name, found {shown(objective)}.")
+        raise CheckpointError(f"recipe: objective: expected a name, found {excerpt(objective)}.")
     held_out = values["corpus"].get("validation")
     if held_out is not None and not isinstance(held_out, list | tuple):
-        raise CheckpointError(f"corpus: validation: expected a list of names, found {shown(held_out)}.")
+        raise CheckpointError(f"corpus: validation: expected a list of names, found {excerpt(held_out)}.")
     _check_names(values["name"], *(held_out or ()), *values["versions"].values())
 
 
@@ -218,7 +218,7 @@ def _check_names(*names: Any) -> None:
     """Check that names are text on one line. Raises CheckpointError."""
     for name in names:
         if not isinstance(name, str):
-            raise CheckpointError(f"expected a name, found {shown(name)}.")
+            raise CheckpointError(f"expected a name, found {excerpt(name)}.")
         try:
             check_name(name, "a name")
         except ValueError as error:
@@ -287,9 +287,9 @@ def _check_model(path: Path, model: dict[str, Any], n_tensors: int, n_weights: i
     for key, value in model.items():
         is_size = key.startswith(("n_", "d_")) or key in ("image_size", "patch_size")
         if is_size and value is not None and (type(value) is not int or value < 1):
-            raise CheckpointError(f"{path}: model: {key}={shown(value)}: expected a whole number of at least 1.")
+            raise CheckpointError(f"{path}: model: {key}={excerpt(value)}: expected a whole number of at least 1.")
         if not is_size and isinstance(value, dict | list) and type(value) is not _NESTED.get(key):
-            raise CheckpointError(f"{path}: model: {key}={shown(value)}: expected a number, a word or null.")
+            raise CheckpointError(f"{path}: model: {key}={excerpt(value)}: expected a number, a word or null.")
     for key, most in (("n_layers", n_tensors), ("n_heads", n_weights)):
         if (model.get(key) or 0) > most:
             raise CheckpointError(

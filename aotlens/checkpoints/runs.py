@@ -147,7 +147,7 @@ class CompressedRun:
 
     folder: Path
     error: float
-    """The rounding error of a tensor's weights, as a share of their root mean square, unless told otherwise."""
+    """The rounding error of a tensor's weights, as a share of their root mean square by default."""
     n_snapshots: int
     bytes_before: int
     bytes_after: int
@@ -168,7 +168,7 @@ def compress_run(
     `error` is the root mean square of what rounding adds to a tensor's weights, as a share of theirs: one twice as
     large takes about a bit a weight less and costs more of the loss, which is to be measured. `errors` are other ones
     for tensors by their names, such as `embed.W_E`, of which most costs least; `steps` are the snapshots to copy, all
-    of them unless told.
+    of them by default.
 
     Raises `CheckpointError` for a run without snapshots, a step that it lacks, snapshots of other tensors than the
     model's, and an `out` that exists; `ValueError` for an error that is not between 0 and .5 and for an unknown
@@ -177,33 +177,33 @@ def compress_run(
     checkpoint, out, own = Path(checkpoint), Path(out), dict(errors or {})
     for each in (error, *own.values()):
         require_between("error", each, above=0, most=0.5)
-    there = snapshot_steps(checkpoint)
-    if not there or not is_checkpoint(checkpoint):
+    available = snapshot_steps(checkpoint)
+    if not available or not is_checkpoint(checkpoint):
         raise CheckpointError(f"{checkpoint}: expected a checkpoint with snapshots of its run, found none.")
-    chosen = there if steps is None else sorted({*steps})
-    for step in chosen:
+    copied = available if steps is None else sorted({*steps})
+    for step in copied:
         require_step(checkpoint, step)
-    names = list(read_snapshot(checkpoint, there[0]).tensors)
+    names = list(read_snapshot(checkpoint, available[0]).tensors)
     if unknown := sorted(set(own) - set(names)):
-        raise ValueError(f"errors: expected names of tensors, got {unknown[0]!r}; there are {', '.join(names)}.")
+        raise ValueError(f"errors: expected names of tensors, got {unknown[0]!r}; available are {', '.join(names)}.")
     if taken := [path for path in (out, snapshots_folder(out)) if is_taken(path)]:
         raise CheckpointError(f"{taken[0]} exists already; choose another folder, or remove it.")
     by_tensor = {name: own.get(name, error) for name in names}
     last: Mapping[str, Tensor] = {}
     try:
         shutil.copytree(checkpoint, out)
-        for place, step in enumerate(chosen):
+        for place, step in enumerate(copied):
             snapshot = read_snapshot(checkpoint, step)
             stored, last = rounded(snapshot.tensors, last, by_tensor)
             write_snapshot(
-                out, step, stored, tokens=snapshot.tokens, base=chosen[place - 1] if place else None,
+                out, step, stored, tokens=snapshot.tokens, base=copied[place - 1] if place else None,
                 sha256=contents_hash(last, {}), rounding_error=max(by_tensor.values()),
             )  # fmt: skip
             if progress is not None:
-                progress(place + 1, len(chosen))
+                progress(place + 1, len(copied))
     except BaseException:
         for unfinished in (out, snapshots_folder(out)):
             shutil.rmtree(unfinished, ignore_errors=True)
         raise
-    before, after = (sum(snapshot_file(run, step).stat().st_size for step in chosen) for run in (checkpoint, out))
-    return CompressedRun(folder=out, error=error, n_snapshots=len(chosen), bytes_before=before, bytes_after=after)
+    before, after = (sum(snapshot_file(run, step).stat().st_size for step in copied) for run in (checkpoint, out))
+    return CompressedRun(folder=out, error=error, n_snapshots=len(copied), bytes_before=before, bytes_after=after)

@@ -27,7 +27,7 @@ from aotlens.checkpoints.header import read_header
 from aotlens.checkpoints.layout import WEIGHTS, CheckpointError, locate
 from aotlens.checkpoints.rounding import ROUNDED, unpacked
 from aotlens.files import contents_hash, read_metadata, read_record, write_record
-from aotlens.untrusted import shown
+from aotlens.untrusted import excerpt
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -322,13 +322,13 @@ def _check_tensors(path: Path, shapes: Shapes | None) -> None:
     entries = read_header(path).tensors
     if (own := sorted(map(_own, entries))) != sorted(shapes):
         other = sorted({*own} ^ {*shapes}) or ["one of them twice"]
-        raise _damaged(path, f"other tensors than the model has: {shown(other[0])}")
+        raise _damaged(path, f"other tensors than the model has: {excerpt(other[0])}")
     for name, entry in entries.items():
         shape = shapes[_own(name)]
         most = math.prod(shape) * _MOST_ITEM_BYTES + _SPARE_BYTES
         fits = entry.shape == shape if name == _own(name) else math.prod(entry.shape) <= most
         if not fits:
-            raise _damaged(path, f"{shown(name)} of shape {list(entry.shape)} for a tensor of shape {list(shape)}")
+            raise _damaged(path, f"{excerpt(name)} of shape {list(entry.shape)} for a tensor of shape {list(shape)}")
 
 
 def _own(name: str) -> str:
@@ -346,7 +346,7 @@ def _restored(name: str, stored: Tensor, base: Tensor | None, shapes: Shapes | N
         return unpacked(stored, shape, base)
     if name.startswith(_DIFFERENCE):
         if base is None:
-            raise ValueError(f"no snapshot before it has {shown(_own(name))}")
+            raise ValueError(f"no snapshot before it has {excerpt(_own(name))}")
         return _added(stored, base.contiguous())
     return stored
 

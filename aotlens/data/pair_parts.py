@@ -51,13 +51,13 @@ def grouped_pairs(
 Alignment: TypeAlias = tuple[tuple[int, int], ...]
 
 
-def given_positions(positions: Any, n_clean: int, n_corrupted: int) -> Alignment:
-    """Check positions given by hand. Raises `ValueError` for what does not increase, or is not there."""
+def checked_positions(positions: Any, n_clean: int, n_corrupted: int) -> Alignment:
+    """Check positions that a user wrote. Raises `ValueError` if they do not increase, or lie outside the prompts."""
     if not isinstance(positions, list | tuple) or not all(isinstance(each, list | tuple) for each in positions):
         raise ValueError(f"positions: expected pairs (clean, corrupted), got {positions!r:.60}.")
-    given = tuple(tuple(each) for each in positions)
+    pairs = tuple(tuple(each) for each in positions)
     last = (-1, -1)
-    for each in given:
+    for each in pairs:
         good = (
             len(each) == 2
             and all(type(position) is int for position in each)
@@ -70,7 +70,7 @@ def given_positions(positions: Any, n_clean: int, n_corrupted: int) -> Alignment
                 f"positions, got {each} after {last}."
             )
         last = each  # type: ignore[assignment]
-    return given  # type: ignore[return-value]
+    return pairs  # type: ignore[return-value]
 
 
 def aligned(clean: Tensor, corrupted: Tensor) -> Alignment:

@@ -99,13 +99,13 @@ def image_pairs(
     """
     require_ours(model, "image_pairs")
     require_whole("n", n, 1)
-    rng, chosen = np.random.default_rng(require_seed(seed)), []
+    rng, sides = np.random.default_rng(require_seed(seed)), []
     for number in classes:
         rows = np.flatnonzero(np.asarray(labels) == number)
         if len(rows) < n:
             raise ValueError(f"image_pairs: expected {n} images of class {number} or more, got {len(rows)}.")
-        chosen.append(images[torch.from_numpy(rng.permutation(rows)[:n])])
-    clean, corrupted = chosen
+        sides.append(images[torch.from_numpy(rng.permutation(rows)[:n])])
+    clean, corrupted = sides
     return PromptPairs.of_inputs(model, clean, corrupted, [classes[0]] * n, [classes[1]] * n)
 
 
@@ -122,11 +122,11 @@ def negated_labels(model: Any, prompts: RegressionPrompts) -> PromptPairs:
             f"negated_labels: expected a model that reads and writes vectors, got one that reads {model.cfg.read_in} "
             f"and writes {model.cfg.read_out}."
         )
-    given = prompts.tokens  # they end with the last input
-    negated = given.clone()
+    tokens = prompts.tokens  # they end with the last input
+    negated = tokens.clone()
     negated[:, 1::2] *= -1
     positive = prompts.labels[:, -1, None, None] > 0
-    clean, corrupted = torch.where(positive, given, negated), torch.where(positive, negated, given)
+    clean, corrupted = torch.where(positive, tokens, negated), torch.where(positive, negated, tokens)
     return PromptPairs.of_inputs(model, clean, corrupted, [0] * len(clean), [0] * len(clean))
 
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from aotlens.conventions import require_choice, require_seed, require_whole
-from aotlens.data.pair_parts import MAX_WORDS, Alignment, aligned, given_positions, grouped_pairs, template_names
+from aotlens.data.pair_parts import MAX_WORDS, Alignment, aligned, checked_positions, grouped_pairs, template_names
 from aotlens.data.windows import probe_start
 from aotlens.models import require_ours
 from aotlens.results import Result
@@ -79,12 +79,12 @@ class PromptPairs(Result):
 
     def at(self, rows: Iterable[SupportsIndex]) -> PromptPairs:
         """Return the pairs of these numbers."""
-        chosen = [int(row) for row in rows]
-        pairs = tuple(self.pairs[row] for row in chosen)
+        numbers = [int(row) for row in rows]
+        pairs = tuple(self.pairs[row] for row in numbers)
         if self.str_tokens is None or self.answer_words is None:
             return PromptPairs(pairs=pairs)
-        words = tuple(self.str_tokens[row] for row in chosen)
-        return PromptPairs(pairs=pairs, str_tokens=words, answer_words=tuple(self.answer_words[row] for row in chosen))
+        words = tuple(self.str_tokens[row] for row in numbers)
+        return PromptPairs(pairs=pairs, str_tokens=words, answer_words=tuple(self.answer_words[row] for row in numbers))
 
     def __repr__(self) -> str:
         lengths = sorted({len(prompt) for pair in self for prompt in (pair.clean, pair.corrupted)})
@@ -221,12 +221,12 @@ class PromptPairs(Result):
                 )
         count = cache(lambda text: len(model.tokenizer.encode(text)))
         by_length: dict[int, dict[tuple[str, ...], tuple[str, ...]]] = {}
-        chosen = list(dict.fromkeys(words))
-        if len(chosen) > MAX_WORDS or not all(isinstance(word, str) for word in chosen):
+        distinct = list(dict.fromkeys(words))
+        if len(distinct) > MAX_WORDS or not all(isinstance(word, str) for word in distinct):
             raise ValueError(
-                f"words: expected at most {MAX_WORDS} texts, got {len(chosen)}, such as {chosen[:1]!r:.60}."
+                f"words: expected at most {MAX_WORDS} texts, got {len(distinct)}, such as {distinct[:1]!r:.60}."
             )
-        for both in permutations(chosen, 2):
+        for both in permutations(distinct, 2):
             given, exchanged = dict(zip(names, both, strict=True)), dict(zip(names, both[::-1], strict=True))
             row = tuple(text.format(**word) for text, word in
                         ((template, given), (template, exchanged), (answer, given), (wrong, given)))  # fmt: skip
@@ -236,7 +236,7 @@ class PromptPairs(Result):
         rows: dict[tuple[str, ...], tuple[str, ...]] = max(by_length.values(), key=len, default={})
         if len(rows) < n:
             raise ValueError(
-                f"template {template!r}: of {len(chosen)} words {len(rows)} pairs can be made with answers of one "
+                f"template {template!r}: of {len(distinct)} words {len(rows)} pairs can be made with answers of one "
                 f"token and prompts of one length, expected {n}; give more words that are one token each, or ask for "
                 "fewer."
             )
@@ -336,7 +336,7 @@ def _pair_of_texts(model: Any, row: dict[str, Any]) -> Pair:
     clean, corrupted = (_ids(model, name, row[name]) for name in FIELDS[:2])
     answer, wrong = (_output(model, name, row[name]) for name in FIELDS[2:])
     given = row.get("positions")
-    positions = None if given is None else given_positions(given, len(clean), len(corrupted))
+    positions = None if given is None else checked_positions(given, len(clean), len(corrupted))
     return _checked(clean, corrupted, answer, wrong, positions=positions, cluster=row.get("cluster"))
 
 
@@ -351,14 +351,14 @@ def _ids(model: Any, name: str, text: Any) -> Tensor:
     return ids
 
 
-def _output(model: Any, name: str, given: Any) -> int:
+def _output(model: Any, name: str, value: Any) -> int:
     cfg = model.cfg
     n = cfg.d_vocab if cfg.read_out == "tokens" else cfg.d_out or cfg.d_model
-    if isinstance(given, str):
-        return int(model.to_single_token(given))
-    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < n:
-        raise ValueError(f"{name}: expected a text of one token, or an output 0 to {n - 1}, got {given!r:.60}.")
-    return given
+    if isinstance(value, str):
+        return int(model.to_single_token(value))
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < n:
+        raise ValueError(f"{name}: expected a text of one token, or an output 0 to {n - 1}, got {value!r:.60}.")
+    return value
 
 
 def _checked(

@@ -132,7 +132,7 @@ def repeated_random_tokens(
     The standard probe for induction: in the second half every token is known from the first. With ``distances`` the
     rows, as long, differ in how far apart the two are, evenly from a half to one and a half of ``half_length``: then no
     head finds what followed by looking a fixed number of tokens back. Of a row at distance d the first min(d, n − d) of
-    its n tokens come again at d, and all others come once.
+    its n tokens recur at d, and all others occur once.
     """
     require_whole("d_vocab", d_vocab, 2, 2**31)
     require_whole("batch_size", batch_size, 1)
@@ -220,7 +220,7 @@ def mask_tokens(
 ) -> tuple[Int64[Tensor, "batch pos"], Int64[Tensor, "batch pos"]]:
     """Return `tokens` with some hidden, and the hidden tokens as targets (`IGNORED` elsewhere).
 
-    In each row round(`fraction` · (pos − 1)) positions are chosen, at least one, never the first (the start token). Of
+    In each row round(`fraction` · (pos − 1)) positions are hidden, at least one, never the first (the start token). Of
     those each shows the mask with probability `shown`, a uniformly random id below `mask_id` with probability
     `random`, and its own token otherwise. Raises `ValueError` for shares outside 0 to 1, rows of fewer than 2 tokens,
     and rows that hold the mask already.
@@ -237,15 +237,15 @@ def mask_tokens(
     if ids.size and ids.max() >= mask_id:
         raise ValueError(f"expected token ids below the mask's, {mask_id}, got {int(ids.max())}; mask plain rows once.")
     shape = (n_rows, n_pos - 1)
-    n_chosen = max(1, round(fraction * (n_pos - 1)))
+    n_hidden = max(1, round(fraction * (n_pos - 1)))
     ranks = uniform_words(seed, _CHOICE_STREAM, step, shape).argsort(axis=1, kind="stable").argsort(axis=1)
-    chosen = np.zeros((n_rows, n_pos), dtype=bool)
-    chosen[:, 1:] = ranks < n_chosen
+    hidden = np.zeros((n_rows, n_pos), dtype=bool)
+    hidden[:, 1:] = ranks < n_hidden
     kind = np.ones((n_rows, n_pos))
     kind[:, 1:] = (uniform_words(seed, _KIND_STREAM, step, shape) >> np.uint64(11)).astype(np.float64) * 2.0**-53
     replaced = np.zeros((n_rows, n_pos), dtype=np.int64)
     replaced[:, 1:] = (uniform_words(seed, _TOKEN_STREAM, step, shape) % np.uint64(mask_id)).astype(np.int64)
-    inputs = np.where(chosen & (kind < shown), mask_id, ids)
-    inputs = np.where(chosen & (kind >= shown) & (kind < shown + random), replaced, inputs)
-    targets = np.where(chosen, ids, IGNORED)
+    inputs = np.where(hidden & (kind < shown), mask_id, ids)
+    inputs = np.where(hidden & (kind >= shown) & (kind < shown + random), replaced, inputs)
+    targets = np.where(hidden, ids, IGNORED)
     return torch.from_numpy(inputs).to(tokens.device), torch.from_numpy(targets).to(tokens.device)

@@ -159,7 +159,7 @@ def _is_library(name: str) -> bool:
 
 def _one_file(spec: str, path: Path) -> TextFiles:
     if not path.is_file():
-        hint = "it is a folder: use dir:PATH" if path.is_dir() else "there is no such file"
+        hint = "it is a folder: use dir:PATH" if path.is_dir() else "it does not exist"
         raise ValueError(f"{spec}: expected a text file at {path.absolute()}, but {hint}")
     if path.stat().st_size == 0:
         raise ValueError(f"{spec}: {path.absolute()} is empty; expected text")
@@ -168,7 +168,7 @@ def _one_file(spec: str, path: Path) -> TextFiles:
 
 def _folder(spec: str, path: Path) -> TextFiles:
     if not path.is_dir():
-        hint = "it is a file: use file:PATH" if path.is_file() else "there is no such folder"
+        hint = "it is a file: use file:PATH" if path.is_file() else "it does not exist"
         raise ValueError(f"{spec}: expected a folder at {path.absolute()}, but {hint}")
     paths = _named(path, [file for file in path.rglob("*") if file.suffix.lower() == ".txt" and file.is_file()])
     if not paths:

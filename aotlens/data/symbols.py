@@ -16,7 +16,7 @@ from aotlens.conventions import require_whole
 from aotlens.data.tokenizer import TokenIds, Tokenizer
 from aotlens.data.tokenizer_kinds import require_utf8
 from aotlens.models.text import ids_in_brackets
-from aotlens.untrusted import shown, strict_json
+from aotlens.untrusted import excerpt, strict_json
 
 _FORMAT = "aotlens symbols"
 
@@ -29,7 +29,7 @@ class SymbolTokenizer:
     def __init__(self, names: Sequence[str], start: str | None = None) -> None:
         """`names[i]` is the name of id i; `start` is the one that every text begins with, if any.
 
-        Raises `ValueError` for names that are empty or occur twice, and for a start that is none of them.
+        Raises `ValueError` for names that are empty or occur twice, and for a start that is not one of them.
         """
         self.names = tuple(names)
         if not self.names or not all(isinstance(name, str) and name for name in self.names):
@@ -120,11 +120,11 @@ def tokenizer_from_json(text: str) -> Tokenizer | SymbolTokenizer:
     if not isinstance(saved, dict) or saved.get("format") != _FORMAT:
         return Tokenizer.from_json(text)
     if unknown := sorted(saved.keys() - {"format", "names", "start"}):
-        raise ValueError(f"symbols: unknown settings {shown(unknown)}; known are format, names and start.")
+        raise ValueError(f"symbols: unknown settings {excerpt(unknown)}; known are format, names and start.")
     names = saved.get("names")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError("expected a list of names of symbols.")
     start = saved.get("start")
     if start is not None and not isinstance(start, str):
-        raise ValueError(f"start: expected a symbol's name or null, found {shown(start)}.")
+        raise ValueError(f"start: expected a symbol's name or null, found {excerpt(start)}.")
     return SymbolTokenizer(names, start)

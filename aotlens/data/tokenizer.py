@@ -39,7 +39,7 @@ from aotlens.data.tokenizer_kinds import (
     without_habits,
 )
 from aotlens.models.text import TextInterface
-from aotlens.untrusted import read_lines, read_regular, shown, strict_json
+from aotlens.untrusted import excerpt, read_lines, read_regular, strict_json
 
 END_OF_TEXT = "<|endoftext|>"
 MASK = "<|mask|>"
@@ -82,8 +82,8 @@ class Tokenizer:
     def train(cls, texts: Iterable[str], d_vocab: int, *, exact: bool = True) -> Tokenizer:
         """Learn ``d_vocab`` tokens from texts, which are read once.
 
-        Raises ValueError if ``d_vocab`` is below 257 (256 bytes and the separator), or if the texts are so
-        short that there are not that many merges to learn (the message says how many tokens there are); unless
+        Raises ValueError if ``d_vocab`` is below 257 (256 bytes and the separator), or if the texts are too
+        short for that many merges (the message says how many tokens they give); unless
         ``exact``, there are then fewer tokens.
         """
         require_whole("d_vocab", d_vocab, SMALLEST_VOCABULARY, 2**31)
@@ -139,7 +139,7 @@ class Tokenizer:
         ]
         if beyond:
             saved["added_tokens"] = [token for token in added if token["content"] not in beyond]
-            warnings.warn(f"the model has no row for the tokens {shown(beyond)}, which are left out.", stacklevel=2)
+            warnings.warn(f"the model has no row for the tokens {excerpt(beyond)}, which are left out.", stacklevel=2)
         ours = cls._of_saved(without_habits(saved, *names))
         if ours.lossy:
             again = ours.decode(ours.encode(_PROBE))
@@ -154,7 +154,7 @@ class Tokenizer:
             _ = ours.lossy  # or it fails with the first text
         for token in saved["added_tokens"] or ():
             if ours._backend.token_to_id(token["content"]) != token["id"]:
-                raise ValueError(f"added_tokens: expected ids in order, found another for {shown(token['content'])}.")
+                raise ValueError(f"added_tokens: expected ids in order, found another for {excerpt(token['content'])}.")
         return ours
 
     @classmethod
@@ -355,7 +355,7 @@ def _merges(lines: Iterable[str]) -> list[tuple[str, str]]:
             continue
         parts = line.split(" ")
         if len(parts) != 2:
-            raise ValueError(f"line {number} of the merges, which is not two tokens: {shown(line)}")
+            raise ValueError(f"line {number} of the merges, which is not two tokens: {excerpt(line)}")
         pairs.append((parts[0], parts[1]))
     return pairs
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from math import ceil, prod
 from typing import Any
 
-from aotlens.untrusted import check_name, shown
+from aotlens.untrusted import check_name, excerpt
 
 #: The most characters of a token, of one of a Unigram model, and of a word of which WordPiece tries every part.
 _LONGEST, _LONGEST_PIECE, _LONGEST_WORD = 1024, 128, 200
@@ -52,14 +52,14 @@ def check_tokenizer(saved: Any) -> bool:
     if not isinstance(saved, dict) or not isinstance(model := saved.get("model"), dict):
         raise ValueError("expected a tokenizer's JSON with a model, found none.")
     if unknown := sorted(set(saved) - _KEYS):
-        raise ValueError(f"tokenizer: unknown settings {shown(unknown)}; known are {', '.join(sorted(_KEYS))}.")
+        raise ValueError(f"tokenizer: unknown settings {excerpt(unknown)}; known are {', '.join(sorted(_KEYS))}.")
     for key in ("truncation", "padding"):
         if saved.get(key) is not None:
-            raise ValueError(f"{key}: expected null, found {shown(saved[key])}, which changes or drops tokens.")
+            raise ValueError(f"{key}: expected null, found {excerpt(saved[key])}, which changes or drops tokens.")
     if model.get("dropout"):
-        raise ValueError(f"model.dropout: expected null, found {shown(model['dropout'])}, which is random.")
+        raise ValueError(f"model.dropout: expected null, found {excerpt(model['dropout'])}, which is random.")
     if not isinstance(longest := model.get("max_input_chars_per_word", 0), int) or longest > _LONGEST_WORD:
-        raise ValueError(f"max_input_chars_per_word: expected at most {_LONGEST_WORD}, found {shown(longest)}.")
+        raise ValueError(f"max_input_chars_per_word: expected at most {_LONGEST_WORD}, found {excerpt(longest)}.")
     kinds: set[str] = set()
     growth = {}
     for part in _PARTS:
@@ -75,7 +75,7 @@ def check_tokenizer(saved: Any) -> bool:
     ids = _ids(model, saved.get("added_tokens") or [])
     missing = sorted(byte_of_character().keys() - ids.keys())
     if missing and "ByteLevel" in kinds and model.get("type", "BPE") == "BPE" and model.get("unk_token") is None:
-        raise ValueError(f"model.vocab: expected all 256 bytes, found none of {shown(missing)}: they would vanish.")
+        raise ValueError(f"model.vocab: expected all 256 bytes, found none of {excerpt(missing)}: they would vanish.")
     return growth["normalizer"] > MOST_GROWTH
 
 
@@ -165,7 +165,7 @@ def check_regex(where: str, regex: str) -> None:
     if place < len(regex) or choices > 6 or gives_back > 1:
         raise ValueError(
             f"{where}: expected a regular expression without repeated groups, references, or repeats that a text can "
-            f"make it try again and again, found {shown(regex)} (from character {place})."
+            f"make it try again and again, found {excerpt(regex)} (from character {place})."
         )
 
 
@@ -182,10 +182,10 @@ def _ids(model: dict[str, Any], added: Any) -> dict[str, int]:
     ids = dict(vocab)
     for token in added:
         if not isinstance(token, dict) or not isinstance(content := token.get("content"), str) or not content:
-            raise ValueError(f"added_tokens: expected tokens with their text, found {shown(token)}.")
-        check_name(re.sub(r"[\t\n\r]", " ", content), f"added token {shown(content)}")
+            raise ValueError(f"added_tokens: expected tokens with their text, found {excerpt(token)}.")
+        check_name(re.sub(r"[\t\n\r]", " ", content), f"added token {excerpt(content)}")
         if ids.setdefault(content, token.get("id")) != token.get("id"):
-            raise ValueError(f"added_tokens: expected the vocabulary's ids, found others for {shown(content)}.")
+            raise ValueError(f"added_tokens: expected the vocabulary's ids, found others for {excerpt(content)}.")
     if not ids or not all(isinstance(token, str) and type(index) is int and index >= 0 for token, index in ids.items()):
         raise ValueError("model.vocab: expected at least one token, and whole numbers from 0 for ids.")
     if max(map(len, ids)) > (longest := _LONGEST_PIECE if isinstance(model.get("vocab"), list) else _LONGEST):

@@ -33,7 +33,7 @@ _CHARACTERS_A_TOKEN = 6  # read per token at first; English has some 4
 
 
 def start_id(tokenizer: Any) -> int | None:
-    """Return the token that a text begins with; None where there is no such token, or no tokenizer.
+    """Return the token that a text begins with; None without such a token, or without a tokenizer.
 
     Ours has one token that begins and separates texts, symbols may have none.
     """

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from aotlens.conventions import require_choice
 from aotlens.data.sources import dataset_rows, parse_spec
-from aotlens.untrusted import read_lines, shown, strict_json
+from aotlens.untrusted import excerpt, read_lines, strict_json
 
 Quotes = Literal["as_is", "straight"]
 QuestionKind = Literal["CN", "NE"]
@@ -191,7 +191,7 @@ def _from_file(path: Path) -> Iterator[_Question]:
             continue
         parts = [part for part in rest.split("\t") if part]
         if len(parts) != 3:
-            raise ValueError(f"{where}: expected question, answer and options between tabs, got {shown(rest)}.")
+            raise ValueError(f"{where}: expected question, answer and options between tabs, got {excerpt(rest)}.")
         yield sentences, parts[0], parts[1].strip(), parts[2].strip().split("|"), where
         sentences = []
     if sentences:
@@ -203,8 +203,8 @@ def _cloze(sentences: list[str], question: str, answer: str, options: list[str],
     if not blank or len(sentences) != _N_SENTENCES or len(options) != _N_OPTIONS or answer not in options:
         raise ValueError(
             f"{where}: expected {_N_SENTENCES} sentences, a question with {_BLANK} and {_N_OPTIONS} options with the "
-            f"answer among them, got {len(sentences)} sentences, {shown(question)} and "
-            f"{shown(options)} for {shown(answer)}."
+            f"answer among them, got {len(sentences)} sentences, {excerpt(question)} and "
+            f"{excerpt(options)} for {excerpt(answer)}."
         )
     context = " ".join([*(sentence.strip() for sentence in sentences), before.strip()]).rstrip()
     return Cloze(
@@ -230,7 +230,7 @@ def _lines(source: str) -> list[str]:
     """A file's lines without their ends; a last empty line is none."""
     path = Path(source).expanduser()
     if not path.exists():
-        raise ValueError(f"{source}: there is no such file; give the file's path, or hf:NAME for the hub's.")
+        raise ValueError(f"{source}: the file does not exist; give the file's path, or hf:NAME for the hub's.")
     return list(read_lines(path, "held-out text"))
 
 

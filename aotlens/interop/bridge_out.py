@@ -25,6 +25,8 @@ from aotlens.untrusted import read_regular, strict_json
 
 if TYPE_CHECKING:
     from transformer_lens.model_bridge import TransformerBridge as TransformerBridge
+else:  # who makes or reads a bridge imports it: that takes as long as PyTorch
+    TransformerBridge = Any
 
 
 @torch.no_grad()

@@ -2,7 +2,7 @@
 
     presets.NAMES                        the names, from "aot-mssa-l-base" to "vit-s"
     presets.config(name)                 a ModelConfig
-    presets.build(name)                  the model, on the meta device unless told otherwise
+    presets.build(name)                  the model, on the meta device by default
     presets.count_parameters(name)       its size as the paper's table counts it
 
 What the paper prints is kept: layers, width, heads, operator, MLP, context, and parameter counts. What it

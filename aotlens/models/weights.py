@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from aotlens.models.ours import OwnModel
-
 if TYPE_CHECKING:
     from aotlens.models.config import ModelConfig
+    from aotlens.models.ours import OwnModel
 
 
 def widened(values: Tensor) -> Tensor:
@@ -57,18 +56,18 @@ class StackedWeights:
         return getattr(self, name)[head] if tensor is None else tensor[index]
 
     def _stack(self, part: str, name: str, missing: str | None = None) -> Tensor:
-        tensors = self._found(part, name)
+        tensors = self._of_layers(part, name)
         if not tensors:
             raise ValueError(missing or f"this model has no {name}.")
         return torch.stack(tensors)
 
-    def _found(self, part: str, name: str) -> list[Tensor]:
+    def _of_layers(self, part: str, name: str) -> list[Tensor]:
         """One tensor a layer, or nothing where the model has none."""
         tensors = [getattr(getattr(block, part), name, None) for block in self.blocks]
         return [tensor for tensor in tensors if tensor is not None]
 
     def _stack_bias(self, part: str, name: str, shape: tuple[int, ...]) -> Tensor:
-        tensors = self._found(part, name)
+        tensors = self._of_layers(part, name)
         if tensors:
             return torch.stack(tensors)
         reference = next(self.blocks.parameters())

@@ -35,7 +35,7 @@ from aotlens.conventions import require_between, require_choice, require_whole
 from aotlens.models import PHIS, AttentionOnlyTransformer, ModelConfig
 from aotlens.train.sections import Announce, CorpusRecipe, ImagesRecipe, PromptsRecipe, Stage, silent
 from aotlens.train.state import check_snapshots
-from aotlens.untrusted import boundary, read_regular, require_types, shown, strict_toml
+from aotlens.untrusted import boundary, excerpt, read_regular, require_types, strict_toml
 
 _LATER = ("objective", "images", "prompts", "optimiser", "label_smoothing", "rows_at_once", "recompute_activations",
           "snapshots")  # fmt: skip
@@ -345,7 +345,7 @@ def _check_keys(
     cls: Any, values: dict[str, Any], where: str, counted: str = "tokens", left_out: tuple[str, ...] = ()
 ) -> None:
     if not isinstance(values, dict):
-        raise ValueError(f"{where}: expected a table of keys, got {shown(values)}.")
+        raise ValueError(f"{where}: expected a table of keys, got {excerpt(values)}.")
     fields = [item for item in dataclasses.fields(cls) if item.name not in left_out]
     known = {_renamed(item.name, "tokens", counted): item for item in fields}
     unknown = sorted(set(values) - known.keys())

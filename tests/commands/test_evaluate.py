@@ -58,7 +58,7 @@ def test_baselines_stand_beside_them(run: Run, lambada: str, tmp_path: Path) -> 
 def test_what_cannot_be_is_one_line(run: Run, lambada: str) -> None:
     code, _, err = run("evaluate", "small", "--lambada", "none.txt")
     assert code == 2 and err.count("\n") == 1
-    says(err, "none.txt", "no such file", "hf:NAME")
+    says(err, "none.txt", "does not exist", "hf:NAME")
     code, _, err = run("evaluate", "small", "--lambada", lambada, "--protocol", "aot")
     assert code == 2
     says(err, "LAMBADA", "more than 11 tokens", "got 6")

@@ -143,7 +143,7 @@ def test_what_is_no_cbt_is_refused(tmp_path: Path, change: tuple[str, str], mess
 
 def test_files_that_are_not_there(tmp_path: Path):
     for opens in (open_lambada, open_wikitext, open_ptb):
-        with refused("no such file", "hf:NAME"):
+        with refused("does not exist", "hf:NAME"):
             opens(str(tmp_path / "none"))
     (tmp_path / "blank").write_text(" \n \n")
     for opens in (open_wikitext, open_ptb):

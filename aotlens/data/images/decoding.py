@@ -70,7 +70,7 @@ def decode_image(
     except (_Refused, MemoryError):
         raise
     except FileNotFoundError as error:
-        raise ValueError(f"{name}: there is no such file.") from error
+        raise ValueError(f"{name}: the file does not exist.") from error
     except Exception as error:  # whatever a damaged file leads Pillow's readers to, struct.error and KeyError too
         raise ValueError(f"{name}: expected a whole image ({', '.join(FORMATS)}), but: {error}.") from error
 
@@ -140,7 +140,7 @@ class ChosenImages(Result):
     indices: tuple[int, ...]
     """The indices of the test images among them, without one's own."""
     n_all: int
-    """Test images that could be chosen: of the class, or all."""
+    """The number of test images: of the class, or all."""
     classes: tuple[str, ...] = ()
     """The names of the classes."""
 
@@ -169,7 +169,7 @@ def choose_images(
     files `own` (`NAME.png` in `folder`), their middle squares at the size of the others.
 
     Images have three channels where the test images have, or where `channels`, those of a model, are three. Raises
-    `ValueError` for a class that there is not, and for files that cannot be read.
+    `ValueError` for an unknown class, and for files that cannot be read.
     """
     require_whole("n", n, 1)
     require_whole("start", start, 0)
@@ -179,12 +179,12 @@ def choose_images(
     here = order[start : start + n]
     if not len(here) and not own:
         raise ValueError(f"start={start}: expected less than the number of such test images, {len(order)}.")
-    chosen = test.take(here)
-    channels, size = max(chosen.images.shape[1], channels), chosen.images.shape[-1]
+    sample = test.take(here)
+    channels, size = max(sample.images.shape[1], channels), sample.images.shape[-1]
     files = [(Path(folder) / f"{name}.png", name) for name in own]
     decoded = [decode_image(path, name=name, size=size, colour=channels == 3)[None] for path, name in files]
     return ChosenImages(
-        images=torch.cat([*decoded, chosen.images.expand(-1, channels, -1, -1)]),
-        labels=torch.cat([torch.full((len(own),), -1), chosen.labels]),
+        images=torch.cat([*decoded, sample.images.expand(-1, channels, -1, -1)]),
+        labels=torch.cat([torch.full((len(own),), -1), sample.labels]),
         indices=tuple(here.tolist()), n_all=len(order), classes=test.classes,
     )  # fmt: skip

@@ -211,10 +211,10 @@ class ImageSampler:
         """Return the indices of the images that the step sees."""
         places = np.arange(step * self.batch_size, (step + 1) * self.batch_size)
         epochs, within = np.divmod(places, len(self.images))
-        chosen = [
+        orders = [
             _order(self.seed, int(epoch), len(self.images))[within[epochs == epoch]] for epoch in np.unique(epochs)
         ]
-        return torch.from_numpy(np.concatenate(chosen))
+        return torch.from_numpy(np.concatenate(orders))
 
     def batch(self, step: int) -> tuple[UInt8[Tensor, "batch channel height width"], Int64[Tensor, " batch"]]:
         """Return the images of a step, each changed in its own way, and their classes."""

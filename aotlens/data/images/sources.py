@@ -92,7 +92,7 @@ def _drawn(spec: str, whole: ImageSet) -> ImageData:
 def _npz(spec: str, path: Path) -> ImageData:
     names = ("x_train", "y_train", "x_test", "y_test")
     if not path.exists() or path.is_dir():
-        hint = "it is a folder: use folder:PATH" if path.is_dir() else "there is no such file"
+        hint = "it is a folder: use folder:PATH" if path.is_dir() else "it does not exist"
         raise ValueError(f"{spec}: expected a NumPy file at {path.absolute()}, but {hint}.")
     try:
         arrays = read_npz(path, names, MAX_BYTES, optional=["classes"])
@@ -137,7 +137,7 @@ def _named_set(name: str, images: Tensor, labels: Tensor, classes: tuple[str, ..
 
 def _folder(spec: str, path: Path, size: int | None) -> ImageData:
     if not path.is_dir():
-        hint = "it is a file: use npz:PATH" if path.is_file() else "there is no such folder"
+        hint = "it is a file: use npz:PATH" if path.is_file() else "it does not exist"
         raise ValueError(f"{spec}: expected a folder at {path.absolute()}, but {hint}.")
     sides = [path / side for side in ("train", "test")]
     if all(side.is_dir() for side in sides):

@@ -129,7 +129,7 @@ def compared(model: Any, inputs: Tensor, logits: Tensor, code: str, what: str) -
 def compared_with(model: Any, check: Check) -> Comparison:
     """Compare the logits of `model` with those that were given.
 
-    Raises `ValueError` for what is no such pair: other shapes, logits that are not finite or all alike, fewer than two
+    Raises `ValueError` for an invalid pair: other shapes, logits that are not finite or all alike, fewer than two
     positions (attention to a position's own token is the same with any weights), inputs that the model cannot read.
     """
     if not isinstance(check, tuple | list) or len(check) != 2:

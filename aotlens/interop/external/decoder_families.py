@@ -64,7 +64,7 @@ SIDE_BY_SIDE = {
 #: A layer's queries, keys and values together: of each group of heads in turn, the queries of its heads, its key and
 #: its value.
 FUSED = ("attention.query_key_value", "self_attention.query_key_value")
-#: The norms of a layer whose MLP stands beside its attention: one that has the first alone uses it twice.
+#: The norms of a layer whose MLP is parallel to its attention: one that has the first alone uses it twice.
 ALIKE = {"input_layernorm": "post_attention_layernorm", "ln_1": "ln_2"}
 
 

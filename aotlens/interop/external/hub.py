@@ -88,9 +88,9 @@ def _asked(repo: str) -> Iterator[None]:
 
     reasons = {
         errors.GatedRepoError: "it is gated: accept its terms on huggingface.co, and log in with `hf auth login`",
-        errors.RepositoryNotFoundError: "there is no such repository, or it is private and this machine is not logged "
-        "in (`hf auth login`)",
-        errors.RevisionNotFoundError: "there is no such revision. Give a branch, a tag or a commit",
+        errors.RepositoryNotFoundError: "the repository does not exist, or it is private and this machine is not "
+        "logged in (`hf auth login`)",
+        errors.RevisionNotFoundError: "the revision does not exist. Give a branch, a tag or a commit",
         errors.LocalEntryNotFoundError: "it is not in this machine's cache, and the hub could not be reached or "
         f"HF_HUB_OFFLINE is set. Fetch it where there is a network, with `hf download {repo}`, or give a folder",
     }

@@ -261,9 +261,7 @@ def own_code(settings: Mapping[str, Any]) -> str:
     families = [value for name, value in vars(modeling_auto).items() if name.endswith("_MAPPING_NAMES")]
     known = str([family[kind] for family in families if kind in family]).lower()
     others = [name for name in stated if repr(name).lower() not in known] if isinstance(stated, list) else [stated]
-    return (
-        f"config.json names a model that is none of the {kind} family, architectures={others!r:.200}" if others else ""
-    )
+    return f"config.json names a model outside the {kind} family, architectures={others!r:.200}" if others else ""
 
 
 def field_names(settings: Mapping[str, Any]) -> Iterable[str]:

@@ -191,7 +191,7 @@ def test_what_cannot_be_met_is_refused_by_name(content: bytes, message: str):
 
 def test_a_file_is_named_by_its_path(tmp_path: Path):
     path = tmp_path / "shoe.png"
-    with refused("shoe.png", "no such file"):
+    with refused("shoe.png", "does not exist"):
         decode_image(path)
     path.write_bytes(saved(Image.fromarray(GREY)))
     np.testing.assert_array_equal(decode_image(path)[0].numpy(), GREY)

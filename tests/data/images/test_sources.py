@@ -83,7 +83,7 @@ def test_what_is_wrong_with_a_numpy_file_is_said(tmp_path: Path, changes: dict[s
 
 def test_a_file_that_is_none(tmp_path: Path):
     path = tmp_path / "data.npz"
-    with refused(path, "no such file"):
+    with refused(path, "does not exist"):
         open_images(f"npz:{path}")
     spec = write(path, **arrays())
     path.write_bytes(path.read_bytes()[:-30])
@@ -147,7 +147,7 @@ def test_a_folder_with_its_own_test_set(tmp_path: Path):
 def test_an_empty_folder(tmp_path: Path):
     with refused("0 folders", "no image"):
         open_images(f"folder:{tmp_path}")
-    with refused(tmp_path / "nowhere", "no such folder"):
+    with refused(tmp_path / "nowhere", "does not exist"):
         open_images(f"folder:{tmp_path / 'nowhere'}")
 
 

@@ -64,7 +64,7 @@ def test_not_in_the_cache(cache):
     ("kind", "message"),
     [
         (errors.GatedRepoError, "it is gated: accept its terms on huggingface.co, and log in"),
-        (errors.RepositoryNotFoundError, "there is no such repository, or it is private"),
+        (errors.RepositoryNotFoundError, "the repository does not exist, or it is private"),
         (errors.LocalEntryNotFoundError, "it is not in this machine's cache"),
         (OSError, r"could not be downloaded \(reason\)\. Check the name and the network"),
     ],

@@ -136,7 +136,7 @@ class _Ordered(dict[Any, Any]):
     """An ordered dictionary; a state dict's notes of its modules' versions (`_metadata`) are not kept."""
 
     def __setstate__(self, state: Any) -> None:
-        """Ignore what stands beside the entries: it is nothing that weights need."""
+        """Ignore everything but the entries: it is nothing that weights need."""
 
 
 def _ordered(items: Any = ()) -> _Ordered:

@@ -33,7 +33,7 @@ def contents(value: Any, place: Places) -> dict[str, Any]:
     Raises `Unfit` for a value without named tensors, and `Refused` for tensors beyond their storages, too many
     settings, and modules that contain each other without end.
     """
-    state, configs = _found(value)
+    state, configs = _weights_in(value)
     if len(state) > _MAX_MODULES:
         raise Refused(f"it has more than {_MAX_MODULES:,} tensors")
     strange = next((name for name in state if not isinstance(name, str) or len(name) > _MAX_NAME), None)
@@ -64,7 +64,7 @@ def plain(value: Any) -> Any:
     return part(value, 0)
 
 
-def _found(value: Any) -> tuple[dict[Any, StoredTensor], dict[str, Any]]:
+def _weights_in(value: Any) -> tuple[dict[Any, StoredTensor], dict[str, Any]]:
     """The state dict in a value, and the configurations next to it."""
     state = attributes(value)
     if _is_module(value):
@@ -78,15 +78,15 @@ def _found(value: Any) -> tuple[dict[Any, StoredTensor], dict[str, Any]]:
         return {name: item for name, item in value.items() if isinstance(item, StoredTensor)}, {}
     inside = {name: item for name, item in value.items() if _is_state(item) or _is_module(item)}
     rivals = {name: item for name, item in value.items() if _may_be_weights(name, item)}
-    chosen = next((name for name in (*_STATES, *(rivals if len(rivals) == 1 else ())) if name in inside), None)
-    if chosen is None:
-        found = list({**inside, **rivals, **value}.items())[:8]
-        kinds = ", ".join(f"{_label(name)}: {_kind(item)}" for name, item in found) or "nothing"
+    key = next((name for name in (*_STATES, *(rivals if len(rivals) == 1 else ())) if name in inside), None)
+    if key is None:
+        entries = list({**inside, **rivals, **value}.items())[:8]
+        kinds = ", ".join(f"{_label(name)}: {_kind(item)}" for name, item in entries) or "nothing"
         raise Unfit(
             f"looked for named tensors, or for them under one of {', '.join(_STATES)}; found {kinds}. Save the "
             "model.state_dict() alone."
         )
-    tensors, configs = _found(inside[chosen])
+    tensors, configs = _weights_in(inside[key])
     return tensors, {**_configs(value), **configs}
 
 
