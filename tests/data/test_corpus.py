@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+import sys
 import sysconfig
 from pathlib import Path
 
 import pytest
 
-from aotlens.data import Corpus, Document, TailHeldOut, documents_sha256, open_corpus
-from aotlens.data.sources import TextFiles
+from aotlens.checkpoints import find_checkpoint
+from aotlens.data import Corpus, Document, TailHeldOut, TokenFile, Tokenizer, documents_sha256, open_corpus
+from aotlens.data.sources import BundledNovels, HuggingFaceCorpus, TextFiles
 from tests.messages import refused
 
 
@@ -197,3 +200,98 @@ def test_one_file_is_cut_at_a_line_end_and_nothing_is_lost(tmp_path: Path) -> No
     assert list(corpus.documents(corpus.tails)) == [tail]
     with pytest.raises(ValueError, match="between 0 and 1"):
         TailHeldOut(open_corpus(f"file:{tmp_path / 'one.txt'}"), 1.0)
+
+
+pytest.importorskip("datasets", reason="needs datasets: pip install 'aotlens[hf]'")
+
+
+@pytest.fixture
+def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A dataset on disk: `datasets` reads a folder as it would read one of the hub's repositories."""
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    rows = [{"text": f"story {n}", "title": f"Title {n}", "words": n} for n in range(4)]
+    rows[2]["text"] = ""
+    folder = tmp_path / "dataset"
+    folder.mkdir()
+    (folder / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("spec", "name", "config", "field"),
+    [
+        ("hf:user/data", "user/data", None, "text"),
+        ("hf:data:v1", "data", "v1", "text"),
+        ("hf:data:v1:body", "data", "v1", "body"),
+        ("hf:data::body", "data", None, "body"),
+        ("hf:data::", "data", None, "text"),
+    ],
+)
+def test_spec(spec: str, name: str, config: str | None, field: str) -> None:
+    corpus = open_corpus(spec)
+    assert isinstance(corpus, HuggingFaceCorpus)
+    assert (corpus.spec, corpus.name, corpus.config, corpus.field) == (spec, name, config, field)
+
+
+def test_rows_are_documents(dataset: Path) -> None:
+    corpus = open_corpus(f"hf:{dataset}")
+    expected = [Document("0", "story 0"), Document("1", "story 1"), Document("3", "story 3")]
+    assert list(corpus.documents()) == expected  # a row without text is none
+    assert corpus.names() == ("0", "1", "3")
+    assert list(corpus.documents(["3", "0"])) == [expected[0], expected[2]]
+    titles = open_corpus(f"hf:{dataset}:default:title")
+    assert next(titles.documents()) == Document("0", "Title 0")
+    assert titles.sha256() != corpus.sha256()
+    assert corpus.split(["1"]).train == ("0", "3")
+
+
+def test_rows_become_a_token_file(dataset: Path, tmp_path: Path) -> None:
+    tokenizer = Tokenizer.train([], 257)
+    corpus = open_corpus(f"hf:{dataset}")
+    tokens = TokenFile.build(corpus.documents(), tokenizer, tmp_path / "train.bin")
+    assert tokenizer.decode(tokens.tokens) == "".join(f"<|endoftext|>story {n}" for n in (0, 1, 3))
+    assert tokens.sha256 == corpus.sha256()
+
+
+@pytest.mark.parametrize(
+    ("rest", "message"),
+    [
+        ("::words", "expected text in field 'words', got int in row 0"),
+        ("::body", "expected a field 'body', got 'text', 'title', 'words'; name one of these"),
+        (":v9", "cannot read the dataset: .*v9"),
+        ("-missing", "cannot read the dataset"),
+    ],
+)
+def test_what_cannot_be_read(dataset: Path, rest: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        list(open_corpus(f"hf:{dataset}{rest}").documents())
+
+
+def test_rows_that_are_not_there(dataset: Path) -> None:
+    with refused("2, 7", "it has 3"):
+        list(open_corpus(f"hf:{dataset}").documents(["7", "0", "2"]))
+    (dataset / "train.jsonl").write_text('{"text": ""}')
+    with refused("text", "none"):
+        list(open_corpus(f"hf:{dataset}").documents())
+
+
+def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    corpus = open_corpus("hf:user/data")  # opening needs nothing
+    with refused("datasets", "pip install 'aotlens[hf]'"):
+        list(corpus.documents())
+
+
+@pytest.mark.usefixtures("real_bundled_folder")
+def test_they_were_held_out_from_the_bundled_models() -> None:
+    novels = open_corpus("novels")
+    for name in ("novels-1l-mhsa", "novels-2l-gpt", "novels-12l-mssa"):
+        assert set(find_checkpoint(name).held_out(novels.names())) == set(novels.names())
+    texts = {one.name: one.text for one in novels.documents()}
+    assert list(texts) == list(novels.names()) and len(texts) == 5
+    assert all(len(text) > 150_000 and text.rstrip('"\n')[-1] in ".!?" for text in texts.values())
+    (one,) = novels.documents(["Gaskell_Ruth_1855"])
+    assert one.text == texts["Gaskell_Ruth_1855"]
+    with refused("no document", "'Emma'"):
+        list(novels.documents(["Emma"]))
+    assert BundledNovels._FILE.stat().st_size < 400_000

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 
+from aotlens.data import Tokenizer
 from aotlens.models import AttentionOnlyTransformer, ModelConfig, resolve_device
 from tests.messages import refused
 
@@ -152,3 +154,154 @@ def test_vectors_of_another_type_are_refused_by_name():
     with refused("torch.float32", "torch.float64", "model.dtype"):
         model(vectors)
     torch.testing.assert_close(model(vectors.to(model.dtype)).double(), model.double()(vectors), atol=1e-5, rtol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def model(make, tokenizer: Tokenizer) -> AttentionOnlyTransformer:
+    return make(d_vocab=tokenizer.d_vocab, n_ctx=64, tokenizer=tokenizer)
+
+
+def test_the_start_token_comes_first(model, tokenizer):
+    ids = tokenizer.encode("the cat")
+    assert model.to_tokens("the cat").tolist() == [[0, *ids]]
+    assert model.to_tokens("the cat", prepend_bos=False).tolist() == [ids]
+    assert model.to_tokens("").tolist() == [[0]]
+    assert model.to_tokens("", prepend_bos=False).shape == (1, 0)
+
+
+def test_a_list_is_padded_on_the_right(model, tokenizer):
+    tokens, mask = model.to_tokens(["the cat sat", "q"], return_mask=True)
+    short = [0, *tokenizer.encode("q")]
+    assert tokens[1].tolist() == short + [0] * (tokens.shape[1] - len(short))
+    assert mask.sum(1).tolist() == [tokens.shape[1], len(short)] and mask[1, : len(short)].all()
+
+
+def test_text_goes_straight_in(model):
+    torch.testing.assert_close(model("the cat"), model(model.to_tokens("the cat")))
+
+
+@pytest.mark.parametrize("text", ["the cat sat", "", "\x00", "naïve 🧵 ‮", "  \n\t" * 5])
+def test_text_comes_back(model, text):
+    tokens = model.to_tokens(text, prepend_bos=False)
+    if tokens.numel():
+        assert model.to_string(tokens[0]) == model.to_string(tokens)[0] == text
+        assert model.to_string(tokens[0].tolist()) == text
+
+
+def test_a_special_token_that_is_typed_stays_text(model):
+    tokens = model.to_tokens("<|endoftext|>", prepend_bos=False)
+    assert 0 not in tokens and tokens.shape[1] > 1
+    assert model.to_string(tokens[0]) == "<|endoftext|>"
+
+
+def test_one_string_for_each_token(model):
+    strings = model.to_str_tokens("the cat")
+    assert strings[0] == "<|endoftext|>" and "".join(strings[1:]) == "the cat"
+    assert model.to_str_tokens("the cat", prepend_bos=False) == strings[1:]
+    assert model.to_str_tokens(model.to_tokens("the cat")) == strings
+    assert model.to_str_tokens(model.to_tokens("the cat")[0].tolist()) == strings
+    with refused("[pos]", "[2, 3]"):
+        model.to_str_tokens(torch.zeros(2, 3, dtype=torch.long))
+
+
+def test_a_single_token(model, tokenizer):
+    assert model.to_single_token("t") == tokenizer.encode("t")[0]
+    with refused("'zq'", "2 tokens"):
+        model.to_single_token("zq")
+    direction = model.tokens_to_residual_directions("t")
+    torch.testing.assert_close(direction, model.W_U[:, model.to_single_token("t")])
+
+
+def test_what_cannot_be_text(model, make):
+    with pytest.raises(ValueError, match="surrogate"):
+        model.to_tokens("a\ud800b")
+    with refused("one text", "empty"):
+        model.to_tokens([])
+    with pytest.raises(ValueError, match="no tokenizer"):
+        make()("the cat")
+
+
+def test_too_long_a_text_is_refused_not_cut(model):
+    tokens = model.to_tokens("x" * 100)
+    assert tokens.shape == (1, 101)
+    with refused("101 positions", "1 to 64"):
+        model("x" * 100)
+
+
+FAMILY = {
+    "mhsa": {},
+    "mssa": {"attention": "mssa", "bias": True},
+    "both ways": {"causal": False},
+    "qk": {"positions": "qk"},
+    "none": {"positions": None},
+    "linear": {"phi": "linear"},
+    "linear both ways": {"phi": "linear", "causal": False},
+    "thresholded": {"phi": "thresholded_softmax", "threshold": 0.1},
+}
+
+
+def pad(prompts: list[Tensor], side: str) -> tuple[Tensor, Tensor]:
+    longest = max(map(len, prompts))
+    tokens = torch.full((len(prompts), longest), 9)
+    mask = torch.zeros(len(prompts), longest, dtype=torch.bool)
+    for row, prompt in enumerate(prompts):
+        where = slice(longest - len(prompt), None) if side == "left" else slice(0, len(prompt))
+        tokens[row, where], mask[row, where] = prompt, True
+    return tokens, mask
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("kind", FAMILY)
+@pytest.mark.parametrize("mask_dtype", [torch.bool, torch.int64])
+@torch.no_grad()
+def test_padded_rows_equal_single_prompts(make, kind, side, mask_dtype):
+    model = make(torch.float64, **FAMILY[kind])
+    prompts = [torch.tensor([3, 1, 4, 1, 5]), torch.tensor([9, 2]), torch.tensor([6, 5, 3])]
+    tokens, mask = pad(prompts, side)
+    logits = model(tokens, attention_mask=mask.to(mask_dtype))
+    for row, prompt in enumerate(prompts):
+        torch.testing.assert_close(logits[row][mask[row]], model(prompt[None])[0])
+    assert logits.isfinite().all(), "padding's own rows mean nothing, but must not be NaN"
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("mask_dtype", [torch.bool, torch.int64, torch.float32])
+@torch.no_grad()
+def test_the_loss_counts_real_tokens_only(make, side, mask_dtype):
+    model = make(torch.float64)
+    prompts = [torch.tensor([3, 1, 4, 1, 5]), torch.tensor([9, 2]), torch.tensor([6, 5, 3])]
+    tokens, mask = pad(prompts, side)
+    alone = [model.loss_per_token(prompt[None])[0] for prompt in prompts]
+    padded = model.loss_per_token(tokens, attention_mask=mask.to(mask_dtype))
+    assert padded.shape == (3, 4)
+    for row, losses in enumerate(alone):
+        torch.testing.assert_close(padded[row][padded[row] != 0], losses)
+    mean = model(tokens, return_type="loss", attention_mask=mask.to(mask_dtype))
+    torch.testing.assert_close(mean, torch.cat(alone).mean())
+
+
+@torch.no_grad()
+def test_texts_of_different_lengths_are_padded_and_masked(make, tokenizer):
+    model = make(torch.float64, d_vocab=tokenizer.d_vocab, n_ctx=40, tokenizer=tokenizer, causal=False)
+    texts = ["the cat sat", "that", "on the mat, the rat"]
+    logits = model(texts)
+    for row, text in enumerate(texts):
+        alone = model(text)[0]
+        torch.testing.assert_close(logits[row, : len(alone)], alone)
+
+
+@torch.no_grad()
+def test_a_mask_of_the_wrong_shape_is_refused(make, tokens):
+    with pytest.raises(ValueError, match=r"attention_mask: expected \[2, 7\], got \[2, 6\]"):
+        make()(tokens, attention_mask=torch.ones(2, 6))
+
+
+@torch.no_grad()
+def test_mean_pooling_leaves_padding_out(make):
+    model = make(
+        torch.float64, read_in="vectors", read_out="classes", d_in=4, d_out=3, d_vocab=None, pooling="mean",
+        causal=False,
+    )  # fmt: skip
+    x = torch.randn(1, 6, 4, dtype=torch.float64)
+    mask = torch.tensor([[True] * 4 + [False] * 2])
+    torch.testing.assert_close(model(x, attention_mask=mask), model(x[:, :4]))

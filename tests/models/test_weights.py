@@ -1,4 +1,4 @@
-"""The stacked weights, and where they begin."""
+"""The stacked weights, initial, folded and broken ones."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from aotlens.heads import motif_scores
+from aotlens.models import AttentionOnlyTransformer, ModelConfig, folded_norm, hook_names, widened
 from aotlens.models.weights import initialise
 from tests.messages import refused
+from tests.small_models import maker
 
 SHAPES = {
     "W_E": (11, 12), "W_pos": (8, 12), "W_U": (12, 11), "b_U": (11,),
@@ -138,3 +140,64 @@ def test_positions_and_cls_start_at_the_scale_of_what_is_read_in(read_in: dict[s
     read = cache["hook_embed"][:, 1:].square().mean().sqrt().item()  # without [CLS]
     assert model.W_pos.square().mean().sqrt().item() == pytest.approx(read, rel=0.03)
     assert cache["hook_embed"][:, 0].square().mean().sqrt().item() == pytest.approx(read, rel=0.1)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_what_changed_since_is_read_again(value: float) -> None:
+    model = AttentionOnlyTransformer(ModelConfig(n_layers=1, d_model=4, n_heads=2, d_head=2, n_ctx=16, d_vocab=6))
+
+    def scores() -> object:
+        return motif_scores(model, half_length=3, n_sequences=2)
+
+    scores()
+    with torch.no_grad():
+        model.blocks[0].attn.W_O[1, 0, 0] = value
+    with refused("blocks.0.attn.W_O", "not finite"):
+        scores()
+    with torch.no_grad():
+        model.blocks[0].attn.W_O[1, 0, 0] = 0.0
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    model.load_state_dict(state, assign=True)
+    scores()
+    model.load_state_dict({**state, "embed.W_E": torch.full((6, 4), value)}, assign=True)  # another tensor, as new
+    with refused("embed.W_E", "not finite"):
+        scores()
+    model.to("meta")
+    with refused("meta device"):
+        scores()
+
+
+ROWS = torch.randn(2, 7, 12, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("layer", [0, 1, None])
+@pytest.mark.parametrize("norm", ["layernorm", None])
+def test_its_parts_make_up_the_norm(layer: int | None, norm: str | None) -> None:
+    model = maker(dtype=torch.float64)(norm=norm)
+    module = model.ln_final if layer is None else model.blocks[layer].ln1
+    folded, weight = folded_norm(model, layer), torch.randn(3, 12, 5, dtype=torch.float64)
+    expected = module(ROWS).detach()
+    scale = folded.scale(ROWS)
+    torch.testing.assert_close(folded.read(ROWS, scale) + folded.bias, expected)
+    torch.testing.assert_close(folded.gained(folded.centre(ROWS) / scale) + folded.bias, expected)
+    through = (ROWS / scale)[:, None] @ folded.into(weight) + folded.bias @ weight[:, None]
+    torch.testing.assert_close(through, expected[:, None] @ weight)
+
+
+@pytest.mark.parametrize("layer", [0, 1, None])
+def test_a_prompts_scale(layer: int | None) -> None:
+    model = maker(dtype=torch.float64)()
+    _, cache = model.run_with_cache(torch.tensor([[1, 2, 3]]), return_cache_object=False)
+    stream = cache[hook_names.resid_post(1) if layer is None else hook_names.resid_pre(layer)]
+    folded = folded_norm(model, layer)
+    torch.testing.assert_close(cache[folded.scale_hook], folded.scale(stream))
+    assert torch.equal(folded_norm(maker()(norm=None), layer).scale(stream), torch.ones_like(stream[..., :1]))
+
+
+def test_half_precision_is_widened_and_what_is_given_keeps_its_own() -> None:
+    model = maker(dtype=torch.bfloat16)()
+    folded = folded_norm(model, 0)
+    assert (folded.gain.dtype, folded.into(model.W_V[0]).dtype) == (torch.float32, torch.bfloat16)
+    assert folded.read(ROWS, folded.scale(ROWS)).dtype == torch.float64 and not folded.gain.requires_grad
+    assert widened(ROWS) is not ROWS or not ROWS.requires_grad
+    assert widened(model.W_V).dtype == torch.float32 and widened(ROWS).dtype == torch.float64

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from aotlens.data.images import ImageProcessor, ImageSampler, ImageSet
+from aotlens.data.images import ImageProcessor, ImageSampler, ImageSet, open_images
 from tests.messages import refused
 
 RNG = np.random.default_rng(0)
@@ -144,3 +144,13 @@ def test_a_processor_is_its_dictionary_and_refuses_another(change: dict[str, obj
     assert ImageProcessor.from_dict(values) == processor(1)
     with pytest.raises(ValueError, match=message):
         ImageProcessor.from_dict(values | change)
+
+
+def test_one_of_each_class_in_turn() -> None:
+    images = torch.zeros(5, 1, 2, 2, dtype=torch.uint8)
+    few = ImageSet(images=images, labels=torch.tensor([2, 0, 0, 1, 0]), classes=("a", "b", "c", "none"))
+    assert few.by_turns().tolist() == [1, 3, 0, 2, 4]
+    assert few.by_turns(0).tolist() == [1, 2, 4] and few.by_turns(3).tolist() == []
+    test = open_images("digits").test
+    assert test.labels[test.by_turns()[:30]].tolist() == [*range(10)] * 3
+    assert sorted(test.by_turns().tolist()) == [*range(len(test))]
