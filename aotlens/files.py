@@ -287,8 +287,7 @@ def read_npz(path: Path, names: Sequence[str], most: int, optional: Sequence[str
 
 
 def _require_room(file: Any, name: str, held: int, most: int) -> None:
-    """Raise `ValueError` unless the array that begins here is plain numbers or text, of at most `most` bytes, all of
-    which are among the `held` bytes of its entry."""
+    """Raise `ValueError` unless the array is plain data of at most `most` bytes, all in the `held` ones."""
     import numpy as np
 
     readers: dict[tuple[int, int], Callable[..., Any]] = {

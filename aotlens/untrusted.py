@@ -332,8 +332,7 @@ def _require_regular(path: Path, mode: int) -> None:
 
 
 def _require_bytes(path: Path, status: os.stat_result) -> None:
-    """Raise `ValueError` for a large file of holes, which costs whoever wrote it nothing. Windows, and file systems
-    that keep files elsewhere, do not say."""
+    """Raise `ValueError` for a large file of holes; Windows and some file systems do not tell."""
     on_disk = 512 * int(getattr(status, "st_blocks", 0))
     if status.st_size > _LARGE and 0 < on_disk < status.st_size // _PART:
         raise ValueError(

@@ -201,8 +201,7 @@ def _infos(place: Path, given: bool = False, vanished: bool = False) -> Iterator
 
 
 def _in_time(place: Path, read: Callable[[], Iterator[Path | CheckpointInfo]]) -> Iterator[CheckpointInfo]:
-    """Yield the checkpoints that `read` gives of `place`, as long as it answers: a drive that does not answer holds
-    whoever asks it for ever, so it is asked in a thread of its own, and not again before that has come back."""
+    """Yield `place`'s checkpoints; a thread asks, since a drive that is gone never answers."""
     answers: SimpleQueue[Path | CheckpointInfo | Exception | None] = SimpleQueue()
 
     def ask() -> None:
@@ -258,8 +257,7 @@ def _kind(path: Path) -> Literal["folder", "file"] | None:
 
 
 def _looks_like_one(path: Path) -> bool:
-    """Weights without config.json count too, and so does whatever has their names: their owner should see them listed
-    as broken."""
+    """Return whether it has a checkpoint's names; weights without config.json are listed as broken."""
     try:
         return path.is_dir() and any(os.path.lexists(locate(path, name)) for name in (CONFIG, WEIGHTS))
     except OSError:  # a folder that we may not look into

@@ -282,8 +282,7 @@ _NESTED = {"attn_mask": list, "alibi_slopes": list, "windows": list, "rotary": d
 
 
 def _check_model(path: Path, model: dict[str, Any], n_tensors: int, n_weights: int) -> None:
-    """Check that sizes are whole numbers that the weights have room for, so that a listing can show them; `ModelConfig`
-    the rest where the model is loaded."""
+    """Check that sizes are whole numbers that the weights have room for; `ModelConfig` checks the rest."""
     for key, value in model.items():
         is_size = key.startswith(("n_", "d_")) or key in ("image_size", "patch_size")
         if is_size and value is not None and (type(value) is not int or value < 1):

@@ -46,8 +46,7 @@ def rounded(
 
 
 def _packed(tensor: Tensor, base: Tensor | None, error: float) -> Tensor | None:
-    """A tensor's difference from `base` in steps, as bytes; None for one that is small, not of float32, or where some
-    weight is not finite."""
+    """A tensor's difference from `base` in steps, as bytes; None if small, not float32, or not finite."""
     import numpy as np
     import torch
 

@@ -285,8 +285,7 @@ def _differences(tensors: Mapping[str, Tensor], base: Mapping[str, Tensor]) -> d
 
 
 def _packed(tensor: Tensor, base: Tensor) -> Tensor:
-    """The difference of two tensors as bytes: for each place of a byte, its length in 8 bytes and those of all weights,
-    compressed where that is smaller."""
+    """The difference of two tensors as bytes: for each place of a byte, length and compressed bytes."""
     import torch
 
     width = tensor.element_size()
@@ -315,8 +314,7 @@ def _saved_shapes(checkpoint: Path) -> Shapes | None:
 
 
 def _check_tensors(path: Path, shapes: Shapes | None) -> None:
-    """Raise CheckpointError for a file whose header names other tensors than the model has, each once, or for one that
-    takes more room than the tensor itself."""
+    """Raise CheckpointError for a file with tensors that the model does not have, or too large."""
     if shapes is None:
         return
     entries = read_header(path).tensors
@@ -337,8 +335,7 @@ def _own(name: str) -> str:
 
 
 def _restored(name: str, stored: Tensor, base: Tensor | None, shapes: Shapes | None) -> Tensor:
-    """The tensor that was stored under that name. Raises ValueError, struct.error, zlib.error or lzma.LZMAError for
-    what is none."""
+    """The tensor stored under that name; ValueError, struct, zlib or LZMA errors if damaged."""
     if name.startswith(ROUNDED):
         shape = shapes[_own(name)] if shapes is not None else base.shape if base is not None else None
         if shape is None:

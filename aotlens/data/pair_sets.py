@@ -133,8 +133,7 @@ def negated_labels(model: Any, prompts: RegressionPrompts) -> PromptPairs:
 def _of_words(
     model: Any, texts: Callable[[str, str, str], tuple[str, str, str, str]], n: int, seed: int
 ) -> PromptPairs:
-    """`n` pairs (clean, corrupted, answer, wrong) of three different words that are one token each, alone and after a
-    space; no three come twice, and those with the same last word are a cluster."""
+    """Make `n` pairs of three different one-token words, no three twice; the last word is the cluster."""
     require_whole("n", n, 1)
     encode = model.tokenizer.encode
     known = [word for word in _WORDS if len(encode(word)) == len(encode(f" {word}")) == 1]

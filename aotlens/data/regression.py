@@ -193,8 +193,7 @@ def interleave(
 def _skewed(
     inputs: Float[np.ndarray, "prompt point dim"], draw: Float[np.ndarray, "prompt dim dim"], skew: float
 ) -> Float[np.ndarray, "prompt point dim"]:
-    """Standard normal `inputs` with covariance Q diag(λ) Qᵀ, λ_i ∝ i^(−skew) and tr = dim, Q the basis that Gram and
-    Schmidt make of a prompt's `draw`: every basis is as likely (the signs of R's diagonal see to it)."""
+    """Inputs with covariance Q diag(λ) Qᵀ, λ_i ∝ i^(−skew), tr = dim, Q the uniform basis of `draw`."""
     basis, upper = np.linalg.qr(draw)
     basis = basis * np.sign(np.diagonal(upper, axis1=1, axis2=2))[:, None, :]
     eigenvalues = np.arange(1, draw.shape[-1] + 1, dtype=np.float64) ** -skew

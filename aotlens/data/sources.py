@@ -179,8 +179,7 @@ def _folder(spec: str, path: Path) -> TextFiles:
 
 
 def _likely_encoding(data: bytes) -> str:
-    """The encoding of bytes that are not UTF-8, by the name that iconv has for it: by their mark, or by where the small
-    bytes of 16 and 32 bits stand."""
+    """The encoding of bytes that are not UTF-8, by iconv's name: from their mark or small bytes."""
     for mark, name in ((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
                        (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16")):  # fmt: skip
         if data.startswith(mark):
@@ -203,8 +202,7 @@ def _plain_text(text: str) -> str:
 
 
 def _named(root: Path, files: list[Path]) -> dict[str, Path]:
-    """Names (paths below ``root``, without extension, except of a.txt and a.TXT) to files, sorted by name; empty files
-    are left out."""
+    """Map names (paths below ``root``, extensions if ambiguous) to files, sorted, without empty files."""
     full = [file.relative_to(root) for file in files if file.stat().st_size > 0]
     counts = Counter(file.with_suffix("") for file in full)
     names = ((file if counts[file.with_suffix("")] > 1 else file.with_suffix(""), file) for file in full)

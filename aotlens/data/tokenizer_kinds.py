@@ -170,8 +170,7 @@ def check_regex(where: str, regex: str) -> None:
 
 
 def _ids(model: dict[str, Any], added: Any) -> dict[str, int]:
-    """The id of each token. Raises `ValueError` for tokens without text, and for ids that are no whole numbers, occur
-    twice or lie far beyond their number: the library takes room for the largest."""
+    """The id of each token. Raises `ValueError` for invalid ones: the largest id takes room."""
     vocab = model.get("vocab")
     if isinstance(vocab, list):  # of a Unigram model, with the score of each
         vocab = {piece[0]: place for place, piece in enumerate(vocab) if isinstance(piece, list) and len(piece) == 2}

@@ -81,8 +81,7 @@ def _cannot_express(bridge: TransformerBridge) -> list[str]:
 
 
 def _read(bridge: TransformerBridge) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return the weights in our shapes, those of layers stacked (`W_Q [n_layers, n_heads, d_model, d_head]`), and norms
-    by our names."""
+    """Return the weights in our shapes, stacked over layers, and the norms by our names."""
     cfg, state = bridge.cfg, bridge.state_dict()
     heads = (cfg.n_heads, cfg.d_head)
     weights = {"W_E": state["embed.weight"], "W_pos": state["pos_embed.weight"], "W_U": state["unembed.weight"].T}
@@ -186,10 +185,7 @@ def _scale(attn_scale: float | None, factor: float, d_head: int) -> float | None
 
 
 def _ratio(tensor: Tensor, reference: Tensor, known: float | None, unit: float = 1.0) -> float | None:
-    """The c > 0 with tensor = c · reference up to rounding, or None; `known` is tried first.
-
-    `unit` is what c is likely a round multiple of, so that 1 comes back rather than 0.99999997.
-    """
+    """The c > 0 with tensor = c · reference up to rounding, or None; `known` first, then multiples of `unit`."""
     if known is not None and _is_multiple(tensor, reference, known):
         return known
     exact, base = tensor.double(), reference.double()

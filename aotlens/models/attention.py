@@ -70,10 +70,7 @@ class Attention(nn.Module):
         raise NotImplementedError
 
     def _unshared(self, q: Tensor | None, k: Tensor | None, v: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:
-        """MSSA's three are one tensor: with a listener they are copied, or an in-place edit of one reached all.
-
-        Queries and keys may stay one where nobody listens to either.
-        """
+        """Return MSSA's one tensor as copies if a hook listens: an edit of one would reach all."""
         has_query_key_hooks = self.hook_q.has_hooks() or self.hook_k.has_hooks()
         if v is k and (has_query_key_hooks or self.hook_v.has_hooks()):
             v = v.clone()

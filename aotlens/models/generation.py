@@ -110,8 +110,7 @@ def continued(
 def _without_padding(
     tokens: Int[Tensor, "batch pos"], attention_mask: Tensor | None
 ) -> tuple[Int[Tensor, "batch longest"], Int[Tensor, " batch"]]:
-    """Return each row's real tokens, from column 0, and their number: positions, windows, masks and fixed patterns are
-    then those of the row alone."""
+    """Return each row's real tokens from column 0 on, and their number."""
     if attention_mask is None:
         return tokens, torch.full((len(tokens),), tokens.shape[1], device=tokens.device)
     require_shape("attention_mask", attention_mask, tokens.shape)

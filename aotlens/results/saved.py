@@ -200,8 +200,7 @@ def _read(plain: Mapping[str, Any], tensors: dict[str, Tensor]) -> Any:
 
 
 def _check_arrays(kind: type, fields: Mapping[str, Any]) -> None:
-    """Raise ValueError for an array that has not the numbers, or the shape, that its field declares; axes of one name
-    are equally long throughout a result."""
+    """Raise ValueError for an array whose type or shape its field does not declare."""
     from jaxtyping import AbstractArray, jaxtyped
 
     try:

@@ -168,8 +168,7 @@ def _attention(layer: nn.Module) -> str:
 
 
 def _heads(layers: Any, attention: str, model: Any, tokens: Tensor) -> tuple[int, int, int, dict[str, str]] | None:
-    """Heads, their width, their groups and the names of their projections; None unless, in each layer, pattern · values
-    is what the last projection reads, and what that writes is what attention writes."""
+    """Heads, width, groups, projections; None unless pattern · values is what each layer's last one reads."""
     seen: list[dict[str, Any]] = []
     hooks, projections = [], {}
     for layer in layers:

@@ -195,8 +195,7 @@ def compare_with_source(opened: Opened, source: nn.Module | None = None) -> Comp
 
 
 def _in_memory(source: nn.Module, inputs: Tensor) -> Tensor:
-    """The logits of a copy of a model in memory, with its wrappers, hooks and changes, which becomes float32 and is
-    evaluated. Of wrappers without a forward of their own, what they contain is run."""
+    """The logits of a copy of a model in memory in float32, evaluated with its wrappers, hooks and changes."""
     for parameter in source.parameters():
         if parameter.dtype in _HALF:
             parameter.data = parameter.data.float()
@@ -225,8 +224,7 @@ def _in_memory(source: nn.Module, inputs: Tensor) -> Tensor:
 
 
 def _unround_buffers(source: nn.Module) -> None:
-    """Give buffers of half precision float32: those that files do not have, as frequencies, the numbers of a new model,
-    where they are these rounded."""
+    """Give half-precision buffers that files lack, such as frequencies, a new model's numbers."""
     inner = saved_model(source)
     modules = dict(inner.named_modules())
     halves = {name: each for name, each in inner.named_buffers() if each.dtype in _HALF}

@@ -103,8 +103,7 @@ _KINDS = ("weight", "bias")
 
 
 def _stated(material: Material, kind: str, config: Stated, n_layers: int) -> tuple[Settings, str]:
-    """The settings that `transformers` knows of a family, as it reads them, and why they may be others. Raises
-    `ValueError` for those that it refuses."""
+    """The settings of a family as `transformers` reads them, and doubts. Raises `ValueError` if it refuses."""
     if not config.get("rope_parameters"):
         config.asked |= {*_OLDER}
     try:

@@ -119,8 +119,7 @@ def _pattern(theirs: str) -> re.Pattern[str]:
 
 
 def _target(name: str, rules: list[_Rule]) -> tuple[str, int | None] | None:
-    """Return our name of their tensor, with its marks, and the head that it is (None: all heads); None leaves it
-    out."""
+    """Return our name of their tensor, with its marks, and its head (None: all heads); None leaves it out."""
     for pattern, theirs, ours in rules:
         match = pattern.fullmatch(name)
         if match is None:
@@ -141,8 +140,7 @@ def _target(name: str, rules: list[_Rule]) -> tuple[str, int | None] | None:
 
 
 def _is_turned(tensor: Tensor, shape: torch.Size, rules: list[_Rule], where: str, name: str) -> bool:
-    """Return whether an embedding is `[d_model, d_vocab]`, and warn if so. Raises `ValueError` where a square one that
-    no rule names, beside rules that transpose, may be either."""
+    """Return whether an embedding is `[d_model, d_vocab]`, with a warning; ValueError if ambiguous."""
     turns = any(ours and ours.endswith(".T") for *_, ours in rules)
     if tensor.shape == shape == shape[::-1] and turns and not any(rule[0].fullmatch(name) for rule in rules):
         raise ValueError(
@@ -207,8 +205,7 @@ def _advice(tensor: Tensor, shape: torch.Size, name: str) -> str:
 
 
 def _flat(tensor: Tensor, n_dims: int) -> Tensor:
-    """A convolution `[out, channel, row, column]` as a matrix that reads a patch side by side; without dimensions of 1
-    that stand before `n_dims` others."""
+    """A convolution as a matrix that reads a patch; without dimensions of 1 before `n_dims` others."""
     if tensor.ndim == 4 and n_dims == 2:
         return tensor.flatten(1)
     while tensor.ndim > n_dims and len(tensor) == 1:

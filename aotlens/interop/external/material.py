@@ -153,8 +153,7 @@ def require_small(folder: Path) -> None:
 
 
 def _find_weights(folder: Path, weights: str | None) -> Path:
-    """Return the weights in a folder: those that lie higher come first, so that a trainer's checkpoints below do not
-    compete."""
+    """Return the weights in a folder; those that lie higher come first, before a trainer's checkpoints below."""
     if weights is not None:
         if not (folder / weights).is_file():
             raise ValueError(f"{folder / weights}: not found.")
@@ -186,8 +185,7 @@ def _safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def _files(path: Path) -> list[Path]:
-    """Return the files of a model: those that an index of Hugging Face names, every shard by the name of one, or the
-    file itself. Raises `ValueError` where one is missing."""
+    """Return a model's files: the index's, all shards, or one. ValueError if one is missing."""
     names = {path.name}
     if path.suffix == ".json":
         where = read_json(path).get("weight_map")

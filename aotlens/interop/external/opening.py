@@ -142,10 +142,7 @@ def _inner(module: nn.Module) -> nn.Module:
 
 
 def _as_saved(source: nn.Module, inner: Any, **options: Any) -> Opened:
-    """A model of `transformers`, opened as the folder that it writes: names in memory and in files are not the same.
-
-    A copy is written and run, so that the model stays as it is, whatever else uses it. One that cannot be copied is
-    written itself, and not run, with a warning."""
+    """Open a model of `transformers` as the folder that a copy of it writes."""
     if isinstance(source, nn.parallel.DistributedDataParallel):
         source = source.module
     memory, config = None, dict(vars(inner.config))
@@ -167,9 +164,7 @@ def _as_saved(source: nn.Module, inner: Any, **options: Any) -> Opened:
 
 
 def _checked(opened: Opened, check: Check | None, memory: nn.Module | None = None, doubt: str = "") -> Opened:
-    """Add the comparison with the logits in `check`, or with those of the model in `memory`, or with `transformers` for
-    a format of Hugging Face's; warn where nothing was compared that could be. Raises `ValueError` where they
-    disagree."""
+    """Add the comparison with the source's logits, or warn. Raises `ValueError` if they disagree."""
     where = opened.path if memory is None else f"<{type(memory).__name__}>"
     comparison = None
     if check is not None or memory is not None or opened.format.startswith("Hugging Face"):

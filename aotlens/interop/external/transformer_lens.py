@@ -158,8 +158,7 @@ def _positions(material: Material, config: dict[str, Any], is_described: bool) -
 
 
 def _direction(material: Material, config: dict[str, Any], is_described: bool) -> Any:
-    """Causal or not: as said. A mask that shows later keys is none of a causal model; a lower-triangular one tells
-    nothing, since a bidirectional `HookedTransformer` keeps it too and does not apply it."""
+    """Causal or not: as stated, unless a mask shows later keys. A lower-triangular mask tells nothing."""
     if config.get("attention_dir") is not None:
         return config["attention_dir"]
     mask = material.tensors.get("blocks.0.attn.mask")
@@ -169,8 +168,7 @@ def _direction(material: Material, config: dict[str, Any], is_described: bool) -
 
 
 def _odd_masks(material: Material, direction: Any) -> dict[str, bool]:
-    """What masks of blocks say that the model would not do: hide earlier keys, as of local attention, or show later
-    ones where attention is said to be causal. Their model applies the mask that was loaded."""
+    """List what blocks' masks say that the model would not do: hide earlier keys, or show later ones."""
     masks = [mask.bool() for name, mask in material.tensors.items() if name.endswith(".attn.mask") and mask.ndim == 2]
     causal = direction == "causal"
     return {

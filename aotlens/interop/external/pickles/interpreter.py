@@ -144,9 +144,7 @@ def _ordered(items: Any = ()) -> _Ordered:
 
 
 def _key(value: Any) -> Any:
-    """A key of a dictionary, or a member of a set: a plain value, what is itself, or a short tuple of plain values.
-
-    Raises `Refused` for another, which may take long to hash."""
+    """A key or a member of a set: a plain value or a short tuple. Others are slow to hash: raises `Refused`."""
     if isinstance(value, tuple):
         if len(value) > _MAX_KEY_PARTS:
             raise Refused(f"it has a key of more than {_MAX_KEY_PARTS} parts")

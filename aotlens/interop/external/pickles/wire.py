@@ -118,9 +118,7 @@ def _label(key: Any) -> str:
 
 
 def _configs(candidates: dict[Any, Any]) -> dict[str, Any]:
-    """The candidates that are dictionaries or objects, as dictionaries of plain values.
-
-    A tensor of one number, and a scalar that is not known, come by their kind, which no reader takes for a setting."""
+    """The candidates that are dictionaries or objects, as plain values; tensors by their kind."""
     found = {name: candidates.get(name) for name in _CONFIGS}
     values = {name: each if isinstance(each, dict) else attributes(each) for name, each in found.items()}
     kept = str | int | float | list | tuple | dict | Scalar | None
