@@ -20,10 +20,9 @@ from aotlens.conventions import IGNORED
 from aotlens.models import hook_names, loss
 from aotlens.models.cache import ActivationCache
 from aotlens.models.config import ModelConfig
-from aotlens.models.ends import PositionEmbedding, Unembed, make_embedding
 from aotlens.models.generation import generate
 from aotlens.models.hook_points import HookPoint, bound_to_call
-from aotlens.models.layers import Block
+from aotlens.models.layers import Block, PositionEmbedding, Unembed, make_embedding
 from aotlens.models.norms import Norm
 from aotlens.models.ours import OwnModel
 from aotlens.models.phi import require_right_padding, visible_keys
