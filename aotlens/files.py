@@ -106,8 +106,8 @@ def _around_section(page: Path, name: str) -> tuple[str, str, str]:
     whole = page.read_text(encoding="utf-8")
     if whole.count(begin) != 1 or whole.count(end) != 1:
         raise ValueError(f"{page}: expected the marks {begin} and {end} once each.")
-    before, rest = whole.split(begin)
-    inside, after = rest.split(end)
+    before, remaining = whole.split(begin)
+    inside, after = remaining.split(end)
     return before, inside, after
 
 
@@ -267,10 +267,10 @@ def read_npz(path: Path, names: Sequence[str], most: int, optional: Sequence[str
         with open_regular(path) as (file, _), zipfile.ZipFile(ShortReads(file)) as archive:  # type: ignore[arg-type]
             entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
             if missing := [name for name in names if name not in entries]:
-                there = ", ".join(without_control(name)[:80] for name in sorted(entries)[:20])
+                available = ", ".join(without_control(name)[:80] for name in sorted(entries)[:20])
                 raise ValueError(
                     f"expected the arrays {', '.join(names)}, but {', '.join(missing)} "
-                    f"{'is' if len(missing) == 1 else 'are'} missing; there are {there or 'none'}."
+                    f"{'is' if len(missing) == 1 else 'are'} missing; there are {available or 'none'}."
                 )
             arrays = {}
             for name in (*names, *(name for name in optional if name in entries)):

@@ -149,18 +149,18 @@ def ratio_variances(
     clusters: Int[np.ndarray, " n"] | None = None,
 ) -> tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"]]:
     """Return V and its degrees of freedom, by `ratio_intervals`' formulas; both NaN where that has no interval."""
-    each = np.broadcast_to(counts, sums.shape)
+    weights = np.broadcast_to(counts, sums.shape)
     least = 2
     if clusters is not None:
         groups, least = np.unique(clusters, return_inverse=True)[1], LEAST_CLUSTERS
         of_group = np.equal.outer(groups, np.arange(groups.max(initial=-1) + 1)).astype(np.float64)
-        sums, each = sums @ of_group, each @ of_group
+        sums, weights = sums @ of_group, weights @ of_group
     with np.errstate(invalid="ignore", divide="ignore"):
-        total, sizes = each.sum(1, keepdims=True), np.abs(each)
+        total, sizes = weights.sum(1, keepdims=True), np.abs(weights)
         ratio = sums.sum(1, keepdims=True) / total
         whole = sizes.sum(1, keepdims=True)
         left = 1 - sizes / whole
-        variance = (np.square(sums - ratio * each) / left).sum(1, keepdims=True) / np.square(total)
+        variance = (np.square(sums - ratio * weights) / left).sum(1, keepdims=True) / np.square(total)
         lever = np.square(sizes) / whole / left
         frobenius = np.square(sizes) + lever * (lever.sum(1, keepdims=True) - lever)
         degrees = np.square(whole) / frobenius.sum(1, keepdims=True)
@@ -216,7 +216,7 @@ def as_clusters(clusters: Iterable[Hashable] | None, n: int, of: str = "sequence
     """
     if clusters is None:
         return None
-    names = [each.item() if hasattr(each, "item") else each for each in clusters]
+    names = [cluster.item() if hasattr(cluster, "item") else cluster for cluster in clusters]
     if len(names) != n:
         raise ValueError(f"clusters: expected one for each of {n} {of}, got {len(names)}.")
     numbers = {name: place for place, name in enumerate(dict.fromkeys(names))}

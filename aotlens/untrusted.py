@@ -220,8 +220,8 @@ def _check_values(value: Any, *, constants: bool) -> None:
     level = [[value]]
     for _ in range(MAX_DEPTH + 1):
         if any(problem(item) for items in level for item in items):
-            place, found = next((place, said) for place, item in _places(value, "") if (said := problem(item)))
-            raise ValueError(f"{without_control(place)[:100]}: {found}".removeprefix(": "))
+            place, reason = next((place, message) for place, item in _places(value, "") if (message := problem(item)))
+            raise ValueError(f"{without_control(place)[:100]}: {reason}".removeprefix(": "))
         level = [
             list(item.values()) if isinstance(item, dict) else item
             for items in level
@@ -255,14 +255,14 @@ def check_plain(value: Any, where: str) -> None:
 
 def _places(value: Any, where: str) -> Iterator[tuple[str, Any]]:
     """Yield every part of a value of JSON with its place."""
-    rest = [(where, value)]
-    while rest:
-        place, item = rest.pop()
+    queue = [(where, value)]
+    while queue:
+        place, item = queue.pop()
         yield place, item
         if isinstance(item, dict):
-            rest += [(f"{place}.{key}" if place else key, inner) for key, inner in item.items()]
+            queue += [(f"{place}.{key}" if place else key, inner) for key, inner in item.items()]
         elif isinstance(item, list | tuple):
-            rest += [(place, inner) for inner in item]
+            queue += [(place, inner) for inner in item]
 
 
 def _problem(number: float) -> str:
@@ -293,10 +293,10 @@ def _is_of(value: Any, hint: Any) -> bool:
     if kind is Literal:
         return value in parts
     if kind in (tuple, list):
-        is_list, each = isinstance(value, list | tuple), [part for part in parts if part is not ...]
-        if len(each) == 1:
-            return is_list and all(_is_of(item, each[0]) for item in value)
-        return is_list and len(value) == len(each) and all(map(_is_of, value, each))
+        is_list, item_hints = isinstance(value, list | tuple), [part for part in parts if part is not ...]
+        if len(item_hints) == 1:
+            return is_list and all(_is_of(item, item_hints[0]) for item in value)
+        return is_list and len(value) == len(item_hints) and all(map(_is_of, value, item_hints))
     if kind is dict:
         return isinstance(value, dict) and all(_is_of(item, parts[1]) for item in value.values())
     if kind in (int, float):

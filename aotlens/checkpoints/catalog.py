@@ -177,22 +177,22 @@ def _everywhere(folders: Iterable[str | Path], vanished: bool) -> Iterator[Check
         yield from _in_time(place, partial(_infos, place))
     for folder in folders:
         path = Path(folder).expanduser()
-        yield from _in_time(path, partial(_infos, path, given=True, vanished=vanished))
+        yield from _in_time(path, partial(_infos, path, named=True, vanished=vanished))
 
 
-def _infos(place: Path, given: bool = False, vanished: bool = False) -> Iterator[Path | CheckpointInfo]:
-    """The paths of a place's checkpoints, then what each says. Only a `given` one must exist."""
+def _infos(place: Path, named: bool = False, vanished: bool = False) -> Iterator[Path | CheckpointInfo]:
+    """The paths of a place's checkpoints, then what each says. Only a `named` one must exist."""
     if _kind(place) != "folder":
-        if given:
+        if named:
             problem = f"{place}: expected a checkpoint or a folder of checkpoints, found no folder."
             if not vanished:
                 raise CheckpointError(problem)
             yield _damaged(place, problem)
         return
     try:
-        paths = [place] if given and _looks_like_one(place) else _checkpoints_in(place)
+        paths = [place] if named and _looks_like_one(place) else _checkpoints_in(place)
     except CheckpointError as error:
-        if given and not vanished:
+        if named and not vanished:
             raise
         yield _damaged(place, str(error))
         return

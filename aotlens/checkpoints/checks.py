@@ -148,9 +148,9 @@ def check_runs(path: Path, model: AttentionOnlyTransformer) -> None:
         )
     n_nan = int(torch.isnan(outputs).sum())
     if n_nan or infinite:
-        found = f"{n_nan} NaN among the {outputs.numel()} outputs" if n_nan else f"an infinite {infinite[0]}"
+        problem = f"{n_nan} NaN among the {outputs.numel()} outputs" if n_nan else f"an infinite {infinite[0]}"
         raise CheckpointError(
-            f"{path}: expected weights that give numbers, found {found} of a small input: they, or a scale in "
+            f"{path}: expected weights that give numbers, found {problem} of a small input: they, or a scale in "
             f"{CONFIG}, are too large. {COPY_AGAIN}"
         )
 

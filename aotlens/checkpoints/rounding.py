@@ -58,7 +58,7 @@ def _packed(tensor: Tensor, base: Tensor | None, error: float) -> Tensor | None:
         return None
     difference = weights if base is None else weights - base.numpy()
     levels = np.rint(difference / step)
-    width = next((each for each in _LEVELS if np.abs(levels).max() <= np.iinfo(_LEVELS[each]).max), None)
+    width = next((n_bytes for n_bytes in _LEVELS if np.abs(levels).max() <= np.iinfo(_LEVELS[n_bytes]).max), None)
     if width is None:
         return None
     whole = levels.astype(_LEVELS[width])

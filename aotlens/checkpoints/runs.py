@@ -175,8 +175,8 @@ def compress_run(
     tensor. Nothing is left of `out` then, nor by a stop on the way.
     """
     checkpoint, out, own = Path(checkpoint), Path(out), dict(errors or {})
-    for each in (error, *own.values()):
-        require_between("error", each, above=0, most=0.5)
+    for share in (error, *own.values()):
+        require_between("error", share, above=0, most=0.5)
     available = snapshot_steps(checkpoint)
     if not available or not is_checkpoint(checkpoint):
         raise CheckpointError(f"{checkpoint}: expected a checkpoint with snapshots of its run, found none.")
@@ -186,8 +186,8 @@ def compress_run(
     names = list(read_snapshot(checkpoint, available[0]).tensors)
     if unknown := sorted(set(own) - set(names)):
         raise ValueError(f"errors: expected names of tensors, got {unknown[0]!r}; available are {', '.join(names)}.")
-    if taken := [path for path in (out, snapshots_folder(out)) if is_taken(path)]:
-        raise CheckpointError(f"{taken[0]} exists already; choose another folder, or remove it.")
+    if existing := [path for path in (out, snapshots_folder(out)) if is_taken(path)]:
+        raise CheckpointError(f"{existing[0]} exists already; choose another folder, or remove it.")
     by_tensor = {name: own.get(name, error) for name in names}
     last: Mapping[str, Tensor] = {}
     try:

@@ -118,7 +118,7 @@ class SnapshotWriter:
     def __init__(self, checkpoint: Path, step: int) -> None:
         """Go on at `step`: snapshots of later steps, which a killed run has left, go, and its unfinished file."""
         self._checkpoint = checkpoint
-        for late in reversed([each for each in snapshot_steps(checkpoint) if each > step]):
+        for late in reversed([saved for saved in snapshot_steps(checkpoint) if saved > step]):
             snapshot_file(checkpoint, late).unlink()
         folder = snapshots_folder(checkpoint)
         for unfinished in folder.glob(".step-*.tmp") if folder.is_dir() else ():
@@ -152,7 +152,7 @@ def require_step(checkpoint: Path, step: int) -> None:
             f'{snapshots_folder(checkpoint).name}/. Train it with snapshots = "log:60" in its recipe.'
         )
     if step not in steps:
-        near = sorted(sorted(steps, key=lambda each: abs(each - step))[:4])
+        near = sorted(sorted(steps, key=lambda saved: abs(saved - step))[:4])
         raise CheckpointError(
             f"{checkpoint.name}@{step}: expected one of the {len(steps)} steps from {steps[0]} to {steps[-1]} of which "
             f"there are snapshots, got {step}. The nearest are {', '.join(map(str, near))}."
@@ -185,8 +185,8 @@ def read_snapshot(checkpoint: Path, step: int, shapes: Shapes | None = None) -> 
         wanted = base
     for tensors, about in reversed(chain):
         try:
-            restored = {(own := _own(name)): _restored(name, each, restored.get(own), shapes)
-                        for name, each in tensors.items()}  # fmt: skip
+            restored = {(own := _own(name)): _restored(name, tensor, restored.get(own), shapes)
+                        for name, tensor in tensors.items()}  # fmt: skip
         except _UNREADABLE as error:
             raise _damaged(
                 snapshot_file(checkpoint, about["step"]), f"a difference that leads nowhere ({error})"

@@ -19,7 +19,7 @@ def template_names(template: Any) -> set[str]:
     if not isinstance(template, str):
         raise ValueError(f"template: expected a text, got {template!r:.60}.")
     try:
-        fields = [each[1:] for each in Formatter().parse(template) if each[1] is not None]
+        fields = [field[1:] for field in Formatter().parse(template) if field[1] is not None]
     except ValueError as error:
         raise ValueError(f"template {template!r:.200}: {error}.") from error
     for name, style, conversion in fields:
@@ -53,23 +53,23 @@ Alignment: TypeAlias = tuple[tuple[int, int], ...]
 
 def checked_positions(positions: Any, n_clean: int, n_corrupted: int) -> Alignment:
     """Check positions that a user wrote. Raises `ValueError` if they do not increase, or lie outside the prompts."""
-    if not isinstance(positions, list | tuple) or not all(isinstance(each, list | tuple) for each in positions):
+    if not isinstance(positions, list | tuple) or not all(isinstance(pair, list | tuple) for pair in positions):
         raise ValueError(f"positions: expected pairs (clean, corrupted), got {positions!r:.60}.")
-    pairs = tuple(tuple(each) for each in positions)
+    pairs = tuple(tuple(pair) for pair in positions)
     last = (-1, -1)
-    for each in pairs:
+    for pair in pairs:
         good = (
-            len(each) == 2
-            and all(type(position) is int for position in each)
-            and each[0] < n_clean
-            and each[1] < n_corrupted
+            len(pair) == 2
+            and all(type(position) is int for position in pair)
+            and pair[0] < n_clean
+            and pair[1] < n_corrupted
         )
-        if not good or not (each[0] > last[0] and each[1] > last[1]):
+        if not good or not (pair[0] > last[0] and pair[1] > last[1]):
             raise ValueError(
                 f"positions: expected pairs (clean, corrupted) that increase, within {n_clean} and {n_corrupted} "
-                f"positions, got {each} after {last}."
+                f"positions, got {pair} after {last}."
             )
-        last = each  # type: ignore[assignment]
+        last = pair  # type: ignore[assignment]
     return pairs  # type: ignore[return-value]
 
 

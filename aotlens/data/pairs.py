@@ -53,7 +53,7 @@ class Pair:
     @property
     def content(self) -> tuple[object, ...]:
         """Both prompts and both outputs, so that pairs can be compared."""
-        prompts = ((each.shape, each.double().numpy(force=True).tobytes()) for each in (self.clean, self.corrupted))
+        prompts = ((ids.shape, ids.double().numpy(force=True).tobytes()) for ids in (self.clean, self.corrupted))
         return (*prompts, self.answer, self.wrong)
 
 
@@ -150,7 +150,7 @@ class PromptPairs(Result):
 
         rows = []
         for number, pair in enumerate(self):
-            texts = [None, None] if self.str_tokens is None else ["".join(each) for each in self.str_tokens[number]]
+            texts = [None, None] if self.str_tokens is None else ["".join(text) for text in self.str_tokens[number]]
             rows.append(
                 {
                     "clean": texts[0], "corrupted": texts[1], "answer": pair.answer, "wrong": pair.wrong,
@@ -227,9 +227,9 @@ class PromptPairs(Result):
                 f"words: expected at most {MAX_WORDS} texts, got {len(distinct)}, such as {distinct[:1]!r:.60}."
             )
         for both in permutations(distinct, 2):
-            given, exchanged = dict(zip(names, both, strict=True)), dict(zip(names, both[::-1], strict=True))
+            first, exchanged = dict(zip(names, both, strict=True)), dict(zip(names, both[::-1], strict=True))
             row = tuple(text.format(**word) for text, word in
-                        ((template, given), (template, exchanged), (answer, given), (wrong, given)))  # fmt: skip
+                        ((template, first), (template, exchanged), (answer, first), (wrong, first)))  # fmt: skip
             length, other, *answers = map(count, row)
             if length == other and answers == [1, 1]:
                 by_length.setdefault(length, {})[both] = row
@@ -335,8 +335,8 @@ def _fields(row: Any) -> dict[str, Any]:
 def _pair_of_texts(model: Any, row: dict[str, Any]) -> Pair:
     clean, corrupted = (_ids(model, name, row[name]) for name in FIELDS[:2])
     answer, wrong = (_output(model, name, row[name]) for name in FIELDS[2:])
-    given = row.get("positions")
-    positions = None if given is None else checked_positions(given, len(clean), len(corrupted))
+    own_positions = row.get("positions")
+    positions = None if own_positions is None else checked_positions(own_positions, len(clean), len(corrupted))
     return _checked(clean, corrupted, answer, wrong, positions=positions, cluster=row.get("cluster"))
 
 

@@ -81,8 +81,8 @@ class TextFiles(Corpus):
         return tuple(self._paths)
 
     def written(self) -> tuple[str, ...]:
-        there = [(name, path.stat()) for name, path in self._paths.items() if path.is_file()]
-        return tuple(f"{name} {of.st_size} {of.st_mtime_ns}" for name, of in there)
+        files = [(name, path.stat()) for name, path in self._paths.items() if path.is_file()]
+        return tuple(f"{name} {of.st_size} {of.st_mtime_ns}" for name, of in files)
 
     def documents(self, names: Collection[str] | None = None) -> Iterator[Document]:
         wanted = set(self._paths if names is None else names)

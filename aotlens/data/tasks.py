@@ -270,7 +270,7 @@ def make_task(
 def parse_ids(name: str, ids: Ids | str) -> list[int]:
     """Return whole numbers from 0, written as "0-9", "3 4" or both. Raises ValueError, with `name`, otherwise."""
     if not isinstance(ids, str):
-        if not all(isinstance(each, int) and not isinstance(each, bool) and each >= 0 for each in ids):
+        if not all(isinstance(number, int) and not isinstance(number, bool) and number >= 0 for number in ids):
             raise ValueError(f"{name}: expected ids of at least 0, got {list(ids)[:20]}.")
         return list(ids)
     numbers: list[int] = []

@@ -126,7 +126,7 @@ def without_habits(saved: Any, *names: str | None) -> Any:
 def _steps(part: Any) -> Iterator[dict[str, Any]]:
     if isinstance(part, dict):
         nested = [step for value in part.values() if isinstance(value, list) for step in value]
-        yield from (step for each in nested for step in _steps(each)) if part.get("type") == "Sequence" else [part]
+        yield from (step for inner in nested for step in _steps(inner)) if part.get("type") == "Sequence" else [part]
 
 
 def _growth(part: str, step: dict[str, Any]) -> int:

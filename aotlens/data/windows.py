@@ -246,6 +246,6 @@ def held_out_rows(n: int, share: float, clusters: Int64[np.ndarray, " row"] | No
     if share and len(sizes) < 2 * least:
         return held_out_rows(n, share, None, seed)
     order = torch.randperm(len(sizes), generator=torch.Generator().manual_seed(require_seed(seed)))
-    taken = torch.cat([torch.zeros(1, dtype=torch.int64), sizes[order].cumsum(0)])
-    count = int((taken - round(share * n)).abs().argmin())
+    bounds = torch.cat([torch.zeros(1, dtype=torch.int64), sizes[order].cumsum(0)])
+    count = int((bounds - round(share * n)).abs().argmin())
     return torch.isin(units, order[: min(max(count, least), len(sizes) - least) if share else 0])

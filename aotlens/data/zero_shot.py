@@ -166,7 +166,7 @@ def open_cbt(source: str, kind: QuestionKind, split: HeldOutSplit, *, quotes: Qu
         questions = list(_from_file(path))
     if not questions:
         raise ValueError(f"{source}: expected questions, got none.")
-    return tuple(_cloze(*each, quotes) for each in questions)
+    return tuple(_cloze(*question, quotes) for question in questions)
 
 
 _Question = tuple[list[str], str, str, list[str], str]  # sentences, question, answer, options, where
@@ -183,15 +183,15 @@ def _from_file(path: Path) -> Iterator[_Question]:
         if not line.strip():
             continue
         where = f"{path}: line {number}"
-        place, _, rest = line.partition(" ")
+        place, _, content = line.partition(" ")
         if not place.isdigit() or int(place) != len(sentences) + 1:
             raise ValueError(f"{where}: expected line {len(sentences) + 1} of a question, got {line[:40]!r}.")
         if len(sentences) < _N_SENTENCES:
-            sentences.append(rest)
+            sentences.append(content)
             continue
-        parts = [part for part in rest.split("\t") if part]
+        parts = [part for part in content.split("\t") if part]
         if len(parts) != 3:
-            raise ValueError(f"{where}: expected question, answer and options between tabs, got {excerpt(rest)}.")
+            raise ValueError(f"{where}: expected question, answer and options between tabs, got {excerpt(content)}.")
         yield sentences, parts[0], parts[1].strip(), parts[2].strip().split("|"), where
         sentences = []
     if sentences:

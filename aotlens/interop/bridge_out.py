@@ -162,8 +162,8 @@ def read_hugging_face(path: Path, d_vocab: int | None = None) -> Tokenizer:
     the start token that a `tokenizer_config.json` there names. Raises `ValueError`."""
     beside = path.with_name("tokenizer_config.json")
     try:
-        said = strict_json(read_regular(beside, kind="config.json")) if beside.is_file() else {}
-        named = [said.get(f"{kind}_token") for kind in ("bos", "cls")] if isinstance(said, dict) else []
+        settings = strict_json(read_regular(beside, kind="config.json")) if beside.is_file() else {}
+        named = [settings.get(f"{kind}_token") for kind in ("bos", "cls")] if isinstance(settings, dict) else []
         names = [name.get("content") if isinstance(name, dict) else name for name in named]
         return Tokenizer.of(read_regular(path, kind="tokenizer.json").decode(), *names, d_vocab=d_vocab)
     except (OSError, ValueError) as error:

@@ -215,8 +215,8 @@ class GroupedSelfAttention(MultiHeadSelfAttention):
         super()._make(f"_{name}" if grouped else name, parameter)
 
     def _of_heads(self, grouped: Tensor | None, dim: int = 0) -> Tensor | None:
-        each = self.cfg.n_heads // (self.cfg.n_kv_heads or self.cfg.n_heads)
-        return None if grouped is None else grouped.repeat_interleave(each, dim)
+        n_sharing = self.cfg.n_heads // (self.cfg.n_kv_heads or self.cfg.n_heads)
+        return None if grouped is None else grouped.repeat_interleave(n_sharing, dim)
 
     W_K = property(lambda self: self._of_heads(self._W_K))  # type: ignore[assignment]
     W_V = property(lambda self: self._of_heads(self._W_V))  # type: ignore[assignment]

@@ -185,13 +185,13 @@ class ModelConfig:
     @property
     def has_final_norm(self) -> bool:
         """Whether a norm stands before the read-out."""
-        given = self.norm_place != "after" if self.final_norm is None else self.final_norm
-        return self.norm is not None and given
+        has_norm = self.norm_place != "after" if self.final_norm is None else self.final_norm
+        return self.norm is not None and has_norm
 
     @property
     def shortest_window(self) -> int:
         """The number of positions up to which every layer sees all that are visible."""
-        return min(self.n_ctx, *(each for each in self.windows or () if each is not None), self.n_ctx)
+        return min(self.n_ctx, *(window for window in self.windows or () if window is not None), self.n_ctx)
 
     def window(self, layer: int) -> int | None:
         """Return how many positions a layer's queries see, own and earlier ones; None for all that are visible."""

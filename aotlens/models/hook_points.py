@@ -191,9 +191,9 @@ class HookPoint(nn.Module):
     def _handles(self, dir: Directions, including_permanent: bool, level: int | None) -> list[LensHandle]:
         if dir not in ("fwd", "bwd", "both"):
             raise ValueError(f"direction {dir!r}: expected 'fwd', 'bwd' or 'both'.")
-        of_level = [each for each in self.here() if level in (None, each.context_level) and not each.removed]
-        handles = [each for each in of_level if including_permanent or not each.is_permanent]
-        return [each for way in ("fwd", "bwd") for each in handles if dir in (way, "both") and each.dir == way]
+        of_level = [handle for handle in self.here() if level in (None, handle.context_level) and not handle.removed]
+        handles = [handle for handle in of_level if including_permanent or not handle.is_permanent]
+        return [handle for way in ("fwd", "bwd") for handle in handles if dir in (way, "both") and handle.dir == way]
 
     def has_hooks(self, dir: Directions = "both", including_permanent: bool = True, level: int | None = None) -> bool:
         """Return whether there is a hook of a direction (and level); without permanent ones, if they are not
@@ -217,8 +217,8 @@ class HookPoint(nn.Module):
 
 
 def _run_hooks(point: HookPoint, x: Tensor, handles: tuple[LensHandle, ...]) -> Tensor:
-    backward = [bound_to_call(partial(_of_gradient, each.user_hook))
-                for each in handles if each.dir == "bwd" and not each.removed]  # fmt: skip
+    backward = [bound_to_call(partial(_of_gradient, entry.user_hook))
+                for entry in handles if entry.dir == "bwd" and not entry.removed]  # fmt: skip
     gradients = BackwardHook(point, backward, []) if backward else None
     if gradients is not None:
         (x,) = gradients.setup_input_hook((x,))

@@ -68,7 +68,7 @@ class HookedRootModule(nn.Module):
     @property
     def context_level(self) -> int:
         """The number of this model's contexts that are open around the current call."""
-        return sum(each.is_open and each.hook_dict is self.hook_dict for each in CONTEXTS.get())
+        return sum(context.is_open and context.hook_dict is self.hook_dict for context in CONTEXTS.get())
 
     def setup(self) -> None:
         """Name the hook points and list them in `hook_dict`."""
@@ -177,7 +177,7 @@ class HookedRootModule(nn.Module):
         _let_calls_run_uncompiled()
         level = self.context_level + 1
         context = Context(hook_dict=self.hook_dict, before_call=before_call)
-        CONTEXTS.set((*(each for each in CONTEXTS.get() if each.is_open), context))
+        CONTEXTS.set((*(opened for opened in CONTEXTS.get() if opened.is_open), context))
         self._count(1)
         try:
             added: list[tuple[HookPoint, LensHandle]] = []
@@ -191,7 +191,7 @@ class HookedRootModule(nn.Module):
             yield self
         finally:
             context.is_open = False
-            CONTEXTS.set(tuple(each for each in CONTEXTS.get() if each.is_open))
+            CONTEXTS.set(tuple(opened for opened in CONTEXTS.get() if opened.is_open))
             if reset_hooks_end:
                 for handle in context.handles:  # also where another thread ends it, as it may with a generator
                     handle.remove()

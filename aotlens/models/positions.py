@@ -202,14 +202,14 @@ class Rotation:
         """x R_p, for `x [*positions, d_head]` whose leading dimensions broadcast with the angles'."""
         n = self.cos.shape[-1]
         cos, sin = self.cos.to(x.dtype), self.sin.to(x.dtype)
-        rotated, rest = x[..., : 2 * n], x[..., 2 * n :]
+        rotated, others = x[..., : 2 * n], x[..., 2 * n :]
         if self.interleaved:
             u, v = rotated[..., ::2], rotated[..., 1::2]
             turned = torch.stack([u * cos - v * sin, u * sin + v * cos], -1).flatten(-2)
         else:
             u, v = rotated[..., :n], rotated[..., n:]
             turned = torch.cat([u * cos - v * sin, u * sin + v * cos], -1)
-        return torch.cat([turned, rest.expand(*turned.shape[:-1], -1)], -1) if rest.shape[-1] else turned
+        return torch.cat([turned, others.expand(*turned.shape[:-1], -1)], -1) if others.shape[-1] else turned
 
 
 def frequencies(cfg: PositionSettings, n_pos: int | Tensor | None = None) -> Tensor:

@@ -90,8 +90,8 @@ class TextInterface:
         if not texts:
             raise ValueError("expected a text or a list of at least one text, got an empty list.")
         if self.tokenizer is None and len(texts) == 1 and (ids := ids_in_brackets(texts[0])) is not None:
-            given = torch.tensor([ids], dtype=torch.long, device=self.device)
-            return (given, torch.ones_like(given, dtype=torch.bool)) if return_mask else given
+            tensor = torch.tensor([ids], dtype=torch.long, device=self.device)
+            return (tensor, torch.ones_like(tensor, dtype=torch.bool)) if return_mask else tensor
         tokenizer = self._tokenizer()
         eot_id, begins = tokenizer.eot_id, getattr(tokenizer, "begins", lambda text: True)
         rows = [list(tokenizer.encode(item, special=True) if special else tokenizer.encode(item)) for item in texts]

@@ -97,7 +97,7 @@ class Result:
         if to_frame is None:
             return None
         parameters = inspect.signature(to_frame).parameters.values()
-        return None if any(each.default is each.empty for each in parameters) else to_frame()
+        return None if any(parameter.default is parameter.empty for parameter in parameters) else to_frame()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -171,11 +171,11 @@ def _size(value: Any) -> str:
         dataclasses.is_dataclass(value) or not isinstance(value, Collection)
     ):
         return type(value).__name__
-    if isinstance(value, Mapping) and any(hasattr(each, "shape") for each in value.values()):
+    if isinstance(value, Mapping) and any(hasattr(item, "shape") for item in value.values()):
         return f"of {len(value)}"
     if not isinstance(value, str) and len(value) > 12:
         return f"of {len(value)}"
-    plain = all(isinstance(each, str | int | float | tuple) for each in value)
+    plain = all(isinstance(item, str | int | float | tuple) for item in value)
     text = repr(value) if isinstance(value, str) or plain else f"of {len(value)}"
     if len(text) <= _MAX_FIELD:
         return text

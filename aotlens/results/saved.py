@@ -119,13 +119,13 @@ def _array(value: Any, where: str, key: str, tensors: dict[str, Tensor], compact
         tensor = value.detach().cpu() if is_tensor else torch.from_numpy(np.ascontiguousarray(value))
     except TypeError:
         raise ValueError(f"{where}: an array of {value.dtype} cannot be saved.") from None
-    told: dict[str, Any] = {"tensor" if is_tensor else "array": key}
+    plain: dict[str, Any] = {"tensor" if is_tensor else "array": key}
     if tensor.is_complex():
-        told["complex"], tensor = True, torch.view_as_real(tensor)
+        plain["complex"], tensor = True, torch.view_as_real(tensor)
     if compact and (small := _smaller(tensor)).dtype != tensor.dtype:
-        told["dtype"], tensor = str(tensor.dtype).removeprefix("torch."), small
+        plain["dtype"], tensor = str(tensor.dtype).removeprefix("torch."), small
     tensors[key] = tensor.clone(memory_format=torch.contiguous_format)
-    return told
+    return plain
 
 
 def _smaller(tensor: Tensor) -> Tensor:
@@ -210,7 +210,7 @@ def _check_arrays(kind: type, fields: Mapping[str, Any]) -> None:
     with jaxtyped("context"):
         for name, hint in hints.items():
             among = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-            arrays = [each for each in among if isinstance(each, type) and issubclass(each, AbstractArray)]
+            arrays = [part for part in among if isinstance(part, type) and issubclass(part, AbstractArray)]
             value = fields.get(name)
             if arrays and not (value is None and type(None) in among) and not isinstance(value, tuple(arrays)):
                 raise ValueError(f"{name} is not {arrays[0].__name__}")

@@ -133,7 +133,7 @@ class ImageData:
                 f"{self.spec}: expected names of its {len(self.classes)} classes, got {len(classes)}: "
                 f"{', '.join(classes)}."
             )
-        train, test = (dataclasses.replace(each, classes=tuple(classes)) for each in (self.train, self.test))
+        train, test = (dataclasses.replace(part, classes=tuple(classes)) for part in (self.train, self.test))
         return ImageData(spec=self.spec, train=train, test=test)
 
     def split(self, validation: float, seed: int = 0) -> tuple[ImageSet, ImageSet]:
@@ -316,7 +316,7 @@ class ImageProcessor:
             raise ValueError(f"expected the keys {', '.join(expected)}, got {', '.join(values) or 'none'}.")
         numbers = all(
             isinstance(values[key], list | tuple)
-            and all(isinstance(each, int | float) and not isinstance(each, bool) for each in values[key])
+            and all(isinstance(number, int | float) and not isinstance(number, bool) for number in values[key])
             for key in ("mean", "deviation")
         )
         names = isinstance(values["classes"], list | tuple) and all(isinstance(name, str) for name in values["classes"])

@@ -99,7 +99,7 @@ def _npz(spec: str, path: Path) -> ImageData:
     except (ValueError, OSError) as error:
         raise ValueError(f"{spec}: {error}") from error
     labels = {side: _whole_numbers(spec, f"y_{side}", arrays[f"y_{side}"]) for side in ("train", "test")}
-    largest = max((int(each.max()) for each in labels.values() if len(each)), default=0)
+    largest = max((int(part.max()) for part in labels.values() if len(part)), default=0)
     n_classes = max(largest + 1, arrays["classes"].size if "classes" in arrays else 0)
     if n_classes > MOST_CLASSES:
         raise ValueError(f"{spec}: expected at most {MOST_CLASSES:,} classes, got {n_classes:,}.")
@@ -158,7 +158,7 @@ def _folder(spec: str, path: Path, size: int | None) -> ImageData:
 
 
 def _below(path: Path) -> tuple[str, ...]:
-    return tuple(sorted(each.name for each in path.iterdir() if each.is_dir() and not each.name.startswith(".")))
+    return tuple(sorted(side.name for side in path.iterdir() if side.is_dir() and not side.name.startswith(".")))
 
 
 def _labelled(spec: str, path: Path, classes: tuple[str, ...]) -> list[tuple[Path, int]]:

@@ -173,17 +173,17 @@ def _heads(layers: Any, attention: str, model: Any, tokens: Tensor) -> tuple[int
     hooks, projections = [], {}
     for layer in layers:
         children = dict(layer.get_submodule(attention).named_children()) if _attention(layer) == attention else {}
-        found = {part: next((name for name in names if name in children), "") for part, names in _PROJECTIONS.items()}
-        if not all(found.values()):
+        own = {part: next((name for name in names if name in children), "") for part, names in _PROJECTIONS.items()}
+        if not all(own.values()):
             return None
-        projections = found
+        projections = own
         record: dict[str, Any] = {}
         seen.append(record)
 
         def keep(part: str, record: dict[str, Any] = record) -> Any:
             return lambda module, inputs, output: record.update({part: (inputs, output)})
 
-        hooks += [children[found[part]].register_forward_hook(keep(part)) for part in "vo"]
+        hooks += [children[own[part]].register_forward_hook(keep(part)) for part in "vo"]
         hooks.append(layer.get_submodule(attention).register_forward_hook(keep("all")))
     try:
         model(tokens, use_cache=False)
@@ -198,8 +198,8 @@ def _heads(layers: Any, attention: str, model: Any, tokens: Tensor) -> tuple[int
         d_head = z.shape[-1] // n_heads
         if z.shape[-1] % n_heads or values.shape[-1] % d_head or n_heads % (n_groups := values.shape[-1] // d_head):
             return None
-        each = values.unflatten(-1, (n_groups, d_head)).transpose(1, 2).repeat_interleave(n_heads // n_groups, 1)
-        weighted = (pattern @ each).transpose(1, 2).flatten(2)
+        repeated = values.unflatten(-1, (n_groups, d_head)).transpose(1, 2).repeat_interleave(n_heads // n_groups, 1)
+        weighted = (pattern @ repeated).transpose(1, 2).flatten(2)
         if not torch.allclose(weighted, z, rtol=1e-4, atol=1e-5) or not torch.allclose(record["o"][1], written):
             return None
     return n_heads, d_head, n_groups, projections

@@ -38,7 +38,7 @@ UNCHECKED = "UNCHECKED: {}. Give a few of the source's logits, check=(tokens, lo
 
 def saved_model(module: nn.Module) -> Any:
     """Return the model of `transformers` in wrappers, one of which has its methods (torch.compile)."""
-    return next(each for each in module.modules() if hasattr(type(each), "save_pretrained"))
+    return next(part for part in module.modules() if hasattr(type(part), "save_pretrained"))
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ def _unround_buffers(source: nn.Module) -> None:
     """Give half-precision buffers that files lack, such as frequencies, a new model's numbers."""
     inner = saved_model(source)
     modules = dict(inner.named_modules())
-    halves = {name: each for name, each in inner.named_buffers() if each.dtype in _HALF}
+    halves = {name: buffer for name, buffer in inner.named_buffers() if buffer.dtype in _HALF}
     usual: dict[str, Tensor] = {}
     with suppress(Exception), torch.random.fork_rng(devices=[]):  # of many kinds, for a model made in another way
         config = copy.deepcopy(inner.config)
@@ -246,7 +246,7 @@ def _transformers(opened: Opened, inputs: Tensor) -> Tensor:
     kind = opened.config.get("model_type")
     if kind is None:
         raise ValueError("transformers needs a config.json beside the weights")
-    if 4 * sum(each.numel() for each in opened.model.parameters()) > _MOST_BYTES:
+    if 4 * sum(parameter.numel() for parameter in opened.model.parameters()) > _MOST_BYTES:
         raise ValueError(f"its weights take more than {_MOST_BYTES / 1e9:g} GB, up to which models are compared")
     config = completed(kind, opened.config)
     if config is None:

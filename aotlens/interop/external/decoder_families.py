@@ -82,8 +82,8 @@ def require_bounds(where: object, settings: Mapping[str, Any]) -> None:
             require_bounds(where, value)
     layouts = settings.get("attention_types") or []
     if not isinstance(layouts, list) or not all(
-        isinstance(each, list | tuple) and len(each) == 2 and isinstance(each[0], list) and type(each[1]) is int
-        and 0 <= each[1] <= 10_000 for each in layouts
+        isinstance(layout, list | tuple) and len(layout) == 2 and isinstance(layout[0], list) and type(layout[1]) is int
+        and 0 <= layout[1] <= 10_000 for layout in layouts
     ):  # fmt: skip
         raise ValueError(f"{where}: attention_types={layouts!r:.80}: expected a list of [[kind, …], times].")
 
@@ -164,8 +164,8 @@ class Settings:
             return {}
         if "full_attention" not in parameters:
             return {"positions": "rotary", "rotary": self._rotary_of(parameters)}
-        each = [self._rotary_of(dict(parameters.get(kind) or {})) for kind in _LAYER_TYPES]
-        return {"positions": "rotary", "rotary": each[0], "rotary_local": each[1] if each[0] != each[1] else None}
+        whole, local = (self._rotary_of(dict(parameters.get(kind) or {})) for kind in _LAYER_TYPES)
+        return {"positions": "rotary", "rotary": whole, "rotary_local": local if whole != local else None}
 
     def _rotary_of(self, parameters: dict[str, Any]) -> dict[str, Any]:
         kind = parameters.get("rope_type", parameters.get("type", "default"))
@@ -218,7 +218,7 @@ class Family(NamedTuple):
         same = fields.get("rotary_local") in (None, fields.get("rotary"))
         if same or not fields.get("windows"):
             fields["rotary_local"] = None
-        if same and all(each in (None, fields["n_ctx"]) for each in fields.get("windows") or ()):
+        if same and all(window in (None, fields["n_ctx"]) for window in fields.get("windows") or ()):
             fields["windows"] = None
         return fields
 

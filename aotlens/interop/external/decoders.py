@@ -27,13 +27,13 @@ def matches(material: Material) -> Material | None:
     """Return the tensors of a model whose config.json names a family of the table; None for others."""
     if material.model_type not in KINDS:
         return None
-    found = next((bare for name in families.EMBEDDINGS if (bare := material.under(name)) is not None), None)
-    if found is None:
+    embedding = next((bare for name in families.EMBEDDINGS if (bare := material.under(name)) is not None), None)
+    if embedding is None:
         raise ValueError(
             f"{material.path}: expected {' or '.join(families.EMBEDDINGS)} of a {material.model_type!r}, found "
             f"{', '.join([*material.tensors][:6])}."
         )
-    return found
+    return embedding
 
 
 def plan(material: Material, config: Stated, is_described: bool) -> plans.Plan:

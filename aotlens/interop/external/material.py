@@ -57,9 +57,9 @@ class Material:
         `names` is missing."""
         for name in self.tensors:
             prefix = name.removesuffix(names[0])
-            if prefix[-1:] in ("", ".") and prefix != name and all(f"{prefix}{each}" in self.tensors for each in names):
+            if prefix[-1:] in ("", ".") and prefix != name and all(f"{prefix}{end}" in self.tensors for end in names):
                 bare = partial(_without, prefix=prefix)
-                full_names = {bare(each): each for each in self.tensors}
+                full_names = {bare(full): full for full in self.tensors}
                 return replace(self, tensors=_renamed(self.tensors, bare, self.path), full_names=full_names)
         return None
 

@@ -208,30 +208,30 @@ def _plan(
             f"fields (at least {', '.join(REQUIRED_SIZES)}); on the command line --config NAME=VALUE for each."
         )
     require_read_out(material)
-    given = dict(config) if isinstance(config, Mapping) else {}
-    for each in _FORMATS:
-        matches = each.matches
+    user_settings = dict(config) if isinstance(config, Mapping) else {}
+    for kind in _FORMATS:
+        matches = kind.matches
         matched = material.under(*matches) if isinstance(matches, tuple) else matches(material)
         if matched is not None:
-            stored = next((material.configs[name] for name in each.configs if name in material.configs), {})
-            settings = Stated({**stored, **given})
+            stored = next((material.configs[name] for name in kind.configs if name in material.configs), {})
+            settings = Stated({**stored, **user_settings})
             require_sizes(material.path, settings)
             try:
-                plan = each.plan(matched, settings, bool(stored))
+                plan = kind.plan(matched, settings, bool(stored))
             except ValueError as error:
                 where = f"{material.path}: "
                 raise ValueError(where + str(error).removeprefix(where)) from error
-            require_known(material.path, given, settings, plan.cfg)
-            unstated = [name for name in given if name not in stored and name not in SIZES]
+            require_known(material.path, user_settings, settings, plan.cfg)
+            unstated = [name for name in user_settings if name not in stored and name not in SIZES]
             doubts = [plan.doubt] if plan.doubt else []
             doubts += [f"the file does not state {', '.join(unstated)}, which config= gives"] if unstated else []
-            return replace(plan, doubt="; ".join(doubts)), {**stored, **given}, matched
+            return replace(plan, doubt="; ".join(doubts)), {**stored, **user_settings}, matched
     other = other_family(material)
     if other is not None:
         raise other
     names = ", ".join(list(material.tensors)[:6])
     raise ValueError(
-        f"{material.path}: looked for tensors named {' or '.join(each.names for each in _FORMATS)}; found {names}, …. "
+        f"{material.path}: looked for tensors named {' or '.join(kind.names for kind in _FORMATS)}; found {names}, …. "
         "If the model is of our family (pre-norm or no norm), say so with config=ModelConfig(…), key_map={their "
         "name: our name} and check=(tokens, logits) of the source; on the command line with --config NAME=VALUE for "
         "each of its fields, --key-map FILE.json and --check FILE.npz."

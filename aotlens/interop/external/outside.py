@@ -147,7 +147,7 @@ def require_attention(material: Material) -> None:
     """Raise `ValueError`, with what to do, for a model of Hugging Face's without heads that could be shown."""
     for pattern, layers in _STRANGE.items():
         name = next((name for name in material.tensors if re.search(pattern, name)), None)
-        if name is not None and not any(_ATTENTION.search(each) for each in material.tensors):
+        if name is not None and not any(_ATTENTION.search(tensor) for tensor in material.tensors):
             raise ValueError(
                 f"{material.path}: no reader knows a {material.model_type!r}, and no bridge shows its heads: it has "
                 f"{layers} ({name}). transformers runs it; give config=ModelConfig(…) and key_map= if its layers are "

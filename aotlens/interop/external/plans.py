@@ -269,15 +269,15 @@ def field_names(settings: Mapping[str, Any]) -> Iterable[str]:
     kind_class = config_class(dict(settings).get("model_type"))
     if kind_class is None:
         return ()
-    return (*(each.name for each in dataclasses.fields(kind_class)), *kind_class.attribute_map)
+    return (*(field.name for field in dataclasses.fields(kind_class)), *kind_class.attribute_map)
 
 
 def _matters(settings: Stated, name: str) -> bool:
     """Whether `transformers` makes another configuration without a setting: an older name of another."""
     kind, plain = dict(settings).get("model_type"), dict(settings)
     try:
-        each = [completed(kind, {key: plain[key] for key in plain if key != left_out}) for left_out in ("", name)]
+        variants = [completed(kind, {key: plain[key] for key in plain if key != left_out}) for left_out in ("", name)]
     except ValueError:
         return False
-    fields = [{key: value for key, value in (vars(config) if config else {}).items() if key != name} for config in each]
+    fields = [{key: value for key, value in (vars(read) if read else {}).items() if key != name} for read in variants]
     return fields[0] != fields[1]

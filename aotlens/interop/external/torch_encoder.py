@@ -29,13 +29,13 @@ def options(module: nn.Module) -> dict[str, Any]:
     if not isinstance(module, nn.TransformerEncoder):
         return {}
     layers = list(module.layers)
-    each = [_of_layer(layer) if isinstance(layer, nn.TransformerEncoderLayer) else {} for layer in layers]
-    if not layers or any(other != each[0] for other in each):
+    settings = [_of_layer(layer) if isinstance(layer, nn.TransformerEncoderLayer) else {} for layer in layers]
+    if not layers or any(other != settings[0] for other in settings):
         raise ValueError("<TransformerEncoder>: expected layers of nn.TransformerEncoderLayer with the same options.")
     norm = module.norm
-    if norm is not None and (not isinstance(norm, nn.LayerNorm) or norm.eps != each[0]["layer_norm_eps"]):
+    if norm is not None and (not isinstance(norm, nn.LayerNorm) or norm.eps != settings[0]["layer_norm_eps"]):
         raise ValueError(f"<TransformerEncoder>: expected a LayerNorm with the layers' eps at its end, got {norm}.")
-    return each[0]
+    return settings[0]
 
 
 def _of_layer(layer: nn.TransformerEncoderLayer) -> dict[str, Any]:

@@ -43,8 +43,8 @@ def plan(material: Material, config: Stated, is_described: bool) -> plans.Plan:
     """
     tensors, path = material.tensors, material.path
     tensors.update(_turned(material, config))
-    given = {name: config[name] for name in _SIZES if config.get(name) not in (None, -1)}
-    sizes = {**_sizes(material), **given}
+    known_sizes = {name: config[name] for name in _SIZES if config.get(name) not in (None, -1)}
+    sizes = {**_sizes(material), **known_sizes}
     has_mlp = any(".mlp." in name for name in tensors)
     norm, positions = _norm(material, config), _positions(material, config, is_described)
     direction = _direction(material, config, is_described)

@@ -289,8 +289,8 @@ class Unpickler(pickle._Unpickler):  # type: ignore[name-defined, misc]
     def _load_reduce(self) -> None:
         arguments = self.stack.pop()
         value = self.stack[-1] = self.stack[-1](*arguments)
-        each = 1 if isinstance(value, str | bytes) else 16
-        self._made += each * len(value) if isinstance(value, str | bytes | tuple | set | frozenset | dict) else 0
+        item_bytes = 1 if isinstance(value, str | bytes) else 16
+        self._made += item_bytes * len(value) if isinstance(value, str | bytes | tuple | set | frozenset | dict) else 0
         if self._made > _MAX_MADE:
             raise Refused(f"its calls make more than {_MAX_MADE:,} bytes")
 

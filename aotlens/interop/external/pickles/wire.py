@@ -119,15 +119,15 @@ def _label(key: Any) -> str:
 
 def _configs(candidates: dict[Any, Any]) -> dict[str, Any]:
     """The candidates that are dictionaries or objects, as plain values; tensors by their kind."""
-    found = {name: candidates.get(name) for name in _CONFIGS}
-    values = {name: each if isinstance(each, dict) else attributes(each) for name, each in found.items()}
+    entries = {name: candidates.get(name) for name in _CONFIGS}
+    values = {name: config if isinstance(config, dict) else attributes(config) for name, config in entries.items()}
     kept = str | int | float | list | tuple | dict | Scalar | None
     return {
         name: plain({
-            key: item for key, item in each.items()
+            key: item for key, item in config.items()
             if isinstance(key, str) and (isinstance(item, kept) or getattr(item, "size", None) == ())
         })
-        for name, each in values.items() if each
+        for name, config in values.items() if config
     }  # fmt: skip
 
 
