@@ -149,7 +149,7 @@ def test_split_by_fraction_is_about_that_and_stays_when_documents_come() -> None
     assert set(split.train) <= set(larger.train) and set(split.validation) <= set(larger.validation)
     assert set(split.validation) < set(numbered(2000).split(0.2).validation)
     for wrong in (0.0, 1.0, -0.5, 3.0):
-        with pytest.raises(ValueError, match="fraction between 0 and 1"):
+        with pytest.raises(ValueError, match="above 0 and below 1"):
             numbered(10).split(wrong)
     with pytest.raises(ValueError, match="of its 1 gives 1 and 0"):
         numbered(1).split(0.01)
@@ -198,7 +198,7 @@ def test_one_file_is_cut_at_a_line_end_and_nothing_is_lost(tmp_path: Path) -> No
     assert head.text + tail.text == text and head.text.endswith("\n")
     assert 0.08 < len(tail.text) / len(text) < 0.12
     assert list(corpus.documents(corpus.tails)) == [tail]
-    with pytest.raises(ValueError, match="between 0 and 1"):
+    with pytest.raises(ValueError, match="above 0 and below 1"):
         TailHeldOut(open_corpus(f"file:{tmp_path / 'one.txt'}"), 1.0)
 
 

@@ -55,8 +55,8 @@ def test_text_as_symbols(tokenizer, text, ids):
     ("make", "message"),
     [
         (lambda: NAMES.encode("opne a"), r"'opne' is none of the 5 symbols BOS, open, .*; did you mean open\?"),
-        (lambda: NAMES.encode("[1 9]"), "expected ids from 0 to 4, got 9"),
-        (lambda: NAMES.str_tokens([-1]), "expected ids from 0 to 4, got -1"),
+        (lambda: NAMES.encode("[1 9]"), "id=9: expected a whole number from 0 to 4"),
+        (lambda: NAMES.str_tokens([-1]), "id=-1: expected a whole number from 0 to 4"),
         (lambda: SymbolTokenizer(["a", "b", "a"]), "expected different names, got 'a' twice"),
         (lambda: SymbolTokenizer(["a", ""]), "none that is empty"),
         (lambda: SymbolTokenizer(["a", "b c"]), "expected names without spaces"),

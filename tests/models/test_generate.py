@@ -127,9 +127,9 @@ def test_no_gradients_and_no_new_tokens(make, tokens):
     ("arguments", "message"),
     [
         ({"max_new_tokens": 2}, "7 prompt tokens and 2 new ones exceed the context of 8"),
-        ({"max_new_tokens": -1}, "expected max_new_tokens ≥ 0"),
-        ({"max_new_tokens": 1, "temperature": -0.1}, "got 1, -0.1 and None"),
-        ({"max_new_tokens": 1, "top_k": 0}, "top_k ≥ 1"),
+        ({"max_new_tokens": -1}, "max_new_tokens=-1: expected a whole number from 0"),
+        ({"max_new_tokens": 1, "temperature": -0.1}, "temperature=-0.1: .* at least 0"),
+        ({"max_new_tokens": 1, "top_k": 0}, "top_k=0: expected a whole number from 1"),
     ],
 )
 def test_what_cannot_be_generated(make, tokens, arguments, message):
@@ -220,5 +220,5 @@ def test_what_cannot_be_filled(masked, make, tokens):
         fill(make(), tokens[:1])
     with refused("fill"):
         masked.generate("the cat")
-    with pytest.raises(ValueError, match="temperature ≥ 0"):
+    with pytest.raises(ValueError, match="temperature="):
         fill(masked, "the <|mask|>", temperature=-1)

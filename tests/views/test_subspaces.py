@@ -38,6 +38,7 @@ from aotlens.views.subspaces import (
 )
 from tests.app.conftest import TEXT, save_tiny
 from tests.messages import refused, says
+from tests.stored_results import store_in
 
 SMALL = FAMILY.parse(clusters=3, rank=6, tokens=5, d_model=20, noise=0.1, layers=4, seed=2, layer=3, head=2)
 

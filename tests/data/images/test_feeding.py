@@ -80,7 +80,11 @@ def test_crops():
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"shift": 6}, "from 0 to 5 pixels"), ({"crop": 0.0}, "smallest share"), ({"batch_size": 0}, "batch_size ≥ 1")],
+    [
+        ({"shift": 6}, "shift=6: expected a whole number from 0 to 5"),
+        ({"crop": 0.0}, "crop=0.0: .* above 0 and at most 1"),
+        ({"batch_size": 0}, "batch_size ≥ 1"),
+    ],
 )
 def test_settings_that_do_not_fit_are_named(settings: dict[str, float], message: str):
     with pytest.raises(ValueError, match=message):
