@@ -166,13 +166,11 @@ def test_no_reader_hangs_or_fills_memory(tmp_path: Path) -> None:
 #: Who opens a file by itself, and what that is.
 _OWN = {
     "aotlens/untrusted.py": "the one place",
-    "aotlens/checkpoints/archive.py": "what it writes, and parts that it has checked",
-    "aotlens/checkpoints/unpacking.py": "entries of an archive that is open",
+    "aotlens/checkpoints/archive.py": "what it writes, parts that it has checked, entries of an archive that is open",
     "aotlens/data/images/": "looked at by `require_regular`, or open",
-    "aotlens/data/npz.py": "entries of an archive that is open",
     "aotlens/data/token_file.py": "looked at by `open_regular`",
     "aotlens/distill/compile/ffn.py": "looked at by `require_regular`",
-    "aotlens/files.py": "pages of the docs, and tensors that it has looked at itself",
+    "aotlens/files.py": "pages of the docs, tensors that it has looked at, entries of an archive that is open",
     "aotlens/interop/external/archive.py": "looked at by `open_regular`",
     "aotlens/interop/external/bert.py": "looked at by `require_small` and `read_material`",
     "aotlens/interop/external/checking.py": "the same",

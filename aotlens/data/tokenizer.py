@@ -76,8 +76,6 @@ class Tokenizer:
         ids = {token.content: index for index, token in backend.get_added_tokens_decoder().items()}
         self.mask_id: int | None = next((ids[name] for name in _MASKS if name in ids), None)
 
-    # --- making one ---
-
     @classmethod
     def train(cls, texts: Iterable[str], d_vocab: int, *, exact: bool = True) -> Tokenizer:
         """Learn ``d_vocab`` tokens from texts, which are read once.
@@ -206,8 +204,6 @@ class Tokenizer:
         backend.add_special_tokens([f"<|unused {index}|>" for index in range(self.d_vocab, d_vocab)])
         return Tokenizer(backend)
 
-    # --- saving ---
-
     def to_json(self) -> str:
         """Return the whole tokenizer as JSON text, readable by `from_json` and by ``tokenizers``."""
         return self._backend.to_str()
@@ -221,8 +217,6 @@ class Tokenizer:
 
     def __repr__(self) -> str:
         return f"Tokenizer(d_vocab={self.d_vocab}, eot_id={self.eot_id}{', lossy=True' * self.lossy})"
-
-    # --- using it ---
 
     @property
     def d_vocab(self) -> int:

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from aotlens.models.config import ModelConfig
-    from aotlens.models.ours import OwnModel
 
 
 def widened(values: Tensor) -> Tensor:
@@ -177,7 +176,7 @@ class StackedWeights:
 
 
 @torch.no_grad()
-def initialise(model: OwnModel) -> None:
+def initialise(model: Any) -> None:
     """Fill every parameter and random pattern of `model`; on the meta device there is nothing to fill."""
     generator = torch.Generator().manual_seed(model.cfg.seed)
     for name, parameter in model.named_parameters():
@@ -189,7 +188,7 @@ def initialise(model: OwnModel) -> None:
             block.attn.fixed_pattern.copy_(_random_pattern(model, generator))
 
 
-def _fill(model: OwnModel, name: str, parameter: nn.Parameter, generator: torch.Generator) -> None:
+def _fill(model: Any, name: str, parameter: nn.Parameter, generator: torch.Generator) -> None:
     cfg = model.cfg
     last = name.rsplit(".", 1)[-1]
     if last == "fixed_pattern":
@@ -228,7 +227,7 @@ def _standard_normal(shape: tuple[int, ...], generator: torch.Generator) -> Tens
     return torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu")
 
 
-def _random_pattern(model: OwnModel, generator: torch.Generator) -> Tensor:
+def _random_pattern(model: Any, generator: torch.Generator) -> Tensor:
     """Draw positive rows that sum to 1 over the keys each query may see: a softmax of standard normal scores."""
     cfg = model.cfg
     scores = _standard_normal((cfg.n_heads, cfg.n_ctx, cfg.n_ctx), generator)

@@ -86,7 +86,7 @@ def test_a_file_may_hold_every_result():
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     ours = {kind.__qualname__: kind for kind in classes(Result) if kind.__module__.startswith("aotlens.")}
-    assert {name for name, kind in ours.items() if storable(name) is not kind} == NOT_SAVED | BASES
+    assert {name for name, kind in ours.items() if storable(name) is not kind} <= BASES
 
 
 @pytest.fixture
@@ -189,7 +189,7 @@ SCALE = {"alpha": 1.0, "beta": 2.0, "loss": 3.0, "method": "scan"}
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ({"type": "system", "fields": {}}, "'system', which is none of the"),
+        ({"type": "system", "fields": {}}, "'system', which is no result of aotlens"),
         ({"type": "Scale", "fields": {**SCALE, "gamma": 1.0}}, "gamma"),
         ({"type": "Scale", "fields": {"alpha": 1.0}}, "missing"),
         ({"type": "Scale", "version": 7, "fields": SCALE}, "Scale of version 7, not None"),
