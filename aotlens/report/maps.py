@@ -26,7 +26,7 @@ from aotlens.widget import HeadMaps, Strip
 #: The most entries of all heads' maps on all prompts, a byte each, so that the file stays within its 5 MB: 144 heads of
 #: 105 tokens.
 MAX_MAP_BYTES = 1_600_000
-#: Positions of a prompt that nobody chose, at most.
+#: The most positions of a prompt that the report selects.
 N_POSITIONS = 48
 _HOW = (
     "Pointing at a token, a head or an entry marks the same query and key everywhere; a click holds it, Escape lets "

@@ -34,7 +34,7 @@ class Text:
 
 @dataclass(frozen=True, kw_only=True)
 class Markdown:
-    """Markdown that somebody wrote: headings, tables and code. Links, pictures and HTML in it stay text."""
+    """Markdown of a user: headings, tables and code. Links, pictures and HTML in it stay text."""
 
     kind: ClassVar[str] = "markdown"
     text: str
@@ -80,7 +80,7 @@ Part: TypeAlias = Text | Markdown | Table | Figure | Maps
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A heading and what stands below it."""
+    """A heading and the parts below it."""
 
     name: str
     """The name by which it is asked for, and linked within the report."""
@@ -95,7 +95,7 @@ MOST_LISTED = 500
 def parse_view(text: str) -> tuple[Family, View, dict[str, Any]]:
     """Parse `FAMILY.VIEW NAME=VALUE …`, quoted as in a shell: `lens.stream text="the cat" layer=1`.
 
-    Raises `ValueError` for a view or parameter that there is not, and for a view of no model.
+    Raises `ValueError` for an unknown view or parameter, and for a view of a family that takes no model.
     """
     try:
         name, *written = shlex.split(text)
@@ -105,7 +105,7 @@ def parse_view(text: str) -> tuple[Family, View, dict[str, Any]]:
     of, _, name = name.partition(".")
     view_family = family(of)
     if view_family.reads is None:
-        raise ValueError(f"{text!r}: {of} is of no model; `aotlens view {of} --html FILE` writes its figure.")
+        raise ValueError(f"{text!r}: {of} takes no model; `aotlens view {of} --html FILE` writes its figure.")
     if unknown := sorted(set(given) - set(view_family.parameters)):
         known = ", ".join(view_family.parameters)
         raise ValueError(f"{of}: there is no parameter {', '.join(unknown)}; there are {known}.")

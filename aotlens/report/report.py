@@ -49,7 +49,7 @@ class Report:
         if size > MAX_BYTES:
             raise ValueError(
                 f"the report of {self.name} takes {size / 1e6:.1f} MB, and at most {MAX_BYTES / 1e6:.0f} MB "
-                "are handed on: "
+                "is the limit: "
                 "leave out a section, or give a shorter text or fewer heads."
             )
         return html
@@ -75,24 +75,24 @@ def make_report(
     folders: Iterable[str | Path] = (),
     progress: Progress | None = None,
 ) -> Report:
-    """Collect everything that one file shows of a checkpoint (its name or path) or of a model, `sections` in the order
-    given (None: all, or with `views` none), and then `views`.
+    """Collect what one file shows of a checkpoint (by name or path) or a model: `sections` in their order (None: all,
+    or with `views` none), and then `views`.
 
     maps           every head's attention on `text` (else on text that the atlas read, or random tokens that come
-                   twice); for a model of images on each of `images`, which are files (else on one of aotlens)
+                   twice); for a model of images on each of `images`, which are files (else on a bundled one)
     atlas          the stored atlas of these weights, or one measured on `n_tokens` of `corpus`
     circuits       the largest QK and OV entries of `heads` (else of the 8 without which the model loses most)
-    trigrams       their skip-trigrams, held against `corpus` (else against the windows that the atlas has read)
+    trigrams       their skip-trigrams, checked against `corpus` (else against the windows that the atlas has read)
     distillation   the bundled distillation of these weights, or one made here
     losses         the card's figures and the training curve
     card           the card
 
-    A view is one of `aotlens.views` that takes a model, with parameters that are to be others than at first:
-    `"circuits.map head=1.0 kind=ov"`, `'lens.stream text="the cat"'`; `text` and `heads` are its own unless given.
+    A view is one of `aotlens.views` that takes a model, with parameters that differ from their defaults:
+    `"circuits.map head=1.0 kind=ov"`, `'lens.stream text="the cat"'`; by default with `text` and the first of `heads`.
 
-    A section that the model cannot have says why in a sentence. Time: some seconds a head for circuits and
-    skip-trigrams, and, without a stored atlas, what `aotlens.heads.atlas` takes. Raises `ValueError` for a checkpoint,
-    section, head or corpus that there is not, and for images where the model reads none or a file is none.
+    A section that does not apply to the model has the reason in a sentence. Time: some seconds a head for circuits and
+    skip-trigrams, and, without a stored atlas, what `aotlens.heads.atlas` takes. Raises `ValueError` for a unknown
+    checkpoint, section, head or corpus, for images if the model reads none, and for a file that is not an image.
     """
     if sections is None:
         sections = () if views else tuple(SECTIONS)

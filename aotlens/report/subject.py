@@ -27,7 +27,7 @@ MAX_IMAGES = 12
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GivenImage:
-    """A picture that was given, as the model sees it."""
+    """A user's picture, as the model sees it."""
 
     name: str
     """The name of its file, without the folder."""
@@ -44,16 +44,16 @@ class Subject:
     info: CheckpointInfo
     corpus: Corpus | None
     text: str | None
-    """A prompt that was given."""
+    """The user's prompt."""
     images: tuple[GivenImage, ...]
-    """Pictures that were given; none means that the report takes one that comes with aotlens."""
+    """The user's pictures; without any the report takes a bundled one."""
     named_heads: tuple[Head, ...]
-    """Heads that were named; none means that the report chooses."""
+    """The user's heads; without any the report selects some."""
     n_tokens: int
     """The number of the corpus's tokens that are read."""
     progress: Progress | None = None
     why_no_atlas: str = ""
-    """The reason why the corpus gave none, once it was asked for."""
+    """The reason why the corpus gave no atlas."""
 
     @classmethod
     def of(
@@ -92,17 +92,17 @@ class Subject:
 
     @property
     def is_bridge(self) -> bool:
-        """Whether it is TransformerLens's: only its patterns are read."""
+        """Whether it is a TransformerLens bridge, of which only patterns are read."""
         return _is_bridge(self.model)
 
     @property
     def has_mlps(self) -> bool:
-        """Whether MLPs stand beside the heads, so that what is read from heads alone leaves something out."""
+        """Whether the model has MLPs, which analyses of heads alone leave out."""
         return not getattr(self.model.cfg, "attn_only", True)
 
     @cached_property
     def stored(self) -> AtlasRecord | None:
-        """The bundled atlas of these very weights; None where there is none."""
+        """The bundled atlas of these weights; None if there is none."""
         try:
             record: AtlasRecord | None = find_stored("atlas", self.info)
             return record
@@ -111,7 +111,7 @@ class Subject:
 
     @cached_property
     def atlas(self) -> Atlas | None:
-        """The stored one, or else one of the corpus; None where there is neither: `why_no_atlas`."""
+        """The stored atlas, else one of the corpus; None without either: `why_no_atlas`."""
         if self.stored is not None:
             return self.stored.atlas
         if self.corpus is None or self.reads != "tokens":
@@ -135,7 +135,7 @@ class Subject:
 
     @property
     def why_heads(self) -> str:
-        """The way in which they were chosen, as a sentence."""
+        """The rule by which heads were selected, as a sentence."""
         if self.named_heads:
             return "The heads below were named."
         n_heads = self.model.cfg.n_layers * self.model.cfg.n_heads
@@ -159,12 +159,12 @@ class Subject:
 
     @property
     def counts(self) -> Tensor | None:
-        """The count of each token in the training text; None where the checkpoint does not say."""
+        """The count of each token in the training text; None if the checkpoint does not store it."""
         counts = getattr(self.model, "unigram_counts", None)
         return None if counts is None or not float(counts.sum()) > 0 else counts.cpu()
 
     def held_out(self) -> tuple[str, ...] | None:
-        """Return documents of the corpus that the model was not trained on; None, which is all, where none is known."""
+        """Return documents of the corpus that the model was not trained on; None, for all, if none is known."""
         assert self.corpus is not None
         return self.info.held_out(self.corpus.names()) or None
 

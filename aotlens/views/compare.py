@@ -264,13 +264,13 @@ def each_pair(result: HeadMatching) -> Iterator[dict[str, Any]]:
         similarity = float(result.similarity[place, column])
         alike = f"similarity {similarity:.2f}: cosines of {measures}"
         names = head_name(left), head_name(right)
-        says = f"Head {names[0]} has no partner of its own; most like it is head {names[1]} ({alike})."
+        sentence = f"Head {names[0]} has no partner of its own; most like it is head {names[1]} ({alike})."
         if left in rows:
             margin = float(rows[left]["margin"])
             beats = f"; {abs(margin):.2f} {'above' if margin >= 0 else 'below'} the left head's best other one"
-            says = f"Head {names[0]} is matched with head {names[1]} ({alike}{'' if margin != margin else beats})."
+            sentence = f"Head {names[0]} is matched with head {names[1]} ({alike}{'' if margin != margin else beats})."
         pair = {"left": list(left), "right": list(right), "matched": left in rows}
-        yield {**pair, "says": says, "similarity": similarity}
+        yield {**pair, "says": sentence, "similarity": similarity}
 
 
 RUNS = View(

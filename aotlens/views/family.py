@@ -49,7 +49,7 @@ class Family:
     alike_words: tuple[str, str] = ("", "{}")
     """The label of that choice, and the words for each number."""
     made: Mapping[str, View] = field(default_factory=dict)
-    """Facts of the parameters, by name, that are true on a page once the result of a view is there."""
+    """Flags among the parameters, by name, that a page sets once the result of a view exists."""
 
     @property
     def several(self) -> bool:
@@ -67,7 +67,7 @@ class Family:
         return declared(self.schema, page_only=False)
 
     def view(self, name: str) -> View:
-        """Return the view of that name. Raises ValueError where there is none."""
+        """Return the view of that name. Raises ValueError for an unknown one."""
         for view in self.views:
             if view.name == name:
                 return view
@@ -131,7 +131,7 @@ class Family:
     def _info(checkpoint: str | CheckpointInfo) -> CheckpointInfo:
         from aotlens.checkpoints import find_checkpoint
 
-        # Called as it was asked for, a path included: by that it is loaded.
+        # Its name is what the user wrote, a path included: by that it is loaded.
         return replace(find_checkpoint(checkpoint), name=checkpoint) if isinstance(checkpoint, str) else checkpoint
 
 

@@ -106,12 +106,12 @@ class HeadsParameters(OfCheckpoint):
 
     @property
     def says_ablated(self) -> str:
-        """The heads that are ablated, and by what."""
+        """The ablated heads and the kind of ablation."""
         return f"{', '.join(map(head_name, self.ablated))} ablated by {ABLATIONS[self.how]}"
 
 
 def says_predictions(params: HeadsParameters, result: NextTokenPredictions) -> str:
-    """Say where, which token is likeliest, and what did come."""
+    """Return the position, the likeliest token, and the actual one."""
     where = f"{'At' if result.at_position else 'After'} position {result.position}"
     came = result.actual
     actual = "" if came is None else f" {describe(came.str_token)} has {came.probability:.3g}, rank {came.rank:,}."
@@ -119,13 +119,13 @@ def says_predictions(params: HeadsParameters, result: NextTokenPredictions) -> s
 
 
 def mean_loss(losses: np.ndarray) -> float:
-    """Return the mean of the losses that there are; NaN where there is none."""
+    """Return the mean of the finite losses; NaN if none is."""
     known = losses[np.isfinite(losses)]
     return float(known.mean()) if len(known) else float("nan")
 
 
 def says_full(params: HeadsParameters, losses: np.ndarray) -> str:
-    """Say the full model's losses."""
+    """Return the full model's mean loss in a sentence."""
     known = int(np.isfinite(losses).sum())
     if not known:
         return "No token of this text has a loss: it takes two tokens, or one that is no mask."
@@ -134,7 +134,7 @@ def says_full(params: HeadsParameters, losses: np.ndarray) -> str:
 
 
 def says_change(params: HeadsParameters, result: ComparedLosses) -> str:
-    """Say what ablation does to the losses."""
+    """Return the change of the losses by ablation in a sentence."""
     assert result.difference is not None
     change = result.difference[np.isfinite(result.difference)]
     return (

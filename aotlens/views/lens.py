@@ -107,10 +107,10 @@ HEADS = View(
 JACOBIAN = View(
     name="jacobian",
     title="Gradient of a logit in the stream",
-    about="The gradient of one logit (the model’s first choice unless told; with a wrong answer the difference of two) "
+    about="The gradient of one logit (by default the model’s first choice; with a wrong answer the difference of two) "
     "with respect to the stream before a layer, at every position, with patterns and norm scales as they are on the "
     "text, and MLPs held: then it is exact for a step of any length, and the sum over all paths. It is split by what "
-    "reads the step first, the read-out or a head. Beside it the table has the model’s own gradient, in which patterns "
+    "reads the step first, the read-out or a head. The table also has the model’s own gradient, in which patterns "
     "move.",
 formula="∂ logit ÷ ∂ x = Σ over paths of P V W_O ⋯ P V W_O / s · R",
 source="A Mathematical Framework for Transformer Circuits (Elhage et al. 2021), path expansion",

@@ -35,7 +35,7 @@ USES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 #: Points of a drawn function at most, and those that a drawing starts from.
 MAX_KNOTS, FIRST_KNOTS = 40, "-2,0;-1,1;0,-0.5;1,0.8;2,0"
-#: Tokens of the models' sequences beside the auxiliary one: enough to show that they do not see each other.
+#: Tokens of the models' sequences without the auxiliary one: enough to show that they do not see each other.
 N_TOKENS = 4
 #: The length over which the steep ramp rises.
 RAMP = 0.2

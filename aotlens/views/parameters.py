@@ -247,7 +247,9 @@ class OfNone:
             if (names and name not in names) or limit.nearest(known[name], value) == value:
                 continue
             if limit.shape is not None and _is_head(known[name]):
-                as_heads([value] if isinstance(value[0], int) else value, limit.shape)  # which says what there is
+                as_heads(
+                    [value] if isinstance(value[0], int) else value, limit.shape
+                )  # whose message lists the model's heads
             raise ValueError(f"{name}: expected {limit.expected}, got {known[name].written(value)!r}.")
         return self
 

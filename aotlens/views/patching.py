@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: Pairs of random tokens, and tokens before the last one.
 N_PAIRS, LENGTH = 32, 24
-#: Cells that are patched beside the estimate.
+#: Cells of an estimate that are patched, too.
 CHECKED = 20
 
 #: The cost of a cell in passes: later layers and positions alone run again; of an edge every head reads three streams.
@@ -183,7 +183,7 @@ def _file(params: PatchingParameters, what: str) -> str:
 
 
 def _of_patched(params: PatchingParameters, result: Patched) -> str:
-    """Say what the clean and the corrupted prompt say, and which cell matters most."""
+    """Return the metric of both prompts, and which cell matters most."""
     from aotlens.patching.metrics import cell_words
 
     clean, corrupted = float(result.clean.mean()), float(result.corrupted.mean())

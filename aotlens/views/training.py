@@ -79,7 +79,7 @@ def _kept_at(params: TrainingParameters, kind: str) -> Path | None:
 
 
 def _kept(params: TrainingParameters, kind: str) -> Call:
-    """Return what was kept beside the checkpoint, as it is now."""
+    """Return what is stored next to the checkpoint."""
     path = _kept_at(params, kind)
     stamp = 0 if path is None else stamp_of(str(path.stat().st_mtime_ns))
     folder = Load(params.checkpoint).part("card").part("path")
@@ -96,13 +96,13 @@ def _no_influence(params: TrainingParameters) -> str | None:
     if _kept_at(params, "influence"):
         return None
     return (
-        "No influences are kept beside this checkpoint. Find them, in some nine times as long as it was trained: "
+        "No influences are kept next to this checkpoint. Find them, in some nine times as long as it was trained: "
         f'aotlens influence {params.checkpoint} --corpus SPEC --measure "induction 1.0"'
     )
 
 
 def _no_windows(params: TrainingParameters) -> str | None:
-    return None if _kept_at(params, "influence") else "No influences are kept beside this checkpoint: see above."
+    return None if _kept_at(params, "influence") else "No influences are kept next to this checkpoint: see above."
 
 
 def _no_check(params: TrainingParameters) -> str | None:
@@ -231,5 +231,5 @@ FAMILY = Family(
     TrainingParameters,
     reads=lambda info: is_causal(info) and len(steps_of(info)) > 1,
     none='There is no run with snapshots here. Write snapshots = "log:60" into a recipe and train it: its weights at '
-    "60 moments are then kept beside the checkpoint, and this page plays them.",
+    "60 moments are then kept next to the checkpoint, and this page plays them.",
 )

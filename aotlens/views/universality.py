@@ -131,8 +131,8 @@ def _says_pairs(params: UniversalityParameters, result: Universality) -> str:
         for row in pairs.head(_N_NAMED).itertuples()
     )
     return (
-        f"{n} pairs of heads are assigned to each other by {matched}. Mean {tested} of the pairs of two models, beside "
-        f"permuted heads of the same layers{', smallest p first' if len(pairs) > _N_NAMED else ''}: {by_models}."
+        f"{n} pairs of heads are assigned to each other by {matched}. Mean {tested} of the pairs of two models, next "
+        f"to permuted heads of the same layers{', smallest p first' if len(pairs) > _N_NAMED else ''}: {by_models}."
     )
 
 

@@ -67,9 +67,9 @@ class View:
     table: str = "to_frame"
     """The result's method that gives the table."""
     cost: Callable[[Values], float] = lambda values: 0.0
-    """The approximate operations of its call: two for each weight, position and pass. 0 where it is always little."""
+    """The approximate operations of its call: two for each weight, position and pass. 0 if it is always small."""
     held: Callable[[Values], float] = lambda values: 0.0
-    """The approximate number of bytes that it holds at once. 0 where it is always little."""
+    """The approximate number of bytes that it holds at once. 0 if it is always small."""
     pictured: bool = True
     """Whether `aotlens.plot` has a figure of it; a table alone has none."""
     low: bool = False
@@ -83,19 +83,18 @@ class View:
     picks: str = ""
     """`parameter = y.x`: which parameter of the family a click on the figure sets, to the first words of the point's
     labels, as in "1.3" or "5"; `parameter = customdata`: to the point's own, if it has one, `customdata.0` or
-    `customdata.1.2`: to some of its items; `parameter = name`: to the head in the trace's name, where there is one;
+    `customdata.1.2`: to some of its items; `parameter = name`: to the head in the trace's name, if it has one;
     `parameter += customdata`: a parameter that lists names, which the point's own joins, or leaves where it is listed
-    already. Several with semicolons between; nothing where a click does nothing."""
+    already. Several with semicolons between; empty if a click does nothing."""
     slow: str = ""
-    """The unit that its call counts (`progress`), where that takes so long that it is started and watched; with a
-    `cost`, where that is more than a request may take."""
+    """The unit that its call counts (`progress`), if it takes so long that a user starts it; with a `cost`, if that is
+    more than a request may take."""
     made_by: str = ""
-    """The view of the same family whose start makes this slow view's result, which is the same; nothing where it has a
-    start of its own."""
+    """The view of the same family whose Run makes this slow view's result, too; empty if it has a Run of its own."""
     before: Callable[[Values], str] | None = None
     """What a page states of a slow view before it is started; by default that Run computes it."""
     slow_part: Callable[[Values], Node] | None = None
-    """The part of a slow view's call that takes long, where the rest is quick; None: the whole."""
+    """The part of a slow view's call that takes long, if the rest is quick; None: the whole."""
 
     def __post_init__(self) -> None:
         if self.file is None:
@@ -109,12 +108,11 @@ class View:
 
     @property
     def starts(self) -> bool:
-        """Whether it is started and watched by itself."""
+        """Whether a user starts it by itself."""
         return bool(self.slow) and not self.made_by
 
     def result(self, values: Values, workshop: Workshop | None = None) -> Any:
-        """Return the result. Raises ValueError where there is none, with what is missing, and what the
-        library raises."""
+        """Return the result. Raises ValueError with `missing`, and what the library raises."""
         return self._call(values).run(workshop)
 
     def _call(self, values: Values) -> Node:
@@ -135,13 +133,13 @@ class View:
         return frame
 
     def python(self, values: Values) -> str:
-        """Write the result, its table and its figure as code. Raises ValueError where there is none, as `result`."""
+        """Write the result, its table and its figure as code. Raises ValueError as `result`."""
         options = "".join(f", {name}={value!r}" for name, value in self.drawn(values).items())
         figure = [f"figure = aotlens.plot(result{options})"] if self.pictured else []
         return self._call(values).python(f"table = result.{self.table}()", *figure)
 
     def key(self, values: Values) -> str:
-        """Return the text that a picture of it depends on."""
+        """Return a text that changes whenever its figure or table may."""
         missing = self.missing(values)
         if missing is not None:
             return missing

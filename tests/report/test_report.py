@@ -165,7 +165,7 @@ def test_a_view_stands_in_a_report_as_pages_and_commands_show_it() -> None:
 
 def test_views_that_are_none_are_refused_before_anything_is_computed() -> None:
     for view, words in (
-        ("mops", "expected one of"), ("circuits.mops", "expected a view of circuits"), ("denoising", "of no model"),
+        ("mops", "expected one of"), ("circuits.mops", "expected a view of circuits"), ("denoising", "takes no model"),
         ("circuits.map heads=1", "no parameter heads"), ("circuits.map head", "FAMILY.VIEW"),
     ):  # fmt: skip
         with refused(words):
