@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Self
 from aotlens.conventions import Head, head_name
 from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, Node, call, make
-from aotlens.views.family import Family
+from aotlens.views.family import Family, reads_tokens
 from aotlens.views.kinds import Reading
 from aotlens.views.parameters import Limit, OfCheckpoint
-from aotlens.views.view import View
+from aotlens.views.view import FRAMEWORK, View
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,8 +36,6 @@ RENAMED = {
 #: Motifs that are listed for a head.
 N_MOTIFS = 6
 BINS = {"top": "the highest with examples", **{str(n): f"{n / 10:.1f} to {(n + 1) / 10:.1f}" for n in range(9, -1, -1)}}
-
-_FRAMEWORK = "A Mathematical Framework for Transformer Circuits (Elhage et al. 2021)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,7 +288,7 @@ WEIGHTS = _view(
     "shown if the head reads one above the null of flipped signs (z ≥ 3). Writes: which next tokens attending to a "
     "token makes likelier.",
     formula="QK: W_E W_QK W_Eᵀ − log-mean-exp of the row, nats;  OV: W_E W_OV W_U − mean of the row, logits",
-    source=_FRAMEWORK,
+    source=FRAMEWORK,
     call=lambda params: call("aotlens.heads.sharpest_circuits", Load(params.checkpoint), params.atlas, params.head),
 )
 LOSSES = _view(
@@ -311,7 +309,7 @@ PARTNERS = _view(
     "it: by how many standard deviations the composition lies above a null of flipped signs (z). Click a head for its "
     "summary.",
     formula="‖W_first W_second‖ ÷ (‖W_first‖ ‖W_second‖), Frobenius norms",
-    source=_FRAMEWORK,
+    source=FRAMEWORK,
     caption=_of_partners,
     table="partner_frame",
 )
@@ -340,5 +338,5 @@ FAMILY = Family(
     "What does every head of a model do?",
     (HEADS, SCORES, SUMMARY, EXAMPLES, MOTIFS, WEIGHTS, LOSSES, PARTNERS, CIRCUIT, TUTORIAL),
     AtlasParameters,
-    reads=lambda info: info.model.get("read_in", "tokens") == "tokens",
+    reads=reads_tokens,
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from aotlens.views.calls import Call, Load, call
 from aotlens.views.circuit_parameters import CircuitsParameters
 from aotlens.views.family import Family
-from aotlens.views.view import View
+from aotlens.views.view import FRAMEWORK, View
 
 if TYPE_CHECKING:
     from aotlens.circuits import Circuit, CopyingScores, HeadComposition, Spectrum
@@ -43,7 +43,6 @@ _ENTRY = {
 }
 
 _NAMES = {"directions": "directions of the stream", "biases": "bias"}
-_FRAMEWORK = "A Mathematical Framework for Transformer Circuits (Elhage et al. 2021)"
 
 
 def _missing(params: CircuitsParameters) -> str | None:
@@ -145,7 +144,7 @@ CIRCUIT = _circuit_view(
     about="Read from the weights alone: no text is run. QK says which tokens a head attends to from which, OV what it "
     "does to the output when it attends. The address in your browser holds everything you choose here.",
     formula="QK = W_E W_Q W_Kᵀ W_Eᵀ / √d_head, in nats;  OV = W_E W_V W_O W_U, in logits",
-    source=f"{_FRAMEWORK}; MSSA, where W_Q = W_K = W_V: Attention-Only Transformers, Eq. 4",
+    source=f"{FRAMEWORK}; MSSA, where W_Q = W_K = W_V: Attention-Only Transformers, Eq. 4",
     call=lambda params: params.circuit,
     caption=meaning,
     cost=lambda params: 0.0,
@@ -214,7 +213,7 @@ EIGENVALUES = _circuit_view(
     about="Where rows and columns are the same, an eigenvector goes in and comes out multiplied by its eigenvalue. "
     "Mostly positive real parts mean copying (OV) or like attending to like (QK).",
     formula="W v = λ v",
-    source=_FRAMEWORK,
+    source=FRAMEWORK,
     call=lambda params: call("aotlens.circuits.spectrum", params.circuit),
     missing=_missing_eigenvalues,
     table="eigenvalue_frame",
@@ -250,7 +249,7 @@ COMPOSITION = View(
     "not absence of composition, and neither the score nor z sees size: look at the norm. Click a head to go there, or "
     "what it is read by (queries, keys, values) for the later head's QK or OV circuit through the earlier one.",
     formula="‖W_first W_second‖ / (‖W_first‖ ‖W_second‖), Frobenius norms",
-    source=_FRAMEWORK,
+    source=FRAMEWORK,
     call=lambda params: call(
         "aotlens.circuits.head_composition", Load(params.checkpoint), params.head, params.pairs_of_all
     ),
@@ -267,7 +266,7 @@ COPYING = View(
     about="How often attending to a token promotes that same token above all others, over the whole vocabulary; and "
     "the copying score of the eigenvalues, 1 for pure copying, −1 for pure suppression.",
     formula="Σ λ / Σ |λ| over the eigenvalues λ of the full OV circuit",
-    source=_FRAMEWORK,
+    source=FRAMEWORK,
     call=lambda params: call(
         "aotlens.circuits.copying_scores", Load(params.checkpoint), *([] if params.copied is None else [params.copied])
     ),

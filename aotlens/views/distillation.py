@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from aotlens.conventions import head_name, minus
 from aotlens.statistics import interval_text
 from aotlens.views.distillation_parameters import NO_RESULT, DistillationParameters
-from aotlens.views.family import Family
+from aotlens.views.family import Family, reads_tokens
 from aotlens.views.view import View
 
 if TYPE_CHECKING:
@@ -280,7 +280,7 @@ FAMILY = Family(
     "Can a small feed-forward network that sees only a token's own vector stand in for a head?",
     (HEADS, WIDTHS, ATTENTION, COSTS, TABLE, ORIGIN, ONE, CURVE, ON_TEXT, NEW),
     DistillationParameters,
-    reads=lambda info: info.model.get("read_in", "tokens") == "tokens",
+    reads=reads_tokens,
     optional=True,
     none=NO_MODEL,
 )

@@ -135,6 +135,11 @@ class Family:
         return replace(find_checkpoint(checkpoint), name=checkpoint) if isinstance(checkpoint, str) else checkpoint
 
 
+def reads_tokens(info: CheckpointInfo) -> bool:
+    """Whether the model reads tokens."""
+    return info.model.get("read_in", "tokens") == "tokens"
+
+
 def reads_text(info: CheckpointInfo) -> bool:
     """Whether the model reads and writes tokens."""
     return (info.model.get("read_in", "tokens"), info.model.get("read_out", "tokens")) == ("tokens", "tokens")

@@ -9,7 +9,7 @@ from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, Part, call
 from aotlens.views.family import Family, reads_text
 from aotlens.views.parameters import OfCheckpoint
-from aotlens.views.view import View, pass_cost
+from aotlens.views.view import FRAMEWORK, View, pass_cost
 
 TEXT = "Mr. Darcy met Elizabeth. Then Mr. D"
 
@@ -97,7 +97,7 @@ HEADS = View(
     "ignores: the outputs that it promotes most, and those that it suppresses most. Exact: all heads, the embeddings, "
     "MLPs and biases add up to the logits.",
     formula="out_h / s_final · C w_final W_U",
-    source="A Mathematical Framework for Transformer Circuits (Elhage et al. 2021), direct logit attribution",
+    source=f"{FRAMEWORK}, direct logit attribution",
     call=lambda params: call("aotlens.paths.head_lens", Load(params.checkpoint), params.text, params.at),
     cost=lambda params: params.cost(2, params.model["n_layers"] * params.model["n_heads"]),
     held=lambda params: params.held(10, 4),
@@ -112,8 +112,8 @@ JACOBIAN = View(
     "text, and MLPs held: then it is exact for a step of any length, and the sum over all paths. It is split by what "
     "reads the step first, the read-out or a head. The table also has the model’s own gradient, in which patterns "
     "move.",
-formula="∂ logit ÷ ∂ x = Σ over paths of P V W_O ⋯ P V W_O / s · R",
-source="A Mathematical Framework for Transformer Circuits (Elhage et al. 2021), path expansion",
+    formula="∂ logit ÷ ∂ x = Σ over paths of P V W_O ⋯ P V W_O / s · R",
+    source=f"{FRAMEWORK}, path expansion",
     call=lambda params: call(
         "aotlens.paths.logit_jacobian", Load(params.checkpoint), params.text, params.target, layer=params.layer,
         at=params.at,

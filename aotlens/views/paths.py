@@ -12,7 +12,7 @@ from aotlens.views import scores
 from aotlens.views.calls import Call, Load, Part, call, make
 from aotlens.views.family import Family, reads_text
 from aotlens.views.parameters import Limit, OfPrompt
-from aotlens.views.view import View
+from aotlens.views.view import FRAMEWORK, View
 
 #: A text that ends where a name that came before goes on, so that the model's first choice is worth explaining.
 TEXT = "Miss Harriet Smith danced with Mr. Elton. Then Harriet"
@@ -146,7 +146,7 @@ class PathsParameters(OfPrompt):
 
 
 _NOTHING = "Nothing is removed. Click “without” next to a path, or a head in the table of heads; or write it here."
-_EXPANSION = "A Mathematical Framework for Transformer Circuits (Elhage et al. 2021), path expansion"
+_EXPANSION = f"{FRAMEWORK}, path expansion"
 
 
 def _without(params: PathsParameters) -> Call:
@@ -190,8 +190,8 @@ TOP = _view(
     "path. A path carries what is moved; where a head looks is frozen. So a head that only steers where a later one "
     "looks, as a previous-token head does for an induction head, is on no large path: take the head itself away to see "
     "it.",
-formula="A²(n, j) A¹(j, i) · x(i) W_OV¹ W_OV² W_U[target], for a path from token i through two heads",
-source=_EXPANSION,
+    formula="A²(n, j) A¹(j, i) · x(i) W_OV¹ W_OV² W_U[target], for a path from token i through two heads",
+    source=_EXPANSION,
     method="top",
     call=lambda params: params.method(
         "top", params.k, params.at, params.logit, params.by,

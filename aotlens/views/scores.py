@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from aotlens.conventions import signed
 from aotlens.views.calls import Call
-from aotlens.views.view import Values, View
+from aotlens.views.view import FRAMEWORK, Values, View
 
 if TYPE_CHECKING:
     from aotlens.paths import PairSums, ScoreExpansion, TopPairs, Trace
@@ -18,7 +18,7 @@ _CANCELS = 3.0
 #: Numbers from here on are said as powers of ten.
 _LARGE = 10**9
 
-_COMPOSITION = "A Mathematical Framework for Transformer Circuits (Elhage et al. 2021), QK circuits with composition"
+_COMPOSITION = f"{FRAMEWORK}, QK circuits with composition"
 
 
 def cell_says(score: ScoreExpansion, reason: str) -> list[str]:

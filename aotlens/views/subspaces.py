@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from aotlens.views import parameters as declare
 from aotlens.views.calls import Call, Load, Node, call, make
-from aotlens.views.family import Family
+from aotlens.views.family import Family, reads_tokens
 from aotlens.views.kinds import Reading
 from aotlens.views.parameters import Limit, OfNone
 from aotlens.views.view import View
@@ -355,7 +355,7 @@ FAMILY = Family(
     "layers of a trained model?",
     (SNR, CLOUD, MEMBERSHIP, CONDITIONS, MIXTURE, AUDIT, PRINCIPAL, LAYERS),
     SubspacesParameters,
-    reads=lambda info: info.model.get("read_in", "tokens") == "tokens" and info.model.get("phi") != "fixed",
+    reads=lambda info: reads_tokens(info) and info.model.get("phi") != "fixed",
     optional=True,
     none=NO_MODEL,
 )

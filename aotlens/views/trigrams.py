@@ -9,7 +9,7 @@ from aotlens.conventions import head_name
 from aotlens.views.calls import Call, Load, call, make
 from aotlens.views.family import Family, reads_text
 from aotlens.views.trigram_parameters import MOST_ROWS, OF_A_TOKEN, SCORES, TrigramsParameters
-from aotlens.views.view import View
+from aotlens.views.view import FRAMEWORK, View
 
 if TYPE_CHECKING:
     from aotlens.checkpoints import CheckpointInfo
@@ -20,7 +20,6 @@ _PER_TOKEN = 1e4
 #: The same per exponential that is summed.
 _PER_EXP = 400.0
 
-_FRAMEWORK = "A Mathematical Framework for Transformer Circuits (Elhage et al. 2021)"
 NO_TEXT = (
     "There is no text to check the rows against: choose one (on the page, upload or paste one), or start the app with "
     "--corpus file:PATH or --corpus dir:PATH."
@@ -213,7 +212,7 @@ CHOICE = View(
     "all triples of the vocabulary.",
     formula="z = QK[destination, source] − log-mean-exp over training tokens;  effect = attention(z) · OV[source, "
     "predicted token]",
-    source=f"Structures in Transformers, Section 5; {_FRAMEWORK}",
+    source=f"Structures in Transformers, Section 5; {FRAMEWORK}",
     call=lambda params: call("aotlens.checkpoints.find_checkpoint", params.checkpoint),
     caption=lambda params, info: says_choice(params),
     file=lambda params: params.file("choice"),
@@ -277,7 +276,7 @@ BUGS = View(
     about="A head's score factors, so with keep … in → mind and keep … at → bay it also has keep … in → bay: what two "
     "confirmed rows with one source imply, and how often the text has it.",
     formula="effect(in → bay) · effect(at → mind) = effect(in → mind) · effect(at → bay)",
-    source=_FRAMEWORK,
+    source=FRAMEWORK,
     call=_rows,
     caption=lambda params, rows: _of_bugs(rows),
     file=lambda params: params.file("forced-triples"),

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from aotlens.plots import Theme
 
+#: The source of several views.
+FRAMEWORK = "A Mathematical Framework for Transformer Circuits (Elhage et al. 2021)"
 #: The parameters of a family, an instance of its dataclass.
 Values: TypeAlias = Any
 
