@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from aotlens.models import AttentionOnlyTransformer
 from aotlens.trigrams import (
     Evidence,
     Example,
+    SkipTrigramBugs,
     count_bigrams,
     count_kinds,
     distance_shares,
@@ -25,11 +27,19 @@ from aotlens.trigrams import (
 from aotlens.trigrams.distance import BY_POSITION
 from aotlens.trigrams.verdict import CONFIRMED
 
-if TYPE_CHECKING:
-    from analyses.skip_trigrams import OfHead
-
 N_TOP, N_CONFIRMED, N_BUGS = 3, 4, 4
 _MAX_AROUND = 60  # characters of an example on either side of what is left out
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OfHead:
+    """A head's best rows, random rows matched to them, both tested on the text, and what the best rows force."""
+
+    head: int
+    min_count: int
+    found: Evidence
+    random: Evidence
+    bugs: SkipTrigramBugs
 
 
 def share_lines(model: AttentionOnlyTransformer, min_count: int, results: Sequence[OfHead]) -> Iterator[str]:

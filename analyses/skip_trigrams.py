@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,14 +28,13 @@ from scipy.stats import permutation_test
 import aotlens
 from analyses._claims import Claim, Finding, parser
 from analyses._outcomes import of_run
-from analyses._skip_trigram_page import bug_lines, direct_path_lines, ensemble_check_on, row_lines, share_lines
+from analyses._skip_trigram_page import OfHead, bug_lines, direct_path_lines, ensemble_check_on, row_lines, share_lines
 from analyses._texts import documents_to_read
 from aotlens.checkpoints.catalog import bundled_folder
 from aotlens.data import Corpus, open_corpus
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.trigrams import (
     Evidence,
-    SkipTrigramBugs,
     evidence,
     matched_random,
     read_ids,
@@ -46,17 +44,6 @@ from aotlens.trigrams import (
 
 N_ROWS, N_RANDOM = 100, 1000
 MIN_COUNTS = (5_000, 20_000)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class OfHead:
-    """A head's best rows, random rows matched to them, both tested on the text, and what the best rows force."""
-
-    head: int
-    min_count: int
-    found: Evidence
-    random: Evidence
-    bugs: SkipTrigramBugs
 
 
 def one_layer_checkpoints() -> list[str]:
